@@ -115,28 +115,28 @@ fn step(u: &mut Unstructured, world: &mut World) -> Result<bool> {
         }
         13 => {
             world.fake().pass_ms(u.int_in_range(0..=700)?);
-            world.heap.balance_calm();
+            world.heap.reclaim().balance_calm();
             return Ok(true);
         }
         14 => {
             let level = if u.arbitrary()? { Level::Severe } else { Level::Some };
-            world.heap.balance_pressure(level, Cause::Pressure);
+            world.heap.reclaim().balance_pressure(level, Cause::Pressure);
             return Ok(true);
         }
         15 => {
-            world.heap.trim();
+            world.heap.purge();
             return Ok(true);
         }
-        16 => world.heap.set_reporting(u.arbitrary()?),
+        16 => world.heap.reclaim().set_reporting(u.arbitrary()?),
         17 => match u.int_in_range(0..=4)? {
             4 => run_on_none(),
             cpu => run_on(cpu),
         },
         18 => run_on_node(u.int_in_range(0..=2)?),
         _ => {
-            world.heap.freeze();
+            world.heap.fork().freeze();
             // SAFETY: frozen just now.
-            unsafe { world.heap.thaw() };
+            unsafe { world.heap.fork().thaw() };
         }
     }
     Ok(false)

@@ -80,9 +80,9 @@ fn steps(u: &mut Unstructured, world: &mut World) -> Result<()> {
             }
             9 => {
                 world.heap.platform().pass_ms(u.int_in_range(0..=700)?);
-                world.heap.balance_calm();
+                world.heap.reclaim().balance_calm();
             }
-            10 => drop(world.heap.balance_pressure(Level::Severe, Cause::Pressure)),
+            10 => drop(world.heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure)),
             11 => {
                 let (first, count) = range(u)?;
                 match u.int_in_range(0..=2u8)? {
@@ -93,7 +93,7 @@ fn steps(u: &mut Unstructured, world: &mut World) -> Result<()> {
             }
             12 => world.heap.platform().fail(Call::Release, u.arbitrary()?),
             13 => world.give_wrongly(nth, u.arbitrary()?, u.int_in_range(1..=2000)?),
-            _ => drop(world.heap.trim()),
+            _ => drop(world.heap.purge()),
         }
         world.check();
     }
@@ -124,7 +124,7 @@ impl World {
         // SAFETY: all of it lives as long as the heap, from whose list the zone is taken before it goes.
         let zone = Box::new(unsafe { UserZone::new(run, described, NonNull::from(fake), memory) });
         // SAFETY: it stays in its box, used through shared references, until it is taken off the list.
-        unsafe { self.heap.add_zone(NonNull::from(&*zone)) };
+        unsafe { self.heap.zones().add(NonNull::from(&*zone)) };
         self.zones.push(Model { zone, base, held: Vec::new(), closed: [false; BLOCKS] });
     }
 

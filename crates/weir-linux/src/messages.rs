@@ -10,9 +10,11 @@ use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use weir_core::base::invalid_free::InvalidFree;
 
+use crate::os::fd;
+use crate::os::process;
+use crate::os::signals;
 use crate::os::syscall::Errno;
 use crate::os::thread_block::is_own_thread;
-use crate::os::{fd, process, signals};
 
 /// The program freed what it may not. With `abort` the process ends by `SIGABRT`; else the call is ignored.
 #[cold]

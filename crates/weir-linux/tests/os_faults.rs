@@ -5,16 +5,18 @@
 use linux_raw_sys::general as sys;
 use std::time::Instant;
 use weir_core::telemetry::tunables::Tunables;
-use weir_linux::os::credentials::MainThread;
 use weir_linux::os::process::getpid;
+use weir_linux::os::rights::credentials::MainThread;
 use weir_linux::os::syscall::{Errno, fault};
-use weir_linux::os::{fd, probe, tasks};
-use weir_linux::pressure::cgroup::{GroupDir, Membership};
+use weir_linux::os::{fd, tasks};
+use weir_linux::platform::machine;
+use weir_linux::pressure::group::cgroup::{GroupDir, Membership};
+use weir_linux::pressure::group::memcg;
+use weir_linux::pressure::psi;
 use weir_linux::pressure::psi::{Kind, Threshold};
 use weir_linux::pressure::systemd_watch::Request;
 use weir_linux::pressure::wake::Waker;
 use weir_linux::pressure::{events::Heat, sources::Sources};
-use weir_linux::pressure::{memcg, psi};
 use weir_testing::PATIENCE;
 
 /// All but the clock: a machine without one is none that Linux runs on.
@@ -79,7 +81,8 @@ fn one_life(nr: u32) -> bool {
         if let Ok(armed) = psi::arm(|| fd::open(c"/proc/pressure/memory", fd::O_RDWR), stalls) {
             let _ = fd::close(armed.fd);
         }
-        let _ = (probe::huge_pages(), probe::process_madvise(), probe::membarrier_rseq(), probe::possible_cpus());
+        let _ =
+            (machine::huge_pages(), machine::process_madvise(), machine::membarrier_rseq(), machine::possible_cpus());
         let fired = fault::disarm();
         // Whatever failed, the next waits work. Each is of a millisecond, and only one without an end comes to the bound.
         let started = Instant::now();

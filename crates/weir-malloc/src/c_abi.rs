@@ -4,14 +4,14 @@
 //! leave open is answered as glibc answers it, for that is what programs were tested with. Here are the rules;
 //! `names` exports them.
 
-use crate::cache_abi::is_object;
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
 use crate::misuse::{WrongCall, misuse};
+use crate::weir_h::cache_abi::is_object;
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use weir::heap;
-use weir_linux::process::counted_calls;
+use weir_linux::process::malloc;
 
 /// The page size of `valloc`: a promise about alignment, which 4 KiB keeps on x86-64.
 const PAGE: usize = 4096;
@@ -19,13 +19,13 @@ const PAGE: usize = 4096;
 /// `malloc` within another function. Of no bytes: a block of its own.
 #[inline(always)]
 fn malloc(size: usize) -> *mut u8 {
-    or_enomem(counted_calls::alloc(size))
+    or_enomem(malloc::counted_alloc(size))
 }
 
 /// `malloc`, when its fast path failed.
 #[cold]
 pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
-    or_enomem(counted_calls::alloc_slow(size))
+    or_enomem(malloc::counted_alloc_slow(size))
 }
 
 /// `free`, when its fast path failed. Null is allowed; `errno` is kept (the heap makes raw system calls, which never
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn free_slow(block: *mut u8) {
 #[inline(always)]
 pub fn calloc(count: usize, size: usize) -> *mut u8 {
     match count.checked_mul(size) {
-        Some(total) => or_enomem(counted_calls::alloc_zeroed(total)),
+        Some(total) => or_enomem(malloc::counted_alloc_zeroed(total)),
         None => fail(ENOMEM),
     }
 }
@@ -48,7 +48,7 @@ pub fn calloc(count: usize, size: usize) -> *mut u8 {
 /// `realloc`. Of null: `malloc`. To no bytes: `free`, and null, as glibc does.
 #[inline(always)]
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
-    if counted_calls::stays(block, size) {
+    if malloc::stays(block, size) {
         return block;
     }
     // SAFETY: the caller's promise is the same.
@@ -72,7 +72,7 @@ unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
         return fail(EINVAL);
     }
     // SAFETY: not null, size not zero, and the caller's promise: a live block. On failure the heap left it alone.
-    or_enomem(unsafe { counted_calls::realloc(block, size) })
+    or_enomem(unsafe { malloc::counted_realloc(block, size) })
 }
 
 /// `reallocarray` (POSIX.1-2024): `realloc` of a product, which is checked.
@@ -92,14 +92,14 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
     if !align.is_power_of_two() {
         return fail(EINVAL);
     }
-    or_enomem(counted_calls::alloc_aligned(align, size))
+    or_enomem(malloc::counted_alloc_aligned(align, size))
 }
 
 /// `memalign`: as `aligned_alloc`, but glibc rounds an odd alignment up to the next power of two.
 #[cold]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
     match align.checked_next_power_of_two() {
-        Some(align) => or_enomem(counted_calls::alloc_aligned(align, size)),
+        Some(align) => or_enomem(malloc::counted_alloc_aligned(align, size)),
         None => fail(EINVAL),
     }
 }
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
         return EINVAL;
     }
     // SAFETY: the caller's promise: `out` may be written.
-    unsafe { answer_in(out, counted_calls::alloc_aligned(align, size)) }
+    unsafe { answer_in(out, malloc::counted_alloc_aligned(align, size)) }
 }
 
 /// `posix_memalign`, when its fast path failed, where there is one. All objects of the size's class are aligned as was asked for.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
 #[allow(dead_code, reason = "not every processor has a fast path")]
 pub unsafe extern "C" fn posix_memalign_slow(size: usize, out: *mut *mut u8) -> c_int {
     // SAFETY: the caller's promise: `out` may be written.
-    unsafe { answer_in(out, counted_calls::alloc_slow(size)) }
+    unsafe { answer_in(out, malloc::counted_alloc_slow(size)) }
 }
 
 /// Stores `block` in `out`, unless it is null; the error.
@@ -137,14 +137,14 @@ unsafe fn answer_in(out: *mut *mut u8, block: *mut u8) -> c_int {
 /// `valloc`: a block at the start of a page.
 #[inline(always)]
 pub fn valloc(size: usize) -> *mut u8 {
-    or_enomem(counted_calls::alloc_aligned(PAGE, size))
+    or_enomem(malloc::counted_alloc_aligned(PAGE, size))
 }
 
 /// `pvalloc`: whole pages; of no bytes, one page.
 #[inline(always)]
 pub fn pvalloc(size: usize) -> *mut u8 {
     match size.max(1).checked_next_multiple_of(PAGE) {
-        Some(size) => or_enomem(counted_calls::alloc_aligned(PAGE, size)),
+        Some(size) => or_enomem(malloc::counted_alloc_aligned(PAGE, size)),
         None => fail(ENOMEM),
     }
 }

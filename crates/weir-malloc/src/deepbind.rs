@@ -13,7 +13,7 @@ use core::ptr::null_mut;
 
 use crate::arch::dlopen::go_on;
 use crate::next_symbol::{Open, next_dlopen};
-use weir_linux::os::libc_symbol::LibcSymbol;
+use weir_linux::os::symbol::LibcSymbol;
 use weir_linux::platform::statics::TUNABLES;
 
 const RTLD_DEEPBIND: c_int = 8;

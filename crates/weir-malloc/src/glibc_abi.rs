@@ -4,7 +4,8 @@ use crate::errno::{EINVAL, fail};
 use crate::text::Text;
 use core::ffi::{c_int, c_void};
 use weir::heap;
-use weir_linux::process::caches::{self, CacheStats};
+use weir_core::caches::figures::CacheStats;
+use weir_linux::process::heap::HEAP;
 use weir_linux::weak_symbol;
 
 weak_symbol!(
@@ -119,7 +120,7 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
 /// Calls `f` with the figures of each cache that was ever used.
 fn each_used(mut f: impl FnMut(&CacheStats)) {
     let mut number = 0;
-    while let Some(cache) = caches::next(number) {
+    while let Some(cache) = HEAP.next_cache(number) {
         number = cache.number;
         if cache.requests > 0 || cache.failures > 0 {
             f(&cache);

@@ -15,7 +15,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = c
 extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *const u8) {
     // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment; what
     // it passes on musl is not used, for sanitizers' shared runtimes are for glibc alone.
-    unsafe { weir_linux::process::reexec::without_weir_if_sanitized(argv, envp) };
+    unsafe { weir_linux::process::environment::reexec::without_weir_if_sanitized(argv, envp) };
     // SAFETY: `envp` is the loader's array on glibc; on musl it is not looked at, as libc's own `environ` is set.
     unsafe { weir_linux::process::heap::init(envp) };
     crate::interposed::look_up();

@@ -13,11 +13,8 @@
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
 //! | `arch` | what is written for each processor: `malloc` and `free` when nothing is missing, by hand, and C++'s jumps |
 //! | `names` | the names under which C finds those two, glibc's second names among them |
-//! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete`; which form calls which |
-//! | `cxx_throw` | how a failed `new` throws from a library that cannot |
-//! | `weir_abi`, `ctl_abi`, `cache_abi`, `cache_stats_abi`, `callback_abi`, `zone_abi`, `page_pool_abi` | `weir.h`: what is idle; settings and figures; object caches and theirs; shrinkers and pressure; zones; page pools |
-//! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
-//! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
+//! | `cxx` | C++ `operator new` and `operator delete`, which form calls which, and how a failed `new` throws from a library that cannot |
+//! | `weir_h` | what `weir.h` declares |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
 //! | `deepbind` | `dlopen` without `RTLD_DEEPBIND`, with which a library would take libc's `free` |
 //! | `next_symbol` | what stands behind a function of the library's own that libc has too |
@@ -38,26 +35,15 @@ static HEAP: weir::Weir = weir::Weir;
 
 mod arch;
 mod c_abi;
-mod cache_abi;
-mod cache_stats_abi;
-mod callback_abi;
-mod ctl_abi;
-mod cxx_delete;
-mod cxx_new;
-mod cxx_throw;
+mod cxx;
 mod deepbind;
 mod errno;
-mod evictable_abi;
 mod glibc_abi;
 mod init;
 mod interposed;
 mod misuse;
 mod names;
 mod next_symbol;
-mod object_mark;
-mod page_pool_abi;
 mod panic;
 mod text;
-mod weir_abi;
-mod zone_abi;
-mod zone_runs;
+mod weir_h;

@@ -3,12 +3,13 @@
 //! Programs that wrap malloc call the wrapped one by a second name, and a block from one name may be freed by the
 //! other, so all of them have to be ours. No exported function calls another: a call by name would go to the first
 //! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
-//! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
+//! there the standard says who calls whom by name, and programs count on it: see `cxx::new`.)
 
 use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
+use crate::c_abi;
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{
-    c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, page_pool_abi, weir_abi, zone_abi,
+use crate::weir_h::{
+    cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, page_pool_abi, weir_abi, zone_abi,
 };
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use weir_linux::process::limit::LimitCallback;

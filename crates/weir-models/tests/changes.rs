@@ -1,8 +1,8 @@
 //! Changes of the process as a whole beside starts of its background thread (`threads/changes.rs`, its own source): no
 //! thread is there during a change, each sees what was before it, and there is one again after the last.
 //!
-//! Mirrored from `threads/background.rs`: `start`, and what `wait_for_calm`, the loop and `end` do to the state and the
-//! changes; from `threads/suspension.rs`: `start_again` and `end_before`.
+//! Mirrored from `threads/background/mod.rs`: `start`, and what `wait_for_calm`, the loop and `end` do to the state and the
+//! changes; from `threads/background/suspension.rs`: `start_again` and `end_before`.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};

@@ -70,17 +70,15 @@ mod os {
         }
     }
 
-    pub mod scheduling {
-        pub fn sched_yield() {
-            loom::thread::yield_now();
-        }
-    }
-
     pub mod thread_block {
         pub use crate::ranks;
     }
 
     pub mod tasks {
+        pub fn sched_yield() {
+            loom::thread::yield_now();
+        }
+
         use crate::{FORKER, FORKS, IN_FUTEX, LOOKED_AT, Relaxed};
         use loom::sync::atomic::Ordering::AcqRel;
 

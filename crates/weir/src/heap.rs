@@ -21,19 +21,20 @@
 use core::alloc::Layout;
 use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use weir_core::base::units::PAGE;
-use weir_linux::os::other_malloc;
-use weir_linux::process::calls;
+use weir_linux::platform::other_malloc;
+use weir_linux::process::heap::HEAP;
+use weir_linux::process::malloc;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
-    calls::alloc(size)
+    malloc::alloc(size)
 }
 
 /// [`alloc`], where the whole usable size reads as zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    calls::alloc_zeroed(size)
+    HEAP.alloc_zeroed(size)
 }
 
 /// [`alloc`], aligned to `align`; null also where that is not a power of two.
@@ -47,7 +48,7 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 /// ```
 #[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    if align.is_power_of_two() { calls::alloc_aligned(align, size) } else { core::ptr::null_mut() }
+    if align.is_power_of_two() { HEAP.alloc_aligned(align, size) } else { core::ptr::null_mut() }
 }
 
 /// Allocates whole pages below 4 GiB, for compressed pointers and code generators; null when there are none left.
@@ -59,7 +60,7 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
 /// unsafe { weir::heap::free(block) };
 /// ```
 pub fn alloc_low32(size: usize) -> *mut u8 {
-    calls::alloc_low32(size)
+    HEAP.alloc_low32(size)
 }
 
 /// Frees a block; null is allowed. A block that is free already, or a pointer that is no block, ends the process with a
@@ -70,7 +71,7 @@ pub fn alloc_low32(size: usize) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
     // SAFETY: the caller promises a block of this heap that is not used any more, or null.
-    unsafe { calls::free(block) }
+    unsafe { malloc::free(block) }
 }
 
 /// Frees a block of known size (as it was asked for, at an alignment of at most 16): cheaper than [`free`].
@@ -81,7 +82,7 @@ pub unsafe fn free(block: *mut u8) {
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
     // SAFETY: the caller promises a block of this heap that is not used any more, and a size of its class.
-    unsafe { calls::free_sized(block, size) }
+    unsafe { malloc::free_sized(block, size) }
 }
 
 /// Resizes a block; null when memory is refused (the block is then as it was).
@@ -90,7 +91,7 @@ pub unsafe fn free_sized(block: *mut u8, size: usize) {
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: the caller promises a live block of this heap, and a size that is not 0.
-    unsafe { calls::realloc(block, size) }
+    unsafe { malloc::realloc(block, size) }
 }
 
 /// Bytes that a block can hold; 0 for null.
@@ -99,7 +100,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// The block is null, or was allocated here and not freed.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
     // SAFETY: the caller promises a live block of this heap, or null.
-    unsafe { calls::usable_size(block) }
+    unsafe { malloc::usable_size(block) }
 }
 
 /// Bytes of the block that [`alloc_aligned`] gives for a layout: those of its size class, or whole pages.
@@ -145,7 +146,7 @@ pub fn program_block_size(layout: Layout) -> usize {
 /// assert!(weir::heap::usage().idle_bytes < 32 << 20);
 /// ```
 pub fn trim() -> bool {
-    calls::trim() > 0
+    HEAP.purge() > 0
 }
 
 /// Asks once whether what the program allocates comes from this heap: what its caches evict goes to another allocator else,
@@ -155,7 +156,7 @@ pub(crate) fn note_program_allocator() {
         let layout = Layout::new::<u64>();
         // SAFETY: the layout is not empty.
         let block = unsafe { alloc::alloc::alloc(layout) };
-        let is_ours = calls::is_block(block.addr());
+        let is_ours = malloc::is_block(block.addr());
         if !block.is_null() {
             // SAFETY: allocated above, of this layout.
             unsafe { alloc::alloc::dealloc(block, layout) };
@@ -209,7 +210,7 @@ impl Usage {
 /// println!("{} KiB live, {} KiB idle", usage.live_bytes >> 10, usage.idle_bytes >> 10);
 /// ```
 pub fn usage() -> Usage {
-    let (usage, gauges) = (calls::usage(), calls::gauges());
+    let (usage, gauges) = (HEAP.usage(), &HEAP.pages().gauges);
     Usage {
         live_bytes: usage.live,
         idle_bytes: usage.idle,
@@ -217,7 +218,7 @@ pub fn usage() -> Usage {
         metadata_bytes: usage.metadata,
         untouched_bytes: usage.untouched,
         mapped_bytes: gauges.mapped_bytes.get() as usize,
-        mapped_count: calls::mapped_count(),
+        mapped_count: HEAP.mapped_count(),
         address_space_bytes: gauges.address_bytes.get() as usize,
     }
 }

@@ -20,11 +20,10 @@
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use core::time::Duration;
-use weir_linux::os::bell;
 use weir_linux::os::clock::monotonic_ns;
 use weir_linux::os::fd::close;
-use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, Guard, Panicked};
-use weir_linux::process::queue_fd::FdError;
+use weir_linux::os::file::socket;
+use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, FdError, Guard, Panicked};
 use weir_linux::process::{limit, pressure};
 
 use crate::shrinker::{CallbackThread, OwnedRegistration, RegisterError, nanoseconds};
@@ -111,7 +110,7 @@ impl PressureEvents {
     pub fn try_next(&mut self) -> Option<Event> {
         if let Some((fd, _)) = &self.fd {
             // Before the look: an event after it makes the descriptor readable again.
-            let _ = bell::take(*fd);
+            let _ = socket::take(*fd);
         }
         let event = pressure::latest();
         let is_new = event.generation != self.seen;

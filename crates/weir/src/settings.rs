@@ -22,8 +22,8 @@
 
 use weir_core::telemetry::tunables::{Effect, TABLE};
 use weir_linux::platform::statics::TUNABLES;
-use weir_linux::process::calls;
-use weir_linux::process::heap::BACKGROUND;
+use weir_linux::process::heap::{BACKGROUND, HEAP};
+use weir_linux::threads::background::steering;
 
 pub use weir_core::telemetry::tunables::{Setting, SettingError, SettingErrorKind, Unit};
 
@@ -63,14 +63,10 @@ pub fn set_number(name: &str, value: u64) -> Result<(), SettingError> {
 
 /// Does what follows from a new value.
 fn take_effect(setting: &Setting) {
-    match setting.effect() {
-        Effect::Wake => {}
-        Effect::Reporting => calls::set_reporting(TUNABLES.report.get() != 0),
-        Effect::HugeHeap => calls::follow_huge_heap(),
-        Effect::Rearm => return BACKGROUND.program_has_changed(),
-        Effect::Profile => calls::follow_profile_setting(),
-        Effect::Guard => calls::follow_guard_setting(),
-        Effect::Check => _ = calls::trim(),
+    if setting.effect() == Effect::Rearm {
+        // The thread that is started in place of this one arms with what is set now.
+        return BACKGROUND.program_has_changed();
     }
+    steering::take_effect(&HEAP, setting.effect());
     BACKGROUND.wake();
 }

@@ -56,8 +56,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
-use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
-use weir_linux::process::program_queue::ProgramQueue;
+use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, ProgramQueue};
 
 use crate::fd::Fd;
 use crate::heap;

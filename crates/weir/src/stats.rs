@@ -16,7 +16,7 @@ use core::time::Duration;
 use weir_core::base::cause::Cause;
 use weir_core::caches::figures::CacheStats as Figures;
 use weir_linux::platform::statics::STATS;
-use weir_linux::process::caches;
+use weir_linux::process::heap::HEAP;
 
 /// What happened in this process since it began (or, in a forked child, since the fork).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl fmt::Display for CacheStats {
 pub fn caches() -> impl Iterator<Item = CacheStats> {
     let mut number = 0;
     core::iter::from_fn(move || {
-        let found = caches::next(number)?;
+        let found = HEAP.next_cache(number)?;
         number = found.number;
         Some(CacheStats::of(&found))
     })

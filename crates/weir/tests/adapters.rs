@@ -99,7 +99,7 @@ fn caches_of_other_crates_shrink_with_the_process() {
         Shrinker::builder("quick_cache").register(OfQuickCache(quick.clone(), 1 << 40)).unwrap(),
         Shrinker::builder("lru").register(OfLru(lru.clone())).unwrap(),
     ];
-    let resident = || weir_linux::os::other_malloc::resident().unwrap() as usize;
+    let resident = || weir_linux::platform::other_malloc::resident().unwrap() as usize;
     let limit = resident() - (24 << 20);
     settings::set("limit", &limit.to_string()).unwrap();
     wait_until("the process to be smaller than its limit", || resident() < limit);

@@ -288,7 +288,7 @@ mod tests {
             let more = fill(heap, 3);
             // SAFETY: the blocks are this test's, and freed once.
             freed.iter().for_each(|&(block, ..)| unsafe { heap.free(block) });
-            assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) >= 32 << 20);
+            assert!(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure) >= 32 << 20);
             let reports: Vec<_> = fake.take_reports().into_iter().flatten().collect();
             assert!(reports.iter().all(|r| r.addr.is_multiple_of(PAGEBLOCK) && r.len.is_multiple_of(PAGEBLOCK)));
             assert!(reports.iter().map(|r| r.len).sum::<usize>() >= 32 << 20);
@@ -310,7 +310,7 @@ mod tests {
         let blocks = fill(heap, 60);
         // SAFETY: the blocks are this test's, and freed once.
         blocks.iter().for_each(|&(block, ..)| unsafe { heap.free(block) });
-        assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) >= 32 << 20);
+        assert!(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure) >= 32 << 20);
         for _ in 0..8 {
             let zero = heap.alloc_zeroed(3 << 20);
             // SAFETY: the block is that long and page-aligned.
@@ -329,7 +329,7 @@ mod tests {
         blocks.iter().for_each(|&block| unsafe { heap.free(block) });
         assert!(heap.platform().take_notice());
         for _ in 0..20 {
-            if !heap.balance_calm() {
+            if !heap.reclaim().balance_calm() {
                 break;
             }
         }

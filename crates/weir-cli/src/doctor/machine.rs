@@ -2,11 +2,11 @@
 
 use super::check::{Check, State};
 use crate::base::units::bytes;
-use weir_linux::os::probe::{self, HugePages};
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
-use weir_linux::pressure::cgroup::{GroupDir, Membership, Version};
-use weir_linux::pressure::memcg;
+use weir_linux::platform::machine::{self, HugePages};
+use weir_linux::pressure::group::cgroup::{GroupDir, Membership, Version};
+use weir_linux::pressure::group::memcg;
 use weir_linux::pressure::psi::{self, Kind, Threshold};
 
 fn check(name: &'static str, good: bool, found: impl Into<String>, with: &'static str, without: &'static str) -> Check {
@@ -36,9 +36,9 @@ fn deepbind() -> Check {
 }
 
 fn kernel() -> Check {
-    let version = probe::kernel_version();
+    let version = machine::kernel_version();
     let found = version.map_or("unknown".into(), |(major, minor)| format!("Linux {major}.{minor}"));
-    let place = if probe::in_container() { ", in a container" } else { "" };
+    let place = if machine::in_container() { ", in a container" } else { "" };
     let with = "all that Weir uses is in it";
     check(
         "kernel",
@@ -87,14 +87,14 @@ fn rseq() -> Check {
 
 fn mm_cid() -> Check {
     const WITH_MM_CID: u64 = 28;
-    let size = probe::rseq_feature_size();
+    let size = machine::rseq_feature_size();
     let found = size.map_or("not offered".into(), |s| format!("{s} bytes of rseq features"));
     let with = "as many buckets as threads run at once, not as CPUs exist";
     check("mm_cid", size >= Some(WITH_MM_CID), found, with, "buckets by CPU number: more of them on large machines")
 }
 
 fn membarrier() -> Check {
-    let good = probe::membarrier_rseq();
+    let good = machine::membarrier_rseq();
     let with = "buckets of sleeping CPUs can be drained";
     let found = if good { "restarts rseq" } else { "absent or refused" };
     check("membarrier", good, found, with, "buckets behind a lock, so that they can be drained at all")
@@ -103,7 +103,7 @@ fn membarrier() -> Check {
 fn address_space() -> Check {
     const WANTED: usize = 1 << 40;
     const LEAST: usize = 64 << 20;
-    let limit = probe::address_space_limit().map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
+    let limit = machine::address_space_limit().map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
     let found = format!("{limit} (RLIMIT_AS)");
     if reserves(WANTED) {
         check("address space", true, found, "the heap is mapped as it grows; nothing is reserved", "")
@@ -125,7 +125,7 @@ fn reserves(len: usize) -> bool {
 }
 
 fn overcommit() -> Check {
-    let mode = probe::overcommit();
+    let mode = machine::overcommit();
     let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
     let with = "mappings are charged as they are touched";
     check(
@@ -138,9 +138,9 @@ fn overcommit() -> Check {
 }
 
 fn huge_pages() -> Check {
-    let mode = probe::huge_pages();
+    let mode = machine::huge_pages();
     let mut buf = [0; 64];
-    let defrag = probe::huge_page_defrag(&mut buf).map(String::from_utf8_lossy).unwrap_or_default();
+    let defrag = machine::huge_page_defrag(&mut buf).map(String::from_utf8_lossy).unwrap_or_default();
     let good = matches!(mode, HugePages::Always | HugePages::Madvise);
     let found = format!("{mode:?}, defrag {defrag}").to_lowercase();
     check(
@@ -158,7 +158,7 @@ fn huge_pages() -> Check {
 }
 
 fn khugepaged() -> Check {
-    let none = probe::max_ptes_none();
+    let none = machine::max_ptes_none();
     let found = none.map_or("unknown".into(), |n| format!("khugepaged/max_ptes_none={n}"));
     let good = none.is_none_or(|n| n == 0);
     let without = "khugepaged may fill a block released in part: whole blocks are released first. 0 would stop it";
@@ -166,7 +166,7 @@ fn khugepaged() -> Check {
 }
 
 fn process_madvise() -> Check {
-    let good = probe::process_madvise();
+    let good = machine::process_madvise();
     let found = if good { "works on oneself" } else { "refused (before Linux 6.13, or a sandbox)" };
     check(
         "process_madvise",
@@ -199,7 +199,7 @@ fn locked_memory() -> Check {
 }
 
 fn numa() -> Check {
-    let nodes = probe::numa_nodes();
+    let nodes = machine::numa_nodes();
     check(
         "NUMA",
         true,
@@ -272,7 +272,7 @@ fn group_limits(dir: &GroupDir) -> Check {
 /// Tried on a thread of its own, which is where Weir needs it.
 fn descriptors() -> Check {
     let private =
-        std::thread::spawn(|| weir_linux::os::descriptor_table::private_table().is_ok()).join().unwrap_or(false);
+        std::thread::spawn(|| weir_linux::os::file::descriptor_table::private_table().is_ok()).join().unwrap_or(false);
     let with = "the program does not see the background thread's files";
     let found = if private { "close_range works" } else { "close_range and unshare refused" };
     check("own descriptors", private, found, with, "no files are kept open; everything is read every 250 ms while warm")

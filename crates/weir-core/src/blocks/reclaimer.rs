@@ -10,7 +10,7 @@ use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::stamp;
 use crate::reclaim::events::horizon;
-use crate::reclaim::{Audit, Cushion, Ended, Figures, Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -18,7 +18,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Resident bytes of retained blocks that `goal` leaves.
     fn retain(&self, goal: &Goal) -> usize {
         let blocks = self.lock();
-        let left = if goal.cushion() == Cushion::Peak { blocks.wanted_again() } else { 0 };
+        let left = if goal.row().cushion == Cushion::Peak { blocks.wanted_again() } else { 0 };
         left.max(blocks.idle.saturating_sub(goal.bytes))
     }
 
@@ -74,7 +74,9 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
     fn end_window(&self, ended: Ended) {
         self.lock().roll(ended);
     }
+}
 
+impl<P: Platform> Freeze for Mapped<'_, P> {
     fn freeze(&self, rank: u32) {
         if rank == rank::BLOCKS {
             self.blocks.table.acquire(&self.pages.platform);
@@ -87,12 +89,16 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
             unsafe { self.blocks.table.release(&self.pages.platform) }
         }
     }
+}
 
+impl<P: Platform> Audited for Mapped<'_, P> {
     fn audit(&self, audit: &mut Audit) -> Result<(), Fault> {
         audit.mapped = self.count();
         Ok(())
     }
+}
 
+impl<P: Platform> Measured for Mapped<'_, P> {
     fn publish(&self, figures: &mut Figures, waits: bool) {
         self.publish_figures(figures, waits);
     }

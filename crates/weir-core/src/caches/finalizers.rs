@@ -3,7 +3,7 @@
 //!
 //! In between an object keeps its contents while it is free, so the pages of such slabs are never reported from inside.
 //! A finalizer is a program's own code: it is called with no lock held, and only where a program's code may run: inside
-//! [`crate::heap::Heap::destroy_cache`], [`crate::heap::Heap::trim`] and [`crate::heap::Heap::run_finalizers`], for
+//! [`crate::heap::user_caches::UserCaches::destroy`], [`crate::heap::Heap::purge`] and [`crate::heap::user_caches::UserCaches::run_finalizers`], for
 //! which the platform has a thread of the program's kind. A slab whose finalizers run is on no list, and counts in the
 //! cache's `finalizing`, for which the end of the cache waits.
 

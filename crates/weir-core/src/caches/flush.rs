@@ -29,6 +29,9 @@ use crate::telemetry::stats;
 /// User caches have no bound: their objects may be initialised ones.)
 const ENOUGH: usize = 1024;
 
+/// Empty slabs that are taken off their list at a time: they lie on the stack, which may be small.
+const EMPTY_AT_A_TIME: usize = 16;
+
 impl<P: Platform> Caches<P> {
     /// A free of an object that its CPU's bucket did not take. Whether it went beyond the bucket: without restartable
     /// sections each free comes here, and most go into the bucket after all.
@@ -178,24 +181,30 @@ impl<P: Platform> Caches<P> {
     /// Returns objects to their slabs, slab by slab, and slabs that are empty then to their zone.
     pub(crate) fn to_slabs(&self, number: usize, objects: &[*mut u8]) {
         let cache = self.table.get(number);
-        let g = cache.shape.get();
-        let window = &self.pages.normal;
         for part in objects.chunks(MAX_BATCH) {
             self.by_domain(cache, part, |domain, part| {
-                let mut batch = Pieces::NONE;
-                let faults = batch.collect(window, &g, part);
-                let mut slabs = domain.slabs.lock(&self.pages.platform);
-                let is_whole = slabs.give(window, &g, &mut batch);
-                let has_empty = slabs.empty > 0;
-                drop(slabs);
-                if !is_whole || faults != Faults::default() {
-                    self.report(&g, domain, part, (&batch, faults));
-                }
-                if has_empty {
+                if self.to_slabs_of(cache, domain, part) {
                     self.give_empty(cache, domain);
                 }
             });
         }
+    }
+
+    /// Returns a batch of objects to the slabs of a domain; whether some of those are empty. The batch's pieces lie in this
+    /// function's frame, which is gone before empty slabs are given back: the stack may be small.
+    #[inline(never)]
+    fn to_slabs_of(&self, cache: &Cache, domain: &Domain, objects: &[*mut u8]) -> bool {
+        let (g, window) = (cache.shape.get(), &self.pages.normal);
+        let mut batch = Pieces::NONE;
+        let faults = batch.collect(window, &g, objects);
+        let mut slabs = domain.slabs.lock(&self.pages.platform);
+        let is_whole = slabs.give(window, &g, &mut batch);
+        let has_empty = slabs.empty > 0;
+        drop(slabs);
+        if !is_whole || faults != Faults::default() {
+            self.report(&g, domain, objects, (&batch, faults));
+        }
+        has_empty
     }
 
     /// Names what was wrong with a batch that went to slabs: what these refused is left in its pieces.
@@ -217,7 +226,7 @@ impl<P: Platform> Caches<P> {
         let g = cache.shape.get();
         let reserve = cache.user.reserve.load(Relaxed);
         loop {
-            let mut empty = [Empty::default(); MAX_BATCH];
+            let mut empty = [Empty::default(); EMPTY_AT_A_TIME];
             let mut n = 0;
             let mut slabs = domain.slabs.lock(&self.pages.platform);
             if cache.user.has_finalizer() {
@@ -229,7 +238,7 @@ impl<P: Platform> Caches<P> {
                 }
                 return;
             }
-            while n < MAX_BATCH
+            while n < EMPTY_AT_A_TIME
                 && let Some(slab) = slabs.take_empty(&self.pages.normal, &g, reserve)
             {
                 empty[n] = slab;
@@ -237,7 +246,7 @@ impl<P: Platform> Caches<P> {
             }
             drop(slabs);
             empty[..n].iter().for_each(|&slab| self.give_slab(&g, slab));
-            if n < MAX_BATCH {
+            if n < EMPTY_AT_A_TIME {
                 return;
             }
         }

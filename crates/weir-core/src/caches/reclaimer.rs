@@ -15,7 +15,7 @@ use super::slab_lists::Pass;
 use super::trim::Age;
 use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{Audit, Ended, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Audited, Drains, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
 /// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -23,11 +23,12 @@ const SHELLS_UNDER_PRESSURE: usize = 128;
 
 impl<P: Platform> Caches<P> {
     fn drain(&self, goal: &Goal) -> usize {
-        match goal.kind {
-            Kind::Severe => self.sink_and_drain(goal.turn),
-            _ if goal.drains_all() => self.drain_all(goal.turn),
-            Kind::Pressure | Kind::Rest | Kind::Balance { .. } => self.drain_runs(goal.turn),
-            _ => 0,
+        match goal.row().drains {
+            Drains::AllAndSink => self.sink_and_drain(goal.turn),
+            Drains::All => self.drain_all(goal.turn) + self.drain_idle(goal.now, goal.turn),
+            Drains::IdleAndRuns => self.drain_runs(goal.turn) + self.drain_idle(goal.now, goal.turn),
+            Drains::Idle => self.drain_idle(goal.now, goal.turn),
+            Drains::Runs => self.drain_runs(goal.turn),
         }
     }
 }
@@ -48,11 +49,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
         let moved = match step {
-            Step::Buckets => {
-                let drained = self.drain(goal);
-                drained + if goal.kind == Kind::Severe { 0 } else { self.drain_idle(goal.now, goal.turn) }
-            }
-            Step::StaleCaches if goal.kind == Kind::Shortage => self.drain_runs(goal.turn) + self.trim(Age::Any, goal),
+            Step::Buckets => self.drain(goal),
             Step::StaleCaches => self.trim(if takes_all_ages(goal) { Age::Any } else { Age::Stale }, goal),
             Step::CachesAgain => {
                 // CPUs' buckets stay as they are: a drained one gives back its pages, and who frees the next object touches them
@@ -66,11 +63,8 @@ impl<P: Platform> Reclaimable for Caches<P> {
         };
         let released = match step {
             Step::SlabPages => {
-                let pass = match goal.kind {
-                    Kind::Calm(ended) => Pass::Changed(ended),
-                    _ => Pass::All,
-                };
-                let nodes = goal.node().map_or(0..self.pages.nodes.count(), |node| node..node + 1);
+                let pass = goal.ended.map_or(Pass::All, Pass::Changed);
+                let nodes = goal.node.map_or(0..self.pages.nodes.count(), |node| node..node + 1);
                 nodes.map(|node| self.report_slabs_of(node, goal, pass)).sum()
             }
             _ => 0,
@@ -84,7 +78,9 @@ impl<P: Platform> Reclaimable for Caches<P> {
             cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).points.end_window());
         }
     }
+}
 
+impl<P: Platform> Freeze for Caches<P> {
     fn freeze(&self, rank: u32) {
         let p = &self.pages.platform;
         match rank {
@@ -112,11 +108,15 @@ impl<P: Platform> Reclaimable for Caches<P> {
             }
         }
     }
+}
 
+impl<P: Platform> Audited for Caches<P> {
     fn audit(&self, audit: &mut Audit) -> Result<(), Fault> {
         self.audit_all(audit)
     }
+}
 
+impl<P: Platform> Measured for Caches<P> {
     fn publish(&self, figures: &mut Figures, waits: bool) {
         self.publish_figures(figures, waits);
     }

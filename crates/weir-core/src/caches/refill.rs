@@ -29,20 +29,36 @@ impl<P: Platform> Caches<P> {
     }
 
     /// An allocation that found its bucket empty; null where the cache's `init` failed.
-    #[inline]
+    ///
+    /// No array of objects lies on the stack while a slab is made, which is the deepest of this: the stack may be small.
     pub(crate) fn refill(&self, number: usize) -> Result<*mut u8, Short> {
         stats::add(&self.pages.platform.stats().alloc_misses, 1);
         if number >= UNBUCKETED {
             return self.refill_unbucketed(number);
         }
+        let mut object = self.refill_from_stock(number, None);
+        if object.is_null() {
+            let cache = self.table.get(number);
+            let fresh = self.fresh_slab(cache, &cache.shape.get())?;
+            let Some(page) = fresh else {
+                self.note_failures(number, 1);
+                return Ok(core::ptr::null_mut());
+            };
+            object = self.refill_from_stock(number, Some(page));
+        }
+        Ok(object)
+    }
+
+    /// Refills the bucket from what [`Caches::stock`] finds, and hands an object out; null where it finds nothing.
+    #[inline(never)]
+    fn refill_from_stock(&self, number: usize, fresh: Option<u32>) -> *mut u8 {
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let cache = self.table.get(number);
         let checks_all = self.pages.platform.checks_all();
         let batch = if checks_all { 1 } else { cache.tuning.batch(&cache.shape.get()) };
-        let n = self.fetch(number, &mut objects[..batch])?;
+        let n = self.stock(cache, &mut objects[..batch], fresh);
         if n == 0 {
-            self.note_failures(number, 1);
-            return Ok(core::ptr::null_mut());
+            return core::ptr::null_mut();
         }
         // The first is handed out; the others are pushed last first, so that they come out ascending.
         objects[1..n].reverse();
@@ -51,43 +67,58 @@ impl<P: Platform> Caches<P> {
         if kept < n - 1 {
             self.flush(number, &objects[1 + kept..n]);
         }
-        Ok(objects[0])
+        objects[0]
     }
 
     /// Objects from the depot, else from slabs, else from a fresh slab; returns how many: none only where the cache's
     /// `init` failed.
     pub(crate) fn fetch(&self, number: usize, out: &mut [*mut u8]) -> Result<usize, Short> {
         let cache = self.table.get(number);
-        let g = cache.shape.get();
-        let domain = self.domain(cache, self.pages.home());
-        let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
-        let n = depot.get(out);
+        let n = self.stock(cache, out, None);
         if n > 0 {
             return Ok(n);
         }
-        depot.short_at = self.pages.events.clock();
-        depot.misses += 1;
-        drop(depot);
-        let (window, mut taken) = (&self.pages.normal, Pieces::NONE);
+        let fresh = self.fresh_slab(cache, &cache.shape.get())?;
+        Ok(fresh.map_or(0, |page| self.stock(cache, out, Some(page))))
+    }
+
+    /// Objects from the depot, else from slabs; returns how many. With the first page of a `fresh` slab: from the slabs of its
+    /// domain, to which that one is added.
+    #[inline(never)]
+    fn stock(&self, cache: &Cache, out: &mut [*mut u8], fresh: Option<u32>) -> usize {
+        let g = cache.shape.get();
+        let window = &self.pages.normal;
+        let domain = match fresh {
+            Some(page) => self.domain_of(cache, page),
+            None => {
+                let domain = self.domain(cache, self.pages.home());
+                let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
+                let n = depot.get(out);
+                if n > 0 {
+                    return n;
+                }
+                depot.short_at = self.pages.events.clock();
+                depot.misses += 1;
+                domain
+            }
+        };
+        let mut taken = Pieces::NONE;
         let most = out.len().min(MAX_BATCH);
         let mut slabs = domain.slabs.lock(&self.pages.platform);
-        let mut n = slabs.take(window, &g, most, &mut taken);
+        if let Some(page) = fresh {
+            slabs.add(window, &g, page);
+        }
+        let n = slabs.take(window, &g, most, &mut taken);
         let again = slabs.take_again();
         drop(slabs);
         self.pages.events.taken_again(&self.pages.platform, again);
-        if n == 0 {
-            let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(0) };
-            let mut slabs = self.domain_of(cache, page).slabs.lock(&self.pages.platform);
-            slabs.add(window, &g, page);
-            n = slabs.take(window, &g, most, &mut taken);
-        }
         let mut slots = out.iter_mut();
         taken.for_each(window, &g, |object| {
             if let Some(slot) = slots.next() {
                 *slot = object;
             }
         });
-        Ok(n)
+        n
     }
 
     /// The first page of a new slab, its objects initialised; it is on no list yet. `None`: `init` failed.

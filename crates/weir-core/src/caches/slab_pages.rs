@@ -77,7 +77,7 @@ impl<P: Platform> Caches<P> {
             zone.backing(window, page / PAGEBLOCK_PAGES as u32)
         };
         let (n, more) =
-            domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.split(), pass), backing);
+            domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.row().splits, pass), backing);
         let batch = &batch[..n];
         if n == 0 {
             return (0, more);

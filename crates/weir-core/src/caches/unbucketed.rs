@@ -18,6 +18,15 @@ impl<P: Platform> Caches<P> {
         if class < BUCKETED { (class > 0).then_some(class) } else { self.number_in_header(page) }
     }
 
+    /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
+    /// page. `None`: its slab has gone.
+    pub(crate) fn number_of_block(&self, class: usize, block: *mut u8) -> Option<usize> {
+        if !(BUCKETED..UNBUCKETED).contains(&class) {
+            return Some(class);
+        }
+        self.number_of(class, self.pages.normal.page_of(block as usize)?)
+    }
+
     /// The number that the header of the slab holds which `page` is of. `None`: it is of no slab of a cache without
     /// buckets.
     #[cold]

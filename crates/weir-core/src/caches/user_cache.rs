@@ -6,7 +6,7 @@
 //! `FREE` → `MAKING` (under the table's lock) → `LIVE` → `DYING` → `FREE` (under the table's lock). Reclaim looks at a
 //! cache only while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for reports of
 //! slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their contents) holds
-//! until it releases that lock, and no longer. [`crate::heap::Heap::destroy_cache`] sets `DYING` under the first node's
+//! until it releases that lock, and no longer. [`crate::heap::user_caches::UserCaches::destroy`] sets `DYING` under the first node's
 //! and then passes all of them, so afterwards no trim, drain or report works on the cache or will; it then waits for
 //! finalizers that run outside the lock (`finalizing`), empties the CPUs' buckets and the depots, and gives the slabs
 //! back. What this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees

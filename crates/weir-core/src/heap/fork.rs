@@ -7,14 +7,27 @@ use super::Heap;
 use crate::platform::lock::{FROZEN, SKIPPED, SKIPPED_COUNT};
 use crate::platform::{Platform, rank};
 
+/// What is done before and after a fork.
+pub struct Fork<'a, P: Platform> {
+    heap: &'a Heap<P>,
+}
+
 impl<P: Platform> Heap<P> {
+    /// A fork of the process.
+    #[inline(always)]
+    pub fn fork(&self) -> Fork<'_, P> {
+        Fork { heap: self }
+    }
+}
+
+impl<P: Platform> Fork<'_, P> {
     /// Takes every lock in rank order, so that a fork's child finds the heap whole.
     ///
     /// Not if the caller holds one already: then it is a signal handler that interrupted the heap at work, and would wait
     /// for itself. What it interrupted goes on in the child as in the parent, and lets its lock go there too; what other
     /// threads hold stays held in such a child.
     pub fn freeze(&self) {
-        let p = self.platform();
+        let p = self.heap.platform();
         if let Some(held) = p.held_ranks() {
             let before = held.load(Relaxed);
             if before != 0 {
@@ -24,31 +37,30 @@ impl<P: Platform> Heap<P> {
             held.store(FROZEN, Relaxed);
         }
         p.freeze_evictable_caches();
-        self.with_reclaimables(|all| {
-            for rank in 0..rank::COUNT {
-                all.iter().for_each(|part| part.freeze(rank));
-                self.windows.freeze(p, rank);
-                self.profile.freeze(p, rank);
-            }
-        });
+        let parts = self.heap.parts();
+        for rank in 0..rank::COUNT {
+            parts.frozen().iter().for_each(|part| part.freeze(rank));
+            self.heap.reclaim.windows.freeze(p, rank);
+            self.heap.profile.freeze(p, rank);
+        }
     }
 
-    /// Whether the caller's last [`Heap::freeze`] took nothing, as it found the thread holding something.
-    pub fn is_nested_fork(&self) -> bool {
-        self.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & SKIPPED_COUNT != 0)
+    /// Whether the caller's last [`Fork::freeze`] took nothing, as it found the thread holding something.
+    pub fn is_nested(&self) -> bool {
+        self.heap.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & SKIPPED_COUNT != 0)
     }
 
     /// Whether that one, which took nothing, came in the middle of another fork of this thread: a signal handler's.
-    pub fn is_fork_in_fork(&self) -> bool {
-        self.is_nested_fork() && self.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & FROZEN != 0)
+    pub fn is_in_fork(&self) -> bool {
+        self.is_nested() && self.heap.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & FROZEN != 0)
     }
 
-    /// Undoes [`Heap::freeze`], in the parent or in the child; whether there was something to undo.
+    /// Undoes [`Fork::freeze`], in the parent or in the child; whether there was something to undo.
     ///
     /// # Safety
-    /// Follows [`Heap::freeze`] on the same thread (or its copy in the child).
+    /// Follows [`Fork::freeze`] on the same thread (or its copy in the child).
     pub unsafe fn thaw(&self) -> bool {
-        let p = self.platform();
+        let p = self.heap.platform();
         if let Some(held) = p.held_ranks() {
             let before = held.load(Relaxed);
             if before & SKIPPED_COUNT != 0 {
@@ -56,17 +68,16 @@ impl<P: Platform> Heap<P> {
                 return false;
             }
         }
-        self.with_reclaimables(|all| {
-            for rank in (0..rank::COUNT).rev() {
-                // SAFETY: the caller promises that `freeze` came before, on this thread or its copy; it took all locks of this
-                // rank, without guards, as it found that the thread held none (else this function has returned above).
-                unsafe {
-                    self.profile.thaw(p, rank);
-                    self.windows.thaw(p, rank);
-                    all.iter().rev().for_each(|part| part.thaw(rank));
-                }
+        let parts = self.heap.parts();
+        for rank in (0..rank::COUNT).rev() {
+            // SAFETY: the caller promises that `freeze` came before, on this thread or its copy; it took all locks of this
+            // rank, without guards, as it found that the thread held none (else this function has returned above).
+            unsafe {
+                self.heap.profile.thaw(p, rank);
+                self.heap.reclaim.windows.thaw(p, rank);
+                parts.frozen().iter().rev().for_each(|part| part.thaw(rank));
             }
-        });
+        }
         // SAFETY: `freeze` took them first.
         unsafe { p.thaw_evictable_caches() };
         if let Some(held) = p.held_ranks() {
@@ -75,12 +86,12 @@ impl<P: Platform> Heap<P> {
         true
     }
 
-    /// [`Heap::thaw`] in a forked child, and the end of what the parent's other threads had begun.
+    /// [`Fork::thaw`] in a forked child, and the end of what the parent's other threads had begun.
     ///
     /// # Safety
-    /// Follows [`Heap::freeze`] of the thread that this one is the copy of; the caller is the child's only thread.
+    /// Follows [`Fork::freeze`] of the thread that this one is the copy of; the caller is the child's only thread.
     pub unsafe fn thaw_child(&self) {
-        self.pages().inherit_zones();
+        self.heap.pages().inherit_zones();
         // SAFETY: the caller promises that this thread is the copy of the one that froze the heap.
         if unsafe { self.thaw() } {
             self.inherit();
@@ -89,9 +100,9 @@ impl<P: Platform> Heap<P> {
 
     /// In a forked child, when the locks are given back: ends what the parent's other threads had begun.
     pub fn inherit(&self) {
-        self.callbacks.inherit(self.platform());
-        self.page_pools.inherit(self.platform());
-        self.caches.inherit();
-        self.inherit_pressure();
+        self.heap.callbacks.inherit(self.heap.platform());
+        self.heap.page_pools.inherit(self.heap.platform());
+        self.heap.caches.inherit();
+        self.heap.reclaim().inherit_pressure();
     }
 }

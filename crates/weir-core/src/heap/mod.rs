@@ -1,70 +1,57 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 //!
-//! It owns the four parts and the platform; each part has its own state and locks. Where an allocation finds no pages, its
-//! part says so, and the heap reclaims and tries again: no part calls another one upwards.
+//! What others stand on is owned by them: the caches own the pages, these the platform. All other parts lie beside them, and are
+//! worked on by *views*, a reference to the heap each, which have the methods of their concern ([`Heap::reclaim`],
+//! [`Heap::user_caches`] and so on). Where an allocation finds no pages, its part says so, and the heap reclaims and tries again:
+//! no part calls another one upwards.
 
-mod address_space;
-pub(crate) mod apart;
-pub(crate) mod audit;
-pub(crate) mod balance;
-pub(crate) mod callbacks;
-mod class_runs;
-mod direct;
+mod blocks;
+pub mod figures;
 pub(crate) mod fork;
+mod large;
 pub(crate) mod lookup;
 mod measure_pause;
-mod node;
 pub mod page_pools;
-pub mod pressure;
 pub(crate) mod realloc;
-pub(crate) mod runs;
-pub mod usage;
+pub mod reclaim;
+mod runs;
+pub(crate) mod samples;
+mod state;
 pub(crate) mod user_caches;
+pub(crate) mod zones;
 
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::base::fault::Fault;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
-use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::evict::callbacks::Callbacks;
 use crate::huge_pages::{HugePages, Watch};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
-use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
+use crate::platform::{Platform, rank};
 use crate::pools::page_pools::PagePools;
 use crate::profile::recorder::Recorder;
-use crate::reclaim::budget::Budget;
-use crate::reclaim::node_balancer::NodeBalancer;
-use crate::reclaim::pressure::Pressure;
-use crate::reclaim::throttle::Throttle;
-use crate::reclaim::windows::Windows;
+use crate::reclaim::{Audit, Freeze};
 use measure_pause::MeasurePause;
+use state::State;
 
 /// A heap on a platform. All methods may be called from any thread at any time.
 #[repr(C)]
 pub struct Heap<P: Platform> {
-    /// The caches stand on the pages, and these on the platform: each owns the one below.
+    /// They stand on the pages, and these on the platform: each owns the one below.
     caches: Caches<P>,
     blocks: MappedBlocks,
     huge_pages: HugePages,
     page_pools: PagePools,
     callbacks: Callbacks,
     profile: Recorder,
-    windows: Windows,
-    node_balancer: NodeBalancer,
-    budget: Budget,
-    pressure: Pressure,
-    throttle: Throttle,
-    /// A program's callback at the hard limit is under way.
-    in_hard_limit: AtomicBool,
-    /// Until then direct reclaim is not tried, as it brought nothing, ns.
-    fruitless_until: AtomicU64,
+    reclaim: State,
     measure_pause: MeasurePause,
 }
 
@@ -86,13 +73,7 @@ impl<P: Platform> Heap<P> {
             page_pools: PagePools::new(),
             callbacks: Callbacks::new(),
             profile: Recorder::new(),
-            windows: Windows::new(),
-            node_balancer: NodeBalancer::new(),
-            budget: Budget::new(),
-            pressure: Pressure::new(),
-            throttle: Throttle::new(),
-            in_hard_limit: AtomicBool::new(false),
-            fruitless_until: AtomicU64::new(0),
+            reclaim: State::new(),
             measure_pause: MeasurePause::new(),
         }
     }
@@ -108,6 +89,16 @@ impl<P: Platform> Heap<P> {
         &self.caches.pages
     }
 
+    /// The registry of a program's callbacks.
+    pub fn callbacks(&self) -> &Callbacks {
+        &self.callbacks
+    }
+
+    /// The heap profile.
+    pub fn profile(&self) -> &Recorder {
+        &self.profile
+    }
+
     fn mapped(&self) -> Mapped<'_, P> {
         self.blocks.on(&self.caches.pages)
     }
@@ -119,11 +110,6 @@ impl<P: Platform> Heap<P> {
     /// Sets the fast path up; to be called while there is one thread.
     pub fn prepare(&self) {
         self.platform().lockless();
-    }
-
-    /// Blocks mapped on their own, now.
-    pub fn mapped_count(&self) -> usize {
-        self.mapped().count()
     }
 
     /// Allocates `size` bytes, aligned to 16; null when memory is refused. O(1) but for system calls.
@@ -147,7 +133,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     pub fn alloc_slow(&self, size: usize) -> *mut u8 {
-        if size > MAX_SIZE { self.alloc_run(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
+        if size > MAX_SIZE { self.large().alloc_run(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
     }
 
     /// An object of a class whose bucket is empty; null when memory is refused.
@@ -157,17 +143,14 @@ impl<P: Platform> Heap<P> {
         if let Some(object) = self.caches.pop_locked(class) {
             return object;
         }
-        let object = match self.caches.refill(class) {
-            Err(Short) => self.refill_short(class),
-            found => found,
-        };
-        self.slow_path_ends();
+        let object = self.caches.refill(class).or_else(|Short| self.refill_short(class));
+        self.direct().slow_path_ends();
         object.unwrap_or(null_mut())
     }
 
     #[cold]
     fn refill_short(&self, class: usize) -> Result<*mut u8, Short> {
-        let object = self.reclaim_for(self.caches.slab_bytes(class), || self.caches.refill(class));
+        let object = self.direct().reclaim_for(self.caches.slab_bytes(class), || self.caches.refill(class));
         if object.is_err() {
             self.caches.note_failures(class, 1);
         }
@@ -190,7 +173,7 @@ impl<P: Platform> Heap<P> {
     pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
             // SAFETY: allocated just now.
-            return unsafe { self.zeroed(self.alloc_run(size, MIN_ALIGN)) };
+            return unsafe { self.large().zeroed(self.large().alloc_run(size, MIN_ALIGN)) };
         }
         let class = class_of(size);
         let object = self.alloc_class(class);
@@ -209,7 +192,7 @@ impl<P: Platform> Heap<P> {
         }
         match class_aligned(size.max(1), align) {
             Some(class) => self.alloc_class(class),
-            None => self.alloc_run(size.max(1), align).0,
+            None => self.large().alloc_run(size.max(1), align).0,
         }
     }
 
@@ -276,28 +259,19 @@ impl<P: Platform> Heap<P> {
     pub fn free_slow(&self, block: *mut u8, left: FreeLeft) {
         if left.class == usize::from(NOTHING) || left.class == usize::from(LARGE) {
             if !block.is_null() {
-                self.free_run(block);
+                self.large().free_run(block);
             }
             return;
         }
         if run_class::contains(left.class) {
-            return self.free_class_run(block, left.class, left.pushed);
+            return self.large().free_class_run(block, left.class, left.pushed);
         }
-        let Some(number) = self.number_of(left.class, block) else {
+        let Some(number) = self.caches.number_of_block(left.class, block) else {
             return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
         };
         if self.caches.free_slow(block, number, left.pushed) {
-            self.slow_path_ends();
+            self.direct().slow_path_ends();
         }
-    }
-
-    /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
-    /// page. `None`: its slab has gone.
-    fn number_of(&self, class: usize, block: *mut u8) -> Option<usize> {
-        if !(BUCKETED..UNBUCKETED).contains(&class) {
-            return Some(class);
-        }
-        self.caches.number_of(class, self.pages().normal.page_of(block as usize)?)
     }
 
     /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
@@ -305,7 +279,7 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// The block is not used any more; it was allocated with this size, or one of the same size class, and has not
     /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do. It is not from
-    /// [`Heap::alloc_sampled`], whose blocks are of no class.
+    /// [`Heap::samples`], whose blocks are of no class.
     #[inline(always)]
     pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
         if size > MAX_SIZE || block.is_null() {
@@ -316,6 +290,31 @@ impl<P: Platform> Heap<P> {
         if let Err(left) = unsafe { self.free_sized_fast(block, size) } {
             self.free_slow(block, left);
         }
+    }
+
+    /// Everything idle is released now, whatever it costs to get it again: `malloc_trim`. Returns bytes.
+    pub fn purge(&self) -> usize {
+        if !self.pages().is_reporting() {
+            return 0;
+        }
+        self.user_caches().run_finalizers();
+        let mut bytes = self.reclaim().purge();
+        // Slabs of objects with finalizers may have become empty by that.
+        if self.user_caches().run_finalizers() > 0 {
+            bytes += self.reclaim().purge();
+        }
+        bytes
+    }
+
+    /// Checks the whole heap. To be called while no other thread uses it: what a thread works on counts as held by the
+    /// program, or is found to be missing.
+    pub fn audit(&self) -> Result<Audit, Fault> {
+        let mut audit = Audit::default();
+        self.pages().freeze(rank::BATCH);
+        let right = self.parts().audited().iter().try_for_each(|part| part.audit(&mut audit));
+        // SAFETY: this thread took the locks of this rank above, by `freeze`, and no others of it since.
+        unsafe { self.pages().thaw(rank::BATCH) };
+        right.map(|()| audit)
     }
 }
 

@@ -6,10 +6,9 @@ use super::Heap;
 use crate::base::cause::Cause;
 use crate::base::units::{MAX_RUN, PAGE};
 use crate::platform::Platform;
-use crate::pools::idle::{length_of, pages_of};
 use crate::pools::page_pool::{PagePool, PoolStats};
-use crate::pools::page_pools::{PagePools, PoolsOn};
-use crate::reclaim::Kind;
+use crate::pools::page_pools::PoolsOn;
+use crate::reclaim::{Goal, Kind};
 
 /// A pool cannot end while pages of it are in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,46 +17,54 @@ pub struct InFlight {
     pub pages: usize,
 }
 
+/// Page pools of a program.
+pub struct HeapPools<'a, P: Platform> {
+    heap: &'a Heap<P>,
+}
+
 impl<P: Platform> Heap<P> {
+    /// A program's page pools.
+    #[inline(always)]
+    pub fn page_pools(&self) -> HeapPools<'_, P> {
+        HeapPools { heap: self }
+    }
+}
+
+impl<P: Platform> HeapPools<'_, P> {
     pub(super) fn pools(&self) -> PoolsOn<'_, P> {
-        self.page_pools.on(self.pages())
+        self.heap.page_pools.on(self.heap.pages())
     }
 
-    /// The pools.
-    pub fn page_pools(&self) -> &PagePools {
-        &self.page_pools
+    /// Whether there are any.
+    pub fn are_there(&self) -> bool {
+        self.heap.page_pools.are_there()
     }
 
     /// Makes a pool known.
     ///
     /// # Safety
-    /// It lives, where it is, until [`Heap::remove_pool`] has succeeded, is added once, and is used through shared
+    /// It lives, where it is, until [`HeapPools::remove`] has succeeded, is added once, and is used through shared
     /// references alone meanwhile.
-    pub unsafe fn add_pool(&self, pool: NonNull<PagePool>) {
+    pub unsafe fn add(&self, pool: NonNull<PagePool>) {
         // SAFETY: the caller's promise is the one that is demanded.
-        unsafe { self.page_pools.add(self.platform(), pool) }
+        unsafe { self.heap.page_pools.add(self.heap.platform(), pool) }
     }
 
     /// Ends a pool, unless pages of it are in flight; then nothing has changed. Waits for a thread that reclaims its
     /// idle pages. No other thread uses the pool meanwhile.
-    pub fn remove_pool(&self, pool: &PagePool) -> Result<(), InFlight> {
-        let pages = self.pool_stats(pool).in_flight_pages;
+    pub fn remove(&self, pool: &PagePool) -> Result<(), InFlight> {
+        let pages = self.stats(pool).in_flight_pages;
         if pages > 0 {
             return Err(InFlight { pages });
         }
-        self.page_pools.remove(self.platform(), pool);
+        self.heap.page_pools.remove(self.heap.platform(), pool);
         self.pools().empty(pool);
         Ok(())
     }
 
-    /// Pages that a run of at least `pages` pages (1 to [`MAX_RUN`]) has.
-    pub fn pool_run_pages(pages: usize) -> usize {
-        pages_of(length_of(pages))
-    }
-
     /// A run of at least `pages` pages of a pool; null when memory is refused, or for 0 and more than [`MAX_RUN`]
     /// pages. It holds anything. O(1) but for system calls.
-    pub fn pool_get(&self, pool: &PagePool, pages: usize) -> *mut u8 {
+    pub fn get(&self, pool: &PagePool, pages: usize) -> *mut u8 {
         if !(1..=MAX_RUN).contains(&pages) {
             return null_mut();
         }
@@ -65,15 +72,15 @@ impl<P: Platform> Heap<P> {
             return run as *mut u8;
         }
         let take = || self.pools().get_fresh(pool, pages);
-        let run = take().or_else(|_| self.reclaim_for(pages * PAGE, take));
-        self.slow_path_ends();
+        let run = take().or_else(|_| self.heap.direct().reclaim_for(pages * PAGE, take));
+        self.heap.direct().slow_path_ends();
         run.unwrap_or(0) as *mut u8
     }
 
     /// Fills `out` with runs of `pages` pages, as many as can be had; returns how many.
-    pub fn pool_get_batch(&self, pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize {
+    pub fn get_batch(&self, pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize {
         for (count, place) in out.iter_mut().enumerate() {
-            *place = self.pool_get(pool, pages);
+            *place = self.get(pool, pages);
             if place.is_null() {
                 return count;
             }
@@ -86,14 +93,14 @@ impl<P: Platform> Heap<P> {
     ///
     /// # Safety
     /// The runs are not used any more.
-    pub unsafe fn pool_put(&self, pool: &PagePool, runs: &[*mut u8]) {
+    pub unsafe fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
         self.pools().put(pool, runs);
     }
 
     /// What the thread of the program's does that is the owner of a pool: gives up what is idle in a squeeze window, or
     /// above
     /// `max_idle_pages`. Returns the pages given up for pressure.
-    pub fn tend_pool(&self, pool: &PagePool) -> usize {
+    pub fn tend(&self, pool: &PagePool) -> usize {
         self.pools().tend_and_release(pool)
     }
 
@@ -103,39 +110,40 @@ impl<P: Platform> Heap<P> {
     }
 
     /// A pool's figures.
-    pub fn pool_stats(&self, pool: &PagePool) -> PoolStats {
-        pool.stats(self.platform())
+    pub fn stats(&self, pool: &PagePool) -> PoolStats {
+        pool.stats(self.heap.platform())
     }
 
     /// Whether a pressure event finds idle pages in pools that the balancer is the owner of.
-    pub fn has_idle_pool_pages(&self) -> bool {
+    pub fn has_idle_pages(&self) -> bool {
         self.pools().has_idle_pages()
     }
 
-    /// For the balancer's thread: when [`Heap::tend_pools`] is to be called next, ns.
-    pub fn pools_due(&self) -> Option<u64> {
-        self.page_pools.due()
+    /// For the balancer's thread: when [`HeapPools::tend_due`] is to be called next, ns.
+    pub fn due(&self) -> Option<u64> {
+        self.heap.page_pools.due()
     }
 
     /// Tends the pools that the balancer is the owner of, if that is due, and releases what pools gave up in squeeze
     /// windows.
-    pub fn tend_pools(&self) {
-        let now = self.platform().now();
-        if !self.page_pools.take_due(now) {
+    pub fn tend_due(&self) {
+        let now = self.heap.platform().now();
+        if !self.heap.page_pools.take_due(now) {
             return;
         }
         self.pools().tend_all();
-        let bytes = self.page_pools.take_squeezed() * PAGE;
+        let bytes = self.heap.page_pools.take_squeezed() * PAGE;
         if bytes > 0 {
-            self.release_free(Cause::Pressure, now, bytes);
+            self.release_free(Cause::Pressure, bytes);
         }
     }
 
     /// Releases `bytes` of what is free in zones.
-    fn release_free(&self, cause: Cause, now: u64, bytes: usize) {
+    fn release_free(&self, cause: Cause, bytes: usize) {
         let mut left = bytes;
-        for node in 0..self.pages().nodes.count() {
-            left -= self.reclaim(Kind::Node { node, severe: false }, cause, now, left).released.min(left);
+        for node in 0..self.heap.pages().nodes.count() {
+            let goal = Goal { bytes: left, node: Some(node), ..self.heap.reclaim().goal(Kind::Node, cause) };
+            left -= self.heap.reclaim().run(&goal).released.min(left);
         }
     }
 }

@@ -3,20 +3,17 @@
 use core::ptr::{self, null_mut};
 
 use super::Heap;
-use super::address_space::MOST;
 use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::size_class::{MAX_SIZE, SIZE};
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::PAGE;
 use crate::blocks::FIRST_MAPPED;
-use crate::pages::Short;
-use crate::pages::node::ZoneKind;
 use crate::platform::Platform;
 
 impl<P: Platform> Heap<P> {
     /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged). A block of
-    /// [`Heap::alloc_sampled`] counts as freed, and the new one is not sampled.
+    /// [`Heap::samples`] counts as freed, and the new one is not sampled.
     ///
     /// # Safety
     /// `block` was allocated here and not freed; `size` is not 0.
@@ -38,24 +35,24 @@ impl<P: Platform> Heap<P> {
                 now
             }
             Found::Run { page, pages, kind } => {
-                if (self.is_held_low(kind, page) || !self.mapped().outgrows(pages, size))
-                    && self.resize_run(kind, page, pages, size)
+                if (self.large().is_held_low(kind, page) || !self.mapped().outgrows(pages, size))
+                    && self.large().resize_run(kind, page, pages, size)
                 {
-                    self.unsample(block);
+                    self.samples().unsample(block);
                     return block;
                 }
                 pages * PAGE
             }
             Found::Mapped(len) => {
                 if size >= FIRST_MAPPED {
-                    return self.resize_sampled(block, || self.resize_mapped(block, len, size));
+                    return self.samples().resize_sampled(block, || self.large().resize_mapped(block, len, size));
                 }
                 len
             }
         };
         let new = match found {
-            Found::Run { kind, page, .. } if self.is_held_low(kind, page) => self.alloc_low32(size),
-            Found::Run { .. } if size > old => match self.map_grown(size) {
+            Found::Run { kind, page, .. } if self.large().is_held_low(kind, page) => self.alloc_low32(size),
+            Found::Run { .. } if size > old => match self.large().map_grown(size) {
                 new if new.is_null() => self.alloc(size),
                 new => new,
             },
@@ -88,34 +85,5 @@ impl<P: Platform> Heap<P> {
             }
             None => false,
         }
-    }
-
-    /// Whether a run was asked for below 4 GiB, where it has to stay.
-    fn is_held_low(&self, kind: ZoneKind, page: u32) -> bool {
-        kind == ZoneKind::Low32 && !self.pages().window(kind).is_fallen_back(page)
-    }
-
-    /// Resizes a block mapped on its own, which it stays. Where growth is refused, memory is given back and reclaimed first.
-    fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
-        if size > MOST {
-            return null_mut();
-        }
-        let resize = || match self.mapped().resize_mapped(block, len, size) {
-            new if new.is_null() => Err(Short),
-            new => Ok(new),
-        };
-        let new = resize().or_else(|Short| if size > len { self.map_again(size - len, resize) } else { Err(Short) });
-        if new.is_ok() {
-            self.note_resident((size.saturating_sub(len) / PAGE).min(PAGEBLOCK_PAGES));
-        }
-        new.unwrap_or(null_mut())
-    }
-
-    /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.
-    fn map_grown(&self, size: usize) -> *mut u8 {
-        if !self.mapped().takes_grown(size) {
-            return null_mut();
-        }
-        self.map_block(size.next_multiple_of(PAGE), PAGE).0
     }
 }

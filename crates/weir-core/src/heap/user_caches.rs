@@ -9,10 +9,23 @@ use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
 use crate::pages::Short;
 use crate::platform::Platform;
 
+/// Object caches of a program.
+pub struct UserCaches<'a, P: Platform> {
+    heap: &'a Heap<P>,
+}
+
 impl<P: Platform> Heap<P> {
+    /// A program's object caches.
+    #[inline(always)]
+    pub fn user_caches(&self) -> UserCaches<'_, P> {
+        UserCaches { heap: self }
+    }
+}
+
+impl<P: Platform> UserCaches<'_, P> {
     /// Makes a cache. O(numbers with buckets).
-    pub fn make_cache(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
-        self.caches.make(spec)
+    pub fn make(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
+        self.heap.caches.make(spec)
     }
 
     /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers that
@@ -20,41 +33,42 @@ impl<P: Platform> Heap<P> {
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
-    pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
+    pub unsafe fn destroy(&self, id: CacheId) -> Result<(), Busy> {
         // SAFETY: the caller uses the cache neither meanwhile nor afterwards, which is all that `destroy` demands.
-        unsafe { self.caches.destroy(id) }
+        unsafe { self.heap.caches.destroy(id) }
     }
 
     /// An object; null when there is no memory, or the limit is reached. Its contents are those that it had when it
     /// was freed, or that `init` gave it; zero with [`crate::caches::user_cache::Flags::zero`]; anything for other caches.
     #[inline(always)]
-    pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
-        if !self.caches.is_plain(id) {
-            return self.cache_alloc_counted(id);
+    pub fn alloc(&self, id: CacheId) -> *mut u8 {
+        if !self.heap.caches.is_plain(id) {
+            return self.alloc_counted(id);
         }
         // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty one.
-        let object = unsafe { self.platform().pop(&self.caches.cpu.table, id.class()) };
-        if object.is_null() { self.refill(id.number()) } else { object }
+        let object = unsafe { self.heap.platform().pop(&self.heap.caches.cpu.table, id.class()) };
+        if object.is_null() { self.heap.refill(id.number()) } else { object }
     }
 
-    /// The fast path of [`Heap::cache_alloc`] alone: null where there is more to do.
+    /// The fast path of [`UserCaches::alloc`] alone: null where there is more to do.
     #[inline(always)]
-    pub fn cache_alloc_fast(&self, id: CacheId) -> *mut u8 {
-        if !self.caches.is_plain(id) {
+    pub fn alloc_fast(&self, id: CacheId) -> *mut u8 {
+        if !self.heap.caches.is_plain(id) {
             return null_mut();
         }
         // SAFETY: the table's slabs live as long as the heap.
-        unsafe { self.platform().pop(&self.caches.cpu.table, id.class()) }
+        unsafe { self.heap.platform().pop(&self.heap.caches.cpu.table, id.class()) }
     }
 
     #[inline(never)]
-    fn cache_alloc_counted(&self, id: CacheId) -> *mut u8 {
-        let alloc = || self.caches.alloc_counted(id);
-        let object = alloc().or_else(|_| self.reclaim_for(self.caches.slab_bytes(id.number()), alloc));
+    fn alloc_counted(&self, id: CacheId) -> *mut u8 {
+        let alloc = || self.heap.caches.alloc_counted(id);
+        let object =
+            alloc().or_else(|_| self.heap.direct().reclaim_for(self.heap.caches.slab_bytes(id.number()), alloc));
         if object.is_err() {
-            self.caches.note_failures(id.number(), 1);
+            self.heap.caches.note_failures(id.number(), 1);
         }
-        self.slow_path_ends();
+        self.heap.direct().slow_path_ends();
         object.unwrap_or(null_mut())
     }
 
@@ -63,104 +77,107 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// The object is not used any more.
     #[inline(always)]
-    pub unsafe fn cache_free(&self, id: CacheId, object: *mut u8) {
-        if !self.caches.is_of(id, object) {
-            let size = self.caches.size_of(id.number());
-            return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
+    pub unsafe fn free(&self, id: CacheId, object: *mut u8) {
+        if !self.heap.caches.is_of(id, object) {
+            let size = self.heap.caches.size_of(id.number());
+            return self.heap.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
         }
-        self.caches.count_in(id, 1);
+        self.heap.caches.count_in(id, 1);
         // SAFETY: the object is one of the cache, so not null, and the caller gives it up.
-        if let Err(left) = unsafe { self.push(id.class(), object) } {
-            self.free_slow(object, FreeLeft { class: id.number(), ..left });
+        if let Err(left) = unsafe { self.heap.push(id.class(), object) } {
+            self.heap.free_slow(object, FreeLeft { class: id.number(), ..left });
         }
     }
 
-    /// The fast path of [`Heap::cache_free`] alone; whether the object was taken back.
+    /// The fast path of [`UserCaches::free`] alone; whether the object was taken back.
     ///
     /// # Safety
     /// The object is not used any more.
     #[inline(always)]
-    pub unsafe fn cache_free_fast(&self, id: CacheId, object: *mut u8) -> bool {
+    pub unsafe fn free_fast(&self, id: CacheId, object: *mut u8) -> bool {
         // SAFETY: the caller gives the object up.
-        self.caches.is_of(id, object) && self.caches.is_plain(id) && unsafe { self.push(id.class(), object) }.is_ok()
+        self.heap.caches.is_of(id, object)
+            && self.heap.caches.is_plain(id)
+            && unsafe { self.heap.push(id.class(), object) }.is_ok()
     }
 
     /// Fills `out` with objects, as many as can be had; returns how many. Cheaper than one by one.
-    pub fn cache_alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
-        let (mut n, mut filled) = self.caches.alloc_batch(id, out);
+    pub fn alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
+        let (mut n, mut filled) = self.heap.caches.alloc_batch(id, out);
         if filled.is_err() {
-            let bytes = self.caches.size_of(id.number()).saturating_mul(out.len() - n);
-            let _ = self.reclaim_for(bytes, || {
-                let (more, result) = self.caches.alloc_batch(id, &mut out[n..]);
+            let bytes = self.heap.caches.size_of(id.number()).saturating_mul(out.len() - n);
+            let _ = self.heap.direct().reclaim_for(bytes, || {
+                let (more, result) = self.heap.caches.alloc_batch(id, &mut out[n..]);
                 n += more;
                 filled = result;
                 result
             });
         }
         if n < out.len() {
-            self.caches.note_failures(id.number(), out.len() - n);
+            self.heap.caches.note_failures(id.number(), out.len() - n);
         }
-        self.slow_path_ends();
+        self.heap.direct().slow_path_ends();
         n
     }
 
-    /// Takes objects back, as [`Heap::cache_free`] does one. Cheaper than one by one; an object that is freed twice
+    /// Takes objects back, as [`UserCaches::free`] does one. Cheaper than one by one; an object that is freed twice
     /// is found when it goes back to its slab.
     ///
     /// # Safety
     /// The objects are not used any more.
-    pub unsafe fn cache_free_batch(&self, id: CacheId, objects: &[*mut u8]) {
-        if let Some(&wrong) = objects.iter().find(|&&object| !self.caches.is_of(id, object)) {
-            let size = self.caches.size_of(id.number());
-            return self.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
+    pub unsafe fn free_batch(&self, id: CacheId, objects: &[*mut u8]) {
+        if let Some(&wrong) = objects.iter().find(|&&object| !self.heap.caches.is_of(id, object)) {
+            let size = self.heap.caches.size_of(id.number());
+            return self.heap.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
         }
         // SAFETY: each lies in a slab of the cache, as was just found, and the caller gave them up.
-        unsafe { self.caches.free_batch(id, objects) };
-        self.slow_path_ends();
+        unsafe { self.heap.caches.free_batch(id, objects) };
+        self.heap.direct().slow_path_ends();
     }
 
     /// Sets the limit of a cache that was made with one: how many objects may be out at a time.
-    pub fn set_cache_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
-        self.caches.set_limit(id, limit)
+    pub fn set_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
+        self.heap.caches.set_limit(id, limit)
     }
 
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many.
-    pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+    pub fn set_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
         // No machine has so much: the caches could not even count it.
-        let bytes = self.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
+        let bytes =
+            self.heap.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
-        let set = || self.caches.set_reserve(id, objects);
-        let result = set().or_else(|Short| self.reclaim_for(bytes, set));
-        self.slow_path_ends();
+        let set = || self.heap.caches.set_reserve(id, objects);
+        let result = set().or_else(|Short| self.heap.direct().reclaim_for(bytes, set));
+        self.heap.direct().slow_path_ends();
         if result == Ok(true) { Ok(()) } else { Err(LimitError::NoMemory) }
     }
 
     /// Calls the finalizers of empty slabs' objects and gives the slabs back; returns bytes. Calls the caches' own
     /// functions: to be called where a program's code may run, by a thread that holds nothing of the program's.
     pub fn run_finalizers(&self) -> usize {
-        self.caches.run_finalizers()
+        self.heap.caches.run_finalizers()
     }
 
     /// The cache, of those that a program made, that has `addr` in one of its slabs: at an object's start or anywhere else.
     /// `None` for all other addresses. O(1): two loads.
     #[inline]
-    pub fn cache_at(&self, addr: usize) -> Option<CacheId> {
-        self.caches.cache_at(addr)
+    pub fn at(&self, addr: usize) -> Option<CacheId> {
+        self.heap.caches.cache_at(addr)
     }
 
     /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
-    pub fn next_cache(&self, number: usize) -> Option<CacheStats> {
-        self.caches.next_figures(number)
+    pub fn next(&self, number: usize) -> Option<CacheStats> {
+        self.heap.caches.next_figures(number)
     }
 
     /// Calls `see` with the figures of each cache, by number, under no lock. O(caches * CPUs).
-    pub fn each_cache(&self, see: &mut dyn FnMut(CacheStats)) {
-        self.caches.each_figures(see);
+    pub fn each(&self, see: &mut dyn FnMut(CacheStats)) {
+        self.heap.caches.each_figures(see);
     }
 
     /// The figures of a user cache. O(CPUs).
-    pub fn cache_stats(&self, id: CacheId) -> CacheStats {
-        self.caches.figures(id)
+    pub fn stats(&self, id: CacheId) -> CacheStats {
+        self.heap.caches.figures(id)
     }
 }

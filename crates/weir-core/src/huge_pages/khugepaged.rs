@@ -82,7 +82,7 @@ impl<P: Platform> Watch<'_, P> {
         }
         let Some(used) = zone.collapsed(window, block, inside) else { return (0, 0) };
         stats::add(&self.caches.pages.platform.stats().huge_collapsed, 1);
-        if used > SPARSE && goal.split() != Backing::Huge {
+        if used > SPARSE && goal.row().splits != Backing::Huge {
             return (0, 0);
         }
         if !zone.has_idle(window, block) {

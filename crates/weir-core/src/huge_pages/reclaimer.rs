@@ -1,9 +1,8 @@
 //! What reclaim asks of the watch.
 
 use super::watch::Watch;
-use crate::base::fault::Fault;
 use crate::platform::Platform;
-use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Goal, Reclaimable, Reclaimed, Step};
 
 /// Pageblocks looked at for whether the kernel filled them up: in a calm window (khugepaged itself goes through 8 in 10 s
 /// by default), and under pressure (about 2 us each).
@@ -22,21 +21,11 @@ impl<P: Platform> Reclaimable for Watch<'_, P> {
     }
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
-        Reclaimed::released(match (step, goal.kind) {
-            (Step::Filled, Kind::Calm(_)) => self.report_filled(goal, FILLED_CALM),
-            (Step::Filled, _) => self.report_filled(goal, FILLED_PRESSURE),
-            (Step::Sparse, Kind::Calm(ended)) => self.report_sparse(goal, ended.quiet),
+        Reclaimed::released(match (step, goal.ended) {
+            (Step::Filled, Some(_)) => self.report_filled(goal, FILLED_CALM),
+            (Step::Filled, None) => self.report_filled(goal, FILLED_PRESSURE),
+            (Step::Sparse, Some(ended)) => self.report_sparse(goal, ended.quiet),
             _ => 0,
         })
     }
-
-    fn freeze(&self, _rank: u32) {}
-
-    unsafe fn thaw(&self, _rank: u32) {}
-
-    fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn publish(&self, _figures: &mut Figures, _waits: bool) {}
 }

@@ -10,7 +10,7 @@
 //! then the release wipes it. Isolated pages cannot be taken; and as an allocation that finds nothing else grows the
 //! zone, isolation never makes one fail. A fork waits for the batches in flight, one a node at most
 //! ([`super::node::Node`] has its lock), so no child is born with pages isolated for good. Whoever switches reports
-//! off waits for them too ([`crate::heap::Heap::set_reporting`]): each batch looks at the switch under its lock.
+//! off waits for them too ([`crate::heap::reclaim::Reclaim::set_reporting`]): each batch looks at the switch under its lock.
 //!
 //! # What is refused
 //!
@@ -55,7 +55,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         }
         let all = [Backing::Small, Backing::SparseHuge, Backing::Huge];
         let of = |&backing| self.report_blocks(goal, Kind::Runs, keep, |zone| zone.next_hint(backing));
-        all[..=goal.split() as usize].iter().map(of).sum()
+        all[..=goal.row().splits as usize].iter().map(of).sum()
     }
 
     /// Reports the free pages of pageblock `block` alone.

@@ -8,7 +8,9 @@ use super::report::ReportSite;
 use crate::base::fault::Fault;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Host, Platform, rank};
-use crate::reclaim::{Audit, Cushion, Ended, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{
+    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step,
+};
 
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
 const WORTH_PAGES: usize = 16;
@@ -18,7 +20,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     fn keep(&self, goal: &Goal) -> usize {
         let huge = self.platform.huge_on_touch();
         let zone = self.zone.lock(self.platform);
-        let left = match goal.cushion() {
+        let left = match goal.row().cushion {
             Cushion::Peak => zone.peak.wanted() - zone.used + WORTH_PAGES,
             Cushion::Surplus => zone.idle - zone.surplus(huge).min(zone.idle),
             Cushion::Nothing => 0,
@@ -28,7 +30,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 
     fn scan(&self, step: Step, goal: &Goal) -> usize {
         // An allocation does not wait for a batch, which may release much more than it wants.
-        if goal.is_for_allocation() && self.in_flight.try_lock(self.platform).is_none() {
+        if goal.row().is_awaited && self.in_flight.try_lock(self.platform).is_none() {
             return 0;
         }
         match step {
@@ -65,7 +67,7 @@ impl<P: Platform> Pages<P> {
     fn scan_zones(&self, step: Step, goal: &Goal) -> usize {
         let (nodes, mut bytes) = (self.nodes.count(), 0);
         let left = |bytes| Goal { bytes: goal.bytes.saturating_sub(bytes), ..*goal };
-        if let Some(node) = goal.node() {
+        if let Some(node) = goal.node {
             return ZoneKind::ALL.into_iter().map(|kind| self.site(kind, node).scan(step, goal)).sum();
         }
         let own = |mut bytes: usize| {
@@ -116,7 +118,7 @@ impl<P: Platform> Reclaimable for Pages<P> {
             }
             // Nothing will be wanted soon of what describes the free memory of a quiet program, and the next window may be
             // long.
-            Step::Metadata if matches!(goal.kind, Kind::Calm(Ended { quiet: false, .. })) => 0,
+            Step::Metadata if goal.ended.is_some_and(|ended| !ended.quiet) => 0,
             Step::OldMetadata | Step::Metadata => {
                 return Reclaimed::moved(self.sites().map(|site| site.release_descriptions()).sum());
             }
@@ -137,7 +139,9 @@ impl<P: Platform> Reclaimable for Pages<P> {
             0
         });
     }
+}
 
+impl<P: Platform> Freeze for Pages<P> {
     fn freeze(&self, rank: u32) {
         let p = &self.platform;
         match rank {
@@ -163,7 +167,9 @@ impl<P: Platform> Reclaimable for Pages<P> {
             self.user.thaw(p, rank);
         }
     }
+}
 
+impl<P: Platform> Audited for Pages<P> {
     fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
         // The heap's own zones are checked with the slabs and runs in them, by the caches.
         let zones = self.user.lock.lock(&self.platform);
@@ -171,7 +177,9 @@ impl<P: Platform> Reclaimable for Pages<P> {
         drop(zones);
         Ok(())
     }
+}
 
+impl<P: Platform> Measured for Pages<P> {
     fn publish(&self, figures: &mut Figures, waits: bool) {
         for site in self.sites() {
             let zone = if waits { Some(site.zone.lock(&self.platform)) } else { site.zone.try_lock(&self.platform) };

@@ -19,7 +19,7 @@ use super::user_zone::{InUse, UserZone, ZoneUsage};
 
 impl<P: Platform> Pages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
-    /// limit from now on ([`crate::heap::Heap::room_for_zone`]).
+    /// limit from now on ([`crate::heap::zones::Zones::room`]).
     ///
     /// # Safety
     /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone

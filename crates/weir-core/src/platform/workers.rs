@@ -15,11 +15,11 @@ pub trait Workers: Diagnostics {
     fn has_balancer_thread(&self) -> bool {
         self.tunables().background.get() != 0
     }
-    /// Has a thread on `node` call [`crate::heap::Heap::balance_node`], where there can be one.
+    /// Has a thread on `node` call [`crate::heap::reclaim::Reclaim::balance_node`], where there can be one.
     fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
         let _ = (node, cause, severe);
     }
-    /// Has a thread that may run a program's own code call [`crate::heap::Heap::run_finalizers`].
+    /// Has a thread that may run a program's own code call [`crate::heap::user_caches::UserCaches::run_finalizers`].
     fn wake_finalizer(&self) {}
     /// An allocation of `bytes` would exceed `hard_limit` after all has been reclaimed that can be, and is about to fail: the
     /// last chance to free something. Called on the allocating thread, under no lock of the engine's; it may allocate. Whether

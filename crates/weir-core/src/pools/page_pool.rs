@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::idle::IdleRuns;
+use super::idle::{IdleRuns, length_of, pages_of};
 use super::squeeze::Closed;
 use super::visits::Visits;
 use crate::platform::lock::Lock;
@@ -22,7 +22,7 @@ pub struct PoolSpec<'a> {
     pub max_idle_pages: Option<usize>,
     /// How long the pool is squeezed after a pressure event, ms; 0: never; `None`: what the setting `squeeze_ms` says.
     pub squeeze_ms: Option<u64>,
-    /// A thread of the program's is its owner, and calls [`crate::heap::Heap::tend_pool`]. The balancer then takes idle
+    /// A thread of the program's is its owner, and calls [`crate::heap::page_pools::HeapPools::tend`]. The balancer then takes idle
     /// pages only where an allocation would fail otherwise, or the program asks for it.
     pub is_tended: bool,
 }
@@ -46,7 +46,7 @@ pub struct PoolStats {
     pub misses_after_squeeze: u64,
 }
 
-/// See the module. It stays where it is from [`crate::heap::Heap::add_pool`] to [`crate::heap::Heap::remove_pool`].
+/// See the module. It stays where it is from [`crate::heap::page_pools::HeapPools::add`] to [`crate::heap::page_pools::HeapPools::remove`].
 pub struct PagePool {
     name: [u8; NAME],
     pub(super) is_tended: bool,
@@ -139,6 +139,11 @@ impl PagePool {
             closed: Closed::new(),
             inner: Lock::new(inner),
         }
+    }
+
+    /// Pages of a run that is handed out for `pages` pages (1 to [`MAX_RUN`](crate::base::units::MAX_RUN)).
+    pub fn run_pages(pages: usize) -> usize {
+        pages_of(length_of(pages))
     }
 
     /// Its name.

@@ -4,39 +4,21 @@ use super::idle::{is_idle, pages_of};
 use super::page_pool::PagePool;
 use super::page_pools::PoolsOn;
 use crate::base::fault::{Fault, check};
-use crate::base::level::Level;
 use crate::base::units::PAGE;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
-use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step, Usage};
+use crate::reclaim::{
+    Audit, Audited, Figures, Freeze, Goal, Measured, Need, Pools, Reclaimable, Reclaimed, Step, Usage,
+};
 use core::sync::atomic::Ordering::Relaxed;
-
-/// What a goal wants of a pool.
-enum Wanted {
-    /// Its idle pages, whoever the owner is, as far as the goal goes: an allocation would fail, or the program asks for
-    /// it.
-    Idle,
-    /// The same, unless a thread of the program's is the owner: memory is short.
-    Squeeze,
-    /// What it has above `max_idle_pages`, unless a thread of the program's is the owner.
-    Surplus,
-}
-
-fn wanted(goal: &Goal) -> Wanted {
-    match goal.kind {
-        Kind::Asked | Kind::Shortage | Kind::HardLimit => Wanted::Idle,
-        Kind::Calm(_) => Wanted::Surplus,
-        _ => Wanted::Squeeze,
-    }
-}
 
 impl<P: Platform> PoolsOn<'_, P> {
     /// Idle pages that a goal leaves to a pool; `None`: all.
     fn keep(&self, pool: &PagePool, goal: &Goal) -> Option<usize> {
-        match wanted(goal) {
-            Wanted::Idle => Some(0),
-            Wanted::Squeeze => (!pool.is_tended && pool.squeeze_ns(self.platform()) > 0).then_some(0),
-            Wanted::Surplus => (!pool.is_tended).then(|| pool.max_idle_pages(self.platform())),
+        match goal.row().pools {
+            Pools::IdleOfAll => Some(0),
+            Pools::Idle | Pools::Squeeze => (!pool.is_tended && pool.squeeze_ns(self.platform()) > 0).then_some(0),
+            Pools::Surplus => (!pool.is_tended).then(|| pool.max_idle_pages(self.platform())),
         }
     }
 
@@ -48,8 +30,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         let event = self.pools.squeeze.generation();
         let mut inner = pool.inner.lock(p);
         let keep = keep.max(inner.idle.pages().saturating_sub(bytes.div_ceil(PAGE)));
-        // At rest there is no event that the pages are given up for.
-        let is_squeeze = matches!(wanted(goal), Wanted::Squeeze) && goal.kind != Kind::Rest;
+        let is_squeeze = goal.row().pools == Pools::Squeeze;
         if is_squeeze && keep == 0 {
             inner.seen = event;
         }
@@ -86,8 +67,8 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
 
     /// What it finds is *moved*: it lies in free areas, which later steps release.
     fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {
-        // A zone that is low is a pressure event as any other. Those that are heard come by `Heap::note_pressure`.
-        if matches!(goal.kind, Kind::Balance { .. } | Kind::Direct) && self.pools.are_there() {
+        // A zone that is low is a pressure event as any other. Those that are heard come by `Reclaim::note_pressure`.
+        if goal.row().need == Need::LowZone && self.pools.are_there() {
             self.pools.signal(self.platform(), self.platform().now());
         }
         let mut bytes = 0;
@@ -96,10 +77,9 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         });
         Reclaimed::moved(bytes)
     }
+}
 
-    /// Relief is nothing to a pool: its window ends by itself.
-    fn pressure_changed(&self, _level: Level) {}
-
+impl<P: Platform> Freeze for PoolsOn<'_, P> {
     fn freeze(&self, rank: u32) {
         self.pools.freeze(self.platform(), rank);
     }
@@ -108,7 +88,9 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         // SAFETY: `freeze` of this rank came before, on this thread or the one that it is the copy of.
         unsafe { self.pools.thaw(self.platform(), rank) }
     }
+}
 
+impl<P: Platform> Audited for PoolsOn<'_, P> {
     fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
         let (window, list) = (self.window(), self.pools.list.lock(self.platform()));
         for pool in list.iter() {
@@ -123,7 +105,9 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         }
         Ok(())
     }
+}
 
+impl<P: Platform> Measured for PoolsOn<'_, P> {
     /// The zones have counted all pages of pools as handed out.
     fn publish(&self, figures: &mut Figures, waits: bool) {
         let p = self.platform();

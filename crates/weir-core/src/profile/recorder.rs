@@ -89,7 +89,7 @@ impl Recorder {
 
     /// Switches sampling to a mean, or off by 0. `now` is in ns since 1970. An error: the tables cannot be mapped, and
     /// sampling is off.
-    pub(crate) fn switch<P: Platform>(&self, p: &P, mean: u64, now: u64) -> Result<(), Refused> {
+    pub fn switch<P: Platform>(&self, p: &P, mean: u64, now: u64) -> Result<(), Refused> {
         if mean != 0 && self.table().is_none() {
             let at = p.map_metadata(BYTES, PAGE)?;
             if !self.install(p, at, now) {

@@ -1,10 +1,11 @@
-//! The goals of reclaim: why, how far, how much. What differs between them is in this file and in [`super::order`], nowhere
-//! else.
+//! The goals of reclaim: why, how far, how much. All that differs between them is one row each of the table here; the order
+//! of the steps is in [`super::order`].
 
+use super::step::Step::{self, *};
 use crate::base::backing::Backing;
 use crate::base::cause::Cause;
 use crate::base::zone_class::ZoneClass;
-use crate::policy::scan_priority;
+use crate::policy::scan_priority::{FIRST, LAST_BOOSTED};
 
 /// A calm window that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,9 @@ pub struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A calm window ends: what the working set does not need.
-    Calm(Ended),
+    Calm,
+    /// The first quiet window ends: what CPUs and depots hold, too.
+    FirstQuiet,
     /// The program is at rest and its memory is limited. A limit without swap kills the moment it is met, before anybody
     /// could be told: so what calm windows keep goes too.
     Rest,
@@ -29,26 +32,22 @@ pub enum Kind {
     Pressure,
     /// Memory is so short that tasks suffer.
     Severe,
-    /// The program asked for it (`malloc_trim`).
-    Asked,
+    /// The program asked for all that is idle (`malloc_trim`).
+    Purge,
     /// Memory is short, and one node's free pages are released by that node's worker.
-    Node {
-        /// The node.
-        node: usize,
-        /// At the severe level.
-        severe: bool,
-    },
+    Node,
+    /// The same at the severe level.
+    SevereNode,
     /// An allocation was refused memory: caches give up all they hold, to the zones.
     Shortage,
     /// A program's pages became resident beyond what peaks explain: what others keep idle goes in exchange.
     Room,
     /// The same for a block mapped on its own, which cannot use what is idle in zones.
     RoomForBlock,
-    /// A zone is low, and the node balancer reclaims for it.
-    Balance {
-        /// The zone.
-        zone: ZoneClass,
-    },
+    /// NORMAL is low, and the node balancer reclaims for it.
+    Balance,
+    /// A zone that is not elastic is low, in which what is free is no more free for being released.
+    BalanceFixed,
     /// NORMAL is below min, and an allocation reclaims a bounded amount by itself.
     Direct,
     /// An allocation would exceed `hard_limit`: all that can be released is, caches of the program's included.
@@ -65,6 +64,267 @@ pub enum Cushion {
     /// None.
     Nothing,
 }
+
+/// What a goal drains of CPUs' buckets, where it takes that step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drains {
+    /// Runs.
+    Runs,
+    /// Those of caches that have been idle for long.
+    Idle,
+    /// Both.
+    IdleAndRuns,
+    /// All.
+    All,
+    /// All, and their ceilings sink first: CPUs are busy, and stopped as shortly as can be.
+    AllAndSink,
+}
+
+/// What a goal wants of page pools, where it takes that step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pools {
+    /// What they have above `max_idle_pages`, unless a thread of the program's is the owner.
+    Surplus,
+    /// Their idle pages, unless a thread of the program's is the owner.
+    Idle,
+    /// The same for a pressure event, which is counted.
+    Squeeze,
+    /// Their idle pages, whoever the owner is.
+    IdleOfAll,
+}
+
+/// What makes a goal urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing.
+    None,
+    /// A shortage of the system's, which all have heard of.
+    Pressure,
+    /// A zone is low, which is an event by itself.
+    LowZone,
+    /// An allocation would fail.
+    Failure,
+}
+
+/// A goal's constants.
+pub(crate) struct Row {
+    kind: Kind,
+    /// What is scanned, in the order of [`super::order::ORDER`].
+    pub steps: &'static [Step],
+    pub cushion: Cushion,
+    /// The dearest backing whose free pages are released one by one.
+    pub splits: Backing,
+    /// Depots give up their working sets too at a priority below this one.
+    empties_below: u32,
+    pub drains: Drains,
+    pub pools: Pools,
+    pub need: Need,
+    /// An allocation waits for it, so that it waits for no batch of another's.
+    pub is_awaited: bool,
+    /// What it takes of what is in use: size >> priority.
+    priority: u32,
+}
+
+/// Depots never give up their working sets; and always.
+const NEVER: u32 = 0;
+const ALWAYS: u32 = u32::MAX;
+
+const CALM: Row = Row {
+    kind: Kind::Calm,
+    steps: &[
+        OldMetadata,
+        Retained,
+        Blocks,
+        Pools,
+        Buckets,
+        StaleCaches,
+        BlocksAgain,
+        WarmCaches,
+        Runs,
+        SlabPages,
+        Filled,
+        Sparse,
+        Metadata,
+    ],
+    cushion: Cushion::Peak,
+    splits: Backing::Small,
+    empties_below: NEVER,
+    drains: Drains::Idle,
+    pools: Pools::Surplus,
+    need: Need::None,
+    is_awaited: false,
+    priority: FIRST,
+};
+
+const PRESSURE: Row = Row {
+    kind: Kind::Pressure,
+    steps: &[
+        Refused,
+        Retained,
+        Blocks,
+        Pools,
+        Buckets,
+        StaleCaches,
+        BlocksAgain,
+        WarmCaches,
+        Runs,
+        SlabPages,
+        Filled,
+        Cool,
+        Metadata,
+    ],
+    cushion: Cushion::Nothing,
+    splits: Backing::SparseHuge,
+    drains: Drains::IdleAndRuns,
+    pools: Pools::Squeeze,
+    need: Need::Pressure,
+    ..CALM
+};
+
+const NODE: Row = Row { kind: Kind::Node, steps: &[Blocks, Runs, SlabPages, Cool], need: Need::None, ..PRESSURE };
+
+const ROOM: Row =
+    Row { kind: Kind::Room, steps: &[Retained, Blocks, Runs], cushion: Cushion::Surplus, is_awaited: true, ..CALM };
+
+const BALANCE: Row = Row {
+    kind: Kind::Balance,
+    steps: &[
+        Retained,
+        Blocks,
+        Pools,
+        Buckets,
+        StaleCaches,
+        BlocksAgain,
+        WarmCaches,
+        Evict,
+        Shrink,
+        CachesAgain,
+        Runs,
+        SlabPages,
+        Filled,
+    ],
+    // Before much of what the program uses is evicted, and where it uses none.
+    empties_below: LAST_BOOSTED,
+    need: Need::LowZone,
+    ..PRESSURE
+};
+
+/// All goals, one row each.
+static GOALS: [Row; 15] = [
+    CALM,
+    Row { kind: Kind::FirstQuiet, empties_below: ALWAYS, drains: Drains::All, ..CALM },
+    Row {
+        kind: Kind::Rest,
+        steps: &[
+            Retained,
+            Blocks,
+            Pools,
+            Buckets,
+            StaleCaches,
+            BlocksAgain,
+            WarmCaches,
+            Runs,
+            SlabPages,
+            Filled,
+            Cool,
+            Metadata,
+        ],
+        pools: Pools::Idle,
+        need: Need::None,
+        ..PRESSURE
+    },
+    PRESSURE,
+    Row {
+        kind: Kind::Severe,
+        splits: Backing::Huge,
+        empties_below: ALWAYS,
+        drains: Drains::AllAndSink,
+        priority: LAST_BOOSTED,
+        ..PRESSURE
+    },
+    Row {
+        kind: Kind::Purge,
+        splits: Backing::Huge,
+        empties_below: ALWAYS,
+        drains: Drains::All,
+        pools: Pools::IdleOfAll,
+        need: Need::None,
+        priority: 0,
+        ..PRESSURE
+    },
+    NODE,
+    Row { kind: Kind::SevereNode, splits: Backing::Huge, ..NODE },
+    Row {
+        kind: Kind::Shortage,
+        steps: &[Retained, Pools, Buckets, StaleCaches, WarmCaches, Evict, Shrink, CachesAgain],
+        splits: Backing::Small,
+        empties_below: ALWAYS,
+        drains: Drains::Runs,
+        pools: Pools::IdleOfAll,
+        need: Need::Failure,
+        ..PRESSURE
+    },
+    ROOM,
+    Row { kind: Kind::RoomForBlock, steps: &[Blocks, Runs], cushion: Cushion::Nothing, ..ROOM },
+    BALANCE,
+    Row { kind: Kind::BalanceFixed, steps: &[Evict, Shrink], ..BALANCE },
+    Row {
+        kind: Kind::Direct,
+        steps: &[
+            Retained,
+            Blocks,
+            Pools,
+            StaleCaches,
+            BlocksAgain,
+            WarmCaches,
+            Evict,
+            Shrink,
+            CachesAgain,
+            Runs,
+            Filled,
+        ],
+        splits: Backing::Small,
+        empties_below: NEVER,
+        is_awaited: true,
+        ..BALANCE
+    },
+    Row {
+        kind: Kind::HardLimit,
+        steps: &[
+            Refused,
+            Retained,
+            Blocks,
+            Pools,
+            Buckets,
+            StaleCaches,
+            BlocksAgain,
+            WarmCaches,
+            Evict,
+            Shrink,
+            CachesAgain,
+            Runs,
+            SlabPages,
+            Filled,
+            Cool,
+            Metadata,
+        ],
+        splits: Backing::Huge,
+        empties_below: ALWAYS,
+        drains: Drains::All,
+        pools: Pools::IdleOfAll,
+        need: Need::Failure,
+        priority: 0,
+        ..PRESSURE
+    },
+];
+
+const _: () = {
+    let mut at = 0;
+    while at < GOALS.len() {
+        assert!(GOALS[at].kind as usize == at, "a goal in another's row");
+        at += 1;
+    }
+};
 
 /// A goal of [`super::run`].
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +343,12 @@ pub struct Goal {
     pub priority: u32,
     /// Whether dirty entries of caches may be written back; where not, only clean ones go.
     pub may_write: bool,
+    /// The calm window that ends, at the end of one.
+    pub ended: Option<Ended>,
+    /// The one node it is for; `None`: all.
+    pub node: Option<usize>,
+    /// The class of zones that memory is wanted of: what lies in others is no use.
+    pub zone: ZoneClass,
 }
 
 /// Which side reclaims: statistics tell the two apart.
@@ -94,81 +360,71 @@ pub enum Side {
     Direct = 1,
 }
 
+impl Kind {
+    /// The goal of the node balancer that reclaims for zones of class `zone`.
+    pub fn balance(zone: ZoneClass) -> Self {
+        if zone == ZoneClass::Normal { Self::Balance } else { Self::BalanceFixed }
+    }
+
+    pub(crate) fn row(self) -> &'static Row {
+        &GOALS[self as usize]
+    }
+}
+
 impl Goal {
     /// A goal of `kind`, which takes all that the kind lets go; of what is in use as much as the kind says.
     pub fn new(kind: Kind, cause: Cause, now: u64, turn: usize) -> Self {
-        let priority = match kind {
-            Kind::Severe => scan_priority::LAST_BOOSTED,
-            Kind::Asked | Kind::HardLimit => 0,
-            _ => scan_priority::FIRST,
-        };
-        Self { kind, cause, now, turn, bytes: usize::MAX, priority, may_write: true }
+        let (bytes, priority) = (usize::MAX, kind.row().priority);
+        let zone = ZoneClass::Normal;
+        Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone }
     }
 
-    /// The side that reclaims.
-    pub fn side(&self) -> Side {
-        let is_direct = self.is_for_allocation() || matches!(self.kind, Kind::Shortage | Kind::HardLimit);
-        if is_direct { Side::Direct } else { Side::Balancer }
+    /// Its constants.
+    pub(crate) fn row(&self) -> &'static Row {
+        self.kind.row()
     }
 
-    /// The class of zones that memory is wanted of: what lies in others is no use.
-    pub fn zone(&self) -> ZoneClass {
-        if let Kind::Balance { zone } = self.kind { zone } else { ZoneClass::Normal }
-    }
-
-    /// The dearest backing whose free pages are released one by one.
-    pub fn split(&self) -> Backing {
-        match self.kind {
-            Kind::Calm(_) | Kind::Room | Kind::RoomForBlock | Kind::Shortage | Kind::Direct => Backing::Small,
-            Kind::Rest | Kind::Pressure | Kind::Balance { .. } | Kind::Node { severe: false, .. } => {
-                Backing::SparseHuge
-            }
-            Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Node { severe: true, .. } => Backing::Huge,
-        }
-    }
-
-    /// What is left idle.
-    pub(crate) fn cushion(&self) -> Cushion {
-        match self.kind {
-            Kind::Calm(_) => Cushion::Peak,
-            Kind::Room => Cushion::Surplus,
-            _ => Cushion::Nothing,
-        }
-    }
-
-    /// Whether object caches give up their working sets too: before much of what the program uses is evicted, and where it
-    /// uses none of them.
+    /// Whether object caches give up their working sets too.
     pub(crate) fn empties_caches(&self) -> bool {
-        match self.kind {
-            Kind::Severe | Kind::Asked | Kind::Shortage | Kind::HardLimit => true,
-            Kind::Calm(ended) => ended.drain,
-            Kind::Balance { .. } => self.priority < scan_priority::LAST_BOOSTED,
-            _ => false,
-        }
-    }
-
-    /// Whether CPUs' buckets of all caches are drained, not only of those that have been idle for long.
-    pub(crate) fn drains_all(&self) -> bool {
-        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Calm(Ended { drain: true, .. }))
+        self.priority < self.row().empties_below
     }
 
     /// Whether it answers a shortage of the system's.
     pub(crate) fn is_pressure(&self) -> bool {
-        matches!(self.kind, Kind::Pressure | Kind::Severe)
+        self.row().need == Need::Pressure
     }
 
     /// Whether it is the end of a calm window.
     pub(crate) fn is_calm(&self) -> bool {
-        matches!(self.kind, Kind::Calm(_))
+        self.row().cushion == Cushion::Peak
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reclaim::order::ORDER;
+
+    #[test]
+    fn the_steps_of_each_goal_are_in_order() {
+        for row in &GOALS {
+            let mut order = ORDER.iter();
+            assert!(row.steps.iter().all(|step| order.any(|next| next == step)), "{:?}", row.kind);
+        }
+        assert!(ORDER.iter().all(|step| GOALS.iter().any(|row| row.steps.contains(step))), "a step of no goal");
     }
 
-    /// The one node it is for; `None`: all.
-    pub fn node(&self) -> Option<usize> {
-        if let Kind::Node { node, .. } = self.kind { Some(node) } else { None }
-    }
-
-    /// Whether an allocation waits for it: then it waits for no batch of another's.
-    pub(crate) fn is_for_allocation(&self) -> bool {
-        matches!(self.kind, Kind::Room | Kind::RoomForBlock | Kind::Direct)
+    #[test]
+    fn what_calm_windows_keep_goes_only_where_more_is_wanted() {
+        for row in &GOALS {
+            let is_urgent = row.need != Need::None;
+            // What is in use goes where an allocation or a zone lacks memory, and nowhere else.
+            let takes_in_use = matches!(row.need, Need::LowZone | Need::Failure);
+            assert_eq!(row.steps.contains(&Evict), takes_in_use, "{:?}", row.kind);
+            assert!(!is_urgent || row.cushion == Cushion::Nothing, "{:?}", row.kind);
+            // Huge pages in good use are split where tasks suffer, or all is wanted.
+            let splits = [Kind::Severe, Kind::SevereNode, Kind::Purge, Kind::HardLimit].contains(&row.kind);
+            assert_eq!(row.splits == Backing::Huge, splits, "{:?}", row.kind);
+        }
     }
 }

@@ -21,9 +21,10 @@ pub(crate) mod windows;
 pub use audit::Audit;
 pub use events::Events;
 pub use goal::{Cushion, Ended, Goal, Kind, Side};
+pub(crate) use goal::{Drains, Need, Pools};
 pub use order::run;
 pub use pressure_event::{Event, PressureEvents};
-pub use reclaimable::{Reclaimable, Reclaimed};
+pub use reclaimable::{Audited, Freeze, Measured, Reclaimable, Reclaimed};
 pub use step::Step;
 pub use usage::{Figures, Usage};
 

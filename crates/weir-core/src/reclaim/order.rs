@@ -3,7 +3,6 @@
 use super::goal::{Goal, Kind};
 use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
-use crate::base::zone_class::ZoneClass;
 
 /// The order.
 pub const ORDER: [Step; 20] = [
@@ -29,36 +28,12 @@ pub const ORDER: [Step; 20] = [
     Step::Metadata,
 ];
 
-/// Which goals take a step.
-fn takes(kind: Kind, step: Step) -> bool {
-    use Kind::{Asked, Balance, Calm, Direct, HardLimit, Node, Pressure, Rest, Room, RoomForBlock, Severe, Shortage};
-    // What is free in a zone that is not elastic is no more free for being released.
-    if matches!(kind, Balance { zone } if zone != ZoneClass::Normal) {
-        return step.is_by_priority();
-    }
-    match step {
-        Step::Refused => matches!(kind, Pressure | Severe | Asked | HardLimit),
-        Step::OldMetadata | Step::Sparse => matches!(kind, Calm(_)),
-        Step::Retained => !matches!(kind, Node { .. } | RoomForBlock),
-        Step::Blocks | Step::Runs => kind != Shortage,
-        Step::Pools => !matches!(kind, Node { .. } | Room | RoomForBlock),
-        Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage | Direct),
-        Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
-        Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
-        // malloc_trim leaves what a program caches (`crate::evict::shrinkers` says why).
-        Step::Evict | Step::Shrink | Step::CachesAgain => {
-            matches!(kind, Balance { .. } | Direct | Shortage | HardLimit)
-        }
-        Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage | Direct),
-        Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | HardLimit | Node { .. }),
-        Step::Metadata => matches!(kind, Calm(_) | Rest | Pressure | Severe | Asked | HardLimit),
-    }
-}
-
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
 pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
     let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
-    for step in ORDER.into_iter().filter(|&step| takes(goal.kind, step)) {
+    // A shortage is over when the allocation is served: what is released is no use to it.
+    let is_counted = goal.kind != Kind::Shortage;
+    for step in ORDER.into_iter().filter(|step| goal.row().steps.contains(step)) {
         if step == Step::BlocksAgain && core::mem::replace(&mut moved, sum.moved) == sum.moved {
             continue;
         }
@@ -74,10 +49,10 @@ pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Recl
                 continue;
             }
             loop {
-                let left = if goal.kind == Kind::Shortage { goal.bytes } else { goal.bytes - sum.released };
+                let left = if is_counted { goal.bytes - sum.released } else { goal.bytes };
                 let got = reclaimable.scan(step, &Goal { bytes: left, ..*goal });
                 sum += got;
-                if goal.kind != Kind::Shortage && sum.released >= goal.bytes || !got.is_nothing() && is_enough(sum) {
+                if is_counted && sum.released >= goal.bytes || !got.is_nothing() && is_enough(sum) {
                     return sum;
                 }
                 // One that stopped as it had found what was wanted may have more; of what is in use no more goes at this
@@ -95,10 +70,6 @@ pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Recl
 mod tests {
     use super::*;
     use crate::base::cause::Cause;
-    use crate::base::fault::Fault;
-    use crate::reclaim::Ended;
-    use crate::reclaim::audit::Audit;
-    use crate::reclaim::usage::Figures;
     use core::cell::{Cell, RefCell};
 
     /// Holds bytes that go in one step, at most `bite` of them in a scan, and writes down in which order it is scanned.
@@ -123,12 +94,6 @@ mod tests {
             self.scans.borrow_mut().push(self.name);
             if step == Step::StaleCaches { Reclaimed::moved(bytes) } else { Reclaimed::released(bytes) }
         }
-        fn freeze(&self, _rank: u32) {}
-        unsafe fn thaw(&self, _rank: u32) {}
-        fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
-            Ok(())
-        }
-        fn publish(&self, _figures: &mut Figures, _waits: bool) {}
     }
 
     fn goal(kind: Kind, bytes: usize, turn: usize) -> Goal {
@@ -189,25 +154,5 @@ mod tests {
         let caches = Held { name: 1, steps: &[Step::StaleCaches], bytes: Cell::new(100), bite: 10, scans: &scans };
         let got = run(&goal(Kind::Shortage, 10, 0), &[&caches], |got| got.moved >= 30);
         assert_eq!((got, caches.bytes.get()), (Reclaimed::moved(30), 70));
-    }
-
-    #[test]
-    fn every_step_belongs_to_a_goal_and_every_goal_has_a_step() {
-        let kinds = [
-            Kind::Calm(Ended { quiet: true, drain: false, windows: 1 }),
-            Kind::Rest,
-            Kind::Pressure,
-            Kind::Severe,
-            Kind::Asked,
-            Kind::Node { node: 1, severe: false },
-            Kind::Shortage,
-            Kind::Room,
-            Kind::RoomForBlock,
-            Kind::Balance { zone: ZoneClass::Normal },
-            Kind::Direct,
-            Kind::HardLimit,
-        ];
-        assert!(ORDER.iter().all(|&step| kinds.iter().any(|&kind| takes(kind, step))));
-        assert!(kinds.iter().all(|&kind| ORDER.iter().any(|&step| takes(kind, step))));
     }
 }

@@ -1,4 +1,4 @@
-//! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
+//! What the parts of a heap are to reclaim, to `fork`, to the audit and to the figures: a trait each.
 
 use super::audit::Audit;
 use super::goal::{Ended, Goal};
@@ -98,20 +98,29 @@ pub trait Reclaimable {
 
     /// A calm window ends: estimates of working sets are brought up to date.
     fn end_window(&self, _ended: Ended) {}
+}
 
+/// Something that has locks, which a fork takes.
+pub trait Freeze {
     /// Takes the locks of rank `rank` that belong to it: for `fork`, which takes all ranks in turn.
     fn freeze(&self, rank: u32);
 
-    /// Undoes [`Reclaimable::freeze`].
+    /// Undoes [`Freeze::freeze`].
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
     unsafe fn thaw(&self, rank: u32);
+}
 
+/// Something that has lists and counts, which an audit checks.
+pub trait Audited {
     /// Checks that every list and count is right, and adds what it counts. To be called while no other thread uses the heap,
     /// with every batch lock taken.
     fn audit(&self, audit: &mut Audit) -> Result<(), Fault>;
+}
 
+/// Something that knows where memory is.
+pub trait Measured {
     /// Adds what its counters say. With `waits` false no lock is waited for: the process may be about to end.
     fn publish(&self, figures: &mut Figures, waits: bool);
 

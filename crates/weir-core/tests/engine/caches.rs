@@ -43,7 +43,7 @@ fn spec(size: usize) -> Spec<'static> {
 fn take(heap: &Heap<Fake>, id: CacheId, n: usize) -> Vec<*mut u8> {
     (0..n)
         .map(|_| {
-            let object = heap.cache_alloc(id);
+            let object = heap.user_caches().alloc(id);
             assert!(!object.is_null());
             object
         })
@@ -52,21 +52,21 @@ fn take(heap: &Heap<Fake>, id: CacheId, n: usize) -> Vec<*mut u8> {
 
 fn give(heap: &Heap<Fake>, id: CacheId, objects: Vec<*mut u8>) {
     // SAFETY: the test held them and has forgotten them.
-    objects.into_iter().for_each(|object| unsafe { heap.cache_free(id, object) });
+    objects.into_iter().for_each(|object| unsafe { heap.user_caches().free(id, object) });
 }
 
 fn destroy(heap: &Heap<Fake>, id: CacheId) -> Result<(), Busy> {
     // SAFETY: the test uses it no more.
-    unsafe { heap.destroy_cache(id) }
+    unsafe { heap.user_caches().destroy(id) }
 }
 
 fn calm(heap: &Heap<Fake>) {
     heap.platform().pass_ms(WINDOW_MS);
-    heap.balance_calm();
+    heap.reclaim().balance_calm();
 }
 
 fn some(heap: &Heap<Fake>) {
-    heap.balance_pressure(Level::Some, Cause::Pressure);
+    heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
 }
 
 /// A demand of `n` objects, so that the depot's estimate knows of it.
@@ -119,7 +119,7 @@ fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct(heap: Box<Heap<
     for (size, align) in
         [(1, 1), (24, 8), (40, 64), (100, 16), (2048, 2048), (5000, 4096), (65_000, 8), (MAX_OBJECT, 8)]
     {
-        let id = heap.make_cache(&Spec { align, ..spec(size) }).unwrap();
+        let id = heap.user_caches().make(&Spec { align, ..spec(size) }).unwrap();
         let objects = take(&heap, id, 300);
         for &object in &objects {
             assert!((object as usize).is_multiple_of(align));
@@ -133,7 +133,7 @@ fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct(heap: Box<Heap<
             assert!(bytes.iter().all(|&b| b == byte));
         }
         assert_eq!(heap.audit().unwrap().live_objects, 300);
-        assert_eq!(heap.cache_stats(id).used, 300);
+        assert_eq!(heap.user_caches().stats(id).used, 300);
         give(&heap, id, objects);
         assert_eq!(destroy(&heap, id), Ok(()));
         assert_eq!(heap.audit().unwrap().slab_pages, 0);
@@ -142,20 +142,20 @@ fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct(heap: Box<Heap<
 
 /// Makes as many caches as there are numbers with buckets.
 fn use_up_buckets(heap: &Heap<Fake>) -> Vec<CacheId> {
-    (FIRST_USER..BUCKETED).map(|_| heap.make_cache(&spec(64)).unwrap()).collect()
+    (FIRST_USER..BUCKETED).map(|_| heap.user_caches().make(&spec(64)).unwrap()).collect()
 }
 
 #[test]
 fn an_exempt_caches_finalizers_run_at_its_end_only_and_wake_no_thread() {
     let (heap, hooks) = (heap(), Hooks::default());
     let flags = Flags { zero: false, no_reclaim: true };
-    let id = heap.make_cache(&Spec { flags, ..constructed(&hooks, 3000) }).unwrap();
+    let id = heap.user_caches().make(&Spec { flags, ..constructed(&hooks, 3000) }).unwrap();
     // Without shells for buckets, what is freed goes to its slabs at once.
     heap.platform().fail(Call::Map, u64::MAX);
     demand(&heap, id, 1000);
     heap.platform().fail_nothing();
-    heap.trim();
-    assert!(heap.cache_stats(id).free_slab > 500);
+    heap.purge();
+    assert!(heap.user_caches().stats(id).free_slab > 500);
     assert_eq!((hooks.finis.load(Relaxed), heap.platform().finalizer_wakes.load(Relaxed)), (0, 0));
     assert_eq!(destroy(&heap, id), Ok(()));
     assert_eq!(hooks.finis.load(Relaxed), hooks.inits.load(Relaxed));
@@ -163,82 +163,82 @@ fn an_exempt_caches_finalizers_run_at_its_end_only_and_wake_no_thread() {
 }
 
 fn a_number_is_given_back_only_when_no_object_is_out(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&spec(200)).unwrap();
+    let id = heap.user_caches().make(&spec(200)).unwrap();
     let objects = take(&heap, id, 500);
     run_on(1);
     give(&heap, id, objects[1..].to_vec());
     run_on(0);
     assert_eq!(destroy(&heap, id), Err(Busy(1)));
-    assert_eq!(heap.cache_stats(id).used, 1);
+    assert_eq!(heap.user_caches().stats(id).used, 1);
     demand(&heap, id, 10);
     give(&heap, id, objects[..1].to_vec());
     assert_eq!(destroy(&heap, id), Ok(()));
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
     // The next cache under that number has another geometry, on every CPU.
-    let id = heap.make_cache(&spec(3000)).unwrap();
+    let id = heap.user_caches().make(&spec(3000)).unwrap();
     for cpu in [0, 1] {
         run_on(cpu);
         demand(&heap, id, 200);
     }
-    assert_eq!(heap.cache_stats(id).requests, 400);
+    assert_eq!(heap.user_caches().stats(id).requests, 400);
     heap.audit().unwrap();
 }
 
 fn wrong_frees_are_named(heap: Box<Heap<Fake>>) {
-    let (one, other) = (heap.make_cache(&spec(64)).unwrap(), heap.make_cache(&spec(64)).unwrap());
+    let (one, other) = (heap.user_caches().make(&spec(64)).unwrap(), heap.user_caches().make(&spec(64)).unwrap());
     let object = take(&heap, one, 1)[0];
     give(&heap, other, vec![object]);
     assert_eq!(heap.platform().take_misuses(), [(InvalidFree::ForeignPointer, object as usize)]);
     // SAFETY: a misuse on purpose.
-    unsafe { heap.cache_free_batch(other, &[object]) };
+    unsafe { heap.user_caches().free_batch(other, &[object]) };
     assert_eq!(heap.platform().take_misuses(), [(InvalidFree::ForeignPointer, object as usize)]);
     give(&heap, one, vec![object, object]);
     assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, object as usize)]);
 }
 
 fn a_limit_is_exact_and_movable(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&Spec { limit: 100, ..spec(64) }).unwrap();
+    let id = heap.user_caches().make(&Spec { limit: 100, ..spec(64) }).unwrap();
     let mut objects = take(&heap, id, 100);
-    assert!(heap.cache_alloc(id).is_null());
-    heap.set_cache_limit(id, 110).unwrap();
+    assert!(heap.user_caches().alloc(id).is_null());
+    heap.user_caches().set_limit(id, 110).unwrap();
     let mut more = [std::ptr::null_mut(); 20];
-    assert_eq!(heap.cache_alloc_batch(id, &mut more), 10);
+    assert_eq!(heap.user_caches().alloc_batch(id, &mut more), 10);
     objects.extend(&more[..10]);
-    let stats = heap.cache_stats(id);
+    let stats = heap.user_caches().stats(id);
     assert_eq!((stats.used, stats.limit, stats.failures), (110, 110, 11));
     run_on(1);
     give(&heap, id, objects);
     assert_eq!(take(&heap, id, 110).len(), 110);
-    let unlimited = heap.make_cache(&spec(64)).unwrap();
-    assert_eq!(heap.set_cache_limit(unlimited, 1), Err(LimitError::Uncounted));
+    let unlimited = heap.user_caches().make(&spec(64)).unwrap();
+    assert_eq!(heap.user_caches().set_limit(unlimited, 1), Err(LimitError::Uncounted));
 }
 
 fn batches_are_whole_and_counted(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&spec(300)).unwrap();
+    let id = heap.user_caches().make(&spec(300)).unwrap();
     let mut objects = [std::ptr::null_mut(); 1000];
-    assert_eq!(heap.cache_alloc_batch(id, &mut objects), 1000);
+    assert_eq!(heap.user_caches().alloc_batch(id, &mut objects), 1000);
     assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), 1000);
-    assert_eq!(heap.cache_stats(id).used, 1000);
+    assert_eq!(heap.user_caches().stats(id).used, 1000);
     // SAFETY: the test's, and freed once.
-    unsafe { heap.cache_free_batch(id, &objects) };
-    let stats = heap.cache_stats(id);
+    unsafe { heap.user_caches().free_batch(id, &objects) };
+    let stats = heap.user_caches().stats(id);
     assert_eq!((stats.used, stats.requests, stats.failures), (0, 1000, 0));
     heap.audit().unwrap();
     heap.platform().fail(Call::MapAt, u64::MAX);
     let mut many = vec![std::ptr::null_mut(); 1 << 20];
-    let got = heap.cache_alloc_batch(id, &mut many);
+    let got = heap.user_caches().alloc_batch(id, &mut many);
     assert!(got >= 1000 && got < many.len());
-    assert_eq!(heap.cache_stats(id).failures, (many.len() - got) as u64);
+    assert_eq!(heap.user_caches().stats(id).failures, (many.len() - got) as u64);
     // SAFETY: as above.
-    unsafe { heap.cache_free_batch(id, &many[..got]) };
+    unsafe { heap.user_caches().free_batch(id, &many[..got]) };
 }
 
 fn zero_caches_hand_out_zeros(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&Spec { flags: Flags { zero: true, no_reclaim: false }, ..spec(100) }).unwrap();
+    let id = heap.user_caches().make(&Spec { flags: Flags { zero: true, no_reclaim: false }, ..spec(100) }).unwrap();
     for _ in 0..3 {
         let mut objects = take(&heap, id, 50);
         let mut batch = [std::ptr::null_mut(); 50];
-        assert_eq!(heap.cache_alloc_batch(id, &mut batch), 50);
+        assert_eq!(heap.user_caches().alloc_batch(id, &mut batch), 50);
         objects.extend(batch);
         for &object in &objects {
             // SAFETY: the test's, and that long.
@@ -296,7 +296,7 @@ fn assert_constructed(objects: &[*mut u8]) {
 
 fn initialised_objects_keep_their_state_until_they_are_finalized(heap: Box<Heap<Fake>>) {
     let hooks = Hooks::default();
-    let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
+    let id = heap.user_caches().make(&constructed(&hooks, 512)).unwrap();
     let objects = take(&heap, id, 1000);
     assert_constructed(&objects);
     let before = hooks.inits.load(Relaxed);
@@ -305,7 +305,7 @@ fn initialised_objects_keep_their_state_until_they_are_finalized(heap: Box<Heap<
     let (kept, gone): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i % 8 == 0);
     give(&heap, id, gone.into_iter().map(|(_, object)| object).collect());
     heap.platform().pass_ms(10_000);
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     (0..10).for_each(|_| calm(&heap));
     let again = take(&heap, id, 800);
     assert_constructed(&again);
@@ -313,10 +313,10 @@ fn initialised_objects_keep_their_state_until_they_are_finalized(heap: Box<Heap<
     give(&heap, id, again);
     give(&heap, id, kept.into_iter().map(|(_, object)| object).collect());
     heap.platform().pass_ms(10_000);
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     assert_eq!(hooks.finis.load(Relaxed), 0, "reclaim must not run a program's code");
     assert!(heap.platform().finalizer_wakes.load(Relaxed) > 0);
-    assert!(heap.run_finalizers() > 0);
+    assert!(heap.user_caches().run_finalizers() > 0);
     assert_eq!(hooks.finis.load(Relaxed), before);
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
     demand(&heap, id, 10);
@@ -327,12 +327,12 @@ fn initialised_objects_keep_their_state_until_they_are_finalized(heap: Box<Heap<
 
 fn an_init_that_fails_fails_the_allocation_and_nothing_else(heap: Box<Heap<Fake>>) {
     let hooks = Hooks::default();
-    let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
+    let id = heap.user_caches().make(&constructed(&hooks, 512)).unwrap();
     hooks.fails.store(5, Relaxed);
-    assert!(heap.cache_alloc(id).is_null());
+    assert!(heap.user_caches().alloc(id).is_null());
     assert_eq!((hooks.inits.load(Relaxed), hooks.finis.load(Relaxed)), (4, 4));
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
-    assert_eq!(heap.cache_stats(id).failures, 1);
+    assert_eq!(heap.user_caches().stats(id).failures, 1);
     demand(&heap, id, 10);
     assert_eq!(destroy(&heap, id), Ok(()));
 }
@@ -342,9 +342,9 @@ fn an_init_that_fails_fails_the_allocation_and_nothing_else(heap: Box<Heap<Fake>
 #[test]
 fn a_cross_cpu_free_is_local_and_its_flow_is_known() {
     let heap = heap();
-    let id = heap.make_cache(&spec(128)).unwrap();
+    let id = heap.user_caches().make(&spec(128)).unwrap();
     demand(&heap, id, 4000);
-    let before = heap.cache_stats(id);
+    let before = heap.user_caches().stats(id);
     assert_eq!(before.crossed, 0);
     for _ in 0..10 {
         run_on(0);
@@ -352,7 +352,7 @@ fn a_cross_cpu_free_is_local_and_its_flow_is_known() {
         run_on(1);
         give(&heap, id, objects);
     }
-    let after = heap.cache_stats(id);
+    let after = heap.user_caches().stats(id);
     assert!((9_900..=10_000).contains(&after.crossed), "{}", after.crossed);
     assert_eq!(after.requests, before.requests + 10_000);
     assert_eq!(after.misses, before.misses, "what one CPU frees serves another");
@@ -360,7 +360,7 @@ fn a_cross_cpu_free_is_local_and_its_flow_is_known() {
 
 fn each_node_has_its_own_slabs(heap: Box<Heap<Fake>>) {
     heap.platform().node_count.store(3, Relaxed);
-    let id = heap.make_cache(&spec(1000)).unwrap();
+    let id = heap.user_caches().make(&spec(1000)).unwrap();
     let mut held = Vec::new();
     for node in 0..3 {
         run_on_node(node);
@@ -372,7 +372,7 @@ fn each_node_has_its_own_slabs(heap: Box<Heap<Fake>>) {
     run_on(1);
     let homes: Vec<BTreeSet<_>> = held.iter().map(|objects| objects.iter().copied().collect()).collect();
     held.into_iter().for_each(|objects| give(&heap, id, objects));
-    heap.trim();
+    heap.purge();
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
     for (node, home) in homes.iter().enumerate() {
         run_on_node(node);

@@ -51,7 +51,7 @@ fn pages(world: &World) -> usize {
 
 /// Bytes in buckets.
 fn held(world: &World) -> usize {
-    world.heap.publish();
+    world.heap.figures().publish();
     world.fake().stats().idle_bytes.load(Relaxed) as usize - world.audit().idle_pages * PAGE
 }
 
@@ -119,9 +119,9 @@ fn a_run_that_is_resized_in_place_is_of_the_class_of_its_new_length() {
                 in_place += usize::from(world.held.iter().any(|block| block.addr == addr));
                 free_rest(&mut world);
                 world.audit();
-                world.heap.trim();
+                world.heap.purge();
                 assert_eq!(passing(&mut world, size), addr, "the lowest there is");
-                world.heap.trim();
+                world.heap.purge();
             }
         }
         assert!(in_place >= 5);
@@ -159,8 +159,8 @@ fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
         }
         let run = world.heap.alloc(100 * KIB);
         let origin = weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
-        world.heap.switch_profile(1, 0).unwrap();
-        let sample = world.heap.alloc_sampled(100 * KIB, 16, false, origin);
+        world.heap.profile().switch(world.heap.platform(), 1, 0).unwrap();
+        let sample = world.heap.samples().alloc(100 * KIB, 16, false, origin);
         let low = world.heap.alloc_low32(100 * KIB);
         let others = [run.wrapping_add(PAGE), run.wrapping_add(16), sample, low, std::ptr::null_mut()];
         assert!(others.into_iter().all(|other| !world.heap.stays(other, 100 * KIB)));
@@ -341,9 +341,9 @@ fn reclaim_takes_them_from_all_cpus() {
         run_on(0);
         assert_eq!(world.audit().cpu_runs, 3, "{why}");
         match why {
-            0 => drop(world.heap.balance_pressure(Level::Some, Cause::Pressure)),
-            1 => drop(world.heap.balance_pressure(Level::Severe, Cause::Pressure)),
-            2 => drop(world.heap.trim()),
+            0 => drop(world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure)),
+            1 => drop(world.heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure)),
+            2 => drop(world.heap.purge()),
             // Of classes that are idle for long, while the program goes on otherwise.
             _ => (0..20).for_each(|_| {
                 passing(&mut world, 100);
@@ -392,7 +392,7 @@ fn wrong_frees_of_runs_in_buckets_are_named() {
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, top)]);
         // The second of two in a bucket shows when the bucket is emptied.
         free(&world, below);
-        world.heap.trim();
+        world.heap.purge();
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, below)]);
         free(&world, below);
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, below)]);
@@ -433,7 +433,7 @@ fn former_copies_by_small_steps_are_released() {
         while size < 2 * MIB {
             size += 24 * KIB;
             let longer = world.heap.alloc(size);
-            most = most.max(world.heap.usage().idle * 100 / size);
+            most = most.max(world.heap.figures().usage().idle * 100 / size);
             // SAFETY: allocated here, and given up for the longer one.
             unsafe { world.heap.free(buffer) };
             buffer = longer;
@@ -450,15 +450,15 @@ fn former_copies_by_small_steps_are_released() {
 fn a_sampled_run_is_of_no_class() {
     for world in worlds(8) {
         let heap = &world.heap;
-        heap.switch_profile(1, 0).unwrap();
+        heap.profile().switch(heap.platform(), 1, 0).unwrap();
         let origin = || weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
-        let block = heap.alloc_sampled(100 * KIB, 16, false, origin());
+        let block = heap.samples().alloc(100 * KIB, 16, false, origin());
         // SAFETY: allocated here; so in what follows.
         unsafe { heap.free(block) };
         assert_eq!(heap.audit().unwrap().cpu_runs, 0);
         let block = heap.alloc(100 * KIB);
         // SAFETY: as above.
-        let block = unsafe { heap.realloc_sampled(block, 120 * KIB, origin()) };
+        let block = unsafe { heap.samples().realloc(block, 120 * KIB, origin()) };
         // SAFETY: as above.
         unsafe { heap.free(block) };
         let audit = heap.audit().unwrap();

@@ -31,22 +31,22 @@ fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
         let (zone, _) = zone_of(&heap, 2, PRIVATE, NonNull::from(heap.platform()));
         let pool = Box::new(PagePool::new(&PoolSpec::default()));
         // SAFETY: it stays in its box until it is off the list.
-        unsafe { heap.add_pool(NonNull::from(&*pool)) };
+        unsafe { heap.page_pools().add(NonNull::from(&*pool)) };
         for node in 0..3 {
             run_on_node(node);
             assert!(!heap.alloc(100).is_null() && !heap.alloc(1 << 20).is_null() && !heap.alloc(8 << 20).is_null());
         }
-        heap.freeze();
+        heap.fork().freeze();
         let all = (1 << rank::COUNT) - 1;
         assert_eq!(held(&heap) >> 8, all, "a rank of which no lock was taken");
-        assert!(!heap.is_nested_fork());
+        assert!(!heap.fork().is_nested());
         // A lock that was not taken, or was given back already, is named by the assertion in `Lock::release`.
         if in_child {
             // SAFETY: frozen just now on this thread, which plays the child's only one.
-            unsafe { heap.thaw_child() };
+            unsafe { heap.fork().thaw_child() };
         } else {
             // SAFETY: frozen just now on this thread.
-            assert!(unsafe { heap.thaw() });
+            assert!(unsafe { heap.fork().thaw() });
         }
         assert_eq!(held(&heap), 0);
         // Each can be taken again.
@@ -54,7 +54,7 @@ fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
         assert!(!heap.alloc(1 << 20).is_null() && !heap.alloc(8 << 20).is_null());
         heap.pages().zone_audit(&zone).unwrap();
         heap.pages().remove_zone(&zone);
-        heap.remove_pool(&pool).unwrap();
+        heap.page_pools().remove(&pool).unwrap();
         run_on_node(0);
     }
 }
@@ -74,9 +74,9 @@ fn nodes_are_not_found_while_a_fork_takes_the_locks() {
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(!heap.alloc(100).is_null()));
         counted.recv().unwrap();
-        heap.freeze();
+        heap.fork().freeze();
         // SAFETY: frozen just now. A second node's lock that was not taken is named by the assertion in `Lock::release`.
-        assert!(unsafe { heap.thaw() });
+        assert!(unsafe { heap.fork().thaw() });
     });
     heap.audit().unwrap();
 }
@@ -88,10 +88,10 @@ impl Host for Forks {
     fn release(&self, runs: &[Run], _calm: bool) -> Released {
         // SAFETY: the test keeps the heap as long as this host.
         if let Some(heap) = unsafe { self.0.load(Relaxed).as_ref() } {
-            heap.freeze();
-            assert!(heap.is_nested_fork());
+            heap.fork().freeze();
+            assert!(heap.fork().is_nested());
             // SAFETY: it follows the freeze on the same thread, and no other thread uses the heap.
-            unsafe { heap.thaw_child() };
+            unsafe { heap.fork().thaw_child() };
         }
         Released { runs: runs.len(), contents: Contents::Undefined, error: 0 }
     }
@@ -105,7 +105,7 @@ fn a_zone_can_be_removed_in_a_child_that_a_handler_forked_within_a_batch() {
     let run = heap.pages().zone_take(&zone, 600, 0).unwrap();
     heap.pages().zone_give(&zone, heap.pages().zone_addr(&zone, run), 600).unwrap();
     forks.0.store(std::ptr::from_ref(heap).cast_mut(), Relaxed);
-    assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) > 0);
+    assert!(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure) > 0);
     forks.0.store(std::ptr::null_mut(), Relaxed);
     let (say, said) = mpsc::channel();
     let zone: &'static _ = Box::leak(zone);

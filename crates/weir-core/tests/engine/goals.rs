@@ -29,14 +29,14 @@ fn with_reports_off_no_goal_releases_anything() {
     let blocks = world.fake().resident_blocks();
     world.fake().tunables().report.set(0);
     world.fake().take_released();
-    assert_eq!(world.heap.trim(), 0);
-    assert_eq!((world.heap.balance_rest(), world.heap.drain()), (0, 0));
+    assert_eq!(world.heap.purge(), 0);
+    assert_eq!((world.heap.reclaim().balance_rest(), world.heap.reclaim().purge()), (0, 0));
     assert_eq!(pressure(&world, Level::Some) + pressure(&world, Level::Severe), 0);
     (0..4).for_each(|_| calm(&world));
     assert!(world.fake().take_released().is_empty());
     assert_eq!(world.fake().resident_blocks(), blocks, "a retained block stays too");
     world.fake().tunables().report.set(1);
-    assert!(world.heap.trim() >= RETAINED);
+    assert!(world.heap.purge() >= RETAINED);
     assert!(world.fake().resident_blocks() <= blocks - RETAINED);
     world.finish();
 }
@@ -45,12 +45,12 @@ fn with_reports_off_no_goal_releases_anything() {
 fn rest_releases_retained_blocks_and_what_depots_hold_beyond_their_working_sets() {
     let world = idle_of_each_kind();
     let blocks = world.fake().resident_blocks();
-    assert!(world.heap.balance_rest() >= RETAINED);
+    assert!(world.heap.reclaim().balance_rest() >= RETAINED);
     assert!(world.fake().resident_blocks() <= blocks - RETAINED);
     // Estimates fade with time; at the end nothing is left.
     for _ in 0..20 {
         world.fake().pass_ms(world.fake().tunables().idle_ms.get());
-        world.heap.balance_rest();
+        world.heap.reclaim().balance_rest();
     }
     assert_eq!(world.audit().depot_objects, 0);
     world.finish();
@@ -59,7 +59,7 @@ fn rest_releases_retained_blocks_and_what_depots_hold_beyond_their_working_sets(
 #[test]
 fn an_allocation_that_is_short_takes_no_more_from_caches_than_it_needs() {
     let mut world = idle_of_each_kind();
-    assert!(world.heap.trim() > 0);
+    assert!(world.heap.purge() > 0);
     // Objects of many sizes lie in depots, and pages are all in use.
     for size in [100, 200, 400, 800, 1600, 3200] {
         (0..2000).for_each(|_| assert!(world.alloc(size).is_some()));

@@ -76,7 +76,7 @@ fn a_block_of_its_own_that_the_heap_grew_past_is_known() {
             len => world.realloc(block, len),
         }
         world.audit();
-        world.heap.trim();
+        world.heap.purge();
         // SAFETY: it is not: a wrong free, of what is nobody's now.
         unsafe { world.heap.free(addr as *mut u8) };
         assert_eq!(world.fake().take_misuses(), [(InvalidFree::ForeignPointer, addr)]);

@@ -99,19 +99,19 @@ fn growth_of_blocks_in_place_and_by_copy() {
 fn user_caches_and_batches_of_them() {
     let world = world();
     let spec = Spec { name: b"pictures", size: 3000, ..Spec::default() };
-    let id = world.heap.make_cache(&spec).unwrap();
+    let id = world.heap.user_caches().make(&spec).unwrap();
     let mut objects = vec![std::ptr::null_mut(); 10_000];
-    let n = world.heap.cache_alloc_batch(id, &mut objects);
+    let n = world.heap.user_caches().alloc_batch(id, &mut objects);
     assert!(n * 3000 <= LIMIT && n * 3000 > LIMIT - (1 << 20), "{n}");
-    assert!(world.heap.cache_alloc(id).is_null() && failures(&world) >= 1);
+    assert!(world.heap.user_caches().alloc(id).is_null() && failures(&world) >= 1);
     // SAFETY: allocated above, and not used.
-    unsafe { world.heap.cache_free_batch(id, &objects[..n]) };
-    let object = world.heap.cache_alloc(id);
+    unsafe { world.heap.user_caches().free_batch(id, &objects[..n]) };
+    let object = world.heap.user_caches().alloc(id);
     assert!(!object.is_null());
     // SAFETY: allocated just now.
-    unsafe { world.heap.cache_free(id, object) };
+    unsafe { world.heap.user_caches().free(id, object) };
     // SAFETY: the cache is not used any more.
-    unsafe { world.heap.destroy_cache(id) }.unwrap();
+    unsafe { world.heap.user_caches().destroy(id) }.unwrap();
     world.finish();
 }
 
@@ -121,7 +121,7 @@ fn zones_of_the_programs_own() {
         let world = world();
         let (zone, _) = zone_of(&world.heap, 16, memory, NonNull::from(world.fake()));
         let mut runs = Vec::new();
-        while let Ok(run) = world.heap.zone_take(&zone, 100, 0) {
+        while let Ok(run) = world.heap.zones().take(&zone, 100, 0) {
             runs.push(world.heap.pages().zone_addr(&zone, run));
             assert!(runs.len() <= 16 * 512 / 100);
         }
@@ -230,7 +230,8 @@ fn charged(heap: &weir_core::heap::Heap<Fake>) -> usize {
     let tunables = heap.platform().tunables();
     let limit = tunables.hard_limit.get();
     tunables.hard_limit.set(1 << 40);
-    let charged = heap.budget_figures().resident - heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
+    let charged =
+        heap.reclaim().budget_figures().resident - heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
     tunables.hard_limit.set(limit);
     charged
 }
@@ -249,7 +250,7 @@ fn allocations_that_find_less_than_they_could_need_do_not_share_it() {
     let long = heap.alloc(PAGEBLOCK * 2 - PAGE);
     // SAFETY: allocated just now.
     unsafe { heap.free(long) };
-    heap.trim();
+    heap.purge();
     assert!(!heap.alloc(PAGES * PAGE).is_null());
     let metadata = heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
     let limit = charged(&heap) + metadata + PAGEBLOCK + PAGEBLOCK / 2;
@@ -298,7 +299,7 @@ fn what_blocks_mapped_on_their_own_count_is_what_they_hold() {
     world.realloc(0, 6 << 20);
     world.free(0, false);
     assert!(charged(&world.heap) > before, "retained: it was touched");
-    world.heap.trim();
+    world.heap.purge();
     assert_eq!(charged(&world.heap), before);
     world.finish();
 }
@@ -309,28 +310,28 @@ fn a_zone_that_is_resident_from_the_start_counts_as_it_is_made() {
     let heap = NonNull::from(&*world.heap);
     // SAFETY: the heap is boxed, and outlives the rooms.
     let heap = unsafe { heap.as_ref() };
-    assert!(heap.room_for_zone(LIMIT + PAGE).is_err(), "it would not fit into all of the limit");
-    let held = heap.room_for_zone(LIMIT / 2).unwrap();
-    assert!(heap.room_for_zone(LIMIT / 2 + PAGE).is_err(), "held is held");
+    assert!(heap.zones().room(LIMIT + PAGE).is_err(), "it would not fit into all of the limit");
+    let held = heap.zones().room(LIMIT / 2).unwrap();
+    assert!(heap.zones().room(LIMIT / 2 + PAGE).is_err(), "held is held");
     assert!(world.alloc(LIMIT / 2 + PAGE).is_none());
     drop(held);
     // What is idle makes room for it.
     while world.alloc(300_000).is_some() {}
-    assert!(heap.room_for_zone(LIMIT / 2).is_err());
+    assert!(heap.zones().room(LIMIT / 2).is_err());
     world.free_all();
-    assert!(heap.room_for_zone(LIMIT / 2).is_ok());
+    assert!(heap.zones().room(LIMIT / 2).is_ok());
     world.finish();
 }
 
 #[test]
 fn the_budget_hears_of_a_zone_that_is_resident_from_the_start() {
     let heap = weir_core::heap::Heap::new(Fake::new());
-    heap.read_room(Room { capacity: 1 << 30, used: 512 << 20 });
+    heap.reclaim().read_room(Room { capacity: 1 << 30, used: 512 << 20 });
     for memory in [PRIVATE, MemoryKind { reported: false, ..PRIVATE }] {
-        let free = heap.budget_figures().free;
+        let free = heap.reclaim().budget_figures().free;
         let (zone, _) = zone_of(&heap, 16, memory, NonNull::from(heap.platform()));
         let taken = if memory.reported { 0 } else { 16 * PAGEBLOCK };
-        assert_eq!(heap.budget_figures().free, free - taken);
+        assert_eq!(heap.reclaim().budget_figures().free, free - taken);
         heap.pages().remove_zone(&zone);
     }
 }
@@ -343,7 +344,7 @@ fn what_fits_just_below_the_limit_is_served_and_a_page_more_is_not() {
         // The first one maps what describes blocks.
         world.alloc(BLOCK).unwrap();
         world.free_all();
-        world.heap.trim();
+        world.heap.purge();
         let metadata = world.fake().stats().metadata_bytes.load(Relaxed) as usize;
         let limit = charged(&world.heap) + metadata + BLOCK - short;
         world.fake().tunables().hard_limit.set(limit as u64);

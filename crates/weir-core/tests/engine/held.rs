@@ -220,9 +220,9 @@ impl World {
     /// Frees everything: the heap must hold nothing then.
     pub fn finish(mut self) {
         self.fake().fail_nothing();
-        self.heap.set_reporting(true);
+        self.heap.reclaim().set_reporting(true);
         self.free_all();
-        self.heap.trim();
+        self.heap.purge();
         let audit = self.audit();
         let hollow = Audit { reported_pages: audit.reported_pages, hole_pages: audit.hole_pages, ..Audit::default() };
         assert_eq!(audit, hollow);

@@ -37,7 +37,7 @@ fn what_is_mapped_and_what_comes_asks_while_it_is_on() {
     let (mut world, foreign) = with_a_hole(true);
     assert!(taken(&world.fake().advised).is_empty(), "it is off");
     world.fake().tunables().huge_heap.set(1);
-    world.heap.follow_huge_heap();
+    world.heap.reclaim().follow_huge_heap();
     cover(&world, &taken(&world.fake().advised), foreign);
     assert!(world.fake().huge.load(Relaxed));
     let before = world.held.len();
@@ -49,7 +49,7 @@ fn what_is_mapped_and_what_comes_asks_while_it_is_on() {
     assert!(world.held.len() > before && grown.iter().any(|run| (run.addr..run.addr + run.len).contains(&last)));
     world.audit();
     world.fake().tunables().huge_heap.set(0);
-    world.heap.follow_huge_heap();
+    world.heap.reclaim().follow_huge_heap();
     cover(&world, &taken(&world.fake().advised_small), foreign);
     assert!(!world.fake().huge.load(Relaxed));
     (0..50).for_each(|_| assert!(world.alloc(MIB).is_some()));
@@ -61,7 +61,7 @@ fn what_is_mapped_and_what_comes_asks_while_it_is_on() {
 fn a_system_that_gives_none_on_advice_is_not_asked() {
     let (world, _) = with_a_hole(false);
     world.fake().tunables().huge_heap.set(1);
-    world.heap.follow_huge_heap();
+    world.heap.reclaim().follow_huge_heap();
     assert!(taken(&world.fake().advised).is_empty() && !world.fake().huge.load(Relaxed));
     world.finish();
 }
@@ -72,7 +72,7 @@ fn a_value_that_is_there_before_the_heap_counts_from_its_first_page() {
     fake.huge_on_advice = true.into();
     let mut world = World::new(fake);
     world.fake().tunables().huge_heap.set(1);
-    world.heap.follow_huge_heap();
+    world.heap.reclaim().follow_huge_heap();
     world.alloc(MIB).unwrap();
     assert!(world.fake().huge.load(Relaxed));
     assert!(!taken(&world.fake().advised).is_empty());

@@ -35,8 +35,8 @@ impl Peaks {
         let table = heap.alloc(5 * MIB);
         // SAFETY: allocated just now.
         unsafe { heap.free(table) };
-        heap.balance_calm();
-        heap.balance_calm();
+        heap.reclaim().balance_calm();
+        heap.reclaim().balance_calm();
         Self { heap, live: 0, live_peak: 0, resident_peak: 0 }
     }
 
@@ -216,13 +216,13 @@ fn blocks_replaced_untouched_take_nothing_from_the_budget() {
     const GIB: u64 = 1 << 30;
     let mut parts: Vec<Part> = (0..100).map(|_| peaks.alloc(5 * MIB)).collect();
     parts.iter_mut().for_each(|part| peaks.touch(part, PAGE));
-    peaks.heap.read_room(Room { capacity: GIB, used: GIB / 2 });
+    peaks.heap.reclaim().read_room(Room { capacity: GIB, used: GIB / 2 });
     for i in 0..2_000 {
         peaks.free(parts.swap_remove(i * 7 % 100));
         parts.push(peaks.alloc(5 * MIB));
         peaks.touch(parts.last_mut().unwrap(), PAGE);
     }
-    let left = peaks.heap.budget_figures().free;
+    let left = peaks.heap.reclaim().budget_figures().free;
     assert!(left >= GIB as usize / 2 - 40 * MIB, "{left} bytes seem to be left");
     let released = &peaks.heap.platform().stats().given_back;
     let released: u64 = released.iter().map(|bytes| bytes.load(Relaxed)).sum();
@@ -240,7 +240,7 @@ fn a_page_that_no_look_saw_does_not_stay() {
     unsafe { part.addr.add(11 * MIB).write_volatile(1) };
     // SAFETY: the block is the test's.
     unsafe { peaks.heap.free(part.addr) };
-    peaks.heap.trim();
+    peaks.heap.purge();
     assert_eq!(peaks.heap.platform().resident_blocks(), before);
 }
 
@@ -264,7 +264,7 @@ fn no_pageblock_is_looked_at_twice() {
     }
     for len in [3, 5, 6, 8, 15, 64].map(|mib| mib * MIB) {
         let peaks = Peaks::new();
-        peaks.heap.trim();
+        peaks.heap.purge();
         let align = if len < 4 * MIB { 8 * MIB } else { 16 };
         let block = peaks.heap.alloc_aligned(align, len);
         peaks.heap.platform().take_looks();

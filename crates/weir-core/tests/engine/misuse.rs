@@ -28,7 +28,7 @@ fn free(world: &World, addr: usize) {
 
 /// What was recorded, after everything cached went back to its slab.
 fn misuses(world: &World) -> Vec<(InvalidFree, usize)> {
-    world.heap.trim();
+    world.heap.purge();
     world.fake().take_misuses()
 }
 
@@ -110,13 +110,13 @@ fn what_is_wrong_in_a_batch_of_a_programs() {
     for lockless in MODES {
         let world = world(lockless);
         let spec = Spec { name: b"batches", size: 200, ..Spec::default() };
-        let id = world.heap.make_cache(&spec).unwrap();
+        let id = world.heap.user_caches().make(&spec).unwrap();
         let mut objects = vec![std::ptr::null_mut(); 1000];
-        assert_eq!(world.heap.cache_alloc_batch(id, &mut objects), 1000);
+        assert_eq!(world.heap.user_caches().alloc_batch(id, &mut objects), 1000);
         let twice = objects[900];
         (901..1000).step_by(7).for_each(|i| objects[i] = twice);
         // SAFETY: it is wrong: that is what is tested.
-        unsafe { world.heap.cache_free_batch(id, &objects) };
+        unsafe { world.heap.user_caches().free_batch(id, &objects) };
         let seen = world.fake().take_misuses();
         assert!(!seen.is_empty() && seen.iter().all(|&misuse| misuse == (DoubleFree, twice as usize)), "{seen:?}");
     }
@@ -188,19 +188,22 @@ fn pointers_of_others() {
 fn an_address_names_the_programs_cache_that_it_is_in() {
     for lockless in MODES {
         let world = world(lockless);
-        let cache = world.heap.make_cache(&Spec { size: 5000, ..Spec::default() }).unwrap();
-        let object = world.heap.cache_alloc(cache).addr();
+        let cache = world.heap.user_caches().make(&Spec { size: 5000, ..Spec::default() }).unwrap();
+        let object = world.heap.user_caches().alloc(cache).addr();
         let block = world.heap.alloc(5000).addr();
         let local = 0u8;
-        assert_eq!([0, 1, 4999].map(|at| world.heap.cache_at(object + at)), [Some(cache); 3]);
-        assert_eq!([block, 0, usize::MAX, (&raw const local).addr()].map(|at| world.heap.cache_at(at)), [None; 4]);
+        assert_eq!([0, 1, 4999].map(|at| world.heap.user_caches().at(object + at)), [Some(cache); 3]);
+        assert_eq!(
+            [block, 0, usize::MAX, (&raw const local).addr()].map(|at| world.heap.user_caches().at(at)),
+            [None; 4]
+        );
         // SAFETY: allocated above, freed once; the cache is not used afterwards.
         unsafe {
-            world.heap.cache_free(cache, object as *mut u8);
+            world.heap.user_caches().free(cache, object as *mut u8);
             world.heap.free(block as *mut u8);
-            world.heap.destroy_cache(cache).unwrap();
+            world.heap.user_caches().destroy(cache).unwrap();
         }
-        assert_eq!(world.heap.cache_at(object), None, "its slab is another's now, or free");
+        assert_eq!(world.heap.user_caches().at(object), None, "its slab is another's now, or free");
         world.finish();
     }
 }
@@ -262,7 +265,7 @@ fn every_free_is_checked_if_asked_for() {
         }
         (0..50).for_each(|_| world.free(world.held.len() - 1, false));
         world.fake().tunables().check.set(1);
-        world.heap.trim();
+        world.heap.purge();
         for _ in 0..20 {
             let [a, b] = [0, 1].map(|_| world.alloc(size).unwrap());
             let (b, a) = (world.give_up(b).addr, world.give_up(a).addr);
@@ -283,7 +286,7 @@ fn every_free_is_checked_if_asked_for() {
         world.audit();
         // And back: a CPU keeps buckets again.
         world.fake().tunables().check.set(0);
-        world.heap.trim();
+        world.heap.purge();
         let before = world.fake().stats().free_misses.load(Relaxed);
         (0..100).for_each(|_| {
             let block = world.alloc(100).unwrap();

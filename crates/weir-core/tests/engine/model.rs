@@ -88,17 +88,17 @@ pub fn apply(world: &mut World, step: &Step) {
         }
         Step::Calm(ms) => {
             world.fake().pass_ms(ms);
-            world.heap.balance_calm();
+            world.heap.reclaim().balance_calm();
         }
-        Step::Pressure(level) => drop(world.heap.balance_pressure(level, Cause::Pressure)),
-        Step::Trim => drop(world.heap.trim()),
-        Step::Report(on) => world.heap.set_reporting(on),
+        Step::Pressure(level) => drop(world.heap.reclaim().balance_pressure(level, Cause::Pressure)),
+        Step::Trim => drop(world.heap.purge()),
+        Step::Report(on) => world.heap.reclaim().set_reporting(on),
         Step::Cpu(cpu) => run_on(cpu),
         Step::Node(node) => run_on_node(node),
         Step::Fork => {
-            world.heap.freeze();
+            world.heap.fork().freeze();
             // SAFETY: frozen just now.
-            unsafe { world.heap.thaw() };
+            unsafe { world.heap.fork().thaw() };
         }
     }
 }

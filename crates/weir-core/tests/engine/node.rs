@@ -32,7 +32,7 @@ fn idle_world() -> World {
 /// Steps until the balancer sleeps; lets the time of dozes pass.
 fn balance(world: &World, turn: &mut Turn) {
     for _ in 0..1000 {
-        match world.heap.balance_zones(turn) {
+        match world.heap.reclaim().balance_zones(turn) {
             Next::Again => {}
             Next::At(_) => world.fake().pass_ms(100),
             Next::Asleep => return,
@@ -51,16 +51,16 @@ fn a_reading_below_low_has_idle_memory_released_up_to_high() {
     let world = idle_world();
     let stats = world.fake().stats();
     let mut turn = Turn::default();
-    world.heap.read_room(room(GIB, GIB / 2));
-    assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep);
+    world.heap.reclaim().read_room(room(GIB, GIB / 2));
+    assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep);
     let lacks = 10 << 20;
     let low = Marks::of(GIB as usize / PAGE, 250).low * PAGE;
-    world.heap.read_room(room(GIB, (high() - lacks) as u64));
+    world.heap.reclaim().read_room(room(GIB, (high() - lacks) as u64));
     assert_eq!(stats.wakeups.load(Relaxed), 0, "between low and high it sleeps on");
-    world.heap.read_room(room(GIB, low as u64));
+    world.heap.reclaim().read_room(room(GIB, low as u64));
     assert_eq!(stats.wakeups.load(Relaxed), 1);
     balance(&world, &mut turn);
-    let budget = world.heap.budget_figures();
+    let budget = world.heap.reclaim().budget_figures();
     assert!(budget.free > budget.high && budget.free < budget.high + (3 << 20), "{budget:?}");
     let reclaimed = stats.reclaimed_pages[0].load(Relaxed) as usize * PAGE;
     assert!(reclaimed >= high() - low && reclaimed < high() - low + (3 << 20));
@@ -73,8 +73,8 @@ fn without_anything_to_reclaim_it_is_not_woken() {
     let world = World::new(Fake::new());
     let mut turn = Turn::default();
     for free in [0, 1, GIB / 1000] {
-        world.heap.read_room(room(GIB, free));
-        assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep);
+        world.heap.reclaim().read_room(room(GIB, free));
+        assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep);
     }
     assert_eq!(world.fake().stats().wakeups.load(Relaxed), 0);
     world.finish();
@@ -90,7 +90,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     world.free_all();
     assert!(world.audit().depot_objects > 5000);
     let marks = Marks::of(GIB as usize / PAGE, 250);
-    world.heap.read_room(room(GIB, (marks.low * PAGE) as u64 + (3 << 20)));
+    world.heap.reclaim().read_room(room(GIB, (marks.low * PAGE) as u64 + (3 << 20)));
     // Of a block that large the first pageblock counts before it is touched.
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 0);
@@ -103,7 +103,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world), [2, 1, 0], "it is awake");
     // There is no balancer, and the next reading is bad.
-    world.heap.read_room(room(GIB, (marks.min * PAGE / 2) as u64));
+    world.heap.reclaim().read_room(room(GIB, (marks.min * PAGE / 2) as u64));
     let depots = world.audit().depot_objects;
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world)[2], 1);
@@ -118,39 +118,39 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
 #[test]
 fn the_estimate_follows_what_is_released_here() {
     let world = idle_world();
-    world.heap.read_room(room(GIB, GIB / 2));
-    let before = world.heap.budget_figures();
-    let released = world.heap.trim();
+    world.heap.reclaim().read_room(room(GIB, GIB / 2));
+    let before = world.heap.reclaim().budget_figures();
+    let released = world.heap.purge();
     assert!(released > 0);
-    assert_eq!(world.heap.budget_figures().free, before.free + released);
+    assert_eq!(world.heap.reclaim().budget_figures().free, before.free + released);
     world.finish();
 }
 
 #[test]
 fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     let world = World::new(Fake::new());
-    assert!(world.heap.may_grow(1 << 30), "nothing is known, nothing limits");
-    world.heap.read_room(room(GIB, (high() + (1 << 20)) as u64));
-    assert!(world.heap.may_grow((1 << 20) - PAGE) && !world.heap.may_grow(1 << 20));
-    world.heap.read_room(room(GIB, GIB / 2));
-    assert!(world.heap.may_grow(1 << 20));
-    world.heap.balance_pressure(Level::Some, Cause::Pressure);
-    assert_eq!(world.heap.budget_figures().level, Level::Some);
-    assert!(!world.heap.may_grow(0));
+    assert!(world.heap.reclaim().may_grow(1 << 30), "nothing is known, nothing limits");
+    world.heap.reclaim().read_room(room(GIB, (high() + (1 << 20)) as u64));
+    assert!(world.heap.reclaim().may_grow((1 << 20) - PAGE) && !world.heap.reclaim().may_grow(1 << 20));
+    world.heap.reclaim().read_room(room(GIB, GIB / 2));
+    assert!(world.heap.reclaim().may_grow(1 << 20));
+    world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
+    assert_eq!(world.heap.reclaim().budget_figures().level, Level::Some);
+    assert!(!world.heap.reclaim().may_grow(0));
     // Half of the hold: an event begins it anew.
     world.fake().pass_ms(1000);
-    world.heap.balance_pressure(Level::Severe, Cause::Pressure);
+    world.heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     world.fake().pass_ms(1999);
-    world.heap.relieve_if_due();
-    assert_eq!((world.heap.budget_figures().level, world.heap.may_grow(0)), (Level::Severe, false));
+    world.heap.reclaim().relieve_if_due();
+    assert_eq!((world.heap.reclaim().budget_figures().level, world.heap.reclaim().may_grow(0)), (Level::Severe, false));
     // It is over, but the balance has not returned.
     world.fake().pass_ms(1);
-    world.heap.read_room(room(GIB, 0));
-    world.heap.relieve_if_due();
-    assert!(!world.heap.may_grow(0) && world.fake().stats().reliefs.load(Relaxed) == 0);
-    world.heap.read_room(room(GIB, GIB / 2));
-    world.heap.relieve_if_due();
-    assert!(world.heap.may_grow(0));
+    world.heap.reclaim().read_room(room(GIB, 0));
+    world.heap.reclaim().relieve_if_due();
+    assert!(!world.heap.reclaim().may_grow(0) && world.fake().stats().reliefs.load(Relaxed) == 0);
+    world.heap.reclaim().read_room(room(GIB, GIB / 2));
+    world.heap.reclaim().relieve_if_due();
+    assert!(world.heap.reclaim().may_grow(0));
     let stats = world.fake().stats();
     assert_eq!((stats.reliefs.load(Relaxed), stats.pressure_level.load(Relaxed)), (1, 0));
     world.finish();
@@ -159,12 +159,12 @@ fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
 #[test]
 fn a_calm_window_brings_relief_as_well() {
     let world = World::new(Fake::new());
-    world.heap.balance_pressure(Level::Some, Cause::Pressure);
+    world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
     assert_eq!(world.fake().stats().pressure_level.load(Relaxed), 1);
     world.fake().pass_ms(3000);
-    world.heap.balance_calm();
+    world.heap.reclaim().balance_calm();
     assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
-    assert_eq!(world.heap.relief_due(), None);
+    assert_eq!(world.heap.reclaim().relief_due(), None);
     world.finish();
 }
 
@@ -172,20 +172,20 @@ fn a_calm_window_brings_relief_as_well() {
 fn the_hard_limit_is_a_budget_too_and_the_tightest_counts() {
     let mut world = World::new(Fake::new());
     world.fake().tunables().hard_limit.set(64 << 20);
-    let budget = world.heap.budget_figures();
+    let budget = world.heap.reclaim().budget_figures();
     assert_eq!((budget.capacity, budget.resident), (64 << 20, 0));
     assert!(world.alloc(40 << 20).is_some());
-    let budget = world.heap.budget_figures();
+    let budget = world.heap.reclaim().budget_figures();
     assert!(budget.resident >= 40 << 20 && budget.resident < 42 << 20, "{budget:?}");
-    assert!(world.heap.may_grow(8 << 20) && !world.heap.may_grow(24 << 20));
+    assert!(world.heap.reclaim().may_grow(8 << 20) && !world.heap.reclaim().may_grow(24 << 20));
     // The machine is fuller than that.
-    world.heap.read_room(room(4 * GIB, 1 << 20));
-    assert_eq!(world.heap.budget_figures().capacity, 4 << 30);
+    world.heap.reclaim().read_room(room(4 * GIB, 1 << 20));
+    assert_eq!(world.heap.reclaim().budget_figures().capacity, 4 << 30);
     // A limit below what is in use.
-    world.heap.read_room(room(4 * GIB, 4 * GIB));
+    world.heap.reclaim().read_room(room(4 * GIB, 4 * GIB));
     world.fake().tunables().hard_limit.set(1 << 20);
-    assert_eq!(world.heap.budget_figures().free, 0);
-    assert!(!world.heap.may_grow(0));
+    assert_eq!(world.heap.reclaim().budget_figures().free, 0);
+    assert!(!world.heap.reclaim().may_grow(0));
     world.finish();
 }
 
@@ -194,14 +194,14 @@ fn a_full_locked_zone_neither_keeps_the_balancer_awake_nor_relief_away() {
     let world = World::new(Fake::new());
     let pinned = MemoryKind { reported: false, ..PRIVATE };
     let (zone, _) = zone_of(&world.heap, 2, pinned, NonNull::from(world.fake()));
-    let run = world.heap.zone_take(&zone, 1024, 0).unwrap();
-    assert!(world.heap.zone_take(&zone, 1, 0).is_err());
+    let run = world.heap.zones().take(&zone, 1024, 0).unwrap();
+    assert!(world.heap.zones().take(&zone, 1, 0).is_err());
     assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 1);
     let mut turn = Turn::default();
-    assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep, "nothing of it can be reclaimed");
-    world.heap.balance_pressure(Level::Some, Cause::Pressure);
+    assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep, "nothing of it can be reclaimed");
+    world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
     world.fake().pass_ms(3000);
-    world.heap.relieve_if_due();
+    world.heap.reclaim().relieve_if_due();
     assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
     world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), 1024).unwrap();
     world.heap.pages().remove_zone(&zone);
@@ -229,10 +229,10 @@ fn a_large_request_falls_back_to_the_zone_below_4_gib() {
 #[test]
 fn a_limit_of_less_than_a_page_is_a_limit() {
     let world = World::new(Fake::new());
-    world.heap.read_room(room(1, 0));
-    let figures = world.heap.budget_figures();
+    world.heap.reclaim().read_room(room(1, 0));
+    let figures = world.heap.reclaim().budget_figures();
     assert_eq!((figures.capacity, figures.free), (PAGE, 0));
-    assert!(!world.heap.may_grow(0), "no cache grows");
+    assert!(!world.heap.reclaim().may_grow(0), "no cache grows");
     world.finish();
 }
 
@@ -242,7 +242,7 @@ fn what_no_zone_can_serve_is_refused_without_reclaim() {
     heap.platform().tunables().hard_limit.set(16 << 20);
     let (zone, _) = crate::zones::zone_of(&heap, 2, crate::zones::PRIVATE, std::ptr::NonNull::from(heap.platform()));
     for (pages, align) in [(0, 0), (1025, 0), (usize::MAX, 0), (1, 11), (1, u32::MAX)] {
-        assert!(heap.zone_take(&zone, pages, align).is_err());
+        assert!(heap.zones().take(&zone, pages, align).is_err());
     }
     let stats = heap.platform().stats();
     assert_eq!((stats.direct_reclaims.load(Relaxed), stats.wake_requests.load(Relaxed)), (0, 0));
@@ -253,7 +253,7 @@ fn what_no_zone_can_serve_is_refused_without_reclaim() {
 fn the_policy_of_balance_is_the_one_that_is_set() {
     let mut world = idle_world();
     let (zone, _) = zone_of(&world.heap, 1, PRIVATE, NonNull::from(world.fake()));
-    let run = world.heap.zone_take(&zone, 512, 0).unwrap();
+    let run = world.heap.zones().take(&zone, 512, 0).unwrap();
     world.alloc_low(1 << 20).unwrap();
     let mut turn = Turn::default();
     // The zone of 256 MiB below 4 GiB is balanced. NORMAL is for one page, and not for a block of eight: of a large one the
@@ -262,10 +262,10 @@ fn the_policy_of_balance_is_the_one_that_is_set() {
     for (policy, capacity, wakes) in [(0, large, 0), (1, large, 1), (2, large, 1), (2, small, 0), (1, small, 1)] {
         world.fake().tunables().balance_policy.set(policy);
         let high = Marks::of(capacity as usize / PAGE, 250).high * PAGE;
-        world.heap.read_room(room(capacity, (high + 4 * PAGE) as u64));
+        world.heap.reclaim().read_room(room(capacity, (high + 4 * PAGE) as u64));
         let before = world.fake().stats().wakeups.load(Relaxed);
         // A full zone of the program's asks for a block of its order.
-        assert!(world.heap.zone_take(&zone, 8, 0).is_err());
+        assert!(world.heap.zones().take(&zone, 8, 0).is_err());
         assert_eq!(world.fake().stats().wakeups.load(Relaxed) - before, wakes, "policy {policy} of {capacity} bytes");
         balance(&world, &mut turn);
     }
@@ -282,7 +282,7 @@ fn what_normal_gains_is_what_was_released_and_not_what_moved() {
         (0..2000).for_each(|_| assert!(world.alloc(size).is_some()));
     }
     world.free_all();
-    world.heap.read_room(room(GIB, 0));
+    world.heap.reclaim().read_room(room(GIB, 0));
     balance(&world, &mut Turn::default());
     let stats = world.fake().stats();
     let released = stats.given_back.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();

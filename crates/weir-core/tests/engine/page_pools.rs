@@ -42,7 +42,7 @@ impl World {
     fn add(&mut self, spec: &PoolSpec<'_>) {
         let pool = Box::new(PagePool::new(spec));
         // SAFETY: it stays in its box until it is taken off the list.
-        unsafe { self.heap.add_pool(NonNull::from(&*pool)) };
+        unsafe { self.heap.page_pools().add(NonNull::from(&*pool)) };
         self.pools.push((pool, BTreeMap::new()));
     }
 
@@ -51,7 +51,7 @@ impl World {
     }
 
     fn stats(&self, pool: usize) -> PoolStats {
-        self.heap.pool_stats(&self.pools[pool].0)
+        self.heap.page_pools().stats(&self.pools[pool].0)
     }
 
     fn idle(&self, pool: usize) -> usize {
@@ -60,12 +60,12 @@ impl World {
 
     /// Takes a run and fills it; `None`: refused.
     fn get(&mut self, pool: usize, pages: usize) -> Option<usize> {
-        let run = self.heap.pool_get(&self.pools[pool].0, pages);
+        let run = self.heap.page_pools().get(&self.pools[pool].0, pages);
         if run.is_null() {
             return None;
         }
         assert!(run.addr().is_multiple_of(PAGE));
-        let len = Heap::<Fake>::pool_run_pages(pages) * PAGE;
+        let len = PagePool::run_pages(pages) * PAGE;
         self.next_byte = self.next_byte % 250 + 1;
         // SAFETY: just handed out.
         unsafe { run.write_bytes(self.next_byte, len) };
@@ -89,7 +89,7 @@ impl World {
         }
         let runs: Vec<*mut u8> = runs.iter().map(|&run| run as *mut u8).collect();
         // SAFETY: in flight, and not used any more.
-        unsafe { self.heap.pool_put(&self.pools[pool].0, &runs) };
+        unsafe { self.heap.page_pools().put(&self.pools[pool].0, &runs) };
     }
 
     /// Takes `count` single pages and puts them back.
@@ -99,30 +99,33 @@ impl World {
     }
 
     fn signal(&self) {
-        self.heap.note_pressure(Level::Some, Cause::Pressure);
+        self.heap.reclaim().note_pressure(Level::Some, Cause::Pressure);
     }
 
     /// A pressure event as the background thread has it.
     fn pressure(&self, level: Level) {
-        self.heap.note_pressure(level, Cause::Pressure);
-        self.heap.balance_pressure(level, Cause::Pressure);
+        self.heap.reclaim().note_pressure(level, Cause::Pressure);
+        self.heap.reclaim().balance_pressure(level, Cause::Pressure);
     }
 
     fn calm(&self) {
         self.fake().pass_ms(self.fake().tunables().idle_ms.get());
-        self.heap.balance_calm();
+        self.heap.reclaim().balance_calm();
     }
 
     /// The balancer's thread does what is due at the time.
     fn balancer(&self) {
-        self.heap.tend_pools();
+        self.heap.page_pools().tend_due();
         self.audit();
     }
 
     fn audit(&self) {
         self.heap.audit().unwrap();
         for (pool, runs) in &self.pools {
-            assert_eq!(self.heap.pool_stats(pool).in_flight_pages, runs.values().map(|run| run.0).sum::<usize>());
+            assert_eq!(
+                self.heap.page_pools().stats(pool).in_flight_pages,
+                runs.values().map(|run| run.0).sum::<usize>()
+            );
             runs.iter().for_each(|(&addr, &(pages, byte))| self.check(addr, pages, byte));
         }
     }
@@ -136,7 +139,7 @@ impl World {
         for pool in 0..self.pools.len() {
             let runs: Vec<usize> = self.pools[pool].1.keys().copied().collect();
             self.put(pool, &runs);
-            self.heap.remove_pool(&self.pools[pool].0).unwrap();
+            self.heap.page_pools().remove(&self.pools[pool].0).unwrap();
         }
         assert_eq!(self.heap.audit().unwrap().runs, 0, "pages of pools that have ended");
     }
@@ -153,11 +156,11 @@ fn a_pool_starts_from_zero_and_grows_on_demand() {
     assert_eq!((world.idle(0), world.stats(0).in_flight_pages), (8, 0));
     assert_eq!(world.get(0, 8), Some(run), "what was put last is taken first");
     assert_eq!((world.stats(0).gets, world.stats(0).misses), (2, 1));
-    let usage = world.heap.usage();
+    let usage = world.heap.figures().usage();
     assert!(usage.live >= 8 * PAGE);
     world.put(0, &[run]);
-    let idle = world.heap.usage().idle - usage.idle;
-    assert_eq!((usage.live - world.heap.usage().live, idle), (8 * PAGE, 8 * PAGE), "idle in a pool is idle");
+    let idle = world.heap.figures().usage().idle - usage.idle;
+    assert_eq!((usage.live - world.heap.figures().usage().live, idle), (8 * PAGE, 8 * PAGE), "idle in a pool is idle");
     world.finish();
 }
 
@@ -169,12 +172,12 @@ fn a_run_is_of_a_length_that_a_put_finds_again() {
         assert_ne!(world.get(0, pages), Some(run));
         let idle = world.idle(0);
         world.put(0, &[run]);
-        let own = Heap::<Fake>::pool_run_pages(pages);
+        let own = PagePool::run_pages(pages);
         assert_eq!(world.idle(0) - idle, own);
         assert_eq!(world.get(0, own), Some(run));
     }
-    let none = world.heap.pool_get(&world.pools[0].0, MAX_RUN + 1);
-    assert!(none.is_null() && world.heap.pool_get(&world.pools[0].0, 0).is_null());
+    let none = world.heap.page_pools().get(&world.pools[0].0, MAX_RUN + 1);
+    assert!(none.is_null() && world.heap.page_pools().get(&world.pools[0].0, 0).is_null());
     world.finish();
 }
 
@@ -206,17 +209,17 @@ fn with_runs_in_flight_too_many_idle_pages_stay_for_100_ms() {
     world.fill(0, 3000);
     assert_eq!(world.idle(0), 3000);
     assert!(world.fake().notices.load(Relaxed) > notices, "the balancer sleeps without a time to wake up: it is woken");
-    let due = world.heap.pools_due().unwrap();
+    let due = world.heap.page_pools().due().unwrap();
     assert_eq!(due, world.fake().now() + 100_000_000);
     // It does not begin anew with each put.
     world.fake().pass_ms(99);
     world.fill(0, 2000);
-    assert_eq!(world.heap.pools_due(), Some(due));
+    assert_eq!(world.heap.page_pools().due(), Some(due));
     world.balancer();
     assert_eq!(world.idle(0), 3000);
     world.fake().pass_ms(1);
     world.balancer();
-    assert_eq!((world.idle(0), world.heap.pools_due()), (1024, None));
+    assert_eq!((world.idle(0), world.heap.page_pools().due()), (1024, None));
     assert_eq!(world.stats(0).squeezed_pages, 0);
     world.put(0, &[long]);
     world.finish();
@@ -273,12 +276,12 @@ fn refused_memory_leaves_the_pool_as_it_was() {
     world.fake().fail(Call::MapAt, !0);
     assert_eq!(world.get(0, 4), None);
     let mut out = [std::ptr::null_mut(); 3];
-    assert_eq!(world.heap.pool_get_batch(&world.pools[0].0, 1, &mut out), 0);
+    assert_eq!(world.heap.page_pools().get_batch(&world.pools[0].0, 1, &mut out), 0);
     assert_eq!((world.idle(0), world.stats(0).in_flight_pages), (0, 0));
     world.fake().fail_nothing();
-    assert_eq!(world.heap.pool_get_batch(&world.pools[0].0, 1, &mut out), 3);
+    assert_eq!(world.heap.page_pools().get_batch(&world.pools[0].0, 1, &mut out), 3);
     // SAFETY: handed out just now.
-    unsafe { world.heap.pool_put(&world.pools[0].0, &out) };
+    unsafe { world.heap.page_pools().put(&world.pools[0].0, &out) };
     assert_eq!(world.idle(0), 3);
     world.finish();
 }
@@ -289,7 +292,7 @@ fn wrong_puts_and_frees_are_named_and_change_nothing() {
     let (run, block) = (world.get(0, 4).unwrap(), world.heap.alloc(100_000));
     let put = |world: &World, pool: usize, addr: usize| {
         // SAFETY: what is wrong with it is found before anything is done.
-        unsafe { world.heap.pool_put(&world.pools[pool].0, &[addr as *mut u8]) };
+        unsafe { world.heap.page_pools().put(&world.pools[pool].0, &[addr as *mut u8]) };
         world.fake().take_misuses()
     };
     assert_eq!(put(&world, 0, 0), []);
@@ -317,11 +320,11 @@ fn wrong_puts_and_frees_are_named_and_change_nothing() {
 fn a_pool_does_not_end_while_pages_are_in_flight() {
     let mut world = World::new(&[PoolSpec::default()]);
     let run = world.get(0, 3).unwrap();
-    assert_eq!(world.heap.remove_pool(&world.pools[0].0), Err(InFlight { pages: 3 }));
+    assert_eq!(world.heap.page_pools().remove(&world.pools[0].0), Err(InFlight { pages: 3 }));
     assert!(world.heap.page_pools().are_there());
     world.put(0, &[run]);
     let heap = &world.heap;
-    assert_eq!(heap.remove_pool(&world.pools[0].0), Ok(()));
+    assert_eq!(heap.page_pools().remove(&world.pools[0].0), Ok(()));
     assert!(!heap.page_pools().are_there());
     world.pools.clear();
     world.pressure(Level::Severe);
@@ -334,13 +337,13 @@ fn whichever_pools_end_the_others_are_squeezed() {
     // The first, one between others, two in a row, and the last; then one more is added behind what is left.
     for gone in [0, 1, 1, 2] {
         let pool = world.pools.remove(gone);
-        world.heap.remove_pool(&pool.0).unwrap();
+        world.heap.page_pools().remove(&pool.0).unwrap();
     }
     world.add(&PoolSpec::default());
     for turn in 0..4 {
-        assert!(!world.heap.has_idle_pool_pages());
+        assert!(!world.heap.page_pools().has_idle_pages());
         (0..3).for_each(|pool| world.fill(pool, 10));
-        assert!(world.heap.has_idle_pool_pages());
+        assert!(world.heap.page_pools().has_idle_pages());
         world.pressure(Level::Some);
         assert_eq!([0, 1, 2].map(|pool| world.idle(pool)), [0; 3], "turn {turn}");
         world.fake().pass_ms(11);
@@ -354,9 +357,9 @@ fn a_forked_child_has_its_pools() {
     let mut world = World::new(&[PoolSpec::default(), TENDED]);
     let run = world.get(0, 3).unwrap();
     world.fill(0, 10);
-    world.heap.freeze();
+    world.heap.fork().freeze();
     // SAFETY: frozen just now on this thread, which plays the child's only one.
-    unsafe { world.heap.thaw_child() };
+    unsafe { world.heap.fork().thaw_child() };
     world.audit();
     world.put(0, &[run]);
     world.pressure(Level::Some);

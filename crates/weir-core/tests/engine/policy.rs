@@ -30,12 +30,12 @@ pub fn runs(world: &mut World, count: usize) {
 /// Ends a calm window.
 pub fn calm(world: &World) {
     world.fake().pass_ms(world.fake().tunables().idle_ms.get());
-    world.heap.balance_calm();
+    world.heap.reclaim().balance_calm();
     world.check_contents();
 }
 
 pub fn pressure(world: &World, level: Level) -> usize {
-    let bytes = world.heap.balance_pressure(level, Cause::Pressure);
+    let bytes = world.heap.reclaim().balance_pressure(level, Cause::Pressure);
     world.check_contents();
     bytes
 }
@@ -151,9 +151,9 @@ fn a_huge_page_in_little_use_is_split_at_rest_where_memory_is_limited() {
         (0..8).for_each(|_| calm(&world));
         assert_eq!(world.audit().idle_pages * PAGE, free, "in calm times huge pages are kept");
         world.fake().tunables().report.set(0);
-        assert_eq!(world.heap.balance_rest(), 0);
+        assert_eq!(world.heap.reclaim().balance_rest(), 0);
         world.fake().tunables().report.set(1);
-        assert_eq!(world.heap.balance_rest(), if goes { free } else { 0 });
+        assert_eq!(world.heap.reclaim().balance_rest(), if goes { free } else { 0 });
         world.finish();
     }
 }
@@ -194,9 +194,9 @@ fn pages_inside_slabs_wait_for_severe_pressure_where_huge_pages_back_them() {
 #[cfg(debug_assertions)]
 fn a_look_at_slabs_costs_what_has_changed() {
     let visits = |world: &World, f: &dyn Fn(&World)| {
-        let before = world.heap.pageblock_visits();
+        let before = world.heap.figures().pageblock_visits();
         f(world);
-        world.heap.pageblock_visits() - before
+        world.heap.figures().pageblock_visits() - before
     };
     for huge in [false, true] {
         let costs = [4, 16].map(|blocks| {
@@ -297,11 +297,11 @@ fn a_refused_fence_leaves_buckets_as_they_are() {
     let cached = world.audit().cpu_objects;
     world.fake().no_fence.store(true, Relaxed);
     pressure(&world, Level::Severe);
-    world.heap.trim();
+    world.heap.purge();
     assert!(cached > 0);
     assert_eq!(world.audit().cpu_objects, cached);
     world.fake().no_fence.store(false, Relaxed);
-    world.heap.trim();
+    world.heap.purge();
     assert_eq!(world.audit().cpu_objects, 0);
     world.finish();
 }
@@ -326,7 +326,7 @@ fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
     world.free(block, false);
     let windows = (0..20).take_while(|_| {
         world.fake().pass_ms(300);
-        world.heap.balance_calm()
+        world.heap.reclaim().balance_calm()
     });
     assert!(windows.count() < 10);
     assert_eq!(world.fake().stats().drains.load(Relaxed), 1);
@@ -354,7 +354,7 @@ fn backed_pageblocks_go_before_reported_ones() {
     let (first, second) = (world.alloc(PAGEBLOCK).unwrap(), world.alloc(PAGEBLOCK).unwrap());
     let addr = world.held[second].addr;
     world.free(first, false);
-    world.heap.trim();
+    world.heap.purge();
     assert_eq!(bytes(&released(&world)), PAGEBLOCK);
     free_where(&mut world, |_| true);
     let again = world.alloc(PAGEBLOCK).unwrap();
@@ -383,7 +383,7 @@ fn nothing_goes_back_where_reports_are_off() {
     free_where(&mut world, |_| true);
     (0..3).for_each(|_| calm(&world));
     assert_eq!(pressure(&world, Level::Severe), 0);
-    assert_eq!((world.heap.trim(), released(&world)), (0, vec![]));
+    assert_eq!((world.heap.purge(), released(&world)), (0, vec![]));
     world.finish();
 }
 

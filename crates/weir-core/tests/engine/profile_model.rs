@@ -78,7 +78,7 @@ impl Program {
         let origin = Origin { frames: &frames, mean: 1, random };
         let is_zeroed = random.is_multiple_of(2);
         if self.random(2) == 0 {
-            let addr = self.heap.alloc_sampled(size, align, is_zeroed, origin);
+            let addr = self.heap.samples().alloc(size, align, is_zeroed, origin);
             assert!((addr as usize).is_multiple_of(align) && !addr.is_null());
             if is_zeroed {
                 // SAFETY: fresh, of that length.
@@ -107,7 +107,7 @@ impl Program {
         let is_sampled = self.random(2) == 0;
         // SAFETY: a live block, given up for the new one.
         let new = unsafe {
-            if is_sampled { self.heap.realloc_sampled(addr, size, origin) } else { self.heap.realloc(addr, size) }
+            if is_sampled { self.heap.samples().realloc(addr, size, origin) } else { self.heap.realloc(addr, size) }
         };
         // SAFETY: the new block has as many bytes.
         let kept = unsafe { std::slice::from_raw_parts(new, size.min(block.len).min(3 * PAGE)) };
@@ -120,7 +120,7 @@ impl Program {
 fn counts_are_exact_where_every_sample_counts_for_itself() {
     for seed in 1..=4 {
         let mut program = Program { heap: heap(), blocks: BTreeMap::new(), counts: BTreeMap::new(), state: seed };
-        program.heap.switch_profile(1, 77).unwrap();
+        program.heap.profile().switch(program.heap.platform(), 1, 77).unwrap();
         for step in 0..1500 {
             match program.random(8) {
                 0..4 => program.alloc(),

@@ -17,9 +17,10 @@ fn touched_again(world: &World) -> usize {
 fn wait(world: &World, ms: u64) {
     let end = world.fake().now() + ms * 1_000_000;
     while world.fake().now() < end {
-        let window = (world.heap.calm_window() / 1_000_000).min((end - world.fake().now()).div_ceil(1_000_000));
+        let window =
+            (world.heap.reclaim().calm_window() / 1_000_000).min((end - world.fake().now()).div_ceil(1_000_000));
         world.fake().pass_ms(window);
-        world.heap.balance_calm();
+        world.heap.reclaim().balance_calm();
     }
 }
 
@@ -114,7 +115,7 @@ fn steady_swings(period: u64, hold_ms: u64, minutes: u64) {
     assert!(world.audit().idle_pages * PAGE <= RUN);
     wait(&world, 30 * minute);
     assert_eq!(world.fake().stats().patience.load(Relaxed), 0);
-    assert_eq!(world.heap.calm_window(), world.fake().tunables().idle_ms.get() * 1_000_000);
+    assert_eq!(world.heap.reclaim().calm_window(), world.fake().tunables().idle_ms.get() * 1_000_000);
     world.finish();
 }
 
@@ -156,7 +157,7 @@ fn server() -> World {
 
 /// Bytes that are idle, wherever they are.
 fn idle(world: &World) -> usize {
-    world.heap.usage().idle
+    world.heap.figures().usage().idle
 }
 
 /// Ends windows until nothing is idle but what calm windows leave alone; how long that took, ms. The program, whose memory
@@ -174,8 +175,8 @@ fn rest(world: &mut World, beat: Option<u64>) -> u64 {
             let block = world.alloc(100).unwrap();
             world.free(block, false);
         }
-        world.fake().pass_ms(world.heap.calm_window() / 1_000_000);
-        let goes_on = world.heap.balance_calm();
+        world.fake().pass_ms(world.heap.reclaim().calm_window() / 1_000_000);
+        let goes_on = world.heap.reclaim().balance_calm();
         assert!(goes_on || idle(world) <= REST, "the thread sleeps, and {} bytes are idle", idle(world));
     }
     passed(world)
@@ -198,7 +199,7 @@ fn whatever_a_program_did_before_it_rests_its_memory_is_gone_two_seconds_after_i
                 world.fake().pass_ms(into_window);
                 request(&mut world);
                 world.fake().pass_ms(300 - into_window);
-                world.heap.balance_calm();
+                world.heap.reclaim().balance_calm();
                 let took = 300 - into_window + rest(&mut world, beat);
                 assert!(took <= 2_000, "requests every {period} ms, beats {beat:?}: idle memory stayed for {took} ms");
             }

@@ -194,7 +194,7 @@ proptest! {
                 }
                 Step::Calm => {
                     peaks.heap.platform().pass_ms(300);
-                    peaks.heap.balance_calm();
+                    peaks.heap.reclaim().balance_calm();
                 }
                 Step::Realloc(_) | Step::Free => {}
             }
@@ -203,6 +203,6 @@ proptest! {
         // SAFETY: the blocks are the test's.
         slots.into_iter().flatten().for_each(|(part, _)| unsafe { peaks.heap.free(part.addr) });
         prop_assert_eq!(peaks.heap.audit().unwrap().mapped, 0);
-        peaks.heap.trim();
+        peaks.heap.purge();
     }
 }

@@ -126,7 +126,7 @@ fn pages_that_a_slab_gave_back_lazily_are_not_known_to_be_zero_either() {
     (0..4).for_each(|_| calm(&world));
     assert!(events(&world).iter().any(|event| event.kind == Some(Kind::Slabs)));
     world.free_all();
-    world.heap.balance_pressure(Level::None, Cause::Pressure);
+    world.heap.reclaim().balance_pressure(Level::None, Cause::Pressure);
     let blocks: Vec<_> = (0..16).map(|_| world.alloc_zeroed(PAGEBLOCK / 4).unwrap()).collect();
     assert_eq!(blocks.len(), 16);
     world.finish();
@@ -146,7 +146,7 @@ fn switching_off_waits_for_the_batch_in_flight_and_there_is_no_other() {
             return;
         }
         std::thread::spawn(move || {
-            heap.set_reporting(false);
+            heap.reclaim().set_reporting(false);
             REPORTS.store(heap.platform().stats().reports.load(SeqCst), SeqCst);
             OFF.store(true, SeqCst);
         });
@@ -155,17 +155,17 @@ fn switching_off_waits_for_the_batch_in_flight_and_there_is_no_other() {
         assert!(!OFF.load(SeqCst), "switched off, with a batch in flight");
     };
     heap.platform().during_release(hook);
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     while !OFF.load(SeqCst) {
         std::thread::yield_now();
     }
-    assert_eq!(heap.balance_pressure(Level::Severe, Cause::Pressure), 0);
+    assert_eq!(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure), 0);
     assert_eq!(heap.platform().stats().reports.load(SeqCst), REPORTS.load(SeqCst));
     let (audit, gone) = (heap.audit().unwrap(), heap.platform().stats().given_back[1].load(SeqCst) as usize);
     assert_eq!(audit.idle_pages + gone / PAGE, 64 * PAGEBLOCK_PAGES);
     assert!(audit.idle_pages > 0);
-    heap.set_reporting(true);
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    heap.reclaim().set_reporting(true);
+    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     assert_eq!(heap.audit().unwrap().idle_pages, 0);
 }
 
@@ -191,7 +191,7 @@ fn the_worker_is_woken_by_enough_memory_and_no_less() {
 fn the_highest_threshold_wakes_no_worker_however_often_reports_are_switched_on() {
     let world = World::new(Fake::new());
     world.fake().tunables().report_threshold.set(u64::MAX);
-    (0..4).for_each(|_| world.heap.set_reporting(true));
+    (0..4).for_each(|_| world.heap.reclaim().set_reporting(true));
     assert_eq!(world.fake().notices.load(Relaxed), 0);
 }
 
@@ -233,7 +233,7 @@ fn where_only_whole_pageblocks_are_taken_no_others_are_offered() {
     assert!(!runs.is_empty());
     assert!(runs.iter().all(|run| run.addr.is_multiple_of(PAGEBLOCK) && run.len.is_multiple_of(PAGEBLOCK)));
     world.free_all();
-    world.heap.trim();
+    world.heap.purge();
     // All of it goes, in whole pageblocks.
     assert_eq!(world.audit().idle_pages, 0);
     world.finish();

@@ -54,7 +54,7 @@ fn pressure_and_trim_take_it_at_once() {
         world.free_all();
         (0..3000).for_each(|_| assert!(world.alloc(4000).is_some()));
         world.free_all();
-        let bytes = if trim { world.heap.trim() } else { pressure(&world, Level::Severe) };
+        let bytes = if trim { world.heap.purge() } else { pressure(&world, Level::Severe) };
         assert_eq!(bytes, 24 * PAGEBLOCK);
         let left = arrays(&world);
         assert!(left <= 6 * PAGE, "{left} bytes");
@@ -108,8 +108,8 @@ fn pages_cannot_be_taken_while_their_description_goes() {
         std::mem::forget(objects.clone());
         HELD.lock().unwrap().extend(objects.into_iter().map(|object| object as usize));
     });
-    heap.trim();
-    heap.trim();
+    heap.purge();
+    heap.purge();
     let held = std::mem::take(&mut *HELD.lock().unwrap());
     assert_eq!(held.len(), taken.load(Relaxed));
     assert!(heap.platform().metadata_released.load(Relaxed) > 0);
@@ -160,11 +160,11 @@ fn the_first_pageblock_may_lack_pages() {
 /// A cache of small objects, of which `count` were in use and are free.
 fn cache(world: &World, count: usize) -> CacheId {
     let spec = Spec { name: b"shells", size: 16, ..Spec::default() };
-    let id = world.heap.make_cache(&spec).unwrap();
-    let objects: Vec<_> = (0..count).map(|_| world.heap.cache_alloc(id)).collect();
+    let id = world.heap.user_caches().make(&spec).unwrap();
+    let objects: Vec<_> = (0..count).map(|_| world.heap.user_caches().alloc(id)).collect();
     assert!(objects.iter().all(|object| !object.is_null()));
     // SAFETY: allocated above, once.
-    objects.into_iter().for_each(|object| unsafe { world.heap.cache_free(id, object) });
+    objects.into_iter().for_each(|object| unsafe { world.heap.user_caches().free(id, object) });
     id
 }
 
@@ -185,10 +185,10 @@ fn shells_go_back_in_calm_times_under_pressure_by_trim_and_after_their_cache() {
         match how {
             0 => (0..60).for_each(|_| calm(&world)),
             1 => drop([pressure(&world, Level::Severe)]),
-            2 => drop([world.heap.trim()]),
+            2 => drop([world.heap.purge()]),
             _ => {
                 // SAFETY: nobody uses it any more.
-                unsafe { world.heap.destroy_cache(id) }.unwrap();
+                unsafe { world.heap.user_caches().destroy(id) }.unwrap();
                 (0..3).for_each(|_| calm(&world));
             }
         }
@@ -210,9 +210,9 @@ fn a_cache_that_is_used_in_turns_keeps_its_shells() {
     for _ in 0..6 {
         calm(&world);
         let released = world.fake().metadata_released.load(Relaxed);
-        let objects: Vec<_> = (0..100_000).map(|_| world.heap.cache_alloc(id)).collect();
+        let objects: Vec<_> = (0..100_000).map(|_| world.heap.user_caches().alloc(id)).collect();
         // SAFETY: allocated above, once.
-        objects.into_iter().for_each(|object| unsafe { world.heap.cache_free(id, object) });
+        objects.into_iter().for_each(|object| unsafe { world.heap.user_caches().free(id, object) });
         assert_eq!(world.fake().metadata_released.load(Relaxed), released);
     }
     assert_eq!(world.fake().metadata_released.load(Relaxed), 0);
@@ -225,12 +225,12 @@ fn depots_do_not_get_shells_whose_memory_is_on_its_way() {
     let id = cache(&world, 200_000);
     let heap: &'static weir_core::heap::Heap<Fake> = Box::leak(world.heap);
     heap.platform().during_release(move || {
-        let objects: Vec<_> = (0..5000).map(|_| heap.cache_alloc(id) as usize).collect();
+        let objects: Vec<_> = (0..5000).map(|_| heap.user_caches().alloc(id) as usize).collect();
         // SAFETY: allocated above, once.
-        objects.into_iter().for_each(|object| unsafe { heap.cache_free(id, object as *mut u8) });
+        objects.into_iter().for_each(|object| unsafe { heap.user_caches().free(id, object as *mut u8) });
     });
-    heap.trim();
-    heap.trim();
+    heap.purge();
+    heap.purge();
     heap.audit().unwrap();
     assert_eq!(heap.platform().take_misuses(), []);
     assert!(heap.platform().metadata_released.load(Relaxed) > MIB);

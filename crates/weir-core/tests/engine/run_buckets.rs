@@ -87,10 +87,10 @@ fn the_balancer_takes_runs_where_little_is_left() {
         let capacity = 1 << 30;
         let mut turn = Turn::default();
         let low = Marks::of(capacity / PAGE, 250).low * PAGE;
-        world.heap.read_room(Room { capacity: capacity as u64, used: (capacity - low) as u64 });
+        world.heap.reclaim().read_room(Room { capacity: capacity as u64, used: (capacity - low) as u64 });
         let woken = world.fake().stats().wakeups.load(Relaxed);
         for _ in 0..100 {
-            match world.heap.balance_zones(&mut turn) {
+            match world.heap.reclaim().balance_zones(&mut turn) {
                 Next::Again => {}
                 Next::At(_) => world.fake().pass_ms(100),
                 Next::Asleep => break,
@@ -113,7 +113,7 @@ fn the_hard_limit_takes_runs_before_the_program_is_told() {
             }
             run_on(0);
             assert_eq!(world.audit().cpu_runs, 2);
-            world.heap.publish();
+            world.heap.figures().publish();
             let stats = world.fake().stats();
             // All but the runs in buckets, and a little for what describes it.
             let limit = 32 * MIB + stats.metadata_bytes.load(Relaxed) as usize + wanted + MIB / 2;
@@ -165,15 +165,15 @@ fn a_child_has_the_runs_of_all_cpus() {
             run_on(cpu);
             passing(&mut world, 100 * KIB)
         });
-        world.heap.freeze();
+        world.heap.fork().freeze();
         // SAFETY: frozen just now on this thread, which plays the child's only one.
-        unsafe { world.heap.thaw_child() };
+        unsafe { world.heap.fork().thaw_child() };
         for (cpu, run) in of_cpus.into_iter().enumerate() {
             run_on(cpu);
             assert_eq!(passing(&mut world, 100 * KIB), run);
         }
         run_on(0);
-        world.heap.trim();
+        world.heap.purge();
         assert_eq!(world.audit().cpu_runs, 0);
         world.finish();
     }

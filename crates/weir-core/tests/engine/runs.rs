@@ -42,7 +42,7 @@ fn a_hole_is_forgotten_as_soon_as_its_memory_is_released() {
         });
     };
     free(&mut world, PAGES, 1);
-    assert!(world.heap.balance_pressure(Level::Severe, Cause::Pressure) >= PAGES * PAGE);
+    assert!(world.heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure) >= PAGES * PAGE);
     free(&mut world, PAGES + 1, 2);
     let idle = world.audit().idle_pages;
     assert!(idle >= 2 * PAGES);

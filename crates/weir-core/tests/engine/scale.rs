@@ -31,20 +31,20 @@ fn costs(gib: usize) -> Costs {
     // SAFETY: each block is freed once, and never used.
     let free = |block| unsafe { heap.free(block) };
     let visits = |f: &mut dyn FnMut()| {
-        let before = heap.pageblock_visits();
+        let before = heap.figures().pageblock_visits();
         f();
-        (heap.pageblock_visits() - before) as f64
+        (heap.figures().pageblock_visits() - before) as f64
     };
     let mut blocks = Vec::new();
     let grow = visits(&mut || (0..runs).for_each(|_| blocks.push(alloc(4 * MIB)))) / runs as f64;
-    heap.balance_calm(); // The window of the peak.
+    heap.reclaim().balance_calm(); // The window of the peak.
     blocks.iter().step_by(2).for_each(|&block| free(block));
     let mut small = Vec::new();
     let take = visits(&mut || (0..CALLS).for_each(|i| small.push(alloc(40_000 + i * 1000)))) / CALLS as f64;
     let give = visits(&mut || small.drain(..).for_each(free)) / CALLS as f64;
-    let calm = visits(&mut || assert!(heap.balance_calm()));
+    let calm = visits(&mut || assert!(heap.reclaim().balance_calm()));
     let mut bytes = 0;
-    let report = visits(&mut || bytes = heap.balance_pressure(Level::Some, Cause::Pressure)) / runs as f64;
+    let report = visits(&mut || bytes = heap.reclaim().balance_pressure(Level::Some, Cause::Pressure)) / runs as f64;
     assert_eq!(bytes, gib << 29);
     Costs([grow, take, give, calm, report])
 }

@@ -123,7 +123,7 @@ unsafe impl Sync for Registered {}
 impl Registered {
     fn unregister(self, heap: TheHeap) {
         // SAFETY: a test unregisters each once.
-        unsafe { heap.unregister_callback(self.0) }
+        unsafe { heap.callbacks().unregister(heap.platform(), self.0) }
     }
     fn entry(&self) -> &Entry {
         // SAFETY: tests look at entries while they are registered.
@@ -146,7 +146,7 @@ fn register(
         let callback: NonNull<dyn Callback> = NonNull::new_unchecked(&raw mut (*block).cache as *mut dyn Callback);
         (&raw mut (*block).entry).write(Entry::new(&spec, callback, NonNull::from(queue), dispose));
         let entry = NonNull::new_unchecked(&raw mut (*block).entry);
-        heap.register_callback(entry);
+        heap.callbacks().register(heap.platform(), entry);
         entry
     };
     (Registered(entry), told)
@@ -160,11 +160,11 @@ fn shrinker(name: &str, class: Class) -> CallbackSpec<'_> {
 fn serve(heap: TheHeap, queue: &Queue) -> usize {
     let mut calls = 0;
     loop {
-        match heap.take_callback(queue) {
+        match heap.callbacks().take(heap.platform(), queue) {
             Taken::Again => {}
             Taken::Sleep(_) => return calls,
             Taken::Job(job) => {
-                heap.run_callback(job);
+                heap.callbacks().run(heap.platform(), job);
                 calls += 1;
             }
         }
@@ -179,8 +179,8 @@ fn serve_always(heap: TheHeap, queue: &'static Queue) {
 }
 
 fn pressure(heap: TheHeap, level: Level) -> usize {
-    heap.note_pressure(level, Cause::Pressure);
-    heap.balance_pressure(level, Cause::Pressure)
+    heap.reclaim().note_pressure(level, Cause::Pressure);
+    heap.reclaim().balance_pressure(level, Cause::Pressure)
 }
 
 /// 2^24 bytes: a scan at priority p, at a cost of 4 seeks, takes 2^(24 - p) of them.
@@ -255,13 +255,13 @@ fn trims_rest_and_calm_windows_leave_what_a_program_caches() {
     let (heap, queue) = (heap(), queue());
     serve_always(heap, queue);
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
-    heap.trim();
-    heap.balance_rest();
+    heap.purge();
+    heap.reclaim().balance_rest();
     for _ in 0..5 {
         heap.platform().pass_ms(heap.platform().tunables().idle_ms.get());
-        heap.balance_calm();
+        heap.reclaim().balance_calm();
     }
-    heap.balance_node(0, Cause::Pressure, true);
+    heap.reclaim().balance_node(0, Cause::Pressure, true);
     assert_eq!(cache.entry().stats().calls + told.scans.lock().unwrap().len() as u64, 0);
     cache.unregister(heap);
 }

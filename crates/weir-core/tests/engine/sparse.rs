@@ -21,7 +21,7 @@ fn wait(world: &World, ms: u64) {
 fn wait_for_rest(world: &World) {
     let windows = (0..1000).take_while(|_| {
         world.fake().pass_ms(world.fake().tunables().idle_ms.get());
-        world.heap.balance_calm()
+        world.heap.reclaim().balance_calm()
     });
     assert!(windows.count() < 100, "the balancer does not sleep");
     world.check_contents();
@@ -264,7 +264,7 @@ fn a_program_that_switches_them_off_is_given_back_by_single_pages() {
     wait(&world, 2 * world.fake().tunables().sparse_ms.get() + 600);
     assert_eq!(bytes(&released(&world)), 0, "in good use");
     // In truth its memory has come in single pages since before the heap grew.
-    world.heap.forget_huge();
+    world.heap.reclaim().forget_huge();
     assert!(!world.fake().huge.load(Relaxed));
     world.audit();
     wait_for_rest(&world);

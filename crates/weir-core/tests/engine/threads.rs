@@ -89,14 +89,14 @@ fn balance(heap: &Heap<Fake>, until: &AtomicBool) {
         }
         heap.platform().pass_ms(100);
         match dice.roll(6) {
-            0 | 1 => drop(heap.balance_calm()),
-            2 => drop(heap.balance_pressure(Level::Some, Cause::Pressure)),
-            3 => drop(heap.balance_pressure(Level::Severe, Cause::Pressure)),
-            4 => drop(heap.trim()),
+            0 | 1 => drop(heap.reclaim().balance_calm()),
+            2 => drop(heap.reclaim().balance_pressure(Level::Some, Cause::Pressure)),
+            3 => drop(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure)),
+            4 => drop(heap.purge()),
             _ => {
-                heap.freeze();
+                heap.fork().freeze();
                 // SAFETY: frozen just now.
-                unsafe { heap.thaw() };
+                unsafe { heap.fork().thaw() };
             }
         }
         std::thread::yield_now();
@@ -106,7 +106,7 @@ fn balance(heap: &Heap<Fake>, until: &AtomicBool) {
 /// Workers of further nodes, all the time.
 fn work(heap: &Heap<Fake>, until: &AtomicBool) {
     for severe in [false, true].into_iter().cycle() {
-        (1..heap.platform().nodes()).for_each(|node| drop(heap.balance_node(node, Cause::Pressure, severe)));
+        (1..heap.platform().nodes()).for_each(|node| drop(heap.reclaim().balance_node(node, Cause::Pressure, severe)));
         if until.load(Acquire) {
             return;
         }
@@ -164,7 +164,7 @@ fn makes_caches(heap: &Heap<Fake>, me: usize) {
         let size = 16 + dice.roll(6000);
         let spec = Spec { name: b"made", size, ..Spec::default() };
         let kept = Spec { init: Some(mark), fini: Some(is_marked), ..spec };
-        let id = heap.make_cache(if round % 2 == 0 { &spec } else { &kept }).unwrap();
+        let id = heap.user_caches().make(if round % 2 == 0 { &spec } else { &kept }).unwrap();
         let mut held = Vec::new();
         for step in 0..400 {
             if step % 16 == 0 {
@@ -172,25 +172,25 @@ fn makes_caches(heap: &Heap<Fake>, me: usize) {
                 run_on_node(dice.roll(heap.platform().nodes()));
             }
             if dice.roll(5) < 3 || held.is_empty() {
-                let object = heap.cache_alloc(id);
+                let object = heap.user_caches().alloc(id);
                 assert!(!object.is_null());
                 held.push(object);
             } else {
                 let at = dice.roll(held.len());
                 let object = held.swap_remove(at);
                 // SAFETY: this thread's, and forgotten. A cache's object may be freed as any other block.
-                unsafe { if step % 2 == 0 { heap.cache_free(id, object) } else { heap.free(object) } };
+                unsafe { if step % 2 == 0 { heap.user_caches().free(id, object) } else { heap.free(object) } };
             }
         }
-        let [ceiling, least, most] = heap.cache_stats(id).bucket;
+        let [ceiling, least, most] = heap.user_caches().stats(id).bucket;
         assert!(
             least <= ceiling && ceiling <= most,
             "the ceiling of another cache: {ceiling} not in {least} to {most}"
         );
         // SAFETY: the objects are this thread's, and forgotten; so is the cache.
         unsafe {
-            heap.cache_free_batch(id, &held);
-            assert_eq!(heap.destroy_cache(id), Ok(()));
+            heap.user_caches().free_batch(id, &held);
+            assert_eq!(heap.user_caches().destroy(id), Ok(()));
         }
     }
 }
@@ -204,14 +204,14 @@ fn caches_come_and_go_while_the_balancer_works() {
         let world = World::new(fake);
         let (heap, done) = (&*world.heap, AtomicBool::new(false));
         if !buckets {
-            (FIRST_USER..BUCKETED).for_each(|_| drop(heap.make_cache(&Spec::default()).unwrap()));
+            (FIRST_USER..BUCKETED).for_each(|_| drop(heap.user_caches().make(&Spec::default()).unwrap()));
         }
         std::thread::scope(|scope| {
             scope.spawn(|| balance(heap, &done));
             scope.spawn(|| work(heap, &done));
             let finalizers = scope.spawn(|| {
                 while !done.load(Acquire) {
-                    heap.run_finalizers();
+                    heap.user_caches().run_finalizers();
                     std::thread::yield_now();
                 }
             });
@@ -250,9 +250,9 @@ fn what_is_allocated_during_a_release_is_not_released() {
             let old = taken.len() / 3;
             taken.drain(..old).for_each(|block| block.free(heap));
         });
-        heap.balance_pressure(Level::Some, Cause::Pressure);
+        heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
         heap.platform().pass_ms(5000);
-        heap.balance_pressure(Level::Severe, Cause::Pressure);
+        heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
         assert!(rounds.load(Relaxed) >= 3);
         taken.lock().unwrap().iter().for_each(Block::check);
         world.check_contents();
@@ -266,17 +266,17 @@ fn what_is_allocated_during_a_release_is_not_released() {
 fn forks_within_a_fork_leave_its_locks_alone() {
     let mut world = World::new(Fake::new());
     let held = || world.fake().held_ranks().unwrap().load(Relaxed);
-    world.heap.freeze();
+    world.heap.fork().freeze();
     let all = held();
     for _ in 0..2 {
-        world.heap.freeze();
-        world.heap.freeze();
+        world.heap.fork().freeze();
+        world.heap.fork().freeze();
         // SAFETY: each follows one of the two above.
-        assert!(unsafe { !world.heap.thaw() && !world.heap.thaw() });
+        assert!(unsafe { !world.heap.fork().thaw() && !world.heap.fork().thaw() });
         assert_eq!(held(), all);
     }
     // SAFETY: follows the first.
-    assert!(unsafe { world.heap.thaw() });
+    assert!(unsafe { world.heap.fork().thaw() });
     assert_eq!(held(), 0);
     assert!(world.alloc(100_000).is_some());
     world.finish();

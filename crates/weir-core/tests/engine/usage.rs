@@ -60,8 +60,8 @@ fn truth(world: &World) -> Truth {
 
 /// Holds the figures against the truth; they are exact where no object and no run is in a bucket or a depot.
 pub fn check(world: &World) -> Usage {
-    let (usage, truth) = (world.heap.usage(), truth(world));
-    world.heap.publish();
+    let (usage, truth) = (world.heap.figures().usage(), truth(world));
+    world.heap.figures().publish();
     let stats = world.fake().stats();
     assert_eq!(stats.live_bytes.load(Relaxed) as usize, truth.live);
     assert_eq!(stats.metadata_bytes.load(Relaxed) as usize, truth.metadata);
@@ -102,7 +102,7 @@ proptest! {
         let usage = check(&world);
         prop_assert!(world.audit().cpu_objects == 0);
         world.free_all();
-        world.heap.trim();
+        world.heap.purge();
         let after = check(&world);
         prop_assert_eq!((after.live, after.untouched, after.fragmented), (0, 0, 0));
         prop_assert!(after.metadata <= usage.metadata + 64 * PAGE);
@@ -130,7 +130,7 @@ fn free_objects_in_slabs_are_not_live() {
         assert_eq!(usage.live, 1000 * 1024);
         // One object in 20 keeps its page, which has four.
         assert!(usage.fragmented > 2 * usage.live && usage.idle > 10 * MIB, "{usage:?}");
-        world.heap.trim();
+        world.heap.purge();
         let after = check(&world);
         assert_eq!((after.live, after.untouched), (usage.live, 0));
         // What was fragmented could not be released, and nearly all that was idle could.
@@ -145,17 +145,17 @@ fn what_is_not_touched_is_not_resident() {
         let fake = Fake::new();
         fake.huge.store(huge, Relaxed);
         let world = World::new(fake);
-        let before = world.heap.usage();
+        let before = world.heap.figures().usage();
         assert_eq!(before, Usage::default());
         // A run, and a block mapped on its own.
         let blocks = [world.heap.alloc(MIB), world.heap.alloc(64 * MIB)];
-        let usage = world.heap.usage();
+        let usage = world.heap.figures().usage();
         assert_eq!((usage.live, usage.untouched, usage.idle), (65 * MIB, 65 * MIB, 0));
         for block in blocks {
             // SAFETY: allocated above, and long enough.
             unsafe { block.add(300_000).write_bytes(1, 100_000) };
         }
-        let usage = world.heap.usage();
+        let usage = world.heap.figures().usage();
         let touched = 2 * ((400_000usize.next_multiple_of(PAGE)) - 300_000 / PAGE * PAGE);
         assert_eq!((usage.live, usage.untouched), (65 * MIB, 65 * MIB - touched));
         assert_eq!(usage.resident(), world.fake().resident_bytes().0);
@@ -164,7 +164,7 @@ fn what_is_not_touched_is_not_resident() {
         // SAFETY: allocated above, not used any more.
         blocks.into_iter().for_each(|block| unsafe { world.heap.free(block) });
         run_on(0);
-        let usage = world.heap.usage();
+        let usage = world.heap.figures().usage();
         assert_eq!((usage.live, usage.untouched, usage.idle), (0, 0, touched));
         world.finish();
     }
@@ -178,7 +178,7 @@ fn a_retained_block_is_idle_and_a_released_one_is_gone() {
     world.free(block, false);
     let usage = check(&world);
     assert_eq!((usage.live, usage.idle), (0, 32 * MIB));
-    world.heap.balance_pressure(Level::Some, Cause::Pressure);
+    world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
     assert_eq!(check(&world).idle, 0);
     world.finish();
 }
@@ -189,7 +189,7 @@ fn without_the_kernel_the_counters_tell() {
     let world = thinned(Fake::new(), 20_000, 1000);
     let exact = check(&world);
     world.fake().is_blind.store(true, Relaxed);
-    let usage = world.heap.usage();
+    let usage = world.heap.figures().usage();
     world.fake().is_blind.store(false, Relaxed);
     // The last slab's pages beyond the last object were never touched, and neither were all of a CPU's slots, nor of
     // the 8 MiB that the arrays describe.
@@ -211,7 +211,7 @@ fn the_page_of_counters_has_the_same_sum() {
         assert!((usage.resident()..=usage.resident() + 32 * PAGE).contains(&sum), "{sum}, {usage:?}");
         // Whole pages inside slabs in use are fragmented here.
         assert!(fragmented >= usage.fragmented && idle <= usage.idle);
-        world.heap.trim();
+        world.heap.purge();
     }
     world.finish();
 }
@@ -226,8 +226,8 @@ fn isolated_memory_is_not_live() {
     let before = check(&world);
     let heap: &'static weir_core::heap::Heap<Fake> = Box::leak(world.heap);
     let seen: &'static Mutex<Vec<Usage>> = Box::leak(Box::default());
-    heap.platform().during_release(|| seen.lock().unwrap().push(heap.usage()));
-    heap.trim();
+    heap.platform().during_release(|| seen.lock().unwrap().push(heap.figures().usage()));
+    heap.purge();
     let seen = seen.lock().unwrap();
     // A drain that releases a CPU's slots may hold up to a batch of objects just then.
     let live = before.live..=before.live + 64 * 1024;
@@ -246,14 +246,14 @@ fn a_measurement_is_made_in_parts_of_so_many_looks() {
     for size in [100, 5000, MIB, 5 * MIB] {
         (0..60).for_each(|_| assert!(!world.heap.alloc(size).is_null()));
     }
-    let usage = world.heap.usage();
+    let usage = world.heap.figures().usage();
     let at = || world.fake().stats().measured.at.load(Relaxed);
-    let (mut measurement, mut parts) = (weir_core::heap::usage::Measurement::default(), 0);
+    let (mut measurement, mut parts) = (weir_core::heap::figures::Measurement::default(), 0);
     let found = loop {
-        let visits = world.heap.pageblock_visits();
-        let found = world.heap.measure(&mut measurement, LOOKS);
+        let visits = world.heap.figures().pageblock_visits();
+        let found = world.heap.figures().measure(&mut measurement, LOOKS);
         // A part may end with a block, of which all pageblocks are looked at; and each look may be at a slab's too.
-        assert!(world.heap.pageblock_visits() - visits <= 2 * LOOKS);
+        assert!(world.heap.figures().pageblock_visits() - visits <= 2 * LOOKS);
         parts += 1;
         match found {
             Some(found) => break found,
@@ -272,11 +272,11 @@ fn a_very_long_block_is_measured_by_samples() {
     let world = World::new(Fake::new());
     let block = world.heap.alloc(17 * GIB);
     assert!(!block.is_null());
-    assert_eq!((world.heap.usage().live, world.heap.usage().untouched), (17 * GIB, 17 * GIB));
+    assert_eq!((world.heap.figures().usage().live, world.heap.figures().usage().untouched), (17 * GIB, 17 * GIB));
     // A page of each pageblock of the first 3 GiB.
     // SAFETY: inside the block.
     (0..3 * GIB).step_by(PAGEBLOCK).for_each(|at| unsafe { block.add(at).write(1) });
-    let usage = world.heap.usage();
+    let usage = world.heap.figures().usage();
     assert_eq!(usage.live - usage.untouched, 3 * GIB / PAGEBLOCK * PAGE);
     // SAFETY: allocated above, not used any more.
     unsafe { world.heap.free(block) };
@@ -290,35 +290,35 @@ fn objects_of_user_caches_are_live_as_blocks_are() {
     const OBJECTS: usize = 40;
     let world = World::new(Fake::new());
     let ids: Vec<_> = (0..CACHES)
-        .map(|i| world.heap.make_cache(&Spec { name: b"figures", size: 3000 + i, ..Spec::default() }).unwrap())
+        .map(|i| world.heap.user_caches().make(&Spec { name: b"figures", size: 3000 + i, ..Spec::default() }).unwrap())
         .collect();
     assert!(ids.iter().any(|id| id.number() > 256));
     let (mut objects, mut live) = (Vec::new(), 0);
     for &id in &ids {
         for _ in 0..OBJECTS {
-            let object = world.heap.cache_alloc(id);
+            let object = world.heap.user_caches().alloc(id);
             // SAFETY: allocated just now, and so long.
             unsafe { object.write_bytes(1, 3000) };
             objects.push((id, object));
         }
-        live += OBJECTS * world.heap.cache_stats(id).size;
+        live += OBJECTS * world.heap.user_caches().stats(id).size;
     }
     let check_sum = |live: usize| {
-        let (usage, (resident, metadata)) = (world.heap.usage(), world.fake().resident_bytes());
+        let (usage, (resident, metadata)) = (world.heap.figures().usage(), world.fake().resident_bytes());
         assert_eq!((usage.live, usage.resident(), usage.metadata), (live, resident, metadata));
-        world.heap.publish();
+        world.heap.figures().publish();
         assert_eq!(world.fake().stats().live_bytes.load(Relaxed) as usize, live);
         usage
     };
     check_sum(live);
     // SAFETY: allocated above, once.
-    objects.into_iter().for_each(|(id, object)| unsafe { world.heap.cache_free(id, object) });
+    objects.into_iter().for_each(|(id, object)| unsafe { world.heap.user_caches().free(id, object) });
     check_sum(0);
-    world.heap.trim();
+    world.heap.purge();
     let usage = check_sum(0);
     assert_eq!((usage.idle, usage.fragmented), (0, 0));
     // SAFETY: nothing of them is in use.
-    ids.into_iter().for_each(|id| unsafe { world.heap.destroy_cache(id) }.unwrap());
+    ids.into_iter().for_each(|id| unsafe { world.heap.user_caches().destroy(id) }.unwrap());
     world.finish();
 }
 
@@ -349,14 +349,14 @@ fn figures_are_gathered_while_threads_go_on() {
         }
         while left.load(Relaxed) > 0 {
             // A thread holds at most 51 blocks, a fifth of them of 700,000 bytes.
-            assert!(heap.usage().live <= THREADS * 64 * MIB);
-            heap.publish();
-            heap.balance_pressure(Level::Some, Cause::Pressure);
+            assert!(heap.figures().usage().live <= THREADS * 64 * MIB);
+            heap.figures().publish();
+            heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
         }
     });
     check(&world);
     // What is live is exact where no run is in a bucket.
-    world.heap.trim();
+    world.heap.purge();
     assert_eq!(check(&world).live, 0);
     world.finish();
 }

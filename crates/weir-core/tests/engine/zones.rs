@@ -31,7 +31,7 @@ pub fn zone_of(
     // SAFETY: all of it lives as long as the heap, from whose list the zone is taken before it goes.
     let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });
     // SAFETY: it stays in its box, used through shared references, until it is taken off the list.
-    unsafe { heap.add_zone(NonNull::from(&*zone)) };
+    unsafe { heap.zones().add(NonNull::from(&*zone)) };
     (zone, base)
 }
 
@@ -73,7 +73,7 @@ impl World {
     }
 
     fn pressure(&self) -> usize {
-        self.heap.balance_pressure(Level::Severe, Cause::Pressure)
+        self.heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure)
     }
 
     fn check(&self) {
@@ -95,13 +95,13 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
     (0..64).for_each(|_| assert!(world.take(64).is_some()));
     assert!(world.take(1).is_none());
     (0..60).for_each(|_| world.give(0));
-    world.heap.balance_calm();
+    world.heap.reclaim().balance_calm();
     assert_eq!(
         world.heap.pages().zone_usage(&world.zone).idle,
         60 * 64,
         "the peak of the window that ended was all of it"
     );
-    world.heap.balance_calm();
+    world.heap.reclaim().balance_calm();
     assert!(world.heap.pages().zone_usage(&world.zone).idle <= 16);
     (0..60).for_each(|_| assert!(world.take(64).is_some()));
     (0..60).for_each(|_| world.give(0));
@@ -139,7 +139,7 @@ fn locked_memory_is_never_offered() {
     let mut world = World::new(4, MemoryKind { reported: false, ..PRIVATE });
     world.take(1024).unwrap();
     world.give(0);
-    assert_eq!(world.pressure() + world.heap.trim(), 0);
+    assert_eq!(world.pressure() + world.heap.purge(), 0);
     assert_eq!(world.heap.platform().take_released(), Vec::<Vec<Run>>::new());
     assert_eq!(world.heap.pages().zone_usage(&world.zone).idle, 1024);
 }
@@ -218,9 +218,9 @@ fn a_child_leaves_its_parents_shared_zone_alone() {
         let first = world.take(8).unwrap();
         world.take(8).unwrap();
         world.give(1);
-        world.heap.freeze();
+        world.heap.fork().freeze();
         // SAFETY: frozen just now; this test is the child.
-        unsafe { world.heap.thaw_child() };
+        unsafe { world.heap.fork().thaw_child() };
         assert_eq!(world.zone.is_foreign(), shared);
         assert_eq!(world.heap.pages().zone_take(&world.zone, 1, 0).is_err(), shared);
         assert_eq!(world.pressure() == 0, shared);
@@ -283,7 +283,7 @@ proptest! {
                 Step::Give(_) => {}
                 Step::Calm => {
                     world.heap.platform().pass_ms(300);
-                    world.heap.balance_calm();
+                    world.heap.reclaim().balance_calm();
                 }
                 Step::Pressure => drop(world.pressure()),
                 Step::Close(block) => drop(world.heap.pages().zone_close(&world.zone, block..block + 2)),

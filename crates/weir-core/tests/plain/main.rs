@@ -73,7 +73,7 @@ fn with_heap(work: impl Fn(&Heap<Plain>)) {
 
 /// Nothing is held any more, and nothing is left of it.
 fn finish(heap: &Heap<Plain>) {
-    heap.trim();
+    heap.purge();
     let audit = heap.audit().unwrap_or_else(|fault| panic!("{fault:?}"));
     let hollow = Audit { reported_pages: audit.reported_pages, hole_pages: audit.hole_pages, ..Audit::default() };
     assert_eq!(audit, hollow);
@@ -132,9 +132,9 @@ fn reclaim_of_all_kinds_while_some_is_in_use() {
             (0..40).for_each(|i| held.free(i % held.blocks.len()));
             heap.platform().pass_ms(heap.platform().tunables().idle_ms.get());
             match round {
-                0 => assert!(heap.balance_calm(), "there was work"),
-                1 => assert!(heap.balance_pressure(Level::Some, Cause::Pressure) > 0),
-                _ => assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) > 0),
+                0 => assert!(heap.reclaim().balance_calm(), "there was work"),
+                1 => assert!(heap.reclaim().balance_pressure(Level::Some, Cause::Pressure) > 0),
+                _ => assert!(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure) > 0),
             }
             heap.audit().unwrap();
         }
@@ -145,17 +145,17 @@ fn reclaim_of_all_kinds_while_some_is_in_use() {
 #[test]
 fn caches_of_the_programs_own() {
     with_heap(|heap| {
-        let id = heap.make_cache(&Spec { name: b"pictures", size: 700, ..Spec::default() }).unwrap();
+        let id = heap.user_caches().make(&Spec { name: b"pictures", size: 700, ..Spec::default() }).unwrap();
         let mut objects = [std::ptr::null_mut(); 40];
-        assert_eq!(heap.cache_alloc_batch(id, &mut objects), 40);
+        assert_eq!(heap.user_caches().alloc_batch(id, &mut objects), 40);
         // SAFETY: allocated just now, with that many bytes.
         objects.iter().for_each(|object| unsafe { object.write_bytes(7, 700) });
         // SAFETY: allocated above, and not used any more.
-        unsafe { heap.cache_free_batch(id, &objects[1..]) };
+        unsafe { heap.user_caches().free_batch(id, &objects[1..]) };
         // SAFETY: as above.
-        unsafe { heap.cache_free(id, objects[0]) };
+        unsafe { heap.user_caches().free(id, objects[0]) };
         // SAFETY: the cache is not used any more.
-        unsafe { heap.destroy_cache(id) }.unwrap();
+        unsafe { heap.user_caches().destroy(id) }.unwrap();
     });
 }
 
@@ -194,7 +194,7 @@ fn threads_free_what_others_allocated() {
                 unsafe { block.write_bytes(1, 50) };
                 send.send(block.expose_provenance()).unwrap();
                 if i == 40 {
-                    heap.balance_pressure(Level::Severe, Cause::Pressure);
+                    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
                 }
             }
         });

@@ -10,9 +10,12 @@ use super::answer::{Answer, Host, write_answer, write_error, write_greeting};
 use super::event::Told;
 use super::request::{BadRequest, Request};
 use crate::os::clock::monotonic_ns;
-use crate::os::socket::{self, Peer};
+use crate::os::fd;
+use crate::os::file::epoll;
+use crate::os::file::socket::{self, Peer};
+use crate::os::process;
+use crate::os::rights::credentials;
 use crate::os::syscall::Errno;
-use crate::os::{epoll, fd, process, random, user_namespace};
 
 /// Clients at a time.
 pub const CLIENTS: usize = 8;
@@ -93,9 +96,9 @@ impl Channel {
     /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the
     /// memory of a forked child, which clears it on its own page, holds no copy. An error where no secret number is to be had.
     pub fn open(stats: &Stats) -> core::result::Result<Self, Errno> {
-        let token = random::two_secret_words()?.map(|word| word as u64);
+        let token = process::secret_words()?.map(|word| word as u64);
         stats.control.token.iter().zip(token).for_each(|(to, word)| to.store(word, Relaxed));
-        let name = random::two_words().map(|word| word as u64);
+        let name = process::random_words().map(|word| word as u64);
         let set = epoll::create()?;
         let listener = socket::listen(socket_name(name).as_bytes());
         let added = listener.and_then(|listener| {
@@ -326,7 +329,7 @@ fn may_steer(peer: &Peer, own_user: u32, is_dumpable: bool) -> bool {
 /// Whether the kernel says of who connected only that it has no id in this process's user namespace: then it is another
 /// user than the process's, even if that has the id by which such users are shown.
 fn is_unknown(peer: &Peer) -> bool {
-    peer.user != 0 && user_namespace::may_be_anyone(peer.user)
+    peer.user != 0 && credentials::may_be_anyone(peer.user)
 }
 
 #[cfg(test)]

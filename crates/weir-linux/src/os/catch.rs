@@ -10,7 +10,7 @@
 //!
 //! In a program without an unwinder, or with `panic = "abort"`, nothing is thrown, and a panic ends the process.
 
-use crate::os::weak_symbol::weak_symbol;
+use crate::os::symbol::weak_symbol;
 
 weak_symbol!(
     /// The unwinder's function (libgcc_s or libunwind), by which a personality routine says where to go on.

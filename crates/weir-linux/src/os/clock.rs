@@ -1,7 +1,7 @@
 //! The clock.
 
-use super::syscall::syscall2;
-use super::weak_symbol::weak_symbol;
+use crate::os::symbol::weak_symbol;
+use crate::os::syscall::syscall2;
 use linux_raw_sys::general as sys;
 
 weak_symbol!(

@@ -1,7 +1,7 @@
 //! File descriptors: open, read, write, poll, eventfd.
 
-use super::syscall::{Errno, Result, check, retry, syscall1, syscall2, syscall3, syscall4, syscall5};
 use crate::arch::system_call;
+use crate::os::syscall::{Errno, Result, check, retry, syscall1, syscall2, syscall3, syscall4, syscall5};
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
@@ -83,7 +83,7 @@ pub fn close(fd: i32) -> Result<()> {
 /// Waits for events, at most `timeout_ns` (for ever without one). Gives the number of entries with events;
 /// a signal counts as "none".
 pub fn ppoll(fds: &mut [PollFd], timeout_ns: Option<u64>) -> Result<usize> {
-    let spec = timeout_ns.map(super::clock::timespec);
+    let spec = timeout_ns.map(crate::os::clock::timespec);
     let spec_at = spec.as_ref().map_or(0, |s| core::ptr::from_ref(s) as usize);
     // SAFETY: both the array and the time are valid for the call; no signal mask is given.
     let ret = unsafe { syscall5(sys::__NR_ppoll, fds.as_mut_ptr() as usize, fds.len(), spec_at, 0, 8) };

@@ -1,6 +1,6 @@
 //! Address space: mappings and advice, as `sys/mman.h` names them.
 
-use super::syscall::{Result, check, syscall2, syscall3, syscall4, syscall5, syscall6};
+use crate::os::syscall::{Result, check, syscall2, syscall3, syscall4, syscall5, syscall6};
 use linux_raw_sys::general as sys;
 use weir_core::base::run::Run;
 

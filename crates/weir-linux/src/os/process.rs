@@ -1,6 +1,13 @@
-//! The process and the calling thread: ids, names, limits, their end.
+//! The process and the calling thread: ids, names and limits; what the kernel told the program at its start (the auxiliary
+//! vector); random numbers; the end, and another program in its place.
 
-use super::syscall::{Result, check, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5};
+use crate::arch::system_call;
+use crate::os::clock::monotonic_ns;
+use crate::os::fd;
+use crate::os::symbol::weak_symbol;
+use crate::os::syscall::{Errno, Result, check, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5};
+use core::convert::Infallible;
+use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
 pub use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
@@ -43,7 +50,7 @@ pub fn main_threads_file(number: i32) -> Result<i32> {
     let process = check(unsafe { syscall2(sys::__NR_pidfd_open, getpid() as usize, 0) })?;
     // SAFETY: makes another, of the same file.
     let file = check(unsafe { syscall3(sys::__NR_pidfd_getfd, process, number as usize, 0) });
-    let _ = super::fd::close(process as i32);
+    let _ = crate::os::fd::close(process as i32);
     file.map(|fd| fd as i32)
 }
 
@@ -104,9 +111,77 @@ pub fn set_dumpable() -> Result<()> {
     check(unsafe { syscall2(sys::__NR_prctl, PR_SET_DUMPABLE, 1) }).map(drop)
 }
 
+weak_symbol!(getauxval = "getauxval": unsafe extern "C" fn(usize) -> usize);
+
+/// A value of the auxiliary vector, from libc or, where libc lacks the function, from the kernel.
+pub fn auxiliary(kind: u32) -> Option<usize> {
+    match getauxval() {
+        // SAFETY: libc's function of this type; any argument is allowed.
+        Some(getauxval) => Some(unsafe { getauxval(kind as usize) }),
+        None => auxiliary_from_proc(kind.into()).and_then(|value| value.try_into().ok()),
+    }
+}
+
+/// A value of the auxiliary vector, from `/proc/self/auxv`.
+pub fn auxiliary_from_proc(kind: u64) -> Option<u64> {
+    let mut buf = [0u8; 1024];
+    find(fd::read_file(c"/proc/self/auxv", &mut buf).ok()?, kind)
+}
+
+fn find(vector: &[u8], kind: u64) -> Option<u64> {
+    let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_ne_bytes);
+    vector.chunks_exact(16).find(|pair| word(&pair[..8]) == Some(kind)).and_then(|pair| word(&pair[8..]))
+}
+
+/// The path of the program that the process runs.
+pub fn program(buf: &mut [u8; 4096]) -> Result<&CStr> {
+    let (path, room) = (c"/proc/self/exe".as_ptr() as usize, buf.len() - 1);
+    let (nr, [a, b, c, d]) = system_call::readlink(path, buf.as_mut_ptr() as usize, room);
+    // SAFETY: the kernel writes at most that many bytes of the buffer.
+    let n = check(unsafe { syscall4(nr, a, b, c, d) })?;
+    buf[n] = 0;
+    CStr::from_bytes_until_nul(buf).map_err(|_| Errno::EINVAL)
+}
+
+/// Runs `path` in place of this program; returns only if that failed.
+///
+/// # Safety
+/// `argv` and `envp` are null-terminated arrays of C strings.
+pub unsafe fn execute(path: &CStr, argv: *const *const u8, envp: *const *const u8) -> Result<Infallible> {
+    // SAFETY: `path` is a C string and both arrays are the caller's, null-terminated; the kernel copies them.
+    let ret = unsafe { syscall3(sys::__NR_execve, path.as_ptr() as usize, argv as usize, envp as usize) };
+    match check(ret) {
+        Err(error) => Err(error),
+        Ok(_) => Err(Errno::EINVAL),
+    }
+}
+
+/// Two numbers from the kernel's generator, which nobody can guess. An error: it is refused, or has none yet, early in boot.
+pub fn secret_words() -> Result<[usize; 2]> {
+    const GRND_NONBLOCK: usize = 1;
+    let mut numbers = [0usize; 2];
+    let (place, bytes) = (numbers.as_mut_ptr() as usize, size_of_val(&numbers));
+    // SAFETY: it writes as many bytes of `numbers` as it has.
+    let written = check(unsafe { syscall3(sys::__NR_getrandom, place, bytes, GRND_NONBLOCK) })?;
+    if written == bytes { Ok(numbers) } else { Err(Errno::EAGAIN) }
+}
+
+/// Two random numbers: secret ones or, where there are none, from the clock and the stack's random place.
+pub fn random_words() -> [usize; 2] {
+    secret_words().unwrap_or_else(|_| {
+        let here = 0u8;
+        let seed = monotonic_ns() as usize ^ (&raw const here as usize) << 20;
+        // Halves of a product spread what little there is (the factor is 2^64 over the golden ratio).
+        [seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)]
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+    use weir_core::base::units::PAGE;
 
     #[test]
     fn ids_are_libcs_and_limits_are_readable() {
@@ -114,5 +189,18 @@ mod tests {
         assert_ne!(std::thread::spawn(gettid).join().unwrap(), gettid());
         let (soft, hard) = getrlimit(RLIMIT_NOFILE).unwrap();
         assert!(soft <= hard);
+    }
+
+    #[test]
+    fn both_ways_give_the_same() {
+        let kind = linux_raw_sys::auxvec::AT_PAGESZ;
+        assert_eq!((auxiliary(kind), auxiliary_from_proc(kind.into())), (Some(PAGE), Some(PAGE as u64)));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text: Vec<u8>) {
+            let _ = find(&text, 6);
+        }
     }
 }

@@ -6,7 +6,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Placed;
 
 use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE};
-use crate::os::random;
+use crate::os::process;
 use crate::os::syscall::Errno;
 
 /// Where windows lie: where Linux puts nothing without a requested address, whichever layout a process has (x86's
@@ -65,7 +65,7 @@ impl AddressLayout {
         let next = &self.next[area as usize];
         if next.load(Relaxed) == 0 {
             // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
-            let [heap, metadata] = random::two_words();
+            let [heap, metadata] = process::random_words();
             let places = WINDOWS.len() - HEAP;
             let heap = WINDOWS.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + (heap >> 56 & SKIPPED) * PAGE;
             let metadata = METADATA.start + metadata % METADATA_CHANCE / PAGE * PAGE;
@@ -84,7 +84,7 @@ impl AddressLayout {
 
     /// A window below 4 GiB, of 2 GiB.
     pub(crate) fn low_window(align: usize) -> Run {
-        let [place, page] = random::two_words();
+        let [place, page] = process::random_words();
         let skipped = (page & SKIPPED) * PAGE;
         Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
     }

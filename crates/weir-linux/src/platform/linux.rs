@@ -19,14 +19,17 @@ use crate::arch::sections;
 use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::futex::{futex_wait, futex_wake};
-use crate::os::probe::{self, HugePages};
 use crate::os::syscall::Errno;
-use crate::os::{memory_probes, other_malloc, scheduling, thread_block};
+use crate::os::tasks;
+use crate::os::thread_block;
 use crate::platform::address_layout::AddressLayout;
 use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
+use crate::platform::machine::{self, HugePages};
+use crate::platform::memory_probes;
+use crate::platform::other_malloc;
 use crate::platform::release::Releaser;
+use crate::platform::rseq;
 use crate::platform::statics::{STATS, TUNABLES};
-use crate::platform::{rseq, topology};
 
 const UNKNOWN: u8 = 0;
 const LOCKLESS: u8 = 1;
@@ -78,12 +81,12 @@ impl Linux {
     fn probe(&self) -> bool {
         let lockless = rseq::enable(MAX_CPUS);
         STATS.rseq.store(lockless.into(), Relaxed);
-        match probe::huge_pages() {
+        match machine::huge_pages() {
             HugePages::Always => self.set_huge_on_touch(true),
             HugePages::Madvise => self.huge_on_advice.store(true, Relaxed),
             HugePages::Never | HugePages::Absent => {}
         }
-        self.nodes.store(topology::node_count(), Relaxed);
+        self.nodes.store(machine::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
         (self.hooks.first_use)();
         lockless
@@ -120,7 +123,7 @@ impl Topology for Linux {
             return 0;
         }
         // Kernels before 6.3 do not write it there.
-        let node = rseq::area().filter(|a| a.node_id).map_or_else(scheduling::node, rseq::node);
+        let node = rseq::area().filter(|a| a.node_id).map_or_else(tasks::node, rseq::node);
         // Threads on a node that was added later use the last of those that were there at the start.
         node.min(self.nodes() - 1)
     }

@@ -26,12 +26,12 @@ use crate::arch::sections;
 use crate::arch::thread::{block_distance, read_thread_word, thread_pointer};
 use crate::arch::words::AREA_MM_CID;
 pub use crate::arch::words::{DELTA, ID};
-use crate::os::auxv::getauxval;
-use crate::os::membarrier::{command, membarrier};
+use crate::os::futex::{command, membarrier};
+use crate::os::process::getauxval;
+use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{self, BLOCK};
-use crate::os::weak_symbol::weak_symbol;
-use crate::platform::topology;
+use crate::platform::machine;
 
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
 /// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
@@ -110,7 +110,7 @@ pub fn enable(max_cpus: usize) -> bool {
         return false;
     }
     let Some(area) = area() else { return false };
-    if topology::cpus_bound() > max_cpus || membarrier(command::REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_err() {
+    if machine::cpus_bound() > max_cpus || membarrier(command::REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_err() {
         return false;
     }
     let id = if area.mm_cid { AREA_MM_CID } else { AREA_CPU_ID_START };

@@ -1,8 +1,8 @@
 //! Pressure stall information: triggers where they may be armed, and readings where not.
 
 use crate::os::fd;
+use crate::os::file::text::{number, words};
 use crate::os::syscall::{Errno, Result};
-use crate::os::text::{number, words};
 use arrayvec::ArrayString;
 use core::fmt::Write;
 

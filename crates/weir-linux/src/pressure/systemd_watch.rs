@@ -3,7 +3,7 @@
 
 use super::psi::Growth;
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
-use crate::os::path::FixedPath;
+use crate::os::file::path::FixedPath;
 use crate::os::syscall::{Errno, Result, check, retry, syscall3};
 use arrayvec::ArrayVec;
 use base64ct::{Base64Unpadded, Encoding};

@@ -4,7 +4,7 @@
 //! under the same numbers; a waker that then writes its 8 bytes writes them into the program's file. A signal is the
 //! program's too: a signalfd hands out what was sent to the whole process, and one that the program ignores is
 //! discarded. So the background thread sleeps on a futex, and beside it a second thread, the *listener*, sleeps in
-//! `ppoll`. The two share a descriptor table that is not the program's ([`crate::os::descriptor_table`]). All that the
+//! `ppoll`. The two share a descriptor table that is not the program's ([`crate::os::file::descriptor_table`]). All that the
 //! listener does is to wake the sleeper when a descriptor is ready.
 
 use crate::os::clock::monotonic_ns;

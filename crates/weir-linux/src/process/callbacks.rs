@@ -1,19 +1,27 @@
-//! A program's shrinkers and subscribers by plain functions: what the crate `weir` and the C interface stand on.
+//! A program's callbacks, shrinkers and subscribers to pressure: how they are registered, what calls them, and the queues of
+//! those that a program's own threads call.
 
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use weir_core::evict::calling::Taken;
 
 pub use weir_core::evict::callback::{
-    Callback, CallbackSpec, CallbackStats, Class, DEFAULT_BATCH, NAME, Panicked, STOP, ScanReason, Shrink,
+    Callback, CallbackSpec, CallbackStats, Class, DEFAULT_BATCH, Entry, NAME, Panicked, Queue, STOP, ScanReason, Shrink,
 };
-pub use weir_core::evict::callback::{Entry, Queue};
 pub use weir_core::policy::deferred::DEFAULT_SEEKS;
 
 use crate::os::catch::catch_closure;
-use crate::os::other_malloc;
-use crate::process::calls;
+use crate::os::clock::monotonic_ns;
+use crate::os::fd::close;
+use crate::os::file::socket::{self, Bell};
+use crate::os::futex::futex_wait;
+use crate::os::syscall::Errno;
+use crate::platform::other_malloc;
 use crate::process::heap::{BACKGROUND, CALLBACK_THREADS, HEAP, on_first_use};
-use crate::process::program_queue::ProgramQueue;
-pub use crate::process::registration::Registration;
+use crate::process::malloc;
 
 /// The thread that calls a callback.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +61,7 @@ pub fn register<C: Callback + Send + 'static>(
     thread: Thread<'_>,
 ) -> Result<Registration, RegisterError> {
     on_first_use();
-    let block = calls::alloc_aligned(align_of::<Block<C>>(), size_of::<Block<C>>()).cast::<Block<C>>();
+    let block = HEAP.alloc_aligned(align_of::<Block<C>>(), size_of::<Block<C>>()).cast::<Block<C>>();
     let Some(block) = NonNull::new(block) else { return Err(RegisterError::NoMemory) };
     // SAFETY: fresh memory of that size; the fields' addresses are inside it.
     let entry = unsafe {
@@ -83,10 +91,47 @@ pub fn register<C: Callback + Send + 'static>(
         return Err(RegisterError::NoThread);
     }
     // SAFETY: new, in a block that stays until `dispose`.
-    unsafe { HEAP.register_callback(entry) };
+    unsafe { HEAP.callbacks().register(HEAP.platform(), entry) };
     BACKGROUND.listen();
     // SAFETY: registered here, once.
     Ok(unsafe { Registration::from_raw(entry) })
+}
+
+/// A registered callback; [`Registration::unregister`] ends it.
+#[derive(Debug)]
+pub struct Registration(NonNull<Entry>);
+
+// SAFETY: an `Entry` may be used from any thread, and what it disposes of is `Send`, as whoever registers demands.
+unsafe impl Send for Registration {}
+// SAFETY: only figures are read through a shared reference, which are atomic.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Unregisters the callback and drops it. Waits while it is called by another thread; inside the callback itself it
+    /// returns at once, and the callback is dropped after its return.
+    pub fn unregister(self) {
+        // SAFETY: registered, as `from_raw` demands, and given up here.
+        unsafe { HEAP.callbacks().unregister(HEAP.platform(), self.0) }
+    }
+
+    /// Its figures.
+    pub fn stats(&self) -> CallbackStats {
+        // SAFETY: the entry is there until it is unregistered, which takes the registration.
+        unsafe { self.0.as_ref() }.stats()
+    }
+
+    /// For a language without owners: [`Registration::from_raw`] undoes it.
+    pub fn into_raw(self) -> NonNull<Entry> {
+        self.0
+    }
+
+    /// Undoes [`Registration::into_raw`].
+    ///
+    /// # Safety
+    /// The entry is registered, may be disposed of on any thread, and there is one `Registration` of it at a time.
+    pub unsafe fn from_raw(entry: NonNull<Entry>) -> Self {
+        Self(entry)
+    }
 }
 
 /// The end of a registration.
@@ -100,7 +145,7 @@ unsafe fn dispose<C>(entry: NonNull<Entry>) {
     unsafe {
         CALLBACK_THREADS.end_own(&block.as_ref().own);
         block.drop_in_place();
-        calls::free(block.as_ptr().cast());
+        malloc::free(block.as_ptr().cast());
     }
 }
 
@@ -167,4 +212,152 @@ pub fn register_shrink<S: Shrink + Send + 'static>(
 pub fn resume() {
     CALLBACK_THREADS.resume();
     BACKGROUND.listen();
+}
+
+/// A queue of callbacks that threads of the program's call.
+#[derive(Debug)]
+pub struct ProgramQueue(NonNull<Shared>);
+
+/// What a queue's owner and its callbacks share.
+#[derive(Debug)]
+struct Shared {
+    queue: Queue,
+    owners: AtomicU32,
+    /// The program's descriptor; -1: there is none.
+    fd: AtomicI32,
+    /// The callback that makes it readable, while there is one.
+    bell: AtomicPtr<Entry>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        let (owners, fd, bell) = (AtomicU32::new(1), AtomicI32::new(-1), AtomicPtr::new(null_mut()));
+        Self { queue: Queue::new(), owners, fd, bell }
+    }
+}
+
+// SAFETY: what it points to is atomic, and freed by whoever gives the last reference up.
+unsafe impl Send for ProgramQueue {}
+// SAFETY: all methods take shared references, to atomics.
+unsafe impl Sync for ProgramQueue {}
+
+impl ProgramQueue {
+    /// An empty queue; `None`: there is no memory.
+    pub fn new() -> Option<Self> {
+        let block = NonNull::new(malloc::alloc(size_of::<Shared>()).cast::<Shared>())?;
+        // SAFETY: fresh memory of that size; malloc's alignment is more than enough.
+        unsafe { block.write(Shared::new()) };
+        Some(Self(block))
+    }
+
+    /// The engine's part.
+    pub fn queue(&self) -> &Queue {
+        &self.shared().queue
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: there while there is an owner.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// A descriptor that is readable while a callback may wait: then the program calls [`ProgramQueue::serve`], which takes
+    /// the message. The same one at each call; the queue closes it when it ends.
+    pub fn fd(&self) -> Result<i32, FdError> {
+        let shared = self.shared();
+        if shared.fd.load(Acquire) < 0 {
+            let (bell, fd) = Bell::open().map_err(FdError::Os)?;
+            let spec = CallbackSpec { name: b"queue", class: Class::Bell, ..CallbackSpec::default() };
+            let registered = register(&spec, QueueBell(bell), Thread::Shared);
+            let registration = registered.map_err(|why| {
+                let _ = close(fd);
+                FdError::Register(why)
+            })?;
+            if shared.fd.compare_exchange(-1, fd, AcqRel, Acquire).is_err() {
+                // Another thread was faster.
+                registration.unregister();
+                let _ = close(fd);
+            } else {
+                let entry = registration.into_raw();
+                shared.bell.store(entry.as_ptr(), Release);
+                HEAP.callbacks().set_bell(HEAP.platform(), &shared.queue, Some(entry));
+            }
+        }
+        Ok(shared.fd.load(Acquire))
+    }
+
+    /// Calls the callbacks that wait; returns how many. A callback's panic is the caller's.
+    pub fn serve(&self) -> usize {
+        let mut calls = 0;
+        let fd = self.shared().fd.load(Acquire);
+        if fd >= 0 {
+            // Before the look: what is posted after it makes the descriptor readable again.
+            let _ = socket::take(fd);
+        }
+        loop {
+            match HEAP.callbacks().take(HEAP.platform(), self.queue()) {
+                Taken::Again => {}
+                Taken::Sleep(_) => return calls,
+                Taken::Job(job) => {
+                    HEAP.callbacks().run(HEAP.platform(), job);
+                    calls += 1;
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a callback waits, for `ns` at most, and calls those that do; returns how many. It may return earlier.
+    pub fn wait_and_serve(&self, ns: Option<u64>) -> usize {
+        let deadline = ns.map(|ns| monotonic_ns().saturating_add(ns));
+        loop {
+            let seen = self.queue().posted().load(Relaxed);
+            let calls = self.serve();
+            let left = deadline.map(|at| at.saturating_sub(monotonic_ns()));
+            if calls > 0 || left == Some(0) {
+                return calls;
+            }
+            let _ = futex_wait(self.queue().posted(), seen, left);
+        }
+    }
+}
+
+/// Why there is no descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FdError {
+    /// The system refused it.
+    Os(Errno),
+    /// Nothing could be registered that makes it readable.
+    Register(RegisterError),
+}
+
+/// Makes a queue's descriptor readable.
+struct QueueBell(Bell);
+
+impl Callback for QueueBell {
+    fn ring(&self) {
+        self.0.put(&1u64.to_ne_bytes());
+    }
+}
+
+impl Clone for ProgramQueue {
+    fn clone(&self) -> Self {
+        self.shared().owners.fetch_add(1, Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for ProgramQueue {
+    fn drop(&mut self) {
+        let shared = self.shared();
+        if shared.owners.fetch_sub(1, AcqRel) > 1 {
+            return;
+        }
+        if let Some(bell) = NonNull::new(shared.bell.load(Acquire)) {
+            HEAP.callbacks().set_bell(HEAP.platform(), &shared.queue, None);
+            // SAFETY: from `into_raw`, in `fd`.
+            unsafe { Registration::from_raw(bell) }.unregister();
+            let _ = close(shared.fd.load(Relaxed));
+        }
+        // SAFETY: this was the last owner.
+        unsafe { malloc::free(self.0.as_ptr().cast()) };
+    }
 }

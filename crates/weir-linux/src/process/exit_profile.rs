@@ -6,9 +6,10 @@
 use core::cell::UnsafeCell;
 
 use crate::messages;
-use crate::os::path::FixedPath;
+use crate::os::fd;
+use crate::os::file::path::FixedPath;
+use crate::os::process;
 use crate::os::syscall::{Errno, Result};
-use crate::os::{fd, process};
 use crate::platform::linux::Engine;
 use crate::platform::statics::TUNABLES;
 use crate::profile::{switch, text};

@@ -21,8 +21,8 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::os::libc_symbol::LibcSymbol;
-use crate::os::weak_symbol::weak_symbol;
+use crate::os::symbol::LibcSymbol;
+use crate::os::symbol::weak_symbol;
 
 /// What libc calls.
 pub(super) type Handler = extern "C" fn();

@@ -23,9 +23,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::messages;
 use crate::os::process::gettid;
-use crate::os::scheduling::sched_yield;
 use crate::os::sync::{AtomicBool, AtomicU32, AtomicUsize, shared};
 use crate::os::tasks;
+use crate::os::tasks::sched_yield;
 use crate::os::thread_block::ranks;
 use crate::platform::linux::Engine;
 
@@ -51,7 +51,7 @@ fn this_thread() -> usize {
 /// may open it, which reads a file first.
 pub(crate) fn freeze(heap: &Engine, may_look: bool) {
     let is_nested = ranks().load(Relaxed) != 0;
-    heap.freeze();
+    heap.fork().freeze();
     // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and no thread opens it.
     if may_look && !is_nested && FORK.load(Relaxed) == 0 {
         THREAD.store(gettid(), Relaxed);
@@ -64,9 +64,9 @@ pub(crate) fn freeze(heap: &Engine, may_look: bool) {
 /// # Safety
 /// Follows [`freeze`] on the same thread.
 pub(crate) unsafe fn thaw(heap: &Engine) {
-    if heap.is_nested_fork() || !was_opened(this_thread()) {
+    if heap.fork().is_nested() || !was_opened(this_thread()) {
         // SAFETY: this thread froze the heap, and no other thread has opened it.
-        let _ = unsafe { heap.thaw() };
+        let _ = unsafe { heap.fork().thaw() };
     } else {
         ranks().store(0, Relaxed);
     }
@@ -77,9 +77,9 @@ pub(crate) unsafe fn thaw(heap: &Engine) {
 /// # Safety
 /// Follows [`freeze`] on the same thread, whose copy is the child's only thread.
 pub(crate) unsafe fn thaw_child(heap: &Engine) {
-    if heap.is_nested_fork() {
+    if heap.fork().is_nested() {
         // SAFETY: this is the child of a fork in a signal handler, whose `freeze` on this thread took no lock.
-        return unsafe { heap.thaw_child() };
+        return unsafe { heap.fork().thaw_child() };
     }
     let fork = FORK.swap(0, Relaxed);
     if fork & !STATE == this_thread() && matches!(fork & STATE, OPENING | OPENED) {
@@ -87,7 +87,7 @@ pub(crate) unsafe fn thaw_child(heap: &Engine) {
         ranks().store(0, Relaxed);
     } else {
         // SAFETY: the parent's copy of this thread froze the heap, and no other thread has opened it.
-        unsafe { heap.thaw_child() };
+        unsafe { heap.fork().thaw_child() };
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn waited_long(heap: &Engine) {
     let held = ranks();
     let waiting_for = held.swap(1, Relaxed);
     // SAFETY: the forking thread holds all locks and, since the exchange, leaves it to this one to open them.
-    unsafe { heap.thaw() };
+    unsafe { heap.fork().thaw() };
     held.store(waiting_for, Relaxed);
     FORK.store(me | OPENED, Release);
 }

@@ -1,16 +1,27 @@
 //! The heap of the process, with its threads, and how the parts are connected: what the platform calls above itself
 //! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
 
-use core::ops::Deref;
+use core::ops::{Deref, Range};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::caches::figures::CacheStats;
+use weir_core::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
 use weir_core::heap::Heap;
+use weir_core::heap::page_pools::InFlight;
+use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
+use weir_core::pages::zone::PageRun;
+use weir_core::pages::{Hold, Short};
+use weir_core::pools::page_pool::{PagePool, PoolStats};
+use weir_core::reclaim::Usage;
 
-use crate::os::other_malloc;
 use crate::platform::hooks::Hooks;
 use crate::platform::linux::{Engine, Linux};
+use crate::platform::other_malloc;
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
-use crate::process::start::{Environment, environment_of_libc, read_environment_once};
+use crate::process::environment::{self, Environment};
 use crate::process::{evictable_list, exit_profile, fork, fork_freeze, limit};
 use crate::profile::guard;
 use crate::threads::background::Background;
@@ -54,7 +65,7 @@ static HOOKS: Hooks = Hooks {
     waited_long: || fork_freeze::waited_long(&HEAP.0),
 };
 
-/// The engine on Linux.
+/// The engine on Linux, to which it derefs.
 #[repr(transparent)]
 pub struct Process(Engine);
 
@@ -63,6 +74,91 @@ impl Process {
     pub fn engine(&self) -> &Engine {
         &self.0
     }
+
+    /// The engine's `user_caches().alloc`, of which only the fast path is compiled where it is called.
+    #[inline(always)]
+    pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
+        let object = self.0.user_caches().alloc_fast(id);
+        if object.is_null() { self.cache_alloc_slow(id) } else { object }
+    }
+
+    #[cold]
+    fn cache_alloc_slow(&self, id: CacheId) -> *mut u8 {
+        self.0.user_caches().alloc(id)
+    }
+
+    /// The engine's `user_caches().free`, of which only the fast path is compiled where it is called.
+    ///
+    /// # Safety
+    /// The object is not used any more.
+    #[inline(always)]
+    pub unsafe fn cache_free(&self, id: CacheId, object: *mut u8) {
+        // SAFETY: the caller gives the object up.
+        if !unsafe { self.0.user_caches().free_fast(id, object) } {
+            // SAFETY: it was not taken back.
+            unsafe { self.cache_free_slow(id, object) }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Process::cache_free`].
+    #[cold]
+    unsafe fn cache_free_slow(&self, id: CacheId, object: *mut u8) {
+        // SAFETY: the caller gives the object up.
+        unsafe { self.0.user_caches().free(id, object) }
+    }
+}
+
+/// Functions of the engine that sister crates call, under their names, compiled here. Of a generic function each crate that calls
+/// it has a copy of its own, with a copy of all that it calls: without this list the library's code is 40 % longer.
+macro_rules! compiled_here {
+    ($($([$unsafety:tt])? $name:ident = <$($view:ident)?> $method:ident($($argument:ident: $type:ty),*)
+        $(-> $result:ty)?;)*) => {
+        impl Process {$(
+            #[doc = concat!("The engine's ", $("`", stringify!($view), "().", )? stringify!($method), "`.")]
+            #[allow(clippy::missing_safety_doc, reason = "the engine's function has it")]
+            pub $($unsafety)? fn $name(&self $(, $argument: $type)*) $(-> $result)? {
+                // SAFETY: the caller's promise is that of the function of this name.
+                #[allow(unused_unsafe, reason = "some of them promise nothing")]
+                unsafe { self.0$(.$view())?.$method($($argument),*) }
+            }
+        )*}
+    };
+}
+
+compiled_here! {
+    alloc_zeroed = <> alloc_zeroed(size: usize) -> *mut u8;
+    alloc_aligned = <> alloc_aligned(align: usize, size: usize) -> *mut u8;
+    alloc_low32 = <> alloc_low32(size: usize) -> *mut u8;
+    purge = <> purge() -> usize;
+    usage = <figures> usage() -> Usage;
+    mapped_count = <figures> mapped_count() -> usize;
+    may_grow = <reclaim> may_grow(bytes: usize) -> bool;
+    set_congested = <reclaim> set_congested(zone: ZoneClass);
+    [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
+    cache_alloc_batch = <user_caches> alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize;
+    [unsafe] cache_free_batch = <user_caches> free_batch(id: CacheId, objects: &[*mut u8]);
+    set_cache_limit = <user_caches> set_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
+    set_cache_reserve = <user_caches> set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError>;
+    cache_at = <user_caches> at(addr: usize) -> Option<CacheId>;
+    cache_stats = <user_caches> stats(id: CacheId) -> CacheStats;
+    next_cache = <user_caches> next(number: usize) -> Option<CacheStats>;
+    remove_pool = <page_pools> remove(pool: &PagePool) -> Result<(), InFlight>;
+    pool_get = <page_pools> get(pool: &PagePool, pages: usize) -> *mut u8;
+    pool_get_batch = <page_pools> get_batch(pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize;
+    [unsafe] pool_put = <page_pools> put(pool: &PagePool, runs: &[*mut u8]);
+    tend_pool = <page_pools> tend(pool: &PagePool) -> usize;
+    wait_for_squeeze = <page_pools> wait_for_squeeze(pool: &PagePool, ns: Option<u64>);
+    pool_stats = <page_pools> stats(pool: &PagePool) -> PoolStats;
+    room_for_zone = <zones> room(bytes: usize) -> Result<Hold<'_>, Short>;
+    [unsafe] add_zone = <zones> add(zone: NonNull<UserZone>);
+    remove_zone = <pages> remove_zone(zone: &UserZone);
+    zone_take = <zones> take(zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short>;
+    zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree>;
+    zone_usage = <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
+    zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse>;
+    zone_close = <pages> zone_close(zone: &UserZone, blocks: Range<u32>) -> usize;
+    zone_open = <pages> zone_open(zone: &UserZone, blocks: Range<u32>);
 }
 
 impl Deref for Process {
@@ -82,7 +178,7 @@ pub unsafe fn init(envp: *const *const u8) {
     // Sets the fast path up now, while there is one thread.
     HEAP.prepare();
     // SAFETY: libc's environment, or what the caller promises.
-    unsafe { start(environment_of_libc().unwrap_or(envp)) }
+    unsafe { start(environment::of_libc().unwrap_or(envp)) }
     exit_profile::begin(&HEAP);
     if TUNABLES.guard_every.get() != 0 {
         // The heap's first block makes calls of its own (where its addresses are), which a filter of the program's may forbid
@@ -96,17 +192,39 @@ pub unsafe fn init(envp: *const *const u8) {
 
 /// On the first allocation: the same, if libc has been set up by then; else there is a constructor still to come.
 pub fn on_first_use() {
-    if let Some(envp) = environment_of_libc() {
+    if let Some(envp) = environment::of_libc() {
         // SAFETY: libc's own environment, whose strings stay until the program changes them.
         unsafe { start(envp) }
     }
+}
+
+/// Makes an object cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of objects
+/// whose slabs are to be released.
+pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
+    on_first_use();
+    if spec.fini.is_some() {
+        FINALIZER.start();
+    }
+    HEAP.user_caches().make(spec)
+}
+
+/// Makes a page pool known; from now on pressure is listened for.
+///
+/// # Safety
+/// The pool lives, where it is, until [`Process::remove_pool`] has succeeded. It is added once, and used through shared references
+/// alone meanwhile.
+pub unsafe fn add_pool(pool: NonNull<PagePool>) {
+    on_first_use();
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.page_pools().add(pool) }
+    BACKGROUND.listen();
 }
 
 /// Before the process ends: brings the counters up to date, if others read them, and writes the heap profile, if the
 /// environment says where. The heap works on.
 pub fn finish() {
     if stats_page::is_shared() {
-        HEAP.publish_counts();
+        HEAP.figures().publish_counts();
     }
     exit_profile::write(&HEAP);
 }
@@ -115,14 +233,14 @@ pub fn finish() {
 /// As for [`init`].
 unsafe fn start(envp: Environment) {
     // SAFETY: the caller's environment.
-    if unsafe { read_environment_once(envp) } {
+    if unsafe { environment::read_once(envp) } {
         BACKGROUND.settle();
         if TUNABLES.check.get() != 0 {
             // Blocks that were freed before the environment could be read may wait in buckets.
-            HEAP.trim();
+            HEAP.purge();
         }
         if TUNABLES.huge_heap.get() != 0 {
-            HEAP.follow_huge_heap();
+            HEAP.reclaim().follow_huge_heap();
         }
         // SAFETY: functions of this library, which is never unloaded (`weir-malloc` is linked with `-z nodelete`; in a
         // program they are its own).
@@ -143,19 +261,19 @@ extern "C" fn before_fork() {
 static IS_INHERITANCE_LEFT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn after_fork_in_parent() {
-    let is_nested = HEAP.is_nested_fork();
+    let is_nested = HEAP.fork().is_nested();
     // SAFETY: follows `before_fork` on the same thread, in the parent.
     unsafe { fork_freeze::thaw(&HEAP.0) };
     fork::unlock_streams();
     if !is_nested && IS_INHERITANCE_LEFT.swap(false, Relaxed) {
-        HEAP.inherit();
+        HEAP.fork().inherit();
         inherit();
     }
 }
 
 /// In the child there is none of Weir's threads, and the counters are to be a page of its own.
 extern "C" fn after_fork_in_child() {
-    IS_INHERITANCE_LEFT.store(HEAP.is_fork_in_fork(), Relaxed);
+    IS_INHERITANCE_LEFT.store(HEAP.fork().is_in_fork(), Relaxed);
     stats_page::leave_parents();
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }

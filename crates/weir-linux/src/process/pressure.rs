@@ -5,11 +5,10 @@ pub use weir_core::base::level::Level;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Panicked};
 pub use weir_core::reclaim::Event;
 
-use crate::os::bell::Bell;
 use crate::os::fd::close;
-use crate::process::callbacks::{Registration, Thread, register};
+use crate::os::file::socket::Bell;
+use crate::process::callbacks::{FdError, Registration, Thread, register};
 use crate::process::heap::{BACKGROUND, HEAP, on_first_use};
-use crate::process::queue_fd::FdError;
 
 /// What is read from a descriptor of [`open_fd`]: `struct weir_pressure_event`.
 #[repr(C)]
@@ -68,7 +67,7 @@ pub fn open_fd(level: Level) -> Result<(i32, Registration), FdError> {
 
 /// The latest event. It is kept true while there is a listener: a callback is registered, or a [`Reader`] is there.
 pub fn latest() -> Event {
-    HEAP.pressure_events().latest()
+    HEAP.callbacks().events().latest()
 }
 
 /// While there is one, pressure is listened for.
@@ -80,19 +79,19 @@ impl Reader {
     #[allow(clippy::new_without_default, reason = "it starts a thread")]
     pub fn new() -> Self {
         on_first_use();
-        HEAP.pressure_events().add_reader();
+        HEAP.callbacks().events().add_reader();
         BACKGROUND.listen();
         Self(())
     }
 
     /// Sleeps until the generation is no longer `seen`, for `ns` at most, or for no reason.
     pub fn wait(&self, seen: u32, ns: Option<u64>) {
-        HEAP.pressure_events().wait(HEAP.platform(), seen, ns);
+        HEAP.callbacks().events().wait(HEAP.platform(), seen, ns);
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        HEAP.pressure_events().remove_reader();
+        HEAP.callbacks().events().remove_reader();
     }
 }

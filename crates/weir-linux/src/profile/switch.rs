@@ -22,7 +22,7 @@ pub fn mean() -> u64 {
 pub fn follow_setting(heap: &Engine) {
     loop {
         let mean = TUNABLES.profile_bytes.get();
-        if let Err(why) = heap.switch_profile(mean, clock::realtime_ns()) {
+        if let Err(why) = heap.profile().switch(heap.platform(), mean, clock::realtime_ns()) {
             messages::profile_stays_off(Errno(why.error as i32));
             TUNABLES.profile_bytes.set(0);
             continue;

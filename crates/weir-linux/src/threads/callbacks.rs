@@ -214,7 +214,7 @@ impl CallbackThreads {
         let forks = self.forks.load(Relaxed);
         while !self.is_over.load(SeqCst) {
             let seen = self.shared.posted().load(SeqCst);
-            match self.heap.take_callback(&self.shared) {
+            match self.heap.callbacks().take(self.heap.platform(), &self.shared) {
                 Taken::Again => {}
                 Taken::Sleep(until) => sleep(&self.shared, seen, until),
                 Taken::Job(job) => {
@@ -222,7 +222,7 @@ impl CallbackThreads {
                         // No thread stands by, as another callback is late. Refused: this one is then waited for.
                         self.start_one();
                     }
-                    let ran = self.heap.run_callback(job);
+                    let ran = self.heap.callbacks().run(self.heap.platform(), job);
                     if self.forks.load(Relaxed) != forks {
                         return;
                     }
@@ -256,11 +256,11 @@ impl CallbackThreads {
         let forks = self.forks.load(Relaxed);
         while !queue.is_over() && !self.is_over.load(SeqCst) {
             let seen = queue.posted().load(SeqCst);
-            match self.heap.take_callback(queue) {
+            match self.heap.callbacks().take(self.heap.platform(), queue) {
                 Taken::Again => {}
                 Taken::Sleep(until) => sleep(queue, seen, until),
                 Taken::Job(job) => {
-                    let ran = self.heap.run_callback(job);
+                    let ran = self.heap.callbacks().run(self.heap.platform(), job);
                     if ran.gone || self.forks.load(Relaxed) != forks {
                         return false;
                     }

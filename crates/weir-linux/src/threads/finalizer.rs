@@ -93,7 +93,7 @@ impl Finalizer {
             if self.is_over.load(Acquire) {
                 return;
             }
-            self.heap.run_finalizers();
+            self.heap.user_caches().run_finalizers();
         }
     }
 }

@@ -4,7 +4,7 @@
 //! libc's.
 
 use crate::os::signals::set_signal_mask;
-use crate::os::weak_symbol::weak_symbol;
+use crate::os::symbol::weak_symbol;
 
 weak_symbol!(
     /// libc's function, if the program has it.

@@ -10,10 +10,11 @@ use core::sync::atomic::{
 };
 use weir_core::base::cause::Cause;
 
-use crate::os::path::FixedPath;
+use crate::os::fd;
+use crate::os::file::path::FixedPath;
+use crate::os::file::text;
 use crate::os::process::set_thread_name;
-use crate::os::scheduling::{affinity, set_affinity};
-use crate::os::{fd, text};
+use crate::os::tasks::{affinity, set_affinity};
 use crate::platform::linux::Engine;
 use crate::platform::rseq;
 use crate::threads::raw_thread::RawThread;
@@ -68,7 +69,7 @@ impl NodeWorkers {
         let worker = &self.workers[node];
         let task = worker.task.load(Acquire);
         let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
-        self.heap.balance_node(node, cause, task >> 8 != 0);
+        self.heap.reclaim().balance_node(node, cause, task >> 8 != 0);
         worker.thread.leave().end(0)
     }
 }

@@ -4,8 +4,8 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_core::telemetry::tables::EvictableRow;
-use weir_linux::os::probe::possible_cpus;
-use weir_linux::os::random::two_words;
+use weir_linux::os::process::random_words;
+use weir_linux::platform::machine::possible_cpus;
 use weir_linux::process::evictable_list::{self, Evictable, Node};
 use weir_linux::process::heap::HEAP;
 
@@ -61,7 +61,7 @@ impl<C: Content> Shared<C> {
             registration: UnsafeCell::new(None),
             name,
             shards: NonNull::slice_from_raw_parts(shards, count),
-            seed: two_words()[0] as u64,
+            seed: random_words()[0] as u64,
             turn: AtomicU32::new(0),
             place,
             room: Room::new(min.min(max), max),

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
-use weir_linux::os::other_malloc;
+use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, Registration, STOP, ScanReason, Shrink, Thread};
 
 use super::entry::header::Content;

@@ -2,7 +2,8 @@
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use weir_linux::process::caches::{self, CacheId, Flags, Spec};
+use weir_core::caches::user_cache::{CacheId, Flags, Spec};
+use weir_linux::process::heap::make_cache;
 
 use super::cache::ObjectCache;
 use super::errors::CacheError;
@@ -162,7 +163,7 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     }
 
     fn make(&self, spec: &Spec<'_>) -> Result<CacheId, CacheError> {
-        caches::make(spec).map_err(|why| CacheError::of_making(why, spec.size, spec.align))
+        make_cache(spec).map_err(|why| CacheError::of_making(why, spec.size, spec.align))
     }
 
     fn finish<M: ValueLifetime<T>>(

@@ -5,7 +5,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
-use weir_linux::process::caches::{self, CacheId};
+use weir_core::caches::user_cache::CacheId;
+use weir_linux::process::heap::HEAP;
 
 use super::errors::{AllocError, CacheError};
 use super::lifetime::{PerUse, Retained, UseHooks, ValueLifetime};
@@ -70,7 +71,7 @@ impl<T> ObjectCache<T> {
     /// ```
     #[inline]
     pub fn alloc(&self, value: T) -> Result<CacheBox<'_, T>, AllocError<T>> {
-        match NonNull::new(caches::alloc(self.id).cast::<T>()) {
+        match NonNull::new(HEAP.cache_alloc(self.id).cast::<T>()) {
             Some(object) => {
                 // SAFETY: fresh, and of a `T`'s layout.
                 unsafe { object.write(value) };
@@ -102,7 +103,7 @@ impl<T> ObjectCache<T, Retained> {
     /// An object, as its last user left it; `None` when there is no memory, or the limit is reached.
     #[inline]
     pub fn alloc(&self) -> Option<CacheBox<'_, T, Retained>> {
-        let object = NonNull::new(caches::alloc(self.id).cast::<T>())?;
+        let object = NonNull::new(HEAP.cache_alloc(self.id).cast::<T>())?;
         let raw = Raw { id: self.id, object: object.cast() };
         // SAFETY: `init` made a value there, which is this caller's now; the hooks are the cache's.
         unsafe { (self.hooks.on_alloc)(self.closures, object.as_ptr().cast()) };
@@ -134,7 +135,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
                 wanted[n] = Some(place);
                 n += 1;
             }
-            let got = caches::alloc_batch(self.id, &mut objects[..n]);
+            let got = HEAP.cache_alloc_batch(self.id, &mut objects[..n]);
             let mut raw = RawBatch { id: self.id, objects, first: 0, end: got };
             for place in wanted[..got].iter_mut().flatten() {
                 // SAFETY: of `got` objects none is null.
@@ -172,7 +173,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
 
     /// The figures of the cache. O(CPUs).
     pub fn stats(&self) -> CacheStats {
-        CacheStats::of(&caches::stats(self.id))
+        CacheStats::of(&HEAP.cache_stats(self.id))
     }
 
     /// Sets how many objects may be in use at a time, for a cache that was made with a limit. Objects in use beyond it
@@ -181,7 +182,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
     /// # Errors
     /// [`CacheError::NotLimited`].
     pub fn set_limit(&self, objects: usize) -> Result<(), CacheError> {
-        caches::set_limit(self.id, objects).map_err(CacheError::of_setting)
+        HEAP.set_cache_limit(self.id, objects).map_err(CacheError::of_setting)
     }
 
     /// Sets how many free objects are left to the cache by every reclaim, and makes them.
@@ -189,7 +190,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
     /// # Errors
     /// [`CacheError::OutOfMemory`] where there is no memory for all of them; what could be had is kept.
     pub fn set_reserve(&self, objects: usize) -> Result<(), CacheError> {
-        caches::set_reserve(self.id, objects).map_err(CacheError::of_setting)
+        HEAP.set_cache_reserve(self.id, objects).map_err(CacheError::of_setting)
     }
 
     /// Turns an object back into a box that [`CacheBox::into_raw`] gave up.
@@ -213,7 +214,7 @@ impl<T, M: ValueLifetime<T>> Drop for ObjectCache<T, M> {
     fn drop(&mut self) {
         // Boxes borrow the cache, so none is left, unless one was forgotten: then the cache stays, for what it has.
         // SAFETY: `drop` has the cache alone, and it is not used afterwards.
-        if unsafe { caches::destroy(self.id) }.is_ok() {
+        if unsafe { HEAP.destroy_cache(self.id) }.is_ok() {
             // SAFETY: the cache is gone, so nothing calls the closures any more.
             unsafe { (self.hooks.drop)(self.closures) }
         }
@@ -251,7 +252,7 @@ impl<T> CacheBox<'_, T> {
         // SAFETY: the object holds a value, which is moved out once: the box is forgotten, and the object freed.
         unsafe {
             let value = this.object.read();
-            caches::free(this.cache.id, this.object.as_ptr().cast());
+            HEAP.cache_free(this.cache.id, this.object.as_ptr().cast());
             value
         }
     }

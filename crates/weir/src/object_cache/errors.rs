@@ -3,7 +3,7 @@
 use core::fmt;
 use weir_core::base::units::PAGE;
 use weir_core::caches::geometry::MAX_OBJECT;
-use weir_linux::process::caches::{LimitError, MakeError};
+use weir_core::caches::user_cache::{LimitError, MakeError};
 
 /// Why a cache was not made, or a setting of it not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Objects between a cache and their use: a panic must not lose them.
 
 use core::ptr::NonNull;
-use weir_linux::process::caches::{self, CacheId};
+use weir_core::caches::user_cache::CacheId;
+use weir_linux::process::heap::HEAP;
 
 /// Objects moved between a cache and its user at a time by the batch forms.
 pub(super) const BATCH: usize = 64;
@@ -16,11 +17,11 @@ impl Drop for Raw {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the object is one of the cache, and this is all that refers to it.
-        unsafe { caches::free(self.id, self.object.as_ptr()) }
+        unsafe { HEAP.cache_free(self.id, self.object.as_ptr()) }
     }
 }
 
-/// The same of several: those from `first` to `end`.
+/// Several objects of the kind of [`Raw`]: those from `first` to `end`.
 pub(super) struct RawBatch {
     pub id: CacheId,
     pub objects: [*mut u8; BATCH],
@@ -33,7 +34,7 @@ impl RawBatch {
         let objects = &self.objects[core::mem::take(&mut self.first)..core::mem::take(&mut self.end)];
         if !objects.is_empty() {
             // SAFETY: objects of the cache, without a value that is used, and this is all that refers to them.
-            unsafe { caches::free_batch(self.id, objects) }
+            unsafe { HEAP.cache_free_batch(self.id, objects) }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How a pool is made.
 
 use core::time::Duration;
-use weir_linux::process::page_pools::PoolSpec;
+use weir_core::pools::page_pool::PoolSpec;
 
 use super::errors::PoolError;
 use super::pool::{PagePool, milliseconds};

@@ -49,4 +49,4 @@ pub use builder::PagePoolBuilder;
 pub use errors::PoolError;
 pub use pool::PagePool;
 pub use run::PoolPages;
-pub use weir_linux::process::page_pools::PoolStats;
+pub use weir_core::pools::page_pool::PoolStats;

@@ -3,8 +3,9 @@
 use core::fmt;
 use core::ptr::NonNull;
 use core::time::Duration;
-use weir_core::base::units::PAGE;
-use weir_linux::process::page_pools::{self, MAX_RUN, PoolStats};
+use weir_core::base::units::{MAX_RUN, PAGE};
+use weir_core::pools::page_pool::{PagePool as EnginePool, PoolStats};
+use weir_linux::process::heap::HEAP;
 
 use super::run::PoolPages;
 use super::shared::Shared;
@@ -51,7 +52,7 @@ impl PagePool {
     /// A run of at least `pages` pages in a row (1 to [`PagePool::MAX_PAGES`]), at most a quarter more; `None` for
     /// other lengths, and where memory is refused.
     pub fn get_run(&self, pages: usize) -> Option<PoolPages> {
-        let run = NonNull::new(page_pools::get(self.0.pool(), pages))?;
+        let run = NonNull::new(HEAP.pool_get(self.0.pool(), pages))?;
         Some(self.pages(run, pages))
     }
 
@@ -69,7 +70,7 @@ impl PagePool {
         let mut count = 0;
         for places in out.chunks_mut(BATCH) {
             let mut runs = [core::ptr::null_mut(); BATCH];
-            let got = page_pools::get_batch(self.0.pool(), pages, &mut runs[..places.len()]);
+            let got = HEAP.pool_get_batch(self.0.pool(), pages, &mut runs[..places.len()]);
             for (place, run) in places.iter_mut().zip(&runs[..got]) {
                 *place = NonNull::new(*run).map(|run| self.pages(run, pages));
             }
@@ -101,12 +102,12 @@ impl PagePool {
     fn put(&self, runs: &[*mut u8]) {
         if !runs.is_empty() {
             // SAFETY: runs of this pool's that `into_raw` gave up.
-            unsafe { page_pools::put(self.0.pool(), runs) }
+            unsafe { HEAP.pool_put(self.0.pool(), runs) }
         }
     }
 
     fn pages(&self, run: NonNull<u8>, pages: usize) -> PoolPages {
-        let len = page_pools::run_pages(pages) * PAGE;
+        let len = EnginePool::run_pages(pages) * PAGE;
         // SAFETY: the engine has just handed it out, at that length.
         unsafe { PoolPages::new(self.0.clone(), NonNull::slice_from_raw_parts(run, len)) }
     }
@@ -138,7 +139,7 @@ impl PagePool {
     /// pressure event since the last call, or the window of one is open; else what is above `max_idle_pages`. Returns
     /// the pages given up for pressure. Any thread may call it, of any pool.
     pub fn tend(&self) -> usize {
-        page_pools::tend(self.0.pool())
+        HEAP.tend_pool(self.0.pool())
     }
 
     /// Sleeps until there is a pressure event that [`PagePool::tend`] has not answered, for `timeout` at most (for ever
@@ -156,12 +157,12 @@ impl PagePool {
     /// # Ok::<(), weir::PoolError>(())
     /// ```
     pub fn wait(&self, timeout: Option<Duration>) {
-        page_pools::wait(self.0.pool(), timeout.map(nanoseconds));
+        HEAP.wait_for_squeeze(self.0.pool(), timeout.map(nanoseconds));
     }
 
     /// Its figures now.
     pub fn stats(&self) -> PoolStats {
-        page_pools::stats(self.0.pool())
+        HEAP.pool_stats(self.0.pool())
     }
 }
 

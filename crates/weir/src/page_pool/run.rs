@@ -3,7 +3,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
-use weir_linux::process::page_pools;
+use weir_linux::process::heap::HEAP;
 
 use super::shared::Shared;
 use crate::filling::{Filling, shows_what_is_filled};
@@ -80,6 +80,6 @@ impl fmt::Debug for PoolPages {
 impl Drop for PoolPages {
     fn drop(&mut self) {
         // SAFETY: a run of this pool's, in flight, which nothing else refers to.
-        unsafe { page_pools::put(self.pool.pool(), &[self.memory.as_mut_ptr()]) }
+        unsafe { HEAP.pool_put(self.pool.pool(), &[self.memory.as_mut_ptr()]) }
     }
 }

@@ -6,8 +6,9 @@ use core::sync::atomic::{
     AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
-use weir_linux::process::calls;
-use weir_linux::process::page_pools::{self, PagePool, PoolSpec};
+use weir_core::pools::page_pool::{PagePool, PoolSpec};
+use weir_linux::process::heap::{HEAP, add_pool};
+use weir_linux::process::malloc;
 
 use super::errors::PoolError;
 
@@ -31,13 +32,13 @@ impl RefUnwindSafe for Shared {}
 
 impl Shared {
     pub fn new(spec: &PoolSpec<'_>) -> Result<Self, PoolError> {
-        let at = calls::alloc_aligned(align_of::<State>(), size_of::<State>()).cast::<State>();
+        let at = HEAP.alloc_aligned(align_of::<State>(), size_of::<State>()).cast::<State>();
         let at = NonNull::new(at).ok_or(PoolError::OutOfMemory)?;
         // SAFETY: fresh memory of that size and alignment.
         unsafe { at.write(State { pool: PagePool::new(spec), owners: AtomicUsize::new(1) }) };
         // SAFETY: the state stays where it is until the last owner has removed the pool, and no exclusive reference is
         // made.
-        unsafe { page_pools::add(NonNull::new_unchecked(&raw mut (*at.as_ptr()).pool)) };
+        unsafe { add_pool(NonNull::new_unchecked(&raw mut (*at.as_ptr()).pool)) };
         Ok(Self(at))
     }
 
@@ -68,11 +69,11 @@ impl Drop for Shared {
             return;
         }
         // Runs that were given up by `into_raw` and never turned back are in flight for good, and so is their pool.
-        if page_pools::remove(self.pool()).is_ok() {
+        if HEAP.remove_pool(self.pool()).is_ok() {
             // SAFETY: this was the last owner, and the engine does not know the pool any more.
             unsafe {
                 self.0.drop_in_place();
-                calls::free(self.0.as_ptr().cast());
+                malloc::free(self.0.as_ptr().cast());
             }
         }
     }

@@ -7,13 +7,13 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
-use weir_core::platform::{Contents, Host, Released};
+use weir_core::platform::{Contents, Host, Memory, Released};
 use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
 use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
 use weir_linux::platform::release::Releaser;
-use weir_linux::platform::statics::TUNABLES;
-use weir_linux::process::calls;
+use weir_linux::platform::statics::{STATS, TUNABLES};
+use weir_linux::process::heap::HEAP;
 
 use super::errors::{OsError, ZoneError};
 use super::geometry::{BLOCK, MAX_RUN};
@@ -128,12 +128,14 @@ impl Home {
         }
         let shape = kind.memory();
         // Locked memory is resident before the heap can count it.
-        let room = if shape.reported { Ok(None) } else { calls::room_for_zone(size).map(Some) };
+        let room = if shape.reported { Ok(None) } else { HEAP.room_for_zone(size).map(Some) };
         let _room = room.map_err(|_| OsError::new(Errno::ENOMEM))?;
         // Sets the heap up for this process, if nothing was allocated yet: a fork is to find the zone whole.
         let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
-        let state = calls::map_metadata(len).map_err(|refused| OsError::new(Errno(refused.error as i32)))?;
+        HEAP.prepare();
+        let state =
+            HEAP.platform().map_metadata(len, PAGE).map_err(|refused| OsError::new(Errno(refused.error as i32)))?;
         let mapped = reserve(size).and_then(|at| kind.map(at).map(|()| at).inspect_err(|_| unmap(at)));
         let memory = mapped.map_err(|why| {
             unmap(Run { addr: state, len });
@@ -155,7 +157,8 @@ impl Home {
             (&raw mut (*state).zone).write(UserZone::new(memory, blocks, below, shape));
             (&raw mut (*state).memory).write(memory);
             (&raw mut (*state).len).write(len);
-            calls::add_zone(NonNull::new_unchecked(&raw mut (*state).zone), size);
+            HEAP.add_zone(NonNull::new_unchecked(&raw mut (*state).zone));
+            HEAP.pages().gauges.zone_bytes.add(size as u64, &STATS.zone_bytes);
             Ok(Self(NonNull::new_unchecked(state)))
         }
     }
@@ -171,7 +174,7 @@ impl Home {
 
     /// Takes a run back, which is not used any more.
     pub(super) fn give(&self, run: NonNull<[u8]>) {
-        let given = calls::zone_give(self.zone(), run.addr().get(), run.len() / PAGE);
+        let given = HEAP.zone_give(self.zone(), run.addr().get(), run.len() / PAGE);
         debug_assert_eq!(given, Ok(()));
     }
 
@@ -199,7 +202,8 @@ impl fmt::Debug for Home {
 impl Drop for Home {
     fn drop(&mut self) {
         let (memory, len) = (self.memory(), self.state().len);
-        calls::remove_zone(self.zone(), memory.len);
+        HEAP.remove_zone(self.zone());
+        HEAP.pages().gauges.zone_bytes.sub(memory.len as u64, &STATS.zone_bytes);
         unmap(memory);
         unmap(Run { addr: self.0.addr().get(), len });
     }

@@ -7,7 +7,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
 use weir_core::base::zone_class::ZoneClass;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
-use weir_linux::process::calls;
+use weir_linux::process::heap::HEAP;
 
 use super::backing::{Home, Kind};
 use super::errors::{OfflineError, OsError, ZoneError};
@@ -151,11 +151,12 @@ impl Zone {
         }
         let zone = self.0.zone();
         let pages = bytes.div_ceil(PAGE);
-        let (addr, zero) = calls::zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
+        let run = HEAP.zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
+        let (addr, zero) = (HEAP.pages().zone_addr(zone, run), run.zero);
         let len = pages * PAGE;
         if self.0.is_huge() && !populate(Run { addr, len }) {
             // The pool is empty: a touch would end the process.
-            let _ = calls::zone_give(zone, addr, pages);
+            let _ = HEAP.zone_give(zone, addr, pages);
             return None;
         }
         let at = NonNull::new(addr as *mut u8)?;
@@ -181,7 +182,7 @@ impl Zone {
 
     /// What the zone holds now. O(size / 2 MiB).
     pub fn usage(&self) -> ZoneUsage {
-        let pages = calls::zone_usage(self.0.zone());
+        let pages = HEAP.zone_usage(self.0.zone());
         ZoneUsage {
             bytes: pages.pages * PAGE,
             used_bytes: pages.used * PAGE,
@@ -223,7 +224,7 @@ impl Zone {
     pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
         let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages * PAGE };
-        calls::zone_offline(self.0.zone(), blocks).map_err(in_use)
+        HEAP.zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
     /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still
@@ -242,7 +243,7 @@ impl Zone {
     /// ```
     pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
         let blocks = self.blocks(&range)?;
-        Ok(calls::zone_close(self.0.zone(), blocks) * PAGE)
+        Ok(HEAP.zone_close(self.0.zone(), blocks) * PAGE)
     }
 
     /// Puts a range back into use that was taken offline.
@@ -251,7 +252,7 @@ impl Zone {
     /// [`OfflineError::Range`].
     pub fn online(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
-        calls::zone_open(self.0.zone(), blocks);
+        HEAP.zone_open(self.0.zone(), blocks);
         Ok(())
     }
 

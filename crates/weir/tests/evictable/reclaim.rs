@@ -69,7 +69,7 @@ fn the_last_handle_may_go_in_a_listener_under_reclaim() {
 
 /// Bytes of this process that are resident.
 fn resident() -> usize {
-    weir_linux::os::other_malloc::resident().unwrap() as usize
+    weir_linux::platform::other_malloc::resident().unwrap() as usize
 }
 
 #[test]
@@ -85,6 +85,6 @@ fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_th
         wait_until("relief", || weir::pressure::latest().level == weir::pressure::Level::None);
         settings::set("limit", "0").unwrap();
         assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
-        assert!(weir_linux::os::other_malloc::trims() > 0);
+        assert!(weir_linux::platform::other_malloc::trims() > 0);
     });
 }

@@ -13,13 +13,12 @@
 
 use super::Callbacks;
 use super::callback::{Class, Scan, ScanReason};
-use crate::base::fault::Fault;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};
 use crate::policy::scan_priority;
 use crate::reclaim::budget::Room;
-use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Freeze, Goal, Need, Reclaimable, Reclaimed, Step};
 
 /// Bytes that a scan takes at most where no limit is known: more than any cache has.
 const UNKNOWN: usize = 1 << 40;
@@ -56,8 +55,9 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
         let class = if step == Step::Evict { Class::Cache } else { Class::Program };
-        let reason = match goal.kind {
-            Kind::Shortage | Kind::HardLimit => ScanReason::Shortage,
+        let need = goal.row().need;
+        let reason = match need {
+            Need::Failure => ScanReason::Shortage,
             _ if !goal.may_write => ScanReason::Mild,
             _ if self.callbacks.events().latest().level == Level::Severe => ScanReason::Severe,
             _ => ScanReason::Pressure,
@@ -66,11 +66,11 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
         // At the last priority all may go: of entries that lie scattered, few free a page, and a run that released nothing counts
         // against the zone. Not so where another allocator has the values: it may release them later.
         let is_bounded = class == Class::Cache
-            && matches!(goal.kind, Kind::Balance { .. } | Kind::Direct)
+            && need == Need::LowZone
             && (goal.priority > scan_priority::LAST || self.platform.evicted_elsewhere() > 0);
         let most = if is_bounded { goal.bytes } else { self.most };
         let scan = Scan { priority: goal.priority, most, reason };
-        Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone(), scan))
+        Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone, scan))
     }
 
     /// How much they hold only the program's own code could say: that there are some is what counts.
@@ -88,7 +88,9 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             self.callbacks.relieve(self.platform);
         }
     }
+}
 
+impl<P: Platform> Freeze for Shrinkers<'_, P> {
     fn freeze(&self, rank: u32) {
         if rank == rank::CALLBACKS {
             self.callbacks.freeze(self.platform);
@@ -101,11 +103,4 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             unsafe { self.callbacks.thaw(self.platform) }
         }
     }
-
-    /// Nothing of the heap's is held here.
-    fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn publish(&self, _figures: &mut Figures, _waits: bool) {}
 }

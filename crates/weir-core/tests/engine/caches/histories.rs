@@ -63,7 +63,7 @@ impl Shelf {
         }
         let mut shelf = Self { heap, hooks: Box::default(), caches: Vec::new(), may_fail: false };
         for (which, size) in [64, 300, 2000, 9000].into_iter().enumerate() {
-            let id = shelf.heap.make_cache(&shelf.spec(which, size)).unwrap();
+            let id = shelf.heap.user_caches().make(&shelf.spec(which, size)).unwrap();
             shelf.caches.push((id, Vec::new()));
         }
         shelf
@@ -84,13 +84,13 @@ impl Shelf {
         match *step {
             Step::Take(which, n) => {
                 for _ in 0..n {
-                    let object = self.heap.cache_alloc(self.caches[which].0);
+                    let object = self.heap.user_caches().alloc(self.caches[which].0);
                     self.took(which, object);
                 }
             }
             Step::TakeBatch(which, n) => {
                 let mut out = vec![std::ptr::null_mut(); n];
-                let got = self.heap.cache_alloc_batch(self.caches[which].0, &mut out);
+                let got = self.heap.user_caches().alloc_batch(self.caches[which].0, &mut out);
                 assert!(got == n || self.may_fail || which == 1 && self.caches[1].1.len() + got == 700);
                 out[..got].iter().for_each(|&object| self.took(which, object));
             }
@@ -105,27 +105,27 @@ impl Shelf {
                 let n = n.min(held.len());
                 let objects: Vec<_> = held.drain(..n).collect();
                 // SAFETY: the shelf held them and has forgotten them.
-                unsafe { self.heap.cache_free_batch(*id, &objects) };
+                unsafe { self.heap.user_caches().free_batch(*id, &objects) };
             }
             Step::Replace(which, size) => {
                 let (id, held) = &self.caches[which];
                 let out = if held.is_empty() { Ok(()) } else { Err(Busy(held.len())) };
                 assert_eq!(destroy(&self.heap, *id), out);
                 if out.is_ok() {
-                    self.caches[which].0 = self.heap.make_cache(&self.spec(which, size)).unwrap();
+                    self.caches[which].0 = self.heap.user_caches().make(&self.spec(which, size)).unwrap();
                 }
             }
             Step::Cpu(cpu) => run_on(cpu),
             Step::Node(node) => run_on_node(node),
             Step::Calm(ms) => {
                 self.heap.platform().pass_ms(ms);
-                self.heap.balance_calm();
+                self.heap.reclaim().balance_calm();
             }
-            Step::Pressure(level) => _ = self.heap.balance_pressure(level, Cause::Pressure),
-            Step::Trim => _ = self.heap.trim(),
-            Step::Finalize => _ = self.heap.run_finalizers(),
+            Step::Pressure(level) => _ = self.heap.reclaim().balance_pressure(level, Cause::Pressure),
+            Step::Trim => _ = self.heap.purge(),
+            Step::Finalize => _ = self.heap.user_caches().run_finalizers(),
             Step::Reserve(which, n) => {
-                let set = self.heap.set_cache_reserve(self.caches[which].0, n);
+                let set = self.heap.user_caches().set_reserve(self.caches[which].0, n);
                 assert!(set.is_ok() || self.may_fail);
             }
         }
@@ -136,7 +136,7 @@ impl Shelf {
         assert_eq!(audit.live_objects, self.caches.iter().map(|(_, held)| held.len()).sum::<usize>());
         assert_eq!(self.heap.platform().take_misuses(), []);
         for (id, held) in &self.caches {
-            let stats = self.heap.cache_stats(*id);
+            let stats = self.heap.user_caches().stats(*id);
             assert_eq!(stats.used, held.len(), "{stats}");
             let distinct: BTreeSet<_> = held.iter().collect();
             assert_eq!(distinct.len(), held.len());
@@ -152,7 +152,7 @@ impl Shelf {
             give(&self.heap, id, held);
             assert_eq!(destroy(&self.heap, id), Ok(()));
         }
-        self.heap.trim();
+        self.heap.purge();
         assert_eq!(self.heap.audit().unwrap().slab_pages, 0);
         assert_eq!(self.hooks.finis.load(Relaxed), self.hooks.inits.load(Relaxed));
     }

@@ -3,16 +3,16 @@
 use super::*;
 
 pub(super) fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&spec(256)).unwrap();
-    heap.set_cache_reserve(id, 100).unwrap();
-    let reserved = |heap: &Heap<Fake>| free_objects(&heap.cache_stats(id)) >= 100;
+    let id = heap.user_caches().make(&spec(256)).unwrap();
+    heap.user_caches().set_reserve(id, 100).unwrap();
+    let reserved = |heap: &Heap<Fake>| free_objects(&heap.user_caches().stats(id)) >= 100;
     assert!(reserved(&heap));
     for _ in 0..3 {
         demand(&heap, id, 1000);
         heap.platform().pass_ms(10_000);
-        heap.balance_pressure(Level::Severe, Cause::Pressure);
+        heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
         (0..10).for_each(|_| calm(&heap));
-        heap.trim();
+        heap.purge();
         assert!(reserved(&heap));
     }
     // It is there when nothing else is.
@@ -27,30 +27,30 @@ pub(super) fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>)
     }
     assert_eq!(take(&heap, id, 100).len(), 100);
     heap.platform().fail_nothing();
-    heap.set_cache_reserve(id, 0).unwrap();
+    heap.user_caches().set_reserve(id, 0).unwrap();
 }
 
 #[test]
 fn a_reserve_beyond_all_memory_is_refused_at_once() {
     let heap = heap();
-    let id = heap.make_cache(&spec(1000)).unwrap();
+    let id = heap.user_caches().make(&spec(1000)).unwrap();
     for objects in [usize::MAX, usize::MAX / 1000 + 1, usize::MAX / 2000 + 1] {
-        assert_eq!(heap.set_cache_reserve(id, objects), Err(LimitError::NoMemory));
+        assert_eq!(heap.user_caches().set_reserve(id, objects), Err(LimitError::NoMemory));
     }
     assert_eq!(heap.platform().stats().direct_reclaims.load(Relaxed), 0);
     give(&heap, id, take(&heap, id, 10));
-    heap.trim();
+    heap.purge();
     heap.audit().unwrap();
 }
 
 pub(super) fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
+    let id = heap.user_caches().make(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
     demand(&heap, id, 1000);
-    let before = heap.cache_stats(id);
+    let before = heap.user_caches().stats(id);
     heap.platform().pass_ms(10_000);
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
-    heap.trim();
-    let after = heap.cache_stats(id);
+    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
+    heap.purge();
+    let after = heap.user_caches().stats(id);
     assert_eq!((before.free_cpu, before.free_depot), (after.free_cpu, after.free_depot));
     assert_eq!(destroy(&heap, id), Ok(()));
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
@@ -59,9 +59,9 @@ pub(super) fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
 #[test]
 fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
     let heap = heap();
-    let (busy, burst) = (heap.make_cache(&spec(128)).unwrap(), heap.make_cache(&spec(128)).unwrap());
-    let now = |id: CacheId| heap.cache_stats(id).bucket[0];
-    let [start, least, most] = heap.cache_stats(busy).bucket;
+    let (busy, burst) = (heap.user_caches().make(&spec(128)).unwrap(), heap.user_caches().make(&spec(128)).unwrap());
+    let now = |id: CacheId| heap.user_caches().stats(id).bucket[0];
+    let [start, least, most] = heap.user_caches().stats(busy).bucket;
     assert!(least < start && start < most);
     demand(&heap, busy, 2000);
     demand(&heap, burst, 2000);
@@ -71,40 +71,40 @@ fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
         demand(&heap, busy, 2000);
         heap.platform().pass_ms(WINDOW_MS);
         some(&heap);
-        heap.balance_calm();
+        heap.reclaim().balance_calm();
     }
     assert_eq!(now(busy), most);
     assert!(now(burst) < most, "{}", now(burst));
     // Its CPU follows at its next visit.
     demand(&heap, burst, most + 1);
-    assert!(heap.cache_stats(burst).free_cpu <= now(burst).max(start));
+    assert!(heap.user_caches().stats(burst).free_cpu <= now(burst).max(start));
     heap.audit().unwrap();
 }
 
 #[test]
 fn pressure_in_quick_succession_halves_once() {
     let heap = heap();
-    let id = heap.make_cache(&spec(128)).unwrap();
+    let id = heap.user_caches().make(&spec(128)).unwrap();
     (0..2).for_each(|_| demand(&heap, id, 2000));
     calm(&heap);
-    let most = heap.cache_stats(id).bucket[0];
+    let most = heap.user_caches().stats(id).bucket[0];
     heap.platform().pass_ms(40 * WINDOW_MS);
     (0..50).for_each(|_| some(&heap));
-    assert_eq!(heap.cache_stats(id).bucket[0], most / 2);
+    assert_eq!(heap.user_caches().stats(id).bucket[0], most / 2);
 }
 
 pub(super) fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its(heap: Box<Heap<Fake>>) {
-    let (idle, warm) = (heap.make_cache(&spec(1024)).unwrap(), heap.make_cache(&spec(1024)).unwrap());
+    let (idle, warm) = (heap.user_caches().make(&spec(1024)).unwrap(), heap.user_caches().make(&spec(1024)).unwrap());
     demand(&heap, idle, 4000);
     demand(&heap, warm, 4000);
     demand(&heap, warm, 1000);
-    let before = heap.cache_stats(warm).misses;
+    let before = heap.user_caches().stats(warm).misses;
     for _ in 0..40 {
         demand(&heap, warm, 1000);
         calm(&heap);
     }
-    let missed = heap.cache_stats(warm).misses - before;
-    let (idle, warm) = (heap.cache_stats(idle), heap.cache_stats(warm));
+    let missed = heap.user_caches().stats(warm).misses - before;
+    let (idle, warm) = (heap.user_caches().stats(idle), heap.user_caches().stats(warm));
     assert_eq!((free_objects(&idle), idle.slab_bytes), (0, 0), "{idle}");
     assert!(free_objects(&warm) >= 1000 - 64, "{warm}");
     assert!(warm.working_set >= 800, "{warm}");
@@ -115,18 +115,18 @@ pub(super) fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_ke
 #[test]
 fn what_a_program_left_behind_goes_while_it_is_busy() {
     let heap = heap();
-    let (left, warm) = (heap.make_cache(&spec(512)).unwrap(), heap.make_cache(&spec(512)).unwrap());
+    let (left, warm) = (heap.user_caches().make(&spec(512)).unwrap(), heap.user_caches().make(&spec(512)).unwrap());
     (0..2).for_each(|_| demand(&heap, left, 4000));
     (0..2).for_each(|_| demand(&heap, warm, 1000));
-    let depot = |id: CacheId| heap.cache_stats(id).free_depot;
-    let misses = heap.cache_stats(warm).misses;
+    let depot = |id: CacheId| heap.user_caches().stats(id).free_depot;
+    let misses = heap.user_caches().stats(warm).misses;
     for window in 0..12 {
         demand(&heap, warm, 1000);
         calm(&heap);
         // The first window is the one in which they were used.
         assert!(if window == 0 { depot(left) > 3000 } else { depot(left) == 0 }, "{} at {window}", depot(left));
     }
-    assert_eq!(heap.cache_stats(warm).misses, misses);
+    assert_eq!(heap.user_caches().stats(warm).misses, misses);
     heap.audit().unwrap();
 }
 
@@ -134,9 +134,9 @@ fn what_a_program_left_behind_goes_while_it_is_busy() {
 #[test]
 fn a_windows_end_takes_unused_objects_for_two_milliseconds() {
     let heap = heap();
-    let caches: Vec<CacheId> = (0..3).map(|_| heap.make_cache(&spec(512)).unwrap()).collect();
+    let caches: Vec<CacheId> = (0..3).map(|_| heap.user_caches().make(&spec(512)).unwrap()).collect();
     // In each window something is used: in a quiet one all goes.
-    let other = heap.make_cache(&spec(64)).unwrap();
+    let other = heap.user_caches().make(&spec(64)).unwrap();
     let calm = |heap: &Heap<Fake>| {
         demand(heap, other, 1);
         calm(heap);
@@ -148,7 +148,7 @@ fn a_windows_end_takes_unused_objects_for_two_milliseconds() {
         (0..2).for_each(|_| demand(&heap, id, 4000));
     }
     heap.platform().tunables().report.set(1);
-    let depots = || caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
+    let depots = || caches.iter().map(|&id| heap.user_caches().stats(id).free_depot).collect::<Vec<_>>();
     calm(&heap);
     assert!(depots().iter().all(|&objects| objects > 3000), "{:?}", depots());
     // A batch of 64 each time that the clock is looked at: a hundred of them.
@@ -161,7 +161,7 @@ fn a_windows_end_takes_unused_objects_for_two_milliseconds() {
 }
 
 pub(super) fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>) {
-    let caches: Vec<CacheId> = (0..6).map(|_| heap.make_cache(&spec(2048)).unwrap()).collect();
+    let caches: Vec<CacheId> = (0..6).map(|_| heap.user_caches().make(&spec(2048)).unwrap()).collect();
     // Each holds far more than its working set; they ran short one after another, and nothing went back.
     heap.platform().tunables().report.set(0);
     for &id in &caches {
@@ -171,7 +171,7 @@ pub(super) fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>
         give(&heap, id, objects);
     }
     heap.platform().tunables().report.set(1);
-    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
+    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.user_caches().stats(id).free_depot).collect::<Vec<_>>();
     let before = held(&heap);
     // When the first release is under way, the last one to run short has all it had.
     let (stale, warm) = (caches[0], caches[5]);
@@ -181,7 +181,7 @@ pub(super) fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>
     heap.platform().during_release(move || {
         // SAFETY: the heap outlives the release.
         let heap = unsafe { &*(address as *const Heap<Fake>) };
-        let both = (heap.cache_stats(stale).free_depot, heap.cache_stats(warm).free_depot);
+        let both = (heap.user_caches().stats(stale).free_depot, heap.user_caches().stats(warm).free_depot);
         saw.lock().unwrap().get_or_insert(both);
     });
     some(&heap);
@@ -191,15 +191,15 @@ pub(super) fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>
 #[test]
 fn the_last_resort_takes_all_alike_and_not_too_often() {
     let heap = heap();
-    let caches: Vec<CacheId> = (0..5).map(|_| heap.make_cache(&spec(512)).unwrap()).collect();
+    let caches: Vec<CacheId> = (0..5).map(|_| heap.user_caches().make(&spec(512)).unwrap()).collect();
     let fill = || {
         for cpu in 0..3 {
             run_on(cpu);
             caches.iter().for_each(|&id| demand(&heap, id, 500));
         }
     };
-    let all = || caches.iter().map(|&id| heap.cache_stats(id)).collect::<Vec<_>>();
-    let severe = || heap.balance_pressure(Level::Severe, Cause::Pressure);
+    let all = || caches.iter().map(|&id| heap.user_caches().stats(id)).collect::<Vec<_>>();
+    let severe = || heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     heap.platform().pass_ms(10_000);
     fill();
     let fences = heap.platform().fences.load(Relaxed);
@@ -225,16 +225,16 @@ fn no_shells_are_made_until_memory_recovers() {
     let heap = heap();
     heap.platform().pass_ms(10_000);
     let interval = heap.platform().tunables().severe_interval_ms.get();
-    let id = heap.make_cache(&spec(64)).unwrap();
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    let id = heap.user_caches().make(&spec(64)).unwrap();
+    heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     let maps = heap.platform().calls(Call::Map);
     let objects = take(&heap, id, 20_000);
     give(&heap, id, objects);
     // The CPU's own slab is not a shell.
     assert!(heap.platform().calls(Call::Map) <= maps + 1);
-    assert_eq!(heap.cache_stats(id).free_depot, 0);
+    assert_eq!(heap.user_caches().stats(id).free_depot, 0);
     heap.audit().unwrap();
     heap.platform().pass_ms(interval);
     demand(&heap, id, 20_000);
-    assert!(heap.cache_stats(id).free_depot > 10_000);
+    assert!(heap.user_caches().stats(id).free_depot > 10_000);
 }

@@ -58,8 +58,7 @@ fn run(acts: &[Act]) {
             Act::Get(pool, pages) => {
                 let before = world.stats(pool);
                 if world.get(pool, pages).is_some() {
-                    let (own, is_miss) =
-                        (Heap::<Fake>::pool_run_pages(pages), world.stats(pool).misses > before.misses);
+                    let (own, is_miss) = (PagePool::run_pages(pages), world.stats(pool).misses > before.misses);
                     models[pool].in_flight += own;
                     models[pool].idle -= if is_miss { 0 } else { own };
                 }
@@ -97,12 +96,12 @@ fn run(acts: &[Act]) {
                 }
             }
             Act::Tend(pool) => {
-                world.heap.tend_pool(&world.pools[pool].0);
+                world.heap.page_pools().tend(&world.pools[pool].0);
                 let model = &mut models[pool];
                 model.idle = if is_open(model) { 0 } else { model.idle.min(model.max_idle) };
             }
             Act::Balancer => {
-                let is_due = world.heap.pools_due().is_some_and(|due| due <= now);
+                let is_due = world.heap.page_pools().due().is_some_and(|due| due <= now);
                 world.balancer();
                 if is_due {
                     models[0].idle = models[0].idle.min(models[0].max_idle);
@@ -113,7 +112,7 @@ fn run(acts: &[Act]) {
                 models[0].idle = models[0].idle.min(models[0].max_idle);
             }
             Act::Trim => {
-                world.heap.trim();
+                world.heap.purge();
                 models.iter_mut().for_each(|model| model.idle = 0);
             }
             Act::MaxIdle(pool, pages) => {
@@ -125,9 +124,9 @@ fn run(acts: &[Act]) {
                 models[pool].squeeze_ns = ms.unwrap_or(10) * 1_000_000;
             }
             Act::Fork => {
-                world.heap.freeze();
+                world.heap.fork().freeze();
                 // SAFETY: frozen just now.
-                unsafe { world.heap.thaw() };
+                unsafe { world.heap.fork().thaw() };
             }
         }
         for (pool, model) in models.iter_mut().enumerate() {

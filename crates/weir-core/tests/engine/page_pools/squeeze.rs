@@ -58,12 +58,12 @@ fn what_puts_give_up_in_a_window_is_released_10_ms_later_in_one_go() {
     world.released();
     pages.iter().for_each(|&page| world.put(0, &[page]));
     assert_eq!((world.idle(0), world.released()), (0, 0), "a put makes no system call for it");
-    let due = world.heap.pools_due().unwrap();
+    let due = world.heap.page_pools().due().unwrap();
     assert_eq!(due, world.fake().now() + 10_000_000);
     world.fake().pass_ms(10);
     world.balancer();
     assert!(world.released() >= 1000 * PAGE);
-    assert_eq!(world.heap.pools_due(), None);
+    assert_eq!(world.heap.page_pools().due(), None);
     world.finish();
 }
 
@@ -74,7 +74,7 @@ fn a_pool_that_is_not_squeezed_keeps_its_pages_under_pressure() {
     world.pressure(Level::Severe);
     world.fill(0, 500);
     assert_eq!((world.idle(0), world.stats(0).squeezes), (500, 0));
-    world.heap.trim();
+    world.heap.purge();
     assert_eq!((world.idle(0), world.stats(0).squeezes), (0, 0), "malloc_trim takes all that is idle");
     world.finish();
 }
@@ -98,10 +98,10 @@ fn the_ring_is_silent_is_not_its_buffers_are_idle() {
         world.fake().pass_ms(1000);
         world.pressure(if round % 2 == 0 { Level::Some } else { Level::Severe });
         world.balancer();
-        world.pools.iter().for_each(|(pool, _)| _ = world.heap.tend_pool(pool));
+        world.pools.iter().for_each(|(pool, _)| _ = world.heap.page_pools().tend(pool));
         world.calm();
-        world.heap.balance_rest();
-        world.heap.trim();
+        world.heap.reclaim().balance_rest();
+        world.heap.purge();
         assert!(world.heap.alloc(65 << 20).is_null(), "direct reclaim takes all that is idle");
         world.audit();
         for pool in 0..2 {
@@ -121,30 +121,30 @@ fn the_program_is_the_owner_of_a_pool_that_it_tends() {
     assert_eq!(world.idle(0), 500, "the event frees nothing: the owner does");
     let notices = world.fake().notices.load(Relaxed);
     world.released();
-    assert_eq!(world.heap.tend_pool(&world.pools[0].0), 500);
+    assert_eq!(world.heap.page_pools().tend(&world.pools[0].0), 500);
     assert_eq!((world.idle(0), world.stats(0).squeezes), (0, 1));
     assert_eq!(world.released(), 0, "the owner makes no system call but the one that wakes the balancer");
     assert!(world.fake().notices.load(Relaxed) > notices);
-    assert_eq!(world.heap.pools_due(), Some(world.fake().now()), "which releases the pages at once");
+    assert_eq!(world.heap.page_pools().due(), Some(world.fake().now()), "which releases the pages at once");
     world.balancer();
     assert!(world.released() >= 500 * PAGE);
     // One that comes after the window sees that there was one.
     world.fake().pass_ms(1000);
     world.fill(0, 500);
-    assert_eq!((world.heap.tend_pool(&world.pools[0].0), world.idle(0)), (0, 500));
+    assert_eq!((world.heap.page_pools().tend(&world.pools[0].0), world.idle(0)), (0, 500));
     world.signal();
     world.fake().pass_ms(1000);
-    assert_eq!((world.heap.tend_pool(&world.pools[0].0), world.idle(0)), (500, 0));
+    assert_eq!((world.heap.page_pools().tend(&world.pools[0].0), world.idle(0)), (500, 0));
     // Where an allocation would fail otherwise, the pages are taken whoever the owner is.
     world.fill(0, 500);
-    world.heap.trim();
+    world.heap.purge();
     assert_eq!(world.idle(0), 0);
     // Its calm windows are the owner's too.
     world.fill(0, 500);
     world.pools[0].0.set_max_idle_pages(Some(20));
     world.calm();
     assert_eq!(world.idle(0), 500);
-    world.heap.tend_pool(&world.pools[0].0);
+    world.heap.page_pools().tend(&world.pools[0].0);
     assert_eq!(world.idle(0), 20);
     world.finish();
 }
@@ -154,13 +154,13 @@ fn an_owner_does_not_sleep_through_an_event_that_came_before() {
     let world = World::new(&[TENDED]);
     let pool = &world.pools[0].0;
     let now = world.fake().now();
-    world.heap.wait_for_squeeze(pool, Some(1000));
+    world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
     assert_eq!(world.fake().now(), now + 1000, "there was no event: the time passed");
     world.signal();
-    world.heap.wait_for_squeeze(pool, Some(1000));
+    world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
     assert_eq!(world.fake().now(), now + 1000, "it did not sleep");
-    world.heap.tend_pool(pool);
-    world.heap.wait_for_squeeze(pool, Some(1000));
+    world.heap.page_pools().tend(pool);
+    world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
     assert_eq!(world.fake().now(), now + 2000);
     world.finish();
 }

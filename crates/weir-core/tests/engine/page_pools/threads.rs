@@ -15,19 +15,19 @@ fn no_page_stays_idle_in_a_window() {
                 scope.spawn(move || {
                     let pool = pools[thread % 2];
                     for pages in 1..20 {
-                        let run = heap.pool_get(pool, pages);
+                        let run = heap.page_pools().get(pool, pages);
                         assert!(!run.is_null());
                         // SAFETY: taken just now.
-                        unsafe { heap.pool_put(pool, &[run]) };
+                        unsafe { heap.page_pools().put(pool, &[run]) };
                     }
                 });
             }
             if round > 0 {
                 scope.spawn(move || {
-                    heap.note_pressure(Level::Some, Cause::Pressure);
-                    heap.tend_pools();
-                    heap.tend_pool(pools[1]);
-                    heap.balance_pressure(Level::Some, Cause::Pressure);
+                    heap.reclaim().note_pressure(Level::Some, Cause::Pressure);
+                    heap.page_pools().tend_due();
+                    heap.page_pools().tend(pools[1]);
+                    heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
                 });
             }
         });
@@ -51,19 +51,19 @@ fn pools_end_while_they_are_squeezed() {
                     for _ in 0..100 {
                         let pool = Box::new(PagePool::new(&PoolSpec::default()));
                         // SAFETY: it stays in its box until it is off the list.
-                        unsafe { heap.add_pool(NonNull::from(&*pool)) };
-                        let run = heap.pool_get(&pool, 5);
+                        unsafe { heap.page_pools().add(NonNull::from(&*pool)) };
+                        let run = heap.page_pools().get(&pool, 5);
                         // SAFETY: taken just now.
-                        unsafe { heap.pool_put(&pool, &[run]) };
-                        heap.remove_pool(&pool).unwrap();
+                        unsafe { heap.page_pools().put(&pool, &[run]) };
+                        heap.page_pools().remove(&pool).unwrap();
                     }
                 })
             })
             .collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
-            heap.note_pressure(Level::Some, Cause::Pressure);
-            heap.balance_pressure(Level::Some, Cause::Pressure);
-            heap.trim();
+            heap.reclaim().note_pressure(Level::Some, Cause::Pressure);
+            heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
+            heap.purge();
         }
     });
     world.finish();

@@ -18,8 +18,8 @@ fn further_nodes_with_much_to_give_get_workers_under_pressure() {
     calm(&world);
     assert_eq!(world.fake().take_summoned(), []);
     // A worker's part is its node's alone.
-    assert_eq!(world.heap.balance_node(1, Cause::Pressure, false), 40 * PAGEBLOCK);
-    assert_eq!(world.heap.balance_node(1, Cause::Pressure, false), 0);
+    assert_eq!(world.heap.reclaim().balance_node(1, Cause::Pressure, false), 40 * PAGEBLOCK);
+    assert_eq!(world.heap.reclaim().balance_node(1, Cause::Pressure, false), 0);
     of_node(&mut world, 1, 40);
     free_where(&mut world, |_| true);
     assert!(pressure(&world, Level::Some) >= 80 * PAGEBLOCK);

@@ -17,7 +17,7 @@ fn a_scan_takes_no_more_than_can_be_resident() {
     let calls: Arc<AtomicUsize> = Arc::default();
     let (liar, told) =
         register(heap, queue, shrinker("liar", Class::Program), usize::MAX, Some(endless(calls.clone())));
-    heap.read_room(Room { capacity: 16 << 20, used: 4 << 20 });
+    heap.reclaim().read_room(Room { capacity: 16 << 20, used: 4 << 20 });
     pressure(heap, Level::Severe);
     // Priorities 12 to 1, twice 16 MiB each.
     assert!((1..=12 * (32 << 20)).contains(&sum(&told)), "{} bytes", sum(&told));
@@ -79,7 +79,7 @@ fn an_evictable_cache_of_which_a_listener_panicked_is_scanned_again() {
     assert_eq!(*heap.platform().panicked.lock().unwrap(), ["cache"]);
     assert!(told.scans.lock().unwrap().len() > 1 && !cache.entry().stats().is_disabled);
     assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 1);
-    heap.note_pressure(Level::None, Cause::Pressure);
+    heap.reclaim().note_pressure(Level::None, Cause::Pressure);
     cache.unregister(heap);
     assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 0);
 }

@@ -10,13 +10,13 @@ fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistere
     pressure(heap, Level::Some);
     // A thread that is in a callback as another one forks: in the child it does not go on.
     thread::spawn(move || {
-        let Taken::Job(_never_run) = heap.take_callback(queue) else { panic!("posted above") };
+        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
     })
     .join()
     .unwrap();
-    heap.freeze();
+    heap.fork().freeze();
     // SAFETY: froze it above, on this thread.
-    unsafe { heap.thaw_child() };
+    unsafe { heap.fork().thaw_child() };
     // The queue goes on, and nothing is waited for. What the parent was to do is void; both hear of relief.
     assert_eq!(serve(heap, queue), 2);
     assert_eq!([&told, &late_told].map(|told| (told.relieved.load(SeqCst), sum(told))), [(1, 0); 2]);
@@ -32,14 +32,14 @@ fn a_thread_that_forks_in_a_handler_while_it_unregisters_goes_on_in_the_child() 
     pressure(heap, Level::Some);
     // A thread that is in the callback, and is not there in the child.
     thread::spawn(move || {
-        let Taken::Job(_never_run) = heap.take_callback(queue) else { panic!("posted above") };
+        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
     })
     .join()
     .unwrap();
     heap.platform().interrupt_the_next_wait(move || {
-        heap.freeze();
+        heap.fork().freeze();
         // SAFETY: froze it above, on this thread.
-        unsafe { heap.thaw_child() };
+        unsafe { heap.fork().thaw_child() };
     });
     cache.unregister(heap);
     assert!(told.disposed.load(SeqCst));

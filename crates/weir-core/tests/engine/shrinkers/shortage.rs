@@ -10,21 +10,25 @@ fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressur
     let (severe, severe_told) = register(heap, queue, subscriber(Level::Severe), 0, None);
     let (cache, cache_told) = register(heap, queue, shrinker("cache", Class::Program), SIZE, None);
     let relief = heap.platform().tunables().relief_ms.get();
-    heap.relieve_if_due();
-    assert_eq!((heap.relief_due(), heap.pressure_events().latest().generation), (None, 0), "there was no pressure");
-    heap.note_pressure(Level::Some, Cause::Limit);
+    heap.reclaim().relieve_if_due();
+    assert_eq!(
+        (heap.reclaim().relief_due(), heap.callbacks().events().latest().generation),
+        (None, 0),
+        "there was no pressure"
+    );
+    heap.reclaim().note_pressure(Level::Some, Cause::Limit);
     serve(heap, queue);
     heap.platform().pass_ms(relief - 1);
-    heap.relieve_if_due();
-    assert!(heap.relief_due().is_some());
-    heap.note_pressure(Level::Some, Cause::Limit);
+    heap.reclaim().relieve_if_due();
+    assert!(heap.reclaim().relief_due().is_some());
+    heap.reclaim().note_pressure(Level::Some, Cause::Limit);
     heap.platform().pass_ms(relief - 1);
-    heap.relieve_if_due();
-    assert!(heap.relief_due().is_some(), "counted from the last event");
+    heap.reclaim().relieve_if_due();
+    assert!(heap.reclaim().relief_due().is_some(), "counted from the last event");
     heap.platform().pass_ms(1);
-    heap.relieve_if_due();
-    assert_eq!(heap.relief_due(), None);
-    heap.relieve_if_due();
+    heap.reclaim().relieve_if_due();
+    assert_eq!(heap.reclaim().relief_due(), None);
+    heap.reclaim().relieve_if_due();
     serve(heap, queue);
     serve(heap, queue);
     // The second event was overtaken by the relief: the latest is told.
@@ -32,8 +36,8 @@ fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressur
     assert_eq!(levels, [(Level::Some, Cause::Limit, 1), (Level::None, Cause::Limit, 3)]);
     assert!(severe_told.events.lock().unwrap().is_empty());
     assert_eq!(cache_told.relieved.load(SeqCst), 1);
-    assert_eq!(heap.pressure_events().latest().generation, 3);
-    heap.note_pressure(Level::Severe, Cause::Pressure);
+    assert_eq!(heap.callbacks().events().latest().generation, 3);
+    heap.reclaim().note_pressure(Level::Severe, Cause::Pressure);
     serve(heap, queue);
     assert_eq!(severe_told.events.lock().unwrap().len(), 1);
     [some, severe, cache].into_iter().for_each(|registered| registered.unregister(heap));
@@ -45,19 +49,24 @@ fn after_a_shortage_there_is_relief_and_an_absurd_request_takes_nothing() {
     serve_always(heap, queue);
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
     assert!(heap.alloc(1 << 50).is_null());
-    assert_eq!(heap.relief_due(), None, "no cache can make up for that");
+    assert_eq!(heap.reclaim().relief_due(), None, "no cache can make up for that");
     assert!(sum(&told) <= 2 * 4096, "{}", sum(&told));
     assert!(!heap.alloc(4096).is_null());
     heap.platform().fail(Call::MapAt, u64::MAX);
     heap.platform().fail(Call::Map, u64::MAX);
     while !heap.alloc(4096).is_null() {}
-    assert!(sum(&told) > 2 * 4096 && heap.relief_due().is_some(), "{} {:?}", sum(&told), heap.relief_due());
+    assert!(
+        sum(&told) > 2 * 4096 && heap.reclaim().relief_due().is_some(),
+        "{} {:?}",
+        sum(&told),
+        heap.reclaim().relief_due()
+    );
     serve(heap, queue);
     assert_eq!(told.relieved.load(SeqCst), 0);
     heap.platform().pass_ms(heap.platform().tunables().relief_ms.get());
-    heap.relieve_if_due();
+    heap.reclaim().relieve_if_due();
     serve(heap, queue);
-    assert_eq!((told.relieved.load(SeqCst), heap.relief_due()), (1, None));
+    assert_eq!((told.relieved.load(SeqCst), heap.reclaim().relief_due()), (1, None));
     cache.unregister(heap);
 }
 

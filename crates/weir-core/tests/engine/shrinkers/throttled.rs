@@ -15,7 +15,7 @@ fn short(free: u64) -> (TheHeap, &'static Queue, Registered) {
     serve_always(heap, queue);
     let keeps: OnScan = Box::new(|_| Ok(0));
     let (cache, _) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(keeps));
-    heap.read_room(Room { capacity: GIB, used: GIB - free });
+    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - free });
     (heap, queue, cache)
 }
 
@@ -53,7 +53,7 @@ fn it_goes_on_as_soon_as_the_balancer_sleeps() {
     let (heap, queue, cache) = short(half_of_min() / 2);
     heap.platform().while_callbacks_are_waited_for(move || {
         if serve(heap, queue) == 0 {
-            heap.forget_notice();
+            heap.reclaim().forget_notice();
         }
     });
     assert_eq!(waits(heap), 0);

@@ -14,8 +14,8 @@ use core::sync::atomic::{
 
 use super::{report, slots};
 use crate::os::process::{getpid, gettid};
-use crate::os::signal_action::{self as signal, Action, DEFAULT, IGNORE, ON_STACK, RESET, SIGBUS, SIGINFO, SIGSEGV};
 use crate::os::signals::tgkill;
+use crate::os::signals::{self as signal, Action, DEFAULT, IGNORE, ON_STACK, RESET, SIGBUS, SIGINFO, SIGSEGV};
 
 /// What was there before, of one signal.
 struct Before {

@@ -3,7 +3,7 @@
 //! glibc answers since 2.35 without a lock (`_dl_find_object`, made for unwinders, safe in signal handlers).
 //! `dl_iterate_phdr`, which all have, takes the loader's lock.
 
-use crate::os::libc_symbol::LibcSymbol;
+use crate::os::symbol::LibcSymbol;
 use core::ffi::{CStr, c_char, c_void};
 
 /// glibc's `struct dl_find_object` of x86-64 (`dlfcn.h`).

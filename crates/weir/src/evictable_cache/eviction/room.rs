@@ -4,7 +4,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use weir_linux::process::calls::may_grow;
+use weir_linux::process::heap::HEAP;
 
 /// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time, so that the question whether memory is
 /// free is put seldom.
@@ -97,7 +97,7 @@ impl Room {
             let step = (target / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);
             let far = target.saturating_add(step).max(wanted).min(max);
             let goal = if wanted <= least { far.min(least) } else { far };
-            if goal > least && !may_grow(goal - target) {
+            if goal > least && !HEAP.may_grow(goal - target) {
                 return false;
             }
             if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {

@@ -57,7 +57,7 @@ pub fn run(settings: &Settings) -> bool {
     let first = allocate(touch / 2, false, &mut wrong);
     let second = allocate(touch - touch / 2, false, &mut wrong);
     wrong += round("pressure", settings, [first, second], || {
-        HEAP.balance_pressure(Level::Severe, Cause::Pressure);
+        HEAP.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
     });
     wrong += report_checked("pressure", &kept);
     if let Err(fault) = HEAP.audit() {
@@ -103,7 +103,7 @@ fn wait_for_calm() {
         while clock::now() < end {
             core::hint::spin_loop();
         }
-        if !HEAP.balance_calm() || clock::now() - begin > PATIENCE {
+        if !HEAP.reclaim().balance_calm() || clock::now() - begin > PATIENCE {
             return;
         }
     }

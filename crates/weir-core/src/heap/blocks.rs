@@ -1,0 +1,121 @@
+//! Blocks mapped on their own; and what is done where the system refuses a mapping for one.
+//!
+//! `RLIMIT_AS`, `RLIMIT_DATA` and a strict overcommit count what is mapped. Of that, retained blocks and whole free pageblocks
+//! are of no use to a program that is refused a block. Whether they are enough one more call tells: it maps what would be
+//! missing without them. So a size that can never succeed costs two calls, and the heap stays as it is.
+
+use core::ptr::null_mut;
+
+use super::large::Large;
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::pages::Short;
+use crate::platform::Platform;
+use crate::reclaim::Kind;
+
+/// Bytes beyond which nothing is mapped: x86-64 gives a program 2^47 of addresses, AArch64 2^48.
+pub(super) const MOST: usize = 1 << 48;
+
+impl<P: Platform> Large<'_, P> {
+    /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
+    pub(super) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
+        let map = || self.heap.mapped().map_block(len, align);
+        let Ok(block) = map().or_else(|_| self.map_again(len, map)) else { return (null_mut(), false) };
+        if block.expected > 0 {
+            // Before the program touches it.
+            self.heap.caches.flush_before(block.expected);
+            self.heap.direct().make_room(Kind::RoomForBlock, block.expected / PAGE);
+            // Most of a large block may never be touched: readings tell what is.
+            self.heap.direct().note_resident((block.expected / PAGE).min(PAGEBLOCK_PAGES));
+        }
+        (block.addr as *mut u8, block.zero)
+    }
+
+    /// Makes all of a fresh block read as zero, which it does already if `is_zero`.
+    ///
+    /// # Safety
+    /// The block was allocated here just now, or is null, and nobody has it yet.
+    #[cold]
+    pub(super) unsafe fn zeroed(&self, (block, is_zero): (*mut u8, bool)) -> *mut u8 {
+        if !block.is_null() && !is_zero {
+            // All of it, as for objects: a retained block may be longer than its last page.
+            // SAFETY: the block was allocated here just now, and the caller does not have it yet.
+            unsafe {
+                let len = self.heap.usable_size(block);
+                self.heap.mapped().wipe(Run { addr: block as usize, len });
+            }
+        }
+        block
+    }
+
+    /// Resizes a block mapped on its own, which it stays. Where growth is refused, memory is given back and reclaimed first.
+    pub(super) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
+        if size > MOST {
+            return null_mut();
+        }
+        let resize = || match self.heap.mapped().resize_mapped(block, len, size) {
+            new if new.is_null() => Err(Short),
+            new => Ok(new),
+        };
+        let new = resize().or_else(|Short| if size > len { self.map_again(size - len, resize) } else { Err(Short) });
+        if new.is_ok() {
+            self.heap.direct().note_resident((size.saturating_sub(len) / PAGE).min(PAGEBLOCK_PAGES));
+        }
+        new.unwrap_or(null_mut())
+    }
+
+    /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.
+    pub(super) fn map_grown(&self, size: usize) -> *mut u8 {
+        if !self.heap.mapped().takes_grown(size) {
+            return null_mut();
+        }
+        self.map_block(size.next_multiple_of(PAGE), PAGE).0
+    }
+
+    /// Tries `map` again, which was refused `bytes` of new memory.
+    #[cold]
+    pub(super) fn map_again<T>(&self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
+        if self.heap.pages().hard_limit().is_some() {
+            let found = self.heap.direct().reclaim_for(bytes, &map);
+            if found.is_ok() || self.heap.pages().hard_room() < bytes {
+                return found;
+            }
+        }
+        self.heap.direct().stalled(|| {
+            let unused = self.heap.mapped().retained() + self.heap.pages().free_bytes();
+            let found = if unused > 0 && (bytes <= unused || self.can_map(bytes - unused)) {
+                self.heap.mapped().unmap_retained();
+                // Those may have been enough, and cost less to have again.
+                map().or_else(|Short| self.unmap_and_try(bytes, &map))
+            } else {
+                Err(Short)
+            };
+            // More than the heap holds is not to be had from its caches.
+            let is_possible = bytes <= self.heap.reclaim().resident_pages() * PAGE;
+            found.or_else(|Short| {
+                let mut found = Err(Short);
+                if is_possible {
+                    self.heap.direct().reclaim_and_try(Kind::Shortage, bytes, &mut || {
+                        found = self.unmap_and_try(bytes, &map);
+                        found.is_ok()
+                    });
+                }
+                found
+            })
+        })
+    }
+
+    /// Whether the system maps `bytes` now.
+    fn can_map(&self, bytes: usize) -> bool {
+        let len = bytes.next_multiple_of(PAGE);
+        let Ok(addr) = self.heap.platform().map(len, PAGE) else { return false };
+        self.heap.platform().unmap(Run { addr, len });
+        true
+    }
+
+    /// Unmaps free pageblocks and tries `map`, if there were any. One more than the block needs is for the table of blocks,
+    /// which may have to grow.
+    fn unmap_and_try<T>(&self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
+        if self.heap.pages().unmap_free(bytes + PAGEBLOCK) > 0 { map() } else { Err(Short) }
+    }
+}

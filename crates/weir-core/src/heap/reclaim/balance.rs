@@ -1,0 +1,162 @@
+//! When reclaim runs, and towards which goal: at the end of a calm window, at rest, under pressure, when the program asks for
+//! it.
+//!
+//! What calm windows released too early makes them keep more ([`crate::policy::refault`]). Severe pressure costs a program its
+//! caches, so it happens once in `severe_interval_ms` at most; a severe event before that is answered as any other.
+
+use super::Reclaim;
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::units::PAGE;
+use crate::platform::Platform;
+use crate::reclaim::node_balancer::Scanned;
+use crate::reclaim::windows::IDLE_WINDOWS;
+use crate::reclaim::{Ended, Goal, Kind, Reclaimed, Side, run};
+use crate::telemetry::stats;
+
+impl<P: Platform> Reclaim<'_, P> {
+    /// A goal of `kind` that begins now, on behalf of `cause`.
+    pub(crate) fn goal(&self, kind: Kind, cause: Cause) -> Goal {
+        Goal::new(kind, cause, self.heap.pages().events.clock(), self.heap.reclaim.windows.next_turn())
+    }
+
+    /// A goal of `kind` that the heap's own limit causes, or the pressure of others.
+    pub(crate) fn goal_of_limit(&self, kind: Kind) -> Goal {
+        let has_limit = self.heap.platform().tunables().limit.get() != 0;
+        self.goal(kind, if has_limit { Cause::Limit } else { Cause::Pressure })
+    }
+
+    /// Works towards a goal; nothing while reports are off.
+    pub(crate) fn run(&self, goal: &Goal) -> Reclaimed {
+        if !self.heap.pages().is_reporting() {
+            return Reclaimed::default();
+        }
+        run(goal, &self.heap.parts().reclaimable(), |_| false)
+    }
+
+    /// Counts what one side scanned.
+    pub(crate) fn note_scan(&self, side: Side, pages: Scanned) {
+        let stats = self.heap.platform().stats();
+        stats::add(&stats.scanned_pages[side as usize], pages.scanned as u64);
+        stats::add(&stats.reclaimed_pages[side as usize], pages.reclaimed as u64);
+    }
+
+    /// Counts what one side reclaimed.
+    pub(crate) fn note_bytes(&self, side: Side, got: Reclaimed) {
+        let pages =
+            Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: got.released.div_ceil(PAGE), elsewhere: 0 };
+        self.note_scan(side, pages);
+    }
+
+    /// Lets the next free wake the balancer again, where waking it led to nothing.
+    pub fn forget_notice(&self) {
+        self.heap.pages().events.seen();
+        self.heap.reclaim.node_balancer.forget_thread();
+        self.heap.reclaim.throttle.release(self.heap.platform());
+    }
+
+    /// Length of a calm window now, ns.
+    pub fn calm_window(&self) -> u64 {
+        self.heap.reclaim.windows.window(self.heap.platform())
+    }
+
+    /// Ends a calm window. Returns whether another is wanted soon: `false` once nothing moves any more.
+    pub fn balance_calm(&self) -> bool {
+        self.heap.pages().events.seen();
+        self.heap.pages().events.tick(self.heap.platform());
+        self.relieve_if_due();
+        if !self.heap.pages().is_reporting() {
+            return false;
+        }
+        self.heap.reclaim.windows.learn(self.heap.platform());
+        let (quiet, quiet_before) = self.heap.reclaim.windows.end_window(self.heap.figures().activity());
+        let windows = self.heap.reclaim.windows.hold(self.heap.platform()).windows;
+        let ended = Ended { quiet, drain: quiet && quiet_before == 0, windows };
+        let kind = if ended.drain { Kind::FirstQuiet } else { Kind::Calm };
+        let moved = !self.run(&Goal { ended: Some(ended), ..self.goal(kind, Cause::Idle) }).is_nothing();
+        if moved || !quiet {
+            self.heap.watch().look_again();
+        }
+        self.heap.parts().reclaimable().iter().for_each(|part| part.end_window(ended));
+        self.heap.figures().publish();
+        // What was used in the last windows goes when as many quiet ones have passed.
+        let least = IDLE_WINDOWS.max(windows as u32 + 1);
+        moved || !quiet || self.heap.watch().has_looks_left() || self.heap.reclaim.windows.quiet_windows() < least
+    }
+
+    /// For a heap that has come to rest and whose memory is limited; returns bytes.
+    pub fn balance_rest(&self) -> usize {
+        if !self.heap.pages().is_reporting() {
+            return 0;
+        }
+        let bytes = self.run(&self.goal(Kind::Rest, Cause::Idle)).released;
+        self.heap.figures().publish();
+        bytes
+    }
+
+    /// Answers pressure at once; returns the bytes released.
+    pub fn balance_pressure(&self, level: Level, cause: Cause) -> usize {
+        let now = self.heap.pages().events.tick(self.heap.platform());
+        if level == Level::None || !self.heap.pages().is_reporting() {
+            return 0;
+        }
+        self.pressure_is(level, now);
+        let mut kind = Kind::Pressure;
+        if level == Level::Severe {
+            // Until it is this late, and memory has recovered, no bucket is made.
+            self.heap.caches.stop_shells(now + self.heap.platform().tunables().severe_interval_ms.get() * 1_000_000);
+            if self.heap.reclaim.windows.may_empty_caches(self.heap.platform(), now) {
+                kind = Kind::Severe;
+            }
+        }
+        let got = self.run(&self.goal(kind, cause));
+        self.note_bytes(Side::Balancer, got);
+        let of_caches = self.boost(level);
+        self.heap.figures().publish();
+        got.released + of_caches
+    }
+
+    /// What is free of one node is released; returns bytes. For that node's worker
+    /// ([`crate::platform::Workers::wake_node_worker`]).
+    pub fn balance_node(&self, node: usize, cause: Cause, severe: bool) -> usize {
+        if node >= self.heap.pages().nodes.count() {
+            return 0;
+        }
+        let kind = if severe { Kind::SevereNode } else { Kind::Node };
+        self.run(&Goal { node: Some(node), ..self.goal(kind, cause) }).released
+    }
+
+    /// The same for a thread that may run none of the program's code: objects that have finalizers are left to the thread
+    /// that calls these.
+    pub fn purge(&self) -> usize {
+        if !self.heap.pages().is_reporting() {
+            return 0;
+        }
+        self.heap.pages().events.tick(self.heap.platform());
+        let bytes = self.run(&self.goal(Kind::Purge, Cause::Asked)).released;
+        self.heap.figures().publish();
+        bytes
+    }
+
+    /// Makes the heap ask for huge pages as the tunable `huge_heap` says. Of calls at once the last value holds.
+    pub fn follow_huge_heap(&self) {
+        self.heap.pages().follow_huge_heap();
+    }
+
+    /// The program has switched huge pages off for itself.
+    pub fn forget_huge(&self) {
+        self.heap.watch().forget_huge();
+    }
+
+    /// Switches reports on or off, as the tunable `report` does; but when this returns, nothing is in flight that was
+    /// begun before it was switched off, and nothing will be: all that is free can be allocated, and only what was
+    /// taken below is marked so.
+    pub fn set_reporting(&self, on: bool) {
+        self.heap.platform().tunables().report.set(on.into());
+        if on {
+            self.heap.pages().events.freed(self.heap.platform(), usize::MAX / 2);
+        } else {
+            self.heap.pages().pass_batches();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Direct reclaim: what an allocation does where memory is short, on slow paths alone. It found no pages, it would exceed the
+//! hard limit, or pages became resident while NORMAL is below min.
+//!
+//! All of it is bounded: an allocation that is served reclaims about as much as it takes, and waits for the balancer only while
+//! that is awake and makes progress, [`WAITS`] times [`WAIT_NS`] at most. (In Linux a thread could be throttled for good:
+//! CVE-2024-57884.)
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::zone_class::ZoneClass;
+use crate::heap::Heap;
+use crate::pages::Short;
+use crate::platform::Platform;
+use crate::policy::scan_priority::{BATCH, FIRST, LAST};
+use crate::policy::watermarks::Zone;
+use crate::reclaim::node_balancer::{DOZE_NS, Node, Scanned};
+use crate::reclaim::{Goal, Kind, Side, run};
+use crate::telemetry::stats;
+
+/// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
+const CALLS_PER_LOOK: u32 = 256;
+/// How long a throttled allocation waits for progress of the balancer, ns.
+const WAIT_NS: u64 = 25_000_000;
+/// How often, while there is progress: at most 100 ms in all (Linux: HZ/10).
+const WAITS: u32 = 4;
+
+/// What an allocation does for itself, on slow paths.
+pub(crate) struct Direct<'a, P: Platform> {
+    heap: &'a Heap<P>,
+}
+
+impl<P: Platform> Heap<P> {
+    /// Direct reclaim.
+    #[inline(always)]
+    pub(crate) fn direct(&self) -> Direct<'_, P> {
+        Direct { heap: self }
+    }
+}
+
+impl<P: Platform> Direct<'_, P> {
+    /// To be called at the end of each slow path, under no lock.
+    #[inline]
+    pub(crate) fn slow_path_ends(&self) {
+        let fresh = self.heap.pages().events.take_fresh();
+        if fresh > 0 {
+            self.make_room(Kind::Room, fresh);
+            self.note_resident(fresh);
+        }
+        if !self.heap.platform().has_balancer_thread() {
+            if self.heap.pages().events.slow_path(CALLS_PER_LOOK) {
+                self.end_window_if_due();
+            }
+        } else if self.heap.huge_pages.wakes() && self.heap.pages().events.slow_path(CALLS_PER_LOOK) {
+            self.heap.watch().wake_for_looks();
+        }
+    }
+
+    /// Releases idle memory for `pages` that become resident elsewhere. Without it a heap whose sizes change would hold what
+    /// it had before and what it has now.
+    #[cold]
+    pub(crate) fn make_room(&self, kind: Kind, pages: usize) {
+        if pages > 0 {
+            let goal = Goal { bytes: pages * PAGE, ..self.heap.reclaim().goal(kind, Cause::Idle) };
+            self.heap.reclaim().run(&goal);
+        }
+    }
+
+    /// Without a background thread, slow paths end the window when it is due.
+    #[cold]
+    fn end_window_if_due(&self) {
+        let now = self.heap.platform().now();
+        if !self.heap.reclaim.windows.is_window_over(self.heap.platform(), now) {
+            return;
+        }
+        self.heap.reclaim().balance_calm();
+        let (level, cause) = self.heap.platform().poll_pressure();
+        if level > Level::None {
+            stats::add(&self.heap.platform().stats().pressure_events, 1);
+            self.heap.reclaim().note_pressure(level, cause);
+            self.heap.reclaim().balance_pressure(level, cause);
+            self.heap.platform().stats().note_latency(self.heap.platform().now() - now);
+        }
+    }
+
+    /// Does `work` of an allocation's and counts the time as stalled.
+    pub(crate) fn stalled<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (stats, begin) = (self.heap.platform().stats(), self.heap.platform().now());
+        stats::add(&stats.direct_reclaims, 1);
+        let result = work();
+        let ns = self.heap.platform().now().saturating_sub(begin);
+        stats::add(&stats.direct_stall_ns, ns);
+        stats.direct_stalls.note(ns);
+        result
+    }
+
+    /// Tries `attempt`, which found no pages, again and again while reclaim brings some.
+    pub(crate) fn reclaim_for<T>(
+        &self,
+        bytes: usize,
+        mut attempt: impl FnMut() -> Result<T, Short>,
+    ) -> Result<T, Short> {
+        let mut found = Err(Short);
+        self.reclaim_until(bytes, &mut || {
+            found = attempt();
+            found.is_ok()
+        });
+        found
+    }
+
+    /// Reclaims for an allocation of `bytes` bytes until `attempt` says that it has succeeded, or no more is to be had. Compiled
+    /// once, whatever is allocated.
+    #[cold]
+    #[inline(never)]
+    fn reclaim_until(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
+        self.stalled(|| match self.heap.pages().hard_limit() {
+            Some(_) => self.reclaim_below_hard_limit(bytes, attempt),
+            None => _ = self.reclaim_and_try(Kind::Shortage, bytes, attempt),
+        });
+    }
+
+    /// Reclaims towards a goal of `kind` until `attempt` succeeds; whether it did.
+    #[inline(never)]
+    pub(crate) fn reclaim_and_try(&self, kind: Kind, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
+        let goal = self.heap.reclaim().goal(kind, Cause::Limit);
+        // More than the heap holds is not to be had from caches: they stay as they are.
+        let is_possible = bytes == usize::MAX || bytes <= self.heap.reclaim().resident_pages() * PAGE;
+        let has_caches = is_possible && self.heap.reclaim().evictable(ZoneClass::Normal) > 0;
+        if has_caches {
+            self.heap.reclaim().zone_is_short(ZoneClass::Normal);
+        }
+        let first = if bytes == usize::MAX { goal.priority } else { FIRST };
+        let mut is_found = false;
+        for priority in (LAST.min(first)..=first).rev() {
+            let goal = Goal { bytes, priority, ..goal };
+            let got = run(&goal, &self.heap.parts().reclaimable(), |_| {
+                is_found = attempt();
+                is_found
+            });
+            self.heap.reclaim().note_bytes(Side::Direct, got);
+            is_found = is_found || attempt();
+            // A lower priority takes more of what is in use, and of nothing else.
+            if is_found || !has_caches {
+                break;
+            }
+        }
+        is_found
+    }
+
+    /// The hard limit is in the way: what is missing is released; then all that can be; then the program is told, once, and
+    /// may free something itself.
+    fn reclaim_below_hard_limit(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
+        let is_possible = self.heap.pages().hard_limit().is_none_or(|limit| bytes <= limit);
+        let missing = bytes.saturating_sub(self.heap.pages().hard_room()).max(BATCH * PAGE);
+        let is_found = is_possible
+            && (self.reclaim_and_try(Kind::HardLimit, missing, attempt)
+                || self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt)
+                || self.has_program_freed(bytes) && self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt));
+        if !is_found {
+            stats::add(&self.heap.platform().stats().hard_limit_failures, 1);
+        }
+    }
+
+    /// Tells the program of an allocation that is about to fail; whether it has freed something.
+    fn has_program_freed(&self, bytes: usize) -> bool {
+        // The callback may allocate, and so come here again, on this thread or on one that it waits for.
+        if self.heap.reclaim.in_hard_limit.swap(true, Acquire) {
+            return false;
+        }
+        let is_worth_it = self.heap.platform().hard_limit_reached(bytes);
+        self.heap.reclaim.in_hard_limit.store(false, Release);
+        is_worth_it
+    }
+
+    /// Evicts from an exclusive class of zones, more and more, until `attempt` succeeds or nothing is left.
+    pub(crate) fn reclaim_of_zone<T>(
+        &self,
+        zone: ZoneClass,
+        bytes: usize,
+        attempt: impl Fn() -> Result<T, Short>,
+    ) -> Result<T, Short> {
+        self.heap.reclaim().zone_is_short(zone);
+        for priority in (0..=FIRST).rev().take_while(|_| self.heap.reclaim().evictable(zone) > 0) {
+            let got = self.heap.reclaim().run(&Goal {
+                bytes,
+                priority,
+                zone,
+                ..self.heap.reclaim().goal_of_limit(Kind::balance(zone))
+            });
+            let reclaimed = got.total().div_ceil(PAGE);
+            let pages = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed, elsewhere: 0 };
+            self.heap.reclaim().note_scan(Side::Direct, pages);
+            if let Ok(found) = attempt() {
+                return Ok(found);
+            }
+        }
+        attempt()
+    }
+
+    /// `pages` became resident, or will: the budget is told, and the balancer woken if little is left; then NORMAL is returned.
+    pub(crate) fn note_fresh(&self, pages: usize) -> Option<Zone> {
+        if pages == 0 {
+            return None;
+        }
+        self.heap.reclaim.budget.fresh((pages * PAGE) as u64);
+        let normal = self.heap.reclaim().normal_zone();
+        if normal.managed == 0 || normal.free > normal.marks.low {
+            return None;
+        }
+        self.heap.reclaim().wake_node_balancer(0, ZoneClass::Normal, false);
+        Some(normal)
+    }
+
+    /// The same, and reclaims if next to nothing is. Under no lock.
+    #[cold]
+    pub(crate) fn note_resident(&self, pages: usize) {
+        self.heap.platform().heap_has_grown();
+        let Some(normal) = self.note_fresh(pages) else { return };
+        if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
+            self.stalled(|| {
+                self.reclaim_directly(pages.clamp(BATCH, PAGEBLOCK_PAGES) * PAGE);
+                self.wait_for_balancer();
+            });
+        }
+    }
+
+    /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
+    fn reclaim_directly(&self, bytes: usize) {
+        if self.heap.platform().now() < self.heap.reclaim.fruitless_until.load(Relaxed) {
+            return;
+        }
+        let (mut left, evicted) = (bytes, self.heap.platform().evicted_elsewhere());
+        let evicted_since = || self.heap.platform().evicted_elsewhere().saturating_sub(evicted) as usize;
+        self.heap.reclaim().zone_is_short(ZoneClass::Normal);
+        for priority in (LAST..=FIRST).rev() {
+            let got = self.heap.reclaim().run(&Goal {
+                bytes: left,
+                priority,
+                ..self.heap.reclaim().goal_of_limit(Kind::Direct)
+            });
+            self.heap.reclaim().note_bytes(Side::Direct, got);
+            left = left.saturating_sub(got.released);
+            // A lower priority takes more of what is in use, and of nothing else. What lies in another allocator's memory is
+            // released by that, and shows in the balancer's next reading.
+            if left == 0 || evicted_since() >= bytes || self.heap.reclaim().evictable(ZoneClass::Normal) == 0 {
+                break;
+            }
+        }
+        if left == bytes && evicted_since() == 0 {
+            // There was nothing. Other allocations do not search again at once.
+            self.heap.reclaim.fruitless_until.store(self.heap.platform().now() + DOZE_NS, Relaxed);
+        }
+    }
+
+    /// Waits while the balancer is at work and half of min is not free. Where it makes no progress waiting is no use.
+    fn wait_for_balancer(&self) {
+        for _ in 0..WAITS {
+            let begin = self.heap.platform().now();
+            if !self.is_throttled() {
+                return;
+            }
+            self.heap.reclaim.throttle.wait(self.heap.platform(), WAIT_NS, || !self.is_throttled());
+            if self.heap.platform().now().saturating_sub(begin) >= WAIT_NS {
+                return;
+            }
+        }
+    }
+
+    /// Whether an allocation is to wait for the balancer. In a program without caches none ever does.
+    fn is_throttled(&self) -> bool {
+        self.heap.platform().has_balancer_thread()
+            && self.heap.platform().may_wait()
+            && self.heap.reclaim().evictable(ZoneClass::Normal) > 0
+            && self.heap.reclaim.node_balancer.is_throttled(&self.heap.reclaim(), ZoneClass::Normal)
+            // The balancer may wait for the callback that this thread is in.
+            && !self.heap.callbacks.runs_here(self.heap.platform())
+    }
+}

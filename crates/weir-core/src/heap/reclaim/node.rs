@@ -1,0 +1,174 @@
+//! The heap as the node balancer sees it: the figures of its zones, and reclaim for one of them.
+//!
+//! Limits are those of a process, not of a NUMA node: so the zones of all NUMA nodes count together here, and there is one
+//! balancer. Releasing what is free of further nodes has workers of its own ([`Reclaim::balance_node`]).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Reclaim;
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::units::{MAX_ORDER, PAGE};
+use crate::base::zone_class::ZoneClass;
+use crate::pages::class_totals::ClassTotals;
+use crate::platform::Platform;
+use crate::policy::watermarks::{Policy, Zone, is_zone_above};
+use crate::reclaim::budget::Room;
+use crate::reclaim::node_balancer::{Node, Scanned, ZONES, ZoneScan};
+use crate::reclaim::{Goal, Kind, Side};
+use crate::telemetry::stats;
+
+/// A zone of `managed` pages, `free` of them free.
+fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone {
+    Zone::new(managed, free.min(managed), largest.filter(|_| free > 0), scale)
+}
+
+/// Of an elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
+fn elastic(room: Room, scale: usize) -> Zone {
+    // A limit of less than a page is one all the same; a zone of no pages would have none.
+    let (managed, free) = ((room.capacity as usize).div_ceil(PAGE), room.free() as usize / PAGE);
+    zone(managed, free, free.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
+}
+
+impl<P: Platform> Reclaim<'_, P> {
+    /// NORMAL: what may still become resident below the tightest limit, the hard limit included.
+    pub(crate) fn normal_zone(&self) -> Zone {
+        let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
+        let budget = elastic(self.budget_room(), scale);
+        let Some(limit) = self.heap.pages().hard_limit() else { return budget };
+        let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.heap.pages().hard_room()) as u64 };
+        let hard = elastic(room, scale);
+        let spare = |zone: &Zone| zone.free as isize - zone.marks.high as isize;
+        if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }
+    }
+
+    /// What the tightest limit but the hard one leaves.
+    pub(crate) fn budget_room(&self) -> Room {
+        self.heap
+            .reclaim
+            .budget
+            .room(self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
+    }
+
+    /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL: what it keeps for others is
+    /// a part of NORMAL's pages.
+    pub(crate) fn keeps_low32(&self, order: u32) -> bool {
+        let zones = self.heap.reclaim.node_balancer.view(self);
+        let (low, normal) = (ZoneClass::Low32 as usize, ZoneClass::Normal as usize);
+        zones[low].managed == 0 || !is_zone_above(&zones, low, order.max(1), normal, |marks| marks.min)
+    }
+
+    /// Resident pages of the heap, about.
+    pub(crate) fn resident_pages(&self) -> usize {
+        let gauges = &self.heap.pages().gauges;
+        (gauges.page_bytes.get() + gauges.mapped_bytes.get()) as usize / PAGE
+    }
+
+    /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
+    fn elsewhere(&self, zone: ZoneClass) -> Option<Elsewhere> {
+        let has_caches = zone == ZoneClass::Normal && self.evictable(zone) > 0;
+        let evicted = self.heap.platform().evicted_elsewhere();
+        has_caches.then(|| Elsewhere { evicted, resident: self.heap.platform().process_resident().unwrap_or(0) })
+    }
+}
+
+/// What caches had evicted into another allocator's memory, and what the process had resident, at one moment; bytes.
+pub(crate) struct Elsewhere {
+    evicted: u64,
+    resident: u64,
+}
+
+impl Elsewhere {
+    /// What was evicted since, and by how much the process became smaller. Nothing was, or it is not known: 0.
+    fn until(&self, platform: &impl Platform) -> (usize, usize) {
+        let evicted = platform.evicted_elsewhere().saturating_sub(self.evicted) as usize;
+        let resident = if evicted > 0 { platform.process_resident() } else { None };
+        (evicted, resident.map_or(0, |now| self.resident.saturating_sub(now)) as usize)
+    }
+}
+
+impl<P: Platform> Node for Reclaim<'_, P> {
+    fn zones(&self) -> [Zone; ZONES] {
+        let (normal, pages) = (self.normal_zone(), self.heap.pages());
+        let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
+        let zone = |of: ClassTotals| zone(of.pages, of.free, of.largest, scale);
+        ZoneClass::ALL.map(|class| match class {
+            ZoneClass::Low32 => {
+                let low = zone(pages.low32_totals());
+                // What becomes resident there counts against the budget as well.
+                Zone { free: if normal.managed == 0 { low.free } else { low.free.min(normal.free) }, ..low }
+            }
+            ZoneClass::Normal => normal,
+            ZoneClass::Pinned | ZoneClass::Hugetlb => Zone { is_exclusive: true, ..zone(pages.user_totals(class)) },
+        })
+    }
+
+    fn policy(&self) -> Policy {
+        Policy::of_number(self.heap.platform().tunables().balance_policy.get())
+    }
+
+    fn now(&self) -> u64 {
+        self.heap.platform().now()
+    }
+
+    fn cpu_time(&self) -> u64 {
+        self.heap.platform().cpu_time()
+    }
+
+    fn cpu_percent(&self) -> u64 {
+        self.heap.platform().tunables().reclaim_cpu_percent.get()
+    }
+
+    fn is_severe(&self) -> bool {
+        self.heap.reclaim.pressure.level() == Level::Severe
+    }
+
+    fn boost_life(&self) -> u64 {
+        self.relief_ns()
+    }
+
+    fn is_reclaimable(&self, zone: usize) -> bool {
+        let class = ZoneClass::ALL[zone];
+        if !self.heap.pages().is_reporting() {
+            return false;
+        }
+        let goal = Goal { zone: class, ..Goal::new(Kind::balance(class), Cause::Pressure, 0, 0) };
+        let has_idle = || self.heap.parts().reclaimable().iter().any(|part| part.count(&goal) > 0);
+        self.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
+    }
+
+    fn scan(&self, scan: &ZoneScan) -> Scanned {
+        let class = ZoneClass::ALL[scan.zone];
+        let bytes = scan.pages * PAGE;
+        if scan.may_write {
+            // Otherwise it is a boost, of pressure that was heard.
+            self.zone_is_short(class);
+        }
+        let before = self.elsewhere(class);
+        let got = self.run(&Goal {
+            bytes,
+            priority: scan.priority,
+            may_write: scan.may_write,
+            zone: class,
+            ..self.goal_of_limit(Kind::balance(class))
+        });
+        let (elsewhere, fell) = before.map_or((0, 0), |before| before.until(self.heap.platform()));
+        // What NORMAL gains is what was released, here or by another allocator; in a zone that is not elastic what was moved is
+        // free for others.
+        let reclaimed = if class == ZoneClass::Normal { got.released.max(fell) } else { got.total() };
+        let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(|bytes| bytes.div_ceil(PAGE));
+        let scanned = Scanned { scanned, reclaimed, elsewhere };
+        self.note_scan(Side::Balancer, scanned);
+        scanned
+    }
+
+    fn release_throttled(&self) {
+        self.heap.reclaim.throttle.release(self.heap.platform());
+    }
+
+    fn note_awake(&self, ns: u64, cpu_ns: u64) {
+        let stats = self.heap.platform().stats();
+        stats::add(&stats.balancer_active_ns, ns);
+        stats::add(&stats.balancer_cpu_ns, cpu_ns);
+    }
+}

@@ -1,0 +1,221 @@
+//! What reclaim makes of limits and of pressure: the budget, the balancer's work, relief, and whether caches may grow.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Reclaim;
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::units::PAGE;
+use crate::base::zone_class::ZoneClass;
+use crate::platform::Platform;
+use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
+use crate::policy::watermarks::{boost_step, is_zone_balanced};
+use crate::reclaim::balancer_turn::{Next, Turn};
+use crate::reclaim::budget::Room;
+use crate::reclaim::{Goal, Kind, Side};
+use crate::telemetry::stats;
+
+/// What NORMAL may hold and holds, bytes; 0 in `capacity`: nothing limits it, or nothing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetFigures {
+    /// What may be resident below the tightest limit.
+    pub capacity: usize,
+    /// What is, the share of others included.
+    pub resident: usize,
+    /// What may still become resident.
+    pub free: usize,
+    /// Below it an allocation reclaims by itself.
+    pub min: usize,
+    /// Below it the balancer wakes.
+    pub low: usize,
+    /// Above it caches may grow.
+    pub high: usize,
+    /// The level of pressure.
+    pub level: Level,
+}
+
+impl<P: Platform> Reclaim<'_, P> {
+    /// A reading of the tightest limit. If little is left the balancer has something to do: [`Reclaim::balance_zones`] is to be
+    /// called.
+    pub fn read_room(&self, room: Room) {
+        let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
+        self.heap.reclaim.budget.read(room, released);
+        if self.heap.platform().has_balancer_thread() {
+            let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneClass::Normal, false);
+            stats::add(&self.heap.platform().stats().wakeups, is_woken.into());
+        }
+    }
+
+    /// One step of the balancer's, on its thread.
+    pub fn balance_zones(&self, turn: &mut Turn) -> Next {
+        self.heap.reclaim.node_balancer.step(self, turn)
+    }
+
+    /// Whether the balancer has a request that it has not seen yet.
+    pub fn is_balancer_asked(&self) -> bool {
+        self.heap.reclaim.node_balancer.is_asked()
+    }
+
+    /// Whether pressure is to be heard of whatever the heap holds: there is a callback, a reader of events or a page pool.
+    pub fn hears_pressure(&self) -> bool {
+        self.heap.callbacks.are_there() || self.heap.page_pools.are_there()
+    }
+
+    /// When there may be relief that a cache or a subscriber waits for, ns.
+    pub fn relief_due(&self) -> Option<u64> {
+        let due = self.heap.reclaim.pressure.relief_due(self.relief_ns())?;
+        self.heap.parts().reclaimable().iter().any(|part| part.hears_pressure()).then_some(due)
+    }
+
+    /// Says that pressure is over, if it is: no event for `relief_ms`, and NORMAL is balanced. Caches may grow again.
+    pub fn relieve_if_due(&self) {
+        let normal = ZoneClass::Normal as usize;
+        let is_balanced = || is_zone_balanced(&self.heap.reclaim.node_balancer.view(self), normal, 0, normal);
+        if self.heap.reclaim.pressure.relieve(self.heap.platform().now(), self.relief_ns(), is_balanced) {
+            let stats = self.heap.platform().stats();
+            stats::add(&stats.reliefs, 1);
+            stats.pressure_level.store(Level::None as u64, Relaxed);
+            self.heap.parts().reclaimable().iter().for_each(|part| part.pressure_changed(Level::None));
+            // An event that came meanwhile may have been told before the relief: it is told again.
+            let level = self.heap.reclaim.pressure.level();
+            if level > Level::None {
+                stats.pressure_level.store(level as u64, Relaxed);
+                self.heap.callbacks.raise(self.heap.platform(), level, Cause::Pressure);
+            }
+        }
+    }
+
+    /// A pressure event was heard: subscribers are told, and caches do not grow until relief, whether anything is released or
+    /// not. [`Reclaim::balance_pressure`] then does what follows for the heap.
+    pub fn note_pressure(&self, level: Level, cause: Cause) {
+        self.heap.page_pools.signal(self.heap.platform(), self.heap.platform().now());
+        // The level first: relief that comes meanwhile sees it, and tells it again.
+        self.pressure_is(level, self.heap.platform().now());
+        self.heap.callbacks.raise(self.heap.platform(), level, cause);
+    }
+
+    /// A pressure event: the level rises, if it does, and stays until relief.
+    pub(crate) fn pressure_is(&self, level: Level, now: u64) {
+        let before = self.heap.reclaim.pressure.raise(level, now);
+        self.heap.platform().stats().pressure_level.store(level.max(before) as u64, Relaxed);
+        if level > before {
+            self.heap.parts().reclaimable().iter().for_each(|part| part.pressure_changed(level));
+        }
+    }
+
+    /// A zone in which caches of the program's lie is short, and they are about to shrink: that is pressure, as any other.
+    pub(crate) fn zone_is_short(&self, zone: ZoneClass) {
+        if self.evictable(zone) == 0 {
+            return;
+        }
+        if self.heap.reclaim.pressure.level() == Level::None {
+            let has_limit = self.heap.platform().tunables().limit.get() != 0;
+            self.note_pressure(Level::Some, if has_limit { Cause::Limit } else { Cause::Pressure });
+            // Its thread sees to relief; it may be asleep without a time to wake up.
+            if self.heap.platform().has_balancer_thread() {
+                self.heap.platform().wake_balancer();
+            }
+        } else {
+            self.pressure_is(Level::Some, self.heap.platform().now());
+        }
+    }
+
+    /// Has the balancer reclaim a part of what caches hold, as pressure comes from outside; returns what went at once. What is idle has gone by now; a
+    /// program without caches has nothing more to give.
+    pub(crate) fn boost(&self, level: Level) -> usize {
+        if self.evictable(ZoneClass::Normal) == 0 {
+            return 0;
+        }
+        let resident = self.resident_pages();
+        if !self.heap.platform().has_balancer_thread() {
+            return self.reclaim_boost(boost_step(resident, level == Level::Severe), level);
+        }
+        stats::add(&self.heap.platform().stats().wake_requests, 1);
+        if self.heap.reclaim.node_balancer.boost(self, ZoneClass::Normal, resident, level == Level::Severe) {
+            stats::add(&self.heap.platform().stats().wakeups, 1);
+        }
+        0
+    }
+
+    /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns bytes.
+    fn reclaim_boost(&self, pages: usize, level: Level) -> usize {
+        let (may_write, mut left) = (level == Level::Severe, pages * PAGE);
+        for priority in (if may_write { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
+            let before = self.heap.platform().evicted_elsewhere();
+            let got = self.run(&Goal { bytes: left, priority, may_write, ..self.goal_of_limit(Kind::Balance) });
+            self.note_bytes(Side::Balancer, got);
+            let elsewhere = self.heap.platform().evicted_elsewhere().saturating_sub(before) as usize;
+            left = left.saturating_sub(got.released.max(elsewhere));
+            if left == 0 {
+                break;
+            }
+        }
+        pages * PAGE - left
+    }
+
+    /// A request of `order` whose highest zone is `highest` found little free, or nothing (`is_short`).
+    pub(crate) fn wake_node_balancer(&self, order: u32, highest: ZoneClass, is_short: bool) {
+        if !self.heap.platform().has_balancer_thread() {
+            return;
+        }
+        let stats = self.heap.platform().stats();
+        stats::add(&stats.wake_requests, 1);
+        if self.heap.reclaim.node_balancer.wake(self, order, highest, is_short) {
+            stats::add(&stats.wakeups, 1);
+            self.heap.platform().wake_balancer();
+        }
+    }
+
+    /// Bytes in use, in zones of a class, that caches of the program's would give up.
+    pub(crate) fn evictable(&self, zone: ZoneClass) -> usize {
+        self.heap.parts().reclaimable().iter().map(|part| part.evictable(zone)).sum()
+    }
+
+    /// How long a level of pressure, and what it adds to the watermarks, outlast the last event, ns.
+    pub(crate) fn relief_ns(&self) -> u64 {
+        self.heap.platform().tunables().relief_ms.get() * 1_000_000
+    }
+
+    /// Whether a cache of the program's may take `bytes` more: there is no pressure, nor was there since the last relief, and
+    /// NORMAL stays above high.
+    pub fn may_grow(&self, bytes: usize) -> bool {
+        let is_free = || {
+            let normal = self.normal_zone();
+            normal.managed == 0 || normal.free > normal.marks.high + bytes.div_ceil(PAGE)
+        };
+        self.heap.reclaim.pressure.level() == Level::None
+            && !self.heap.reclaim.node_balancer.is_congested(ZoneClass::Normal)
+            && is_free()
+    }
+
+    /// A cache's write-back lags behind what reclaim wants of a class of zones: until the balancer has seen to it, caches do
+    /// not grow.
+    pub fn set_congested(&self, zone: ZoneClass) {
+        self.heap.reclaim.node_balancer.set_congested(zone);
+    }
+
+    /// What NORMAL may hold, and holds.
+    pub fn budget_figures(&self) -> BudgetFigures {
+        let normal = self.normal_zone();
+        let marks = normal.marks;
+        BudgetFigures {
+            capacity: normal.managed * PAGE,
+            resident: (normal.managed - normal.free) * PAGE,
+            free: normal.free * PAGE,
+            min: marks.min * PAGE,
+            low: marks.low * PAGE,
+            high: marks.high * PAGE,
+            level: self.heap.reclaim.pressure.level(),
+        }
+    }
+
+    /// In a forked child: nothing is known of its limits, and no thread of the parent's is there.
+    pub(crate) fn inherit_pressure(&self) {
+        self.heap.reclaim.node_balancer.inherit();
+        self.heap.reclaim.pressure.inherit();
+        self.heap.reclaim.budget.inherit();
+        self.heap.reclaim.throttle.inherit();
+        self.heap.pages().hard_limit.inherit();
+        self.heap.reclaim.in_hard_limit.store(false, Relaxed);
+    }
+}

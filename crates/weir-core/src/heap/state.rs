@@ -1,0 +1,36 @@
+//! What reclaim remembers, and what it shares with the program's threads.
+
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::reclaim::budget::Budget;
+use crate::reclaim::node_balancer::NodeBalancer;
+use crate::reclaim::pressure::Pressure;
+use crate::reclaim::throttle::Throttle;
+use crate::reclaim::windows::Windows;
+
+/// The state of reclaim.
+pub(super) struct State {
+    pub(super) windows: Windows,
+    pub(super) node_balancer: NodeBalancer,
+    pub(super) budget: Budget,
+    pub(super) pressure: Pressure,
+    pub(super) throttle: Throttle,
+    /// A program's callback at the hard limit is under way.
+    pub(super) in_hard_limit: AtomicBool,
+    /// Until then direct reclaim is not tried, as it brought nothing, ns.
+    pub(super) fruitless_until: AtomicU64,
+}
+
+impl State {
+    pub(super) const fn new() -> Self {
+        Self {
+            windows: Windows::new(),
+            node_balancer: NodeBalancer::new(),
+            budget: Budget::new(),
+            pressure: Pressure::new(),
+            throttle: Throttle::new(),
+            in_hard_limit: AtomicBool::new(false),
+            fruitless_until: AtomicU64::new(0),
+        }
+    }
+}

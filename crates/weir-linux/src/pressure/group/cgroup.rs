@@ -1,0 +1,394 @@
+//! Which control groups this process is in, and where their files are: v1, v2 and both at once, with and
+//! without a cgroup namespace.
+
+use crate::os::fd;
+use crate::os::file::path::FixedPath;
+use crate::os::file::text;
+use crate::os::syscall::{Errno, Result};
+use core::ffi::CStr;
+use core::ops::ControlFlow;
+
+/// Which interface a group's files follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy a controller (`memory.limit_in_bytes`).
+    V1,
+    /// The unified hierarchy (`memory.max`).
+    V2,
+}
+
+/// A control group directory.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    /// Which files it has.
+    pub version: Version,
+    /// The directory.
+    pub dir: FixedPath,
+    /// How many ancestors are visible above it, up to the root of the mount.
+    pub depth: usize,
+}
+
+/// The groups that bear on this process's memory.
+#[derive(Clone, Debug, Default)]
+pub struct Membership {
+    /// The group that the memory controller charges.
+    pub memory: Option<Cgroup>,
+    /// The group in the unified hierarchy, which has `memory.pressure` even where v1 controls memory.
+    pub unified: Option<Cgroup>,
+}
+
+impl Membership {
+    /// Finds the groups of this process.
+    pub fn find() -> Self {
+        Self::read(c"/proc/self/cgroup", c"/proc/self/mountinfo", exists)
+    }
+
+    fn read(cgroup: &CStr, mountinfo: &CStr, exists: impl Fn(&Cgroup) -> bool) -> Self {
+        // Longer lines (of layered file systems) are left out.
+        let mut buf = [0u8; 2048];
+        let mut paths = OwnPaths::default();
+        let _ = text::for_each_record(cgroup, b'\n', &mut buf, |line| {
+            paths.take(line);
+            ControlFlow::Continue(())
+        });
+        let mut hierarchies = Hierarchies::default();
+        let _ = text::for_each_record(mountinfo, b'\n', &mut buf, |line| {
+            hierarchies.take(line, &paths, &exists);
+            ControlFlow::Continue(())
+        });
+        // A v1 memory hierarchy that is mounted owns the controller; otherwise the unified one has it.
+        let memory = hierarchies.v1.best().or_else(|| hierarchies.v2.best()).cloned();
+        Self { memory, unified: hierarchies.v2.best().cloned() }
+    }
+}
+
+/// A group's directory counts only if its files can be reached: a path from outside a container cannot.
+fn exists(group: &Cgroup) -> bool {
+    FixedPath::from_parts(&[group.dir.as_bytes(), b"/cgroup.procs"]).is_some_and(|p| fd::stat(p.as_c_str()).is_ok())
+}
+
+/// A digest of the lines of `/proc/self/cgroup`, open as `file`, that [`Membership::find`] goes by: another one means
+/// that the process was moved. `None` if it cannot be read.
+pub fn digest(file: i32) -> Option<u64> {
+    let mut buf = [0u8; 2048];
+    let mut digest = FNV_OFFSET;
+    text::for_each_record_of(file, b'\n', &mut buf, |line| {
+        if names_memory(line) {
+            digest = line.iter().chain(b"\n").fold(digest, |d, &b| (d ^ u64::from(b)).wrapping_mul(FNV_PRIME));
+        }
+        ControlFlow::Continue(())
+    })
+    .ok()
+    .map(|()| digest)
+}
+
+/// FNV-1a, 64 bits.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x100_0000_01b3;
+
+/// Whether a line `ID:CONTROLLERS:PATH` is of the v1 memory controller, or of the unified hierarchy.
+fn names_memory(line: &[u8]) -> bool {
+    let controllers = line.split(|&b| b == b':').nth(1);
+    line.starts_with(b"0::") || controllers.is_some_and(|c| c.split(|&b| b == b',').any(|c| c == b"memory"))
+}
+
+/// The paths that `/proc/self/cgroup` gives.
+#[derive(Default)]
+struct OwnPaths {
+    v1_memory: Option<FixedPath>,
+    v2: Option<FixedPath>,
+}
+
+impl OwnPaths {
+    /// Takes a line `ID:CONTROLLERS:PATH`; the path may hold colons.
+    fn take(&mut self, line: &[u8]) {
+        let mut fields = line.splitn(3, |&b| b == b':');
+        let (Some(id), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { return };
+        // A group that was removed while the process lives in it.
+        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+        if controllers.split(|&b| b == b',').any(|c| c == b"memory") {
+            self.v1_memory = FixedPath::from_parts(&[path]);
+        } else if id == b"0" && controllers.is_empty() {
+            self.v2 = FixedPath::from_parts(&[path]);
+        }
+    }
+}
+
+/// Candidates of one hierarchy: a hierarchy may be mounted more than once.
+#[derive(Default)]
+struct Candidates {
+    own: Option<Cgroup>,
+    mount_root: Option<Cgroup>,
+}
+
+impl Candidates {
+    fn best(&self) -> Option<&Cgroup> {
+        self.own.as_ref().or(self.mount_root.as_ref())
+    }
+}
+
+#[derive(Default)]
+struct Hierarchies {
+    v1: Candidates,
+    v2: Candidates,
+}
+
+impl Hierarchies {
+    /// Takes a line of mountinfo.
+    fn take(&mut self, line: &[u8], own: &OwnPaths, exists: &impl Fn(&Cgroup) -> bool) {
+        let Some((mount, version)) = Mount::parse(line) else { return };
+        let (candidates, path) = match version {
+            Version::V1 => (&mut self.v1, &own.v1_memory),
+            Version::V2 => (&mut self.v2, &own.v2),
+        };
+        let Some(path) = path else { return };
+        if candidates.own.is_none() {
+            candidates.own = mount.own_group(path.as_bytes(), version).filter(exists);
+        }
+        if candidates.mount_root.is_none() {
+            let root = Cgroup { version, dir: mount.point.clone(), depth: 0 };
+            candidates.mount_root = Some(root).filter(exists);
+        }
+    }
+}
+
+/// A mounted hierarchy: where, and which of its directories is at the mount's top.
+struct Mount {
+    root: FixedPath,
+    point: FixedPath,
+}
+
+impl Mount {
+    /// `ID PARENT MAJ:MIN ROOT POINT OPTIONS [TAGS] - TYPE SOURCE SUPER_OPTIONS`
+    fn parse(line: &[u8]) -> Option<(Self, Version)> {
+        let mut fields = text::words(line);
+        let (root, point) = (fields.nth(3)?, fields.next()?);
+        fields.find(|field| *field == b"-")?;
+        let (kind, _source, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let version = match kind {
+            b"cgroup2" => Version::V2,
+            b"cgroup" if options.split(|&b| b == b',').any(|o| o == b"memory") => Version::V1,
+            _ => return None,
+        };
+        Some((Self { root: unescape(root)?, point: unescape(point)? }, version))
+    }
+
+    /// The process's own directory under this mount. `None` where its path does not lie below the mount's root
+    /// (seen from another cgroup namespace).
+    fn own_group(&self, path: &[u8], version: Version) -> Option<Cgroup> {
+        let root = self.root.as_bytes();
+        let below = if root == b"/" { path } else { path.strip_prefix(root)? };
+        let below = below.strip_suffix(b"/").unwrap_or(below);
+        if !below.is_empty() && below[0] != b'/' {
+            return None;
+        }
+        if below.split(|&b| b == b'/').any(|part| part == b"..") {
+            return None;
+        }
+        let depth = below.iter().filter(|&&b| b == b'/').count();
+        Some(Cgroup { version, dir: FixedPath::from_parts(&[self.point.as_bytes(), below])?, depth })
+    }
+}
+
+/// Undoes mountinfo's `\040` for blanks, tabs, line ends and backslashes.
+fn unescape(field: &[u8]) -> Option<FixedPath> {
+    let mut path = FixedPath::new();
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = |digits: &[u8]| {
+            digits.iter().try_fold(0u32, |v, d| (b'0'..=b'7').contains(d).then(|| v * 8 + u32::from(d - b'0')))
+        };
+        let (byte, used) = match (first, tail.get(..3).and_then(octal)) {
+            (b'\\', Some(code @ 1..=255)) => (code as u8, 4),
+            _ => (first, 1),
+        };
+        if !path.push(&[byte]) {
+            return None;
+        }
+        rest = &rest[used..];
+    }
+    Some(path)
+}
+
+/// An open group directory, through which its files are reached even after a `chroot`.
+#[derive(Debug)]
+pub struct GroupDir {
+    /// An `O_PATH` descriptor.
+    pub fd: i32,
+    /// Which files the group has.
+    pub version: Version,
+    /// How many ancestors are visible above it.
+    pub depth: usize,
+}
+
+impl GroupDir {
+    /// Opens a group's directory.
+    pub fn open(group: &Cgroup) -> Result<Self> {
+        use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
+        let fd = fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?;
+        Ok(Self { fd, version: group.version, depth: group.depth })
+    }
+
+    /// Whether this is the root of the whole hierarchy and not merely of what a container sees: only the root lacks
+    /// `cgroup.type`.
+    pub fn is_hierarchy_root(&self) -> bool {
+        match self.open_file(0, b"cgroup.type", fd::O_RDONLY) {
+            Ok(file) => {
+                let _ = fd::close(file);
+                false
+            }
+            Err(e) => e == Errno::ENOENT,
+        }
+    }
+
+    /// Closes the directory.
+    pub fn close(self) {
+        let _ = fd::close(self.fd);
+    }
+
+    /// Opens a file of the ancestor `up` levels above (0: the group itself).
+    pub fn open_file(&self, up: usize, name: &[u8], flags: u32) -> Result<i32> {
+        let mut path = FixedPath::new();
+        let fits = (0..up).all(|_| path.push(b"../")) && path.push(name);
+        if !fits {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        fd::openat(self.fd, path.as_c_str(), flags, 0)
+    }
+
+    /// Reads a file of the ancestor `up` levels above into `buf`.
+    pub fn read_file<'a>(&self, up: usize, name: &[u8], buf: &'a mut [u8]) -> Result<&'a [u8]> {
+        let file = self.open_file(up, name, fd::O_RDONLY)?;
+        let len = fd::read_all(file, buf);
+        let _ = fd::close(file);
+        len.map(|len| &buf[..len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn find(cgroup: &str, mountinfo: &str, there: &[&str]) -> [Option<(Version, std::string::String, usize)>; 2] {
+        let mut own = OwnPaths::default();
+        cgroup.lines().for_each(|l| own.take(l.as_bytes()));
+        let mut hierarchies = Hierarchies::default();
+        let exists = |g: &Cgroup| there.contains(&g.dir.as_c_str().to_str().unwrap());
+        mountinfo.lines().for_each(|l| hierarchies.take(l.as_bytes(), &own, &exists));
+        [hierarchies.v1.best(), hierarchies.v2.best()]
+            .map(|g| g.map(|g| (g.version, g.dir.as_c_str().to_str().unwrap().into(), g.depth)))
+    }
+
+    const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:17 - cgroup cgroup rw,memory\n\
+        34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset";
+    const V2: &str =
+        "41 31 0:38 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot";
+
+    #[test]
+    fn v2_on_a_host() {
+        let dir = "/sys/fs/cgroup/user.slice/user-1000.slice/a:b.scope";
+        let [v1, v2] = find("0::/user.slice/user-1000.slice/a:b.scope", V2, &[dir]);
+        assert_eq!(v1, None);
+        assert_eq!(v2, Some((Version::V2, dir.into(), 3)));
+    }
+
+    #[test]
+    fn v2_root_has_no_trailing_slash() {
+        let [_, v2] = find("0::/", V2, &["/sys/fs/cgroup"]);
+        assert_eq!(v2, Some((Version::V2, "/sys/fs/cgroup".into(), 0)));
+    }
+
+    #[test]
+    fn v1_and_hybrid() {
+        let unified = "42 31 0:39 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw";
+        let (memory, none) = ("/sys/fs/cgroup/memory/system.slice/x.service", "/sys/fs/cgroup/unified");
+        let own = "5:cpu,memory:/system.slice/x.service\n0::/system.slice/x.service";
+        let both = std::format!("{V1}\n{unified}");
+        let [v1, v2] = find(own, &both, &[memory, none]);
+        assert_eq!(v1, Some((Version::V1, memory.into(), 2)));
+        // The own unified group is not to be seen: the mount's root stands in.
+        assert_eq!(v2, Some((Version::V2, none.into(), 0)));
+    }
+
+    #[test]
+    fn docker_v1_sees_its_group_as_the_mount_root() {
+        let own = "9:memory:/docker/0123abc\n1:name=systemd:/docker/0123abc";
+        let mounts = "700 690 0:32 /docker/0123abc /sys/fs/cgroup/memory ro master:17 - cgroup cgroup rw,memory";
+        let [v1, _] = find(own, mounts, &["/sys/fs/cgroup/memory"]);
+        assert_eq!(v1, Some((Version::V1, "/sys/fs/cgroup/memory".into(), 0)));
+        let nested = find("9:memory:/docker/0123abc/job", mounts, &["/sys/fs/cgroup/memory/job"]);
+        assert_eq!(nested[0], Some((Version::V1, "/sys/fs/cgroup/memory/job".into(), 1)));
+        // A sibling whose name merely begins alike is not inside.
+        let [other, _] = find("9:memory:/docker/0123abcdef", mounts, &["/sys/fs/cgroup/memory"]);
+        assert_eq!(other.unwrap().2, 0);
+    }
+
+    #[test]
+    fn nested_namespaces_fall_back_to_the_mount_root() {
+        let above = "700 690 0:32 /../../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+        for own in ["0::/", "0::/../../other", "0::/a/.."] {
+            let [_, v2] = find(own, above, &["/sys/fs/cgroup"]);
+            assert_eq!(v2, Some((Version::V2, "/sys/fs/cgroup".into(), 0)), "{own}");
+        }
+    }
+
+    #[test]
+    fn blanks_in_mount_points() {
+        let [_, v2] = find("0::/g", r"1 2 0:3 / /mnt/a\040b\134c rw - cgroup2 none rw", &[r"/mnt/a b\c/g"]);
+        assert_eq!(v2.unwrap().1, r"/mnt/a b\c/g");
+    }
+
+    #[test]
+    fn nothing_mounted_nothing_found() {
+        assert_eq!(find("0::/x", "21 1 8:1 / / rw - ext4 /dev/vda1 rw", &["/"]), [None, None]);
+        assert_eq!(find("", V2, &["/sys/fs/cgroup"]), [None, None]);
+    }
+
+    #[test]
+    fn a_move_is_seen_and_nothing_else() {
+        let path = std::env::temp_dir().join(std::format!("weir-digest-{}", std::process::id()));
+        let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let digest_of = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
+            let digest = digest(file);
+            fd::close(file).unwrap();
+            digest.unwrap()
+        };
+        let here = digest_of("9:cpu:/a\n4:cpuset,memory:/a\n0::/a\n");
+        assert_eq!(here, digest_of("9:cpu:/elsewhere\n4:cpuset,memory:/a\n0::/a\n"));
+        assert_ne!(here, digest_of("9:cpu:/a\n4:cpuset,memory:/b\n0::/a\n"));
+        assert_ne!(here, digest_of("9:cpu:/a\n4:cpuset,memory:/a\n0::/b\n"));
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(digest(-1), None);
+    }
+
+    #[test]
+    fn this_process_has_a_place() {
+        let here = Membership::find();
+        if let Some(group) = here.memory.or(here.unified) {
+            let dir = GroupDir::open(&group).unwrap();
+            let mut buf = [0u8; 64];
+            dir.read_file(0, b"cgroup.procs", &mut buf).unwrap();
+            assert_eq!(dir.open_file(0, b"no_such", fd::O_RDONLY), Err(Errno::ENOENT));
+            assert_eq!(dir.open_file(400, b"x", fd::O_RDONLY), Err(Errno::ENAMETOOLONG));
+            dir.close();
+        } else {
+            weir_testing::skip!("no control group is mounted");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(line: Vec<u8>, own: Vec<u8>, text in r"[0-9:/\\. -]{0,80}cgroup2? x (memory)?") {
+            let mut paths = OwnPaths::default();
+            paths.take(&own);
+            paths.take(b"0::/a");
+            let mut hierarchies = Hierarchies::default();
+            hierarchies.take(&line, &paths, &|_| true);
+            hierarchies.take(text.as_bytes(), &paths, &|_| true);
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and then goes
+//! through the list of its duties ([`Loop::DUTIES`]).
+
+use core::sync::atomic::Ordering::Relaxed;
+use weir_core::base::level::Level;
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::platform::Memory;
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+
+use crate::os::clock::monotonic_ns;
+use crate::os::process::{getpid, has_no_huge_pages};
+use crate::os::rights::credentials::MainThread;
+use crate::os::tasks;
+use crate::platform::linux::Engine;
+use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::stats_page::Sharing;
+use crate::pressure::events::{Events, Heat};
+use crate::pressure::sources::Sources;
+use crate::pressure::wake::Waker;
+use crate::threads::background::figures::Figures;
+use crate::threads::background::response::{Rest, WORTH_BYTES, respond};
+use crate::threads::background::steering::Steering;
+use crate::threads::changes::Changes;
+
+/// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
+const COMPARE_NS: u64 = 1_000_000_000;
+/// Between two looks whether the program has a thread left, where the kernel does not report a thread's end (before
+/// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
+const LAST_THREAD_NS: u64 = 60_000_000_000;
+/// Until the next such look, where a thread of Weir's has just been made.
+const STARTING_NS: u64 = 50_000_000;
+/// Until the next such look, where a thread is on its way out: what is left of it takes microseconds, but for a last close of
+/// a file.
+const ENDING_NS: u64 = 1_000_000;
+/// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the
+/// same: then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
+const REST_NS: u64 = 15_000_000_000;
+/// How long the node balancer works before the thread looks at everything else again.
+const SLICE_NS: u64 = 10_000_000;
+/// Between two looks for relief, where balance has not returned.
+const RELIEF_NS: u64 = 1_000_000_000;
+/// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
+const WORTH_HEARING: u64 = 16 << 20;
+
+/// Why the thread ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The program changes itself as a whole; the changer starts another thread.
+    Change,
+    /// It is not wanted any more, or the main thread's rights have changed; the next free may start another.
+    Unwanted,
+    /// The program has no thread left: the process is to end with this status.
+    LastThread(i32),
+}
+
+/// Whether the tunable enables the thread.
+pub(super) fn is_wanted() -> bool {
+    TUNABLES.background.get() == 1
+}
+
+/// What the thread works on, and when the next things are due, ns of the monotonic clock.
+pub(super) struct Loop<'a> {
+    pub heap: &'static Engine,
+    pub waker: &'static Waker,
+    pub sources: &'a mut Sources,
+    /// The page of counters, as far as others may map it.
+    pub sharing: Sharing,
+    pub figures: Figures,
+    pub steering: Steering,
+    pub changes: &'static Changes,
+    /// [`Changes::count`] as the thread was made.
+    pub change: u32,
+    /// The main thread as this one was made.
+    pub main_thread: MainThread,
+    /// Whether the program has rights that it might give up.
+    pub has_rights: bool,
+    /// Whether a thread is one of Weir's own.
+    pub is_own_thread: &'a dyn Fn(u32) -> bool,
+    /// Whether there may be a thread of Weir's that is not told from the program's yet.
+    pub are_threads_starting: &'a dyn Fn() -> bool,
+    pub schedule: Schedule,
+}
+
+#[derive(Default)]
+pub(super) struct Schedule {
+    /// When to compare the main thread's rights.
+    compare_at: u64,
+    /// When to see whether the program has a thread left, where no descriptor reports it.
+    count_at: Option<u64>,
+    /// When the calm window ends; `None` at rest.
+    window_ends: Option<u64>,
+    rest: Rest,
+    /// When the node balancer is to do its next step; `None`: it sleeps.
+    balance_at: Option<u64>,
+    turn: Turn,
+    /// When to see whether there is relief that a cache or a subscriber waits for.
+    relief_at: Option<u64>,
+}
+
+/// One of the things that the thread does after a wait.
+struct Duty<'a> {
+    /// When it is to be done although nothing ends the wait; `None`: never.
+    due: fn(&Loop<'a>) -> Option<u64>,
+    /// Looks whether there is something to do, and does it.
+    tend: fn(&mut Loop<'a>, &Heard) -> Result<(), End>,
+}
+
+/// What ended a wait, and when.
+struct Heard {
+    events: Events,
+    /// Ns of the monotonic clock.
+    now: u64,
+}
+
+impl<'a> Loop<'a> {
+    /// All that the thread does, in the order in which it is done.
+    ///
+    /// - What may end the thread comes first: in a program that has changed itself nothing may be done with the rights of before.
+    /// - A heap that is woken is warm for all that follows. So rights are compared at once, and its answer to pressure waits for
+    ///   no other process.
+    /// - What is at rest for long is released before an answer, which needs to know whether anything is left.
+    /// - Pressure is answered before the node balancer works: it raises the marks that the balancer goes by. Relief is looked for
+    ///   after both, as they decide whether balance has returned.
+    /// - Clients are served when the memory is what they ask about. The end of a window begins a measurement, of which a part is made
+    ///   in each turn; so measuring follows.
+    /// - Subscribers are told last: of all that the turn has done.
+    const DUTIES: [Duty<'a>; 12] = [
+        Duty { due: |_| None, tend: Self::end_if_asked },
+        Duty { due: |this| this.schedule.count_at, tend: Self::look_for_threads },
+        Duty { due: |_| None, tend: Self::leave_rest },
+        Duty { due: Self::compare_due, tend: Self::compare_rights },
+        Duty { due: |this| this.schedule.rest.ends_at, tend: Self::release_at_rest },
+        Duty { due: |_| None, tend: Self::answer_pressure },
+        Duty { due: |this| this.schedule.balance_at, tend: Self::balance_zones },
+        Duty { due: |this| this.heap.page_pools().due(), tend: Self::tend_pools },
+        Duty { due: |this| this.schedule.relief_at, tend: Self::look_for_relief },
+        Duty { due: |this| this.steering.due(), tend: Self::serve_clients },
+        Duty { due: |this| this.schedule.window_ends, tend: Self::end_window },
+        Duty { due: |this| this.figures.is_under_way().then_some(0), tend: Self::measure_and_tell },
+    ];
+
+    /// Runs until there is a reason to end.
+    pub fn run(mut self) -> End {
+        self.schedule.window_ends = Some(self.next_window());
+        let mut turn = self.watch_program().map(|at| self.schedule.count_at = at);
+        loop {
+            if let Err(end) = turn {
+                return end;
+            }
+            let heard = self.wait();
+            turn = Self::DUTIES.iter().try_for_each(|duty| (duty.tend)(&mut self, &heard));
+        }
+    }
+
+    /// Waits until something happens or a duty is due.
+    fn wait(&mut self) -> Heard {
+        let until = Self::DUTIES.iter().filter_map(|duty| (duty.due)(self)).min();
+        self.sharing.follow_setting();
+        self.steering.follow_setting(self.sources);
+        let heat = self.heat();
+        let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(monotonic_ns())));
+        Heard { events, now: monotonic_ns() }
+    }
+
+    fn end_if_asked(&mut self, _: &Heard) -> Result<(), End> {
+        if self.changes.count() != self.change {
+            return Err(End::Change);
+        }
+        if is_wanted() { Ok(()) } else { Err(End::Unwanted) }
+    }
+
+    fn look_for_threads(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.thread_ended || is_due(self.schedule.count_at, heard.now) {
+            self.schedule.count_at = self.watch_program()?;
+        }
+        Ok(())
+    }
+
+    /// A wake-up ends the rest: a calm window begins.
+    fn leave_rest(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.woken && self.schedule.window_ends.is_none() {
+            self.schedule.window_ends = Some(self.next_window());
+            self.schedule.rest = Rest::default();
+            self.schedule.compare_at = 0;
+        }
+        Ok(())
+    }
+
+    fn compare_due(&self) -> Option<u64> {
+        (self.has_rights && self.schedule.window_ends.is_some()).then_some(self.schedule.compare_at)
+    }
+
+    fn compare_rights(&mut self, heard: &Heard) -> Result<(), End> {
+        if is_due(self.compare_due(), heard.now) {
+            self.schedule.compare_at = heard.now + COMPARE_NS;
+            if self.main_thread.has_changed() {
+                return Err(End::Unwanted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases what calm windows keep, where the heap has been at rest for long and pressure would not be heard.
+    fn release_at_rest(&mut self, heard: &Heard) -> Result<(), End> {
+        if is_due(self.schedule.rest.ends_at, heard.now) {
+            self.schedule.rest.ends_at = None;
+            if self.sources.is_deaf() {
+                self.heap.reclaim().balance_rest();
+                self.schedule.rest.is_empty = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_pressure(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.level > Level::None {
+            let is_at_rest = self.schedule.window_ends.is_none();
+            respond(self.heap, &heard.events, self.waker, is_at_rest.then_some(&mut self.schedule.rest));
+        }
+        if let Some(room) = self.sources.take_room() {
+            self.heap.reclaim().read_room(room);
+        }
+        Ok(())
+    }
+
+    /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
+    /// others take and give back is in no estimate.
+    fn balance_zones(&mut self, _: &Heard) -> Result<(), End> {
+        let begin = monotonic_ns();
+        if !self.heap.reclaim().is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
+            return Ok(());
+        }
+        self.schedule.balance_at = loop {
+            self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+            match self.heap.reclaim().balance_zones(&mut self.schedule.turn) {
+                Next::Asleep => break None,
+                Next::At(at) => break Some(at),
+                Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
+                Next::Again => {}
+            }
+        };
+        Ok(())
+    }
+
+    fn tend_pools(&mut self, _: &Heard) -> Result<(), End> {
+        self.heap.page_pools().tend_due();
+        Ok(())
+    }
+
+    /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
+    fn look_for_relief(&mut self, _: &Heard) -> Result<(), End> {
+        let now = monotonic_ns();
+        self.schedule.relief_at = match self.heap.reclaim().relief_due() {
+            Some(due) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
+                self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+                self.heap.reclaim().relieve_if_due();
+                self.heap.reclaim().relief_due().map(|at| at.max(now + RELIEF_NS))
+            }
+            Some(due) => Some(due.max(self.schedule.relief_at.unwrap_or(0))),
+            None => None,
+        };
+        Ok(())
+    }
+
+    fn serve_clients(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.control || is_due(self.steering.due(), heard.now) {
+            self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
+        }
+        Ok(())
+    }
+
+    fn end_window(&mut self, _: &Heard) -> Result<(), End> {
+        if is_due(self.schedule.window_ends, monotonic_ns()) {
+            self.look_for_huge_pages();
+            self.schedule.window_ends = self.heap.reclaim().balance_calm().then(|| self.next_window());
+            if self.schedule.window_ends.is_none() {
+                self.come_to_rest()?;
+            }
+            self.figures.window_ended(self.schedule.window_ends.is_none());
+        }
+        Ok(())
+    }
+
+    fn measure_and_tell(&mut self, _: &Heard) -> Result<(), End> {
+        self.figures.go_on(self.heap);
+        self.steering.tell_subscribers(self.sources);
+        Ok(())
+    }
+
+    /// The program may have switched huge pages off for itself since memory began to come in such.
+    fn look_for_huge_pages(&self) {
+        let platform = self.heap.platform();
+        if platform.huge_on_touch() && has_no_huge_pages(platform.huge_on_advice()) {
+            self.heap.reclaim().forget_huge();
+        }
+    }
+
+    /// Nothing moves any more: the thread is about to sleep until it is woken.
+    fn come_to_rest(&mut self) -> Result<(), End> {
+        if TUNABLES.limit.get() != 0 || self.sources.is_limited() {
+            self.heap.reclaim().balance_rest();
+            self.schedule.rest.is_empty = true;
+        }
+        let may_hear = self.sources.is_deaf() && !self.is_empty();
+        self.schedule.rest.ends_at = may_hear.then(|| monotonic_ns() + REST_NS);
+        // Asleep it compares nothing. If it cannot see the main thread's rights, it must not sleep with rights that the
+        // main thread may give up.
+        if self.has_rights && (!self.main_thread.is_visible() || self.main_thread.has_changed()) {
+            return Err(End::Unwanted);
+        }
+        Ok(())
+    }
+
+    /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone:
+    /// a process ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. When
+    /// to look again, where the kernel reports no thread's end.
+    fn watch_program(&mut self) -> Result<Option<u64>, End> {
+        match tasks::first_other(self.is_own_thread) {
+            // The kernel reports the main thread's end by a descriptor only when all others have ended.
+            Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
+            // If it is one of Weir's that has just begun, its end would be waited for in vain.
+            Ok(Some(thread))
+                if thread != getpid() && ((self.are_threads_starting)() || (self.is_own_thread)(thread)) =>
+            {
+                Ok(Some(monotonic_ns() + STARTING_NS))
+            }
+            Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
+            // What would report the thread's end has been cleared by it, but the kernel still lists the thread as it ran.
+            Ok(Some(thread)) if tasks::is_ending(thread) => Ok(Some(monotonic_ns() + ENDING_NS)),
+            Ok(None) => Err(End::LastThread(tasks::main_threads_status())),
+            _ => Ok(Some(monotonic_ns() + LAST_THREAD_NS)),
+        }
+    }
+
+    fn heat(&self) -> Heat {
+        if self.schedule.window_ends.is_some() {
+            return Heat::Warm;
+        }
+        if self.is_empty() {
+            return Heat::Empty;
+        }
+        // What counts as resident, but for blocks mapped on their own that are in use.
+        let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
+        let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
+        if self.heap.reclaim().hears_pressure() {
+            // Blocks mapped on their own may be caches.
+            let has_caches = self.heap.callbacks().shrinkers(ZoneClass::Normal) > 0;
+            return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };
+        }
+        // What cannot notify is not worth reading for a heap that has nothing to release.
+        let is_silent = self.schedule.rest.is_empty && self.sources.is_deaf();
+        match resident.saturating_sub(self.heap.pages().gauges.mapped_bytes.get()) {
+            WORTH_HEARING.. if !is_silent => Heat::Resting,
+            _ => Heat::Cold,
+        }
+    }
+
+    /// Whether a heap at rest has nothing to give: each pressure event of the machine would wake all processes for nothing, a
+    /// thousand of them when it is worst. The next slow path that frees enough to be worth it ends the rest.
+    fn is_empty(&self) -> bool {
+        let wakes_early = TUNABLES.report_threshold.get() <= WORTH_BYTES;
+        wakes_early && STATS.idle_bytes.load(Relaxed) < WORTH_BYTES && !self.heap.reclaim().hears_pressure()
+    }
+
+    fn next_window(&self) -> u64 {
+        monotonic_ns() + self.heap.reclaim().calm_window()
+    }
+}
+
+/// Whether there is a time, and it has come.
+fn is_due(at: Option<u64>, now: u64) -> bool {
+    at.is_some_and(|at| now >= at)
+}

@@ -1,0 +1,192 @@
+//! The figures that are more than a counter, on the page of counters: what the memory is, and the tables of caches, zones
+//! and evictable caches. The background thread brings them up to date at the end of calm windows, and when it is asked to.
+
+use arrayvec::ArrayVec;
+use weir_core::base::run_class;
+use weir_core::caches::figures::CacheStats;
+use weir_core::caches::geometry::FIRST_USER;
+use weir_core::heap::figures::Measurement;
+use weir_core::pages::zone_figures::ZoneFigures;
+use weir_core::reclaim::Usage;
+use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow, name_of};
+use weir_core::telemetry::trace::Place;
+
+use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::platform::linux::Engine;
+use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::stats_page;
+
+/// In a busy process the figures are brought up to date again only after so many times as long as it took on a CPU: at most
+/// 0.1 % of one.
+const PAUSE: u64 = 1000;
+/// Pageblocks that are looked at in one turn, 2 us each: as long as the node balancer works in one (10 ms). A heap of 1 TiB
+/// has 524,288; between two turns the thread hears of pressure.
+const LOOKS: usize = 4096;
+/// The most evictable caches that are told of.
+const EVICTABLE_CACHES: usize = 16;
+
+/// When the figures are to be brought up to date.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Not before, ns of the monotonic clock.
+    due: u64,
+    /// A measurement that is being made, and how long it has taken on a CPU so far, ns.
+    under_way: Option<(Measurement, u64)>,
+}
+
+impl Figures {
+    /// At the end of a calm window. At rest (`is_last`) they are brought up to date in any case, as they stay as they are:
+    /// a heap comes to rest after several quiet windows, and so seldom. [`Figures::go_on`] does it.
+    pub fn window_ended(&mut self, is_last: bool) {
+        let is_due = is_last || self.under_way.is_none() && monotonic_ns() >= self.due;
+        if TUNABLES.publish.get() != 0 && is_due {
+            self.under_way = Some(Default::default());
+        }
+    }
+
+    /// Whether a measurement is being made, which is to be gone on with at once.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Goes on with a measurement that is being made, for a bounded time.
+    pub fn go_on(&mut self, heap: &Engine) {
+        if self.is_under_way() {
+            self.measure(heap, LOOKS);
+        }
+    }
+
+    /// Brings them up to date now, however long that takes: for who asks for them.
+    pub fn bring_up_to_date(&mut self, heap: &Engine) -> Usage {
+        self.under_way = None;
+        loop {
+            if let Some(usage) = self.measure(heap, usize::MAX) {
+                return usage;
+            }
+        }
+    }
+
+    fn measure(&mut self, heap: &Engine, looks: usize) -> Option<Usage> {
+        let begun = thread_cpu_ns();
+        let (measurement, took) = self.under_way.get_or_insert_default();
+        let Some(usage) = heap.figures().measure(measurement, looks) else {
+            *took += thread_cpu_ns().saturating_sub(begun);
+            return None;
+        };
+        let took = *took;
+        self.under_way = None;
+        if stats_page::prepare_tables() {
+            write_caches(heap);
+            write_zones(heap);
+            write_evictable_caches(heap);
+        }
+        let took = took + thread_cpu_ns().saturating_sub(begun);
+        self.due = monotonic_ns() + took * PAUSE;
+        Some(usage)
+    }
+}
+
+fn write_caches(heap: &Engine) {
+    STATS.caches.write(|add| {
+        // Run classes last: where there are more caches than places, they are what is left out.
+        for are_runs in [false, true] {
+            heap.user_caches().each(&mut |cache| {
+                let is_used = cache.number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0;
+                if is_used && run_class::contains(cache.number) == are_runs {
+                    add(cache_row(&cache));
+                }
+            });
+        }
+    });
+}
+
+fn cache_row(cache: &CacheStats) -> CacheRow {
+    let count = |count: usize| count as u64;
+    CacheRow {
+        name: cache.name,
+        number: count(cache.number),
+        size: count(cache.size),
+        limit: count(cache.limit),
+        used: count(cache.used),
+        free_cpu: count(cache.free_cpu),
+        free_depot: count(cache.free_depot),
+        free_slab: count(cache.free_slab),
+        slab_bytes: count(cache.slab_bytes),
+        requests: cache.requests,
+        failures: cache.failures,
+        visits: cache.visits,
+        misses: cache.misses,
+        crossed: cache.crossed,
+        bucket: count(cache.bucket[0]),
+        working_set: count(cache.working_set),
+        stale_ns: cache.stale_ns,
+        trims: cache.trims,
+        trimmed_bytes: cache.trimmed_bytes,
+        drains: cache.drains,
+        drained_bytes: cache.drained_bytes,
+    }
+}
+
+fn write_zones(heap: &Engine) {
+    let budget = heap.reclaim().budget_figures();
+    STATS.zones.write(|add| {
+        heap.pages().each_zone(|zone| {
+            let mut row = zone_row(&zone);
+            // The budget is of all nodes together: it is told with the first.
+            if (zone.place, zone.number) == (Place::Normal, 0) {
+                let limits = [budget.capacity, budget.free, budget.min, budget.low, budget.high];
+                [row.capacity, row.free, row.min, row.low, row.high] = limits.map(|bytes| bytes as u64);
+            }
+            add(row);
+        });
+    });
+}
+
+fn zone_row(zone: &ZoneFigures) -> ZoneRow {
+    let mut name = name_of(match zone.place {
+        Place::Normal => "NORMAL ",
+        Place::Low32 => "LOW32 ",
+        Place::User => "zone ",
+    });
+    append_number(&mut name, zone.number);
+    ZoneRow { name, bytes: zone.bytes as u64, used: zone.used as u64, idle: zone.idle as u64, ..ZoneRow::default() }
+}
+
+/// Appends digits to a name that has room for them.
+fn append_number(name: &mut [u8], number: u64) {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let mut rest = number;
+    for place in name.iter_mut().skip(end).take(digits).rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
+fn write_evictable_caches(heap: &Engine) {
+    let (mut rows, mut more) = (ArrayVec::<EvictableRow, EVICTABLE_CACHES>::new(), 0);
+    let is_whole = heap.platform().each_evictable_cache(&mut |row| more += u64::from(rows.try_push(row).is_err()));
+    // Where a lock was held the figures of the last time stay.
+    if is_whole {
+        STATS.evictable_caches.write(|add| {
+            rows.into_iter().for_each(&mut *add);
+            (0..more).for_each(|_| add(EvictableRow::default()));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_named_by_kind_and_number() {
+        let zone = |place, number| {
+            let row = zone_row(&ZoneFigures { place, number, bytes: 3, used: 2, idle: 1 });
+            std::string::String::from(row.name())
+        };
+        assert_eq!(zone(Place::Normal, 0), "NORMAL 0");
+        assert_eq!(zone(Place::Low32, 12), "LOW32 12");
+        assert_eq!(zone(Place::User, u64::MAX), std::format!("zone {}", u64::MAX));
+    }
+}

@@ -1,0 +1,398 @@
+//! The background thread: when it starts, when it ends, and what stands in for it where there is none.
+//!
+//! Started by the first allocation or free that finds the heap grown to `background_start` bytes; gone in a forked child until needed
+//! again there; not started, and ended, where the tunable `background` is not 1 (slow paths then do its work).
+//!
+//! It ends, and a thread of the program starts another, whenever the program changes itself as a whole (`changes.rs`,
+//! `suspension.rs`, `os/rights/credentials.rs`), so that it never keeps rights that the program gave up, and never stands outside of a jail. It
+//! starts and ends the listener (`pressure/wake.rs`). What it does while it runs is in `duties.rs`.
+
+mod duties;
+mod figures;
+mod response;
+pub mod steering;
+mod suspension;
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+
+use crate::os::clock::monotonic_ns;
+use crate::os::process::{getpid, set_thread_name};
+use crate::os::rights::credentials::{self, MainThread};
+use crate::os::tasks::unbind;
+use crate::platform::linux::Engine;
+use crate::platform::rseq;
+use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::stats_page;
+use crate::platform::stats_page::Sharing;
+use crate::pressure::sources::Sources;
+use crate::pressure::systemd_watch;
+use crate::pressure::wake::{Listener, Waker};
+use crate::threads::background::duties::{End, Loop, Schedule, is_wanted};
+use crate::threads::background::figures::Figures;
+use crate::threads::background::steering::Steering;
+use crate::threads::callbacks::CallbackThreads;
+use crate::threads::changes::Changes;
+use crate::threads::finalizer::Finalizer;
+use crate::threads::memory_owner::MemoryOwner;
+use crate::threads::node_workers::NodeWorkers;
+use crate::threads::raw_thread::RawThread;
+
+pub(super) const ABSENT: u32 = 0;
+pub(super) const STARTING: u32 = 1;
+const RUNNING: u32 = 2;
+/// It could not be started, which is tried again later; until then slow paths do its work.
+const REFUSED: u32 = 3;
+
+/// Between two tries to start the thread, where it is refused (a limit of threads, no memory, a program thread that has
+/// other rights than the main thread).
+const RETRY_NS: u64 = 10_000_000_000;
+/// How long a thread that replaces one which a change ended sleeps before it opens anything: a program may change
+/// its user for each request, and changes itself by several calls in a row.
+const REPLACEMENT_NS: u64 = 100_000_000;
+/// Beside the count of changes in what a thread is started with: it is such a replacement.
+pub(super) const REPLACEMENT: usize = 1 << 32;
+/// How long the listener may take to end.
+const LISTENER_NS: u64 = 1_000_000_000;
+/// Value of the tunable `background`: no thread; the program's own threads read files (limits, stalls) on slow paths.
+const PROGRAM_READS: u64 = 2;
+
+/// The background thread of a heap, and its listener.
+pub struct Background {
+    heap: &'static Engine,
+    finalizer: &'static Finalizer,
+    callback_threads: &'static CallbackThreads,
+    pub(super) node_workers: &'static NodeWorkers,
+    pub(super) state: AtomicU32,
+    pub(super) thread: RawThread,
+    pub(super) owner: MemoryOwner,
+    pub(super) changes: Changes,
+    waker: Waker,
+    listener: Listener,
+    listener_thread: RawThread,
+    /// When to try again where the thread was refused.
+    retry_at: AtomicU64,
+    /// Used by the background thread alone, or by whoever has set the state to `STARTING`.
+    sources: UnsafeCell<Sources>,
+}
+
+// SAFETY: all fields but `sources` are `Sync`. Of `sources` there is one user at a time: the background thread, of
+// which `state` admits one, or the one thread that moved `state` to `STARTING`, or the only thread of a forked child.
+unsafe impl Sync for Background {}
+
+impl Background {
+    /// No thread yet.
+    pub const fn new(
+        heap: &'static Engine,
+        finalizer: &'static Finalizer,
+        callback_threads: &'static CallbackThreads,
+        node_workers: &'static NodeWorkers,
+    ) -> Self {
+        Self {
+            heap,
+            finalizer,
+            callback_threads,
+            node_workers,
+            state: AtomicU32::new(ABSENT),
+            thread: RawThread::new(),
+            owner: MemoryOwner::new(),
+            changes: Changes::new(),
+            waker: Waker::new(),
+            listener: Listener::new(),
+            listener_thread: RawThread::new(),
+            retry_at: AtomicU64::new(0),
+            sources: UnsafeCell::new(Sources::new()),
+        }
+    }
+
+    /// Notes that the memory belongs to this process. To be called before it has children, and again in a forked child.
+    pub(crate) fn settle(&self) {
+        // Where there is no memory for that, the thread is refused.
+        let _ = self.owner.set(getpid());
+    }
+
+    /// Something was freed: wakes the thread, or starts it once the heap is worth it.
+    pub(crate) fn freed(&'static self) {
+        stats_page::take_late();
+        let owner = self.owner.get();
+        if owner == 0 && self.owner.claim(getpid()) {
+            // A copy of the process, forked past libc's handlers: the thread is not there, and the page of counters is the
+            // parent's.
+            stats_page::leave_parents();
+            return self.forget();
+        }
+        let state = self.state.load(Acquire);
+        if state == ABSENT && !self.is_worth_a_thread() {
+            // A small heap gets here whenever `report_threshold` bytes were freed: no system call for that.
+            return self.heap.reclaim().forget_notice();
+        }
+        if owner != 0 && owner != getpid() {
+            // A child of `vfork`. The thread is its parent's; one started here would end with this process.
+            return if state == RUNNING { self.waker.wake() } else { self.heap.reclaim().forget_notice() };
+        }
+        match state {
+            RUNNING if self.thread.is_alive() => self.waker.wake(),
+            RUNNING => self.lost(),
+            ABSENT => self.start(ABSENT, 0),
+            REFUSED if monotonic_ns() >= self.retry_at.load(Relaxed) => self.start(REFUSED, 0),
+            _ => {}
+        }
+    }
+
+    /// The heap has grown: starts the thread once the heap is worth it. A program that frees nothing has nothing to release, but
+    /// it is looked into and steered by that thread.
+    pub(crate) fn grown(&'static self) {
+        if self.state.load(Relaxed) == ABSENT {
+            self.freed();
+        }
+    }
+
+    /// Whether a thread is wanted, and the heap is worth it, or the program wants to hear of pressure.
+    fn is_worth_a_thread(&self) -> bool {
+        let gauges = &self.heap.pages().gauges;
+        let heap = gauges.address_bytes.get() + gauges.mapped_bytes.get();
+        let held = gauges.page_bytes.get().max(heap / 8).max(gauges.zone_bytes.get());
+        is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.reclaim().hears_pressure())
+    }
+
+    /// The program has registered a callback: starts the thread, which hears of pressure, or has it look again.
+    pub fn listen(&'static self) {
+        self.freed();
+    }
+
+    /// A parameter was set: wakes the thread, if it sleeps, to look at it.
+    pub fn wake(&self) {
+        if self.state.load(Acquire) == RUNNING {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the thread does the balancer's work, or will when there is some.
+    pub(crate) fn does_the_work(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        is_wanted() && state < REFUSED && (state != RUNNING || self.owner.get() != 0)
+    }
+
+    /// Whether the caller is the background thread, which alone may start node workers.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        self.state.load(Acquire) == RUNNING && self.thread.is_here()
+    }
+
+    /// Where there is no thread: what the sources say now, if the program's threads are to read files. One at a time
+    /// reads; the others go on.
+    pub(crate) fn read_pressure(&self) -> (Level, Cause) {
+        if TUNABLES.background.get() != PROGRAM_READS {
+            return (Level::None, Cause::Idle);
+        }
+        let before = self.state.load(Acquire);
+        let is_free = matches!(before, ABSENT | REFUSED);
+        if !is_free || self.state.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
+            return (Level::None, Cause::Idle);
+        }
+        // SAFETY: this thread moved `state` to `STARTING`, which keeps every other user away from the sources.
+        let sources = unsafe { &mut *self.sources.get() };
+        let events = sources.look(&systemd_watch::request(), &TUNABLES);
+        if let Some(room) = sources.take_room() {
+            self.heap.reclaim().read_room(room);
+        }
+        self.state.store(before, Release);
+        (events.level, events.cause())
+    }
+
+    /// In a forked child: the thread is not there.
+    pub(crate) fn forget(&self) {
+        self.settle();
+        self.changes.forget();
+        self.retry_at.store(0, Relaxed);
+        self.clear(true);
+    }
+
+    /// A sandbox ended the thread. The next free may start another.
+    #[cold]
+    fn lost(&self) {
+        if self.state.compare_exchange(RUNNING, STARTING, AcqRel, Acquire).is_ok() {
+            // The listener may be there still; its memory, its descriptors and its half of the protocol are left alone.
+            self.clear(!self.listener_thread.is_alive());
+        }
+    }
+
+    /// Prepares for the listener, of which there is none.
+    fn open_listener(&self) -> bool {
+        // SAFETY: no listener's thread is alive, as was asked, and this thread alone starts one.
+        !self.listener_thread.is_alive() && unsafe { self.listener.open() }.is_ok()
+    }
+
+    /// The thread is not there; nor is its listener, if `with_listener` says so.
+    fn clear(&self, with_listener: bool) {
+        self.waker.forget();
+        if with_listener {
+            self.listener.reset();
+            // SAFETY: no listener is there, as the caller says.
+            unsafe { self.listener_thread.forget() };
+        }
+        STATS.background.store(0, Relaxed);
+        // SAFETY: this process has no background thread, and another one cannot start before `state` is stored below.
+        unsafe { *self.sources.get() = Sources::new() };
+        // SAFETY: this process has no background thread, as above.
+        unsafe { self.thread.forget() };
+        self.state.store(ABSENT, Release);
+        self.heap.reclaim().forget_notice();
+    }
+
+    /// `replacement`: 0 or [`REPLACEMENT`].
+    #[cold]
+    pub(super) fn start(&'static self, from: u32, replacement: usize) {
+        if !self.is_worth_a_thread()
+            // One that was made to end may not be gone, or gone just now.
+            || self.thread.is_alive()
+            || monotonic_ns() < self.retry_at.load(Relaxed)
+            || self.state.compare_exchange(from, STARTING, SeqCst, Acquire).is_err()
+        {
+            // The next free tries again.
+            self.heap.reclaim().forget_notice();
+            return;
+        }
+        // Read before the thread is made, and before the look at changes under way: what changes from now on makes it
+        // end.
+        let change = self.changes.count();
+        if self.changes.are_under_way() {
+            self.changes.owe();
+            self.state.store(from, SeqCst);
+            self.heap.reclaim().forget_notice();
+            return;
+        }
+        let is_settled = self.owner.get() != 0 || self.owner.set(getpid());
+        let (owner, number) = (core::ptr::from_ref(self) as usize, change as usize | replacement);
+        let started = if is_settled { self.thread.spawn(run, owner, number) } else { None };
+        if let Some(thread) = started {
+            // Whatever the caller is bound to: if it spins on its CPU at a real-time priority, the thread would never
+            // run.
+            unbind(thread);
+        } else {
+            self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
+            self.state.store(REFUSED, Release);
+            self.heap.reclaim().forget_notice();
+        }
+    }
+
+    /// The thread's life.
+    fn live(&'static self, change: u32, is_replacement: bool) -> ! {
+        if is_replacement && !self.wait_for_calm(change) {
+            self.end(End::Change);
+        }
+        // SAFETY: this is the background thread, the sources' only user while `state` is `STARTING` or `RUNNING`.
+        let sources = unsafe { &mut *self.sources.get() };
+        sources.open(&self.waker, &systemd_watch::request(), &TUNABLES);
+        let Some(main_thread) = MainThread::note(sources.is_private()) else {
+            self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
+            self.leave(REFUSED, 0)
+        };
+        let has_rights = credentials::has_rights();
+        credentials::give_up_rights();
+        // After that, as the listener begins with what this thread has.
+        if sources.is_private() && self.open_listener() {
+            if self.listener_thread.spawn(listen, core::ptr::from_ref(self) as usize, 0).is_some() {
+                sources.listen_with(&self.listener);
+            } else {
+                self.listener.reset();
+            }
+        }
+        STATS.background.store(1, Relaxed);
+        self.state.store(RUNNING, SeqCst);
+        let is_own = |thread| {
+            [self.thread.id(), self.listener_thread.id(), self.finalizer.id()].contains(&thread)
+                || self.callback_threads.has(thread)
+        };
+        let are_starting = || self.finalizer.is_starting() || self.callback_threads.are_starting();
+        let end = Loop {
+            heap: self.heap,
+            waker: &self.waker,
+            sharing: Sharing::new(sources.is_private()),
+            figures: Figures::default(),
+            steering: Steering::default(),
+            sources,
+            changes: &self.changes,
+            change,
+            main_thread,
+            has_rights,
+            is_own_thread: &is_own,
+            are_threads_starting: &are_starting,
+            schedule: Schedule::default(),
+        }
+        .run();
+        self.end(end)
+    }
+
+    /// Waits for a moment in which nothing changes; `false` if something did.
+    fn wait_for_calm(&self, change: u32) -> bool {
+        self.state.store(RUNNING, SeqCst);
+        let until = monotonic_ns() + REPLACEMENT_NS;
+        loop {
+            // Whether it was woken does not matter, as it will be awake. Taken before the look: the changer wakes
+            // after.
+            self.waker.take();
+            if self.changes.count() != change {
+                return false;
+            }
+            let left = until.saturating_sub(monotonic_ns());
+            if left == 0 {
+                return true;
+            }
+            self.waker.wait(Some(left));
+        }
+    }
+
+    fn end(&self, why: End) -> ! {
+        match why {
+            End::Change => {
+                self.changes.owe();
+                self.leave(ABSENT, 0)
+            }
+            End::Unwanted => self.leave(ABSENT, 0),
+            End::LastThread(status) => {
+                self.finalizer.end();
+                self.callback_threads.end();
+                self.leave(ABSENT, status)
+            }
+        }
+    }
+
+    /// Ends the background thread; slow paths do its work until there is another.
+    fn leave(&self, state: u32, status: i32) -> ! {
+        let gone = [&STATS.background, &STATS.sharing, &STATS.control.state];
+        gone.into_iter().for_each(|stat| stat.store(0, Relaxed));
+        if self.listener.end() {
+            self.listener_thread.wait_gone(monotonic_ns() + LISTENER_NS);
+        }
+        self.waker.forget();
+        // SAFETY: this is still the background thread, and nothing of the sources is borrowed any more. The descriptors
+        // end with its table.
+        unsafe { *self.sources.get() = Sources::new() };
+        let leaving = self.thread.leave();
+        self.state.store(state, Release);
+        self.heap.reclaim().forget_notice();
+        leaving.end(status)
+    }
+}
+
+extern "C" fn run(background: usize, number: usize) -> ! {
+    rseq::register(true);
+    let _ = set_thread_name(c"weir");
+    // SAFETY: `start` passed a reference that lives as long as the process.
+    let background = unsafe { &*(background as *const Background) };
+    background.live(number as u32, number & REPLACEMENT != 0)
+}
+
+extern "C" fn listen(background: usize, _: usize) -> ! {
+    rseq::register(true);
+    let _ = set_thread_name(c"weir-listen");
+    // SAFETY: `live` passed a reference that lives as long as the process.
+    let background = unsafe { &*(background as *const Background) };
+    background.listener.listen(&background.waker);
+    background.listener_thread.leave().end(0)
+}

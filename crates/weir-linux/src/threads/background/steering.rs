@@ -1,0 +1,173 @@
+//! The control channel as the background thread has it: when it is open, and what requests do.
+
+use core::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::stats::Opening;
+use weir_core::telemetry::tunables::{Effect, Tunables};
+
+use crate::control::answer::Host;
+use crate::control::channel::{Channel, End};
+use crate::os::rights::sandbox::Sandbox;
+use crate::os::syscall::Errno;
+use crate::platform::linux::Engine;
+use crate::platform::statics::{STATS, TUNABLES};
+use crate::pressure::sources::Sources;
+use crate::pressure::wake::Waker;
+use crate::profile::{guard, switch};
+use crate::threads::background::figures::Figures;
+
+/// The channel, while the setting `control` wants one.
+#[derive(Debug, Default)]
+pub(super) struct Steering {
+    channel: Option<Channel>,
+    /// While there is a channel.
+    sandbox: Option<Sandbox>,
+    /// The setting, as it was followed last.
+    followed: Option<u64>,
+}
+
+impl Steering {
+    /// Opens the channel or closes it, as the setting says now.
+    pub fn follow_setting(&mut self, sources: &mut Sources) {
+        let wanted = TUNABLES.control.get();
+        if self.followed == Some(wanted) {
+            return;
+        }
+        self.followed = Some(wanted);
+        if wanted == 0 {
+            return self.close(sources, Opening::Off, None);
+        }
+        // No descriptor is opened in a table that the program shares.
+        self.sandbox = sources.is_private().then(Sandbox::look).flatten();
+        if is_in_sandbox(self.sandbox.as_ref()) {
+            self.close(sources, Opening::Sandbox, None);
+        } else {
+            match Channel::open(&STATS) {
+                Ok(channel) => self.begin(channel, sources),
+                Err(error) => self.close(sources, Opening::Refused, Some(error)),
+            }
+        }
+    }
+
+    fn begin(&mut self, channel: Channel, sources: &mut Sources) {
+        let (name, is_heard) = (channel.name(), sources.watch_control(Some(channel.descriptor())));
+        self.channel = Some(channel);
+        if !is_heard {
+            // There is no listener.
+            return self.close(sources, Opening::Sandbox, None);
+        }
+        STATS.control.name.iter().zip(name).for_each(|(to, word)| to.store(word, Relaxed));
+        STATS.control.error.store(0, Relaxed);
+        STATS.control.state.store(Opening::Open as u32, Relaxed);
+    }
+
+    fn close(&mut self, sources: &mut Sources, state: Opening, error: Option<Errno>) {
+        sources.watch_control(None);
+        let _ = sources.set_target(None);
+        if let Some(channel) = self.channel.take() {
+            channel.close();
+        }
+        self.sandbox = None;
+        STATS.control.error.store(error.map_or(0, |error| error.0 as u32), Relaxed);
+        STATS.control.state.store(state as u32, Relaxed);
+    }
+
+    /// When clients are to be served although nothing reports them, ns of the monotonic clock.
+    pub fn due(&self) -> Option<u64> {
+        self.channel.as_ref()?.due()
+    }
+
+    /// Answers what came.
+    pub fn serve(&mut self, heap: &Engine, waker: &Waker, figures: &mut Figures, sources: &mut Sources) {
+        let Some(channel) = &mut self.channel else { return };
+        let mut host = BackgroundHost { heap, waker, figures, sources, sandbox: self.sandbox.as_ref() };
+        let served = channel.serve(&mut host, &STATS);
+        // A client that has gone leaves no target behind. What limits are is read anew.
+        if sources.set_target(channel.target()) {
+            waker.wake();
+        }
+        if let Err(end) = served {
+            self.end(end, sources);
+        }
+    }
+
+    /// Sends subscribers what happened since the last time.
+    pub fn tell_subscribers(&mut self, sources: &mut Sources) {
+        let Some(channel) = &mut self.channel else { return };
+        let sandbox = self.sandbox.as_ref();
+        if let Err(end) = channel.tell_subscribers(&STATS, || is_in_sandbox(sandbox)) {
+            self.end(end, sources);
+        }
+    }
+
+    /// Closes a channel that cannot go on: under a filter set since, by no call more than its end takes.
+    fn end(&mut self, end: End, sources: &mut Sources) {
+        match end {
+            End::Sandbox => self.close(sources, Opening::Sandbox, None),
+            End::Refused(error) => self.close(sources, Opening::Refused, Some(error)),
+        }
+    }
+}
+
+/// Whether the program is in a sandbox of its own, or may be.
+fn is_in_sandbox(sandbox: Option<&Sandbox>) -> bool {
+    sandbox.is_none_or(Sandbox::is_programs_own)
+}
+
+/// Does what follows from a setting's new value, but for [`Effect::Rearm`]: the thread that waits for sources arms them.
+pub fn take_effect(heap: &Engine, effect: Effect) {
+    match effect {
+        Effect::Wake | Effect::Rearm => {}
+        Effect::Reporting => heap.reclaim().set_reporting(TUNABLES.report.get() != 0),
+        Effect::HugeHeap => heap.reclaim().follow_huge_heap(),
+        Effect::Profile => switch::follow_setting(heap),
+        Effect::Guard => guard::switch::follow_setting(),
+        Effect::Check => _ = heap.purge(),
+    }
+}
+
+/// What requests are carried out by.
+struct BackgroundHost<'a> {
+    heap: &'a Engine,
+    waker: &'a Waker,
+    figures: &'a mut Figures,
+    sources: &'a mut Sources,
+    sandbox: Option<&'a Sandbox>,
+}
+
+impl Host for BackgroundHost<'_> {
+    fn tunables(&self) -> &Tunables {
+        &TUNABLES
+    }
+
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Rearm => self.sources.rearm(),
+            effect => take_effect(self.heap, effect),
+        }
+        // The next wait ends at once: a heap at rest is looked at again.
+        self.waker.wake();
+    }
+
+    fn trim(&mut self) -> usize {
+        self.heap.reclaim().balance_rest()
+    }
+
+    fn drain(&mut self) -> usize {
+        self.heap.reclaim().purge()
+    }
+
+    fn report(&mut self) -> [(&'static str, usize); 6] {
+        let usage = self.figures.bring_up_to_date(self.heap);
+        [
+            ("live", usage.live),
+            ("idle", usage.idle),
+            ("fragmented", usage.fragmented),
+            ("metadata", usage.metadata),
+            ("untouched", usage.untouched),
+            ("resident", usage.resident()),
+        ]
+    }
+    fn is_in_sandbox(&self) -> bool {
+        is_in_sandbox(self.sandbox)
+    }
+}

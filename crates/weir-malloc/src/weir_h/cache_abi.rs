@@ -1,0 +1,352 @@
+//! `weir.h`'s object caches. The header is the documentation; the two are kept alike by a test that compiles it.
+
+use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
+use crate::misuse::{WrongCall, misuse};
+use crate::weir_h::object_mark::Mark;
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::size_of;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use weir::heap;
+use weir_core::caches::geometry::MAX_OBJECT;
+use weir_core::caches::user_cache::{self, CacheId, Flags, LimitError, MakeError, Spec};
+use weir_linux::process::heap::{HEAP, make_cache};
+
+/// `weir_cache_init`.
+pub type Init = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
+/// `weir_cache_fini`.
+pub type Fini = unsafe extern "C" fn(*mut c_void, usize);
+/// `weir_cache_ctor`.
+pub type Ctor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int;
+/// `weir_cache_dtor`.
+pub type Dtor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
+
+const ZERO: c_uint = 1;
+const NO_RECLAIM: c_uint = 2;
+const LIMITED: c_uint = 4;
+
+/// First word of a cache, while there is one.
+const IS_CACHE: usize = 0x7765_6972_0063_6163;
+
+/// Set once the program has made a cache; until then no block can be an object of one.
+static MADE: AtomicBool = AtomicBool::new(false);
+
+/// `weir_cache`, to which C has a pointer.
+pub struct Cache {
+    /// [`IS_CACHE`].
+    kind: usize,
+    pub id: CacheId,
+    /// Something is to be done to an object that is handed out ([`prepare`]); that is freed ([`finish`]). In one flag
+    /// each, so that plain caches pay a test for it.
+    prepares: bool,
+    finishes: bool,
+    mark: Mark,
+    /// As the program gave it.
+    size: usize,
+    zero: bool,
+    ctor: Option<Ctor>,
+    dtor: Option<Dtor>,
+    init: Option<Init>,
+    fini: Option<Fini>,
+}
+
+/// `weir_cache_create`.
+#[allow(clippy::too_many_arguments, reason = "the C function has them")]
+pub unsafe fn create(
+    name: *const c_char,
+    size: usize,
+    align: usize,
+    ctor: Option<Ctor>,
+    dtor: Option<Dtor>,
+    init: Option<Init>,
+    fini: Option<Fini>,
+    flags: c_uint,
+) -> *mut Cache {
+    if flags & !(ZERO | NO_RECLAIM | LIMITED) != 0 {
+        return fail(EINVAL).cast();
+    }
+    let cache = heap::alloc(size_of::<Cache>()).cast::<Cache>();
+    if cache.is_null() {
+        return fail(ENOMEM).cast();
+    }
+    let (limited, zero) = (flags & LIMITED != 0, flags & ZERO != 0);
+    let marked = limited || dtor.is_some();
+    let mark = if marked { Mark::behind(size, align, MAX_OBJECT) } else { Mark::NONE };
+    // SAFETY: the caller's promise: null, or a string.
+    let name = if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
+    let spec = Spec {
+        name,
+        size: mark.object_size(size),
+        align: align.max(1),
+        // The engine would zero the mark before it was looked at.
+        flags: Flags { zero: zero && !mark.is_there(), no_reclaim: flags & NO_RECLAIM != 0 },
+        init: init.map(|_| init_object as user_cache::Init),
+        fini: fini.map(|_| fini_object as user_cache::Fini),
+        data: cache.cast(),
+        // Any number, but counted.
+        limit: if limited { usize::MAX - 1 } else { usize::MAX },
+    };
+    match make_cache(&spec) {
+        Ok(id) => {
+            let zero = zero && mark.is_there();
+            let (prepares, finishes) = (ctor.is_some() || mark.is_there(), dtor.is_some() || mark.is_there());
+            // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
+            unsafe {
+                cache.write(Cache { kind: IS_CACHE, id, prepares, finishes, mark, size, zero, ctor, dtor, init, fini })
+            };
+            MADE.store(true, Relaxed);
+            cache
+        }
+        Err(error) => {
+            // SAFETY: the block of this function, which nothing else refers to.
+            unsafe { heap::free(cache.cast()) };
+            fail(match error {
+                MakeError::NoMemory => ENOMEM,
+                _ => EINVAL,
+            })
+            .cast()
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
+    // SAFETY: `create` passed its cache, which outlives its objects; the function is the program's.
+    unsafe {
+        let cache = &*cache.cast::<Cache>();
+        cache.init.is_none_or(|init| init(object.cast(), cache.size) == 0)
+    }
+}
+
+unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u8) {
+    // SAFETY: `create` passed its cache, which outlives its objects; the object is free, and the engine's alone.
+    unsafe {
+        let cache = &*cache.cast::<Cache>();
+        cache.mark.check_free(object);
+        if let Some(fini) = cache.fini {
+            fini(object.cast(), cache.size);
+        }
+    }
+}
+
+/// The cache behind a pointer of the program's, where it is one.
+///
+/// # Safety
+/// Null, or readable memory.
+pub unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
+    // SAFETY: the caller's promise; a destroyed cache's first word is another.
+    let found = unsafe { cache.as_ref() }?;
+    if found.kind != IS_CACHE {
+        misuse(WrongCall::NoCache, cache.addr());
+        return None;
+    }
+    Some(found)
+}
+
+/// `weir_cache_destroy`.
+pub unsafe fn destroy(cache: *mut Cache) -> c_int {
+    if cache.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise: a cache.
+    let Some(found) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
+    // SAFETY: the caller's promise: no thread uses the cache.
+    unsafe {
+        if HEAP.destroy_cache(found.id).is_err() {
+            return refuse(EBUSY);
+        }
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*cache).kind).write_volatile(0);
+        heap::free(cache.cast());
+    }
+    0
+}
+
+/// `weir_cache_alloc` and `weir_cache_alloc_arg`.
+#[inline(always)]
+pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return fail(EINVAL) };
+    let object = HEAP.cache_alloc(cache.id);
+    if object.is_null() {
+        return fail(ENOMEM);
+    }
+    // SAFETY: the object is this caller's alone.
+    if cache.prepares && !unsafe { prepare(cache, object, argument) } {
+        return fail(ENOMEM);
+    }
+    object
+}
+
+/// `weir_cache_alloc`.
+#[inline(always)]
+pub unsafe fn alloc(cache: *mut Cache) -> *mut u8 {
+    // SAFETY: the caller's promise: a cache, or null.
+    unsafe { alloc_arg(cache, null_mut()) }
+}
+
+impl Cache {
+    /// Whether an object that the program passes may be one of this cache: it, and its mark, are in the cache's slabs.
+    fn may_hold(&self, object: *mut u8) -> bool {
+        let is_of_it = |addr| HEAP.cache_at(addr) == Some(self.id);
+        let held = is_of_it(object.addr()) && is_of_it(self.mark.last_byte(object));
+        if !held {
+            misuse(WrongCall::OtherCache, object.addr());
+        }
+        held
+    }
+}
+
+/// Looks at the mark of an object that is to be handed out, zeroes it and calls `ctor`; an object that `ctor` refuses
+/// goes back.
+unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
+    // SAFETY: the function is the program's; the object is the caller's.
+    unsafe {
+        cache.mark.check_free(object);
+        if cache.zero {
+            object.write_bytes(0, cache.size);
+        }
+        let made = cache.ctor.is_none_or(|ctor| ctor(object.cast(), cache.size, argument) == 0);
+        if made {
+            cache.mark.hold(object);
+        } else {
+            HEAP.cache_free(cache.id, object);
+        }
+        made
+    }
+}
+
+/// `weir_cache_free_arg`.
+#[inline(always)]
+pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void) {
+    if object.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
+    // SAFETY: the caller's promise: an object of the cache that is not used any more.
+    unsafe {
+        if cache.finishes && !finish(cache, object, argument) {
+            return;
+        }
+        HEAP.cache_free(cache.id, object);
+    }
+}
+
+/// Ends the use of an object: it must be one that the program holds, and then its `dtor` is called.
+unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
+    // SAFETY: where the object and its mark are in the cache's slabs, the mark can be read. The function is the
+    // program's, and so is the object until it is freed.
+    unsafe {
+        if !cache.may_hold(object) || !cache.mark.give_up(object) {
+            return false;
+        }
+        if let Some(dtor) = cache.dtor {
+            dtor(object.cast(), cache.size, argument);
+        }
+    }
+    true
+}
+
+/// `weir_cache_free`.
+#[inline(always)]
+pub unsafe fn free(cache: *mut Cache, object: *mut u8) {
+    // SAFETY: as the caller promises.
+    unsafe { free_arg(cache, object, null_mut()) }
+}
+
+/// `weir_cache_alloc_batch`.
+pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }).filter(|_| !objects.is_null()) else {
+        fail(EINVAL);
+        return 0;
+    };
+    // SAFETY: the caller's promise: room for so many.
+    let out = unsafe { core::slice::from_raw_parts_mut(objects, count) };
+    let mut got = HEAP.cache_alloc_batch(cache.id, out);
+    if cache.prepares {
+        let mut made = 0;
+        for i in 0..got {
+            // SAFETY: the object is this caller's alone.
+            if unsafe { prepare(cache, out[i], null_mut()) } {
+                out[made] = out[i];
+                made += 1;
+            }
+        }
+        got = made;
+    }
+    if got < count {
+        fail(ENOMEM);
+    }
+    got
+}
+
+/// `weir_cache_free_batch`.
+pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usize) {
+    /// Objects that are freed at a time, after their use was ended.
+    const CHUNK: usize = 64;
+    if count == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, objects.addr()) };
+    if objects.is_null() {
+        return misuse(WrongCall::NullObjects, core::ptr::from_ref(cache).addr());
+    }
+    // SAFETY: the caller's promise: so many.
+    let objects = unsafe { core::slice::from_raw_parts(objects, count) };
+    if let Some(null) = objects.iter().find(|object| object.is_null()) {
+        return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
+    }
+    if !cache.finishes {
+        // SAFETY: the caller's promise: objects of the cache that are not used any more.
+        return unsafe { HEAP.cache_free_batch(cache.id, objects) };
+    }
+    for objects in objects.chunks(CHUNK) {
+        let (mut back, mut n) = ([null_mut(); CHUNK], 0);
+        for &object in objects {
+            // SAFETY: the caller's promise: an object of the cache that is not used any more.
+            if unsafe { finish(cache, object, null_mut()) } {
+                back[n] = object;
+                n += 1;
+            }
+        }
+        // SAFETY: objects of the cache, and their use has ended.
+        unsafe { HEAP.cache_free_batch(cache.id, &back[..n]) };
+    }
+}
+
+/// Whether `block` is an object of a cache of the program's: those are not malloc's to resize.
+#[inline]
+pub fn is_object(block: *mut u8) -> bool {
+    MADE.load(Relaxed) && HEAP.cache_at(block.addr()).is_some()
+}
+
+/// `weir_cache_set_limit`.
+pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
+    // SAFETY: the caller's promise: a cache, or null.
+    match unsafe { named(cache) } {
+        Some(cache) => answer(HEAP.set_cache_limit(cache.id, objects)),
+        None => refuse(EINVAL),
+    }
+}
+
+/// `weir_cache_set_reserve`.
+pub unsafe fn set_reserve(cache: *mut Cache, objects: usize) -> c_int {
+    // SAFETY: the caller's promise: a cache, or null.
+    match unsafe { named(cache) } {
+        Some(cache) => answer(HEAP.set_cache_reserve(cache.id, objects)),
+        None => refuse(EINVAL),
+    }
+}
+
+fn answer(result: Result<(), LimitError>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(LimitError::NoMemory) => refuse(ENOMEM),
+        Err(_) => refuse(EINVAL),
+    }
+}

@@ -1,0 +1,366 @@
+//! `weir.h`'s callbacks: shrinkers, subscribers to memory pressure, and the queues that call them. The header is the
+//! documentation; the two are kept alike by a test that compiles it.
+
+use crate::errno::{EINVAL, ENOMEM, fail, refuse};
+use crate::misuse::{WrongCall, misuse};
+use crate::weir_h::weir_abi::fill;
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::size_of;
+use core::ptr::NonNull;
+use weir::heap;
+use weir_linux::os::catch::{Function, catch};
+use weir_linux::process::callbacks::{
+    self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, FdError, Panicked, ProgramQueue, RegisterError,
+    Registration, ScanReason, Thread,
+};
+use weir_linux::process::limit::{self, LimitCallback};
+use weir_linux::process::pressure::{self, Event, Level, Message, Reader};
+
+/// First word of a handle, while there is one.
+const IS_CALLBACK: usize = 0x7765_6972_0063_616c;
+
+/// `weir_callback`, to which C has a pointer.
+pub struct Handle {
+    /// [`IS_CALLBACK`].
+    kind: usize,
+    registration: Registration,
+}
+
+/// `weir_queue`.
+pub type WeirQueue = ProgramQueue;
+
+/// `struct weir_shrinker`. What a program of an older header does not have is zero.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ShrinkerSpec {
+    name: *const c_char,
+    count: Option<unsafe extern "C-unwind" fn(*mut c_void) -> usize>,
+    scan: Option<unsafe extern "C-unwind" fn(usize, c_int, *mut c_void) -> usize>,
+    relieved: Option<unsafe extern "C-unwind" fn(*mut c_void)>,
+    data: *mut c_void,
+    batch: usize,
+    seeks: c_uint,
+    thread: c_uint,
+    queue: *mut WeirQueue,
+}
+
+/// `WEIR_SEEKS_NONE`.
+const SEEKS_NONE: c_uint = c_uint::MAX;
+
+/// A program's functions and the pointer that they take.
+struct Functions {
+    spec: ShrinkerSpec,
+}
+
+// SAFETY: the pointer is the program's, which says that its functions may be called on another thread with it.
+unsafe impl Send for Functions {}
+// SAFETY: nothing is done with the pointer here but to pass it on, to one call at a time.
+unsafe impl Sync for Functions {}
+
+/// Calls a function of the program's.
+///
+/// # Safety
+/// The function, of whatever type, takes these arguments.
+unsafe fn call(function: usize, arguments: [usize; 3]) -> Result<usize, Panicked> {
+    // SAFETY: the caller's promise. Integers and pointers are passed alike, and one argument too many does no harm; what a
+    // function without a result leaves in the register is not used.
+    let function = unsafe { core::mem::transmute::<usize, Function>(function) };
+    // SAFETY: as above.
+    unsafe { catch(function, arguments) }.map_err(|_| Panicked)
+}
+
+impl Callback for Functions {
+    fn count(&self) -> Result<usize, Panicked> {
+        let Some(count) = self.spec.count else { return Ok(0) };
+        // SAFETY: the program's function, which takes its data.
+        unsafe { call(count as usize, [self.spec.data.addr(), 0, 0]) }
+    }
+    fn scan(&self, bytes: usize, reason: ScanReason) -> Result<usize, Panicked> {
+        let Some(scan) = self.spec.scan else { return Ok(callbacks::STOP) };
+        // SAFETY: the program's function, which takes the bytes, the reason and its data.
+        unsafe { call(scan as usize, [bytes, reason as usize, self.spec.data.addr()]) }
+    }
+    fn relieved(&self) -> Result<(), Panicked> {
+        let Some(relieved) = self.spec.relieved else { return Ok(()) };
+        // SAFETY: the program's function, which takes its data.
+        unsafe { call(relieved as usize, [self.spec.data.addr(), 0, 0]) }.map(|_| ())
+    }
+}
+
+/// What a refused registration leaves in `errno`.
+fn errno_of(why: RegisterError) -> c_int {
+    match why {
+        RegisterError::NoMemory => ENOMEM,
+        RegisterError::NoThread => crate::errno::EAGAIN,
+    }
+}
+
+/// A registration as C has it.
+fn hand_out(registered: Result<Registration, RegisterError>) -> *mut Handle {
+    match registered {
+        Err(why) => fail(errno_of(why)).cast(),
+        Ok(registration) => {
+            let handle = heap::alloc(size_of::<Handle>()).cast::<Handle>();
+            if handle.is_null() {
+                registration.unregister();
+                return fail(ENOMEM).cast();
+            }
+            // SAFETY: fresh, and of that size.
+            unsafe { handle.write(Handle { kind: IS_CALLBACK, registration }) };
+            handle
+        }
+    }
+}
+
+/// The thread that calls a callback.
+///
+/// # Safety
+/// Null, or a queue.
+unsafe fn thread_of<'a>(thread: c_uint, queue: *mut WeirQueue) -> Option<Thread<'a>> {
+    match thread {
+        0 if queue.is_null() => Some(Thread::Shared),
+        1 if queue.is_null() => Some(Thread::Own),
+        // SAFETY: the caller's promise.
+        2 => unsafe { queue.as_ref() }.map(Thread::Program),
+        _ => None,
+    }
+}
+
+/// `weir_shrinker_register`.
+pub unsafe fn shrinker_register(shrinker: *const ShrinkerSpec, size: usize) -> *mut Handle {
+    if shrinker.is_null() || size == 0 {
+        return fail(EINVAL).cast();
+    }
+    let mut spec = ShrinkerSpec {
+        name: core::ptr::null(),
+        count: None,
+        scan: None,
+        relieved: None,
+        data: core::ptr::null_mut(),
+        batch: 0,
+        seeks: 0,
+        thread: 0,
+        queue: core::ptr::null_mut(),
+    };
+    // SAFETY: the caller's promise: `size` bytes at `shrinker` may be read; of the structure, all bytes are values of its
+    // fields' types by the contract.
+    unsafe {
+        let to = (&raw mut spec).cast::<u8>();
+        to.copy_from_nonoverlapping(shrinker.cast(), size.min(size_of::<ShrinkerSpec>()));
+    }
+    // SAFETY: the caller's promise: null, or a queue.
+    let thread = unsafe { thread_of(spec.thread, spec.queue) };
+    let (Some(_), Some(_), Some(thread)) = (spec.count, spec.scan, thread) else { return fail(EINVAL).cast() };
+    // SAFETY: the caller's promise: null, or a string.
+    let name = if spec.name.is_null() { b"" } else { unsafe { CStr::from_ptr(spec.name) }.to_bytes() };
+    let seeks = match spec.seeks {
+        0 => DEFAULT_SEEKS,
+        SEEKS_NONE => 0,
+        seeks => seeks,
+    };
+    let batch = if spec.batch == 0 { DEFAULT_BATCH } else { spec.batch };
+    let how = CallbackSpec { name, class: Class::Program, seeks, batch, ..CallbackSpec::default() };
+    hand_out(callbacks::register(&how, Functions { spec }, thread))
+}
+
+/// `weir_pressure_callback`.
+pub type PressureCallback = unsafe extern "C-unwind" fn(*const Message, *mut c_void);
+
+struct Subscriber {
+    callback: PressureCallback,
+    data: *mut c_void,
+}
+
+// SAFETY: the pointer is the program's, which says that its function may be called on another thread with it.
+unsafe impl Send for Subscriber {}
+// SAFETY: nothing is done with the pointer here but to pass it on, to one call at a time.
+unsafe impl Sync for Subscriber {}
+
+impl Callback for Subscriber {
+    fn event(&self, event: Event) -> Result<(), Panicked> {
+        let message = Message::from(event);
+        // SAFETY: the program's function, which takes an event and its data.
+        unsafe { call(self.callback as usize, [&raw const message as usize, self.data.addr(), 0]) }.map(|_| ())
+    }
+}
+
+fn level_of(level: c_uint) -> Option<Level> {
+    match level {
+        1 => Some(Level::Some),
+        2 => Some(Level::Severe),
+        _ => None,
+    }
+}
+
+/// `weir_pressure_subscribe`.
+pub unsafe fn pressure_subscribe(
+    level: c_uint,
+    callback: Option<PressureCallback>,
+    data: *mut c_void,
+    queue: *mut WeirQueue,
+) -> *mut Handle {
+    let thread = if queue.is_null() { 0 } else { 2 };
+    // SAFETY: the caller's promise: null, or a queue.
+    let thread = unsafe { thread_of(thread, queue) };
+    let (Some(level), Some(callback), Some(thread)) = (level_of(level), callback, thread) else {
+        return fail(EINVAL).cast();
+    };
+    let spec = CallbackSpec { name: b"pressure", class: Class::Subscriber, level, ..CallbackSpec::default() };
+    hand_out(callbacks::register(&spec, Subscriber { callback, data }, thread))
+}
+
+/// What a refused descriptor leaves in `errno`.
+fn refuse_fd(why: FdError) -> c_int {
+    refuse(match why {
+        FdError::Os(why) => why.0,
+        FdError::Register(why) => errno_of(why),
+    })
+}
+
+/// `weir_pressure_fd`.
+pub unsafe fn pressure_fd(level: c_uint, callback: *mut *mut Handle) -> c_int {
+    let Some(level) = level_of(level) else { return refuse(EINVAL) };
+    match pressure::open_fd(level) {
+        Err(why) => refuse_fd(why),
+        Ok((fd, registration)) => {
+            let handle = hand_out(Ok(registration));
+            if handle.is_null() {
+                let _ = weir_linux::os::fd::close(fd);
+                return -1;
+            }
+            if !callback.is_null() {
+                // SAFETY: the caller's promise: null, or room for a pointer.
+                unsafe { callback.write(handle) };
+            }
+            fd
+        }
+    }
+}
+
+/// `weir_pressure_latest`.
+pub unsafe fn pressure_latest(out: *mut Message, size: usize) -> c_int {
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    static LISTENS: AtomicBool = AtomicBool::new(false);
+    if out.is_null() || size == 0 {
+        return refuse(EINVAL);
+    }
+    if !LISTENS.swap(true, Relaxed) {
+        // From the first question on, for as long as the process.
+        core::mem::forget(Reader::new());
+    }
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
+    unsafe { fill(out.cast(), size, &Message::from(pressure::latest())) };
+    0
+}
+
+/// The handle behind a pointer of the program's, where it is one.
+///
+/// # Safety
+/// Null, or readable memory.
+unsafe fn named(handle: *mut Handle) -> Option<NonNull<Handle>> {
+    let found = NonNull::new(handle)?;
+    // SAFETY: the caller's promise; an unregistered one's first word is another.
+    if unsafe { found.as_ref() }.kind != IS_CALLBACK {
+        misuse(WrongCall::NoCallback, handle.addr());
+        return None;
+    }
+    Some(found)
+}
+
+/// `weir_unregister`.
+pub unsafe fn unregister(handle: *mut Handle) -> c_int {
+    if handle.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise: a registered callback.
+    let Some(found) = (unsafe { named(handle) }) else { return refuse(EINVAL) };
+    // SAFETY: the handle is the caller's, who gives it up.
+    unsafe {
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*handle).kind).write_volatile(0);
+        let registration = found.as_ptr().read().registration;
+        heap::free(handle.cast());
+        registration.unregister();
+    }
+    0
+}
+
+/// `struct weir_callback_stats`.
+#[repr(C)]
+pub struct Stats {
+    calls: u64,
+    freed_bytes: u64,
+    deferred_bytes: u64,
+    is_late: c_int,
+    is_disabled: c_int,
+}
+
+/// `weir_callback_stats`.
+pub unsafe fn stats(handle: *mut Handle, out: *mut Stats, size: usize) -> c_int {
+    // SAFETY: the caller's promise: a registered callback, or null.
+    let Some(found) = (unsafe { named(handle) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
+    // SAFETY: registered, as was just seen.
+    let stats = unsafe { found.as_ref() }.registration.stats();
+    let answer = Stats {
+        calls: stats.calls,
+        freed_bytes: stats.freed,
+        deferred_bytes: stats.deferred as u64,
+        is_late: stats.is_late.into(),
+        is_disabled: stats.is_disabled.into(),
+    };
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
+    unsafe { fill(out.cast(), size, &answer) };
+    0
+}
+
+/// `weir_queue_create`.
+pub fn queue_create() -> *mut WeirQueue {
+    let block = heap::alloc(size_of::<WeirQueue>()).cast::<WeirQueue>();
+    let Some(queue) = ProgramQueue::new().filter(|_| !block.is_null()) else {
+        // SAFETY: a block of this function's, or null.
+        unsafe { heap::free(block.cast()) };
+        return fail(ENOMEM).cast();
+    };
+    // SAFETY: fresh, and of that size.
+    unsafe { block.write(queue) };
+    block
+}
+
+/// `weir_queue_destroy`.
+pub unsafe fn queue_destroy(queue: *mut WeirQueue) {
+    if !queue.is_null() {
+        // SAFETY: from `queue_create`, and given up by the caller.
+        unsafe {
+            queue.drop_in_place();
+            heap::free(queue.cast());
+        }
+    }
+}
+
+/// `weir_queue_fd`.
+pub unsafe fn queue_fd(queue: *mut WeirQueue) -> c_int {
+    // SAFETY: the caller's promise: a queue, or null.
+    match unsafe { queue.as_ref() } {
+        Some(queue) => queue.fd().unwrap_or_else(refuse_fd),
+        None => refuse(EINVAL),
+    }
+}
+
+/// `weir_queue_serve`.
+pub unsafe fn queue_serve(queue: *mut WeirQueue, timeout_ms: c_int) -> c_int {
+    // SAFETY: the caller's promise: a queue, or null.
+    let Some(queue) = (unsafe { queue.as_ref() }) else { return refuse(EINVAL) };
+    let timeout = u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000);
+    let calls = queue.wait_and_serve(timeout);
+    c_int::try_from(calls).unwrap_or(c_int::MAX)
+}
+
+/// `weir_on_limit`.
+pub fn on_limit(callback: Option<LimitCallback>) -> Option<LimitCallback> {
+    limit::on_limit(callback)
+}
+
+/// `weir_resume_after_fork`.
+pub fn resume_after_fork() {
+    callbacks::resume();
+}

@@ -1,0 +1,342 @@
+//! `weir.h`'s evictable caches. The header is the documentation; the two are kept alike by a test that compiles it.
+
+use crate::errno::{EBUSY, EFBIG, EINVAL, ENOENT, ENOMEM, ENOSPC, fail, refuse};
+use crate::weir_h::weir_abi::fill;
+use crate::weir_h::zone_abi;
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::{ManuallyDrop, size_of};
+use core::ptr::{NonNull, null};
+use weir::{ByteCache, ByteEntry, Refusal, RemovalCause, heap};
+
+/// Bytes of a name, its end included.
+const NAME: usize = 32;
+
+/// `weir_evictable`, to which C has a pointer.
+pub struct Cache(ByteCache);
+
+type OnEvict = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *const c_void, usize, c_uint);
+
+/// `struct weir_evictable_options`. A caller's may be shorter: what it lacks is zero.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Options {
+    name: *const c_char,
+    max_bytes: usize,
+    min_bytes: usize,
+    shards: usize,
+    zone: *mut zone_abi::Zone,
+    on_evict: Option<OnEvict>,
+    data: *mut c_void,
+}
+
+/// The program's pointer for its callback.
+#[derive(Clone, Copy)]
+struct Data(*mut c_void);
+
+// SAFETY: it is handed to the program's function alone, which may be called on any thread, as the header says.
+unsafe impl Send for Data {}
+// SAFETY: nothing here reads or writes through it.
+unsafe impl Sync for Data {}
+
+impl Data {
+    fn get(self) -> *mut c_void {
+        self.0
+    }
+}
+
+fn errno_of(why: Refusal) -> c_int {
+    match why {
+        Refusal::TooLarge { .. } => EFBIG,
+        Refusal::OutOfMemory => ENOMEM,
+        _ => ENOSPC,
+    }
+}
+
+fn number_of(cause: RemovalCause) -> c_uint {
+    match cause {
+        RemovalCause::Room => 0,
+        RemovalCause::Pressure => 1,
+        RemovalCause::Removed => 2,
+        RemovalCause::Replaced => 3,
+        _ => 4,
+    }
+}
+
+/// The caller's options, with zeros for what it does not have.
+///
+/// # Safety
+/// Null, or `size` readable bytes.
+unsafe fn read_options(options: *const Options, size: usize) -> Options {
+    // SAFETY: zeros are null pointers and no functions.
+    let mut known: Options = unsafe { core::mem::zeroed() };
+    if !options.is_null() {
+        let bytes = size.min(size_of::<Options>());
+        // SAFETY: the caller's bytes, as far as this side knows them.
+        unsafe { (&raw mut known).cast::<u8>().copy_from_nonoverlapping(options.cast(), bytes) };
+    }
+    known
+}
+
+/// `weir_evictable_create`.
+pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
+    // SAFETY: the caller's promise.
+    let options = unsafe { read_options(options, size) };
+    let mut builder = ByteCache::builder().min_bytes(options.min_bytes).shards(options.shards);
+    if !options.name.is_null() {
+        // SAFETY: the caller's C string.
+        let name = unsafe { CStr::from_ptr(options.name) }.to_bytes();
+        builder = builder.name(core::str::from_utf8(&name[..name.len().min(NAME - 1)]).unwrap_or_default());
+    }
+    if options.max_bytes > 0 {
+        builder = builder.max_bytes(options.max_bytes);
+    }
+    if !options.zone.is_null() {
+        // SAFETY: the caller's zone, which lives longer than the cache, as the header demands.
+        let Some(zone) = (unsafe { zone_abi::borrowed(options.zone) }) else { return fail(EINVAL).cast() };
+        builder = builder.zone(zone);
+    }
+    let data = Data(options.data);
+    if let Some(on_evict) = options.on_evict {
+        builder = builder.on_evict(move |key, value, cause| {
+            let (key, value) = ((key.as_ptr().cast(), key.len()), (value.as_ptr().cast(), value.len()));
+            // SAFETY: the program's function, with what it is to be called with.
+            unsafe { on_evict(data.get(), key.0, key.1, value.0, value.1, number_of(cause)) }
+        });
+    }
+    let home = NonNull::new(heap::alloc(size_of::<Cache>()).cast::<Cache>());
+    let (home, cache) = match (home, builder.build()) {
+        (Some(home), Ok(cache)) => (home, cache),
+        (home, made) => {
+            // SAFETY: this function's, or null.
+            unsafe { heap::free(home.map_or(core::ptr::null_mut(), |at| at.as_ptr().cast())) };
+            let is_wrong = matches!(made, Err(weir::CacheError::Shards { .. }));
+            return fail(if is_wrong { EINVAL } else { ENOMEM }).cast();
+        }
+    };
+    // SAFETY: fresh, and of that size.
+    unsafe { home.write(Cache(cache)) };
+    home.as_ptr()
+}
+
+/// The cache behind a pointer; `None` for NULL.
+///
+/// # Safety
+/// Null, or a cache.
+unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
+    // SAFETY: the caller's promise.
+    unsafe { cache.as_ref() }.map(|cache| &cache.0)
+}
+
+/// `weir_evictable_destroy`.
+pub unsafe fn destroy(cache: *mut Cache) -> c_int {
+    if cache.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's cache.
+    let Some(found) = (unsafe { named(cache) }) else { return 0 };
+    if found.is_in_use() {
+        return refuse(EBUSY);
+    }
+    // SAFETY: created by `create`, given up by the caller, and nothing of it is in use.
+    unsafe {
+        cache.drop_in_place();
+        heap::free(cache.cast());
+    }
+    0
+}
+
+/// A key of the caller's.
+///
+/// # Safety
+/// `size` readable bytes, or null with a size of 0.
+unsafe fn bytes<'a>(at: *const c_void, size: usize) -> Option<&'a [u8]> {
+    if at.is_null() {
+        return (size == 0).then_some(&[]);
+    }
+    // SAFETY: the caller's promise.
+    (size <= isize::MAX as usize).then(|| unsafe { core::slice::from_raw_parts(at.cast(), size) })
+}
+
+/// A cache and a key, where both are there.
+///
+/// # Safety
+/// As [`named`] and [`bytes`].
+unsafe fn both<'a>(cache: *mut Cache, key: *const c_void, size: usize) -> Option<(&'a ByteCache, &'a [u8])> {
+    // SAFETY: the caller's promises.
+    unsafe { named(cache).zip(bytes(key, size)) }
+}
+
+/// `weir_evictable_get`.
+pub unsafe fn get(cache: *mut Cache, key: *const c_void, key_size: usize) -> *mut c_void {
+    // SAFETY: the caller's cache and key.
+    let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return fail(EINVAL).cast() };
+    match cache.get(key) {
+        Some(entry) => entry.into_raw().as_ptr().cast(),
+        None => fail(ENOENT).cast(),
+    }
+}
+
+/// `weir_evictable_prepare`.
+pub unsafe fn prepare(cache: *mut Cache, key: *const c_void, key_size: usize, size: usize) -> *mut c_void {
+    // SAFETY: the caller's cache and key.
+    let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return fail(EINVAL).cast() };
+    match cache.fill(key, size) {
+        Ok(entry) => entry.into_raw().as_ptr().cast(),
+        Err(why) => fail(errno_of(why)).cast(),
+    }
+}
+
+/// A cache and an entry of it, where both are there.
+///
+/// # Safety
+/// Null, or a cache and an entry of it that the caller has.
+unsafe fn pair<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<(&'a ByteCache, NonNull<u8>)> {
+    // SAFETY: the caller's cache.
+    unsafe { named(cache) }.zip(NonNull::new(entry.cast()))
+}
+
+/// `weir_evictable_publish`.
+pub unsafe fn publish(cache: *mut Cache, entry: *mut c_void) -> c_int {
+    // SAFETY: the caller's cache, and an entry that `prepare` gave.
+    let Some((cache, entry)) = (unsafe { pair(cache, entry) }) else { return refuse(EINVAL) };
+    // SAFETY: from `prepare`, and given up by this; where it is refused it is the caller's again.
+    match unsafe { cache.fill_from_raw(entry) }.publish() {
+        // The same address: the guard is the caller's.
+        Ok(entry) => {
+            entry.into_raw();
+            0
+        }
+        Err((fill, why)) => {
+            fill.into_raw();
+            refuse(errno_of(why))
+        }
+    }
+}
+
+/// `weir_evictable_cancel`.
+pub unsafe fn cancel(cache: *mut Cache, entry: *mut c_void) {
+    // SAFETY: the caller's cache, and an entry that `prepare` gave, or null.
+    if let Some((cache, entry)) = unsafe { pair(cache, entry) } {
+        // SAFETY: from `prepare`, and given up by the caller.
+        drop(unsafe { cache.fill_from_raw(entry) });
+    }
+}
+
+/// `weir_evictable_release`.
+pub unsafe fn release(cache: *mut Cache, entry: *mut c_void) {
+    // SAFETY: the caller's cache, and an entry that it pins, or null.
+    if let Some((cache, entry)) = unsafe { pair(cache, entry) } {
+        // SAFETY: a pin of the caller's, given up.
+        drop(unsafe { cache.entry_from_raw(entry) });
+    }
+}
+
+/// An entry that the caller has, not ended when the value returned is dropped.
+///
+/// # Safety
+/// Null, or a cache and an entry of it that the caller has.
+unsafe fn looked_at<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<ManuallyDrop<ByteEntry<'a>>> {
+    // SAFETY: the caller's promise.
+    let (cache, entry) = unsafe { pair(cache, entry) }?;
+    // SAFETY: the caller has it; as it is not dropped, nothing is given up. All kinds of entries are alike in memory.
+    Some(ManuallyDrop::new(unsafe { cache.entry_from_raw(entry) }))
+}
+
+/// Says a size, where it is wanted.
+///
+/// # Safety
+/// Null, or writable.
+unsafe fn say(out: *mut usize, size: usize) {
+    // SAFETY: the caller's promise.
+    if let Some(out) = unsafe { out.as_mut() } {
+        *out = size;
+    }
+}
+
+/// `weir_evictable_key`.
+pub unsafe fn key(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *const c_void {
+    // SAFETY: the caller's cache and entry.
+    let Some(found) = (unsafe { looked_at(cache, entry) }) else {
+        fail(EINVAL);
+        return null();
+    };
+    // SAFETY: the caller's place for the size.
+    unsafe { say(size, found.key().len()) };
+    found.key().as_ptr().cast()
+}
+
+/// `weir_evictable_value`.
+pub unsafe fn value(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *mut c_void {
+    // SAFETY: the caller's cache and entry.
+    let Some(found) = (unsafe { looked_at(cache, entry) }) else { return fail(EINVAL).cast() };
+    // SAFETY: the caller's place for the size.
+    unsafe { say(size, found.len()) };
+    found.as_ptr().as_ptr().cast()
+}
+
+/// `weir_evictable_remove`.
+pub unsafe fn remove(cache: *mut Cache, key: *const c_void, key_size: usize) -> c_int {
+    // SAFETY: the caller's cache and key.
+    let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return refuse(EINVAL) };
+    if cache.remove(key) { 0 } else { refuse(ENOENT) }
+}
+
+/// `weir_evictable_clear`.
+pub unsafe fn clear(cache: *mut Cache) -> c_int {
+    // SAFETY: the caller's cache.
+    let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
+    cache.clear();
+    0
+}
+
+/// `weir_evictable_evict`.
+pub unsafe fn evict(cache: *mut Cache, bytes: usize) -> usize {
+    // SAFETY: the caller's cache.
+    unsafe { named(cache) }.map_or(0, |cache| cache.evict(bytes))
+}
+
+/// `weir_evictable_relieved`.
+pub unsafe fn relieved(cache: *mut Cache) {
+    // SAFETY: the caller's cache.
+    if let Some(cache) = unsafe { named(cache) } {
+        cache.relieved();
+    }
+}
+
+/// `weir_evictable_set_max`.
+pub unsafe fn set_max(cache: *mut Cache, bytes: usize) -> c_int {
+    // SAFETY: the caller's cache.
+    let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
+    cache.set_max_bytes(if bytes == 0 { usize::MAX } else { bytes });
+    0
+}
+
+/// `struct weir_evictable_stats`.
+#[repr(C)]
+pub struct Stats {
+    counts: [u64; 8],
+    sizes: [usize; 6],
+}
+
+/// `weir_evictable_stats`.
+pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
+    // SAFETY: the caller's cache.
+    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
+    let stats = cache.stats();
+    let answer = Stats {
+        counts: [
+            stats.hits,
+            stats.misses,
+            stats.insertions,
+            stats.evicted_for_room,
+            stats.evicted_for_pressure,
+            stats.removed,
+            stats.replaced,
+            stats.rejected,
+        ],
+        sizes: [stats.bytes, stats.entries, stats.target_bytes, stats.max_bytes, stats.pinned, stats.metadata_bytes],
+    };
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
+    unsafe { fill(out.cast(), size, &answer) };
+    0
+}

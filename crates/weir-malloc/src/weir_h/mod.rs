@@ -1,0 +1,24 @@
+//! `weir.h`: what a program can do with Weir beyond malloc. The header is the documentation; the two are kept alike by a test
+//! that compiles it.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `weir_abi`, `ctl_abi` | what is idle; settings and figures |
+//! | `cache_abi`, `cache_stats_abi` | object caches and their figures |
+//! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
+//! | `callback_abi` | shrinkers and pressure |
+//! | `zone_abi` | zones |
+//! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
+//! | `page_pool_abi` | page pools |
+//! | `evictable_abi` | evictable caches and their figures |
+
+pub mod cache_abi;
+pub mod cache_stats_abi;
+pub mod callback_abi;
+pub mod ctl_abi;
+pub mod evictable_abi;
+mod object_mark;
+pub mod page_pool_abi;
+pub mod weir_abi;
+pub mod zone_abi;
+mod zone_runs;

@@ -1,0 +1,186 @@
+//! `weir.h`'s page pools. The header is the documentation; the two are kept alike by a test that compiles it.
+
+use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
+use crate::misuse::{WrongCall, misuse};
+use crate::weir_h::weir_abi::fill;
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::size_of;
+use core::ptr::{NonNull, null_mut};
+use weir::heap;
+use weir_core::base::units::MAX_RUN;
+use weir_core::pools::page_pool::{PagePool, PoolSpec};
+use weir_linux::process::heap::{HEAP, add_pool};
+
+/// First word of a pool, while there is one.
+const IS_POOL: usize = 0x7765_6972_706f_6f6c;
+/// `WEIR_PAGE_POOL_TENDED`.
+const TENDED: c_uint = 1;
+/// `WEIR_PAGE_POOL_COMMON`.
+const COMMON: usize = usize::MAX;
+/// Longest time that can be set, ms: the setting's range.
+const MAX_SQUEEZE_MS: usize = 3_600_000;
+
+/// `weir_page_pool`, to which C has a pointer.
+#[repr(C)]
+pub struct Pool {
+    /// [`IS_POOL`].
+    kind: usize,
+    pool: PagePool,
+}
+
+/// `struct weir_page_pool_stats`.
+#[repr(C)]
+pub struct Stats {
+    pages: [usize; 2],
+    counts: [u64; 5],
+}
+
+/// `weir_page_pool_create`.
+pub unsafe fn create(name: *const c_char, flags: c_uint) -> *mut Pool {
+    if flags & !TENDED != 0 {
+        return fail(EINVAL).cast();
+    }
+    let name = match name.is_null() {
+        true => &[],
+        // SAFETY: the caller's C string.
+        false => unsafe { CStr::from_ptr(name) }.to_bytes(),
+    };
+    let spec = PoolSpec { name, is_tended: flags & TENDED != 0, ..PoolSpec::default() };
+    let Some(home) = NonNull::new(heap::alloc(size_of::<Pool>()).cast::<Pool>()) else { return fail(ENOMEM).cast() };
+    // SAFETY: fresh memory of that size; the pool stays there until `destroy` has removed it, and no exclusive
+    // reference to it is made meanwhile.
+    unsafe {
+        home.write(Pool { kind: IS_POOL, pool: PagePool::new(&spec) });
+        add_pool(NonNull::new_unchecked(&raw mut (*home.as_ptr()).pool));
+    }
+    home.as_ptr()
+}
+
+/// The pool behind a pointer of the program's, where it is one.
+///
+/// # Safety
+/// Null, or readable memory.
+unsafe fn named<'a>(pool: *mut Pool) -> Option<&'a PagePool> {
+    // SAFETY: the caller's promise; a destroyed pool's first word is another.
+    let found = unsafe { pool.as_ref() }?;
+    if found.kind != IS_POOL {
+        misuse(WrongCall::NoPool, pool.addr());
+        return None;
+    }
+    Some(&found.pool)
+}
+
+/// `weir_page_pool_destroy`.
+pub unsafe fn destroy(pool: *mut Pool) -> c_int {
+    if pool.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise: a pool.
+    let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
+    if HEAP.remove_pool(found).is_err() {
+        return refuse(EBUSY);
+    }
+    // SAFETY: created by `create`, given up by the caller, and not known to the engine any more.
+    unsafe {
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*pool).kind).write_volatile(0);
+        heap::free(pool.cast());
+    }
+    0
+}
+
+/// `weir_page_pool_get`.
+pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
+    // SAFETY: the caller's promise: a pool, or null.
+    let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN).contains(&pages));
+    let Some(found) = found else { return fail(EINVAL).cast() };
+    let run = HEAP.pool_get(found, pages);
+    if run.is_null() { fail(ENOMEM).cast() } else { run.cast() }
+}
+
+/// `weir_page_pool_get_batch`.
+pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, count: usize) -> usize {
+    // SAFETY: the caller's promise: a pool, or null.
+    let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN).contains(&pages) && !out.is_null());
+    let Some(found) = found else {
+        fail(EINVAL);
+        return 0;
+    };
+    // SAFETY: the caller's array, which is written before it is read.
+    let out = unsafe {
+        (0..count).for_each(|i| out.add(i).write(null_mut()));
+        core::slice::from_raw_parts_mut(out.cast::<*mut u8>(), count)
+    };
+    let got = HEAP.pool_get_batch(found, pages, out);
+    if got < count {
+        fail(ENOMEM);
+    }
+    got
+}
+
+/// `weir_page_pool_put`.
+pub unsafe fn put(pool: *mut Pool, run: *mut c_void) {
+    // SAFETY: the caller's promise: a pool, and a run that it gives up.
+    unsafe { put_batch(pool, &run, 1) }
+}
+
+/// `weir_page_pool_put_batch`.
+pub unsafe fn put_batch(pool: *mut Pool, runs: *const *mut c_void, count: usize) {
+    if pool.is_null() || runs.is_null() {
+        return misuse(WrongCall::NoPool, pool.addr());
+    }
+    // SAFETY: the caller's promise: a pool.
+    if let Some(found) = unsafe { named(pool) } {
+        // SAFETY: the caller's array of runs, which it gives up.
+        unsafe { HEAP.pool_put(found, core::slice::from_raw_parts(runs.cast::<*mut u8>(), count)) }
+    }
+}
+
+/// `weir_page_pool_set_max_idle_pages`.
+pub unsafe fn set_max_idle_pages(pool: *mut Pool, pages: usize) -> c_int {
+    // SAFETY: the caller's promise: a pool, or null.
+    let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
+    found.set_max_idle_pages((pages != COMMON).then_some(pages));
+    0
+}
+
+/// `weir_page_pool_set_squeeze_ms`.
+pub unsafe fn set_squeeze_ms(pool: *mut Pool, ms: usize) -> c_int {
+    // SAFETY: the caller's promise: a pool, or null.
+    let found = unsafe { named(pool) }.filter(|_| ms == COMMON || ms <= MAX_SQUEEZE_MS);
+    let Some(found) = found else { return refuse(EINVAL) };
+    found.set_squeeze_ms((ms != COMMON).then_some(ms as u64));
+    0
+}
+
+/// `weir_page_pool_tend`.
+pub unsafe fn tend(pool: *mut Pool) -> usize {
+    // SAFETY: the caller's promise: a pool, or null.
+    let Some(found) = (unsafe { named(pool) }) else {
+        fail(EINVAL);
+        return 0;
+    };
+    HEAP.tend_pool(found)
+}
+
+/// `weir_page_pool_wait`.
+pub unsafe fn wait(pool: *mut Pool, timeout_ms: c_int) -> c_int {
+    // SAFETY: the caller's promise: a pool, or null.
+    let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
+    HEAP.wait_for_squeeze(found, u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000));
+    0
+}
+
+/// `weir_page_pool_stats`.
+pub unsafe fn stats(pool: *mut Pool, out: *mut Stats, size: usize) -> c_int {
+    // SAFETY: the caller's promise: a pool, or null.
+    let Some(found) = (unsafe { named(pool) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
+    let stats = HEAP.pool_stats(found);
+    let answer = Stats {
+        pages: [stats.idle_pages, stats.in_flight_pages],
+        counts: [stats.gets, stats.misses, stats.squeezes, stats.squeezed_pages, stats.misses_after_squeeze],
+    };
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
+    unsafe { fill(out.cast(), size, &answer) };
+    0
+}
