@@ -32,7 +32,7 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// assert_eq!(blocks.get_or_fill(b"other", 512, read).unwrap().unwrap()[511], 1);
 /// ```
 pub struct ByteCache {
-    pub(in crate::evictable_cache) shared: Owner<Bytes>,
+    pub(crate) shared: Owner<Bytes>,
     pub(super) hasher: SeededHash,
 }
 
