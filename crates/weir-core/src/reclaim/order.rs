@@ -45,7 +45,7 @@ fn takes(kind: Kind, step: Step) -> bool {
         Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage | Direct),
         Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
         Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
-        // malloc_trim leaves what a program caches (`crate::evict::shrinkers` says why).
+        // malloc_trim leaves what a program caches (`crate::evict::callbacks::shrinkers` says why).
         Step::Evict | Step::Shrink | Step::CachesAgain => {
             matches!(kind, Balance { .. } | Direct | Shortage | HardLimit)
         }
