@@ -542,8 +542,8 @@ void weir_resume_after_fork(void);
  * that is removed or replaced meanwhile lives until its last pin is released. The cache does not order reads and writes
  * of a value: that is the program's.
  *
- * The callbacks are called without any lock of the cache, on the thread that was the reason or on one of Weir's, and by
- * several threads at once. They may use the cache, but for what is said below.
+ * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's, and by
+ * several threads at once. It may use the cache.
  */
 typedef struct weir_evictable weir_evictable;
 typedef struct weir_entry weir_entry;
@@ -564,13 +564,7 @@ struct weir_evictable_options {
     weir_zone *zone;   /* entries lie in runs of whole pages of this zone, which is destroyed after the cache; NULL: heap */
     /* Is told of every entry that leaves the cache, before it is freed. */
     void (*on_evict)(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause);
-    /*
-     * Writes dirty entries back: of each it reads key and value, and says so by weir_evictable_written(), before it
-     * returns or later and on any thread; until then the entry stays. It is called when more than an eighth of the cache
-     * is dirty, when room is needed, and by a flush; never for one key by two threads at once. The array is the caller's.
-     */
-    void (*write_back)(void *data, weir_entry *const *entries, size_t count);
-    void *data; /* for both */
+    void *data; /* for on_evict */
 };
 
 /*
@@ -580,9 +574,8 @@ struct weir_evictable_options {
 weir_evictable *weir_evictable_create(const struct weir_evictable_options *options, size_t size);
 
 /*
- * Writes back what is dirty, and frees the cache with all entries. No other thread uses it any more. Returns 0; or -1
- * with errno EBUSY if entries are pinned or prepared, EIO if some could not be written back (weir_evictable_discard() is
- * for those), or EDEADLK in the write-back callback: then the cache stays as it is. NULL is allowed, and does nothing.
+ * Frees a cache with all entries. No other thread uses the cache any more. Returns 0; or -1 with errno EBUSY if entries are
+ * pinned or prepared: then the cache stays as it is. NULL is allowed, and does nothing.
  */
 int weir_evictable_destroy(weir_evictable *cache);
 
@@ -597,9 +590,9 @@ weir_entry *weir_evictable_get(weir_evictable *cache, const void *key, size_t ke
 weir_entry *weir_evictable_prepare(weir_evictable *cache, const void *key, size_t key_size, size_t size);
 
 /*
- * Puts a prepared entry into the cache, in the place of the key's former one (if that was dirty, this one is). Returns 0,
- * and the entry is pinned; or -1, and it is still prepared, with errno EFBIG if it is larger than the cache may be now,
- * ENOSPC if all that would have to go for it is pinned or dirty, or ENOMEM.
+ * Puts a prepared entry into the cache, in the place of the key's former one. Returns 0, and the entry is pinned; or -1, and
+ * the entry is still prepared, with errno EFBIG if it is larger than the cache may be now, ENOSPC if all that would have to
+ * go for it is pinned, or ENOMEM.
  */
 int weir_evictable_publish(weir_evictable *cache, weir_entry *entry);
 
@@ -610,55 +603,28 @@ void weir_evictable_cancel(weir_evictable *cache, weir_entry *entry);
 void weir_evictable_release(weir_evictable *cache, weir_entry *entry);
 
 /*
- * Key and value of an entry that is pinned, prepared, or being written back. Where `size` is not NULL it gets the length.
+ * Key and value of an entry that is pinned or prepared. Where `size` is not NULL it gets the length.
  * Values are aligned to 16 bytes.
  */
 const void *weir_evictable_key(weir_evictable *cache, weir_entry *entry, size_t *size);
 void *weir_evictable_value(weir_evictable *cache, weir_entry *entry, size_t *size);
 
-/*
- * Takes a key's entry out; a dirty one is written back first, which this waits for. Returns 0; or -1 with errno ENOENT if
- * there is none, EIO if it could not be written back and so is kept, or EDEADLK in the write-back callback.
- * weir_evictable_discard() does the same without a write-back.
- */
+/* Takes a key's entry out. Returns 0; or -1 with errno ENOENT if there is none. */
 int weir_evictable_remove(weir_evictable *cache, const void *key, size_t key_size);
-int weir_evictable_discard(weir_evictable *cache, const void *key, size_t key_size);
 
-/*
- * Writes back what is dirty and takes all entries out; what could not be written back is lost. Returns 0, or -1 with errno
- * EDEADLK in the write-back callback.
- */
+/* Takes all entries out. Returns 0; or -1 with errno EINVAL for NULL. */
 int weir_evictable_clear(weir_evictable *cache);
 
 /*
- * Frees at least `bytes`, if so many are clean and not pinned, down to min_bytes; returns how many went. The cache then
+ * Frees at least `bytes`, if so many are not pinned, down to min_bytes; returns how many went. The cache then
  * keeps to what is left until weir_evictable_relieved(). Weir calls both by itself when memory is short, and when that is
  * over.
  */
 size_t weir_evictable_evict(weir_evictable *cache, size_t bytes);
 void weir_evictable_relieved(weir_evictable *cache);
 
-/* Sets max_bytes; what is above it goes, as far as it is clean and not pinned. Returns 0. */
+/* Sets max_bytes; what is above it goes, as far as it is not pinned. Returns 0. */
 int weir_evictable_set_max(weir_evictable *cache, size_t bytes);
-
-/*
- * Says that the value of a pinned entry was changed since it was last written back: it is written back before it can be
- * evicted. May call the write-back callback. Returns 0; or -1 with errno ENOENT if the entry was removed or replaced, and
- * so will not be written back, or EINVAL if the cache has no such callback.
- */
-int weir_evictable_mark_dirty(weir_evictable *cache, weir_entry *entry);
-
-/*
- * Ends the write-back of an entry that the callback was given, once. With 0 it has failed: it stays dirty, and is tried
- * again later. One that was marked dirty meanwhile is dirty still. The entry is not the callback's any more.
- */
-void weir_evictable_written(weir_evictable *cache, weir_entry *entry, int is_written);
-
-/*
- * Writes back all that is dirty, and waits for it. Returns 0; or -1 with errno EIO if some failed, or EDEADLK in the
- * write-back callback.
- */
-int weir_evictable_flush(weir_evictable *cache);
 
 /* Figures of a cache. Counts are since it was made. */
 struct weir_evictable_stats {
@@ -670,18 +636,12 @@ struct weir_evictable_stats {
     unsigned long long removed;
     unsigned long long replaced;
     unsigned long long rejected;
-    unsigned long long write_backs;       /* that were completed */
-    unsigned long long write_back_errors; /* that failed */
     size_t bytes;          /* of the entries */
     size_t entries;        /* how many those are */
     size_t target_bytes;   /* what the cache may hold now */
     size_t max_bytes;      /* what it may hold at most; SIZE_MAX without a bound */
-    size_t dirty_bytes;    /* dirty and not being written back */
-    size_t dirty_entries;
-    size_t writing;        /* write-backs under way */
     size_t pinned;         /* entries that the program pins */
     size_t metadata_bytes; /* the cache's own, beside its entries */
-    size_t is_congested;   /* 1 if evictions were short of clean entries, until write-backs are done */
 };
 
 /* Fills *stats; `size` is its size, as with weir_usage(). O(entries). Returns 0; or -1 with errno EINVAL. */

@@ -9,8 +9,7 @@ use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
 use crate::c_abi;
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::weir_h::{
-    cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, evictable_stats_abi, evictable_write_back_abi,
-    page_pool_abi, weir_abi, zone_abi,
+    cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, page_pool_abi, weir_abi, zone_abi,
 };
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use weir_linux::process::limit::LimitCallback;
@@ -175,19 +174,12 @@ export! {
         [(cache: *mut evictable_abi::Cache, entry: *mut c_void, size: *mut usize) -> *mut c_void];
     weir_evictable_remove = evictable_abi::remove
         [(cache: *mut evictable_abi::Cache, key: *const c_void, key_size: usize) -> c_int];
-    weir_evictable_discard = evictable_abi::discard
-        [(cache: *mut evictable_abi::Cache, key: *const c_void, key_size: usize) -> c_int];
     weir_evictable_clear = evictable_abi::clear [(cache: *mut evictable_abi::Cache) -> c_int];
     weir_evictable_evict = evictable_abi::evict [(cache: *mut evictable_abi::Cache, bytes: usize) -> usize];
     weir_evictable_relieved = evictable_abi::relieved [(cache: *mut evictable_abi::Cache)];
     weir_evictable_set_max = evictable_abi::set_max [(cache: *mut evictable_abi::Cache, bytes: usize) -> c_int];
-    weir_evictable_mark_dirty =
-        evictable_write_back_abi::mark_dirty [(cache: *mut evictable_abi::Cache, entry: *mut c_void) -> c_int];
-    weir_evictable_written =
-        evictable_write_back_abi::written [(cache: *mut evictable_abi::Cache, entry: *mut c_void, is_written: c_int)];
-    weir_evictable_flush = evictable_write_back_abi::flush [(cache: *mut evictable_abi::Cache) -> c_int];
-    weir_evictable_stats = evictable_stats_abi::stats
-        [(cache: *mut evictable_abi::Cache, out: *mut evictable_stats_abi::Stats, size: usize) -> c_int];
+    weir_evictable_stats = evictable_abi::stats
+        [(cache: *mut evictable_abi::Cache, out: *mut evictable_abi::Stats, size: usize) -> c_int];
 
     weir_cache_create = cache_abi::create [(
         name: *const c_char,

@@ -1,4 +1,4 @@
-//! A program's callbacks (`evict/callbacks.rs`, `evict/unregistering.rs`): posting, calling, unregistering while one runs,
+//! A program's callbacks (`evict/callbacks/mod.rs`, `evict/callbacks/unregistering.rs`): posting, calling, unregistering while one runs,
 //! two that unregister each other, and a queue that goes on past one that is late.
 //!
 //! Mirrored: the list's lock is a mutex, `finished` a futex; a callback's memory is a cell that the checker watches, which

@@ -33,9 +33,9 @@ pub mod stats;
 pub mod zone;
 
 pub use evictable_cache::{
-    ByteCache, ByteCacheBuilder, ByteEntries, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, DirtyBytes,
-    DirtyEntry, Entries, Entry, Equivalent, EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, InsertError,
-    Refusal, SeededHash, Weigh, WriteBackError, WriteBatch,
+    ByteCache, ByteCacheBuilder, ByteEntries, ByteEntry, ByteFill, CacheHasher, Entries, Entry, Equivalent,
+    EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, InsertError, Refusal, RemovalCause, SeededHash,
+    Weigh,
 };
 pub use fd::Fd;
 pub use global::Weir;

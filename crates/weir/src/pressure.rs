@@ -18,7 +18,6 @@
 //! ```
 
 use core::fmt;
-use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use core::time::Duration;
 use weir_linux::os::clock::monotonic_ns;
@@ -27,7 +26,7 @@ use weir_linux::os::file::socket;
 use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, FdError, Guard, Panicked};
 use weir_linux::process::{limit, pressure};
 
-use crate::shrinker::{CallbackThread, RegisterError, nanoseconds};
+use crate::shrinker::{CallbackThread, OwnedRegistration, RegisterError, nanoseconds};
 
 pub use weir_linux::process::pressure::{Cause, Event, Level};
 
@@ -53,7 +52,7 @@ pub fn subscribe(
 /// [`subscribe`], on a thread of the caller's choice, and with a name for messages.
 ///
 /// # Errors
-/// As [`subscribe`].
+/// Those of [`subscribe`].
 pub fn subscribe_on(
     thread: CallbackThread<'_>,
     name: &str,
@@ -69,26 +68,15 @@ pub fn subscribe_on(
     let thread = thread.inner();
     let spec = CallbackSpec { name: name.as_bytes(), class: Class::Subscriber, level, ..CallbackSpec::default() };
     let registration = callbacks::register(&spec, Subscriber(callback, Guard::new(thread)), thread)?;
-    Ok(Subscription { registration: ManuallyDrop::new(registration) })
+    Ok(Subscription { registration: OwnedRegistration::new(registration) })
 }
 
 /// A subscription; dropping it ends it. A drop waits while another thread is in the callback; inside the callback itself
 /// it returns at once.
+#[derive(Debug)]
 pub struct Subscription {
-    registration: ManuallyDrop<callbacks::Registration>,
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        // SAFETY: taken once, as the subscription is gone after this.
-        unsafe { ManuallyDrop::take(&mut self.registration) }.unregister();
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("stats", &self.registration.stats()).finish()
-    }
+    #[expect(dead_code, reason = "held until the subscription is dropped, and shown by `Debug`")]
+    registration: OwnedRegistration,
 }
 
 /// The events from now on, as an iterator that waits for the next one, and never ends.
@@ -170,7 +158,7 @@ impl PressureEvents {
             FdError::Os(_) => RegisterError::OutOfMemory,
             FdError::Register(why) => why.into(),
         })?;
-        self.fd = Some((fd, Subscription { registration: ManuallyDrop::new(registration) }));
+        self.fd = Some((fd, Subscription { registration: OwnedRegistration::new(registration) }));
         Ok(fd)
     }
 }
@@ -215,8 +203,8 @@ fn limit_function(address: usize) -> Option<fn(usize) -> bool> {
 /// Sets what is called before an allocation fails because of the setting `hard_limit`, with the bytes it is about; returns
 /// what was set before. If it returns `true`, it has freed something, and the allocation is tried again.
 ///
-/// It is called on the thread that allocates, which may hold locks of the program's: it must not wait for any. It may
-/// allocate: what does not fit then fails without calling it again. If it panics, the process ends.
+/// The function is called on the thread that allocates, which may hold locks of the program's: it must not wait for any. It may
+/// allocate: an allocation that does not fit then fails without another call. If the function panics, the process ends.
 ///
 /// ```
 /// use std::sync::Mutex;

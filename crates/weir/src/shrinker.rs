@@ -30,7 +30,7 @@
 //!
 //! ## How much it is asked to free
 //!
-//! As Linux has it (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
+//! The rule is Linux's (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
 //! priority` bytes, times 4, divided by [`ShrinkerBuilder::seeks`], in batches of [`ShrinkerBuilder::batch`]. What is less
 //! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure from
 //! elsewhere scans at the priorities 12 to 10; where this process's own limit is near, or pressure is severe, scans go on to 1
@@ -66,8 +66,9 @@ pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink
 /// A registered shrinker; dropping it unregisters. See the [module](self).
 ///
 /// A drop waits while another thread is in the callback, for the one call. Inside the callback itself it returns at once.
+#[derive(Debug)]
 pub struct Shrinker {
-    registration: ManuallyDrop<callbacks::Registration>,
+    registration: OwnedRegistration,
 }
 
 impl Shrinker {
@@ -78,20 +79,29 @@ impl Shrinker {
 
     /// The shrinker's counts so far.
     pub fn stats(&self) -> CallbackStats {
-        self.registration.stats()
+        self.registration.0.stats()
     }
 }
 
-impl Drop for Shrinker {
+/// Owns a registration, and ends it as it is dropped.
+pub(crate) struct OwnedRegistration(ManuallyDrop<callbacks::Registration>);
+
+impl OwnedRegistration {
+    pub(crate) fn new(registration: callbacks::Registration) -> Self {
+        Self(ManuallyDrop::new(registration))
+    }
+}
+
+impl Drop for OwnedRegistration {
     fn drop(&mut self) {
-        // SAFETY: taken once, as the shrinker is gone after this.
-        unsafe { ManuallyDrop::take(&mut self.registration) }.unregister();
+        // SAFETY: taken once, as this is gone afterwards.
+        unsafe { ManuallyDrop::take(&mut self.0) }.unregister();
     }
 }
 
-impl fmt::Debug for Shrinker {
+impl fmt::Debug for OwnedRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shrinker").field("stats", &self.stats()).finish()
+        self.0.stats().fmt(f)
     }
 }
 
@@ -99,11 +109,11 @@ impl fmt::Debug for Shrinker {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum CallbackThread<'a> {
-    /// One of Weir's, named `weir-callbacks`, which calls all of these one after another. It is started at the first
+    /// A thread of Weir's, named `weir-callbacks`, which calls all of these one after another. It is started at the first
     /// registration; all signals that can be are blocked there.
     #[default]
     Shared,
-    /// One of Weir's for this callback alone: for one that waits for long, as for a disk.
+    /// A thread of Weir's for this callback alone: for one that waits for long, as for a disk.
     Own,
     /// The program's, which calls the queue.
     Queue(&'a CallbackQueue),
@@ -166,14 +176,14 @@ impl<'a> ShrinkerBuilder<'a> {
         let (name, seeks, batch) = (self.name.as_bytes(), self.seeks, self.batch);
         let spec = CallbackSpec { name, class: Class::Program, seeks, batch, ..CallbackSpec::default() };
         let registration = callbacks::register_shrink(&spec, shrink, self.thread.inner())?;
-        Ok(Shrinker { registration: ManuallyDrop::new(registration) })
+        Ok(Shrinker { registration: OwnedRegistration::new(registration) })
     }
 
     /// Registers closures: one that counts the bytes that could be freed, and one that frees about as many as it is told
     /// and returns how many it did ([`Shrink`] has the details).
     ///
     /// # Errors
-    /// As [`ShrinkerBuilder::register`].
+    /// Those of [`ShrinkerBuilder::register`].
     pub fn register_fns<C, F>(self, count: C, scan: F) -> Result<Shrinker, RegisterError>
     where
         C: Fn() -> usize + Send + Sync + 'static,

@@ -5,8 +5,6 @@
 //! but for one entry in 1,000 only the one that it is for. As the distance says where an entry's search begins, an entry
 //! that leaves is followed up by those behind it without a look at them, and there are no marks of deleted ones.
 
-use super::prefetch::prefetch;
-
 /// Bits of an address: what a process has on x86-64 and arm64.
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
@@ -116,11 +114,24 @@ impl<'a> Index<'a> {
     }
 }
 
-/// What stands above the address of an entry of `hash`, so many places from where its search begins.
+/// The bits above the address of an entry of `hash`, so many places from where its search begins.
 #[inline]
 fn marks(hash: u32, distance: usize) -> u64 {
     u64::from(hash >> (u32::BITS - (u64::BITS - ADDRESS_BITS - DISTANCE_BITS))) << DISTANCE_BITS
         | distance.min(FAR) as u64
+}
+
+/// Fetches the cache line of a value that is needed soon, while others are waited for, where the CPU can.
+#[inline(always)]
+pub fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing and never faults; the address is valid in any case.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
 }
 
 #[cfg(test)]

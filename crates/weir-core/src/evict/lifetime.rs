@@ -24,7 +24,7 @@ impl Times {
         is_past(self.live_until, now) || is_past(self.idle_until, now)
     }
 
-    /// It was used.
+    /// Notes a use.
     #[inline]
     pub const fn use_at(&mut self, now: u64) {
         self.idle_until = now.saturating_add(self.idle);

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64};
-use weir_core::evict::duel::{Duel, DuelStorage, Held};
 use weir_core::evict::mix;
+use weir_core::evict::policy::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::policy::setting::Setting;
+use weir_core::evict::policy::slot::Slot;
 use weir_core::evict::policy::{Policy, Sightings};
-use weir_core::evict::setting::Setting;
-use weir_core::evict::slot::Slot;
 
 /// A policy for `entries` entries; its storage is never freed.
 pub fn policy(entries: usize) -> (&'static Sightings<'static>, Policy<'static>) {
@@ -52,7 +52,7 @@ impl Cache {
     /// One of `target` entries; a duel chooses its setting.
     pub fn adaptive(target: usize) -> Self {
         let storage = Box::leak(Box::new(DuelStorage::empty()));
-        Self { duel: Some(Duel::new(storage)), ..Self::fixed(target, Setting::BALANCED) }
+        Self { duel: Some(Duel::new(storage)), ..Self::fixed(target, Setting::Balanced) }
     }
 
     /// Uses a key: true if it was here.

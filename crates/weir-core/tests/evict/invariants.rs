@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::evict::mix;
 use weir_core::evict::policy::Policy;
-use weir_core::evict::setting::Setting;
+use weir_core::evict::policy::setting::Setting;
 
 const ENTRIES: u32 = 40;
 
@@ -115,7 +115,7 @@ proptest! {
         let run = |seed| {
             let (sightings, mut policy) = policy(64);
             policy.set_target(50);
-            policy.set_setting(Setting::BURSTS);
+            policy.set_setting(Setting::Balanced);
             let mut victims = Vec::new();
             for (&key, entry) in keys.iter().zip((0..64).cycle()) {
                 if policy.remove(entry) {

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use std::collections::VecDeque;
-use weir_core::evict::setting::Setting;
+use weir_core::evict::policy::setting::Setting;
 
 /// Numbers from a seed (xorshift64).
 struct Random(u64);
@@ -57,7 +57,7 @@ fn a_scan_does_not_evict_what_is_used() {
 
 #[test]
 fn a_scan_after_use_leaves_the_hot_where_they_are() {
-    for setting in Setting::ALL.into_iter().filter(|&setting| setting != Setting::RECENT) {
+    for setting in Setting::ALL.into_iter().filter(|&setting| setting != Setting::Recent) {
         let mut cache = Cache::fixed(1000, setting);
         let mut random = Random(5);
         cache.hit_rate((0..20_000).map(|_| random.below(600)));
@@ -128,9 +128,9 @@ fn the_setting_follows_a_trace_that_changes() {
 #[test]
 fn once_a_fallen_target_is_reached_the_queues_decide_again() {
     // What is seen most says nothing about this trace: draws by frequency would keep what is never used again.
-    let mut never_fell = Cache::fixed(1000, Setting::RECENT);
+    let mut never_fell = Cache::fixed(1000, Setting::Recent);
     let expected = late_hit_rate(&mut never_fell, &mut recent(PHASE));
-    let mut cache = Cache::fixed(2000, Setting::RECENT);
+    let mut cache = Cache::fixed(2000, Setting::Recent);
     (0..10).for_each(|_| {
         cache.hit_rate(1 << 50..(1 << 50) + 2000);
     });
@@ -161,7 +161,7 @@ fn a_loop_gets_the_place_of_what_is_used_no_more() {
     // No key of the loop comes again while it is small, or is remembered for long enough as evicted: only their frequency
     // tells for them.
     for dead in [0, 40, 100, 140] {
-        let mut cache = Cache::fixed(154, Setting::BALANCED);
+        let mut cache = Cache::fixed(154, Setting::Balanced);
         let (before, mut looped) = loop_after_dead(dead);
         cache.hit_rate(before);
         cache.hit_rate(looped.by_ref().take(50 * 351));

@@ -1,7 +1,7 @@
-//! The evictable caches of the process, as `fork` sees them: their locks come before the heap's, are taken before a fork
-//! and given back after it on both sides, so that the child finds every cache whole.
+//! The evictable caches of the process (crate `weir`), as `fork` and the figures see them: their locks come before the heap's,
+//! are taken before a fork and given back after it on both sides, so that the child finds every cache whole.
 
-use core::cell::UnsafeCell;
+use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weir_core::platform::lock::Lock;
@@ -13,42 +13,46 @@ use crate::arch::thread::thread_pointer;
 use crate::os::futex::futex_wait;
 use crate::platform::linux::Linux;
 
-/// What is done to a cache around a fork, and what is read of it.
-#[derive(Debug)]
-pub struct ForkCalls {
+/// A cache around a fork, and its figures.
+pub trait Evictable: Sync {
     /// Takes all of its locks.
-    pub freeze: unsafe fn(NonNull<ForkNode>),
-    /// Gives them back.
-    pub thaw: unsafe fn(NonNull<ForkNode>),
+    fn freeze(&self);
+
+    /// Gives the locks back.
+    ///
+    /// # Safety
+    /// Follows [`Evictable::freeze`] on the same thread, or its copy in the child.
+    unsafe fn thaw(&self);
+
     /// In the child: ends what the parent's other threads had begun.
-    pub inherit: unsafe fn(NonNull<ForkNode>),
-    /// Its figures, if none of its locks is held.
-    pub figures: unsafe fn(NonNull<ForkNode>) -> Option<EvictableRow>,
+    fn inherit(&self);
+
+    /// The figures, if none of its locks is held.
+    fn figures(&self) -> Option<EvictableRow>;
 }
 
 /// A cache's place in the list.
-#[derive(Debug)]
-pub struct ForkNode {
-    calls: &'static ForkCalls,
-    /// The previous and the next cache; written under the list's lock.
-    links: UnsafeCell<[Option<NonNull<ForkNode>>; 2]>,
+pub struct Node {
+    cache: NonNull<dyn Evictable>,
+    /// The previous and the next cache; read and written under the list's lock.
+    links: Cell<[Option<NonNull<Node>>; 2]>,
 }
 
-// SAFETY: the links are used under the list's lock alone; the calls are shared and constant.
-unsafe impl Send for ForkNode {}
+// SAFETY: the links are used under the list's lock alone; the cache is `Sync`.
+unsafe impl Send for Node {}
 // SAFETY: no method reads or writes the links through a shared reference but under the list's lock.
-unsafe impl Sync for ForkNode {}
+unsafe impl Sync for Node {}
 
-impl ForkNode {
-    /// One that is in no list.
-    pub const fn new(calls: &'static ForkCalls) -> Self {
-        Self { calls, links: UnsafeCell::new([None; 2]) }
+impl Node {
+    /// The node of a cache, in no list yet.
+    pub fn new<E: Evictable + 'static>(cache: NonNull<E>) -> Self {
+        Self { cache, links: Cell::new([None; 2]) }
     }
 }
 
 /// The first cache, and the threads that wait for values that others compute.
 struct List {
-    first: Option<NonNull<ForkNode>>,
+    first: Option<NonNull<Node>>,
     waits: Waits,
 }
 
@@ -58,27 +62,28 @@ unsafe impl Send for List {}
 static LIST: Lock<List, { rank::EVICTABLE_CACHES }> = Lock::new(List { first: None, waits: Waits::new() });
 
 impl List {
-    fn each(&self, mut work: impl FnMut(NonNull<ForkNode>)) {
+    fn each(&self, mut work: impl FnMut(&dyn Evictable)) {
         let mut at = self.first;
         while let Some(node) = at {
-            // SAFETY: a node in the list is valid, and the list's lock is held by this thread.
-            at = unsafe { (*node.as_ref().links.get())[1] };
-            work(node);
+            // SAFETY: a node in the list is valid with its cache, and the list's lock is held by this thread.
+            let (next, cache) = unsafe { (node.as_ref().links.get()[1], node.as_ref().cache.as_ref()) };
+            at = next;
+            work(cache);
         }
     }
 }
 
-/// Adds a cache.
+/// Adds a cache to those that a `fork` is to find whole.
 ///
 /// # Safety
-/// The node stays where it is, with the cache that its calls expect around it, until [`remove`].
-pub unsafe fn add(platform: &Linux, node: NonNull<ForkNode>) {
+/// The node and its cache stay where they are until [`remove`].
+pub unsafe fn add(platform: &Linux, node: NonNull<Node>) {
     let mut list = LIST.lock(platform);
-    // SAFETY: the caller's node, in no list yet, and nodes of the list, all valid; their links are this lock's.
+    // SAFETY: the caller's node, in no list yet, and a node of the list, both valid; their links are this lock's.
     unsafe {
-        *node.as_ref().links.get() = [None, list.first];
+        node.as_ref().links.set([None, list.first]);
         if let Some(next) = list.first {
-            (*next.as_ref().links.get())[0] = Some(node);
+            next.as_ref().links.set([Some(node), next.as_ref().links.get()[1]]);
         }
     }
     list.first = Some(node);
@@ -88,24 +93,25 @@ pub unsafe fn add(platform: &Linux, node: NonNull<ForkNode>) {
 ///
 /// # Safety
 /// The node is in the list.
-pub unsafe fn remove(platform: &Linux, node: NonNull<ForkNode>) {
+pub unsafe fn remove(platform: &Linux, node: NonNull<Node>) {
     let mut list = LIST.lock(platform);
     // SAFETY: the node and its neighbours are in the list, thus valid, and their links are this lock's.
     unsafe {
-        let [previous, next] = *node.as_ref().links.get();
+        let [previous, next] = node.as_ref().links.get();
         match previous {
-            Some(previous) => (*previous.as_ref().links.get())[1] = next,
+            Some(previous) => previous.as_ref().links.set([previous.as_ref().links.get()[0], next]),
             None => list.first = next,
         }
         if let Some(next) = next {
-            (*next.as_ref().links.get())[0] = previous;
+            next.as_ref().links.set([previous, next.as_ref().links.get()[1]]);
         }
     }
 }
 
-/// Sleeps while `word`, of a cache in the list, is `seen`, or for no reason, for what the thread `runner` computes. `false`:
-/// that thread waits for this one, directly or through others, and the call returns at once.
-pub(super) fn wait_for(platform: &Linux, word: &AtomicU32, seen: u32, runner: usize) -> bool {
+/// Sleeps while `word`, of a cache in the list, is `seen`, or for no reason, for what the thread `runner` computes
+/// ([`thread_pointer`] tells threads apart). `false`: that thread waits for this one, directly or through others, and the call
+/// returns at once.
+pub fn wait_for(platform: &Linux, word: &AtomicU32, seen: u32, runner: usize) -> bool {
     let me = thread_pointer();
     let mut list = LIST.lock(platform);
     if word.load(Relaxed) != seen {
@@ -128,17 +134,16 @@ pub(super) fn wait_for(platform: &Linux, word: &AtomicU32, seen: u32, runner: us
 pub(super) fn freeze(platform: &Linux) {
     // Looked at without the lock's guard: the lock is held until `thaw`.
     LIST.acquire(platform);
-    // SAFETY: the lock is held; the nodes are valid.
-    frozen_list().each(|node| unsafe { (node.as_ref().calls.freeze)(node) });
+    frozen_list().each(|cache| cache.freeze());
 }
 
-/// Gives them back.
+/// Gives the list's lock and all of the caches' back.
 ///
 /// # Safety
 /// Follows [`freeze`] on the same thread, or its copy in the child.
 pub(super) unsafe fn thaw(platform: &Linux) {
-    // SAFETY: the caller froze the list, which holds valid nodes, and every cache in it.
-    frozen_list().each(|node| unsafe { (node.as_ref().calls.thaw)(node) });
+    // SAFETY: the caller froze every cache in the list.
+    frozen_list().each(|cache| unsafe { cache.thaw() });
     // SAFETY: taken by `freeze`, without a guard.
     unsafe { LIST.release(platform) };
 }
@@ -148,8 +153,7 @@ pub(super) fn inherit(platform: &Linux) {
     // A fork that took no locks may have left the list's lock held.
     if let Some(mut list) = LIST.try_lock(platform) {
         list.waits = Waits::new();
-        // SAFETY: a node in the list is valid, and its cache's calls expect it.
-        list.each(|node| unsafe { (node.as_ref().calls.inherit)(node) });
+        list.each(|cache| cache.inherit());
     }
 }
 
@@ -158,8 +162,7 @@ pub(super) fn inherit(platform: &Linux) {
 pub(super) fn figures(platform: &Linux, add: &mut dyn FnMut(EvictableRow)) -> bool {
     let Some(list) = LIST.try_lock(platform) else { return false };
     let mut is_whole = true;
-    // SAFETY: a node in the list is valid, and its cache's calls expect it.
-    list.each(|node| match unsafe { (node.as_ref().calls.figures)(node) } {
+    list.each(|cache| match cache.figures() {
         Some(row) => add(row),
         None => is_whole = false,
     });

@@ -54,7 +54,7 @@ impl Waits {
     /// Adds a wait.
     ///
     /// # Safety
-    /// It and its word stay where they are until it is taken off, or this is dropped.
+    /// The wait and its word stay where they are until it is taken off, or this is dropped.
     pub(super) unsafe fn add(&mut self, wait: *mut Waiting) {
         // SAFETY: the caller's, and on no list yet.
         unsafe { (*wait).next = self.0 };

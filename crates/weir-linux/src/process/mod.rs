@@ -2,8 +2,7 @@
 
 pub mod callbacks;
 pub mod environment;
-pub mod evictable_caches;
-mod evictable_list;
+pub mod evictable_list;
 mod evictable_waits;
 mod exit_profile;
 mod fork;

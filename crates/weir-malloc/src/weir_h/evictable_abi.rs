@@ -1,11 +1,12 @@
 //! `weir.h`'s evictable caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
-use crate::errno::{EBUSY, EDEADLK, EFBIG, EINVAL, EIO, ENOENT, ENOMEM, ENOSPC, fail, refuse};
+use crate::errno::{EBUSY, EFBIG, EINVAL, ENOENT, ENOMEM, ENOSPC, fail, refuse};
+use crate::weir_h::weir_abi::fill;
 use crate::weir_h::zone_abi;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{ManuallyDrop, size_of};
 use core::ptr::{NonNull, null};
-use weir::{ByteCache, ByteEntry, ByteWriteBatch, Cause, DirtyBytes, Refusal, heap};
+use weir::{ByteCache, ByteEntry, Refusal, RemovalCause, heap};
 
 /// Bytes of a name, its end included.
 const NAME: usize = 32;
@@ -14,7 +15,6 @@ const NAME: usize = 32;
 pub struct Cache(ByteCache);
 
 type OnEvict = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *const c_void, usize, c_uint);
-type WriteBack = unsafe extern "C" fn(*mut c_void, *const *mut c_void, usize);
 
 /// `struct weir_evictable_options`. A caller's may be shorter: what it lacks is zero.
 #[repr(C)]
@@ -26,15 +26,14 @@ pub struct Options {
     shards: usize,
     zone: *mut zone_abi::Zone,
     on_evict: Option<OnEvict>,
-    write_back: Option<WriteBack>,
     data: *mut c_void,
 }
 
-/// The program's pointer for its callbacks.
+/// The program's pointer for its callback.
 #[derive(Clone, Copy)]
 struct Data(*mut c_void);
 
-// SAFETY: it is handed to the program's functions alone, which may be called on any thread, as the header says.
+// SAFETY: it is handed to the program's function alone, which may be called on any thread, as the header says.
 unsafe impl Send for Data {}
 // SAFETY: nothing here reads or writes through it.
 unsafe impl Sync for Data {}
@@ -53,12 +52,12 @@ fn errno_of(why: Refusal) -> c_int {
     }
 }
 
-fn number_of(cause: Cause) -> c_uint {
+fn number_of(cause: RemovalCause) -> c_uint {
     match cause {
-        Cause::Room => 0,
-        Cause::Pressure => 1,
-        Cause::Removed => 2,
-        Cause::Replaced => 3,
+        RemovalCause::Room => 0,
+        RemovalCause::Pressure => 1,
+        RemovalCause::Removed => 2,
+        RemovalCause::Replaced => 3,
         _ => 4,
     }
 }
@@ -104,9 +103,6 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
             unsafe { on_evict(data.get(), key.0, key.1, value.0, value.1, number_of(cause)) }
         });
     }
-    if let Some(write_back) = options.write_back {
-        builder = builder.write_back(move |batch| hand_over(batch, write_back, data));
-    }
     let home = NonNull::new(heap::alloc(size_of::<Cache>()).cast::<Cache>());
     let (home, cache) = match (home, builder.build()) {
         (Some(home), Ok(cache)) => (home, cache),
@@ -122,27 +118,11 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
     home.as_ptr()
 }
 
-/// Entries that are handed to C at a time.
-const BATCH: usize = 32;
-
-fn hand_over(mut batch: ByteWriteBatch, write_back: WriteBack, data: Data) {
-    while !batch.is_empty() {
-        let mut entries = [core::ptr::null_mut(); BATCH];
-        let mut count = 0;
-        for (place, entry) in entries.iter_mut().zip(&mut batch) {
-            *place = DirtyBytes::into_raw(entry).as_ptr().cast::<c_void>();
-            count += 1;
-        }
-        // SAFETY: the program's function, with so many entries that it completes.
-        unsafe { write_back(data.get(), entries.as_ptr(), count) }
-    }
-}
-
 /// The cache behind a pointer; `None` for NULL.
 ///
 /// # Safety
 /// Null, or a cache.
-pub unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
+unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
     // SAFETY: the caller's promise.
     unsafe { cache.as_ref() }.map(|cache| &cache.0)
 }
@@ -154,13 +134,6 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
     }
     // SAFETY: the caller's cache.
     let Some(found) = (unsafe { named(cache) }) else { return 0 };
-    if found.is_in_write_back() {
-        return refuse(EDEADLK);
-    }
-    // What is under way is waited for; what cannot be written back is kept, and so is the cache.
-    if found.flush().is_err() {
-        return refuse(EIO);
-    }
     if found.is_in_use() {
         return refuse(EBUSY);
     }
@@ -217,7 +190,7 @@ pub unsafe fn prepare(cache: *mut Cache, key: *const c_void, key_size: usize, si
 ///
 /// # Safety
 /// Null, or a cache and an entry of it that the caller has.
-pub unsafe fn pair<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<(&'a ByteCache, NonNull<u8>)> {
+unsafe fn pair<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<(&'a ByteCache, NonNull<u8>)> {
     // SAFETY: the caller's cache.
     unsafe { named(cache) }.zip(NonNull::new(entry.cast()))
 }
@@ -262,7 +235,7 @@ pub unsafe fn release(cache: *mut Cache, entry: *mut c_void) {
 ///
 /// # Safety
 /// Null, or a cache and an entry of it that the caller has.
-pub unsafe fn looked_at<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<ManuallyDrop<ByteEntry<'a>>> {
+unsafe fn looked_at<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<ManuallyDrop<ByteEntry<'a>>> {
     // SAFETY: the caller's promise.
     let (cache, entry) = unsafe { pair(cache, entry) }?;
     // SAFETY: the caller has it; as it is not dropped, nothing is given up. All kinds of entries are alike in memory.
@@ -305,30 +278,13 @@ pub unsafe fn value(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> 
 pub unsafe fn remove(cache: *mut Cache, key: *const c_void, key_size: usize) -> c_int {
     // SAFETY: the caller's cache and key.
     let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return refuse(EINVAL) };
-    if cache.is_in_write_back() {
-        return refuse(EDEADLK);
-    }
-    match (cache.remove(key), cache.contains(key)) {
-        (true, _) => 0,
-        (false, true) => refuse(EIO),
-        (false, false) => refuse(ENOENT),
-    }
-}
-
-/// `weir_evictable_discard`.
-pub unsafe fn discard(cache: *mut Cache, key: *const c_void, key_size: usize) -> c_int {
-    // SAFETY: the caller's cache and key.
-    let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return refuse(EINVAL) };
-    if cache.discard(key) { 0 } else { refuse(ENOENT) }
+    if cache.remove(key) { 0 } else { refuse(ENOENT) }
 }
 
 /// `weir_evictable_clear`.
 pub unsafe fn clear(cache: *mut Cache) -> c_int {
     // SAFETY: the caller's cache.
     let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
-    if cache.is_in_write_back() {
-        return refuse(EDEADLK);
-    }
     cache.clear();
     0
 }
@@ -352,5 +308,35 @@ pub unsafe fn set_max(cache: *mut Cache, bytes: usize) -> c_int {
     // SAFETY: the caller's cache.
     let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
     cache.set_max_bytes(if bytes == 0 { usize::MAX } else { bytes });
+    0
+}
+
+/// `struct weir_evictable_stats`.
+#[repr(C)]
+pub struct Stats {
+    counts: [u64; 8],
+    sizes: [usize; 6],
+}
+
+/// `weir_evictable_stats`.
+pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
+    // SAFETY: the caller's cache.
+    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
+    let stats = cache.stats();
+    let answer = Stats {
+        counts: [
+            stats.hits,
+            stats.misses,
+            stats.insertions,
+            stats.evicted_for_room,
+            stats.evicted_for_pressure,
+            stats.removed,
+            stats.replaced,
+            stats.rejected,
+        ],
+        sizes: [stats.bytes, stats.entries, stats.target_bytes, stats.max_bytes, stats.pinned, stats.metadata_bytes],
+    };
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
+    unsafe { fill(out.cast(), size, &answer) };
     0
 }

@@ -10,15 +10,13 @@
 //! | `zone_abi` | zones |
 //! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
 //! | `page_pool_abi` | page pools |
-//! | `evictable_abi`, `evictable_stats_abi`, `evictable_write_back_abi` | evictable caches, their figures, their dirty entries |
+//! | `evictable_abi` | evictable caches and their figures |
 
 pub mod cache_abi;
 pub mod cache_stats_abi;
 pub mod callback_abi;
 pub mod ctl_abi;
 pub mod evictable_abi;
-pub mod evictable_stats_abi;
-pub mod evictable_write_back_abi;
 mod object_mark;
 pub mod page_pool_abi;
 pub mod weir_abi;

@@ -8,9 +8,8 @@
 #define FOR_EACH(X) \
     X(evictable_create) X(evictable_destroy) X(evictable_get) X(evictable_prepare) X(evictable_publish) \
     X(evictable_cancel) X(evictable_release) X(evictable_key) X(evictable_value) X(evictable_remove) \
-    X(evictable_discard) X(evictable_clear) X(evictable_evict) X(evictable_relieved) X(evictable_set_max) \
-    X(evictable_mark_dirty) X(evictable_written) X(evictable_flush) X(evictable_stats) X(zone_create) X(zone_destroy) \
-    X(zone_usage)
+    X(evictable_clear) X(evictable_evict) X(evictable_relieved) X(evictable_set_max) X(evictable_stats) \
+    X(zone_create) X(zone_destroy) X(zone_usage)
 #define DECLARE(name) NAMED(name);
 FOR_EACH(DECLARE)
 
@@ -100,79 +99,24 @@ static void life(weir_zone *zone) {
     CHECK(p_evictable_destroy(cache) == 0);
 }
 
-enum { KEYS = 300 };
-static uint64_t store[KEYS];
-static int is_late, is_failing;
-static weir_entry *late[KEYS];
-static size_t late_count;
-static weir_evictable *dirty_cache;
 static unsigned told[5];
 
-static void write_back(void *data, weir_entry *const *entries, size_t count) {
-    CHECK(data == store && count > 0);
-    CHECK(p_evictable_flush(dirty_cache) == -1 && errno == EDEADLK);
-    for (size_t i = 0; i < count; i++) {
-        if (is_late) {
-            late[late_count++] = entries[i];
-            continue;
-        }
-        uint64_t key = *(const uint64_t *)p_evictable_key(dirty_cache, entries[i], NULL);
-        if (!is_failing) store[key] = *(uint64_t *)p_evictable_value(dirty_cache, entries[i], NULL);
-        p_evictable_written(dirty_cache, entries[i], !is_failing);
-    }
-}
-
 static void on_evict(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause) {
-    CHECK(data == store && key && key_size == 8 && value && size >= 8 && cause <= WEIR_EVICTED_REJECTED);
+    CHECK(data == told && key && key_size == 8 && value && size >= 8 && cause <= WEIR_EVICTED_REJECTED);
     told[cause]++;
 }
 
-static void put_dirty(uint64_t key, uint64_t number) {
-    weir_entry *entry = p_evictable_prepare(dirty_cache, &key, sizeof key, 1000);
-    CHECK(entry);
-    *(uint64_t *)p_evictable_value(dirty_cache, entry, NULL) = number;
-    CHECK(p_evictable_publish(dirty_cache, entry) == 0 && p_evictable_mark_dirty(dirty_cache, entry) == 0);
-    p_evictable_release(dirty_cache, entry);
-}
-
-static void *complete_all(void *unused) {
-    while (late_count > 0) p_evictable_written(dirty_cache, late[--late_count], 1);
-    return unused;
-}
-
-static void dirty(void) {
-    struct weir_evictable_options options = {
-        .max_bytes = 64 << 10, .write_back = write_back, .on_evict = on_evict, .data = store};
-    dirty_cache = made(&options);
-    for (uint64_t key = 0; key < KEYS; key++) put_dirty(key, key + 1);
-    for (uint64_t key = 0; key < KEYS; key++) {
-        weir_entry *entry = p_evictable_get(dirty_cache, &key, sizeof key);
-        CHECK(entry || store[key] == key + 1);
-        p_evictable_release(dirty_cache, entry);
-    }
-    CHECK(p_evictable_flush(dirty_cache) == 0);
-    for (uint64_t key = 0; key < KEYS; key++) CHECK(store[key] == key + 1);
-    CHECK(stats_of(dirty_cache).dirty_entries == 0 && told[WEIR_EVICTED_FOR_ROOM] > 200);
-    /* A failure keeps the entry, and the cache. */
-    is_failing = 1;
-    put_dirty(1, 100);
-    CHECK(p_evictable_flush(dirty_cache) == -1 && errno == EIO && stats_of(dirty_cache).dirty_entries == 1);
-    CHECK(p_evictable_remove(dirty_cache, &(uint64_t){1}, 8) == -1 && errno == EIO);
-    CHECK(p_evictable_destroy(dirty_cache) == -1 && errno == EIO);
-    is_failing = 0;
-    CHECK(p_evictable_flush(dirty_cache) == 0 && store[1] == 100);
-    /* Completed later, by another thread: until then the entry stays. */
-    is_late = 1;
-    p_evictable_clear(dirty_cache);
-    for (uint64_t key = 0; key < 40; key++) put_dirty(key, 5);
-    CHECK(late_count > 0 && stats_of(dirty_cache).writing == late_count);
-    p_evictable_evict(dirty_cache, 1 << 20);
-    CHECK(stats_of(dirty_cache).entries == 40);
-    is_late = 0;
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, complete_all, NULL) == 0 && pthread_join(thread, NULL) == 0);
-    CHECK(p_evictable_destroy(dirty_cache) == 0);
-    CHECK(told[WEIR_EVICTED_REMOVED] >= 40);
+/* The callback is told of each entry that leaves, and why. */
+static void leaving(void) {
+    struct weir_evictable_options options = {.max_bytes = 64 << 10, .on_evict = on_evict, .data = told};
+    weir_evictable *cache = made(&options);
+    for (uint64_t key = 0; key < 300; key++) p_evictable_release(cache, put(cache, key, 1000));
+    size_t left = stats_of(cache).entries;
+    CHECK(told[WEIR_EVICTED_FOR_ROOM] == 300 - left && left > 20);
+    p_evictable_release(cache, put(cache, 299, 1000));
+    CHECK(told[WEIR_EVICTED_REPLACED] == 1);
+    CHECK(!put(cache, 1, 64 << 10) && p_evictable_remove(cache, &(uint64_t){299}, 8) == 0);
+    CHECK(p_evictable_destroy(cache) == 0 && told[WEIR_EVICTED_REMOVED] == left);
 }
 
 static void *reader(void *cache) {
@@ -266,7 +210,6 @@ int main(void) {
     CHECK(cache && !p_evictable_get(cache, NULL, 1) && errno == EINVAL);
     weir_entry *empty = p_evictable_prepare(cache, NULL, 0, 0);
     CHECK(empty && p_evictable_publish(cache, empty) == 0);
-    CHECK(p_evictable_mark_dirty(cache, empty) == -1 && errno == EINVAL);
     p_evictable_release(cache, empty);
     CHECK(!p_evictable_prepare(cache, "a", 1, SIZE_MAX - 20) && errno == EFBIG);
     CHECK(!p_evictable_prepare(cache, "a", 1, (size_t)1 << 55) && errno == ENOMEM);
@@ -278,7 +221,7 @@ int main(void) {
     CHECK(zone);
     life(zone);
     CHECK(p_zone_destroy(zone) == 0);
-    dirty();
+    leaving();
     forks();
     limited();
     return 0;

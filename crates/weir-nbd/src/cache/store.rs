@@ -41,13 +41,13 @@ impl Store {
     /// Puts a block in. Where that is refused, for want of memory, an older one does not stay.
     pub fn insert(&self, key: Key, block: Buffer) {
         if self.0.insert(key, block).is_err() {
-            self.0.discard(&key);
+            self.0.remove(&key);
         }
     }
 
     /// Removes a block.
     pub fn remove(&self, key: Key) {
-        self.0.discard(&key);
+        self.0.remove(&key);
     }
 
     /// Blocks and bytes that are here.

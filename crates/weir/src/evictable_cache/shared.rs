@@ -4,72 +4,36 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use weir_linux::process::evictable_caches::ForkNode;
+use weir_linux::process::callbacks::Registration;
+use weir_linux::process::evictable_list::Node;
 
-use super::adapt::Adaptation;
-use super::ages::Ages;
+use super::api::stats::RemovalCause;
 use super::closure::Closure;
-use super::dirt::{Dirt, Writer};
-use super::header::Content;
-use super::place::Place;
-use super::room::Room;
-use super::seams::Registration;
-use super::shard::Shard;
-use super::stats::Cause;
-
-/// What is told of evictions.
-pub type Listener<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value, Cause) + Send + Sync;
-/// What weighs entries.
-pub type Weigher<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value) -> usize + Send + Sync;
-/// How a cache is to be.
-pub struct Options<C: Content> {
-    pub name: [u8; 32],
-    pub min: usize,
-    pub max: usize,
-    /// 0: by CPUs and size.
-    pub shards: usize,
-    pub place: Place,
-    pub ages: Ages<C>,
-    pub weigher: Option<Closure<Weigher<C>>>,
-    pub listener: Option<Closure<Listener<C>>>,
-    pub writer: Option<Closure<Writer>>,
-}
-
-impl<C: Content> Options<C> {
-    /// On the heap, without a bound.
-    pub const fn new() -> Self {
-        Self {
-            name: [0; 32],
-            min: 0,
-            max: usize::MAX,
-            shards: 0,
-            place: Place::Heap,
-            ages: Ages::new(),
-            weigher: None,
-            listener: None,
-            writer: None,
-        }
-    }
-}
+use super::entry::header::Content;
+use super::entry::place::Place;
+use super::eviction::choice::Choice;
+use super::eviction::expiry::Ages;
+use super::eviction::room::Room;
+use super::options::{Listener, Weigher};
+use super::shard::state::Shard;
 
 /// The cache.
 pub struct Shared<C: Content> {
-    pub fork: ForkNode,
+    pub node: Node,
     /// Written by the maker before it gives the cache out, and taken at its end; reclaim, which may call meanwhile, does not
     /// read it.
     pub registration: UnsafeCell<Option<Registration>>,
     pub name: [u8; 32],
     pub shards: NonNull<[Shard]>,
-    /// Of hashes, so that colliding keys cannot be prepared.
+    /// The seed of hashes, so that colliding keys cannot be prepared.
     pub seed: u64,
     /// The shard in which the next eviction begins.
     pub turn: AtomicU32,
     pub place: Place,
     pub room: Room,
-    pub adapt: Adaptation,
+    pub choice: Choice,
     /// `None`: entries have no end.
     pub ages: Option<Ages<C>>,
-    pub write_back: Dirt,
     pub weigher: Option<Closure<Weigher<C>>>,
     pub listener: Option<Closure<Listener<C>>>,
     pub rejected: AtomicU64,
@@ -111,14 +75,20 @@ impl<C: Content> Shared<C> {
         self.turn.fetch_add(1, Relaxed) as usize & (self.shards.len() - 1)
     }
 
+    /// The time, ns, where entries have an end.
+    #[inline]
+    pub fn time(&self) -> Option<u64> {
+        self.ages.as_ref().map(Ages::now)
+    }
+
     /// Notes that a value was not taken; no lock is held.
     pub fn reject(&self, key: &C::Key, value: &C::Value) {
         self.rejected.fetch_add(1, Relaxed);
-        self.tell(key, value, Cause::Rejected);
+        self.tell(key, value, RemovalCause::Rejected);
     }
 
     /// Tells the listener; no lock is held.
-    pub fn tell(&self, key: &C::Key, value: &C::Value, cause: Cause) {
+    pub fn tell(&self, key: &C::Key, value: &C::Value, cause: RemovalCause) {
         if let Some(listener) = &self.listener {
             listener(key, value, cause);
         }

@@ -4,7 +4,7 @@ use crate::counted::{Count, Counted};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir::{ByteCache, Cause, EvictableCache, Expiry};
+use weir::{ByteCache, EvictableCache, Expiry, RemovalCause};
 
 /// Seconds that pass when a test says so.
 #[derive(Clone, Default)]
@@ -50,7 +50,7 @@ fn an_entry_lives_for_its_time_and_is_then_no_hit() {
     assert_eq!((pinned.check(), cache.len(), cache.bytes(), live.get()), (1, 1, 100, 2));
     drop(pinned);
     assert_eq!((live.get(), cache.stats().expired, cache.stats().removed), (1, 1, 0));
-    assert_eq!(*told.lock().unwrap(), [(1, Cause::Expired)]);
+    assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Expired)]);
     // A new value of the key has a new time; a load computes what is over.
     drop(cache.insert(2, live.make(2)));
     clock.pass(9);
@@ -147,25 +147,6 @@ fn what_is_over_leaves_as_others_come_and_first_of_all_under_pressure() {
     clock.pass(1);
     cache.expire();
     assert_eq!((cache.len(), live.get()), (0, 0));
-}
-
-#[test]
-fn what_is_dirty_ends_when_it_is_written_back() {
-    let clock = Clock::default();
-    let cache = EvictableCache::<u64, AtomicU64>::builder()
-        .time_to_live(seconds(10))
-        .clock(clock.read())
-        .write_back(|batch| batch.for_each(|entry| entry.written()))
-        .build()
-        .unwrap();
-    let entry = cache.insert(1, AtomicU64::new(7)).unwrap();
-    assert!(entry.mark_dirty());
-    drop(entry);
-    clock.pass(20);
-    assert_eq!(cache.expire(), 0);
-    assert_eq!(cache.get(&1).unwrap().load(SeqCst), 7, "the store has an older value");
-    cache.flush().unwrap();
-    assert!(cache.get(&1).is_none());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::reclaim::in_child;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use weir::{Cause, EvictableCache, Refusal, heap, settings};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use weir::{EvictableCache, Refusal, RemovalCause, heap, settings};
 
 thread_local! {
     /// The listener is at work: what it evicts by its own use of the cache is told to it, too.
@@ -19,7 +19,7 @@ fn a_listener_may_use_the_cache_for_the_key_that_it_is_told_of() {
     static LIVE: OnceLock<Count> = OnceLock::new();
     static TOLD: AtomicUsize = AtomicUsize::new(0);
     let live = LIVE.get_or_init(Count::default);
-    let listener = |key: &u64, value: &crate::counted::Counted, _: Cause| {
+    let listener = |key: &u64, value: &crate::counted::Counted, _: RemovalCause| {
         assert_eq!(value.check(), *key);
         if IS_WITHIN.replace(true) {
             return;
@@ -54,43 +54,6 @@ fn a_listener_may_use_the_cache_for_the_key_that_it_is_told_of() {
 }
 
 #[test]
-fn a_write_back_callback_may_use_the_cache_for_the_keys_that_it_writes() {
-    static CACHE: OnceLock<EvictableCache<u64, AtomicU64>> = OnceLock::new();
-    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
-    let cache = CACHE.get_or_init(|| {
-        let cache = EvictableCache::<u64, AtomicU64>::builder().max_bytes(1_000).weigher(|_, _| 100);
-        let cache = cache.write_back(|batch| {
-            let cache = CACHE.get().unwrap();
-            for entry in batch {
-                let key = *entry.key();
-                assert!(cache.get(&key).is_none_or(|found| *found.key() == key));
-                if key % 2 == 0 {
-                    // A newer value, clean: if this write-back failed it would be dirty.
-                    drop(cache.insert(key, AtomicU64::new(key)));
-                }
-                assert!(!cache.remove(&(key + 1_000)));
-                cache.discard(&(key + 1));
-                assert!(catch_unwind(|| cache.clear()).is_err(), "it would wait for itself");
-                WRITTEN.fetch_add(1, SeqCst);
-                entry.written();
-            }
-        });
-        cache.build().unwrap()
-    });
-    for key in 0..400u64 {
-        match cache.insert(key % 50, AtomicU64::new(key)) {
-            Ok(entry) => drop(entry.mark_dirty()),
-            Err(why) => assert_eq!(why.refusal, Refusal::Full),
-        }
-    }
-    cache.flush().unwrap();
-    let stats = cache.stats();
-    assert_eq!((stats.dirty_entries, stats.dirty_bytes, stats.writing), (0, 0, 0), "{stats:?}");
-    assert_eq!((stats.bytes, stats.write_backs), (stats.entries * 100, WRITTEN.load(SeqCst) as u64));
-    assert!(stats.write_backs > 100);
-}
-
-#[test]
 fn a_drop_that_panics_while_room_is_made_gives_that_room_back() {
     static IS_ARMED: AtomicBool = AtomicBool::new(false);
     struct Value(usize);
@@ -115,7 +78,7 @@ fn a_drop_that_panics_while_room_is_made_gives_that_room_back() {
         let put = || drop(cache.insert(1 << 20, Value(3_000)));
         panics += usize::from(catch_unwind(AssertUnwindSafe(put)).is_err());
         IS_ARMED.store(false, SeqCst);
-        cache.discard(&(1 << 20));
+        cache.remove(&(1 << 20));
         assert_eq!(cache.bytes(), cache.len() * 100, "round {round}");
     }
     assert!(panics > 10, "{panics}");
@@ -150,7 +113,7 @@ fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
             .shards(1)
             .weigher(|_, _| 100)
             .on_evict(|_, _, cause| {
-                REJECTED.fetch_add(usize::from(cause == Cause::Rejected), SeqCst);
+                REJECTED.fetch_add(usize::from(cause == RemovalCause::Rejected), SeqCst);
             })
             .build()
             .unwrap();
@@ -177,7 +140,7 @@ fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
 #[test]
 fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
     let used = heap::usage().live_bytes;
-    for bad in ["listener", "value", "write-back"] {
+    for bad in ["listener", "value"] {
         let live = Count::default();
         let is_armed = std::sync::Arc::new(AtomicBool::new(true));
         struct Value(#[allow(dead_code, reason = "held")] crate::counted::Counted, Option<std::sync::Arc<AtomicBool>>);
@@ -188,20 +151,15 @@ fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
             }
         }
         let armed = is_armed.clone();
-        let writes = is_armed.clone();
         let cache = EvictableCache::<u64, Value>::builder()
             .shards(4)
             .weigher(|_, _| 100)
             .on_evict(move |_, _, _| assert!(bad != "listener" || !armed.swap(false, SeqCst), "on purpose"))
-            .write_back(move |_| assert!(bad != "write-back" || !writes.swap(false, SeqCst), "on purpose"))
             .build()
             .unwrap();
         for key in 0..1_000 {
             let arm = (bad == "value" && key == 500).then(|| is_armed.clone());
-            let entry = cache.insert(key, Value(live.make(key), arm)).map_err(|_| ()).unwrap();
-            if bad == "write-back" && key == 500 {
-                entry.mark_dirty();
-            }
+            drop(cache.insert(key, Value(live.make(key), arm)).map_err(|_| ()).unwrap());
         }
         assert!(catch_unwind(AssertUnwindSafe(|| drop(cache))).is_err(), "{bad}");
         assert_eq!((live.get(), std::sync::Arc::strong_count(&is_armed)), (0, 1), "{bad}");

@@ -2,11 +2,11 @@
 
 use crate::counted::{Count, Counted};
 use crate::reclaim::in_child;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use weir::zone::Zone;
-use weir::{ByteCache, Cause, EvictableCache, Refusal, heap, settings};
+use weir::{ByteCache, EvictableCache, Refusal, RemovalCause, heap, settings};
 
 #[test]
 fn what_is_larger_than_the_cache_is_held_by_its_guard() {
@@ -16,7 +16,7 @@ fn what_is_larger_than_the_cache_is_held_by_its_guard() {
         .max_bytes(100)
         .weigher(|_, value| value.number as usize)
         .on_evict(move |_, _, cause| {
-            assert_eq!(cause, Cause::Rejected);
+            assert_eq!(cause, RemovalCause::Rejected);
             heard.fetch_add(1, SeqCst);
         })
         .build()
@@ -69,34 +69,6 @@ fn pressure_leaves_one_entry_of_each_thread_that_inserts() {
     cache.relieved();
     drop((own, second));
     assert_eq!(cache.evict(usize::MAX), 1000, "after relief no thread has a part for itself");
-}
-
-#[test]
-fn a_load_into_a_cache_with_a_write_back_comes_in_above_the_bound() {
-    let written = Arc::new(AtomicU64::new(0));
-    let to = written.clone();
-    let cache = EvictableCache::<u64, AtomicU64>::builder()
-        .max_bytes(150)
-        .weigher(|_, _| 100)
-        .write_back(move |batch| {
-            for entry in batch {
-                to.fetch_add(entry.load(SeqCst), SeqCst);
-                entry.written();
-            }
-        })
-        .build()
-        .unwrap();
-    let pinned: Vec<_> = (0..8).map(|key| cache.get_or_insert_with(key, || AtomicU64::new(0))).collect();
-    for (key, entry) in pinned.iter().enumerate() {
-        let other = cache.get_or_insert_with(key as u64, || panic!("one value of each key that is in use"));
-        other.store(1, SeqCst);
-        assert!(entry.mark_dirty(), "what is changed is written back");
-    }
-    cache.flush().unwrap();
-    assert_eq!((written.load(SeqCst), cache.bytes()), (8, 800));
-    drop(pinned);
-    drop(cache.insert(100, AtomicU64::new(0)).unwrap());
-    assert!(cache.bytes() <= 150, "the bound holds again once nothing is pinned");
 }
 
 #[test]

@@ -14,5 +14,3 @@ mod statistics;
 mod threads;
 mod walks;
 mod weight;
-mod write_back;
-mod write_back_failures;

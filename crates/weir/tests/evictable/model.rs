@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use weir::{Cause, Entry, EvictableCache};
+use weir::{Entry, EvictableCache, RemovalCause};
 
 /// A generator (Knuth's factors); the high bits are used.
 pub struct Random(pub u64);
@@ -48,7 +48,7 @@ const MAX: usize = 5_000;
 fn run(seed: u64, shards: usize, hashes: u64) {
     let live = Count::default();
     let told = Arc::new(AtomicU64::new(0));
-    let causes = Arc::new(Mutex::new(HashMap::<Cause, u64>::new()));
+    let causes = Arc::new(Mutex::new(HashMap::<RemovalCause, u64>::new()));
     let (heard, by_cause) = (told.clone(), causes.clone());
     let cache = EvictableCache::<u64, Counted>::builder()
         .max_bytes(MAX)
@@ -128,7 +128,12 @@ fn run(seed: u64, shards: usize, hashes: u64) {
     let causes = causes.lock().unwrap().clone();
     let told_of = |cause| causes.get(&cause).copied().unwrap_or(0);
     assert_eq!(
-        [told_of(Cause::Room), told_of(Cause::Pressure), told_of(Cause::Removed), told_of(Cause::Replaced)],
+        [
+            told_of(RemovalCause::Room),
+            told_of(RemovalCause::Pressure),
+            told_of(RemovalCause::Removed),
+            told_of(RemovalCause::Replaced)
+        ],
         [stats.evicted_for_room, stats.evicted_for_pressure, stats.removed, stats.replaced]
     );
     drop(cache);

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use weir::{Cause, EvictableCache};
+use weir::{EvictableCache, RemovalCause};
 
 fn filled(entries: u64) -> EvictableCache<u64, [u8; 1000]> {
     let cache = EvictableCache::builder().weigher(|_, _| 1000).build().unwrap();
@@ -125,12 +125,12 @@ fn the_listener_is_told_why() {
     drop(cache);
     let told: Vec<_> = told.try_iter().collect();
     let wanted = [
-        (1, Cause::Replaced),
-        (2, Cause::Rejected),
-        (1, Cause::Room),
-        (3, Cause::Removed),
-        (4, Cause::Pressure),
-        (5, Cause::Removed),
+        (1, RemovalCause::Replaced),
+        (2, RemovalCause::Rejected),
+        (1, RemovalCause::Room),
+        (3, RemovalCause::Removed),
+        (4, RemovalCause::Pressure),
+        (5, RemovalCause::Removed),
     ];
     assert_eq!(told, wanted);
 }
@@ -151,7 +151,7 @@ fn threads_that_insert_at_once_do_not_each_evict_what_is_too_much() {
     let (is_first, meet) = (AtomicBool::new(true), Arc::new([Barrier::new(2), Barrier::new(2)]));
     let at = meet.clone();
     let listener = move |_: &u64, _: &[u8; 1000], cause| {
-        if cause == Cause::Room && is_first.swap(false, SeqCst) {
+        if cause == RemovalCause::Room && is_first.swap(false, SeqCst) {
             for barrier in &*at {
                 barrier.wait();
             }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use weir::{ByteCache, Cause, EvictableCache, settings};
+use weir::{ByteCache, EvictableCache, RemovalCause, settings};
 use weir_testing::wait_until;
 
 #[path = "../common/mod.rs"]
@@ -39,7 +39,7 @@ fn the_last_handle_may_go_in_a_listener_under_reclaim() {
         static CACHE: Mutex<Option<EvictableCache<u64, [u8; 4000]>>> = Mutex::new(None);
         static IS_DROPPED: AtomicBool = AtomicBool::new(false);
         let listener = |_: &u64, _: &[u8; 4000], cause| {
-            if cause == Cause::Pressure
+            if cause == RemovalCause::Pressure
                 && let Some(cache) = { CACHE.lock().unwrap().take() }
             {
                 drop(cache);

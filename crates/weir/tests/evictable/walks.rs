@@ -1,10 +1,10 @@
 //! All entries in turn: iteration, and `retain`.
 
 use crate::counted::{Count, Counted};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use weir::{ByteCache, Cause, EvictableCache};
+use weir::{ByteCache, EvictableCache, RemovalCause};
 
 fn filled(live: &Count, entries: u64) -> EvictableCache<u64, Counted> {
     let cache = EvictableCache::builder().weigher(|_, _| 100).shards(4).build().unwrap();
@@ -78,7 +78,7 @@ fn retain_takes_out_what_it_is_told_to_and_may_use_the_cache() {
     let (live, told) = (Count::default(), Arc::new(Mutex::new(0)));
     let heard = told.clone();
     let cache = EvictableCache::<u64, Counted>::builder().weigher(|_, _| 100).on_evict(move |key, value, cause| {
-        assert_eq!((value.check(), cause), (*key, Cause::Removed));
+        assert_eq!((value.check(), cause), (*key, RemovalCause::Removed));
         *heard.lock().unwrap() += 1;
     });
     let cache = cache.build().unwrap();
@@ -96,27 +96,4 @@ fn retain_takes_out_what_it_is_told_to_and_may_use_the_cache() {
     assert_eq!(pinned.check(), 3);
     cache.retain(|_, _| true);
     assert_eq!((cache.len(), cache.stats().removed), (50, 450));
-}
-
-#[test]
-fn retain_writes_back_what_is_dirty_before_it_goes() {
-    let (written, fails) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
-    let (to, is_bad) = (written.clone(), fails.clone());
-    let cache = EvictableCache::<u64, AtomicU64>::builder().write_back(move |batch| {
-        for entry in batch {
-            if is_bad.load(SeqCst) {
-                entry.failed();
-            } else {
-                to.fetch_add(entry.load(SeqCst), SeqCst);
-                entry.written();
-            }
-        }
-    });
-    let cache = cache.build().unwrap();
-    assert!(cache.insert(1, AtomicU64::new(7)).unwrap().mark_dirty());
-    cache.retain(|_, _| false);
-    assert_eq!(cache.len(), 1, "it could not be written back");
-    fails.store(false, SeqCst);
-    cache.retain(|_, _| false);
-    assert_eq!((cache.len(), written.load(SeqCst)), (0, 7));
 }

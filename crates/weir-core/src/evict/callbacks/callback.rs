@@ -1,0 +1,366 @@
+//! A callback that a program registers, with what it is called for and the queue of the thread that calls it.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+use crate::base::level::Level;
+use crate::base::zone_class::ZoneClass;
+use crate::platform::Clock;
+use crate::policy::deferred::{DEFAULT_SEEKS, Deferred};
+use crate::reclaim::Event;
+
+/// Bytes of a name that are kept.
+pub const NAME: usize = 32;
+/// Bytes that a shrinker is told to free at a time at least: some 128 objects (`SHRINK_BATCH`, Linux) of half a KiB.
+pub const DEFAULT_BATCH: usize = 64 << 10;
+/// The value that [`Shrink::scan`] returns to say that it cannot free anything now.
+pub const STOP: usize = usize::MAX;
+
+/// Why a shrinker is to free memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ScanReason {
+    /// Memory is short elsewhere, and not yet for this process: what has to be written back first had better stay.
+    Mild,
+    /// Memory is short.
+    Pressure,
+    /// Memory is so short that tasks suffer.
+    Severe,
+    /// The system refused this process memory, and an allocation will fail unless something is freed.
+    Shortage,
+}
+
+/// The task of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// The scan takes size >> priority.
+    pub priority: u32,
+    /// Bytes that it takes at most.
+    pub most: usize,
+    /// Why.
+    pub reason: ScanReason,
+}
+
+/// A cache of a program's own that can be made smaller.
+///
+/// None of these is called under a lock of the heap's, and no two of them at once for one registration. They may
+/// allocate, free, register and unregister.
+pub trait Shrink: Sync {
+    /// Bytes that could be freed now; 0: nothing. Should be quick: it is called before each scan.
+    fn count(&self) -> usize;
+
+    /// Frees about `bytes`, what was not used for longest first; returns the bytes freed, or [`STOP`] where nothing can be
+    /// freed for now, for example because a lock is held that is not to be waited for.
+    fn scan(&self, bytes: usize, reason: ScanReason) -> usize;
+
+    /// Pressure has ended: the cache may grow again.
+    fn relieved(&self) {}
+}
+
+/// A panic, or another exception, left a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Panicked;
+
+/// The functions that a registration calls, with panics caught by whoever registers.
+pub trait Callback: Sync {
+    /// [`Shrink::count`].
+    fn count(&self) -> Result<usize, Panicked> {
+        Ok(0)
+    }
+    /// [`Shrink::scan`].
+    fn scan(&self, bytes: usize, reason: ScanReason) -> Result<usize, Panicked> {
+        let _ = (bytes, reason);
+        Ok(STOP)
+    }
+    /// A run of scans is over that freed something.
+    fn scanned(&self) {}
+    /// [`Shrink::relieved`].
+    fn relieved(&self) -> Result<(), Panicked> {
+        Ok(())
+    }
+    /// The level of pressure is another.
+    fn event(&self, event: Event) -> Result<(), Panicked> {
+        let _ = event;
+        Ok(())
+    }
+    /// Something waits in the queue that this callback is the bell of.
+    fn ring(&self) {}
+}
+
+/// The reason for which a callback is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Class {
+    /// The callback shrinks an evictable cache, which is cheaper to fill again than a program's own.
+    Cache = 0,
+    /// The callback shrinks a cache of the program's own.
+    Program = 1,
+    /// The callback hears of pressure.
+    Subscriber = 2,
+    /// The callback makes a file descriptor readable when something waits in a queue.
+    Bell = 3,
+}
+
+/// How many classes there are.
+pub(crate) const CLASSES: usize = 4;
+
+/// How a callback is registered.
+#[derive(Clone, Copy, Debug)]
+pub struct CallbackSpec<'a> {
+    /// For messages and figures; cut at [`NAME`] bytes.
+    pub name: &'a [u8],
+    /// The reason for which it is called.
+    pub class: Class,
+    /// Cost of making an object again, in accesses to storage; 0: none.
+    pub seeks: u32,
+    /// Bytes that a scan is told to free at a time; at least 1.
+    pub batch: usize,
+    /// The least level that a subscriber hears of; of relief it hears after that.
+    pub level: Level,
+    /// The class of zones that a shrinker's cache lies in: it is scanned where that is short.
+    pub zone: ZoneClass,
+}
+
+impl Default for CallbackSpec<'_> {
+    fn default() -> Self {
+        Self {
+            name: b"",
+            class: Class::Program,
+            seeks: DEFAULT_SEEKS,
+            batch: DEFAULT_BATCH,
+            level: Level::Some,
+            zone: ZoneClass::Normal,
+        }
+    }
+}
+
+/// How long one call runs before the callback is named in a message, ns.
+pub const SLOW_NS: u64 = 1_000_000_000;
+
+/// Requests that are posted to an entry, in [`Entry::wanted`].
+pub(super) const SCAN: u32 = 1;
+pub(super) const RELIEF: u32 = 2;
+pub(super) const EVENT: u32 = 4;
+pub(super) const RING: u32 = 8;
+
+/// Bits of an entry's state.
+///
+/// The callback is called at this moment.
+pub(super) const RUNNING: u32 = 1;
+/// The callback is not waited for, as it took longer than `callback_ms`, or was not called in that time.
+pub(super) const LATE: u32 = 2;
+/// The callback was named for that.
+pub(super) const NAMED: u32 = 4;
+/// The callback panicked, and is not called again.
+pub(super) const BROKEN: u32 = 8;
+/// The callback was unregistered by itself: the thread that calls it disposes of it.
+pub(super) const GONE: u32 = 16;
+/// The callback was told of pressure, and not yet of relief.
+pub(super) const TOLD: u32 = 32;
+/// A thread waits to unregister it: a run that goes on in batches ends after this one.
+pub(super) const LEAVING: u32 = 64;
+
+/// A registered callback. It stays where it is until it is disposed of.
+///
+/// All but the totals is written under the lock of the list ([`super`]).
+pub struct Entry {
+    pub(super) next: AtomicPtr<Entry>,
+    /// Rises with each registration; 0: not registered.
+    pub(super) number: AtomicU64,
+    pub(super) callback: NonNull<dyn Callback>,
+    pub(super) dispose: unsafe fn(NonNull<Entry>),
+    pub(super) queue: NonNull<Queue>,
+    pub(super) name: [u8; NAME],
+    pub(super) class: Class,
+    pub(super) seeks: u32,
+    pub(super) batch: usize,
+    pub(super) level: Level,
+    pub(super) zone: ZoneClass,
+    pub(super) wanted: AtomicU32,
+    pub(super) priority: AtomicU32,
+    /// Bytes that a scan may take at most; 0: no scan is posted.
+    pub(super) most: AtomicUsize,
+    pub(super) reason: AtomicU32,
+    /// The event that is to be told, packed.
+    pub(super) event: AtomicU64,
+    pub(super) state: AtomicU32,
+    /// The thread that calls it.
+    pub(super) runner: AtomicUsize,
+    /// When something was posted first, or when it was called last, ns.
+    pub(super) since: AtomicU64,
+    /// When the call began that its run is in now, ns: a run calls it several times. 0: it is between two, in Weir's code.
+    pub(super) called: AtomicU64,
+    pub(super) deferred: Deferred,
+    pub(super) calls: AtomicU64,
+    pub(super) freed: AtomicU64,
+}
+
+// SAFETY: `callback` points to a `Callback`, which is `Sync`; `queue` to a `Queue` of atomics. Both live as long as the entry,
+// as `Entry::new` demands, and the entry is disposed of on whichever thread its maker said it may be.
+unsafe impl Send for Entry {}
+// SAFETY: what changes is atomic; the callback is reached by shared references alone, and is `Sync`.
+unsafe impl Sync for Entry {}
+
+/// Figures of a registered callback.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallbackStats {
+    /// Times that it was called for something.
+    pub calls: u64,
+    /// Bytes that it said it freed.
+    pub freed: u64,
+    /// Bytes that are left to scan.
+    pub deferred: usize,
+    /// The callback has run for longer than `callback_ms`, or has waited that long to be called.
+    pub is_late: bool,
+    /// The callback panicked and is not called any more. Not so an evictable cache, which pressure goes on to reach.
+    pub is_disabled: bool,
+}
+
+impl Entry {
+    /// An entry to be registered.
+    ///
+    /// # Safety
+    /// `callback` and `queue` stay valid until `dispose` is called, which the registry does once, with the entry's address,
+    /// after the last call of the callback; on any thread.
+    pub unsafe fn new(
+        spec: &CallbackSpec<'_>,
+        callback: NonNull<dyn Callback>,
+        queue: NonNull<Queue>,
+        dispose: unsafe fn(NonNull<Self>),
+    ) -> Self {
+        let mut name = [0; NAME];
+        name.iter_mut().zip(spec.name).for_each(|(to, &byte)| *to = byte);
+        Self {
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            number: AtomicU64::new(0),
+            callback,
+            dispose,
+            queue,
+            name,
+            class: spec.class,
+            seeks: spec.seeks,
+            batch: spec.batch.max(1),
+            level: spec.level.max(Level::Some),
+            zone: spec.zone,
+            wanted: AtomicU32::new(0),
+            priority: AtomicU32::new(u32::MAX),
+            most: AtomicUsize::new(0),
+            reason: AtomicU32::new(0),
+            event: AtomicU64::new(0),
+            state: AtomicU32::new(0),
+            runner: AtomicUsize::new(0),
+            since: AtomicU64::new(0),
+            called: AtomicU64::new(0),
+            deferred: Deferred::new(),
+            calls: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+        }
+    }
+
+    /// The callback's name.
+    pub fn name(&self) -> &[u8] {
+        name_of(&self.name)
+    }
+
+    /// The callback's figures.
+    pub fn stats(&self) -> CallbackStats {
+        CallbackStats {
+            calls: self.calls.load(Relaxed),
+            freed: self.freed.load(Relaxed),
+            deferred: self.deferred.get(),
+            is_late: self.is(LATE),
+            is_disabled: self.is(BROKEN),
+        }
+    }
+
+    /// The queue that it is called from.
+    pub fn queue(&self) -> &Queue {
+        // SAFETY: `Entry::new` demands that the queue outlives the entry.
+        unsafe { self.queue.as_ref() }
+    }
+
+    pub(super) fn is(&self, state: u32) -> bool {
+        self.state.load(Acquire) & state != 0
+    }
+
+    pub(super) fn set(&self, state: u32) {
+        self.state.fetch_or(state, AcqRel);
+    }
+
+    pub(super) fn clear(&self, state: u32) {
+        self.state.fetch_and(!state, AcqRel);
+    }
+
+    /// Calls the program's code by `f`, and notes for how long.
+    pub(super) fn timed<T>(&self, clock: &impl Clock, f: impl FnOnce() -> T) -> T {
+        self.called.store(clock.now().max(1), Relaxed);
+        let result = f();
+        self.called.store(0, Relaxed);
+        result
+    }
+
+    /// When it is to be named, ns, if the program's code runs and goes on to; `None`: it was, or is not called now.
+    pub(super) fn named_at(&self) -> Option<u64> {
+        let called = self.called.load(Relaxed);
+        (called != 0 && self.is(RUNNING) && !self.is(NAMED)).then(|| called.saturating_add(SLOW_NS))
+    }
+
+    /// Whether something waits to be done that may be done now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.wanted.load(Relaxed) != 0 && !self.is(RUNNING | BROKEN | GONE)
+    }
+}
+
+/// The name in a buffer, without the zeros behind it.
+pub(super) fn name_of(name: &[u8; NAME]) -> &[u8] {
+    &name[..name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
+}
+
+/// A queue in which callbacks wait to be called, and whose thread calls them: one at a time, unless one is late.
+#[derive(Debug, Default)]
+pub struct Queue {
+    /// Rises when something is posted, or the queue ends: its threads sleep on it.
+    pub(super) posted: AtomicU32,
+    /// The entry that the queue is at; null: none.
+    pub(super) current: AtomicPtr<Entry>,
+    /// The entry on another queue that is called when something is posted here; null: none.
+    pub(super) bell: AtomicPtr<Entry>,
+    is_over: AtomicBool,
+    /// The thread that serves this queue alone; 0: there is none, or more than one. The platform's own.
+    pub server: AtomicU32,
+    /// The maker of that thread, an address of the platform's; 0: it is not to have one.
+    pub maker: AtomicUsize,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub const fn new() -> Self {
+        Self {
+            posted: AtomicU32::new(0),
+            current: AtomicPtr::new(core::ptr::null_mut()),
+            bell: AtomicPtr::new(core::ptr::null_mut()),
+            is_over: AtomicBool::new(false),
+            server: AtomicU32::new(0),
+            maker: AtomicUsize::new(0),
+        }
+    }
+
+    /// To sleep on while it does not change: read it before [`super::Callbacks::take`].
+    pub fn posted(&self) -> &AtomicU32 {
+        &self.posted
+    }
+
+    /// Has the queue's threads end.
+    pub fn end(&self) {
+        self.is_over.store(true, Relaxed);
+        self.posted.fetch_add(1, AcqRel);
+    }
+
+    /// Whether [`Queue::end`] was called.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
+    }
+}

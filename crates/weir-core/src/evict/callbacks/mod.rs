@@ -1,0 +1,351 @@
+//! The registry of a program's callbacks, and who calls them when.
+//!
+//! Reclaim never calls a program's code: it *posts* what is wanted to the entries, wakes the threads of their queues, and
+//! waits for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it
+//! ([`calling`]). All state is written under one lock, under which no callback runs; a callback runs for at most
+//! one thread at a time.
+//!
+//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority (of an evictable cache that was
+//!   not called yet the first, unless an allocation fails), the worst reason, the latest event. A callback that is slow finds one request, however many there were.
+//! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
+//!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
+//!   [`calling::SLOW_NS`] it is named in a message, once a run.
+//! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
+//! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex: one that saw
+//!   `RUNNING` set read `finished` before, so that its sleep ends.
+//!
+//! The model is `crates/weir-models/tests/callbacks.rs`.
+
+pub mod callback;
+pub mod calling;
+mod shrink;
+pub(crate) mod shrinkers;
+mod unregistering;
+mod waits;
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::zone_class::ZoneClass;
+use crate::platform::lock::Lock;
+use crate::platform::{Clock, Diagnostics, Wait, rank};
+use crate::reclaim::PressureEvents;
+use callback::{
+    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, Scan, ScanReason, TOLD,
+};
+use waits::Waits;
+
+/// See the module.
+pub struct Callbacks {
+    list: Lock<List, { rank::CALLBACKS }>,
+    /// Rises when a callback has returned.
+    finished: AtomicU32,
+    /// How many are registered, by class.
+    counts: [AtomicUsize; CLASSES],
+    /// How many shrinkers there are of caches in zones of each class.
+    shrinkers: [AtomicUsize; ZoneClass::COUNT],
+    /// Bytes that shrinkers freed and reclaim has not counted yet, by class.
+    freed: [AtomicUsize; CLASSES],
+    events: PressureEvents,
+}
+
+struct List {
+    first: *mut Entry,
+    last_number: u64,
+    /// The threads that unregister an entry that runs.
+    waits: Waits,
+    /// The number of the entry that was taken last: the next one is behind it.
+    taken: u64,
+}
+
+// SAFETY: the entries that the pointer leads to are `Send` and `Sync`.
+unsafe impl Send for List {}
+
+impl List {
+    fn iter(&self) -> impl Iterator<Item = &Entry> {
+        // SAFETY: an entry is valid until it is disposed of, and off the list before that, under the lock that the caller
+        // has for this list.
+        core::iter::successors(unsafe { self.first.as_ref() }, |entry| unsafe { entry.next.load(Relaxed).as_ref() })
+    }
+}
+
+impl Callbacks {
+    /// None registered.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            list: Lock::new(List { first: null_mut(), last_number: 0, waits: Waits::new(), taken: 0 }),
+            finished: AtomicU32::new(0),
+            counts: [const { AtomicUsize::new(0) }; CLASSES],
+            shrinkers: [const { AtomicUsize::new(0) }; ZoneClass::COUNT],
+            freed: [const { AtomicUsize::new(0) }; CLASSES],
+            events: PressureEvents::new(),
+        }
+    }
+
+    /// Changes of pressure.
+    pub fn events(&self) -> &PressureEvents {
+        &self.events
+    }
+
+    /// How many callbacks of a class are registered.
+    pub fn count(&self, class: Class) -> usize {
+        self.counts[class as usize].load(Relaxed)
+    }
+
+    /// How many shrinkers there are of caches in zones of a class.
+    pub fn shrinkers(&self, zone: ZoneClass) -> usize {
+        self.shrinkers[zone as usize].load(Relaxed)
+    }
+
+    /// Counts the shrinker that `entry` is, if it is one: in, or out. One that is broken is out.
+    fn count_shrinker(&self, entry: &Entry, count: impl Fn(&AtomicUsize)) {
+        if matches!(entry.class, Class::Cache | Class::Program) {
+            count(&self.shrinkers[entry.zone as usize]);
+        }
+    }
+
+    /// Whether the calling thread is in a callback.
+    pub(crate) fn runs_here<P: Wait>(&self, platform: &P) -> bool {
+        let me = thread_of(platform);
+        self.list.lock(platform).iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me)
+    }
+
+    /// Whether pressure is to be heard of whatever the heap holds.
+    pub fn are_there(&self) -> bool {
+        self.counts.iter().any(|count| count.load(Relaxed) > 0) || self.events.is_read()
+    }
+
+    // ---- registering -------------------------------------------------------------------------------------------
+
+    /// Registers an entry.
+    ///
+    /// # Safety
+    /// The entry is new, and lives where it is until it is disposed of ([`Entry::new`]).
+    pub unsafe fn register<P: Wait>(&self, platform: &P, entry: NonNull<Entry>) {
+        let mut list = self.list.lock(platform);
+        list.last_number += 1;
+        // SAFETY: the caller's promise.
+        let new = unsafe { entry.as_ref() };
+        new.number.store(list.last_number, Relaxed);
+        new.next.store(list.first, Relaxed);
+        list.first = entry.as_ptr();
+        self.counts[new.class as usize].fetch_add(1, Relaxed);
+        self.count_shrinker(new, |count| _ = count.fetch_add(1, Relaxed));
+    }
+
+    /// Makes `bell` the entry that is called when something is posted to `queue`; `None`: none.
+    pub fn set_bell<P: Wait>(&self, platform: &P, queue: &Queue, bell: Option<NonNull<Entry>>) {
+        let list = self.list.lock(platform);
+        queue.bell.store(bell.map_or(null_mut(), NonNull::as_ptr), Relaxed);
+        // Something may wait since before the bell was there.
+        if list.iter().any(|entry| core::ptr::eq(entry.queue(), queue) && entry.wanted.load(Relaxed) != 0) {
+            Self::ring(platform, queue);
+        }
+    }
+
+    // ---- posting -----------------------------------------------------------------------------------------------
+
+    /// Posts to an entry, under the lock, and wakes its queue.
+    fn post<P: Wait + Clock>(&self, platform: &P, entry: &Entry, what: u32, now: u64) {
+        if entry.wanted.fetch_or(what, Relaxed) == 0 && !entry.is(RUNNING) {
+            entry.since.store(now, Relaxed);
+        }
+        let queue = entry.queue();
+        Self::wake_queue(platform, queue);
+        Self::ring(platform, queue);
+    }
+
+    fn wake_queue<P: Wait>(platform: &P, queue: &Queue) {
+        queue.posted.fetch_add(1, SeqCst);
+        platform.wake_all(&queue.posted);
+    }
+
+    /// Has the bell of a queue called, under the lock.
+    fn ring<P: Wait>(platform: &P, queue: &Queue) {
+        // SAFETY: null, or an entry that was set under the lock, and is taken off the queue before it is unregistered.
+        if let Some(bell) = unsafe { queue.bell.load(Relaxed).as_ref() } {
+            bell.wanted.fetch_or(RING, Relaxed);
+            Self::wake_queue(platform, bell.queue());
+        }
+    }
+
+    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan, waits for them for `callback_ms` at most, and
+    /// returns the bytes that were freed since the last call. Nothing happens where a callback calls this, as it would wait for
+    /// itself.
+    pub fn scan<P: Wait + Clock + Diagnostics>(
+        &self,
+        platform: &P,
+        class: Class,
+        zone: ZoneClass,
+        scan: Scan,
+    ) -> usize {
+        if self.count(class) == 0 {
+            return 0;
+        }
+        let (me, now) = (thread_of(platform), platform.now());
+        let list = self.list.lock(platform);
+        if list.iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me) {
+            return 0;
+        }
+        // One that waits to be called since long is asked for more; one that does not return is left alone.
+        let is_asked = |entry: &&Entry| {
+            entry.class == class && entry.zone == zone && !entry.is(BROKEN) && !(entry.is(LATE) && entry.is(RUNNING))
+        };
+        for entry in list.iter().filter(is_asked) {
+            // What was made to shrink hears of relief.
+            entry.set(TOLD);
+            // A cache that was not called yet is not asked for more, or a thread that gets no CPU would empty it at once when it
+            // does: what was asked for first says what was missing.
+            let is_waiting = entry.class == Class::Cache && entry.wanted.load(Relaxed) & SCAN != 0;
+            if !is_waiting || scan.reason == ScanReason::Shortage {
+                entry.priority.fetch_min(scan.priority, Relaxed);
+                entry.most.fetch_max(scan.most, Relaxed);
+            }
+            entry.reason.fetch_max(scan.reason as u32, Relaxed);
+            self.post(platform, entry, SCAN, now);
+        }
+        drop(list);
+        self.wait_for_class(platform, class, zone, now + callback_ns(platform));
+        self.freed[class as usize].swap(0, Relaxed)
+    }
+
+    /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late.
+    fn wait_for_class<P: Wait + Clock + Diagnostics>(
+        &self,
+        platform: &P,
+        class: Class,
+        zone: ZoneClass,
+        deadline: u64,
+    ) {
+        loop {
+            let seen = self.finished.load(SeqCst);
+            let now = platform.now();
+            let list = self.list.lock(platform);
+            let is_open = |entry: &&Entry| {
+                entry.class == class
+                    && entry.zone == zone
+                    && !entry.is(LATE | BROKEN)
+                    && (entry.is(RUNNING) || entry.wanted.load(Relaxed) & SCAN != 0)
+            };
+            if !list.iter().any(|entry| is_open(&entry)) {
+                return;
+            }
+            if now >= deadline {
+                // Not what another thread posted, or one began, later than that.
+                let is_late = |entry: &&Entry| entry.since.load(Relaxed) + callback_ns(platform) <= now;
+                list.iter().filter(is_open).filter(is_late).for_each(|entry| {
+                    entry.set(LATE);
+                    // Its queue has other threads, which may go on with the next entry now.
+                    Self::wake_queue(platform, entry.queue());
+                });
+                return;
+            }
+            drop(list);
+            platform.wait_for(&self.finished, seen, Some(deadline - now));
+        }
+    }
+
+    /// Tells subscribers of pressure.
+    pub fn raise<P: Wait + Clock>(&self, platform: &P, level: Level, cause: Cause) {
+        let now = platform.now();
+        let list = self.list.lock(platform);
+        let event = self.events.note(level, cause);
+        for entry in list.iter().filter(|entry| !entry.is(BROKEN)) {
+            let hears = entry.class == Class::Subscriber && level >= entry.level;
+            if hears {
+                entry.event.store(event.pack(), Relaxed);
+                self.post(platform, entry, EVENT, now);
+            }
+            if hears || matches!(entry.class, Class::Cache | Class::Program) {
+                entry.set(TOLD);
+            }
+        }
+        drop(list);
+        self.events.wake(platform);
+    }
+
+    /// Tells of relief all that were told of pressure.
+    pub(crate) fn relieve<P: Wait + Clock>(&self, platform: &P) {
+        let now = platform.now();
+        let list = self.list.lock(platform);
+        let event = self.events.note(Level::None, self.events.latest().cause);
+        for entry in list.iter().filter(|entry| entry.is(TOLD) && !entry.is(BROKEN)) {
+            entry.clear(TOLD);
+            entry.event.store(event.pack(), Relaxed);
+            let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
+            self.post(platform, entry, what, now);
+        }
+        drop(list);
+        self.events.wake(platform);
+    }
+
+    // ---- fork --------------------------------------------------------------------------------------------------
+
+    /// Takes the lock, for `fork`.
+    fn freeze<P: Wait>(&self, platform: &P) {
+        self.list.acquire(platform);
+    }
+
+    /// Undoes [`Callbacks::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze it.
+    unsafe fn thaw<P: Wait>(&self, platform: &P) {
+        // SAFETY: `freeze` acquired the lock without a guard, on this thread or the one that it is the copy of.
+        unsafe { self.list.release(platform) }
+    }
+
+    /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to
+    /// them. The child hears of pressure anew: what was posted is void, and who was told of pressure is to be told of
+    /// relief, as soon as a thread takes it.
+    pub fn inherit<P: Wait>(&self, platform: &P) {
+        let me = thread_of(platform);
+        let mut list = self.list.lock(platform);
+        list.waits.inherit(me);
+        // One that waits in the call that the fork interrupted looks again.
+        self.finished.fetch_add(1, SeqCst);
+        let latest = self.events.latest();
+        let relief = if latest.level > Level::None { self.events.note(Level::None, latest.cause) } else { latest };
+        for entry in list.iter() {
+            if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
+                entry.clear(RUNNING | NAMED);
+                entry.queue().current.store(null_mut(), Relaxed);
+            }
+            let hears = entry.is(TOLD);
+            entry.clear(LATE | TOLD);
+            entry.priority.store(u32::MAX, Relaxed);
+            entry.most.store(0, Relaxed);
+            entry.event.store(relief.pack(), Relaxed);
+            let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
+            entry.wanted.store(if hears { what } else { 0 }, Relaxed);
+        }
+        self.events.inherit();
+    }
+
+    /// [`Callbacks::each`], unless the lock is held: in the child of a fork that took none, it is for good.
+    pub fn try_each<P: Wait>(&self, platform: &P, f: impl FnMut(&Entry)) {
+        if let Some(list) = self.list.try_lock(platform) {
+            list.iter().for_each(f);
+        }
+    }
+
+    /// Calls `f` with each entry, under the lock.
+    pub fn each<P: Wait>(&self, platform: &P, f: impl FnMut(&Entry)) {
+        self.list.lock(platform).iter().for_each(f);
+    }
+}
+
+/// Tells threads apart: the address of a word that each has.
+fn thread_of<P: Wait>(platform: &P) -> usize {
+    platform.held_ranks().map_or(0, |word| core::ptr::from_ref(word) as usize)
+}
+
+fn callback_ns<P: Diagnostics>(platform: &P) -> u64 {
+    platform.tunables().callback_ms.ns()
+}

@@ -1,0 +1,106 @@
+//! A program's shrinkers as reclaim scans them: evictable caches first, the program's own caches after them.
+//!
+//! | goal | scanned at priority |
+//! |---|---|
+//! | a zone is low, or pressure has boosted its marks | 12 to 1, or 10 for a boost, until the node is balanced ([`crate::reclaim::node_balancer`]) |
+//! | an allocation below min, or short of memory | 12 to 1, until it is served |
+//! | an allocation beyond the hard limit | the same; then all of it |
+//! | a calm window, rest, room for others | not: what a program caches is in use |
+//! | `malloc_trim` | not: it releases what is *free*, and C programs call it after each batch of work to that end. It may be called while the caller holds a lock that a shrinker needs |
+//! | one node's free pages | not: caches are of all nodes, and the balancer scans them once |
+//!
+//! Memory that a shrinker frees is *moved*: it lies in buckets, depots and free areas, which later steps release.
+
+use super::Callbacks;
+use super::callback::{Class, Scan, ScanReason};
+use crate::base::level::Level;
+use crate::base::zone_class::ZoneClass;
+use crate::platform::{Platform, rank};
+use crate::policy::scan_priority;
+use crate::reclaim::budget::Room;
+use crate::reclaim::{Freeze, Goal, Need, Reclaimable, Reclaimed, Step};
+
+/// Bytes that a scan takes at most where no limit is known: more than any cache has.
+const UNKNOWN: usize = 1 << 40;
+
+/// The shrinkers of a heap on its platform.
+pub struct Shrinkers<'a, P: Platform> {
+    callbacks: &'a Callbacks,
+    platform: &'a P,
+    /// Bytes that a scan takes at most.
+    most: usize,
+}
+
+impl Callbacks {
+    /// The shrinkers among the callbacks, for reclaim, where there is room for so much memory.
+    ///
+    /// A scan takes twice what a cache says it could free at most, and twice what can be resident: a cache that says
+    /// `SIZE_MAX` is not scanned for ever.
+    pub fn on<'a, P: Platform>(&'a self, platform: &'a P, room: Room) -> Shrinkers<'a, P> {
+        let resident = room.capacity.max(room.used);
+        let most = if room.capacity == 0 { UNKNOWN } else { usize::try_from(resident).unwrap_or(UNKNOWN) };
+        Shrinkers { callbacks: self, platform, most: most.saturating_mul(2) }
+    }
+}
+
+impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Evict, Step::Shrink]
+    }
+
+    /// Only the program's own code could say.
+    fn count(&self, _goal: &Goal) -> usize {
+        0
+    }
+
+    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
+        let class = if step == Step::Evict { Class::Cache } else { Class::Program };
+        let need = goal.row().need;
+        let reason = match need {
+            Need::Failure => ScanReason::Shortage,
+            _ if !goal.may_write => ScanReason::Mild,
+            _ if self.callbacks.events().latest().level == Level::Severe => ScanReason::Severe,
+            _ => ScanReason::Pressure,
+        };
+        // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code could say.
+        // At the last priority all may go: of entries that lie scattered, few free a page, and a run that released nothing counts
+        // against the zone. Not so where another allocator has the values: it may release them later.
+        let is_bounded = class == Class::Cache
+            && need == Need::LowZone
+            && (goal.priority > scan_priority::LAST || self.platform.evicted_elsewhere() > 0);
+        let most = if is_bounded { goal.bytes } else { self.most };
+        let scan = Scan { priority: goal.priority, most, reason };
+        Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone, scan))
+    }
+
+    /// How much they hold only the program's own code could say: that there are some is what counts.
+    fn evictable(&self, zone: ZoneClass) -> usize {
+        self.callbacks.shrinkers(zone)
+    }
+
+    fn hears_pressure(&self) -> bool {
+        self.callbacks.are_there()
+    }
+
+    /// Subscribers hear of each event as it comes ([`Callbacks::raise`]); here, of relief.
+    fn pressure_changed(&self, level: Level) {
+        if level == Level::None {
+            self.callbacks.relieve(self.platform);
+        }
+    }
+}
+
+impl<P: Platform> Freeze for Shrinkers<'_, P> {
+    fn freeze(&self, rank: u32) {
+        if rank == rank::CALLBACKS {
+            self.callbacks.freeze(self.platform);
+        }
+    }
+
+    unsafe fn thaw(&self, rank: u32) {
+        if rank == rank::CALLBACKS {
+            // SAFETY: `freeze` of this rank took the lock, on this thread or the one that it is the copy of.
+            unsafe { self.callbacks.thaw(self.platform) }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The cache of bytes.
+
+use core::fmt;
+use core::hash::BuildHasher;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::common::{Owner, common_methods};
+use super::errors::Refusal;
+use super::guards::{ByteEntries, ByteEntry, ByteFill};
+use super::hasher::SeededHash;
+use crate::evictable_cache::entry::bytes::Bytes;
+use crate::evictable_cache::entry::header::Header;
+use crate::evictable_cache::entry::hold::Hold;
+use crate::evictable_cache::load::fresh::Fresh;
+
+/// An [`EvictableCache`](crate::EvictableCache) of which key and value are bytes: a value has its length from its insertion
+/// on, and is filled in place. What is said there holds here.
+///
+/// ```
+/// use weir::ByteCache;
+///
+/// let blocks = ByteCache::builder().name("blocks").max_bytes(16 << 20).build().unwrap();
+/// let key = 7u64.to_le_bytes();
+/// let mut block = blocks.fill(&key, 4096).unwrap();
+/// block[..5].copy_from_slice(b"hello");
+/// drop(block.publish().unwrap());
+/// assert_eq!(&blocks.get(&key).unwrap()[..5], b"hello");
+///
+/// // Once for all who want it; an error is the caller's.
+/// let read = |block: &mut [u8]| { block.fill(1); Ok::<(), std::io::Error>(()) };
+/// assert_eq!(blocks.get_or_fill(b"other", 512, read).unwrap().unwrap()[511], 1);
+/// ```
+pub struct ByteCache {
+    pub(crate) shared: Owner<Bytes>,
+    pub(super) hasher: SeededHash,
+}
+
+impl ByteCache {
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.shared.spread(self.hasher.hash_one(key))
+    }
+
+    common_methods!();
+
+    /// The entry of a key, pinned; that counts as a use.
+    pub fn get(&self, key: &[u8]) -> Option<ByteEntry<'_>> {
+        self.shared.get(self.hash(key), |other| other == key).map(ByteEntry)
+    }
+
+    /// Whether a key is there; that counts as nothing.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.shared.contains(self.hash(key), |other| other == key)
+    }
+
+    /// A value of `len` zeros for a key, to be filled and put in by [`ByteFill::publish`].
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold.
+    pub fn fill(&self, key: &[u8], len: usize) -> Result<ByteFill<'_>, Refusal> {
+        self.begin(self.hash(key), key, len).map(ByteFill)
+    }
+
+    /// [`ByteCache::fill`] and [`ByteFill::publish`] of a copy.
+    ///
+    /// # Errors
+    /// Those of [`EvictableCache::insert`](crate::EvictableCache::insert).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteEntry<'_>, Refusal> {
+        let mut fill = self.fill(key, value.len())?;
+        fill.copy_from_slice(value);
+        fill.publish().map_err(|(_, why)| why)
+    }
+
+    /// The entry of a key, or that of a value of `len` bytes that `fill` fills: once for all who want the key, as
+    /// [`EvictableCache::try_get_or_insert_with`](crate::EvictableCache::try_get_or_insert_with) does.
+    ///
+    /// An entry that the cache does not keep is held by its guard alone.
+    ///
+    /// # Errors
+    /// The closure's own outside; inside that there is no memory for so many bytes, neither in the cache's place nor for the
+    /// program.
+    ///
+    /// # Panics
+    /// If `fill` wants the same key by this function.
+    pub fn get_or_fill<E>(
+        &self,
+        key: &[u8],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
+        let hash = self.hash(key);
+        if let Some(hold) = self.shared.get(hash, |other| other == key) {
+            return Ok(Ok(ByteEntry(hold)));
+        }
+        let fresh = match self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len)) {
+            Ok(fresh) => fresh,
+            Err(why) => return Ok(Err(why)),
+        };
+        // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
+        let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
+        Ok(Ok(ByteEntry(self.shared.get_or_compute(fresh, fill)?)))
+    }
+
+    /// Takes a key's entry out; whether there was one. Guards of the entry stay valid.
+    pub fn remove(&self, key: &[u8]) -> bool {
+        self.shared.remove(self.hash(key), |other| other == key)
+    }
+
+    /// Takes out the entries for which `is_kept` does not hold; see
+    /// [`EvictableCache::retain`](crate::EvictableCache::retain).
+    pub fn retain(&self, is_kept: impl FnMut(&[u8], &[u8]) -> bool) {
+        self.shared.retain(is_kept);
+    }
+
+    /// All entries, pinned as they come; see [`EvictableCache::iter`](crate::EvictableCache::iter).
+    pub fn iter(&self) -> ByteEntries<'_> {
+        ByteEntries(self.shared.walk())
+    }
+
+    /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C
+    /// ([`ByteFill::into_raw`]). O(entries).
+    pub fn is_in_use(&self) -> bool {
+        self.shared.is_in_use()
+    }
+
+    /// Turns a guard back into a value that [`ByteEntry::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// The value is one of this cache's, and is turned back once.
+    pub unsafe fn entry_from_raw(&self, entry: NonNull<u8>) -> ByteEntry<'_> {
+        // SAFETY: the caller's promise.
+        ByteEntry(unsafe { Hold::new(&self.shared, entry.cast()) })
+    }
+
+    /// Turns a value back that [`ByteFill::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// The value is one of this cache's, and is turned back once.
+    pub unsafe fn fill_from_raw(&self, entry: NonNull<u8>) -> ByteFill<'_> {
+        self.shared.outside.fetch_sub(1, Relaxed);
+        // SAFETY: the caller's promise: a block with its key.
+        ByteFill(unsafe { Fresh::new(&self.shared, entry.cast::<Header>()) })
+    }
+
+    fn begin(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+        let shared = &*self.shared;
+        let most = shared.place.largest().min(shared.room.max.load(Relaxed));
+        let layout = Bytes::layout_of(key.len(), len);
+        let weight = layout.map_or(usize::MAX, |layout| shared.place.size(layout));
+        let layout = layout.filter(|_| weight <= most).ok_or(Refusal::TooLarge { weight, target: most })?;
+        let entry = Fresh::alloc(shared, hash, layout).ok_or(Refusal::OutOfMemory)?;
+        // SAFETY: fresh, and of that layout.
+        Ok(unsafe { self.begin_in(entry, key, len) })
+    }
+
+    /// [`Self::begin`] of what is wanted in any case, where the cache or its place has no room.
+    #[cold]
+    fn begin_spare(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+        let layout = Bytes::layout_of(key.len(), len).ok_or(Refusal::OutOfMemory)?;
+        let entry = Fresh::<Bytes>::alloc_spare(hash, layout).ok_or(Refusal::OutOfMemory)?;
+        // SAFETY: fresh, and of that layout.
+        Ok(unsafe { self.begin_in(entry, key, len) })
+    }
+
+    /// # Safety
+    /// The block is fresh, and of [`Bytes::layout_of`] these lengths.
+    unsafe fn begin_in(&self, entry: NonNull<Header>, key: &[u8], len: usize) -> Fresh<'_, Bytes> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Bytes::begin(entry, key, len);
+            // So that every byte has a value.
+            Bytes::value_of(entry).cast::<u8>().write_bytes(0, len);
+            Fresh::new(&self.shared, entry)
+        }
+    }
+}
+
+impl<'c> IntoIterator for &'c ByteCache {
+    type Item = ByteEntry<'c>;
+    type IntoIter = ByteEntries<'c>;
+    fn into_iter(self) -> ByteEntries<'c> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for ByteCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteCache").field("name", &self.name()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}

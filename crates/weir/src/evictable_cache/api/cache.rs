@@ -1,0 +1,273 @@
+//! The typed cache.
+
+use core::alloc::Layout;
+use core::convert::Infallible;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::ptr::NonNull;
+
+use super::common::{Owner, common_methods};
+use super::errors::{InsertError, Refusal};
+use super::guards::{Entries, Entry};
+use super::hasher::{Equivalent, SeededHash};
+use crate::evictable_cache::entry::header::Header;
+use crate::evictable_cache::entry::typed::{Block, Typed};
+use crate::evictable_cache::load::fresh::Fresh;
+
+/// A cache of values by key that shares the process's memory with everything else: it grows while memory is free, and
+/// yields when it is short. It is best where [`Weir`](crate::Weir) is the program's global allocator: what is evicted is released at
+/// once, and what values take is known to the byte. On glibc's malloc and on jemalloc evictions are followed by that allocator's
+/// own trim, which costs it time while memory is short. Other allocators release what they like: there a
+/// [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
+/// [`ByteCache`](crate::ByteCache)) lies in Weir's heap whichever allocator the program has.
+///
+/// ```
+/// use weir::EvictableCache;
+///
+/// let pages = EvictableCache::<String, Vec<u8>>::builder()
+///     .name("pages")
+///     .max_bytes(64 << 20)
+///     .weigher(|url, page| url.len() + page.len())
+///     .build()
+///     .unwrap();
+/// let page = pages.get_or_insert_with("/index".to_string(), || b"<html>".to_vec());
+/// assert_eq!(&page[..], b"<html>");
+/// drop(page);
+/// assert!(pages.get("/index").is_some() && pages.get("/other").is_none());
+/// // Memory is short: 1 MiB is wanted, and all that is there goes.
+/// assert_eq!(pages.evict(1 << 20), 12);
+/// assert!(pages.get("/index").is_none());
+/// ```
+///
+/// # Locks
+/// No lock of the cache is held while code of the program's runs (closures, weigher, listener, `Drop`), but
+/// for `Eq` of keys, which runs under a shard's lock: it must not use an evictable cache, nor wait for a thread that does. A
+/// debug build panics where it does; else it may wait for itself. A panic in any of them leaves the cache
+/// whole; one as it is dropped drops the rest, of which the listener is not told.
+///
+/// # fork
+/// A forked child has the cache as it was. Values that other threads of the parent were computing are computed by who
+/// wants them first.
+pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
+    pub(super) shared: Owner<Typed<K, V>>,
+    pub(super) hasher: S,
+}
+
+impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
+    common_methods!();
+}
+
+impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.shared.spread(self.hasher.hash_one(key))
+    }
+
+    /// The entry of a key, pinned; that counts as a use.
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<Entry<'_, K, V>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.shared.get(self.hash(key), |other| key.equivalent(other)).map(Entry)
+    }
+
+    /// The entries of several keys, each as by [`EvictableCache::get`].
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<String, u32>::builder().build().unwrap();
+    /// drop(cache.insert("one".into(), 1));
+    /// let found = cache.get_many(["one", "two"]).map(|entry| entry.map(|entry| *entry));
+    /// assert_eq!(found, [Some(1), None]);
+    /// ```
+    pub fn get_many<Q, const N: usize>(&self, keys: [&Q; N]) -> [Option<Entry<'_, K, V>>; N]
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        keys.map(|key| self.get(key))
+    }
+
+    /// A copy of a key's value; that counts as a use. For values that are small it is the cheapest look-up, as nothing is
+    /// pinned.
+    ///
+    /// ```
+    /// let ports = weir::EvictableCache::<&str, u16>::builder().build().unwrap();
+    /// drop(ports.insert("http", 80));
+    /// assert_eq!((ports.get_copied("http"), ports.get_copied("gopher")), (Some(80), None));
+    /// ```
+    #[inline]
+    pub fn get_copied<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+        V: Copy,
+    {
+        // SAFETY: an entry of the cache, under its shard's lock: it has a value, to which nothing has an exclusive reference.
+        let copy = |entry| unsafe { *Typed::<K, V>::value_at(entry) };
+        self.shared.look_up(self.hash(key), |other| key.equivalent(other), copy)
+    }
+
+    /// Whether a key is there; that counts as nothing.
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.shared.contains(self.hash(key), |other| key.equivalent(other))
+    }
+
+    /// Puts a value in, in the place of the key's former one, if there is one: whoever pins that keeps it.
+    ///
+    /// # Errors
+    /// The value is not taken, and is in the error: it is larger than what the cache may hold, all that would have to go
+    /// is pinned, or there is no memory.
+    ///
+    /// ```
+    /// use weir::{EvictableCache, Refusal};
+    ///
+    /// let cache = EvictableCache::<u32, Vec<u8>>::builder().max_bytes(1000).weigher(|_, v| v.len()).build().unwrap();
+    /// let error = cache.insert(1, vec![0; 2000]).unwrap_err();
+    /// assert_eq!(error.refusal, Refusal::TooLarge { weight: 2000, target: 1000 });
+    /// assert_eq!(error.value.len(), 2000);
+    /// ```
+    pub fn insert(&self, key: K, value: V) -> Result<Entry<'_, K, V>, InsertError<V>> {
+        let mut fresh = match self.fresh(self.hash(&key), key) {
+            Ok(fresh) => fresh,
+            Err(key) => {
+                let (weight, target) = (size_of::<Block<K, V>>(), self.shared.place.largest());
+                let is_large = weight > target;
+                self.shared.reject(&key, &value);
+                let refusal = if is_large { Refusal::TooLarge { weight, target } } else { Refusal::OutOfMemory };
+                return Err(InsertError { refusal, value });
+            }
+        };
+        // SAFETY: the block has a place for the value, where there is none yet.
+        unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+        fresh.has_value = true;
+        fresh.put(None).map(Entry).map_err(|(mut fresh, refusal)| {
+            fresh.has_value = false;
+            // SAFETY: the value is there, and is not dropped with the entry any more.
+            let value = unsafe { Typed::<K, V>::value_at(fresh.entry).read() };
+            InsertError { refusal, value }
+        })
+    }
+
+    /// The entry of a key, or that of the value that `compute` returns. Who wants the same key meanwhile waits for it; if
+    /// `compute` panics, the next of them computes.
+    ///
+    /// A load gives an entry in every case. One that the cache does not keep ([`Refusal`] says why that may be) is held by its
+    /// guard alone, and the next who asks for the key computes it again.
+    ///
+    /// # Panics
+    /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
+    /// directly or through others, for this one.
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<u32, Vec<u8>>::builder().max_bytes(1000).weigher(|_, v| v.len()).build().unwrap();
+    /// let large = cache.get_or_insert_with(1, || vec![7; 2000]);
+    /// assert_eq!((large[1999], cache.contains(&1)), (7, false));
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Entry<'_, K, V> {
+        match self.try_get_or_insert_with(key, || Ok::<V, Infallible>(compute())) {
+            Ok(entry) => entry,
+        }
+    }
+
+    /// [`EvictableCache::get_or_insert_with`] of a closure that can fail: its error is returned to the caller alone, and
+    /// the next who waits computes.
+    ///
+    /// # Errors
+    /// The closure's own.
+    ///
+    /// # Panics
+    /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
+    /// directly or through others, for this one.
+    pub fn try_get_or_insert_with<E>(
+        &self,
+        key: K,
+        compute: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Entry<'_, K, V>, E> {
+        let hash = self.hash(&key);
+        if let Some(hold) = self.shared.get(hash, |other| *other == key) {
+            return Ok(Entry(hold));
+        }
+        let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
+        let fill = |fresh: &mut Fresh<'_, Typed<K, V>>| {
+            let value = compute()?;
+            // SAFETY: the block has a place for the value, where there is none yet.
+            unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+            Ok(())
+        };
+        self.shared.get_or_compute(fresh, fill).map(Entry)
+    }
+
+    /// Takes a key's entry out; whether there was one. Guards of the entry stay valid.
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.shared.remove(self.hash(key), |other| key.equivalent(other))
+    }
+
+    /// Takes out the entries for which `is_kept` does not hold. The closure is called under no lock, and may use the cache;
+    /// entries that are put in meanwhile may come or not.
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<u32, u32>::builder().build().unwrap();
+    /// (0..100).for_each(|key| drop(cache.insert(key, key * key)));
+    /// cache.retain(|key, _| key % 10 == 0);
+    /// assert_eq!(cache.iter().map(|entry| *entry).sum::<u32>(), 28_500);
+    /// ```
+    #[doc(alias = "invalidate_entries_if")]
+    pub fn retain(&self, is_kept: impl FnMut(&K, &V) -> bool) {
+        self.shared.retain(is_kept);
+    }
+
+    /// All entries, pinned as they come, in no particular order; that counts as no use of them. What is there all the time comes
+    /// once, what is put in or removed meanwhile may come or not. Up to 16 entries are pinned at a time.
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        Entries(self.shared.walk())
+    }
+
+    /// A block with the key in it; the key, where there is no memory.
+    fn fresh(&self, hash: u64, key: K) -> Result<Fresh<'_, Typed<K, V>>, K> {
+        let layout = Layout::new::<Block<K, V>>();
+        let is_possible = layout.size() <= self.shared.place.largest();
+        match is_possible.then(|| Fresh::alloc(&self.shared, hash, layout)).flatten() {
+            // SAFETY: a fresh block of this layout.
+            Some(entry) => Ok(unsafe { self.with_key(entry, key) }),
+            None => Err(key),
+        }
+    }
+
+    /// A block of the program's allocator with the key in it; without memory the process ends, as by every `Box`.
+    #[cold]
+    fn spare(&self, hash: u64, key: K) -> Fresh<'_, Typed<K, V>> {
+        let layout = Layout::new::<Block<K, V>>();
+        let entry = Fresh::<Typed<K, V>>::alloc_spare(hash, layout);
+        // SAFETY: a fresh block of this layout.
+        unsafe { self.with_key(entry.unwrap_or_else(|| alloc::alloc::handle_alloc_error(layout)), key) }
+    }
+
+    /// # Safety
+    /// The block is fresh, and a `Block<K, V>`.
+    unsafe fn with_key(&self, entry: NonNull<Header>, key: K) -> Fresh<'_, Typed<K, V>> {
+        // SAFETY: the caller's promise; the key is there once it is written.
+        unsafe {
+            Typed::<K, V>::key_at(entry).write(key);
+            Fresh::new(&self.shared, entry)
+        }
+    }
+}
+
+impl<'c, K: Eq + Hash + 'static, V: 'static, S: BuildHasher> IntoIterator for &'c EvictableCache<K, V, S> {
+    type Item = Entry<'c, K, V>;
+    type IntoIter = Entries<'c, K, V>;
+    fn into_iter(self) -> Entries<'c, K, V> {
+        self.iter()
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> fmt::Debug for EvictableCache<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EvictableCache").field("name", &self.name()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! The parts that both kinds of cache share: the owner of a cache, and methods of handles and builders.
+
+use core::ops::Deref;
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::ptr::NonNull;
+
+use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::options::Options;
+use crate::evictable_cache::shared::Shared;
+use crate::object_cache::CacheError;
+
+/// Owns a cache, and ends it as it is dropped.
+pub struct Owner<C: Content>(NonNull<Shared<C>>);
+
+// SAFETY: it is a pointer to state that is atomic or behind locks, and keys and values may be used and dropped by any thread.
+unsafe impl<C: Content<Key: Send + Sync, Value: Send + Sync>> Send for Owner<C> {}
+// SAFETY: a shared owner gives shared references to that state, and keys and values are given out as shared references.
+unsafe impl<C: Content<Key: Send + Sync, Value: Send + Sync>> Sync for Owner<C> {}
+// A panic of the program's code leaves the cache whole.
+impl<C: Content> UnwindSafe for Owner<C> {}
+impl<C: Content> RefUnwindSafe for Owner<C> {}
+
+impl<C: Content> Owner<C> {
+    /// Makes a cache.
+    pub fn new(options: Options<C>) -> Result<Self, CacheError> {
+        Shared::new(options).map(Self)
+    }
+}
+
+impl<C: Content> Deref for Owner<C> {
+    type Target = Shared<C>;
+    #[inline]
+    fn deref(&self) -> &Shared<C> {
+        // SAFETY: made by `new`, and ended when this is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<C: Content> Drop for Owner<C> {
+    fn drop(&mut self) {
+        // SAFETY: guards borrow the cache, so none is left that could be used.
+        unsafe { Shared::destroy(self.0) }
+    }
+}
+
+/// The methods of a handle with a field `shared`, an [`Owner`].
+macro_rules! common_methods {
+    () => {
+        /// The name that the cache was given.
+        pub fn name(&self) -> &str {
+            $crate::evictable_cache::options::name_text(&self.shared.name)
+        }
+
+        /// Takes out all entries.
+        #[doc(alias = "invalidate_all")]
+        pub fn clear(&self) {
+            self.shared.clear();
+        }
+
+        /// The number of entries.
+        pub fn len(&self) -> usize {
+            self.shared.room.entries.load(core::sync::atomic::Ordering::Relaxed)
+        }
+
+        /// True without entries.
+        pub fn is_empty(&self) -> bool {
+            self.len() == 0
+        }
+
+        /// The weight of the entries, and of values that are being put in, bytes.
+        pub fn bytes(&self) -> usize {
+            self.shared.room.bytes.load(core::sync::atomic::Ordering::Relaxed)
+        }
+
+        /// The figures. Takes each shard's lock in turn: O(entries).
+        pub fn stats(&self) -> $crate::evictable_cache::api::stats::EvictableStats {
+            self.shared.stats()
+        }
+
+        /// Frees at least `bytes`, if so many are not pinned, but never below the cache's `min_bytes`; returns how many. The
+        /// cache then keeps to what is left until `relieved` is called, as it would else fill what was freed at once. Weir
+        /// calls both by itself when memory is short, and when that is over.
+        pub fn evict(&self, bytes: usize) -> usize {
+            self.shared.evict(bytes)
+        }
+
+        /// Says that the shortage is over for which entries were evicted: the cache may grow again.
+        pub fn relieved(&self) {
+            self.shared.relieved();
+        }
+
+        /// Takes out all entries whose time is over; how many there were. O(entries).
+        pub fn expire(&self) -> usize {
+            self.shared.sweep_all()
+        }
+
+        /// Sets what the cache never exceeds, bytes; entries above it are evicted, as far as they are not pinned.
+        pub fn set_max_bytes(&self, bytes: usize) {
+            self.shared.set_max(bytes);
+        }
+    };
+}
+
+/// The methods of a builder with a field `options`, of a cache of such keys and values.
+macro_rules! common_options {
+    ($key:ty, $value:ty) => {
+        /// A name for figures and messages, cut at 31 bytes.
+        pub fn name(mut self, name: &str) -> Self {
+            self.options.name = $crate::evictable_cache::options::name_bytes(name);
+            self
+        }
+
+        /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
+        pub fn max_bytes(mut self, bytes: usize) -> Self {
+            self.options.max = bytes;
+            self
+        }
+
+        /// The weight of entries that pressure leaves, bytes; one entry of each thread that inserts if it is not called.
+        pub fn min_bytes(mut self, bytes: usize) -> Self {
+            self.options.min = bytes;
+            self
+        }
+
+        /// How long an entry is there from its insertion on, whether it is used or not; for ever if it is not called.
+        ///
+        /// An entry whose time is over is no hit, and its memory goes back as the entry is found: by a look-up, by insertions, which
+        /// each look at a few entries, under pressure, or by `expire`.
+        pub fn time_to_live(mut self, time: core::time::Duration) -> Self {
+            self.options.ages.live = $crate::evictable_cache::eviction::expiry::nanoseconds(time);
+            self
+        }
+
+        /// How long an entry is there after it was used last; for ever if it is not called.
+        pub fn time_to_idle(mut self, time: core::time::Duration) -> Self {
+            self.options.ages.idle = $crate::evictable_cache::eviction::expiry::nanoseconds(time);
+            self
+        }
+
+        /// How long each entry lives, where it is not as [`Self::time_to_live`] and [`Self::time_to_idle`] say. Called once for
+        /// each insertion.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use weir::{EvictableCache, Expiry};
+        ///
+        /// /// What a name server answered, and for how long that holds.
+        /// struct Answer { seconds: u32 }
+        ///
+        /// let live = |answer: &Answer| Some(Duration::from_secs(answer.seconds.into()));
+        /// let cache = EvictableCache::<u32, Answer>::builder()
+        ///     .expire_after(move |_, answer| Expiry { live: live(answer), ..Expiry::default() })
+        ///     .build()
+        ///     .unwrap();
+        /// drop(cache.insert(1, Answer { seconds: 3600 }));
+        /// drop(cache.insert(2, Answer { seconds: 0 }));
+        /// assert!(cache.contains(&1) && !cache.contains(&2));
+        /// ```
+        pub fn expire_after(
+            mut self,
+            time: impl Fn(&$key, &$value) -> $crate::evictable_cache::eviction::expiry::Expiry + Send + Sync + 'static,
+        ) -> Self {
+            self.options.ages.by_entry = self.options.keep(time, |at| at as *mut _);
+            self
+        }
+
+        /// A clock for caches whose entries have an end: the time since any moment in the past. For tests: without one the cache
+        /// takes the system's monotonic time as of its last tick, some milliseconds ago.
+        pub fn clock(mut self, clock: impl Fn() -> core::time::Duration + Send + Sync + 'static) -> Self {
+            let clock = move || $crate::evictable_cache::eviction::expiry::nanoseconds(clock());
+            self.options.ages.clock = self.options.keep(clock, |at| at as *mut _);
+            self
+        }
+
+        /// A listener: it is told of every entry that leaves the cache, and of values that are refused, before they are dropped
+        /// or returned; on the thread that was the reason, or on one of Weir's.
+        pub fn on_evict(
+            mut self,
+            listener: impl Fn(&$key, &$value, $crate::evictable_cache::api::stats::RemovalCause) + Send + Sync + 'static,
+        ) -> Self {
+            self.options.listener = self.options.keep(listener, |at| at as *mut _);
+            self
+        }
+
+        /// The number of parts with a lock of their own, rounded up to a power of two; more than 1,024 are an error. Four
+        /// for each CPU if it is not called, and fewer where the cache has less than 1 MiB for each.
+        pub fn shards(mut self, shards: usize) -> Self {
+            self.options.shards = shards;
+            self
+        }
+
+        /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
+        pub fn zone(mut self, zone: &'static $crate::zone::Zone) -> Self {
+            self.options.place = $crate::evictable_cache::entry::place::Place::Zone(zone);
+            self
+        }
+    };
+}
+
+pub(super) use {common_methods, common_options};

@@ -1,0 +1,56 @@
+//! Figures of a cache, and why entries leave it.
+
+/// Why an entry left a cache, or never came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RemovalCause {
+    /// Another entry needed room.
+    Room,
+    /// Memory is short.
+    Pressure,
+    /// The program removed it: `remove`, `retain`, `clear`, or the end of the cache.
+    Removed,
+    /// Another value was inserted under its key.
+    Replaced,
+    /// The entry's time was over.
+    Expired,
+    /// The value was not taken ([`Refusal`](crate::Refusal)).
+    Rejected,
+}
+
+/// Figures of an [`EvictableCache`](crate::EvictableCache) or a [`ByteCache`](crate::ByteCache). Bytes are as the cache
+/// weighs its entries. Counts are since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EvictableStats {
+    /// Look-ups that found their key.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Values put in.
+    pub insertions: u64,
+    /// Entries evicted because another needed room.
+    pub evicted_for_room: u64,
+    /// Entries evicted because memory was short.
+    pub evicted_for_pressure: u64,
+    /// Entries that the program removed.
+    pub removed: u64,
+    /// Entries whose time was over.
+    pub expired: u64,
+    /// Entries whose key got another value.
+    pub replaced: u64,
+    /// Values that were not taken.
+    pub rejected: u64,
+    /// The weight of the entries, and of values that are being put in.
+    pub bytes: usize,
+    /// The number of entries.
+    pub entries: usize,
+    /// The weight that the cache may hold now.
+    pub target_bytes: usize,
+    /// The weight that the cache may hold at most; `usize::MAX` without a bound.
+    pub max_bytes: usize,
+    /// Entries that guards pin.
+    pub pinned: usize,
+    /// Bytes of the cache's own, beside its entries.
+    pub metadata_bytes: usize,
+}

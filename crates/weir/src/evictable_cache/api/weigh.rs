@@ -1,0 +1,222 @@
+//! How much of the program's heap values own: weight by itself.
+
+use alloc::borrow::{Cow, ToOwned};
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::alloc::Layout;
+use core::any::{Any, TypeId};
+use core::mem::needs_drop;
+use core::sync::atomic::{
+    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+    AtomicUsize,
+};
+
+use crate::heap;
+
+/// Values that know how much memory they own. A cache of them weighs its entries by
+/// [`weighed`](crate::EvictableCacheBuilder::weighed), and by itself where they are of common types.
+///
+/// ```
+/// use weir::Weigh;
+///
+/// struct Page { url: String, body: Vec<u8> }
+///
+/// impl Weigh for Page {
+///     fn heap_bytes(&self) -> usize {
+///         self.url.heap_bytes() + self.body.heap_bytes()
+///     }
+/// }
+///
+/// let page = Page { url: "/".repeat(100), body: vec![0; 5000] };
+/// assert!((5100..7000).contains(&page.heap_bytes()));
+/// assert_eq!((7u64, Some('x')).heap_bytes(), 0);
+/// ```
+pub trait Weigh {
+    /// Bytes of the heap that belong to the value, beside its own size. Blocks count as
+    /// [`heap::program_block_size`](crate::heap::program_block_size) says.
+    fn heap_bytes(&self) -> usize;
+}
+
+/// Types whose values own none.
+macro_rules! none {
+    ($($type:ty)*) => {$(
+        impl Weigh for $type {
+            #[inline]
+            fn heap_bytes(&self) -> usize {
+                0
+            }
+        }
+    )*};
+}
+
+none! {
+    () bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64
+    AtomicBool AtomicU8 AtomicU16 AtomicU32 AtomicU64 AtomicUsize AtomicI8 AtomicI16 AtomicI32 AtomicI64 AtomicIsize
+    core::num::NonZeroU8 core::num::NonZeroU16 core::num::NonZeroU32 core::num::NonZeroU64 core::num::NonZeroU128
+    core::num::NonZeroUsize core::time::Duration core::cmp::Ordering
+    core::net::IpAddr core::net::Ipv4Addr core::net::Ipv6Addr core::net::SocketAddr
+}
+
+/// A borrowed value belongs to another.
+impl<T: ?Sized> Weigh for &T {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl<T: Weigh> Weigh for [T] {
+    fn heap_bytes(&self) -> usize {
+        // What has nothing to drop owns nothing: a million numbers are not visited.
+        if needs_drop::<T>() { self.iter().map(T::heap_bytes).sum() } else { 0 }
+    }
+}
+
+impl<T: Weigh, const N: usize> Weigh for [T; N] {
+    fn heap_bytes(&self) -> usize {
+        self.as_slice().heap_bytes()
+    }
+}
+
+impl<T: Weigh> Weigh for Option<T> {
+    fn heap_bytes(&self) -> usize {
+        self.as_ref().map_or(0, T::heap_bytes)
+    }
+}
+
+impl<T: Weigh, E: Weigh> Weigh for Result<T, E> {
+    fn heap_bytes(&self) -> usize {
+        self.as_ref().map_or_else(E::heap_bytes, T::heap_bytes)
+    }
+}
+
+/// Bytes of a block of so many places for values.
+fn array<T>(capacity: usize) -> usize {
+    Layout::array::<T>(capacity).map_or(usize::MAX, heap::program_block_size)
+}
+
+impl<T: Weigh> Weigh for Vec<T> {
+    fn heap_bytes(&self) -> usize {
+        array::<T>(self.capacity()) + self.as_slice().heap_bytes()
+    }
+}
+
+impl<T: Weigh> Weigh for VecDeque<T> {
+    fn heap_bytes(&self) -> usize {
+        let (front, back) = self.as_slices();
+        array::<T>(self.capacity()) + front.heap_bytes() + back.heap_bytes()
+    }
+}
+
+impl<T: Weigh> Weigh for BinaryHeap<T> {
+    fn heap_bytes(&self) -> usize {
+        array::<T>(self.capacity()) + self.as_slice().heap_bytes()
+    }
+}
+
+impl Weigh for String {
+    fn heap_bytes(&self) -> usize {
+        array::<u8>(self.capacity())
+    }
+}
+
+impl<T: Weigh + ?Sized> Weigh for Box<T> {
+    fn heap_bytes(&self) -> usize {
+        heap::program_block_size(Layout::for_value::<T>(self)) + (**self).heap_bytes()
+    }
+}
+
+/// The whole value, whoever else shares it.
+impl<T: Weigh + ?Sized> Weigh for Arc<T> {
+    fn heap_bytes(&self) -> usize {
+        let counts = Layout::new::<[usize; 2]>();
+        let block = counts.extend(Layout::for_value::<T>(self)).map(|(block, _)| block.pad_to_align());
+        block.map_or(usize::MAX, heap::program_block_size) + (**self).heap_bytes()
+    }
+}
+
+impl<T: ToOwned + ?Sized> Weigh for Cow<'_, T>
+where
+    T::Owned: Weigh,
+{
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(owned) => owned.heap_bytes(),
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($($(($name:ident $at:tt))+;)*) => {$(
+        impl<$($name: Weigh),+> Weigh for ($($name,)+) {
+            fn heap_bytes(&self) -> usize {
+                0 $(+ self.$at.heap_bytes())+
+            }
+        }
+    )*};
+}
+
+tuples! {
+    (A 0);
+    (A 0) (B 1);
+    (A 0) (B 1) (C 2);
+    (A 0) (B 1) (C 2) (D 3);
+    (A 0) (B 1) (C 2) (D 3) (E 4);
+    (A 0) (B 1) (C 2) (D 3) (E 4) (F 5);
+    (A 0) (B 1) (C 2) (D 3) (E 4) (F 5) (G 6);
+    (A 0) (B 1) (C 2) (D 3) (E 4) (F 5) (G 6) (H 7);
+}
+
+/// Types whose values are weighed where the program says nothing: Rust cannot ask whether a type implements a trait.
+macro_rules! common {
+    ($($type:ty),*) => {
+        fn is_common(type_id: TypeId) -> bool {
+            [$(TypeId::of::<$type>()),*].contains(&type_id)
+        }
+
+        /// Bytes that a value of a common type owns; 0 for others.
+        fn heap_bytes_of(value: &dyn Any) -> usize {
+            $(
+                if let Some(value) = value.downcast_ref::<$type>() {
+                    return value.heap_bytes();
+                }
+            )*
+            0
+        }
+    };
+}
+
+common! {
+    Vec<u8>, String, Box<[u8]>, Box<str>, Arc<[u8]>, Arc<str>, Arc<Vec<u8>>, Arc<String>, Cow<'static, str>,
+    Vec<u16>, Vec<u32>, Vec<u64>, Vec<usize>, Vec<i32>, Vec<i64>, Vec<f32>, Vec<f64>, Vec<String>, Vec<Vec<u8>>,
+    Option<Vec<u8>>, Option<String>, Option<Arc<[u8]>>, Option<Arc<str>>, (String, String), (String, u32), (String, u64)
+}
+
+/// How entries are weighed where the program does not say.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Entries weigh their blocks, which are all that they have.
+    Block,
+    /// Entries are weighed by [`heap_bytes`].
+    Common,
+    /// How much entries own is not known.
+    Unknown,
+}
+
+/// How entries of these types are weighed where the program does not say.
+pub fn known<K: 'static, V: 'static>() -> Known {
+    let is_known = |is_owner: bool, type_id| !is_owner || is_common(type_id);
+    match (needs_drop::<K>(), needs_drop::<V>()) {
+        (false, false) => Known::Block,
+        (key, value) if is_known(key, TypeId::of::<K>()) && is_known(value, TypeId::of::<V>()) => Known::Common,
+        _ => Known::Unknown,
+    }
+}
+
+/// Bytes that a key and a value of common types own.
+pub fn heap_bytes<K: 'static, V: 'static>(key: &K, value: &V) -> usize {
+    heap_bytes_of(key) + heap_bytes_of(value)
+}

@@ -1,0 +1,136 @@
+//! Entries taken out: one, all, and those whose time is over.
+
+use crate::evictable_cache::api::stats::RemovalCause;
+use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::entry::hold::Hold;
+use crate::evictable_cache::entry::victims::Victims;
+use crate::evictable_cache::shard::state::State;
+use crate::evictable_cache::shard::storage::Storage;
+use crate::evictable_cache::shared::Shared;
+
+/// Entries at which each insertion looks for their time: all of a shard, in as many insertions as it has an eighth of entries.
+const SWEPT: u32 = 8;
+/// Entries at which each eviction for pressure looks: some microseconds.
+const SWEPT_FOR_PRESSURE: u32 = 1024;
+
+impl<C: Content> Shared<C> {
+    /// Takes a key's entry out; whether there was one.
+    pub fn remove(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> bool {
+        self.remove_if(hash, |state| state.find::<C>(hash, is_it))
+    }
+
+    /// Takes an entry out that is held, if it is in the cache still.
+    pub fn remove_held(&self, hold: &Hold<'_, C>) {
+        let header = hold.header();
+        self.remove_if(header.hash, |state| state.storage.as_ref()?.place_of(header));
+    }
+
+    /// Takes out what is `found` in the shard of a hash.
+    fn remove_if(&self, hash: u64, found: impl FnOnce(&State) -> Option<usize>) -> bool {
+        let home = self.home(hash);
+        let mut victims = Victims::new(self, RemovalCause::Removed);
+        let mut state = self.shards()[home].lock();
+        let Some(place) = found(&state) else { return false };
+        self.take(&mut state, place, &mut victims);
+        let is_roomy = state.storage.as_ref().is_some_and(Storage::is_roomy);
+        drop(state);
+        victims.tell_and_drop();
+        if is_roomy {
+            self.fit_shard(home, Storage::is_roomy);
+        }
+        true
+    }
+
+    /// Takes the entry at a place of the index out, for the victims' cause: removed, or its time is over.
+    fn take(&self, state: &mut State, place: usize, victims: &mut Victims<'_, C>) {
+        let Some(storage) = &mut state.storage else { return };
+        let weight = victims.push(storage.take(place));
+        match victims.cause() {
+            RemovalCause::Expired => state.counts.expired += 1,
+            _ => state.counts.removed += 1,
+        }
+        self.count_out(1, weight);
+    }
+
+    /// Takes all entries out.
+    pub fn clear(&self) {
+        self.take_all(Victims::tell_and_drop);
+        self.fit_storage(Storage::is_roomy);
+    }
+
+    /// Takes all entries out, and tells nobody.
+    pub fn drop_all(&self) {
+        self.take_all(drop);
+    }
+
+    fn take_all<'a>(&'a self, end: impl Fn(Victims<'a, C>)) {
+        let next = |storage: &mut Storage| storage.policy().iter().next();
+        for home in 0..self.shards().len() {
+            while let victims = self.take_some(home, RemovalCause::Removed, next)
+                && !victims.is_empty()
+            {
+                end(victims);
+            }
+        }
+    }
+
+    /// Takes out what is `next` in a shard, as many as victims may be.
+    fn take_some(
+        &self,
+        home: usize,
+        cause: RemovalCause,
+        mut next: impl FnMut(&mut Storage) -> Option<u32>,
+    ) -> Victims<'_, C> {
+        let mut victims = Victims::new(self, cause);
+        let mut state = self.shards()[home].lock();
+        while !victims.is_full()
+            && let Some(storage) = &mut state.storage
+            && let Some(number) = next(storage)
+            && let Some(place) = storage.place_of_number(number)
+        {
+            self.take(&mut state, place, &mut victims);
+        }
+        victims
+    }
+
+    /// Takes the entry at a place of the index out, whose time is over.
+    #[cold]
+    pub fn take_over(&self, state: &mut State, place: usize) -> Victims<'_, C> {
+        let mut victims = Victims::new(self, RemovalCause::Expired);
+        self.take(state, place, &mut victims);
+        victims
+    }
+
+    /// Looks at a few entries of a shard, in turn, and takes those out whose time is over.
+    pub fn sweep_some(&self, home: usize) {
+        if let Some(now) = self.time() {
+            self.sweep(home, now, SWEPT);
+        }
+    }
+
+    /// Looks at more entries, of any shard; what those weighed that left.
+    pub fn sweep_for_pressure(&self) -> usize {
+        self.time().map_or(0, |now| self.sweep(self.next_turn(), now, SWEPT_FOR_PRESSURE).1)
+    }
+
+    /// Takes all entries out whose time is over; how many there were.
+    pub fn sweep_all(&self) -> usize {
+        let Some(now) = self.time() else { return 0 };
+        (0..self.shards().len()).map(|home| self.sweep(home, now, u32::MAX).0).sum()
+    }
+
+    /// Looks at so many entries of a shard; the number and weight of those that left.
+    fn sweep(&self, home: usize, now: u64, mut left: u32) -> (usize, usize) {
+        let (mut count, mut weight) = (0, 0);
+        loop {
+            let over = |storage: &mut Storage| storage.next_over(now, &mut left);
+            let victims = self.take_some(home, RemovalCause::Expired, over);
+            (count, weight) = (count + victims.len(), weight + victims.weight());
+            let is_done = !victims.is_full();
+            victims.tell_and_drop();
+            if is_done {
+                return (count, weight);
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How much a cache holds, and may hold: it grows while memory is free.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use weir_linux::process::heap::HEAP;
+
+/// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time, so that the question whether memory is
+/// free is put seldom.
+const STEP_SHARE: usize = 16;
+pub const LEAST_STEP: usize = 64 << 10;
+const MOST_STEP: usize = 16 << 20;
+/// Threads whose insertions are told apart while memory is short; of more, two may count as one.
+const INSERTERS: usize = 16;
+
+/// How much is held, and how much may be. On cache lines of its own: insertions write it, and what lies beside it every look-up
+/// reads.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Room {
+    /// The weight of the entries, and of those about to be put in.
+    pub bytes: AtomicUsize,
+    /// The entries.
+    pub entries: AtomicUsize,
+    /// The weight that the cache keeps to. It rises while memory is free.
+    pub target: AtomicUsize,
+    /// The weight that it never exceeds.
+    pub max: AtomicUsize,
+    /// The weight that pressure leaves.
+    pub min: usize,
+    /// An entry was evicted for another.
+    pub has_replaced: AtomicBool,
+    /// Pressure has lowered the target, and is not over.
+    pub is_pressed: AtomicBool,
+    /// The weight that each thread inserted last, finding no room as memory was short, bytes.
+    inserters: [AtomicUsize; INSERTERS],
+}
+
+impl Room {
+    /// Nothing held.
+    pub const fn new(min: usize, max: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            entries: AtomicUsize::new(0),
+            target: AtomicUsize::new(min),
+            max: AtomicUsize::new(max),
+            min,
+            has_replaced: AtomicBool::new(false),
+            is_pressed: AtomicBool::new(false),
+            inserters: [const { AtomicUsize::new(0) }; INSERTERS],
+        }
+    }
+
+    /// Counts so many bytes as held, if the target has room for them.
+    #[inline]
+    pub fn take(&self, weight: usize) -> bool {
+        let take = |bytes: usize| bytes.checked_add(weight).filter(|&sum| sum <= self.target.load(Relaxed));
+        self.bytes.fetch_update(Relaxed, Relaxed, take).is_ok()
+    }
+
+    /// The part of the target that pressure leaves: the least that the program asked for, and one entry of each thread that inserts.
+    /// Without that a thread under pressure could keep nothing, not even what it is at work on.
+    pub fn least(&self) -> usize {
+        let inserted = self.inserters.iter().map(|weight| weight.load(Relaxed)).fold(0, usize::saturating_add);
+        self.min.max(inserted).min(self.max.load(Relaxed))
+    }
+
+    /// Notes that a thread inserts so much and finds no room; `thread` is any number of its own.
+    pub fn note_inserter(&self, thread: usize, weight: usize) {
+        // The top bits of Fibonacci hashing: numbers of threads are addresses, which differ in the middle.
+        let at = (thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - INSERTERS.ilog2());
+        self.inserters[at as usize].store(weight, Relaxed);
+    }
+
+    /// Memory is free again: no thread needs a part of the target for itself.
+    pub fn forget_inserters(&self) {
+        self.inserters.iter().for_each(|weight| weight.store(0, Relaxed));
+    }
+
+    /// Raises the target to have room for `wanted` bytes in all, if it may.
+    ///
+    /// The target is exchanged for the one that was looked at, so that an eviction meanwhile keeps it down.
+    pub fn grow(&self, wanted: usize) -> bool {
+        loop {
+            let (target, max) = (self.target.load(Relaxed), self.max.load(Relaxed));
+            if wanted <= target {
+                return true;
+            }
+            if wanted > max {
+                return false;
+            }
+            let least = self.least();
+            if self.is_pressed.load(Relaxed) && wanted > least {
+                return false;
+            }
+            let step = (target / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);
+            let far = target.saturating_add(step).max(wanted).min(max);
+            let goal = if wanted <= least { far.min(least) } else { far };
+            if goal > least && !HEAP.may_grow(goal - target) {
+                return false;
+            }
+            if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {
+                // The bound may have been lowered since it was read. `set_max` stores it, then lowers the target: either
+                // that comes after the exchange, or the new bound is read here, as all four are in one order.
+                self.target.fetch_min(self.max.load(SeqCst), SeqCst);
+                return true;
+            }
+        }
+    }
+
+    /// Exchanges bytes that an eviction freed, and are counted still, for `weight` bytes of an entry for which they went;
+    /// false where they are fewer, and there is no room for the rest.
+    ///
+    /// Until then no other thread can take them. So an insertion evicts about what it needs, and never more because others
+    /// insert too; and where the target fell, what is held comes down by the difference.
+    #[inline]
+    pub fn exchange(&self, freed: usize, weight: usize) -> bool {
+        match freed.checked_sub(weight) {
+            Some(rest) => {
+                self.give(rest);
+                true
+            }
+            None => self.take(weight - freed),
+        }
+    }
+
+    /// Gives bytes back.
+    #[inline]
+    pub fn give(&self, weight: usize) {
+        if weight > 0 {
+            self.bytes.fetch_sub(weight, Relaxed);
+        }
+    }
+
+    /// Notes that an entry was evicted for another.
+    #[inline]
+    pub fn note_replacement(&self) {
+        if !self.has_replaced.load(Relaxed) {
+            self.has_replaced.store(true, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Values that are being computed: one thread computes, others of the same key wait for it.
+//!
+//! A flight is a node on the computing thread's stack, linked into its shard under the lock, and unlinked in the section
+//! that puts the value in. How others wait for that is told in `weir_core::evict::landings`.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+use weir_linux::arch::thread::thread_pointer;
+
+use crate::evictable_cache::entry::header::{Content, Header};
+
+/// A value on its way. The cells are used under the shard's lock.
+pub struct Flight {
+    hash: u64,
+    /// The block that is to be the entry; it has its key.
+    entry: NonNull<Header>,
+    /// The thread that computes.
+    pub thread: usize,
+    pub is_awaited: Cell<bool>,
+    next: Cell<Option<NonNull<Flight>>>,
+}
+
+impl Flight {
+    /// The flight of an entry to come, of this thread.
+    pub fn new(hash: u64, entry: NonNull<Header>) -> Self {
+        Self { hash, entry, thread: thread_pointer(), is_awaited: Cell::new(false), next: Cell::new(None) }
+    }
+}
+
+/// The flights of a shard.
+pub struct Flights(Option<NonNull<Flight>>);
+
+impl Flights {
+    /// None.
+    pub const fn new() -> Self {
+        Self(None)
+    }
+
+    /// The flight of a key, if its value is being computed.
+    pub fn find<C: Content>(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<&Flight> {
+        // SAFETY: a linked flight stays where it is, and its block has its key, until it is unlinked under the lock, which the
+        // caller has for these flights.
+        let flights = core::iter::successors(self.0, |flight| unsafe { flight.as_ref() }.next.get());
+        // SAFETY: the same.
+        let mut flights = flights.map(|flight| unsafe { flight.as_ref() });
+        // SAFETY: the same.
+        flights.find(|flight| flight.hash == hash && is_it(unsafe { C::key(flight.entry) }))
+    }
+
+    /// Links a flight.
+    ///
+    /// # Safety
+    /// The flight stays where it is, and its block has its key, until [`Flights::unlink`].
+    pub unsafe fn link(&mut self, flight: &Flight) {
+        flight.next.set(self.0);
+        self.0 = Some(NonNull::from(flight));
+    }
+
+    /// Unlinks a flight, if it is linked. Whoever waits for it is to be woken when the lock is given back.
+    pub fn unlink(&mut self, flight: &Flight) {
+        self.retain(|other| !core::ptr::eq(other, flight));
+    }
+
+    /// Unlinks the flights of other threads than the calling one: in a forked child, which has none of them.
+    pub fn inherit(&mut self) {
+        let thread = thread_pointer();
+        self.retain(|flight| flight.thread == thread);
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&Flight) -> bool) {
+        let (mut at, mut last): (_, Option<NonNull<Flight>>) = (self.0, None);
+        while let Some(flight) = at {
+            // SAFETY: linked flights are valid, and the lock is held.
+            let here = unsafe { flight.as_ref() };
+            at = here.next.get();
+            if is_kept(here) {
+                last = Some(flight);
+                continue;
+            }
+            match last {
+                // SAFETY: `last` is linked.
+                Some(last) => unsafe { last.as_ref() }.next.set(at),
+                None => self.0 = at,
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! An entry that is not in its cache yet.
+
+use core::alloc::Layout;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use weir_core::evict::lifetime::Times;
+
+use super::landing::Landing;
+use crate::evictable_cache::api::errors::Refusal;
+use crate::evictable_cache::api::stats::RemovalCause;
+use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::entry::hold::{self, Hold};
+use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::entry::victims::Victims;
+use crate::evictable_cache::shared::Shared;
+
+/// A block with a key, and perhaps a value. Dropping it drops them and frees the block.
+pub struct Fresh<'a, C: Content> {
+    pub shared: &'a Shared<C>,
+    pub entry: NonNull<Header>,
+    /// Whether the value is there.
+    pub has_value: bool,
+    /// Bytes that are counted for it.
+    reserved: usize,
+    /// Until when it lives.
+    times: Option<Times>,
+}
+
+// SAFETY: it owns a block with a key and a value, which may be used and dropped on any thread.
+unsafe impl<C: Content<Key: Send + Sync, Value: Send + Sync>> Send for Fresh<'_, C> {}
+// SAFETY: a shared reference gives out shared references to the key alone.
+unsafe impl<C: Content<Key: Send + Sync, Value: Send + Sync>> Sync for Fresh<'_, C> {}
+
+impl<'a, C: Content> Fresh<'a, C> {
+    /// A block for an entry, in which the header is; the key is put in by the caller at once.
+    pub fn alloc(shared: &'a Shared<C>, hash: u64, layout: Layout) -> Option<NonNull<Header>> {
+        let alloc = || shared.place.alloc(layout);
+        let block = shared.with_memory(shared.home(hash), layout.size(), alloc)?.cast::<Header>();
+        // SAFETY: a fresh block, which is larger than a header and aligned for one.
+        unsafe { block.write(Header::new(hash)) };
+        Some(block)
+    }
+
+    /// [`Fresh::alloc`] where the cache's place has no memory: a block of the program's allocator.
+    #[cold]
+    pub fn alloc_spare(hash: u64, layout: Layout) -> Option<NonNull<Header>> {
+        let block = Place::Program.alloc(layout)?.cast::<Header>();
+        // SAFETY: a fresh block, which is larger than a header and aligned for one.
+        unsafe { block.write(Header::spare(hash)) };
+        Some(block)
+    }
+
+    /// A block that has its key.
+    ///
+    /// # Safety
+    /// The entry is from [`Fresh::alloc`] or [`Fresh::alloc_spare`], its key was written, and nothing else has it.
+    pub unsafe fn new(shared: &'a Shared<C>, entry: NonNull<Header>) -> Self {
+        Self { shared, entry, has_value: false, reserved: 0, times: None }
+    }
+
+    /// The hash of its key.
+    pub fn hash(&self) -> u64 {
+        // SAFETY: the block has a header.
+        unsafe { self.entry.as_ref() }.hash
+    }
+
+    /// The key.
+    pub fn key(&self) -> &C::Key {
+        // SAFETY: the block has its key as long as this lives.
+        unsafe { C::key(self.entry) }
+    }
+
+    /// Puts it into the cache, which may evict others for it; it has its value. A landing that it is for ends.
+    ///
+    /// The landing is the second parameter, so it is dropped before the entry where code of the program's panics: other
+    /// threads compare keys with the flight's, which is this entry's, until the flight is unlinked.
+    pub fn put(mut self, landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+        debug_assert!(self.has_value);
+        let weight = self.weigh();
+        if self.shared.reserve_free(weight) {
+            self.reserved = weight;
+        }
+        self.publish(weight, landing)
+    }
+
+    /// [`Fresh::put`] of what a load found: what the cache does not take is held by the guard alone.
+    pub fn put_or_hold(self, landing: Landing<'_>) -> Hold<'a, C> {
+        match self.put(Some(landing)) {
+            Ok(hold) => hold,
+            Err((refused, _)) => refused.hold_alone(),
+        }
+    }
+
+    /// The entry is not in the cache: who has the guard holds it alone.
+    #[cold]
+    fn hold_alone(self) -> Hold<'a, C> {
+        let this = ManuallyDrop::new(self);
+        this.shared.outside.fetch_add(1, Relaxed);
+        // SAFETY: the entry has key and value, and was made with a hold for the guard, which is this.
+        let hold = unsafe { Hold::new(this.shared, this.entry) };
+        let is_last = hold.header().pins.unpin();
+        debug_assert!(!is_last, "the guard holds it");
+        hold
+    }
+
+    /// The entry's weight, which is noted in it; its times are noted here.
+    fn weigh(&mut self) -> usize {
+        let shared = self.shared;
+        // SAFETY: key and value are there.
+        let (layout, key, value) = unsafe { (C::layout(self.entry), C::key(self.entry), C::value(self.entry)) };
+        let weight = match &shared.weigher {
+            Some(weigh) => weigh(key, value).max(1),
+            None => shared.place.size(layout),
+        };
+        self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
+        // SAFETY: this is all that refers to the entry.
+        unsafe { (*self.entry.as_ptr()).weight = weight };
+        weight
+    }
+
+    /// The flight it was for has landed: the caller may drop the entry.
+    fn reject(mut self, why: Refusal) -> (Self, Refusal) {
+        // Put in again, it is counted anew.
+        self.shared.room.give(core::mem::take(&mut self.reserved));
+        // SAFETY: key and value are there until this is dropped.
+        unsafe { self.shared.reject(C::key(self.entry), C::value(self.entry)) };
+        (self, why)
+    }
+
+    /// Adds the entry to its shard, or puts it in the place of the one of the same key.
+    fn publish(mut self, weight: usize, mut landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+        let (shared, hash) = (self.shared, self.hash());
+        let home = shared.home(hash);
+        // SAFETY: the block has a header.
+        let mut obstacle = if unsafe { self.entry.as_ref() }.is_spare() { Err(Refusal::OutOfMemory) } else { Ok(()) };
+        let hold = loop {
+            if let Err(why) = obstacle {
+                drop(landing);
+                return Err(self.reject(why));
+            }
+            let (lacks, victims) = self.try_publish(home, weight, &mut landing);
+            if let Lacks::Nothing = lacks {
+                // The cache has it. Code of the program's that panics from here on costs the caller the guard alone.
+                // SAFETY: the entry has key and value, and was made with a hold for the guard, which is this.
+                let hold = unsafe { Hold::new(shared, ManuallyDrop::new(self).entry) };
+                victims.tell_and_drop();
+                break hold;
+            }
+            // What was evicted for it is freed before more is.
+            victims.tell_and_drop();
+            obstacle = match lacks {
+                Lacks::Nothing => Ok(()),
+                Lacks::Room => shared.reserve(home, weight).map(|()| self.reserved = weight),
+                Lacks::Storage if shared.enlarge_storage(home) => Ok(()),
+                Lacks::Storage => Err(Refusal::OutOfMemory),
+            };
+        };
+        if shared.ages.is_some() {
+            shared.sweep_some(home);
+        }
+        shared.choice.start_if_due(&shared.room);
+        shared.choice.note_use(hash, weight, &shared.room);
+        Ok(hold)
+    }
+
+    /// [`Fresh::publish`] under the shard's lock, taken once: room that is not reserved is made in the shard itself, as far as a
+    /// few entries that leave are enough. The entry is the cache's where it lacks nothing; the victims are out of the cache in any
+    /// case.
+    fn try_publish(
+        &mut self,
+        home: usize,
+        weight: usize,
+        landing: &mut Option<Landing<'_>>,
+    ) -> (Lacks, Victims<'a, C>) {
+        let (shared, hash, entry) = (self.shared, self.hash(), self.entry);
+        let mut victims = Victims::new(shared, RemovalCause::Room);
+        let mut guard = shared.shards()[home].lock();
+        let state = &mut *guard;
+        if let Some(storage) = &state.storage {
+            storage.prefetch(hash);
+        }
+        let place = state.find::<C>(hash, |key| C::is_same(key, self.key()));
+        let Some(storage) = &mut state.storage else { return (Lacks::Storage, victims) };
+        if let Some(place) = place {
+            // SAFETY: in the index, under the lock.
+            let freed = unsafe { storage.at(place).as_ref() }.weight;
+            if !shared.room.exchange(freed + self.reserved, weight) {
+                return (Lacks::Room, victims);
+            }
+            victims = Victims::new(shared, RemovalCause::Replaced);
+            // SAFETY: the entry has its key and value, and is the cache's from now on.
+            victims.push(unsafe { storage.replace(place, entry) });
+            state.counts.replaced += 1;
+        } else {
+            if self.reserved > 0 {
+                // There is room: the shard's queues fill up to its part.
+                storage.tune(shared.fair_part(shared.room.target.load(Relaxed)), shared.choice.setting());
+            } else {
+                shared.evict_at_home(storage, weight, &mut victims);
+                state.counts.for_room += victims.len() as u64;
+                if !shared.room.exchange(victims.weight(), weight) {
+                    shared.count_out(victims.len(), victims.weight());
+                    return (Lacks::Room, victims);
+                }
+                self.reserved = weight;
+            }
+            if storage.len() == storage.capacity() {
+                shared.room.entries.fetch_sub(victims.len(), Relaxed);
+                return (Lacks::Storage, victims);
+            }
+            // SAFETY: the entry has its key and value, and is the cache's from now on.
+            unsafe { storage.add(entry) };
+        }
+        if let Some(times) = self.times {
+            // SAFETY: the cache's since now, whose lock is held.
+            storage.set_times(unsafe { entry.as_ref() }, times);
+        }
+        // One more entry, less those that left for it.
+        match victims.len() {
+            0 => drop(shared.room.entries.fetch_add(1, Relaxed)),
+            1 => {}
+            more => drop(shared.room.entries.fetch_sub(more - 1, Relaxed)),
+        }
+        state.counts.insertions += 1;
+        if let Some(landing) = landing {
+            landing.land(state);
+        }
+        self.reserved = 0;
+        (Lacks::Nothing, victims)
+    }
+}
+
+/// The thing that an entry lacks before it can be put in.
+enum Lacks {
+    Nothing,
+    /// The weight is not counted yet.
+    Room,
+    /// The shard has no number free.
+    Storage,
+}
+
+impl<C: Content> Drop for Fresh<'_, C> {
+    fn drop(&mut self) {
+        if self.reserved > 0 {
+            self.shared.room.give(self.reserved);
+        }
+        // SAFETY: an entry that is in no cache, of which this is the only owner, with its key.
+        unsafe { hold::free(self.shared, self.entry, self.has_value) }
+    }
+}

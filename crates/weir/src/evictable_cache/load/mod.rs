@@ -1,0 +1,6 @@
+//! Entries on their way in: blocks that are filled, and values that one thread computes while others wait.
+
+pub mod compute;
+pub mod flight;
+pub mod fresh;
+pub mod landing;

@@ -1,0 +1,65 @@
+//! How a cache is to be: what builders gather.
+
+use super::api::stats::RemovalCause;
+use super::closure::Closure;
+use super::entry::header::Content;
+use super::entry::place::Place;
+use super::eviction::expiry::Ages;
+
+/// A closure that is told of entries that leave.
+pub type Listener<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value, RemovalCause) + Send + Sync;
+/// A closure that weighs entries.
+pub type Weigher<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value) -> usize + Send + Sync;
+
+/// How a cache is to be.
+pub struct Options<C: Content> {
+    pub name: [u8; 32],
+    pub min: usize,
+    pub max: usize,
+    /// 0: by CPUs and size.
+    pub shards: usize,
+    pub place: Place,
+    pub ages: Ages<C>,
+    pub weigher: Option<Closure<Weigher<C>>>,
+    pub listener: Option<Closure<Listener<C>>>,
+    /// There was no memory for a closure.
+    pub is_short: bool,
+}
+
+impl<C: Content> Options<C> {
+    /// On the heap, without a bound.
+    pub const fn new() -> Self {
+        Self {
+            name: [0; 32],
+            min: 0,
+            max: usize::MAX,
+            shards: 0,
+            place: Place::Heap,
+            ages: Ages::new(),
+            weigher: None,
+            listener: None,
+            is_short: false,
+        }
+    }
+
+    /// A closure of the program's on Weir's heap, if there is memory for it; `as_object` only makes a trait object of the pointer.
+    pub fn keep<F, T: ?Sized>(&mut self, f: F, as_object: fn(*mut F) -> *mut T) -> Option<Closure<T>> {
+        let kept = Closure::new(f, as_object);
+        self.is_short |= kept.is_none();
+        kept
+    }
+}
+
+/// A name as it is kept: cut at 31 bytes, and at a character's end.
+pub fn name_bytes(name: &str) -> [u8; 32] {
+    let mut kept = [0; 32];
+    let end = (0..=name.len().min(31)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    kept[..end].copy_from_slice(&name.as_bytes()[..end]);
+    kept
+}
+
+/// The text of a kept name.
+pub fn name_text(name: &[u8; 32]) -> &str {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    core::str::from_utf8(&name[..end]).unwrap_or_default()
+}

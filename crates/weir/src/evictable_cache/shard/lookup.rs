@@ -1,0 +1,97 @@
+//! Look-up of keys.
+
+use core::ptr::NonNull;
+
+use super::state::Found;
+use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::entry::hold::Hold;
+use crate::evictable_cache::entry::victims::Victims;
+use crate::evictable_cache::shared::Shared;
+
+impl<C: Content> Shared<C> {
+    /// A key's entry, held; that counts as a use.
+    #[inline]
+    pub fn get(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> Option<Hold<'_, C>> {
+        // SAFETY: in the index, under the lock.
+        self.look_up(hash, is_it, |entry| unsafe { self.pin(entry) })
+    }
+
+    /// Holds an entry.
+    ///
+    /// # Safety
+    /// The entry is in the cache, and the caller has its shard's lock.
+    #[inline]
+    pub unsafe fn pin(&self, entry: NonNull<Header>) -> Hold<'_, C> {
+        // SAFETY: the cache holds the entry, as the caller promises, and this hold is counted.
+        unsafe {
+            entry.as_ref().pins.pin();
+            Hold::new(self, entry)
+        }
+    }
+
+    /// The value that `take` takes of a key's entry under the shard's lock; that counts as a use.
+    #[inline]
+    pub fn look_up<T>(
+        &self,
+        hash: u64,
+        is_it: impl FnMut(&C::Key) -> bool,
+        take: impl FnOnce(NonNull<Header>) -> T,
+    ) -> Option<T> {
+        if self.ages.is_some() {
+            return self.look_up_in_time(hash, is_it, take);
+        }
+        self.look_up_at(hash, is_it, take, None)
+    }
+
+    /// [`Shared::look_up`] where entries have an end: what is over is not there.
+    #[inline(never)]
+    fn look_up_in_time<T>(
+        &self,
+        hash: u64,
+        is_it: impl FnMut(&C::Key) -> bool,
+        take: impl FnOnce(NonNull<Header>) -> T,
+    ) -> Option<T> {
+        self.look_up_at(hash, is_it, take, self.time())
+    }
+
+    #[inline(always)]
+    fn look_up_at<T>(
+        &self,
+        hash: u64,
+        is_it: impl FnMut(&C::Key) -> bool,
+        take: impl FnOnce(NonNull<Header>) -> T,
+        now: Option<u64>,
+    ) -> Option<T> {
+        let mut state = self.shards()[self.home(hash)].lock();
+        let over = match state.look_up::<C>(hash, is_it, now) {
+            Found::Entry(entry) => {
+                let taken = take(entry);
+                // SAFETY: in the index, under the lock: the cache holds it.
+                let weight = unsafe { entry.as_ref() }.weight;
+                drop(state);
+                self.choice.note_use(hash, weight, &self.room);
+                return Some(taken);
+            }
+            Found::Over(place) => Some(self.take_over(&mut state, place)),
+            Found::Nothing => None,
+        };
+        state.counts.misses += 1;
+        drop(state);
+        if let Some(over) = over {
+            Victims::tell_and_drop(over);
+        }
+        None
+    }
+
+    /// Whether a key is there; that counts as nothing.
+    pub fn contains(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> bool {
+        let now = self.time();
+        let state = self.shards()[self.home(hash)].lock();
+        let place = state.find::<C>(hash, is_it);
+        place.zip(state.storage.as_ref()).is_some_and(|(place, storage)| {
+            // SAFETY: in the index, under the lock: the cache holds it.
+            let header = unsafe { storage.at(place).as_ref() };
+            now.is_none_or(|now| !storage.is_over(header, now))
+        })
+    }
+}

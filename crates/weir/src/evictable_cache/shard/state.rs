@@ -1,0 +1,154 @@
+//! A shard: a part of the entries, chosen by hash, behind a lock of its own.
+
+use core::ptr::NonNull;
+use weir_core::evict::landings::Landings;
+use weir_core::platform::lock::{Guard, Lock, holds};
+use weir_core::platform::rank::EVICTABLE_SHARD;
+use weir_linux::platform::linux::Linux;
+use weir_linux::process::heap::HEAP;
+
+use super::storage::Storage;
+use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::load::flight::Flights;
+
+/// Counts since the cache was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub hits: u64,
+    pub misses: u64,
+    pub insertions: u64,
+    pub for_room: u64,
+    pub for_pressure: u64,
+    pub removed: u64,
+    pub expired: u64,
+    pub replaced: u64,
+}
+
+impl Counts {
+    /// Adds another shard's.
+    pub fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.insertions += other.insertions;
+        self.for_room += other.for_room;
+        self.for_pressure += other.for_pressure;
+        self.removed += other.removed;
+        self.expired += other.expired;
+        self.replaced += other.replaced;
+    }
+}
+
+/// The state that the lock guards.
+pub struct State {
+    /// `None`: nothing was ever inserted, or all of it is gone.
+    pub storage: Option<Storage>,
+    /// Values that are being computed.
+    pub flights: Flights,
+    /// Walks that are in the shard: its entries keep their numbers.
+    pub walks: u32,
+    pub counts: Counts,
+}
+
+// SAFETY: entries and flights are reached through the state under its lock; what they hold may be sent (the cache's own
+// bounds).
+unsafe impl Send for State {}
+
+/// The shard.
+#[repr(align(64))]
+pub struct Shard {
+    state: Lock<State, EVICTABLE_SHARD>,
+    /// The flights that ended for which others waited.
+    pub landings: Landings,
+}
+
+/// Holds a shard's lock.
+pub type ShardGuard<'a> = Guard<'a, State, Linux, EVICTABLE_SHARD>;
+
+impl Shard {
+    /// An empty one.
+    pub fn new() -> Self {
+        let state = State { storage: None, flights: Flights::new(), walks: 0, counts: Counts::default() };
+        Self { state: Lock::new(state), landings: Landings::new() }
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread has a shard's lock: it compares keys.
+    #[inline]
+    pub fn lock(&self) -> ShardGuard<'_> {
+        debug_assert!(
+            !holds(HEAP.platform(), EVICTABLE_SHARD),
+            "`Eq` of a key uses an evictable cache, under whose lock it is called"
+        );
+        self.state.lock(HEAP.platform())
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<ShardGuard<'_>> {
+        self.state.try_lock(HEAP.platform())
+    }
+
+    /// Takes the lock without a guard, for `fork`.
+    pub fn freeze(&self) {
+        self.state.acquire(HEAP.platform());
+    }
+
+    /// Gives the lock back.
+    ///
+    /// # Safety
+    /// Follows [`Shard::freeze`].
+    pub unsafe fn thaw(&self) {
+        // SAFETY: the caller froze it, without a guard.
+        unsafe { self.state.release(HEAP.platform()) }
+    }
+}
+
+/// The outcome of a look-up.
+pub enum Found {
+    /// The entry, which counts as used.
+    Entry(NonNull<Header>),
+    /// An entry whose time is over, at this place of the index.
+    Over(usize),
+    Nothing,
+}
+
+impl State {
+    /// The place of a key in the index. The key is compared under the lock.
+    #[inline]
+    pub fn find<C: Content>(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<usize> {
+        let storage = self.storage.as_ref()?;
+        // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
+        storage.find(hash, |entry| is_it(unsafe { C::key(entry) }))
+    }
+
+    /// Looks a key up, and counts a hit; `now` is what time it is, where entries have an end.
+    ///
+    /// The hit is counted under the lock: the lock is needed for what is taken anyway, and the storage that counts may move.
+    /// Inlined in each caller, so that one without times pays for none.
+    #[inline(always)]
+    pub fn look_up<C: Content>(
+        &mut self,
+        hash: u64,
+        mut is_it: impl FnMut(&C::Key) -> bool,
+        now: Option<u64>,
+    ) -> Found {
+        let Some(storage) = &mut self.storage else { return Found::Nothing };
+        storage.prefetch(hash);
+        // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
+        let place = storage.find(hash, |entry| is_it(unsafe { C::key(entry) }));
+        let Some(place) = place else { return Found::Nothing };
+        let entry = storage.at(place);
+        // SAFETY: in the index, under the lock: the cache holds it.
+        let header = unsafe { entry.as_ref() };
+        if let Some(now) = now {
+            if storage.is_over(header, now) {
+                return Found::Over(place);
+            }
+            storage.use_at(header, now);
+        }
+        storage.hit(header);
+        self.counts.hits += 1;
+        Found::Entry(entry)
+    }
+}

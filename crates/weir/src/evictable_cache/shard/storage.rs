@@ -1,0 +1,341 @@
+//! Policy, index and the entries of a shard by number, in one block of Weir's heap.
+//!
+//! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it
+//! takes 73 bytes: 24 of the policy's slot, 16 of sketch, 8 of ghosts, 16 of index (two places), 8 for the address, 1 for
+//! hits. Where entries have an end, 24 more.
+
+use core::ptr::{NonNull, with_exposed_provenance_mut, without_provenance_mut};
+use core::sync::atomic::{AtomicU8, AtomicU64};
+use weir_core::evict::index::Index;
+use weir_core::evict::lifetime::Times;
+use weir_core::evict::policy::setting::Setting;
+use weir_core::evict::policy::slot::{NONE, Slot};
+use weir_core::evict::policy::{Policy, Sightings};
+
+use crate::evictable_cache::entry::header::Header;
+use crate::heap;
+
+/// Entries that the smallest block has room for.
+const FEWEST: usize = 16;
+/// Entries that the largest has room for.
+const MOST: usize = 1 << 30;
+/// The block is replaced by a smaller one when less than this part of it is in use.
+const SPARE: usize = 4;
+/// The block is replaced by a smaller one also while memory is short when less than this part of it is in use.
+const SPARSE: usize = 16;
+/// Alignment of the arrays, which each begin with whole cache lines.
+const LINE: usize = 64;
+const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
+/// Bytes for each entry.
+const PER_ENTRY: usize = size_of::<Slot>() + (2 + 1 + 2 + 1) * size_of::<u64>() + size_of::<AtomicU8>();
+
+/// Policy, index, entries by number, and the numbers that are free.
+pub struct Storage {
+    block: NonNull<u8>,
+    capacity: usize,
+    /// The order of eviction.
+    policy: Policy<'static>,
+    /// Entries by hash.
+    index: Index<'static>,
+    /// Entries by number; of a number not in use, the next such number.
+    entries: &'static mut [*mut Header],
+    /// Until when each entry lives, by number; empty where entries have no end.
+    times: &'static mut [Times],
+    /// The number that is looked at next for its time.
+    swept: u32,
+    /// A number not in use, of those that were.
+    free: u32,
+    /// The lowest number that was never used.
+    fresh: u32,
+}
+
+// SAFETY: it owns its block; entries are reached through it under the lock of its shard alone.
+unsafe impl Send for Storage {}
+
+/// The policy's slice of a block: `len` values of `T`, which all zeros are.
+///
+/// # Safety
+/// The bytes there are zero, aligned for `T`, and nothing else uses them as long as the storage lives.
+unsafe fn slice<T>(at: &mut NonNull<u8>, len: usize) -> &'static mut [T] {
+    // SAFETY: the caller's promise, for this part of the block.
+    let part = unsafe { core::slice::from_raw_parts_mut(at.cast().as_ptr(), len) };
+    // SAFETY: within the block, or right behind it.
+    *at = unsafe { at.add(len * size_of::<T>()) };
+    part
+}
+
+/// The part of a hash that policy and index go by; a shard's number is of the other one.
+#[inline]
+fn short(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// The entry at an address of the index.
+#[inline]
+fn entry_at(address: usize) -> NonNull<Header> {
+    NonNull::new(with_exposed_provenance_mut(address)).expect("places in use are not 0")
+}
+
+impl Storage {
+    /// For at least `entries`, empty; with times for them if it `is_timed`. `None`: there is no memory, or no block for so many.
+    pub fn new(entries: usize, is_timed: bool) -> Option<Self> {
+        let capacity = entries.max(FEWEST).checked_next_power_of_two().filter(|&capacity| capacity <= MOST)?;
+        let block = NonNull::new(heap::alloc_zeroed(Self::bytes_for(capacity, is_timed)))?;
+        // SAFETY: the first bytes of the block are for the sightings.
+        let mut at = unsafe { block.add(SIGHTINGS) };
+        // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it; the capacity is a multiple of
+        // 16 and the block aligned to 16, so each is aligned. `drop` frees the block after the last use.
+        let (slots, sketch, ghost, index, entries, hits, times) = unsafe {
+            let slots: &'static [Slot] = slice(&mut at, capacity);
+            let sketch: &'static [AtomicU64] = slice(&mut at, 2 * capacity);
+            let (ghost, index) = (slice(&mut at, capacity), slice(&mut at, 2 * capacity));
+            let entries: &'static mut [*mut Header] = slice(&mut at, capacity);
+            let hits: &'static [AtomicU8] = slice(&mut at, capacity);
+            let times: &'static mut [Times] = slice(&mut at, if is_timed { capacity } else { 0 });
+            (slots, sketch, ghost, index, entries, hits, times)
+        };
+        let sightings = block.cast::<Sightings<'static>>();
+        // SAFETY: in the block, and large enough; nothing else refers to it.
+        let sightings: &'static Sightings<'static> = unsafe {
+            sightings.write(Sightings::new(slots, hits, sketch));
+            sightings.as_ref()
+        };
+        let (policy, index) = (Policy::new(sightings, ghost), Index::new(index));
+        Some(Self { block, capacity, policy, index, entries, times, swept: 0, free: NONE, fresh: 0 })
+    }
+
+    /// Bytes of a block for so many entries, with times for them if it `is_timed`.
+    pub fn bytes_for(entries: usize, is_timed: bool) -> usize {
+        let times = if is_timed { size_of::<Times>() } else { 0 };
+        SIGHTINGS + entries.max(FEWEST).next_power_of_two() * (PER_ENTRY + times)
+    }
+
+    /// Bytes of the block.
+    pub fn bytes(&self) -> usize {
+        Self::bytes_for(self.capacity, !self.times.is_empty())
+    }
+
+    /// The entries that there is room for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether so little of the block is in use that a smaller one, or none, is due.
+    pub fn is_roomy(&self) -> bool {
+        self.uses_less_than(SPARE)
+    }
+
+    /// Whether hardly any of it is in use.
+    pub fn is_sparse(&self) -> bool {
+        self.uses_less_than(SPARSE)
+    }
+
+    fn uses_less_than(&self, part: usize) -> bool {
+        self.len() <= self.capacity / part && (self.capacity > FEWEST || self.len() == 0)
+    }
+
+    /// The order of eviction, to look at.
+    pub fn policy(&self) -> &Policy<'static> {
+        &self.policy
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.policy.len()
+    }
+
+    /// Moves all that `other` has here, where nothing is yet. Where there is room for as many entries they keep their
+    /// numbers, and none of them is looked at: in a large cache, growth takes some ns an entry then.
+    pub fn take_over(&mut self, other: &Self) {
+        let Self { policy, index, entries, times, fresh, .. } = self;
+        if self.capacity >= other.capacity {
+            policy.grow_from(&other.policy);
+            (self.free, self.fresh) = (other.free, other.fresh);
+            entries[..other.entries.len()].copy_from_slice(other.entries);
+            times[..other.times.len()].copy_from_slice(other.times);
+            for number in policy.iter() {
+                index.insert(policy.hash_of(number), entries[number as usize].expose_provenance());
+            }
+            return;
+        }
+        policy.take_over(&other.policy, |old, new| {
+            let entry = other.entries[old as usize];
+            entries[new as usize] = entry;
+            if let Some(time) = times.get_mut(new as usize) {
+                *time = other.times[old as usize];
+            }
+            // SAFETY: an entry in the cache; the shard's lock is held.
+            unsafe { &*entry }.number.set(new);
+            index.insert(other.policy.hash_of(old), entry.expose_provenance());
+            *fresh = new + 1;
+        });
+    }
+
+    /// The entry of a number that is in use.
+    pub fn entry(&self, number: u32) -> NonNull<Header> {
+        NonNull::new(self.entries[number as usize]).expect("the number is in use")
+    }
+
+    /// Fetches what a search for a key reads first, and what a use of it writes.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.index.prefetch(short(hash));
+        self.policy.prefetch(short(hash));
+    }
+
+    /// The place in the index of the entry of `hash` for which `is_it` holds.
+    #[inline]
+    pub fn find(&self, hash: u64, mut is_it: impl FnMut(NonNull<Header>) -> bool) -> Option<usize> {
+        self.index.find(short(hash), |at| is_it(entry_at(at)))
+    }
+
+    /// The entry at a place of the index.
+    #[inline]
+    pub fn at(&self, place: usize) -> NonNull<Header> {
+        entry_at(self.index.get(place))
+    }
+
+    /// Notes a use of an entry.
+    #[inline]
+    pub fn hit(&self, header: &Header) {
+        self.policy.hit(header.number.get(), short(header.hash));
+    }
+
+    /// An entry of a storage with times, in here, has these.
+    pub fn set_times(&mut self, header: &Header, times: Times) {
+        self.times[header.number.get() as usize] = times;
+    }
+
+    /// Notes a use of an entry at this time.
+    pub fn use_at(&mut self, header: &Header, now: u64) {
+        self.times[header.number.get() as usize].use_at(now);
+    }
+
+    /// Whether an entry in here has had its time.
+    pub fn is_over(&self, header: &Header, now: u64) -> bool {
+        self.times[header.number.get() as usize].is_over(now)
+    }
+
+    /// The first entry of a number from `at` on, which becomes the next one.
+    pub fn next_in_use(&self, at: &mut u32) -> Option<NonNull<Header>> {
+        let number = (*at..self.fresh).find(|&number| self.policy.has(number));
+        *at = number.map_or(self.fresh, |number| number + 1);
+        number.map(|number| self.entry(number))
+    }
+
+    /// Looks at entries in turn, at `left` at most and at each once, for one whose time is over; its number.
+    pub fn next_over(&mut self, now: u64, left: &mut u32) -> Option<u32> {
+        *left = (*left).min(self.fresh);
+        while *left > 0 {
+            *left -= 1;
+            let number = if self.swept < self.fresh { self.swept } else { 0 };
+            self.swept = number + 1;
+            if self.policy.has(number) && self.times[number as usize].is_over(now) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Has the policy decide by this setting, for this weight, from now on.
+    pub fn tune(&mut self, target: usize, setting: Setting) {
+        if self.policy.target() != target {
+            self.policy.set_target(target);
+        }
+        if self.policy.setting() != setting {
+            self.policy.set_setting(setting);
+        }
+    }
+
+    /// Adds an entry of a key that is not there; there is room for it.
+    ///
+    /// # Safety
+    /// The entry is valid until it is out of here again, and in no other storage.
+    pub unsafe fn add(&mut self, entry: NonNull<Header>) {
+        // SAFETY: valid, as the caller promises.
+        let header = unsafe { entry.as_ref() };
+        let number = if self.free == NONE {
+            self.fresh += 1;
+            self.fresh - 1
+        } else {
+            let free = self.free;
+            self.free = self.entries[free as usize].addr() as u32;
+            free
+        };
+        header.number.set(number);
+        self.entries[number as usize] = entry.as_ptr();
+        self.index.insert(short(header.hash), entry.as_ptr().expose_provenance());
+        self.policy.insert(number, short(header.hash), header.weight);
+    }
+
+    /// Puts `new` in the place of the entry at `place` of the index, which has the same key; that counts as a use.
+    ///
+    /// # Safety
+    /// The new entry is valid until it is out of here again, and in no other storage.
+    pub unsafe fn replace(&mut self, place: usize, new: NonNull<Header>) -> NonNull<Header> {
+        // SAFETY: valid, as the caller promises.
+        let header = unsafe { new.as_ref() };
+        let old = self.at(place);
+        // SAFETY: an entry in the index is valid.
+        let number = unsafe { old.as_ref() }.number.get();
+        header.number.set(number);
+        self.index.replace(place, new.as_ptr().expose_provenance());
+        self.entries[number as usize] = new.as_ptr();
+        self.policy.set_weight(number, header.weight);
+        self.hit(header);
+        old
+    }
+
+    /// The place of an entry in the index, if it is in here.
+    pub fn place_of(&self, header: &Header) -> Option<usize> {
+        let address = core::ptr::from_ref(header).addr();
+        self.index.find(short(header.hash), |at| at == address)
+    }
+
+    /// The place in the index of the entry of a number, if that is in use.
+    pub fn place_of_number(&self, number: u32) -> Option<usize> {
+        let entry = self.policy.has(number).then(|| self.entry(number))?;
+        // SAFETY: a number that the policy has is in use, and the entry of one that is in use is valid.
+        self.place_of(unsafe { entry.as_ref() })
+    }
+
+    /// Takes the entry at a place of the index out.
+    pub fn take(&mut self, place: usize) -> NonNull<Header> {
+        // SAFETY: an entry in the index is valid.
+        let number = unsafe { self.at(place).as_ref() }.number.get();
+        self.policy.remove(number);
+        self.forget(place, number)
+    }
+
+    /// Takes out an entry that only the cache holds, for `incoming` bytes; where `is_fair`, only as far as the policy's target
+    /// has no room for them.
+    pub fn evict(&mut self, incoming: usize, is_fair: bool) -> Option<NonNull<Header>> {
+        let entries = &*self.entries;
+        // SAFETY: numbers that the policy names are in use, so these are entries; the shard's lock is held.
+        let is_pinned = |number: u32| unsafe { !(*entries[number as usize]).pins.is_held_once() };
+        let number = match is_fair {
+            true => self.policy.evict_for(incoming, is_pinned),
+            false => self.policy.evict_any(incoming, is_pinned),
+        }?;
+        // SAFETY: the policy named it, so it is an entry in here, which is valid.
+        let place = self.place_of(unsafe { self.entry(number).as_ref() })?;
+        Some(self.forget(place, number))
+    }
+
+    /// Takes an entry out that the policy has given up.
+    fn forget(&mut self, place: usize, number: u32) -> NonNull<Header> {
+        let entry = self.at(place);
+        // SAFETY: what is in the index are entries of the shard, whose hashes do not change.
+        self.index.remove(place, |at| short(unsafe { entry_at(at).as_ref() }.hash));
+        self.entries[number as usize] = without_provenance_mut(self.free as usize);
+        self.free = number;
+        entry
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`; what refers to it is dropped with this, and used no more.
+        unsafe { heap::free(self.block.as_ptr()) }
+    }
+}

@@ -1,0 +1,99 @@
+//! All entries of a cache, one after the other, while others use it.
+//!
+//! Entries are held in batches, under one shard's lock at a time, in the order of their numbers. Numbers change only where a
+//! shard's storage becomes smaller, which waits until nobody walks in it: so what is there all the time comes once.
+
+use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::entry::hold::Hold;
+use crate::evictable_cache::shared::Shared;
+
+/// Entries that are held at a time.
+const BATCH: usize = 16;
+
+/// A walk through a cache.
+pub struct Walk<'a, C: Content> {
+    shared: &'a Shared<C>,
+    held: [Option<Hold<'a, C>>; BATCH],
+    /// So many of the held ones were given out.
+    given: usize,
+    home: usize,
+    /// The number that comes next in that shard.
+    at: u32,
+    /// The shard counts this walk.
+    is_in: bool,
+}
+
+impl<C: Content> Shared<C> {
+    /// All entries, in no particular order; that counts as no use of them.
+    pub fn walk(&self) -> Walk<'_, C> {
+        Walk { shared: self, held: [const { None }; BATCH], given: BATCH, home: 0, at: 0, is_in: false }
+    }
+
+    /// Takes out the entries for which `is_kept` does not hold.
+    pub fn retain(&self, mut is_kept: impl FnMut(&C::Key, &C::Value) -> bool) {
+        for hold in self.walk() {
+            if !is_kept(hold.key(), hold.value()) {
+                self.remove_held(&hold);
+            }
+        }
+    }
+}
+
+impl<C: Content> Walk<'_, C> {
+    /// Holds the next entries of this shard; whether there were any.
+    fn fill(&mut self) -> bool {
+        let now = self.shared.time();
+        let mut state = self.shared.shards()[self.home].lock();
+        if !self.is_in {
+            state.walks += 1;
+            self.is_in = true;
+        }
+        let mut count = 0;
+        while count < BATCH
+            && let Some(storage) = &state.storage
+            && let Some(entry) = storage.next_in_use(&mut self.at)
+        {
+            // SAFETY: in the storage, under the lock: the cache holds it.
+            if now.is_some_and(|now| storage.is_over(unsafe { entry.as_ref() }, now)) {
+                continue;
+            }
+            // SAFETY: in the storage, under the lock.
+            self.held[BATCH - 1 - count] = Some(unsafe { self.shared.pin(entry) });
+            count += 1;
+        }
+        self.given = BATCH - count;
+        count > 0
+    }
+
+    /// Goes out of the shard.
+    fn leave(&mut self) {
+        if core::mem::take(&mut self.is_in) {
+            let mut state = self.shared.shards()[self.home].lock();
+            // A forked child counts none.
+            state.walks = state.walks.saturating_sub(1);
+        }
+    }
+}
+
+impl<'a, C: Content> Iterator for Walk<'a, C> {
+    type Item = Hold<'a, C>;
+    fn next(&mut self) -> Option<Hold<'a, C>> {
+        while self.given == BATCH {
+            if self.home == self.shared.shards().len() {
+                return None;
+            }
+            if !self.fill() {
+                self.leave();
+                (self.home, self.at) = (self.home + 1, 0);
+            }
+        }
+        self.given += 1;
+        self.held[self.given - 1].take()
+    }
+}
+
+impl<C: Content> Drop for Walk<'_, C> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
