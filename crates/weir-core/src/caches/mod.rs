@@ -17,6 +17,7 @@ pub mod geometry;
 mod heap_caches;
 mod idle_windows;
 pub(crate) mod invalid_frees;
+mod life;
 pub(crate) mod reclaimer;
 pub(crate) mod refill;
 pub(crate) mod run_caches;

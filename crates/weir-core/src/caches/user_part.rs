@@ -1,6 +1,6 @@
 //! What a user cache has beyond what malloc's caches have: traits, limit, reserve, name, and the functions for its objects.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::caches::spec::{NAME_BYTES, Spec};
 
@@ -20,8 +20,6 @@ pub(crate) struct UserPart {
     pub init: AtomicUsize,
     pub fini: AtomicUsize,
     pub data: AtomicUsize,
-    /// Slabs of it whose finalizers run now, outside of all locks.
-    pub finalizing: AtomicU32,
     /// Pushes of the caches that had the number before.
     pub frees_before: AtomicU64,
     name: [AtomicU64; NAME_BYTES / 8],
@@ -37,7 +35,6 @@ impl UserPart {
             init: AtomicUsize::new(0),
             fini: AtomicUsize::new(0),
             data: AtomicUsize::new(0),
-            finalizing: AtomicU32::new(0),
             frees_before: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
         }

@@ -17,10 +17,7 @@
 //! The model is `crates/weir-models/tests/callbacks.rs`.
 
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{
     BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, Scan, ScanReason, TOLD,
@@ -30,6 +27,7 @@ use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::lock::Lock;
+use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
 
@@ -68,16 +66,18 @@ impl List {
 }
 
 impl Callbacks {
-    /// None registered.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
-        Self {
-            list: Lock::new(List { first: null_mut(), last_number: 0, waits: Waits::new(), taken: 0 }),
-            finished: AtomicU32::new(0),
-            counts: [const { AtomicUsize::new(0) }; CLASSES],
-            shrinkers: [const { AtomicUsize::new(0) }; ZoneClass::COUNT],
-            freed: [const { AtomicUsize::new(0) }; CLASSES],
-            events: PressureEvents::new(),
+    constructor! {
+        /// None registered.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self {
+                list: Lock::new(List { first: null_mut(), last_number: 0, waits: Waits::new(), taken: 0 }),
+                finished: AtomicU32::new(0),
+                counts: array![AtomicUsize::new(0); CLASSES],
+                shrinkers: array![AtomicUsize::new(0); ZoneClass::COUNT],
+                freed: array![AtomicUsize::new(0); CLASSES],
+                events: PressureEvents::new(),
+            }
         }
     }
 

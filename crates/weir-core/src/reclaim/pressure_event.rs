@@ -5,14 +5,12 @@
 //!
 //! Level and generation are written under the lock of the callbacks' list ([`crate::evict`]), and read without it.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::platform::Wait;
+use crate::platform::sync::{AtomicU32, AtomicU64, constructor};
 
 /// A change of memory pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +58,16 @@ pub struct PressureEvents {
 }
 
 impl PressureEvents {
-    /// No pressure.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
-        Self {
-            latest: AtomicU64::new(0),
-            generation: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
-            readers: AtomicU32::new(0),
+    constructor! {
+        /// No pressure.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self {
+                latest: AtomicU64::new(0),
+                generation: AtomicU32::new(0),
+                sleepers: AtomicU32::new(0),
+                readers: AtomicU32::new(0),
+            }
         }
     }
 
@@ -127,7 +127,7 @@ impl PressureEvents {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
