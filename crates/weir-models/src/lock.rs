@@ -5,6 +5,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Mutex, MutexGuard};
 
 thread_local! {
@@ -19,6 +20,8 @@ pub fn leave_open(rank: Option<u32>) {
 /// A value behind a lock of rank `RANK`.
 pub struct Lock<T, const RANK: u32> {
     mutex: Mutex<()>,
+    /// Written by whoever comes and goes where the lock excludes nobody, so that the checker tries every order of these.
+    passed: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
@@ -29,19 +32,22 @@ unsafe impl<T: Send, const RANK: u32> Sync for Lock<T, RANK> {}
 impl<T, const RANK: u32> Lock<T, RANK> {
     /// An open lock.
     pub fn new(value: T) -> Self {
-        Self { mutex: Mutex::new(()), value: UnsafeCell::new(value) }
+        Self { mutex: Mutex::new(()), passed: AtomicUsize::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock.
     pub fn lock<'a, P>(&'a self, _platform: &'a P) -> Guard<'a, T, P, RANK> {
-        let held = (OPEN.get() != Some(RANK)).then(|| self.mutex.lock().unwrap());
-        Guard { value: &self.value, _held: held, platform: PhantomData }
+        if OPEN.get() == Some(RANK) {
+            self.passed.fetch_add(1, SeqCst);
+            return Guard { lock: self, held: None, platform: PhantomData };
+        }
+        Guard { lock: self, held: Some(self.mutex.lock().unwrap()), platform: PhantomData }
     }
 
     /// Takes the lock if it is free now.
     pub fn try_lock<'a, P>(&'a self, _platform: &'a P) -> Option<Guard<'a, T, P, RANK>> {
         let held = self.mutex.try_lock().ok()?;
-        Some(Guard { value: &self.value, _held: Some(held), platform: PhantomData })
+        Some(Guard { lock: self, held: Some(held), platform: PhantomData })
     }
 
     /// Takes the lock with no guard, for `fork`.
@@ -60,8 +66,8 @@ impl<T, const RANK: u32> Lock<T, RANK> {
 
 /// Holds a [`Lock`].
 pub struct Guard<'a, T, P, const RANK: u32> {
-    value: &'a UnsafeCell<T>,
-    _held: Option<MutexGuard<'a, ()>>,
+    lock: &'a Lock<T, RANK>,
+    held: Option<MutexGuard<'a, ()>>,
     platform: PhantomData<&'a P>,
 }
 
@@ -69,13 +75,21 @@ impl<T, P, const RANK: u32> Deref for Guard<'_, T, P, RANK> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: as of `Lock`.
-        unsafe { &*self.value.get() }
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T, P, const RANK: u32> DerefMut for Guard<'_, T, P, RANK> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as of `Lock`.
-        unsafe { &mut *self.value.get() }
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T, P, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
+    fn drop(&mut self) {
+        if self.held.is_none() {
+            self.lock.passed.fetch_add(1, SeqCst);
+        }
     }
 }

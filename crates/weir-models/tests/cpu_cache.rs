@@ -486,7 +486,7 @@ fn two_drains(flaw: Flaw) {
         };
         let mut hands = world.drain(2);
         hands.extend(other.join().unwrap());
-        hands.extend(world.free(2));
+        assert_eq!(world.free(2), None, "the CPU has its buckets again");
         world.assert_all(hands, &[1, 2]);
     });
 }

@@ -122,6 +122,7 @@ impl Cache {
         }
         let n = std::mem::take(&mut *self.depot.lock().unwrap());
         *self.slabs.lock().unwrap() += n * self.look_at_geometry();
+        assert!(self.omit != Omit::Nothing || self.life.is_live(), "what is live stays so under the first node's lock");
     }
 
     /// A report of another node's slabs; whether the cache was this one.
