@@ -292,7 +292,7 @@ impl World {
         let threads = std::array::from_fn(thread);
         let (callbacks, inside, is_late) = (Callbacks::new(), AtomicUsize::new(0), AtomicBool::new(false));
         let world = Arc::new(Self { callbacks, threads, entries, queues, inside, is_late, kernel: kernel.clone() });
-        for number in (0..count).rev() {
+        for number in 0..count {
             world.entries[number].called.world.set(&*world);
             // SAFETY: in its place for good.
             unsafe { world.callbacks.register(world.me(), world.entry(number)) };
