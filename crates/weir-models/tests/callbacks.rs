@@ -429,8 +429,11 @@ static WENT_ON: AtomicBool = AtomicBool::new(false);
 /// The first callback is late as soon as it runs.
 fn be_late(world: &World, called: &Called) {
     if called.number == 0 {
-        world.kernel.now.fetch_add(2 * SLOW_NS, Relaxed);
-        world.is_late.store(true, Relaxed);
+        assert!(!world.is_late.swap(true, Relaxed), "it is called while it runs");
+        if world.kernel.now.fetch_add(2 * SLOW_NS, Relaxed) == 1 {
+            // All are to be called once more, this one too.
+            world.callbacks.raise(world.me(), Level::Severe, Cause::Pressure);
+        }
         thread::yield_now();
         world.is_late.store(false, Relaxed);
         return;
@@ -442,29 +445,31 @@ fn be_late(world: &World, called: &Called) {
     world.inside.fetch_sub(1, SeqCst);
 }
 
-fn a_late_one_returns(flaw: Flaw) {
+/// Beside `count - 1` others.
+fn a_late_one_returns(flaw: Flaw, count: usize) {
     check(move || {
-        let world = World::new(flaw, 3, |_| 0, be_late);
+        let world = World::new(flaw, count, |_| 0, be_late);
         let standby = World::spawn(&world, 1, |world| _ = world.serve(0));
         // The second time the queue may be at what the other thread calls.
         let _ = (world.serve(0), world.serve(0));
         standby.join().unwrap();
         while world.serve(0).is_some() {}
-        let calls: u64 = world.entries.iter().map(|registered| registered.entry.stats().calls).sum();
-        assert_eq!(calls, 3, "each was called once");
+        let calls: Vec<u64> = world.entries.iter().map(|registered| registered.entry.stats().calls).collect();
+        assert!(calls[0] == 2 && calls[1..].iter().all(|calls| (1..=2).contains(calls)), "{calls:?}");
     });
 }
 
 #[test]
 fn a_late_one_that_returns_leaves_the_queue_to_the_next() {
-    a_late_one_returns(Flaw::None);
+    a_late_one_returns(Flaw::None, 1);
+    a_late_one_returns(Flaw::None, 3);
     assert!(WENT_ON.load(Relaxed), "the queue goes on past a late one");
 }
 
 #[test]
 #[ignore = "fails, as it is to: see the test below"]
 fn flaw_a_queue_forgets_where_it_is() {
-    a_late_one_returns(Flaw::NoCurrent);
+    a_late_one_returns(Flaw::NoCurrent, 3);
 }
 
 #[test]
