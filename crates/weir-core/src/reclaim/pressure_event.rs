@@ -131,6 +131,46 @@ impl PressureEvents {
 mod tests {
     use super::*;
 
+    /// Counts sleeps and wakes; an event comes in a sleep.
+    #[derive(Default)]
+    struct Sleeper<'a> {
+        events: Option<&'a PressureEvents>,
+        calls: core::cell::Cell<[u32; 2]>,
+    }
+
+    impl Wait for Sleeper<'_> {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {}
+        fn wake(&self, _word: &AtomicU32) {
+            let [sleeps, wakes] = self.calls.get();
+            self.calls.set([sleeps, wakes + 1]);
+        }
+        fn wait_for(&self, word: &AtomicU32, expected: u32, _ns: Option<u64>) {
+            assert_eq!(word.load(Relaxed), expected);
+            let [sleeps, wakes] = self.calls.get();
+            self.calls.set([sleeps + 1, wakes]);
+            let events = self.events.expect("who sleeps is woken");
+            events.note(Level::Some, Cause::Pressure);
+            events.wake(self);
+        }
+        fn held_ranks(&self) -> Option<&AtomicU32> {
+            None
+        }
+    }
+
+    #[test]
+    fn who_waits_sleeps_until_there_is_a_new_event_and_nobody_is_woken_for_nothing() {
+        let events = PressureEvents::new();
+        let sleeper = Sleeper { events: Some(&events), ..Sleeper::default() };
+        events.wake(&sleeper);
+        assert_eq!(sleeper.calls.get(), [0, 0]);
+        events.wait(&sleeper, 0, None);
+        assert_eq!(sleeper.calls.get(), [1, 1]);
+        // What it has not seen is there.
+        events.wait(&sleeper, 0, None);
+        events.wake(&sleeper);
+        assert_eq!(sleeper.calls.get(), [1, 1]);
+    }
+
     #[test]
     fn an_event_fits_into_a_word() {
         for level in [Level::None, Level::Some, Level::Severe] {
