@@ -11,15 +11,11 @@ const NEWEST: (u32, u32) = (2, 16);
 #[test]
 fn no_newer_glibc_is_needed() {
     if foreign() {
-        println!("SKIPPED: another library is under test");
-        return;
+        return weir_testing::skip!("another library is under test");
     }
     let Some(library) = library() else { return };
     let output = match Command::new("readelf").args(["--version-info", "--wide"]).arg(library).output() {
-        Err(error) => {
-            println!("SKIPPED: no readelf ({error}); Debian has it in binutils");
-            return;
-        }
+        Err(error) => return weir_testing::skip!("no readelf ({error}); Debian has it in binutils"),
         Ok(output) => output,
     };
     assert!(output.status.success(), "{}", describe(&output));

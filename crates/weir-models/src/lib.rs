@@ -1,5 +1,14 @@
 //! Models of the lock-free protocols, one for each in `tests`, most of them over the product's own source file: the model
 //! checker `loom` runs every interleaving. `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
+//!
+//! [`sync`], [`lock`] and [`futex`] take the place of what those files are made of.
+
+#[cfg(loom)]
+pub mod futex;
+#[cfg(loom)]
+pub mod lock;
+#[cfg(loom)]
+pub mod sync;
 
 /// Runs the ignored test `name` of this binary, which must fail and say `why`. In a process of its own: the checker cannot
 /// unwind threads that sleep, and aborts.

@@ -4,21 +4,13 @@
 //! How objects move between the levels, [`super::refill`] and [`super::flush`] say; how many lie on each,
 //! [`super::bucket_size`] and [`crate::policy::working_set`]; what reclaim takes, [`super::trim`] and [`super::drain`].
 
-use core::sync::atomic::{
-    AtomicU8, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed},
-};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::caches::bucket_size::Tuning;
 use crate::caches::domain::{Domain, Domains};
 use crate::caches::geometry::{Geometry, Shape};
+use crate::caches::life::Life;
 use crate::caches::spec::UserPart;
-
-// Where in its life a cache is: see [`super::user_cache`].
-pub(crate) const FREE: u8 = 0;
-pub(crate) const MAKING: u8 = 1;
-pub(crate) const LIVE: u8 = 2;
-pub(crate) const DYING: u8 = 3;
 
 /// Counters of rare events of a cache; frequent ones are counted by its depots.
 pub(crate) struct Counts {
@@ -61,8 +53,7 @@ impl Counts {
 #[repr(C, align(64))]
 pub struct Cache {
     pub(crate) shape: Shape,
-    /// Where in its life it is: see [`super::user_cache`].
-    pub(crate) state: AtomicU8,
+    pub(super) life: Life,
     pub(crate) tuning: Tuning,
     pub(crate) user: UserPart,
     pub(crate) counts: Counts,
@@ -72,11 +63,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// An empty cache whose life has come to `state`.
     pub(crate) const fn new(geometry: Geometry, state: u8) -> Self {
         Self {
             shape: Shape::new(geometry),
-            state: AtomicU8::new(state),
+            life: Life::new(state),
             tuning: Tuning::new(&geometry),
             counts: Counts::new(),
             user: UserPart::new(),
@@ -92,6 +83,6 @@ impl Cache {
 
     /// Whether it was made and is not being destroyed.
     pub(crate) fn is_live(&self) -> bool {
-        self.state.load(Acquire) == LIVE
+        self.life.is_live()
     }
 }

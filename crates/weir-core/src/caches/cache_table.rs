@@ -11,8 +11,9 @@ use crate::base::run::Run;
 use crate::base::run_class;
 use crate::base::size_class::COUNT;
 use crate::base::units::PAGE;
-use crate::caches::cache::{Cache, FREE, LIVE, MAKING};
+use crate::caches::cache::Cache;
 use crate::caches::geometry::{BUCKETED, FIRST_USER, Geometry, MALLOC, UNBUCKETED};
+use crate::caches::life::{FREE, LIVE, MAKING};
 use crate::platform::Platform;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
@@ -136,13 +137,13 @@ impl CacheTable {
     }
 
     fn given_back(&self, free: &mut FreeNumbers) -> Option<usize> {
-        let is_free = |&number: &usize| self.bucketed[number].state.load(Acquire) == FREE;
+        let is_free = |&number: &usize| self.bucketed[number].life.is_free();
         let number = (FIRST_USER..BUCKETED).find(is_free).or_else(|| {
             let number = (free.0 > 0).then_some(free.0 as usize)?;
             free.0 = self.get(number).next_free.load(Relaxed);
             Some(number)
         })?;
-        self.get(number).state.store(MAKING, Relaxed);
+        self.get(number).life.make();
         self.end.fetch_max(number as u32 + 1, Release);
         Some(number)
     }
@@ -172,7 +173,7 @@ impl CacheTable {
             cache.next_free.store(free.0, Relaxed);
             free.0 = number as u32;
         }
-        cache.state.store(FREE, Release);
+        cache.life.free();
     }
 
     /// Holds the table as it is: no number is given, and no cache gets domains.

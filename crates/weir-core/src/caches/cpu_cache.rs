@@ -30,7 +30,7 @@
 //! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
 //! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next flush moves the
 //! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
-//! an old `current`: an object popped twice, or one that is lost. `crates/weir-models/tests/resize.rs` shows both.)
+//! an old `current`: an object popped twice, or one that is lost. `crates/weir-models/tests/cpu_cache.rs` shows both.)
 //!
 //! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a
 //! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
@@ -46,7 +46,6 @@ mod drain;
 pub(crate) mod rooms;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::base::backoff::Backoff;
 use crate::base::fault::{Fault, check};
@@ -55,6 +54,7 @@ use crate::base::units::PAGE;
 use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
 use crate::platform::lock::{Guard, Lock};
+use crate::platform::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, array, constructor};
 use crate::platform::{Platform, rank};
 
 /// Slabs used where the platform has no restartable sections.
@@ -131,20 +131,23 @@ pub struct PerCpu {
 }
 
 impl PerCpu {
-    /// No CPU has buckets yet.
-    pub(crate) const fn new() -> Self {
-        Self {
-            table: Table::new(),
-            state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
-            slabs: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS],
-            seen: AtomicU32::new(0),
-            locks: [const { Lock::new(()) }; LOCKED_SLABS],
-            draining: Lock::new(()),
-            asking: Backoff::new(),
-            retired: [const { AtomicU64::new(0) }; CLASSES],
-            room_pages: AtomicU32::new(0),
-            missed: AtomicU64::new(0),
-            missed_on: AtomicU32::new(NO_CPU as u32),
+    constructor! {
+        /// No CPU has buckets yet.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self {
+                table: Table::new(),
+                state: array![AtomicU8::new(ABSENT); MAX_CPUS],
+                slabs: array![AtomicPtr::new(core::ptr::null_mut()); MAX_CPUS],
+                seen: AtomicU32::new(0),
+                locks: array![Lock::new(()); LOCKED_SLABS],
+                draining: Lock::new(()),
+                asking: Backoff::new(),
+                retired: array![AtomicU64::new(0); CLASSES],
+                room_pages: AtomicU32::new(0),
+                missed: AtomicU64::new(0),
+                missed_on: AtomicU32::new(NO_CPU as u32),
+            }
         }
     }
 

@@ -4,11 +4,11 @@
 //! In between an object keeps its contents while it is free, so the pages of such slabs are never reported from inside.
 //! A finalizer is a program's own code: it is called with no lock held, and only where a program's code may run: inside
 //! [`crate::heap::user_caches::UserCaches::destroy`], [`crate::heap::Heap::purge`] and [`crate::heap::user_caches::UserCaches::run_finalizers`], for
-//! which the platform has a thread of the program's kind. A slab whose finalizers run is on no list, and counts in the
-//! cache's `finalizing`, for which the end of the cache waits.
+//! which the platform has a thread of the program's kind. A slab whose finalizers run is on no list, and the end of the
+//! cache waits for them ([`super::life`]).
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::units::PAGE;
 use crate::base::unwind::OnUnwind;
@@ -74,15 +74,14 @@ impl<P: Platform> Caches<P> {
                 while let Some(slab) = self.next_to_finalize(cache, domain) {
                     bytes += usize::from(cache.shape.get().pages) * PAGE;
                     self.finalize_slab(cache, slab);
-                    cache.user.finalizing.fetch_sub(1, Release);
-                    self.pages.platform.wake(&cache.user.finalizing);
+                    cache.life.end_finalizers(&self.pages.platform);
                 }
             }
         }
         bytes
     }
 
-    /// An empty slab of a live cache with a finalizer; the cache cannot be destroyed before `finalizing` is 0 again.
+    /// An empty slab of a live cache with a finalizer; the cache cannot be destroyed before its finalizers have ended.
     fn next_to_finalize(&self, cache: &Cache, domain: &Domain) -> Option<Empty> {
         if !cache.user.has_finalizer() {
             return None;
@@ -93,7 +92,7 @@ impl<P: Platform> Caches<P> {
             return None;
         }
         let slab = self.next_empty(cache, domain)?;
-        cache.user.finalizing.fetch_add(1, Acquire);
+        cache.life.begin_finalizers();
         Some(slab)
     }
 

@@ -15,6 +15,7 @@ pub(crate) mod flush;
 pub mod geometry;
 mod heap_caches;
 pub(crate) mod invalid_frees;
+mod life;
 pub(crate) mod reclaimer;
 pub(crate) mod refill;
 pub(crate) mod run_caches;

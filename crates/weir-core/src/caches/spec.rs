@@ -1,7 +1,7 @@
 //! What a user cache is made from, and why one cannot be made or set.
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 
 use crate::base::units::PAGE;
 use crate::caches::geometry::{MAX_OBJECT, MIN_OBJECT};
@@ -122,8 +122,6 @@ pub(crate) struct UserPart {
     pub init: AtomicUsize,
     pub fini: AtomicUsize,
     pub data: AtomicUsize,
-    /// Slabs of it whose finalizers run now, outside of all locks.
-    pub finalizing: AtomicU32,
     /// Pushes of the caches that had the number before.
     pub frees_before: AtomicU64,
     name: [AtomicU64; NAME_BYTES / 8],
@@ -139,7 +137,6 @@ impl UserPart {
             init: AtomicUsize::new(0),
             fini: AtomicUsize::new(0),
             data: AtomicUsize::new(0),
-            finalizing: AtomicU32::new(0),
             frees_before: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
         }

@@ -1,24 +1,15 @@
 //! User caches, as UMA's `uma_zcreate` makes them: of objects of one size, with what is done to each object when its
 //! slab comes ([`super::spec::Init`]) and goes ([`super::finalizers`]).
 //!
-//! # The life of a number
-//!
-//! `FREE` → `MAKING` (under the table's lock) → `LIVE` → `DYING` → `FREE` (under the table's lock). Reclaim looks at a
-//! cache only while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for reports of
-//! slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their contents) holds
-//! until it releases that lock, and no longer. [`crate::heap::user_caches::UserCaches::destroy`] sets `DYING` under the first node's
-//! and then passes all of them, so afterwards no trim, drain or report works on the cache or will; it then waits for
-//! finalizers that run outside the lock (`finalizing`), empties the CPUs' buckets and the depots, and gives the slabs
-//! back. What this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees
-//! empty and frees the number, another cache gets it, and reclaim puts the objects into slabs of another geometry. If
-//! objects are still out, the cache is `LIVE` again, and nothing has happened. `crates/weir-models/tests/destroy.rs` has the model.
+//! [`crate::heap::user_caches::UserCaches::destroy`] ends the life of a cache's number ([`super::life`]), empties the CPUs' buckets and the
+//! depots, and gives the slabs back. If objects are still out, the cache is live again, and nothing has happened.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::id_set::IdSet;
 use crate::base::size_class::COUNT;
 use crate::base::units::PAGE;
-use crate::caches::cache::{Cache, DYING, LIVE};
+use crate::caches::cache::Cache;
 use crate::caches::geometry::FIRST_USER;
 use crate::caches::geometry::{BUCKETED, Geometry, MAX_BATCH, MAX_OBJECT, MIN_OBJECT, class_of_number};
 use crate::caches::heap_caches::Caches;
@@ -79,7 +70,7 @@ impl<P: Platform> Caches<P> {
         cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).reset(now));
         self.cpu.forget(number);
         cache.user.frees_before.store(self.cpu.pushes_of(number), Relaxed);
-        cache.state.store(LIVE, Release);
+        cache.life.begin();
         Ok(CacheId(number as u32))
     }
 
@@ -90,26 +81,15 @@ impl<P: Platform> Caches<P> {
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
     pub(crate) unsafe fn destroy(&self, id: CacheId) -> Result<(), Busy> {
         let (number, cache) = (id.number(), self.table.get(id.number()));
-        let batch = self.pages.batch(0);
-        if cache.state.compare_exchange(LIVE, DYING, AcqRel, Acquire).is_err() {
+        if !cache.life.end(&self.pages) {
             return Ok(());
-        }
-        drop(batch);
-        // Reports of further nodes' slabs go under locks of their own; what begins from here on finds the cache dying.
-        self.pages.pass_batches();
-        loop {
-            let finalizing = cache.user.finalizing.load(Acquire);
-            if finalizing == 0 {
-                break;
-            }
-            self.pages.platform.wait(&cache.user.finalizing, finalizing);
         }
         let reserve = cache.user.reserve.swap(0, Relaxed);
         self.empty_buckets(number);
         let out = self.objects_out(cache);
         if out > 0 {
             cache.user.reserve.store(reserve, Relaxed);
-            cache.state.store(LIVE, Release);
+            cache.life.begin();
             return Err(Busy(out));
         }
         for domain in cache.domains() {
@@ -160,8 +140,7 @@ impl<P: Platform> Caches<P> {
     /// In a forked child, which has one thread: ends what the parent's other threads had begun.
     pub(crate) fn inherit(&self) {
         self.cpu.finish_installs(&self.pages.platform);
-        // Slabs whose finalizers a thread was calling are lost to the child, and not waited for.
-        self.table.iter().for_each(|cache| cache.user.finalizing.store(0, Relaxed));
+        self.table.iter().for_each(|cache| cache.life.inherit());
     }
 
     // ---- which caches there are --------------------------------------------------------------------------------

@@ -10,11 +10,10 @@
 //! happens before it. Every later value has this block in it, as only its own free takes it out. The words are `Relaxed`, as
 //! they say nothing of other memory: the table behind the lock is read under the lock.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Counts: where 1,000 sampled blocks live, 3 % of the other frees of runs take the lock. 128 KiB.
-const COUNTS: usize = 1 << 15;
+use super::layout::COUNTS;
+use crate::platform::sync::AtomicU32;
 
 /// The counts. All 0: nothing is sampled.
 pub(super) struct Filter([AtomicU32; COUNTS]);
@@ -44,7 +43,7 @@ impl Filter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::boxed::Box;

@@ -6,19 +6,25 @@
 //! One lock is over both, taken by samples and by frees of sampled blocks. A free of a run or a mapped block learns without
 //! the lock that none is sampled from [`Recorder::live`], or that its own is not from the filter: both were raised before the
 //! sampled block was handed out, and who frees it has it from there, so finds them above 0.
+//!
+//! [`Recorder::table`] is stored once, with release order, after the table's header was written: who finds it finds the header.
+//! Of two threads that make a table at a time the second finds the samples there, under the lock, and gives its mapping back.
+//! The mean and its copy in the header are stored under the lock, so that they are of one call.
+//!
+//! The model is `crates/weir-models/tests/recorder.rs`.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use super::filter::Filter;
 use super::interval::Weight;
-use super::layout::{MAGIC, PROFILE_BYTES, Profile, Stack, VERSION};
-use super::samples::{SLOTS, Sample, Samples};
+use super::layout::{MAGIC, PROFILE_BYTES, Profile, SLOTS, Stack, VERSION};
+use super::samples::{Sample, Samples};
 use super::stacks;
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK};
 use crate::platform::lock::Lock;
+use crate::platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, constructor};
 use crate::platform::{Platform, Refused, Wait, rank};
 use crate::telemetry::stats;
 
@@ -51,13 +57,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Off, and nothing mapped.
-    pub(crate) const fn new() -> Self {
-        Self {
-            lock: Lock::new(None),
-            table: AtomicPtr::new(ptr::null_mut()),
-            live: AtomicUsize::new(0),
-            mean: AtomicU64::new(0),
+    constructor! {
+        /// Off, and nothing mapped.
+        #[allow(clippy::new_without_default, reason = "const, and only ever a field")]
+        pub fn new() -> Self {
+            Self {
+                lock: Lock::new(None),
+                table: AtomicPtr::new(ptr::null_mut()),
+                live: AtomicUsize::new(0),
+                mean: AtomicU64::new(0),
+            }
         }
     }
 

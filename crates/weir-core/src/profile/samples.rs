@@ -4,10 +4,6 @@
 //! a few steps. A removal moves the blocks behind it back where they would have been without it, so there are no marks of
 //! removed ones that would fill the table up over time.
 
-/// Slots of the table: blocks that are sampled and live are at most three quarters of it. At the recommended mean of 512 KiB
-/// that is 48 GiB of live memory.
-pub(super) const SLOTS: usize = 1 << 17;
-
 /// A sampled block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -108,7 +104,7 @@ impl Samples {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::profile::interval::next_random;

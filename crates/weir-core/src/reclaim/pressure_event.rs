@@ -5,14 +5,12 @@
 //!
 //! Level and generation are written under the lock of the callbacks' list ([`crate::evict`]), and read without it.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::platform::Wait;
+use crate::platform::sync::{AtomicU32, AtomicU64, constructor};
 
 /// A change of memory pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +58,16 @@ pub struct PressureEvents {
 }
 
 impl PressureEvents {
-    /// No pressure.
-    pub(crate) const fn new() -> Self {
-        Self {
-            latest: AtomicU64::new(0),
-            generation: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
-            readers: AtomicU32::new(0),
+    constructor! {
+        /// No pressure.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self {
+                latest: AtomicU64::new(0),
+                generation: AtomicU32::new(0),
+                sleepers: AtomicU32::new(0),
+                readers: AtomicU32::new(0),
+            }
         }
     }
 
@@ -126,9 +127,49 @@ impl PressureEvents {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// Counts sleeps and wakes; an event comes in a sleep.
+    #[derive(Default)]
+    struct Sleeper<'a> {
+        events: Option<&'a PressureEvents>,
+        calls: core::cell::Cell<[u32; 2]>,
+    }
+
+    impl Wait for Sleeper<'_> {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {}
+        fn wake(&self, _word: &AtomicU32) {
+            let [sleeps, wakes] = self.calls.get();
+            self.calls.set([sleeps, wakes + 1]);
+        }
+        fn wait_for(&self, word: &AtomicU32, expected: u32, _ns: Option<u64>) {
+            assert_eq!(word.load(Relaxed), expected);
+            let [sleeps, wakes] = self.calls.get();
+            self.calls.set([sleeps + 1, wakes]);
+            let events = self.events.expect("who sleeps is woken");
+            events.note(Level::Some, Cause::Pressure);
+            events.wake(self);
+        }
+        fn held_ranks(&self) -> Option<&AtomicU32> {
+            None
+        }
+    }
+
+    #[test]
+    fn who_waits_sleeps_until_there_is_a_new_event_and_nobody_is_woken_for_nothing() {
+        let events = PressureEvents::new();
+        let sleeper = Sleeper { events: Some(&events), ..Sleeper::default() };
+        events.wake(&sleeper);
+        assert_eq!(sleeper.calls.get(), [0, 0]);
+        events.wait(&sleeper, 0, None);
+        assert_eq!(sleeper.calls.get(), [1, 1]);
+        // What it has not seen is there.
+        events.wait(&sleeper, 0, None);
+        events.wake(&sleeper);
+        assert_eq!(sleeper.calls.get(), [1, 1]);
+    }
 
     #[test]
     fn an_event_fits_into_a_word() {

@@ -120,3 +120,17 @@ pub struct Audit {
     /// Blocks mapped on their own.
     pub mapped: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_summed_one_by_one() {
+        let part = Usage { live: 1, idle: 20, fragmented: 300, metadata: 4000, untouched: 7 };
+        let mut sum = part;
+        sum += part + part;
+        assert_eq!(sum, Usage { live: 3, idle: 60, fragmented: 900, metadata: 12_000, untouched: 21 });
+        assert_eq!(sum.resident(), 12_942);
+    }
+}

@@ -4,6 +4,7 @@
 //! Addresses are numbers in the engine, so pointers are made of exposed ones: strict provenance does not hold, and
 //! `-Zmiri-permissive-provenance` says so.
 
+mod mechanisms;
 mod platform;
 
 use platform::{Plain, run_on};

@@ -1,14 +1,12 @@
 //! A callback that a program registers, with what it is called for and the queue of the thread that calls it.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Clock;
+use crate::platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, constructor};
 use crate::policy::deferred::{DEFAULT_SEEKS, Deferred};
 use crate::reclaim::Event;
 
@@ -336,15 +334,17 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue.
-    pub const fn new() -> Self {
-        Self {
-            posted: AtomicU32::new(0),
-            current: AtomicPtr::new(core::ptr::null_mut()),
-            bell: AtomicPtr::new(core::ptr::null_mut()),
-            is_over: AtomicBool::new(false),
-            server: AtomicU32::new(0),
-            maker: AtomicUsize::new(0),
+    constructor! {
+        /// An empty queue.
+        pub fn new() -> Self {
+            Self {
+                posted: AtomicU32::new(0),
+                current: AtomicPtr::new(core::ptr::null_mut()),
+                bell: AtomicPtr::new(core::ptr::null_mut()),
+                is_over: AtomicBool::new(false),
+                server: AtomicU32::new(0),
+                maker: AtomicUsize::new(0),
+            }
         }
     }
 

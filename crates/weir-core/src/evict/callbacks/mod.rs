@@ -24,15 +24,13 @@ mod unregistering;
 mod waits;
 
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::lock::Lock;
+use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
 use callback::{
@@ -75,16 +73,18 @@ impl List {
 }
 
 impl Callbacks {
-    /// None registered.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
-        Self {
-            list: Lock::new(List { first: null_mut(), last_number: 0, waits: Waits::new(), taken: 0 }),
-            finished: AtomicU32::new(0),
-            counts: [const { AtomicUsize::new(0) }; CLASSES],
-            shrinkers: [const { AtomicUsize::new(0) }; ZoneClass::COUNT],
-            freed: [const { AtomicUsize::new(0) }; CLASSES],
-            events: PressureEvents::new(),
+    constructor! {
+        /// None registered.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self {
+                list: Lock::new(List { first: null_mut(), last_number: 0, waits: Waits::new(), taken: 0 }),
+                finished: AtomicU32::new(0),
+                counts: array![AtomicUsize::new(0); CLASSES],
+                shrinkers: array![AtomicUsize::new(0); ZoneClass::COUNT],
+                freed: array![AtomicUsize::new(0); CLASSES],
+                events: PressureEvents::new(),
+            }
         }
     }
 

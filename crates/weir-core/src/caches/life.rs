@@ -1,0 +1,101 @@
+//! The life of a cache's number, and how a cache ends while reclaim and finalizers may be at work on it.
+//!
+//! `FREE` → `MAKING` (under the table's lock) → `LIVE` → `DYING` → `FREE` (under the table's lock).
+//!
+//! - Reclaim looks at a cache only while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for
+//!   reports of slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their contents)
+//!   holds until it releases that lock, and no longer.
+//! - Finalizers run under no lock. They begin under the first node's batch lock, and are counted until they end.
+//! - The end of a cache sets `DYING` under the first node's batch lock and then passes the locks of all nodes: no trim, drain or
+//!   report works on the cache then, and none will. Then it waits until the count of finalizers is 0, which nothing raises now.
+//!
+//! The interleaving that this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees
+//! empty and frees the number, another cache gets it, and reclaim puts the objects into slabs of another geometry.
+//!
+//! The model is `crates/weir-models/tests/life.rs`.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::pages::Pages;
+use crate::platform::Platform;
+use crate::platform::sync::{AtomicU8, AtomicU32, constructor};
+
+pub(super) const FREE: u8 = 0;
+pub(super) const MAKING: u8 = 1;
+pub(super) const LIVE: u8 = 2;
+const DYING: u8 = 3;
+
+/// Where in its life a cache is.
+pub(super) struct Life {
+    state: AtomicU8,
+    /// Slabs of it whose finalizers run now, outside of all locks.
+    finalizing: AtomicU32,
+}
+
+impl Life {
+    constructor! {
+        /// A life that has come to `state`.
+        pub fn new(state: u8) -> Self {
+            Self { state: AtomicU8::new(state), finalizing: AtomicU32::new(0) }
+        }
+    }
+
+    /// Whether the number has no cache. Under the table's lock.
+    pub(super) fn is_free(&self) -> bool {
+        self.state.load(Acquire) == FREE
+    }
+
+    /// The number is given to a cache that is being made. Under the table's lock.
+    pub(super) fn make(&self) {
+        self.state.store(MAKING, Relaxed);
+    }
+
+    /// The cache is whole, or what was to end it is undone: reclaim may look at it.
+    pub(super) fn begin(&self) {
+        self.state.store(LIVE, Release);
+    }
+
+    /// Whether it was made and is not being destroyed. What is live stays so while a batch lock is held.
+    pub(super) fn is_live(&self) -> bool {
+        self.state.load(Acquire) == LIVE
+    }
+
+    /// Ends it: returns once neither reclaim nor a finalizer works on it or will. `false`: it was not live.
+    pub(super) fn end<P: Platform>(&self, pages: &Pages<P>) -> bool {
+        let batch = pages.batch(0);
+        if self.state.compare_exchange(LIVE, DYING, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        drop(batch);
+        // Reports of further nodes' slabs go under locks of their own; what begins from here on finds the cache dying.
+        pages.pass_batches();
+        loop {
+            let finalizing = self.finalizing.load(Acquire);
+            if finalizing == 0 {
+                return true;
+            }
+            pages.platform.wait(&self.finalizing, finalizing);
+        }
+    }
+
+    /// The number has no cache any more. Under the table's lock.
+    pub(super) fn free(&self) {
+        self.state.store(FREE, Release);
+    }
+
+    /// Finalizers of a slab begin. Under the first node's batch lock, of a cache that is live.
+    pub(super) fn begin_finalizers(&self) {
+        self.finalizing.fetch_add(1, Acquire);
+    }
+
+    /// They have returned, and the slab has been given back. The cache may be gone when this returns.
+    pub(super) fn end_finalizers<P: Platform>(&self, platform: &P) {
+        self.finalizing.fetch_sub(1, Release);
+        platform.wake(&self.finalizing);
+    }
+
+    /// In a forked child: what the parent's other threads finalized is lost to it, and not waited for.
+    pub(super) fn inherit(&self) {
+        self.finalizing.store(0, Relaxed);
+    }
+}

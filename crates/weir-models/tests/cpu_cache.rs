@@ -1,0 +1,587 @@
+//! The per-CPU buckets: sections that pop and push, against drains, installs and resizes. The protocol is its own source
+//! (`caches/cpu_cache.rs` and its folder), on one CPU with one class of objects and one of runs.
+//!
+//! A restartable section is modelled as what it does when it is not interrupted: the CPU is held, the table is read
+//! once, the bucket is used, and the CPU is let go. The fence waits until the CPU was let go once. Whether a section
+//! that read the table before the drain may still be at work is what the checker explores. Slots are cells, so that it sees two
+//! users at once.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
+#![cfg(loom)]
+
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../weir-core/src/base"]
+mod base {
+    pub mod backoff;
+    pub mod fault;
+    pub mod id_set;
+    pub mod run;
+
+    pub mod units {
+        pub const PAGE: usize = 4096;
+    }
+
+    /// One run class, behind the class of objects.
+    pub mod run_class {
+        use super::units::PAGE;
+
+        pub const RUN_CLASSES: usize = 1;
+        pub const FIRST: usize = 2;
+        pub const ALL: core::ops::RangeInclusive<usize> = FIRST..=FIRST;
+        pub const MAX_CLASS_RUN: usize = PAGE;
+
+        pub const fn contains(number: usize) -> bool {
+            number == FIRST
+        }
+
+        pub const fn size_of_class(_class: usize) -> usize {
+            PAGE
+        }
+
+        pub fn class_of_run(size: usize) -> Option<usize> {
+            (size == PAGE).then_some(FIRST)
+        }
+    }
+}
+
+mod pages {
+    pub mod window {
+        pub const LARGE: u8 = 3;
+    }
+}
+
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../weir-core/src/platform"]
+mod platform {
+    pub mod rank;
+    pub use weir_models::{lock, sync};
+
+    /// As much of the platform as buckets need.
+    pub trait Platform {
+        fn cpu(&self) -> usize;
+        fn lockless(&self) -> bool;
+        fn checks_all(&self) -> bool;
+        fn fence(&self) -> bool;
+        fn map_metadata(&self, len: usize, align: usize) -> Result<usize, ()>;
+        fn release_metadata(&self, runs: &[crate::base::run::Run]);
+        fn release_unit(&self) -> usize;
+        fn unmap(&self, run: crate::base::run::Run);
+    }
+
+    /// What sections work on: the table of one CPU, and its slab.
+    pub mod cpu_table {
+        use std::cell::Cell;
+        use std::sync::Arc;
+
+        use loom::cell::UnsafeCell;
+        use loom::sync::atomic::Ordering::{self, Relaxed};
+        use loom::sync::atomic::{AtomicPtr, AtomicU32};
+
+        use crate::Flaw;
+
+        pub const MAX_CPUS: usize = 1;
+        pub const NO_CPU: usize = MAX_CPUS;
+        pub const CLASSES: usize = 4;
+        pub const FIRST_SLOT: usize = 0;
+        pub const DUMMY_SLOT: u32 = 1;
+        /// Words of a slab: three slots of each class, and one before them.
+        const WORDS: usize = 9;
+        pub const SLOTS: usize = 0;
+
+        thread_local! {
+            static FLAW: Cell<Flaw> = const { Cell::new(Flaw::None) };
+        }
+
+        /// What is wrong in the models that this thread runs next.
+        pub fn set_flaw(flaw: Flaw) {
+            FLAW.set(flaw);
+        }
+
+        /// One of a header's words: of its own, or half of a word that both share.
+        pub struct Word {
+            word: Arc<AtomicU32>,
+            shift: Option<u32>,
+        }
+
+        impl Word {
+            pub fn load(&self, order: Ordering) -> u32 {
+                let word = self.word.load(order);
+                self.shift.map_or(word, |shift| word >> shift & 0xffff)
+            }
+
+            pub fn store(&self, value: u32, order: Ordering) {
+                let Some(shift) = self.shift else { return self.word.store(value, order) };
+                let other = self.word.load(Relaxed) & !(0xffff << shift);
+                self.word.store(other | value << shift, order);
+            }
+
+            pub fn swap(&self, value: u32, order: Ordering) -> u32 {
+                if FLAW.get() == Flaw::NoExchange {
+                    let before = self.load(order);
+                    self.store(value, order);
+                    return before;
+                }
+                self.word.swap(value, order)
+            }
+        }
+
+        pub struct Header {
+            pub current: Word,
+            pub end: Word,
+        }
+
+        impl Header {
+            fn new() -> Self {
+                let word = || Arc::new(AtomicU32::new(0));
+                if FLAW.get() == Flaw::OneWord {
+                    let both = word();
+                    return Self {
+                        current: Word { word: both.clone(), shift: Some(0) },
+                        end: Word { word: both, shift: Some(16) },
+                    };
+                }
+                Self { current: Word { word: word(), shift: None }, end: Word { word: word(), shift: None } }
+            }
+        }
+
+        pub struct CpuSlab {
+            pub headers: [Header; CLASSES],
+            pub pushes: [AtomicU32; CLASSES],
+            pub came: [AtomicU32; CLASSES],
+            slots: [UnsafeCell<*mut u8>; WORDS],
+        }
+
+        impl CpuSlab {
+            pub fn new() -> Self {
+                Self {
+                    headers: std::array::from_fn(|_| Header::new()),
+                    pushes: std::array::from_fn(|_| AtomicU32::new(0)),
+                    came: std::array::from_fn(|_| AtomicU32::new(0)),
+                    slots: std::array::from_fn(|_| UnsafeCell::new(std::ptr::null_mut())),
+                }
+            }
+
+            pub fn slot(slab: *const Self, word: u32) -> *mut *mut u8 {
+                // SAFETY: the models' slabs live until their end, and audits, which read slots, are in none of them.
+                unsafe { (&(*slab).slots)[word as usize].with(|slot| slot.cast_mut()) }
+            }
+
+            /// # Safety
+            /// The slab is there. That nobody else works on it is what the protocol is to guarantee, and the checker to check.
+            pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
+                // SAFETY: as the caller says.
+                let slab = unsafe { &*slab };
+                let current = &slab.headers[class].current;
+                let top = current.load(Relaxed) - 1;
+                // SAFETY: as above.
+                let object = slab.slots[top as usize].with(|slot| unsafe { *slot });
+                if !object.is_null() {
+                    current.store(top, Relaxed);
+                }
+                object
+            }
+
+            /// # Safety
+            /// As of [`CpuSlab::pop`].
+            pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> bool {
+                // SAFETY: as the caller says.
+                let slab = unsafe { &*slab };
+                let Header { current, end } = &slab.headers[class];
+                let at = current.load(Relaxed);
+                if at >= end.load(Relaxed) {
+                    return false;
+                }
+                // SAFETY: as above.
+                slab.slots[at as usize].with_mut(|slot| unsafe { *slot = object });
+                current.store(at + 1, Relaxed);
+                true
+            }
+        }
+
+        /// The table's entry.
+        pub struct Entry(AtomicPtr<CpuSlab>);
+
+        impl Entry {
+            pub fn load(&self, order: Ordering) -> *mut CpuSlab {
+                self.0.load(order)
+            }
+
+            pub fn store(&self, slab: *mut CpuSlab, order: Ordering) {
+                if FLAW.get() != Flaw::NoDummy || slab != dummy() {
+                    self.0.store(slab, order);
+                }
+            }
+        }
+
+        pub struct Table([Entry; MAX_CPUS]);
+
+        impl Table {
+            pub fn new() -> Self {
+                Self([Entry(AtomicPtr::new(dummy()))])
+            }
+
+            pub fn entry(&self, cpu: usize) -> &Entry {
+                &self.0[cpu]
+            }
+        }
+
+        /// No slab: its address tells it apart.
+        pub fn dummy() -> *mut CpuSlab {
+            std::ptr::dangling_mut()
+        }
+    }
+}
+
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../weir-core/src/caches"]
+mod caches {
+    pub mod cpu_cache;
+
+    pub mod geometry {
+        pub const BUCKETED: usize = 3;
+        pub const UNBUCKETED: usize = 4;
+
+        pub const fn slots(_number: usize) -> usize {
+            3
+        }
+    }
+}
+
+use base::id_set::IdSet;
+use base::run::Run;
+use caches::cpu_cache::PerCpu;
+use caches::cpu_cache::rooms::Budget;
+use loom::sync::atomic::Ordering::Acquire;
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use platform::cpu_table::{CpuSlab, dummy, set_flaw};
+use platform::{Platform, lock, rank};
+
+/// The class of objects, and the one of runs.
+const OBJECTS: usize = 1;
+const RUNS: usize = 2;
+
+/// What is done wrong.
+#[derive(Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    /// The fence waits for nobody.
+    NoFence,
+    /// The table goes on to show the slab.
+    NoDummy,
+    /// Two drains at a time.
+    TwoDrains,
+    /// `current` and `end` are halves of one word.
+    OneWord,
+    /// A room is read and stored, and not exchanged.
+    NoExchange,
+}
+
+/// One CPU: held by the section that runs on it.
+struct Cpu {
+    running: Mutex<()>,
+    slabs: std::sync::Mutex<Vec<*mut CpuSlab>>,
+    flaw: Flaw,
+}
+
+impl Platform for Cpu {
+    fn cpu(&self) -> usize {
+        0
+    }
+
+    fn lockless(&self) -> bool {
+        true
+    }
+
+    fn checks_all(&self) -> bool {
+        false
+    }
+
+    fn fence(&self) -> bool {
+        if self.flaw != Flaw::NoFence {
+            drop(self.running.lock().unwrap());
+        }
+        true
+    }
+
+    fn map_metadata(&self, _len: usize, _align: usize) -> Result<usize, ()> {
+        let slab = Box::into_raw(Box::new(CpuSlab::new()));
+        self.slabs.lock().unwrap().push(slab);
+        Ok(slab as usize)
+    }
+
+    fn release_metadata(&self, _runs: &[Run]) {}
+
+    fn release_unit(&self) -> usize {
+        base::units::PAGE
+    }
+
+    // With the others, at the end.
+    fn unmap(&self, _run: Run) {}
+}
+
+struct World {
+    buckets: PerCpu,
+    cpu: Cpu,
+}
+
+// SAFETY: the slabs that the pointers lead to live as long as the world, and are of the checker's atomics and cells.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for slab in self.cpu.slabs.get_mut().unwrap().drain(..) {
+            // SAFETY: made by `map_metadata`, and used by nobody any more.
+            drop(unsafe { Box::from_raw(slab) });
+        }
+    }
+}
+
+impl World {
+    /// A CPU without buckets.
+    fn new(flaw: Flaw) -> Arc<Self> {
+        let cpu = Cpu { running: Mutex::new(()), slabs: std::sync::Mutex::default(), flaw };
+        Arc::new(Self { buckets: PerCpu::new(), cpu })
+    }
+
+    /// One whose bucket holds `objects`, and has room for `room`.
+    fn with(objects: &[usize], room: usize, flaw: Flaw) -> Arc<Self> {
+        let world = Self::new(flaw);
+        assert!(world.buckets.install(&world.cpu));
+        world.buckets.resize(&world.cpu, OBJECTS, room);
+        objects.iter().for_each(|&object| assert!(world.push(OBJECTS, object)));
+        world
+    }
+
+    fn section<R>(&self, f: impl FnOnce(*mut CpuSlab) -> R) -> Option<R> {
+        let _running = self.cpu.running.lock().unwrap();
+        // The CPU's own reads are in order, as dependent loads are.
+        let slab = self.buckets.table.entry(0).load(Acquire);
+        (slab != dummy()).then(|| f(slab))
+    }
+
+    fn pop(&self) -> Option<usize> {
+        // SAFETY: the table's slab is there until the world's end.
+        let object = self.section(|slab| unsafe { CpuSlab::pop(slab, OBJECTS) })?;
+        (!object.is_null()).then_some(object as usize)
+    }
+
+    fn push(&self, class: usize, object: usize) -> bool {
+        // SAFETY: as in `pop`.
+        self.section(|slab| unsafe { CpuSlab::push(slab, class, object as *mut u8) }).unwrap_or(false)
+    }
+
+    /// Pushes an object; it is returned if it does not fit.
+    fn free(&self, object: usize) -> Option<usize> {
+        (!self.push(OBJECTS, object)).then_some(object)
+    }
+
+    /// Takes all over; the bucket of objects may hold `room` of them afterwards, and that of runs none.
+    fn drain(&self, room: usize) -> Vec<usize> {
+        let (mut set, mut found) = (IdSet::of(OBJECTS), Vec::new());
+        set.insert(RUNS);
+        let room = |class: usize| if class == OBJECTS { room } else { 0 };
+        self.buckets.drain(&self.cpu, set, OBJECTS, room, false, |_, object| found.push(object as usize));
+        found
+    }
+
+    /// Every object is in exactly one hand.
+    fn assert_all(&self, mut hands: Vec<usize>, expected: &[usize]) {
+        hands.extend(self.drain(0));
+        hands.sort_unstable();
+        assert_eq!(hands, expected);
+    }
+}
+
+/// The interleavings with few switches that nothing forces.
+fn check(flaw: Flaw, most: usize, model: impl Fn() + Send + Sync + 'static) {
+    set_flaw(flaw);
+    lock::leave_open((flaw == Flaw::TwoDrains).then_some(rank::DRAIN));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(most);
+    builder.check(model);
+}
+
+/// A drain against two sections that pop and push.
+fn drain_against_sections(flaw: Flaw) {
+    check(flaw, 3, move || {
+        let world = World::with(&[1, 2], 2, flaw);
+        let drainer = {
+            let world = world.clone();
+            thread::spawn(move || world.drain(2))
+        };
+        let mut hands = Vec::from_iter(world.pop());
+        hands.extend(world.free(3));
+        hands.extend(drainer.join().unwrap());
+        world.assert_all(hands, &[1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_drain_and_sections_share_no_object() {
+    drain_against_sections(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn without_the_fence_they_do() {
+    drain_against_sections(Flaw::NoFence);
+}
+
+#[test]
+#[should_panic]
+fn without_the_dummy_they_do() {
+    drain_against_sections(Flaw::NoDummy);
+}
+
+/// Two threads on one CPU and a drain.
+#[test]
+fn a_drain_against_two_threads() {
+    check(Flaw::None, 2, || {
+        let world = World::with(&[1], 2, Flaw::None);
+        let popper = {
+            let world = world.clone();
+            thread::spawn(move || world.pop())
+        };
+        let pusher = {
+            let world = world.clone();
+            thread::spawn(move || world.free(2))
+        };
+        let mut hands = world.drain(2);
+        hands.extend(popper.join().unwrap());
+        hands.extend(pusher.join().unwrap());
+        world.assert_all(hands, &[1, 2]);
+    });
+}
+
+/// Two threads install the same CPU's buckets while it is drained.
+#[test]
+fn a_drain_and_installs_lose_no_object() {
+    check(Flaw::None, 2, || {
+        let world = World::new(Flaw::None);
+        let installer = |object: usize| {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.buckets.install(&world.cpu);
+                world.buckets.resize(&world.cpu, OBJECTS, 2);
+                world.free(object)
+            })
+        };
+        let (first, second) = (installer(1), installer(2));
+        let mut hands = world.drain(2);
+        hands.extend(first.join().unwrap());
+        hands.extend(second.join().unwrap());
+        world.assert_all(hands, &[1, 2]);
+    });
+}
+
+fn two_drains(flaw: Flaw) {
+    check(flaw, 3, move || {
+        let world = World::with(&[1], 2, flaw);
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || world.drain(2))
+        };
+        let mut hands = world.drain(2);
+        hands.extend(other.join().unwrap());
+        assert_eq!(world.free(2), None, "the CPU has its buckets again");
+        world.assert_all(hands, &[1, 2]);
+    });
+}
+
+#[test]
+fn drains_take_turns() {
+    two_drains(Flaw::None);
+}
+
+#[test]
+#[should_panic]
+fn without_the_lock_two_empty_one_slab() {
+    two_drains(Flaw::TwoDrains);
+}
+
+/// A bucket is cut to `room` by another CPU's thread, and grown again, between a pop and pushes.
+fn resize_against_sections(flaw: Flaw, room: usize) {
+    check(flaw, 3, move || {
+        let world = World::with(&[1], 2, flaw);
+        let tuner = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.buckets.resize_all(OBJECTS, room);
+                world.buckets.resize_all(OBJECTS, 3);
+            })
+        };
+        let mut hands = Vec::from_iter(world.pop());
+        hands.extend([2, 3, 4].into_iter().filter_map(|object| world.free(object)));
+        tuner.join().unwrap();
+        world.assert_all(hands, &[1, 2, 3, 4]);
+    });
+}
+
+#[test]
+fn a_resize_loses_no_commit() {
+    (0..=1).for_each(|room| resize_against_sections(Flaw::None, room));
+}
+
+#[test]
+#[should_panic]
+fn in_one_word_it_does() {
+    resize_against_sections(Flaw::OneWord, 1);
+}
+
+/// Refill, free, a shrinking ceiling and a drain, at once.
+#[test]
+fn a_resize_and_a_drain_agree() {
+    check(Flaw::None, 2, || {
+        let world = World::with(&[1], 1, Flaw::None);
+        let refill = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.buckets.resize(&world.cpu, OBJECTS, 3);
+                world.free(2)
+            })
+        };
+        let balancer = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.buckets.resize_all(OBJECTS, 0);
+                world.drain(1)
+            })
+        };
+        let mut hands = Vec::from_iter(world.pop());
+        hands.extend(refill.join().unwrap());
+        hands.extend(balancer.join().unwrap());
+        world.assert_all(hands, &[1, 2]);
+    });
+}
+
+/// A bucket of runs gets room from two threads, while it is emptied: what all rooms come to is known to the page.
+fn rooms(flaw: Flaw) {
+    check(flaw, 3, move || {
+        const BUDGET: Budget = Budget { all: 3, share: 3, most: 3, one_beyond: false };
+        let world = World::with(&[], 0, flaw);
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || world.buckets.make_room(&world.cpu, RUNS, &BUDGET, |_| ()))
+        };
+        assert!(world.buckets.make_room(&world.cpu, RUNS, &BUDGET, |_| ()));
+        assert!(world.push(RUNS, 1), "there is room for one");
+        assert!(other.join().unwrap());
+        assert!(world.buckets.has_rooms());
+        assert_eq!(world.drain(0), [1]);
+        assert!(!world.buckets.has_rooms(), "a room is left of which nobody has the pages");
+    });
+}
+
+#[test]
+fn the_sum_of_rooms_is_exact() {
+    rooms(Flaw::None);
+}
+
+#[test]
+#[should_panic(expected = "a room is left")]
+fn without_an_exchange_it_is_not() {
+    rooms(Flaw::NoExchange);
+}
