@@ -16,8 +16,8 @@ use weir::PagePool;
 
 /// Most threads of a worker for what may block. A queue of this depth is what disks use; more operations wait.
 const MAX_THREADS: usize = 32;
-/// A thread without work for this long ends.
-const IDLE: Duration = Duration::from_secs(5);
+/// A thread without work for this long ends: never, so that there is one where the system refuses another.
+const IDLE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// What blocks needs little stack: a system call and a completion.
 const STACK: usize = 128 << 10;
 
@@ -139,6 +139,8 @@ impl Worker {
             ring::open()
         });
         let ring = ring.transpose()?.map(|ring| runtime.spawn_local(ring.run()));
+        // The first of the threads.
+        runtime.spawn_blocking(|| {});
         let (sender, errands) = unbounded_channel();
         let remote = Remote(sender);
         REMOTE.set(Some(remote.clone()));

@@ -49,7 +49,7 @@ impl Home {
                 Ok((connection, reader, writer)) => {
                     let place = home.connections.borrow_mut().insert(connection.clone());
                     home.serve(&connection, reader, writer).await;
-                    connection.shut_down(Shutdown::Both);
+                    connection.socket.shut_down(Shutdown::Both);
                     home.connections.borrow_mut().remove(place);
                 }
                 Err(why) => info!("a client cannot be served: {why}"),
@@ -109,7 +109,7 @@ impl Home {
 
     fn shut_down_all(how: Shutdown) {
         let Some(home) = HOME.with(|cell| cell.get().cloned()) else { return };
-        home.connections.borrow().iter().for_each(|(_, connection)| connection.shut_down(how));
+        home.connections.borrow().iter().for_each(|(_, connection)| connection.socket.shut_down(how));
     }
 }
 

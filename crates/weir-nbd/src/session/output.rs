@@ -74,7 +74,7 @@ impl Output {
                 self.is_broken.set(true);
                 self.waiting.borrow_mut().clear();
                 // The session finds its end.
-                return self.connection.shut_down(Shutdown::Both);
+                return self.connection.socket.shut_down(Shutdown::Both);
             }
         }
     }

@@ -34,7 +34,7 @@ pub type Writer = WriteHalf<Box<dyn Wire>>;
 pub struct Connection {
     /// The other end's address.
     pub peer: String,
-    socket: Socket,
+    pub socket: Socket,
     /// How long the client may take for a stretch.
     patience: Duration,
     turns: Cell<usize>,
@@ -75,16 +75,6 @@ impl Connection {
         self.has_stalled.get()
     }
 
-    /// Whether reads ask the kernel at once: only while nothing waits for it.
-    pub fn set_eager(&self, is_eager: bool) {
-        self.socket.set_eager(is_eager);
-    }
-
-    /// Ends reading, or all of it.
-    pub fn shut_down(&self, how: Shutdown) {
-        self.socket.shut_down(how);
-    }
-
     /// The client's turn to read or write a message.
     pub fn turn(&self) -> Turn<'_> {
         self.turns.set(self.turns.get() + 1);
@@ -106,7 +96,7 @@ impl Client for Connection {
     }
     fn cut_off(&self) {
         self.has_stalled.set(true);
-        self.shut_down(Shutdown::Both);
+        self.socket.shut_down(Shutdown::Both);
     }
 }
 

@@ -178,14 +178,12 @@ impl Input {
     /// Receives what is there, or comes soon if that is expected.
     async fn look(&mut self) -> Option<Result<usize>> {
         let look = self.busy_poll.look();
-        if look.is_some() {
-            // First the client gets what it waits for.
-            yield_once().await;
-        }
+        // First the client gets what it waits for, and other clients have their turn.
+        yield_once().await;
         loop {
-            self.connection.set_eager(look.is_some());
+            self.connection.socket.set_eager(look.is_some());
             let received = self.reader.read_buf(&mut self.buffer).now_or_never();
-            self.connection.set_eager(false);
+            self.connection.socket.set_eager(false);
             if received.is_some() || !look.as_ref().is_some_and(Look::goes_on) {
                 return received;
             }

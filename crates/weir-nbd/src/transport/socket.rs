@@ -1,6 +1,6 @@
 //! A connected socket, TCP or Unix: bytes as they are on the wire.
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getpeername, recv, sendmsg, shutdown, sockopt};
 use std::cell::Cell;
 use std::io::{IoSlice, Result};
@@ -70,10 +70,10 @@ impl AsyncRead for Socket {
         let room = unsafe { buffer.unfilled_mut() };
         let wanted = room.len();
         if self.0.is_eager.get() {
-            match recv(&self.0.socket, &mut *room, RecvFlags::empty()) {
+            match retry_on_intr(|| recv(&self.0.socket, &mut *room, RecvFlags::empty()).map(|received| received.1)) {
                 Err(Errno::AGAIN) => return Poll::Pending,
                 received => {
-                    let received = received?.1;
+                    let received = received?;
                     // SAFETY: the kernel has written so many bytes.
                     unsafe { buffer.assume_init(received) };
                     buffer.advance(received);
