@@ -134,7 +134,9 @@ struct Client {
 impl Client {
     fn connect(server: &'static Server) -> Self {
         let (socket, theirs) = UnixStream::pair().expect("two sockets");
-        [&socket, &theirs].map(|socket| socket.set_nonblocking(true).expect("a socket"));
+        for socket in [&socket, &theirs] {
+            socket.set_nonblocking(true).expect("a socket");
+        }
         let guest = Guest::admit(&server.context, usize::MAX).expect("there is no bound");
         let load = server.load.clone();
         load.fetch_add(1, Acquire);
