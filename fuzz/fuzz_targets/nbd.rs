@@ -36,7 +36,7 @@ use backend::Source;
 use base::size::Size;
 use buffers::Pools;
 use export::{Definition, Exports};
-use io::{Engine, Pool, Remote, Worker};
+use io::{Engine, Remote, Worker};
 use libfuzzer_sys::fuzz_target;
 use model::Model;
 use replies::Replies;
@@ -116,7 +116,7 @@ fn server() -> &'static Server {
         let (sender, remote) = std::sync::mpsc::channel();
         let own = context.clone();
         std::thread::spawn(move || {
-            let worker = Worker::new(Engine::Threads, &Pool::default()).expect("a worker");
+            let worker = Worker::new(Engine::Threads).expect("a worker");
             Home::settle(own);
             sender.send(worker.remote()).expect("the fuzzer listens");
             worker.run().expect("the worker does not fail");
@@ -134,11 +134,13 @@ struct Client {
 impl Client {
     fn connect(server: &'static Server) -> Self {
         let (socket, theirs) = UnixStream::pair().expect("two sockets");
-        socket.set_nonblocking(true).expect("a socket");
+        for socket in [&socket, &theirs] {
+            socket.set_nonblocking(true).expect("a socket");
+        }
         let guest = Guest::admit(&server.context, usize::MAX).expect("there is no bound");
         let load = server.load.clone();
         load.fetch_add(1, Acquire);
-        server.remote.run(move |reactor| Home::welcome(reactor, theirs.into(), guest, load));
+        server.remote.run(move || Home::welcome(theirs.into(), guest, load));
         Self { socket, server }
     }
 

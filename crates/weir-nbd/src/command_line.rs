@@ -1,11 +1,15 @@
-//! The command line.
+//! The command line, the configuration file, whose entries are options, and what is generated from them.
 
+use crate::base::Failure;
 use crate::base::size::{CacheSize, Size};
 use crate::io::Engine;
-use crate::transport::Address;
-use clap::{Args, Parser, Subcommand};
+use crate::transport::{Address, TlsFiles};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use humantime::Duration;
-use std::path::PathBuf;
+use serde::{Deserialize, Deserializer};
+use std::io;
+use std::path::{Path, PathBuf};
 use tracing::Level;
 
 /// A block server: exports files, block devices and memory over NBD.
@@ -31,7 +35,7 @@ pub enum Command {
     },
 }
 
-/// Options of `serve`. Each but `--config` and `--log` has a counterpart in the configuration file, which it overrides.
+/// Options of `serve` that only the command line has, or has in another form.
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
     /// A file, a block device, or `memory:SIZE`, and the name that clients give.
@@ -40,18 +44,9 @@ pub struct Serve {
     /// The same, for reading only.
     #[arg(long, value_name = "NAME=PATH")]
     pub read_only_export: Vec<NamedPath>,
-    /// The export of clients that give no name; a server's only one needs no mention.
-    #[arg(long, value_name = "NAME")]
-    pub default: Option<String>,
-    /// HOST:PORT or unix:PATH; may be repeated. Without it, the sockets of the service manager, or 127.0.0.1:10809.
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: Vec<Address>,
     /// A configuration file, in TOML.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The socket for `weir-nbd stat`, or `none`.
-    #[arg(long, value_name = "PATH")]
-    pub control: Option<PathBuf>,
     /// The server's certificate, in PEM: clients may use TLS.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
@@ -64,10 +59,37 @@ pub struct Serve {
     /// Refuse clients without TLS.
     #[arg(long, requires = "tls_certificate")]
     pub tls_required: bool,
+    /// What the configuration file can say too; this goes over it.
+    #[command(flatten)]
+    pub options: Options,
+    /// How much is logged: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log: Level,
+}
+
+/// What the configuration file says. Each entry but the first two is an option of the same name, which goes over it.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Options {
+    /// Exports.
+    #[arg(skip)]
+    pub export: Vec<ExportEntry>,
+    /// Certificates.
+    #[arg(skip)]
+    pub tls: Option<TlsFiles>,
+    /// The export of clients that give no name; a server's only one needs no mention.
+    #[arg(long, value_name = "NAME")]
+    pub default: Option<String>,
+    /// HOST:PORT or unix:PATH; may be repeated. Without it, the sockets of the service manager, or 127.0.0.1:10809.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<Address>,
+    /// The socket for `weir-nbd stat`, or `none`.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Threads that serve clients [default: one a CPU, at most 8].
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// How I/O is done [default: auto].
+    /// How I/O on files is done [default: auto].
     #[arg(long, value_enum)]
     pub io: Option<Engine>,
     /// Most clients at a time [default: 10000].
@@ -102,16 +124,53 @@ pub struct Serve {
     pub registered_buffers: Option<bool>,
     /// Time for a client to choose an export [default: 30s].
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "time")]
     pub handshake_timeout: Option<Duration>,
     /// Time for the rest of what a client sends or has to read, or 1 KiB for each second of it [default: 1m].
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "time")]
     pub client_timeout: Option<Duration>,
     /// Time for requests in flight when the server is stopped [default: 30s].
     #[arg(long, value_name = "TIME")]
+    #[serde(deserialize_with = "time")]
     pub stop_timeout: Option<Duration>,
-    /// How much is logged: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub log: Level,
+}
+
+impl Options {
+    /// Reads a configuration file.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path).map_err(Failure::because(path.display()))?;
+        toml::from_str(&text).map_err(|why| {
+            let line = why.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            Failure::new(format!("{}: line {line}: {}", path.display(), why.message().replace('\n', " ")))
+        })
+    }
+}
+
+/// A time as people write it: `30s`, `1m 30s`.
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(|why| serde::de::Error::custom(format!("'{text}' is no time: {why}")))
+}
+
+/// An `[[export]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ExportEntry {
+    pub name: String,
+    /// A file or a block device. One of this and `memory`.
+    pub path: Option<PathBuf>,
+    /// So much memory.
+    pub memory: Option<Size>,
+    /// The file is made with this size if it is not there.
+    pub create: Option<Size>,
+    #[serde(default)]
+    pub read_only: bool,
+    #[serde(default)]
+    pub description: String,
+    /// Only for clients with TLS.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 /// Options of `stat`.
@@ -143,4 +202,20 @@ impl std::str::FromStr for NamedPath {
             _ => Err(format!("'{text}' is no export: write NAME=PATH")),
         }
     }
+}
+
+/// Writes `man1/weir-nbd*.1`, a page for each command, and `completions/` for three shells.
+pub fn generate(directory: &Path) -> Result<(), Failure> {
+    write(directory).map_err(Failure::because(format_args!("cannot write {}", directory.display())))
+}
+
+fn write(directory: &Path) -> io::Result<()> {
+    let (pages, completions) = (directory.join("man1"), directory.join("completions"));
+    std::fs::create_dir_all(&pages)?;
+    std::fs::create_dir_all(&completions)?;
+    clap_mangen::generate_to(CommandLine::command(), pages)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut CommandLine::command(), "weir-nbd", &completions)?;
+    }
+    Ok(())
 }

@@ -6,7 +6,6 @@ mod buffers;
 mod cache;
 mod command_line;
 mod export;
-mod generate;
 mod io;
 mod protocol;
 mod serve;
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
             serve::serve(&options)
         }
         Command::Stat(options) => serve::stat(&options),
-        Command::Generate { directory } => generate::generate(&directory),
+        Command::Generate { directory } => command_line::generate(&directory),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -203,16 +203,16 @@ fn few_descriptors_mean_few_clients_and_no_more() {
         };
         let options = ["--export", "m=memory:1M", "--workers", "1", "--io", engine];
         let server = Server::spawn(tempfile::tempdir().expect("a folder"), &options, low);
-        assert_eq!(server.log().matches("the limit of 60 open files allows 25 clients, not 10000").count(), 1);
+        assert_eq!(server.log().matches("the limit of 60 open files allows 23 clients, not 10000").count(), 1);
         eventually("the first look is over", || server.stat()["connections"] == 0);
-        let mut clients: Vec<Client> = (0..25).map(|_| server.simple("m")).collect();
+        let mut clients: Vec<Client> = (0..23).map(|_| server.simple("m")).collect();
         for _ in 0..100 {
             assert!(server.connect().ends().is_empty());
         }
         for client in &mut clients {
             assert_eq!(client.read_simple(0, 512), [0; 512]);
         }
-        assert_eq!(server.stat()["connections"], 25, "the control socket still has descriptors");
+        assert_eq!(server.stat()["connections"], 23, "the control socket still has descriptors");
         server.stop();
     }
 }

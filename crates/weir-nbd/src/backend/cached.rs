@@ -4,13 +4,13 @@
 
 use super::volume::Volume;
 use crate::buffers::Buffer;
-use crate::cache::{BLOCK, CachedFile, Turn, WriteGuard, blocks_of};
-use crate::io::Reactor;
+use crate::cache::{BLOCK, CachedFile, WriteGuard, Writing, blocks_of};
 use std::io::{Error, Result};
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::yield_now;
+use tokio::time::sleep;
 
 /// Most bytes that are read in advance at a time.
 pub const READ_AHEAD: u64 = 1 << 20;
@@ -33,7 +33,6 @@ impl Volume {
     pub(super) async fn read_cached(
         &self,
         cached: &Arc<CachedFile>,
-        reactor: &Rc<Reactor>,
         range: Range<u64>,
     ) -> std::result::Result<Buffer, (Error, u64)> {
         let mut out = Buffer::take((range.end - range.start) as usize).map_err(|why| (why, range.start))?;
@@ -45,7 +44,7 @@ impl Volume {
                 continue;
             }
             let missing = at..self.end_of_run(cached, at, range.end);
-            let bytes = self.fetch(cached, reactor, missing.clone()).await?;
+            let bytes = self.fetch(cached, missing.clone()).await?;
             if missing == range {
                 return Ok(bytes);
             }
@@ -67,19 +66,14 @@ impl Volume {
     }
 
     /// Fetches the blocks of a range that is missing, and returns the range's bytes.
-    async fn fetch(
-        &self,
-        cached: &Arc<CachedFile>,
-        reactor: &Rc<Reactor>,
-        range: Range<u64>,
-    ) -> std::result::Result<Buffer, (Error, u64)> {
+    async fn fetch(&self, cached: &Arc<CachedFile>, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
         if range.start >= self.cacheable() {
-            return self.medium.read(reactor, range).await;
+            return self.medium.read(range).await;
         }
         let blocks = blocks_of(&range);
         let whole = blocks.start * SIZE..blocks.end * SIZE;
         let fetch = cached.begin_fetch(blocks);
-        match self.medium.read(reactor, whole.clone()).await {
+        match self.medium.read(whole.clone()).await {
             Ok(bytes) => {
                 fetch.insert(bytes.filled());
                 if whole == range {
@@ -89,31 +83,25 @@ impl Volume {
                 Buffer::copy_of(&bytes.filled()[part]).map_err(|why| (why, range.start))
             }
             // What went wrong may lie outside of what the client has asked for.
-            Err(_) => self.medium.read(reactor, range).await,
+            Err(_) => self.medium.read(range).await,
         }
     }
 
     /// Writes `buffer`: into the file, and then into the cache; or into the cache alone where writes are answered before
     /// they reach the file.
-    pub(super) async fn write_cached(
-        &self,
-        cached: &Arc<CachedFile>,
-        reactor: &Rc<Reactor>,
-        offset: u64,
-        buffer: Buffer,
-    ) -> Result<()> {
+    pub(super) async fn write_cached(&self, cached: &Arc<CachedFile>, offset: u64, buffer: Buffer) -> Result<()> {
         let length = buffer.filled().len();
         let inside = (self.cacheable().saturating_sub(offset) as usize).min(length);
         if cached.dirty().is_none() {
-            return self.write_through(cached, reactor, offset, buffer, 0..length).await;
+            return self.write_through(cached, offset, buffer, 0..length).await;
         }
         // Before it adds more: where nothing can be written below, what waits does not grow without end.
         if cached.is_too_dirty() {
-            self.flusher.write_back(reactor).await?;
+            self.flusher.write_back().await?;
         }
-        self.write_dirty(cached, reactor, offset, &buffer.filled()[..inside]).await?;
+        self.write_dirty(cached, offset, &buffer.filled()[..inside]).await?;
         if inside < length {
-            self.write_through(cached, reactor, offset, buffer, inside..length).await?;
+            self.write_through(cached, offset, buffer, inside..length).await?;
         }
         Ok(())
     }
@@ -121,7 +109,6 @@ impl Volume {
     async fn write_through(
         &self,
         cached: &Arc<CachedFile>,
-        reactor: &Rc<Reactor>,
         offset: u64,
         buffer: Buffer,
         part: Range<usize>,
@@ -129,7 +116,7 @@ impl Volume {
         let (start, end) = (offset + part.start as u64, offset + part.end as u64);
         let guard = cached.begin_write(start..end, true);
         cached.remove(guard.rest());
-        let buffer = self.medium.write(reactor, start, buffer, part.clone()).await?;
+        let buffer = self.medium.write(start, buffer, part.clone()).await?;
         // Behind the last whole block nothing is cached.
         if end <= self.cacheable() {
             guard.finish(&buffer.filled()[part]);
@@ -138,13 +125,7 @@ impl Volume {
     }
 
     /// Writes whole or partial blocks into the cache, to be written below later.
-    async fn write_dirty(
-        &self,
-        cached: &Arc<CachedFile>,
-        reactor: &Rc<Reactor>,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<()> {
+    async fn write_dirty(&self, cached: &Arc<CachedFile>, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
@@ -154,20 +135,20 @@ impl Volume {
             // go on: it may be a trim of this worker's, and a read from the page cache waits for nothing.
             while !is_done {
                 let fetch = cached.begin_fetch(block..block + 1);
-                let base = self.medium.read(reactor, block * SIZE..(block + 1) * SIZE).await.map_err(|(why, _)| why)?;
+                let base = self.medium.read(block * SIZE..(block + 1) * SIZE).await.map_err(|(why, _)| why)?;
                 is_done = cached.write_dirty(block, at, part, Some((fetch, base)))?;
                 if !is_done {
-                    reactor.sleep(PAUSE).await;
+                    sleep(PAUSE).await;
                 }
             }
             done += part.len();
         }
-        self.flusher.write_back_later(reactor);
+        self.flusher.write_back_later();
         Ok(())
     }
 
     /// Before a range is trimmed or zeroed below: nothing of it is in the cache, but for what waits to be written.
-    pub(super) async fn begin_change(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> Option<Change<'_>> {
+    pub(super) async fn begin_change(&self, range: Range<u64>) -> Option<Change<'_>> {
         let cached = self.cached.as_ref()?;
         let guard = cached.begin_write(range.clone(), false);
         let mut rest = guard.rest();
@@ -175,22 +156,19 @@ impl Volume {
             let some = rest.start..rest.end.min(rest.start + REMOVED_AT_ONCE);
             rest.start = some.end;
             cached.remove(some);
-            reactor.sleep(Duration::ZERO).await;
+            yield_now().await;
         }
-        let mut turn = None;
         // What is on its way to the file could come there after the change.
-        while self.is_dirty(&range) && turn.is_none() {
-            turn = cached.dirty().and_then(|dirty| dirty.turn());
-            if turn.is_none() {
-                reactor.sleep(PAUSE).await;
-            }
-        }
-        Some(Change { cached, range, turn, _guard: guard })
+        let writing = match cached.dirty() {
+            Some(dirty) if self.is_dirty(&range) => Some(dirty.writing().await),
+            _ => None,
+        };
+        Some(Change { cached, range, writing, _guard: guard })
     }
 
     /// Writes what is dirty in a range below: the file is then all that matters there.
-    pub(super) async fn write_back(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> Result<()> {
-        if self.is_dirty(&range) { self.flusher.write_back(reactor).await } else { Ok(()) }
+    pub(super) async fn write_back(&self, range: Range<u64>) -> Result<()> {
+        if self.is_dirty(&range) { self.flusher.write_back().await } else { Ok(()) }
     }
 
     /// Is there anything in a range that the file has not yet got?
@@ -200,12 +178,7 @@ impl Volume {
     }
 
     /// Reads a range into the cache.
-    pub(super) async fn fill_cache(
-        &self,
-        cached: &Arc<CachedFile>,
-        reactor: &Rc<Reactor>,
-        range: Range<u64>,
-    ) -> Result<()> {
+    pub(super) async fn fill_cache(&self, cached: &Arc<CachedFile>, range: Range<u64>) -> Result<()> {
         let (mut at, end) = (range.start, range.end.min(self.cacheable()));
         while at < end {
             if cached.contains(at / SIZE) {
@@ -215,7 +188,7 @@ impl Volume {
             let part = at..self.end_of_run(cached, at, end.min(at + READ_AHEAD));
             at = part.end;
             // It is a hint: what cannot be read is told to whoever reads it.
-            if self.fetch(cached, reactor, part).await.is_err() {
+            if self.fetch(cached, part).await.is_err() {
                 break;
             }
         }
@@ -228,14 +201,14 @@ pub(super) struct Change<'a> {
     cached: &'a CachedFile,
     range: Range<u64>,
     /// Nothing is written below meanwhile. None where nothing was dirty.
-    turn: Option<Turn<'a>>,
+    writing: Option<Writing<'a>>,
     _guard: WriteGuard,
 }
 
 impl Change<'_> {
     /// The range is zeroes below: what was to be written there before is out of date.
     pub fn finish(self) {
-        if self.turn.is_some() {
+        if self.writing.is_some() {
             self.cached.zero_dirty(&self.range);
         }
     }
@@ -253,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_write_to_a_part_of_a_block_waits_for_a_trim_of_the_same_worker() {
-        run(async |reactor| {
+        run(async {
             let folder = tempfile::tempdir().expect("a folder");
             let source = Source::Path { path: folder.path().join("disk"), create: Some(Size(1 << 20)) };
             let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
@@ -264,22 +237,22 @@ mod tests {
             let cached = volume.cached.clone().expect("it is cached");
             let trim = cached.begin_write(0..SIZE, false);
             let ends = async {
-                reactor.sleep(Duration::from_millis(20)).await;
+                sleep(Duration::from_millis(20)).await;
                 drop(trim);
             };
             let data = Buffer::copy_of(b"part").expect("memory");
-            let writes = volume.write_cached(&cached, &reactor, 100, data);
+            let writes = volume.write_cached(&cached, 100, data);
             let (written, ()) = futures_util::future::join(writes, ends).await;
             written.expect("the file can be read");
             assert!(volume.is_dirty(&(0..SIZE)));
-            volume.write_back(&reactor, 0..SIZE).await.expect("the file can be written");
+            volume.write_back(0..SIZE).await.expect("the file can be written");
             assert_eq!(&std::fs::read(folder.path().join("disk")).expect("a file")[99..105], b"\0part\0");
         });
     }
 
     #[test]
     fn a_write_beside_zeroes_in_one_dirty_block_does_not_undo_them() {
-        run(async |reactor| {
+        run(async {
             let folder = tempfile::tempdir().expect("a folder");
             let source = Source::Path { path: folder.path().join("disk"), create: Some(Size(1 << 20)) };
             let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
@@ -288,30 +261,29 @@ mod tests {
             let file = volume.medium.file.clone();
             volume.medium = Arc::new(Medium { file: file.clone(), direct: None, inline: Inline::Always });
             let old = Buffer::copy_of(&[1; BLOCK]).expect("memory");
-            volume.write_cached(&cached, &reactor, 0, old).await.expect("the file can be read");
+            volume.write_cached(&cached, 0, old).await.expect("the file can be read");
             // The steps of `write_zeroes` for the first 512 bytes, up to where the block is on its way to the file.
             let zeroing = cached.begin_write(0..512, false);
             let dirty = cached.dirty().expect("it writes back");
-            let turn = dirty.turn().expect("none else writes");
+            let writing = dirty.writing().await;
             let run = dirty.next_run(0, 1).expect("memory").expect("the block is dirty");
             let noted = cached.before_writing_back(&run);
             let zeroes = async {
                 // The write of the next 512 bytes comes now.
-                reactor.sleep(Duration::from_millis(20)).await;
+                sleep(Duration::from_millis(20)).await;
                 rustix::io::pwrite(&file, run.data.filled(), 0).expect("the file can be written");
                 cached.clean(&run, &noted);
-                drop(turn);
+                drop(writing);
                 rustix::io::pwrite(&file, &[0; 512], 0).expect("the file can be written");
                 drop(zeroing);
             };
             let new = Buffer::copy_of(&[2; 512]).expect("memory");
-            let (written, ()) =
-                futures_util::future::join(volume.write_cached(&cached, &reactor, 512, new), zeroes).await;
+            let (written, ()) = futures_util::future::join(volume.write_cached(&cached, 512, new), zeroes).await;
             written.expect("the file can be read");
             let expected = [[0; 512], [2; 512], [1; 512]].concat();
-            let read = volume.read(&reactor, 0..1536).await.map_err(|(why, _)| why).expect("the file can be read");
+            let read = volume.read(0..1536).await.map_err(|(why, _)| why).expect("the file can be read");
             assert!(read.filled() == expected, "as it is read");
-            volume.write_back(&reactor, 0..SIZE).await.expect("the file can be written");
+            volume.write_back(0..SIZE).await.expect("the file can be written");
             assert!(std::fs::read(folder.path().join("disk")).expect("a file")[..1536] == expected, "as it is kept");
         });
     }

@@ -2,26 +2,25 @@
 
 use super::data_map::DataMap;
 use super::volume::Volume;
-use crate::io::Reactor;
+use crate::io::blocking;
 use crate::protocol::Extent;
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 impl Volume {
     /// The extents of a range, from its start on: all of it, or the first `most` of them. What is dirty is written below
     /// first; where it cannot be, all of the range is called data.
-    pub async fn extents(&self, reactor: &Rc<Reactor>, range: Range<u64>, most: usize) -> Vec<Extent> {
+    pub async fn extents(&self, range: Range<u64>, most: usize) -> Vec<Extent> {
         let whole = Extent { length: range.end - range.start, is_hole: false };
         let Some(known) = self.data.clone().filter(|_| !self.is_data(&range)) else { return vec![whole] };
-        if self.is_dirty(&range) && (self.is_read_only() || self.write_back(reactor, range.clone()).await.is_err()) {
+        if self.is_dirty(&range) && (self.is_read_only() || self.write_back(range.clone()).await.is_err()) {
             return vec![whole];
         }
         let file = self.medium.file.clone();
         // Not by the worker itself: the file system may have to read its own tables first.
-        reactor.blocking(move || extents(&file, &known, range, most)).await
+        blocking(move || extents(&file, &known, range, most)).await
     }
 }
 

@@ -8,17 +8,15 @@
 //! Where the block cache has dirty blocks, they are written to the file first.
 
 use super::medium::Medium;
-use super::write_back::write_back;
-use crate::cache::CachedFile;
-use crate::io::{Reactor, Remote};
-use futures_util::future::FutureExt;
+use crate::cache::{BLOCK, CachedFile};
+use crate::io;
+use futures_util::future::join_all;
 use std::io::{Error, ErrorKind, Result};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-type Deliver = Box<dyn FnOnce(Option<i32>) + Send>;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 /// Time after which a dirty block is written below, at most, unless that fails.
 const DELAY: Duration = Duration::from_secs(1);
@@ -27,7 +25,8 @@ const DELAY: Duration = Duration::from_secs(1);
 struct Waiter {
     /// Not only written below, but durable.
     syncs: bool,
-    deliver: Deliver,
+    /// Gets the error of the round.
+    deliver: oneshot::Sender<Option<i32>>,
 }
 
 /// The flushes of one volume.
@@ -59,28 +58,28 @@ impl Flusher {
 
     /// All blocks that were dirty before this was called are in the file when it returns; or an error, and those that
     /// could not be written are still dirty.
-    pub async fn write_back(self: &Arc<Self>, reactor: &Rc<Reactor>) -> Result<()> {
-        self.wait(reactor, false).await
+    pub async fn write_back(self: &Arc<Self>) -> Result<()> {
+        self.wait(false).await
     }
 
     /// Has dirty blocks written below soon.
-    pub fn write_back_later(self: &Arc<Self>, reactor: &Rc<Reactor>) {
+    pub fn write_back_later(self: &Arc<Self>) {
         if self.is_due.swap(true, Relaxed) {
             return;
         }
-        let (flusher, own) = (self.clone(), reactor.clone());
-        reactor.spawn(async move {
-            own.sleep(DELAY).await;
+        let flusher = self.clone();
+        io::spawn(async move {
+            sleep(DELAY).await;
             flusher.is_due.store(false, Relaxed);
-            match flusher.write_back(&own).await {
+            match flusher.write_back().await {
                 Ok(()) => flusher.has_failed.store(false, Relaxed),
                 Err(why) => {
                     if !flusher.has_failed.swap(true, Relaxed) {
                         tracing::error!("blocks could not be written below, and stay in the cache: {why}");
                     }
                     // The server's end tries once more.
-                    if !own.is_stopping() {
-                        flusher.write_back_later(&own);
+                    if !io::is_stopping() {
+                        flusher.write_back_later();
                     }
                 }
             }
@@ -89,13 +88,13 @@ impl Flusher {
 
     /// All that was written before this was called is durable when it returns; or an error, and then never again a
     /// success.
-    pub async fn flush(self: &Arc<Self>, reactor: &Rc<Reactor>) -> Result<()> {
-        self.wait(reactor, true).await
+    pub async fn flush(self: &Arc<Self>) -> Result<()> {
+        self.wait(true).await
     }
 
     /// Waits for the next round.
-    async fn wait(self: &Arc<Self>, reactor: &Rc<Reactor>, syncs: bool) -> Result<()> {
-        let (deliver, result) = answer(reactor.remote());
+    async fn wait(self: &Arc<Self>, syncs: bool) -> Result<()> {
+        let (deliver, result) = oneshot::channel();
         let is_first = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.waiting.push(Waiter { syncs, deliver });
@@ -103,17 +102,18 @@ impl Flusher {
         };
         if is_first {
             // A task of its own: it goes on for others when this request's connection has ended.
-            reactor.spawn(self.clone().run(reactor.clone()));
+            io::spawn(self.clone().run());
         }
-        match result.await {
+        // The round's task may have ended with its worker.
+        match result.await.unwrap_or(Some(libc::EIO)) {
             None => Ok(()),
             Some(error) => Err(Error::from_raw_os_error(error)),
         }
     }
 
-    async fn sync(&self, reactor: &Rc<Reactor>) -> Result<()> {
+    async fn sync(&self) -> Result<()> {
         loop {
-            match reactor.sync(&self.medium.file).await {
+            match io::sync(&self.medium.file).await {
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 result => return result,
             }
@@ -121,7 +121,7 @@ impl Flusher {
     }
 
     /// Flushes until no request waits.
-    async fn run(self: Arc<Self>, reactor: Rc<Reactor>) {
+    async fn run(self: Arc<Self>) {
         loop {
             let (waiting, failed) = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,24 +132,25 @@ impl Flusher {
                 return;
             }
             let written = match &self.cached {
-                Some(cached) => write_back(&self.medium, cached, &reactor).await,
+                Some(cached) => write_back(&self.medium, cached).await,
                 None => Ok(()),
             };
             let written = written.err().map(|why| why.raw_os_error().unwrap_or(libc::EIO));
             // What could not be written is not lost: a later flush may succeed.
             let synced = match failed.or(written) {
-                None if waiting.iter().any(|waiter| waiter.syncs) => self.sync_once(&reactor).await,
+                None if waiting.iter().any(|waiter| waiter.syncs) => self.sync_once().await,
                 before => before,
             };
             for Waiter { syncs, deliver } in waiting {
-                deliver(if syncs { synced } else { written });
+                // The request's task may have ended with its worker.
+                let _ = deliver.send(if syncs { synced } else { written });
             }
         }
     }
 
     /// Makes it durable, or remembers that this failed.
-    async fn sync_once(&self, reactor: &Rc<Reactor>) -> Option<i32> {
-        let why = self.sync(reactor).await.err()?;
+    async fn sync_once(&self) -> Option<i32> {
+        let why = self.sync().await.err()?;
         tracing::error!("a flush failed, and what was written before may be lost: {why}; every later one fails too");
         let failed = Some(why.raw_os_error().unwrap_or(libc::EIO));
         self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = failed;
@@ -157,17 +158,37 @@ impl Flusher {
     }
 }
 
-/// A result that another worker's thread delivers to a task of this one.
-fn answer(remote: Remote) -> (Deliver, impl Future<Output = Option<i32>>) {
-    let (sender, receiver) = futures_channel::oneshot::channel();
-    // The task is woken on its own thread: only there does that end the worker's wait.
-    let deliver = move |result| {
-        remote.run(move |_| {
-            // The request's task may have ended with its worker.
-            let _ = sender.send(result);
+/// Runs that are written at a time.
+const AT_ONCE: usize = 4;
+
+/// Writes all blocks that are dirty now. Those that cannot be written stay dirty, and the first error is returned; the
+/// others are written all the same.
+pub async fn write_back(medium: &Medium, cached: &CachedFile) -> Result<()> {
+    let Some(dirty) = cached.dirty() else { return Ok(()) };
+    // Another has it where the file is exported twice.
+    let _writing = dirty.writing().await;
+    let (mut from, mut result) = (0, Ok(()));
+    loop {
+        let mut runs = Vec::new();
+        while runs.len() < AT_ONCE
+            && let Some(run) = dirty.next_run(from, u64::MAX)?
+        {
+            from = run.first + run.versions.len() as u64;
+            runs.push(run);
+        }
+        if runs.is_empty() {
+            return result;
+        }
+        let writes = runs.into_iter().map(async |mut run| {
+            let noted = cached.before_writing_back(&run);
+            let length = run.data.filled().len();
+            let offset = run.first * BLOCK as u64;
+            run.data = medium.write(offset, run.data, 0..length).await?;
+            cached.clean(&run, &noted);
+            Ok(())
         });
-    };
-    (Box::new(deliver), receiver.map(|result| result.unwrap_or(Some(libc::EIO))))
+        result = join_all(writes).await.into_iter().fold(result, Result::and);
+    }
 }
 
 #[cfg(test)]
@@ -184,41 +205,41 @@ mod tests {
 
     #[test]
     fn many_flushes_succeed() {
-        run(async |reactor| {
+        run(async {
             let flusher = Arc::new(Flusher::new(medium(tempfile::tempfile().expect("a file").into()), None));
-            let results = futures_util::future::join_all((0..20).map(|_| flusher.flush(&reactor))).await;
+            let results = futures_util::future::join_all((0..20).map(|_| flusher.flush())).await;
             assert!(results.iter().all(Result::is_ok));
         });
     }
 
     #[test]
     fn after_a_failure_no_flush_succeeds() {
-        run(async |reactor| {
+        run(async {
             // A pipe cannot be flushed.
             let (_reader, writer) = std::io::pipe().expect("a pipe");
             let mut flusher = Arc::new(Flusher::new(medium(writer.into()), None));
-            assert!(flusher.flush(&reactor).await.is_err());
+            assert!(flusher.flush().await.is_err());
             // The same on a file that can be.
             let file = medium(tempfile::tempfile().expect("a file").into());
             Arc::get_mut(&mut flusher).expect("it is idle").medium = file;
-            let error = flusher.flush(&reactor).await.expect_err("it has failed before");
+            let error = flusher.flush().await.expect_err("it has failed before");
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         });
     }
 
     #[test]
     fn a_flush_that_comes_during_one_waits_for_the_next() {
-        run(async |reactor| {
+        run(async {
             let flusher = Arc::new(Flusher::new(medium(tempfile::tempfile().expect("a file").into()), None));
             let order = RefCell::new(Vec::new());
             let flush = async |name| {
-                flusher.flush(&reactor).await.expect("a file can be flushed");
+                flusher.flush().await.expect("a file can be flushed");
                 order.borrow_mut().push(name);
             };
             let late = async {
                 // Not before the first call has taken its waiters.
                 while !flusher.state.lock().expect("no panic").waiting.is_empty() {
-                    reactor.sleep(std::time::Duration::ZERO).await;
+                    tokio::task::yield_now().await;
                 }
                 flush("late").await;
             };

@@ -2,11 +2,10 @@
 //! own and the range allows it, else through it.
 
 use crate::buffers::Buffer;
-use crate::io::{Inline, Reactor};
+use crate::io::{Inline, read_at, take_fixed, write_at};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// What direct I/O needs of offsets, lengths and addresses at most, bytes.
@@ -33,20 +32,20 @@ impl Medium {
     }
 
     /// Room for `length` bytes to read or write: registered with the worker's ring for direct I/O, if that can be.
-    pub fn buffer(&self, reactor: &Rc<Reactor>, length: usize) -> Result<Buffer> {
-        if self.direct.is_some() { reactor.take_fixed(length) } else { Buffer::take(length) }
+    pub fn buffer(&self, length: usize) -> Result<Buffer> {
+        if self.direct.is_some() { take_fixed(length) } else { Buffer::take(length) }
     }
 
     /// The bytes of a range; or the error, and the offset at which it happened.
-    pub async fn read(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
+    pub async fn read(&self, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
         let length = (range.end - range.start) as usize;
-        let mut buffer = self.buffer(reactor, length).map_err(|why| (why, range.start))?;
+        let mut buffer = self.buffer(length).map_err(|why| (why, range.start))?;
         let mut is_refused = false;
         while buffer.filled().len() < length {
             let done = buffer.filled().len();
             let at = range.start + done as u64;
-            let chosen = self.choose(at, length - done, buffer.spare().0, is_refused);
-            let (read, returned) = reactor.read_at(chosen.file, buffer, length - done, at, chosen.inline).await;
+            let chosen = self.choose(at, length - done, buffer.spare().as_ptr().cast(), is_refused);
+            let (read, returned) = read_at(chosen.file, buffer, length - done, at, chosen.inline).await;
             buffer = returned;
             match read {
                 Ok(0) => {
@@ -62,18 +61,12 @@ impl Medium {
     }
 
     /// Writes a part of `buffer` at `offset`.
-    pub async fn write(
-        &self,
-        reactor: &Rc<Reactor>,
-        offset: u64,
-        mut buffer: Buffer,
-        part: Range<usize>,
-    ) -> Result<Buffer> {
+    pub async fn write(&self, offset: u64, mut buffer: Buffer, part: Range<usize>) -> Result<Buffer> {
         let (mut done, mut is_refused) = (part.start, false);
         while done < part.end {
             let at = offset + (done - part.start) as u64;
             let chosen = self.choose(at, part.end - done, &buffer.filled()[done], is_refused);
-            let (written, returned) = reactor.write_at(chosen.file, buffer, done..part.end, at, chosen.inline).await;
+            let (written, returned) = write_at(chosen.file, buffer, done..part.end, at, chosen.inline).await;
             buffer = returned;
             match written {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),

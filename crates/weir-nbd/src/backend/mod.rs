@@ -1,17 +1,15 @@
 //! Where an export's bytes are: a file, a block device or memory, all of them reached through one descriptor.
 
 mod cached;
-mod data;
 mod data_map;
 mod extents;
 mod flush;
 mod medium;
 mod open;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 mod volume;
 mod volume_lock;
-mod write_back;
 mod zeroes;
 
 pub use cached::READ_AHEAD;

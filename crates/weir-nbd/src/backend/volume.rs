@@ -1,16 +1,16 @@
 //! A volume: an open file, block device or memory file of a fixed size.
 
 use super::data_map::DataMap;
-use super::flush::Flusher;
+use super::flush::{Flusher, write_back};
 use super::medium::Medium;
 use super::volume_lock::VolumeLock;
 use crate::buffers::Buffer;
 use crate::cache::CachedFile;
-use crate::io::{Inline, Reactor};
-use rustix::fs::{SeekFrom, fstat, seek};
-use std::io::Result;
+use crate::io::{self, Inline};
+use rustix::fs::{Advice, SeekFrom, fadvise, fstat, seek};
+use std::io::{Error, Result};
+use std::num::NonZeroU64;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -73,8 +73,8 @@ impl Volume {
         }
     }
     /// Room for `length` bytes to write.
-    pub fn buffer(&self, reactor: &Rc<Reactor>, length: usize) -> Result<Buffer> {
-        self.medium.buffer(reactor, length)
+    pub fn buffer(&self, length: usize) -> Result<Buffer> {
+        self.medium.buffer(length)
     }
     /// There is no hole in the range, as far as is known without a look.
     pub fn is_data(&self, range: &Range<u64>) -> bool {
@@ -85,5 +85,52 @@ impl Volume {
         if let Some(data) = &self.data {
             data.add(range);
         }
+    }
+
+    // ---- through the block cache if the volume has one
+
+    /// The bytes of a range; or the error, and the offset at which it happened.
+    pub async fn read(&self, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
+        match &self.cached {
+            Some(cached) => self.read_cached(cached, range).await,
+            None => self.medium.read(range).await,
+        }
+    }
+
+    /// Writes all of `buffer` at `offset`.
+    pub async fn write(&self, offset: u64, buffer: Buffer) -> Result<()> {
+        let length = buffer.filled().len();
+        self.becomes_data(offset..offset + length as u64);
+        match &self.cached {
+            Some(cached) => self.write_cached(cached, offset, buffer).await,
+            None => self.medium.write(offset, buffer, 0..length).await.map(drop),
+        }
+    }
+
+    /// Makes all that was written before durable. Memory is as durable as the server.
+    pub async fn flush(&self) -> Result<()> {
+        if self.kind == Kind::Memory { Ok(()) } else { self.flusher.flush().await }
+    }
+
+    /// The same at the server's end, whatever became of an earlier flush, and of the worker that had it.
+    pub async fn flush_at_end(&self) -> Result<()> {
+        if self.read_only || self.kind == Kind::Memory {
+            return Ok(());
+        }
+        if let Some(cached) = &self.cached {
+            write_back(&self.medium, cached).await?;
+        }
+        io::sync(&self.medium.file).await
+    }
+
+    /// Has a range read in advance, into the block cache or the kernel's.
+    pub async fn read_ahead(&self, range: Range<u64>) -> Result<()> {
+        if let Some(cached) = &self.cached {
+            return self.fill_cache(cached, range).await;
+        }
+        let Some(length) = NonZeroU64::new(range.end - range.start) else { return Ok(()) };
+        let file = self.medium.file.clone();
+        let advise = move || fadvise(&file, range.start, Some(length), Advice::WillNeed);
+        Ok(io::blocking(advise).await?)
     }
 }

@@ -3,23 +3,23 @@
 use super::cached::Change;
 use super::volume::{Kind, Volume};
 use crate::buffers::Buffer;
-use crate::io::Reactor;
+use crate::io::allocate;
 use crate::protocol::{ErrorCode, Fault};
+use rustix::fs::FallocateFlags;
 use std::io;
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Zeroes are written in pieces of this many bytes: few calls, and little memory.
 pub const CHUNK: usize = 256 << 10;
 
-const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
 impl Volume {
     /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
-    pub async fn trim(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
-        let change = self.begin_change(reactor, range.clone()).await;
-        match self.allocate(reactor, PUNCH, self.whole_sectors(range)).await {
+    pub async fn trim(&self, range: Range<u64>) -> io::Result<()> {
+        let change = self.begin_change(range.clone()).await;
+        match self.allocate(PUNCH, self.whole_sectors(range)).await {
             Err(why) if is_unsupported(&why) => return Ok(()),
             result => result?,
         }
@@ -29,34 +29,28 @@ impl Volume {
 
     /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
     /// where that would take as long as writing.
-    pub async fn write_zeroes(
-        &self,
-        reactor: &Rc<Reactor>,
-        range: Range<u64>,
-        no_hole: bool,
-        fast: bool,
-    ) -> Result<(), Fault> {
-        let change = self.begin_change(reactor, range.clone()).await;
+    pub async fn write_zeroes(&self, range: Range<u64>, no_hole: bool, fast: bool) -> Result<(), Fault> {
+        let change = self.begin_change(range.clone()).await;
         let inner = self.whole_sectors(range.clone());
-        match self.zero(reactor, inner.clone(), no_hole, fast).await {
+        match self.zero(inner.clone(), no_hole, fast).await {
             Ok(()) => {
                 // Parts of sectors at either end, which only a block device has.
-                self.write_as_data(reactor, range.start..inner.start).await?;
-                self.write_as_data(reactor, inner.end..range.end).await?;
+                self.write_as_data(range.start..inner.start).await?;
+                self.write_as_data(inner.end..range.end).await?;
             }
             Err(why) if !is_unsupported(&why) => return Err(why.into()),
             Err(_) if fast => return Err(Fault::new(ErrorCode::NotSupported, "zeroes are written as data here")),
-            Err(_) => self.write_as_data(reactor, range).await?,
+            Err(_) => self.write_as_data(range).await?,
         }
         change.into_iter().for_each(Change::finish);
         Ok(())
     }
 
     /// Zeroes by one call.
-    async fn zero(&self, reactor: &Rc<Reactor>, range: Range<u64>, no_hole: bool, fast: bool) -> io::Result<()> {
+    async fn zero(&self, range: Range<u64>, no_hole: bool, fast: bool) -> io::Result<()> {
         let is_device = matches!(self.kind, Kind::BlockDevice { .. });
         if !no_hole {
-            match self.allocate(reactor, PUNCH, range.clone()).await {
+            match self.allocate(PUNCH, range.clone()).await {
                 Err(why) if is_unsupported(&why) => {}
                 result => return result,
             }
@@ -65,15 +59,15 @@ impl Volume {
         if fast && is_device {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        self.allocate(reactor, ZERO, range).await
+        self.allocate(ZERO, range).await
     }
 
-    async fn allocate(&self, reactor: &Rc<Reactor>, mode: i32, range: Range<u64>) -> io::Result<()> {
+    async fn allocate(&self, mode: FallocateFlags, range: Range<u64>) -> io::Result<()> {
         if range.is_empty() {
             return Ok(());
         }
         let result = loop {
-            match reactor.allocate(&self.medium.file, mode, range.clone()).await {
+            match allocate(&self.medium.file, mode, range.clone()).await {
                 Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
                 result => break result,
             }
@@ -84,7 +78,7 @@ impl Volume {
         result
     }
 
-    async fn write_as_data(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
+    async fn write_as_data(&self, range: Range<u64>) -> io::Result<()> {
         self.becomes_data(range.clone());
         let (mut at, mut zeroes) = (range.start, None);
         while at < range.end {
@@ -93,7 +87,7 @@ impl Volume {
                 Some(buffer) => buffer,
                 None => Buffer::zeroes(length)?,
             };
-            zeroes = Some(self.medium.write(reactor, at, buffer, 0..length).await?);
+            zeroes = Some(self.medium.write(at, buffer, 0..length).await?);
             at += length as u64;
         }
         Ok(())

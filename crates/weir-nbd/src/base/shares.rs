@@ -13,10 +13,9 @@
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::{Rc, Weak};
-use std::task::{Poll, Waker};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Most bytes of a request that the reserve is for: a flush, a page, a long status.
 const SMALL: usize = 64 << 10;
@@ -75,7 +74,7 @@ pub struct Shares {
     general: Part,
     reserve: Part,
     members: RefCell<Slab<Weak<Member>>>,
-    waiting: RefCell<VecDeque<Rc<Waiter>>>,
+    waiting: RefCell<VecDeque<Waiter>>,
     is_watched: Cell<bool>,
 }
 
@@ -105,8 +104,7 @@ struct Waiter {
     /// Requests that have passed it, and looks that it has waited for.
     passed: Cell<u32>,
     looks: Cell<u32>,
-    granted: Cell<Option<Kind>>,
-    waker: RefCell<Option<Waker>>,
+    granted: oneshot::Sender<Share>,
 }
 
 impl Shares {
@@ -137,22 +135,24 @@ impl Shares {
 
     /// A look at who keeps memory that others wait for; false when nobody waits any more.
     pub fn look(&self) -> bool {
-        let Some(first) = self.waiting.borrow().front().cloned() else {
-            self.is_watched.set(false);
-            return false;
+        self.serve_line();
+        let (looks, mut missing) = match self.waiting.borrow().front() {
+            Some(first) => (first.looks.replace(first.looks.get() + 1) + 1, first.bytes),
+            None => {
+                self.is_watched.set(false);
+                return false;
+            }
         };
-        first.looks.set(first.looks.get() + 1);
         let members: Vec<_> = self.members.borrow().iter().filter_map(|(_, member)| member.upgrade()).collect();
         let holding = members.iter().filter(|member| member.held() > 0).count();
         let share = (self.general.limit + self.reserve.limit) / (holding + 1);
         let is_slow = |member: &Member| member.look() >= LOOKS && member.held() > share;
         let mut slow: Vec<_> = members.into_iter().filter(|member| is_slow(member)).collect();
         slow.sort_by_key(|member| std::cmp::Reverse(member.held()));
-        if first.looks.get() < LOOKS {
+        if looks < LOOKS {
             return true;
         }
         // Not more of them than the first in line needs.
-        let mut missing = first.bytes;
         for member in slow {
             member.slow.set(0);
             member.client.cut_off();
@@ -180,12 +180,10 @@ impl Shares {
         is_free.then_some(Kind::General)
     }
 
-    /// Serves the line, after something has become free.
+    /// Serves the line, after something has become free. Who has given up has left it.
     fn serve_line(&self) {
-        if self.waiting.borrow().is_empty() {
-            return;
-        }
         let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|waiter| !waiter.granted.is_closed());
         let mut at = 0;
         while at < waiting.len() {
             let (first, waiter) = (&waiting[0], &waiting[at]);
@@ -198,10 +196,9 @@ impl Shares {
             if at > 0 && kind == Kind::General {
                 first.passed.set(first.passed.get() + 1);
             }
-            waiter.member.add(kind, waiter.bytes);
-            waiter.granted.set(Some(kind));
-            waiter.waker.take().into_iter().for_each(Waker::wake);
-            waiting.remove(at);
+            let Some(Waiter { member, bytes, granted, .. }) = waiting.remove(at) else { return };
+            // It has not given up, as was checked. If it does so before it takes this, the share is dropped there.
+            let _ = granted.send(member.share(kind, bytes));
         }
     }
 
@@ -222,8 +219,8 @@ impl Member {
         if let (Some(first), Kind::General) = (waiting.front(), kind) {
             first.passed.set(first.passed.get() + 1);
         }
-        self.add(kind, bytes);
-        Some(Share { member: self.clone(), kind, bytes })
+        drop(waiting);
+        Some(self.share(kind, bytes))
     }
 
     /// The first bytes of a long write: they may be taken while it waits for the rest. `None`: it has to take all at once.
@@ -231,35 +228,19 @@ impl Member {
         let reserve = &self.shares.reserve;
         // Half of it stays for small requests.
         let has_room = reserve.used.get() + FIRST <= reserve.limit / 2;
-        has_room.then(|| {
-            self.add(Kind::Reserve, FIRST);
-            Share { member: self.clone(), kind: Kind::Reserve, bytes: FIRST }
-        })
+        has_room.then(|| self.share(Kind::Reserve, FIRST))
     }
 
     /// The same, waiting for it. `watch` is called if nobody waits yet: it has [`Shares::look`] called, until that says no.
     pub async fn wait(self: &Rc<Self>, bytes: usize, watch: impl FnOnce()) -> Share {
-        let waiter = Rc::new(Waiter {
-            member: self.clone(),
-            bytes: bytes.min(self.shares.general.limit),
-            passed: Cell::new(0),
-            looks: Cell::new(0),
-            granted: Cell::new(None),
-            waker: RefCell::new(None),
-        });
-        self.shares.waiting.borrow_mut().push_back(waiter.clone());
+        let (granted, share) = oneshot::channel();
+        let (member, bytes) = (self.clone(), bytes.min(self.shares.general.limit));
+        let waiter = Waiter { member, bytes, passed: Cell::new(0), looks: Cell::new(0), granted };
+        self.shares.waiting.borrow_mut().push_back(waiter);
         if !self.shares.is_watched.replace(true) {
             watch();
         }
-        let place = Place(waiter);
-        poll_fn(|cx| match place.0.granted.take() {
-            Some(kind) => Poll::Ready(Share { member: self.clone(), kind, bytes: place.0.bytes }),
-            None => {
-                place.0.waker.replace(Some(cx.waker().clone()));
-                Poll::Pending
-            }
-        })
-        .await
+        share.await.expect("who waits is in line")
     }
 
     /// The memory of its worker.
@@ -278,10 +259,11 @@ impl Member {
         }
     }
 
-    fn add(&self, kind: Kind, bytes: usize) {
+    fn share(self: &Rc<Self>, kind: Kind, bytes: usize) -> Share {
         for count in [self.own(kind), &self.shares.part(kind).used] {
             count.set(count.get() + bytes);
         }
+        Share { member: self.clone(), kind, bytes }
     }
 
     fn give_back(&self, kind: Kind, bytes: usize) {
@@ -321,21 +303,6 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.member.give_back(self.kind, self.bytes);
-    }
-}
-
-/// A place in line, left when this is dropped.
-struct Place(Rc<Waiter>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let Waiter { member, bytes, granted, .. } = &*self.0;
-        member.shares.waiting.borrow_mut().retain(|waiter| !Rc::ptr_eq(waiter, &self.0));
-        // Granted, and not taken any more.
-        match granted.take() {
-            Some(kind) => member.give_back(kind, *bytes),
-            None => member.shares.serve_line(),
-        }
     }
 }
 

@@ -6,8 +6,11 @@
 
 use super::connection_pool;
 use super::fixed_run::{FixedRun, Table};
+use bytes::BufMut;
+use bytes::buf::UninitSlice;
 use std::alloc::{Layout, alloc, dealloc};
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use weir::PoolPages;
@@ -50,8 +53,9 @@ impl Buffer {
 
     /// Room for `capacity` bytes in a registered run, which is as long at least.
     pub fn fixed(mut run: FixedRun, capacity: usize) -> Self {
-        assert!(capacity <= run.length(), "more room than the run has");
-        let memory = NonNull::new(run.memory()).expect("a run is somewhere");
+        let pages = run.pages().expect("it is held");
+        assert!(capacity <= pages.capacity(), "more room than the run has");
+        let memory = NonNull::new(pages.as_mut_ptr()).expect("a run is somewhere");
         Self { memory, capacity, filled: 0, owner: Owner::Fixed(run) }
     }
 
@@ -113,10 +117,11 @@ impl Buffer {
         self
     }
 
-    /// Where the next bytes go, and how many there is room for. The address stays as it is when the buffer moves.
-    pub fn spare(&mut self) -> (*mut u8, usize) {
-        // SAFETY: `filled` is at most the size of the memory.
-        (unsafe { self.memory.as_ptr().add(self.filled) }, self.capacity - self.filled)
+    /// Where the next bytes go. The address stays as it is when the buffer moves.
+    pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
+        let room = self.capacity - self.filled;
+        // SAFETY: the memory has room for so many more bytes, and nothing else uses them while `self` is borrowed as mutable.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().add(self.filled).cast(), room) }
     }
 
     /// Counts the next `length` bytes as filled.
@@ -130,31 +135,41 @@ impl Buffer {
 
     /// Appends as much of `bytes` as there is room for, and returns how much.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
-        let (spare, room) = self.spare();
-        let length = bytes.len().min(room);
-        // SAFETY: there is room for `length` bytes at `spare`, in memory that this buffer owns and lends to none while
-        // it is borrowed as mutable, so it does not overlap `bytes`. They are initialised by the copy.
-        unsafe {
-            spare.copy_from_nonoverlapping(bytes.as_ptr(), length);
-            self.advance(length);
-        }
+        let spare = self.spare();
+        let length = bytes.len().min(spare.len());
+        spare[..length].write_copy_of_slice(&bytes[..length]);
+        // SAFETY: so many bytes have been copied.
+        unsafe { self.advance(length) };
         length
     }
 
     /// Appends `length` bytes of one value.
     pub fn fill(&mut self, value: u8, length: usize) {
-        let (spare, room) = self.spare();
-        assert!(length <= room, "more is filled than there is room for");
-        // SAFETY: there is room for `length` bytes at `spare`, as was checked, and the call initialises them.
-        unsafe {
-            spare.write_bytes(value, length);
-            self.advance(length);
-        }
+        let spare = self.spare();
+        assert!(length <= spare.len(), "more is filled than there is room for");
+        spare[..length].fill(MaybeUninit::new(value));
+        // SAFETY: so many bytes have been written.
+        unsafe { self.advance(length) };
     }
 
-    /// Forgets what has been filled.
-    pub fn clear(&mut self) {
-        self.filled = 0;
+    /// Forgets what has been filled but for the bytes from `start` on, which come first from now on.
+    pub fn keep_from(&mut self, start: usize) {
+        self.filled_mut().copy_within(start.., 0);
+        self.filled -= start;
+    }
+}
+
+// SAFETY: `remaining_mut` is the length of what `chunk_mut` returns: the room that is left, in one piece.
+unsafe impl BufMut for Buffer {
+    fn remaining_mut(&self) -> usize {
+        self.capacity - self.filled
+    }
+    unsafe fn advance_mut(&mut self, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.advance(length) };
+    }
+    fn chunk_mut(&mut self) -> &mut UninitSlice {
+        UninitSlice::uninit(self.spare())
     }
 }
 
@@ -173,7 +188,7 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
     use crate::buffers::{ConnectionPool, Pools};
-    use futures_executor::block_on;
+    use futures_util::FutureExt;
 
     #[test]
     fn only_what_was_filled_is_shown() {
@@ -183,15 +198,17 @@ mod tests {
         buffer.fill(b'x', 2);
         assert_eq!(buffer.append(b"0123456789"), 5);
         assert_eq!(buffer.filled(), b"abcxx01234");
-        assert_eq!(buffer.spare().1, 0);
-        buffer.clear();
+        assert_eq!(buffer.spare().len(), 0);
+        buffer.keep_from(3);
+        assert_eq!((buffer.filled(), buffer.remaining_mut()), (&b"xx01234"[..], 3));
+        buffer.keep_from(7);
         assert!(buffer.filled().is_empty());
     }
 
     #[test]
     fn pages_are_aligned_and_none_at_all_is_an_error() {
         let mut pages = Buffer::take(3 * PAGE).expect("memory");
-        assert_eq!(pages.spare().0 as usize % PAGE, 0);
+        assert_eq!(pages.spare().as_ptr().addr() % PAGE, 0);
         assert!(Buffer::take(0).expect("nothing").filled().is_empty());
         assert_eq!(Buffer::take(usize::MAX).err().and_then(|why| why.raw_os_error()), Some(libc::ENOMEM));
         assert_eq!(Buffer::take(1 << 60).err().and_then(|why| why.raw_os_error()), Some(libc::ENOMEM));
@@ -202,10 +219,10 @@ mod tests {
         let pools = Pools::new();
         let connection = ConnectionPool::new(&pools, "test");
         let now = || (pools.figures().in_flight_pages, pools.figures().idle_pages);
-        block_on(connection.run(async {
+        let task = connection.run(async {
             let mut first = Buffer::take(5000).expect("memory");
             first.fill(7, 5000);
-            assert_eq!(first.spare().1, 0, "no more room than was asked for, although its pages have more");
+            assert_eq!(first.spare().len(), 0, "no more room than was asked for, although its pages have more");
             assert_eq!(now(), (2, 0));
             let at = first.filled().as_ptr();
             // Wherever it is dropped.
@@ -218,7 +235,8 @@ mod tests {
                 [Buffer::take(4095), Buffer::take((4 << 20) + 1), Buffer::keep(4096), Buffer::kept_copy(&[0; 4096])];
             assert!(others.iter().all(Result::is_ok));
             assert_eq!(now(), (2, 0));
-        }));
+        });
+        task.now_or_never().expect("it waits for nothing");
     }
 
     #[test]

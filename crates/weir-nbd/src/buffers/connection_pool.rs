@@ -100,15 +100,19 @@ impl Drop for ConnectionPool {
 mod tests {
     use super::*;
     use crate::buffers::Buffer;
-    use futures_executor::block_on;
+    use futures_util::FutureExt;
+
+    fn done<T>(task: impl Future<Output = T>) -> T {
+        task.now_or_never().expect("it waits for nothing")
+    }
 
     #[test]
     fn a_quiet_connection_gives_its_pages_up_and_keeps_its_totals() {
         let pools = Pools::new();
         let connection = ConnectionPool::new(&pools, "test");
         assert_eq!(pools.figures().count, 0, "no request yet: no pool");
-        let held = block_on(connection.run(async { Buffer::take(8192) })).expect("memory");
-        block_on(connection.run(async { drop(Buffer::take(4096)) }));
+        let held = done(connection.run(async { Buffer::take(8192) })).expect("memory");
+        done(connection.run(async { drop(Buffer::take(4096)) }));
         let figures = pools.figures();
         assert_eq!((figures.count, figures.in_flight_pages, figures.idle_pages), (1, 2, 1));
         connection.look();
@@ -122,7 +126,7 @@ mod tests {
         let figures = pools.figures();
         assert_eq!((figures.count, figures.gets, figures.idle_pages), (0, 2, 0));
         // And again.
-        drop(block_on(connection.run(async { Buffer::take(4096) })));
+        drop(done(connection.run(async { Buffer::take(4096) })));
         assert_eq!((pools.figures().count, pools.figures().gets), (1, 3));
         drop(connection);
         assert_eq!((pools.figures().count, pools.figures().gets), (0, 3));
@@ -136,7 +140,7 @@ mod tests {
             let inside = other.run(async { Buffer::take(4096) }).await;
             (inside, Buffer::take(4096))
         });
-        let (inside, outside) = block_on(nested);
+        let (inside, outside) = done(nested);
         assert_eq!((one.in_flight_pages(), other.in_flight_pages()), (1, 1));
         drop((inside, outside));
         assert_eq!((one.in_flight_pages(), other.in_flight_pages()), (0, 0));

@@ -4,15 +4,15 @@ mod buffer;
 mod connection_pool;
 mod fixed_run;
 mod fixed_table;
-mod pool_figures;
-mod pool_settings;
 mod pools;
-mod sync;
+
+/// What the table of registered runs is made of: another one under a model checker (`crates/weir-models/tests/fixed_table.rs`).
+mod sync {
+    pub use std::sync::{Mutex, MutexGuard, PoisonError};
+}
 
 pub use buffer::Buffer;
 pub use connection_pool::ConnectionPool;
 pub use fixed_run::{FixedRun, Table};
 pub use fixed_table::Registered;
-pub use pool_figures::PoolFigures;
-pub use pool_settings::PoolSettings;
-pub use pools::Pools;
+pub use pools::{PoolFigures, PoolSettings, Pools};

@@ -1,12 +1,85 @@
-//! The page pools of all connections.
+//! The page pools of all connections: their figures, and what can be set of them while the server runs.
 
-use super::pool_figures::PoolFigures;
-use super::pool_settings::{PoolSettings, SettingsAtStart};
 use crate::base::Failure;
+use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weir::PagePool;
+use weir::{PagePool, settings};
+
+/// Figures of the connections' pools together. All but the first four are totals since the start of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolFigures {
+    /// Pools that there are now: connections that have had a request with data lately.
+    pub count: usize,
+    /// Pages kept for the next requests.
+    pub idle_pages: usize,
+    /// Pages that requests have now.
+    pub in_flight_pages: usize,
+    /// Pages that are registered with the workers' rings, for direct I/O. They are in no connection's pool.
+    pub registered_pages: usize,
+    /// Buffers asked for.
+    pub gets: u64,
+    /// Of these, such that took new pages.
+    pub misses: u64,
+    /// Pressure events for which a pool gave idle pages up, of each pool.
+    pub squeezes: u64,
+    /// Pages given up for these.
+    pub squeezed_pages: u64,
+    /// Misses that took pages which a squeeze had given up.
+    pub misses_after_squeeze: u64,
+}
+
+impl PoolFigures {
+    /// Adds a pool's.
+    fn add(&mut self, pool: &PagePool) {
+        let stats = pool.stats();
+        self.count += 1;
+        self.idle_pages += stats.idle_pages;
+        self.in_flight_pages += stats.in_flight_pages;
+        self.gets += stats.gets;
+        self.misses += stats.misses;
+        self.squeezes += stats.squeezes;
+        self.squeezed_pages += stats.squeezed_pages;
+        self.misses_after_squeeze += stats.misses_after_squeeze;
+    }
+
+    /// The totals alone.
+    fn totals(self) -> Self {
+        Self { count: 0, idle_pages: 0, in_flight_pages: 0, ..self }
+    }
+}
+
+/// What can be set of pools, while the server runs; `None`: as it was when the server started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Pages that each connection keeps for its next requests.
+    pub max_idle_pages: Option<u64>,
+    /// Milliseconds after memory pressure in which it keeps none.
+    pub squeeze_ms: Option<u64>,
+}
+
+impl PoolSettings {
+    /// The values with their names in Weir's settings.
+    fn named(self) -> [(&'static str, Option<u64>); 2] {
+        [("max_idle_pages", self.max_idle_pages), ("squeeze_ms", self.squeeze_ms)]
+    }
+
+    /// Whether all can be set: they are outside of no range.
+    pub fn check(self) -> Result<(), Failure> {
+        for (name, value) in self.named() {
+            let setting = settings::all().find(|setting| setting.name == name).expect("a setting of Weir's");
+            if value.is_some_and(|value| !(setting.min..=setting.max).contains(&value)) {
+                let (name, value) = (name.replace('_', "-"), value.unwrap_or_default());
+                return Err(Failure::new(format!(
+                    "{name}: {value} is not between {} and {}",
+                    setting.min, setting.max
+                )));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The pools that there are, for figures and settings. Clones are the same.
 #[derive(Clone)]
@@ -16,7 +89,8 @@ struct Shared {
     known: Mutex<Known>,
     /// Pages that are registered with rings.
     registered: Arc<AtomicUsize>,
-    at_start: SettingsAtStart,
+    /// The settings before the server set any: Weir's defaults, or the environment's.
+    at_start: PoolSettings,
 }
 
 #[derive(Default)]
@@ -30,8 +104,9 @@ impl Pools {
     /// None, with the settings as they are now.
     #[allow(clippy::new_without_default, reason = "it reads the process's settings")]
     pub fn new() -> Self {
-        let (known, registered) = (Mutex::default(), Arc::default());
-        Self(Arc::new(Shared { known, registered, at_start: SettingsAtStart::read() }))
+        let now = |name| settings::get(name).ok();
+        let at_start = PoolSettings { max_idle_pages: now("max_idle_pages"), squeeze_ms: now("squeeze_ms") };
+        Self(Arc::new(Shared { known: Mutex::default(), registered: Arc::default(), at_start }))
     }
 
     /// A pool of a worker's, for the runs that it registers with its ring, and the count of all such pages. `None`: there
@@ -56,7 +131,12 @@ impl Pools {
 
     /// Sets what is given, and the rest as it was at the start. It counts from the next request on.
     pub fn set(&self, wanted: PoolSettings) -> Result<(), Failure> {
-        self.0.at_start.set(wanted)
+        for ((name, value), (_, start)) in wanted.named().into_iter().zip(self.0.at_start.named()) {
+            if let Some(value) = value.or(start) {
+                settings::set_number(name, value).map_err(Failure::because("page pools"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Figures of all together.

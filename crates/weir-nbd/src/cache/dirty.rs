@@ -1,12 +1,11 @@
 //! Blocks that clients have written and the file has not yet got. They are held apart from the evictable cache: what
 //! was acknowledged is never evicted, only written below, and then becomes a block like others.
 
-use super::block::BLOCK;
+use super::block_cache::BLOCK;
 use crate::buffers::Buffer;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most blocks of one write below: 1 MiB.
@@ -22,17 +21,11 @@ struct Dirty {
 #[derive(Default)]
 pub struct DirtyBlocks {
     blocks: Mutex<BTreeMap<u64, Dirty>>,
-    is_writing: AtomicBool,
+    writing: tokio::sync::Mutex<()>,
 }
 
 /// The right to write dirty blocks of a file below: of two at a time, the older content of a block could come last.
-pub struct Turn<'a>(&'a DirtyBlocks);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.is_writing.store(false, Release);
-    }
-}
+pub type Writing<'a> = tokio::sync::MutexGuard<'a, ()>;
 
 /// Dirty blocks that follow each other, copied to be written below.
 pub struct Run {
@@ -49,10 +42,9 @@ impl DirtyBlocks {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn to write them below, unless another has it.
-    pub fn turn(&self) -> Option<Turn<'_>> {
-        // A turn that is made releases it when it is dropped: none is made where another has it.
-        (!self.is_writing.swap(true, Acquire)).then(|| Turn(self))
+    /// The right to write them below, when no other has it.
+    pub async fn writing(&self) -> Writing<'_> {
+        self.writing.lock().await
     }
 
     /// Appends `part` of a block, if it is dirty.
@@ -141,16 +133,6 @@ mod tests {
         assert!(dirty.next_run(10, 100).expect("memory").is_none());
         assert!(dirty.next_run(6, 9).expect("memory").is_none());
         assert!(dirty.touches(5..7) && !dirty.touches(6..9) && !dirty.touches(4..4));
-    }
-
-    #[test]
-    fn a_turn_is_one_writers_until_its_end() {
-        let dirty = DirtyBlocks::default();
-        let turn = dirty.turn().expect("none has it");
-        assert!(dirty.turn().is_none());
-        assert!(dirty.turn().is_none(), "the attempt before has not released it");
-        drop(turn);
-        assert!(dirty.turn().is_some());
     }
 
     #[test]

@@ -2,17 +2,11 @@
 //!
 //! Memory that it holds is returned when memory is short, coldest blocks first, and it grows again after relief.
 
-mod block;
 mod block_cache;
 mod cached_file;
 mod dirty;
-mod figures;
-mod shared;
-mod store;
 mod stripes;
 
-pub use block::{BLOCK, blocks_of};
-pub use block_cache::{BlockCache, FileId};
+pub use block_cache::{BLOCK, BlockCache, CacheFigures, FileId, blocks_of};
 pub use cached_file::{CachedFile, WriteGuard, write_guard_bytes};
-pub use dirty::Turn;
-pub use figures::CacheFigures;
+pub use dirty::Writing;

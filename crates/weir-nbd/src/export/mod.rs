@@ -3,5 +3,5 @@
 mod counters;
 mod exports;
 
-pub use counters::Figures;
+pub use counters::Counters;
 pub use exports::{Definition, Export, Exports};

@@ -8,14 +8,15 @@
 //! next requests until memory is short (`FixedTable::squeeze`), or the worker has had no use for it for a while. Where the
 //! kernel is too old, or the limit of locked memory (`RLIMIT_MEMLOCK`) is reached, requests use plain memory.
 
-use super::reactor::{Alarm, Reactor, Remote};
+use super::ring::{self, Ring};
+use super::worker::Remote;
 use crate::buffers::{Buffer, FixedRun, Registered, Table};
-use std::cell::{Cell, OnceCell, RefCell};
-use std::io;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::time::sleep;
 use weir::{PagePool, PoolPages, settings};
 
 /// Bytes of a page.
@@ -26,7 +27,7 @@ const SLOTS: u16 = 64;
 const QUIET: Duration = Duration::from_secs(5);
 
 /// A worker's registered buffers.
-pub(super) struct Fixed {
+pub struct Fixed {
     table: Arc<Table>,
     pool: PagePool,
     /// Slots that are empty.
@@ -37,17 +38,9 @@ pub(super) struct Fixed {
     /// The kernel has refused a run: no more than there are now, until the next look.
     is_refused: Cell<bool>,
     is_used: Cell<bool>,
-    look: RefCell<Option<Alarm>>,
-    window: RefCell<Option<Alarm>>,
-}
-
-thread_local! {
-    /// This worker's, if its ring has a table.
-    static FIXED: OnceCell<Fixed> = const { OnceCell::new() };
-}
-
-fn with<T>(work: impl FnOnce(&Fixed) -> T) -> Option<T> {
-    FIXED.with(|fixed| fixed.get().map(work))
+    is_watched: Cell<bool>,
+    /// Squeezes so far: the last one's window counts.
+    squeezes: Cell<u64>,
 }
 
 /// The way of a pressure event to a worker's registered runs, from any thread.
@@ -62,115 +55,89 @@ impl Squeezer {
     pub fn squeeze(&self, duration: Duration) {
         // At once: what is put before the worker wakes is retired too.
         self.table.squeeze();
-        self.remote.run(move |reactor| squeeze(reactor, duration));
-    }
-}
-
-/// Registers buffers of this thread's worker from now on, runs of `pool`; `all_pages` counts them. `None`: the ring has
-/// no slots.
-pub(super) fn register_buffers(reactor: &Reactor, pool: PagePool, all_pages: Arc<AtomicUsize>) -> Option<Squeezer> {
-    if let Err(why) = reactor.driver().make_slots(SLOTS) {
-        tracing::debug!("no buffers are registered: {why}");
-        return None;
-    }
-    let table = Arc::new(Table::new());
-    let squeezer = Squeezer { table: table.clone(), remote: reactor.remote() };
-    let fixed = Fixed {
-        table,
-        pool,
-        empty: RefCell::new((0..SLOTS).rev().collect()),
-        pages: Cell::new(0),
-        all_pages,
-        is_refused: Cell::new(false),
-        is_used: Cell::new(false),
-        look: RefCell::default(),
-        window: RefCell::default(),
-    };
-    FIXED.with(|cell| cell.set(fixed).is_ok()).then_some(squeezer)
-}
-
-/// The worker has ended: its alarms do not keep it.
-pub(super) fn end() {
-    with(|fixed| {
-        fixed.look.take();
-        fixed.window.take();
-    });
-}
-
-/// The slot of a buffer in this worker's ring.
-pub(super) fn slot(buffer: &Buffer) -> Option<u16> {
-    with(|fixed| buffer.slot_in(&fixed.table)).flatten()
-}
-
-impl Reactor {
-    /// Room for `capacity` bytes of direct I/O on this worker: registered if that can be.
-    pub fn take_fixed(self: &Rc<Self>, capacity: usize) -> io::Result<Buffer> {
-        let may_be = (PAGE..=PagePool::MAX_PAGES * PAGE).contains(&capacity);
-        let hold = |fixed: &Fixed| {
-            let run = fixed.hold(self, capacity.div_ceil(PAGE))?;
-            fixed.is_used.set(true);
-            fixed.watch(self);
-            Some(run)
-        };
-        match with(|fixed| may_be.then(|| hold(fixed))).flatten().flatten() {
-            Some(run) => Ok(Buffer::fixed(run, capacity)),
-            None => Buffer::take(capacity),
-        }
+        self.remote.run(move || {
+            tokio::task::spawn_local(squeeze(duration));
+        });
     }
 }
 
 /// The worker's side of a squeeze; each extends the window.
-fn squeeze(reactor: &Rc<Reactor>, duration: Duration) {
-    with(|fixed| {
-        // Another event's window may have ended since this event.
-        fixed.table.squeeze();
-        fixed.empty_slots(reactor);
-        let worker = Rc::downgrade(reactor);
-        let ends = reactor.alarm(duration, move || {
-            let Some(reactor) = worker.upgrade() else { return };
-            with(|fixed| {
-                fixed.window.take();
-                fixed.is_refused.set(false);
-                fixed.table.relax();
-                fixed.empty_slots(&reactor);
-            });
-        });
-        fixed.window.replace(Some(ends));
-    });
+async fn squeeze(duration: Duration) {
+    let Some(ring) = ring::current() else { return };
+    let Some(fixed) = ring.fixed.get() else { return };
+    // Another event's window may have ended since this event.
+    fixed.table.squeeze();
+    fixed.empty_slots(&ring);
+    let this = fixed.squeezes.get() + 1;
+    fixed.squeezes.set(this);
+    sleep(duration).await;
+    if fixed.squeezes.get() == this {
+        fixed.is_refused.set(false);
+        fixed.table.relax();
+        fixed.empty_slots(&ring);
+    }
+}
+
+/// Looks at the registered runs every now and then until none is left.
+async fn watch(ring: Rc<Ring>) {
+    let Some(fixed) = ring.fixed.get() else { return };
+    while fixed.pages.get() > 0 {
+        sleep(QUIET).await;
+        fixed.is_refused.set(false);
+        if !fixed.is_used.replace(false) {
+            fixed.table.retire_idle();
+        }
+        fixed.empty_slots(&ring);
+    }
+    fixed.is_watched.set(false);
 }
 
 impl Fixed {
-    /// A registered run of at least `pages` pages for a request.
-    fn hold(&self, reactor: &Reactor, pages: usize) -> Option<FixedRun> {
-        if self.table.is_squeezed() {
+    /// Registers buffers of this thread's ring from now on, runs of `pool`; `all_pages` counts them. `None`: there is no ring,
+    /// or it has no slots.
+    pub fn register(pool: PagePool, all_pages: Arc<AtomicUsize>, remote: Remote) -> Option<Squeezer> {
+        let ring = ring::current()?;
+        if let Err(why) = ring.make_slots(SLOTS) {
+            tracing::debug!("no buffers are registered: {why}");
             return None;
         }
-        let registered = self.table.hold(pages).or_else(|| self.register(reactor, pages))?;
-        Some(FixedRun::new(registered, &self.table))
+        let table = Arc::new(Table::new());
+        let squeezer = Squeezer { table: table.clone(), remote };
+        let fixed = Self {
+            table,
+            pool,
+            empty: RefCell::new((0..SLOTS).rev().collect()),
+            pages: Cell::new(0),
+            all_pages,
+            is_refused: Cell::new(false),
+            is_used: Cell::new(false),
+            is_watched: Cell::new(false),
+            squeezes: Cell::new(0),
+        };
+        ring.fixed.set(fixed).is_ok().then_some(squeezer)
     }
 
-    /// Has the registered runs looked at every now and then until none is left.
-    fn watch(&self, reactor: &Rc<Reactor>) {
-        let mut look = self.look.borrow_mut();
-        if look.is_some() || self.pages.get() == 0 {
-            return;
+    /// The slot of a buffer, if it is one of these.
+    pub fn slot(&self, buffer: &Buffer) -> Option<u16> {
+        buffer.slot_in(&self.table)
+    }
+
+    /// Room for `capacity` bytes in a registered run, for a request.
+    pub fn take(&self, ring: &Rc<Ring>, capacity: usize) -> Option<Buffer> {
+        if !(PAGE..=PagePool::MAX_PAGES * PAGE).contains(&capacity) || self.table.is_squeezed() {
+            return None;
         }
-        let worker = Rc::downgrade(reactor);
-        *look = Some(reactor.alarm(QUIET, move || {
-            let Some(reactor) = worker.upgrade() else { return };
-            with(|fixed| {
-                fixed.look.take();
-                fixed.is_refused.set(false);
-                if !fixed.is_used.replace(false) {
-                    fixed.table.retire_idle();
-                }
-                fixed.empty_slots(&reactor);
-                fixed.watch(&reactor);
-            });
-        }));
+        let pages = capacity.div_ceil(PAGE);
+        let registered = self.table.hold(pages).or_else(|| self.add(ring, pages))?;
+        self.is_used.set(true);
+        if !self.is_watched.replace(true) {
+            tokio::task::spawn_local(watch(ring.clone()));
+        }
+        Some(Buffer::fixed(FixedRun::new(registered, &self.table), capacity))
     }
 
-    fn register(&self, reactor: &Reactor, pages: usize) -> Option<Registered<PoolPages>> {
+    /// Registers a run of at least `pages` pages.
+    fn add(&self, ring: &Ring, pages: usize) -> Option<Registered<PoolPages>> {
         if self.is_refused.get() {
             return None;
         }
@@ -185,13 +152,13 @@ impl Fixed {
             if !self.table.retire_oldest() {
                 return None;
             }
-            self.empty_slots(reactor);
+            self.empty_slots(ring);
         }
         let slot = *self.empty.borrow().last()?;
         let mut run = self.pool.get_run(pages)?;
         // SAFETY: the run stays where it is, and is not given back before the slot has been emptied: it lies in the table
         // or in a `FixedRun`, which puts it there, until `empty_slots` has it.
-        if let Err(why) = unsafe { reactor.driver().fill_slot(slot, run.as_mut_ptr(), run.capacity()) } {
+        if let Err(why) = unsafe { ring.fill_slot(slot, run.as_mut_ptr(), run.capacity()) } {
             tracing::debug!("the kernel registers no more buffers ({why}): requests use plain memory");
             self.is_refused.set(true);
             return None;
@@ -203,10 +170,10 @@ impl Fixed {
     }
 
     /// Empties the slots of retired runs, then gives the runs back.
-    fn empty_slots(&self, reactor: &Reactor) {
+    fn empty_slots(&self, ring: &Ring) {
         let mut is_any = false;
         for registered in self.table.take_retired() {
-            if let Err(why) = reactor.driver().empty_slot(registered.slot) {
+            if let Err(why) = ring.empty_slot(registered.slot) {
                 tracing::warn!("a registered buffer stays in its slot: {why}");
                 self.table.retire(registered);
                 continue;

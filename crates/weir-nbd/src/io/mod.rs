@@ -1,23 +1,11 @@
-//! Operations of the kernel for tasks: a worker a thread, by io_uring or by epoll and threads.
+//! Workers: threads with a runtime each (tokio's), and the operations of files, which a runtime does not wait for by itself.
 
-mod busy_poll;
-mod calls;
-mod driver;
-mod engine;
-mod epoll;
+mod file;
 mod fixed;
-mod inbox;
-mod message;
-mod operation;
-mod pool;
-mod reactor;
-mod uring;
+mod ring;
 mod worker;
 
-pub use calls::{Acceptor, Inline};
-pub use engine::Engine;
+pub use file::{Inline, allocate, read_at, sync, write_at};
 pub use fixed::Squeezer;
-pub use message::{MAX_PARTS, Message, Part};
-pub use pool::Pool;
-pub use reactor::{Alarm, Reactor, Remote};
-pub use worker::Worker;
+pub use ring::take_fixed;
+pub use worker::{Engine, Remote, Worker, blocking, is_stopping, spawn, stop, yield_once};

@@ -1,31 +1,150 @@
-//! The loop of one thread: run the tasks that can go on, then wait.
+//! A worker: a thread with a runtime, whose tasks stay on it.
 
-use super::engine::Engine;
-use super::fixed::{self, Squeezer};
-use super::pool::Pool;
-use super::reactor::{Reactor, Remote};
-use futures_executor::LocalPool;
-use futures_util::task::LocalSpawnExt;
+use super::fixed::{Fixed, Squeezer};
+use super::ring;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
 use weir::PagePool;
+
+/// Most threads of a worker for what may block. A queue of this depth is what disks use; more operations wait.
+const MAX_THREADS: usize = 32;
+/// A thread without work for this long ends: never, so that there is one where the system refuses another.
+const IDLE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// What blocks needs little stack: a system call and a completion.
+const STACK: usize = 128 << 10;
+
+/// Tasks that run between two looks for events: some look for work themselves, and others wait for events meanwhile.
+const EVENT_INTERVAL: u32 = 16;
+
+/// What a worker is to do, on its own thread.
+type Errand = Box<dyn FnOnce() + Send>;
+
+/// The way to a worker for other threads; clones reach the same one.
+#[derive(Clone)]
+pub struct Remote(UnboundedSender<Errand>);
+
+impl Remote {
+    /// Has the worker run `errand` soon. A worker that has ended runs nothing any more.
+    pub fn run(&self, errand: impl FnOnce() + Send + 'static) {
+        let _ = self.0.send(Box::new(errand));
+    }
+}
+
+thread_local! {
+    /// Tasks that this worker does not end before.
+    static TASKS: Cell<usize> = const { Cell::new(0) };
+    static IS_STOPPING: Cell<bool> = const { Cell::new(false) };
+    /// The way to this thread's worker.
+    static REMOTE: RefCell<Option<Remote>> = const { RefCell::new(None) };
+}
+
+/// Starts a task of this worker, which does not end before it.
+pub fn spawn(task: impl Future<Output = ()> + 'static) {
+    TASKS.set(TASKS.get() + 1);
+    tokio::task::spawn_local(async {
+        task.await;
+        TASKS.set(TASKS.get() - 1);
+        // The worker looks whether it ends.
+        if IS_STOPPING.get() && TASKS.get() == 0 {
+            stop();
+        }
+    });
+}
+
+/// Lets the other tasks that can go on do so first. (The runtime's own looks for events too, which is a call.)
+pub async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Has a thread run `work`, which may block.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("what blocks does not panic")
+}
+
+/// This worker ends when its last task has.
+pub fn stop() {
+    IS_STOPPING.set(true);
+    REMOTE.with_borrow(|remote| remote.iter().for_each(|remote| remote.run(|| {})));
+}
+
+/// This worker has been stopped, and ends with its last task.
+pub fn is_stopping() -> bool {
+    IS_STOPPING.get()
+}
+
+/// How operations on files get done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// io_uring, or threads where the kernel refuses it.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+impl Engine {
+    /// Chooses once for all workers: never `Auto`. With the error for which io_uring was refused, if it was.
+    pub fn choose(self) -> io::Result<(Self, Option<io::Error>)> {
+        match (self, ring::Ring::probe()) {
+            (Self::Threads, _) => Ok((Self::Threads, None)),
+            (_, Ok(())) => Ok((Self::Uring, None)),
+            (Self::Uring, Err(why)) => Err(why),
+            (Self::Auto, Err(why)) => Ok((Self::Threads, Some(why))),
+        }
+    }
+}
 
 /// A thread's worker.
 pub struct Worker {
-    tasks: LocalPool,
-    reactor: Rc<Reactor>,
+    runtime: LocalRuntime,
+    errands: UnboundedReceiver<Errand>,
     remote: Remote,
+    /// What serves its ring; an error ends it.
+    ring: Option<JoinHandle<io::Error>>,
 }
 
 impl Worker {
     /// A worker for this thread.
-    pub fn new(engine: Engine, pool: &Pool) -> io::Result<Self> {
-        let (tasks, remote) = (LocalPool::new(), Remote::new()?);
-        let driver = engine.open(&remote, pool)?;
-        let reactor = Reactor::new(driver, tasks.spawner(), remote.clone(), pool.clone());
-        Ok(Self { tasks, reactor, remote })
+    pub fn new(engine: Engine) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(MAX_THREADS)
+            .thread_keep_alive(IDLE)
+            .thread_stack_size(STACK)
+            .thread_name("weir-nbd file")
+            .event_interval(EVENT_INTERVAL)
+            .build_local(LocalOptions::default())?;
+        let ring = (engine != Engine::Threads).then(|| {
+            let _entered = runtime.enter();
+            ring::open()
+        });
+        let ring = ring.transpose()?.map(|ring| runtime.spawn_local(ring.run()));
+        // The first of the threads.
+        runtime.spawn_blocking(|| {});
+        let (sender, errands) = unbounded_channel();
+        let remote = Remote(sender);
+        REMOTE.set(Some(remote.clone()));
+        Ok(Self { runtime, errands, remote, ring })
     }
 
     /// The way to this worker for other threads.
@@ -33,23 +152,34 @@ impl Worker {
         self.remote.clone()
     }
 
-    /// See [`fixed::register_buffers`].
+    /// Registers buffers of this thread's ring from now on, runs of `pool`; `all_pages` counts them. `None`: there is no ring,
+    /// or it has no slots.
     pub fn register_buffers(&self, pool: PagePool, all_pages: Arc<AtomicUsize>) -> Option<Squeezer> {
-        fixed::register_buffers(&self.reactor, pool, all_pages)
+        Fixed::register(pool, all_pages, self.remote())
     }
 
-    /// Runs tasks until [`Reactor::stop`] was called and the last one has ended.
+    /// Runs tasks until [`stop`] was called and the last one has ended. An error is the ring's.
     pub fn run(mut self) -> io::Result<()> {
-        let errands = self.reactor.clone().run_errands();
-        self.tasks.spawner().spawn_local(errands).expect("the pool lives as long as its worker");
-        let mut done = Vec::new();
-        loop {
-            self.tasks.run_until_stalled();
-            if self.reactor.has_ended() {
-                fixed::end();
-                return Ok(());
+        let errands = async {
+            while !(IS_STOPPING.get() && TASKS.get() == 0) {
+                let errand = self.errands.recv().await.expect("this worker has a sender");
+                errand();
             }
-            self.reactor.turn(&mut done)?;
-        }
+        };
+        let ring = async {
+            match self.ring {
+                Some(ring) => ring.await.unwrap_or_else(io::Error::other),
+                None => std::future::pending().await,
+            }
+        };
+        let ended = self.runtime.block_on(async {
+            tokio::select! {
+                () = errands => Ok(()),
+                why = ring => Err(why),
+            }
+        });
+        // What still blocks may do so for ever.
+        self.runtime.shutdown_background();
+        ended
     }
 }

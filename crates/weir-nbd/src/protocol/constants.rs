@@ -31,14 +31,12 @@ pub const MIN_UNFRAGMENTED: u32 = 1 << 16;
 
 /// Handshake flags: the server's, and by the same bits the client's answer.
 pub mod handshake_flag {
-    #![allow(missing_docs)]
     pub const FIXED_NEWSTYLE: u16 = 1 << 0;
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
 /// What an export offers.
 pub mod transmission_flag {
-    #![allow(missing_docs)]
     pub const HAS_FLAGS: u16 = 1 << 0;
     pub const READ_ONLY: u16 = 1 << 1;
     pub const SEND_FLUSH: u16 = 1 << 2;
@@ -53,7 +51,6 @@ pub mod transmission_flag {
 
 /// Options of the handshake.
 pub mod option {
-    #![allow(missing_docs)]
     pub const EXPORT_NAME: u32 = 1;
     pub const ABORT: u32 = 2;
     pub const LIST: u32 = 3;
@@ -68,7 +65,6 @@ pub mod option {
 
 /// Kinds of replies to options.
 pub mod option_reply {
-    #![allow(missing_docs)]
     pub const ACK: u32 = 1;
     pub const SERVER: u32 = 2;
     pub const INFO: u32 = 3;
@@ -85,7 +81,6 @@ pub mod option_reply {
 
 /// What INFO and GO tell about an export.
 pub mod info {
-    #![allow(missing_docs)]
     pub const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;
     pub const DESCRIPTION: u16 = 2;
@@ -94,7 +89,6 @@ pub mod info {
 
 /// Kinds of requests.
 pub mod command {
-    #![allow(missing_docs)]
     pub const READ: u16 = 0;
     pub const WRITE: u16 = 1;
     pub const DISC: u16 = 2;
@@ -107,7 +101,6 @@ pub mod command {
 
 /// Flags of a request.
 pub mod command_flag {
-    #![allow(missing_docs)]
     pub const FUA: u16 = 1 << 0;
     pub const NO_HOLE: u16 = 1 << 1;
     pub const DF: u16 = 1 << 2;
@@ -118,7 +111,6 @@ pub mod command_flag {
 
 /// Chunks of structured and extended replies.
 pub mod chunk {
-    #![allow(missing_docs)]
     pub const NONE: u16 = 0;
     pub const OFFSET_DATA: u16 = 1;
     pub const OFFSET_HOLE: u16 = 2;
@@ -132,7 +124,6 @@ pub mod chunk {
 
 /// The metadata context that this server has, and the flags of its extents.
 pub mod allocation {
-    #![allow(missing_docs)]
     pub const NAMESPACE: &str = "base:";
     pub const NAME: &str = "base:allocation";
     pub const HOLE: u32 = 1 << 0;

@@ -6,7 +6,6 @@ pub mod fault;
 pub mod option_reply;
 pub mod reply;
 pub mod request;
-pub mod wire;
 
 pub use fault::{ErrorCode, Fault};
 pub use reply::{Address, Extent, Style};

@@ -1,76 +1,72 @@
 //! Accepting clients, and handing each to the worker that has fewest.
 
 use super::workers::Seat;
-use crate::io::{Acceptor, Reactor};
 use crate::session::{Context, Guest, Home};
-use std::cell::{Cell, RefCell};
-use std::io::Error;
+use rustix::net::{SocketFlags, accept_with};
+use std::cell::Cell;
+use std::io::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Time until the next try when there are no descriptors or no memory left.
 const PAUSE: Duration = Duration::from_millis(100);
-
-thread_local! {
-    static ACCEPTORS: RefCell<Vec<Rc<Acceptor>>> = const { RefCell::new(Vec::new()) };
-}
 
 /// The workers that get clients, and how many there may be.
 pub struct Welcome {
     pub context: Arc<Context>,
     pub seats: Vec<Seat>,
     pub max_connections: usize,
+    /// The last client was refused, which is told once until there is room again.
+    pub is_full: Cell<bool>,
 }
 
-/// Starts to accept from all `listeners`, on this thread.
-pub fn start(reactor: &Rc<Reactor>, listeners: Vec<OwnedFd>, welcome: Welcome) {
-    let (welcome, is_full) = (Rc::new(welcome), Rc::new(Cell::new(false)));
-    for listener in listeners {
-        let acceptor = Acceptor::new(listener);
-        ACCEPTORS.with_borrow_mut(|all| all.push(acceptor.clone()));
-        reactor.spawn(accept(reactor.clone(), acceptor, welcome.clone(), is_full.clone()));
+/// Accepts from a listening socket for as long as it works.
+pub async fn accept(listener: OwnedFd, welcome: Rc<Welcome>) {
+    if let Err(why) = accept_all(listener, &welcome).await {
+        tracing::error!("a listening socket failed: {why}");
     }
 }
 
-/// Accepts no more.
-pub fn close(reactor: &Rc<Reactor>) {
-    ACCEPTORS.with_borrow_mut(|all| all.drain(..).for_each(|acceptor| acceptor.close(reactor)));
-}
-
-/// Accepts until it is closed. `is_full`: the last client was refused, which is told once until there is room again.
-async fn accept(reactor: Rc<Reactor>, acceptor: Rc<Acceptor>, welcome: Rc<Welcome>, is_full: Rc<Cell<bool>>) {
+async fn accept_all(listener: OwnedFd, welcome: &Welcome) -> Result<()> {
+    rustix::io::ioctl_fionbio(&listener, true)?;
+    // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
+    let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE) }?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
-        match reactor.accept(&acceptor).await {
+        match listener.async_io(Interest::READABLE, |listener| Ok(accept_with(listener, flags)?)).await {
             Ok(socket) => {
                 if let Some(guest) = Guest::admit(&welcome.context, welcome.max_connections) {
-                    is_full.set(false);
-                    seat(&welcome, socket, guest);
-                } else if !is_full.replace(true) {
+                    welcome.is_full.set(false);
+                    welcome.seat(socket, guest);
+                } else if !welcome.is_full.replace(true) {
                     tracing::warn!("{} clients are connected: more are refused", welcome.max_connections);
                 }
             }
-            Err(why) if why.raw_os_error() == Some(libc::ECANCELED) => return,
             Err(why) if is_exhausted(&why) => {
-                if !is_full.replace(true) {
+                if !welcome.is_full.replace(true) {
                     tracing::warn!("no more clients can be accepted for now: {why}");
                 }
-                reactor.sleep(PAUSE).await;
+                tokio::time::sleep(PAUSE).await;
             }
             // Of this one client, which has gone again.
             Err(why) if is_of_client(&why) => {}
-            Err(why) => return tracing::error!("a listening socket failed: {why}"),
+            Err(why) => return Err(why),
         }
     }
 }
 
-fn seat(welcome: &Welcome, socket: OwnedFd, guest: Guest) {
-    let seat = welcome.seats.iter().min_by_key(|seat| seat.load.load(Relaxed)).expect("there is a worker");
-    let load = seat.load.clone();
-    load.fetch_add(1, Relaxed);
-    seat.remote.run(move |reactor| Home::welcome(reactor, socket, guest, load));
+impl Welcome {
+    fn seat(&self, socket: OwnedFd, guest: Guest) {
+        let seat = self.seats.iter().min_by_key(|seat| seat.load.load(Relaxed)).expect("there is a worker");
+        let load = seat.load.clone();
+        load.fetch_add(1, Relaxed);
+        seat.remote.run(move || Home::welcome(socket, guest, load));
+    }
 }
 
 fn is_exhausted(why: &Error) -> bool {
@@ -79,19 +75,9 @@ fn is_exhausted(why: &Error) -> bool {
 
 /// Network errors of a connection that was waiting, as `accept` reports them; and interruptions.
 fn is_of_client(why: &Error) -> bool {
-    let errors = [
-        libc::EINTR,
-        libc::EAGAIN,
-        libc::ECONNABORTED,
-        libc::ENETDOWN,
-        libc::EPROTO,
-        libc::ENOPROTOOPT,
-        libc::EHOSTDOWN,
-        libc::ENONET,
-        libc::EHOSTUNREACH,
-        libc::EOPNOTSUPP,
-        libc::ENETUNREACH,
-        libc::EPERM,
-    ];
-    why.raw_os_error().is_some_and(|error| errors.contains(&error))
+    use libc::{EAGAIN, ECONNABORTED, EHOSTDOWN, EHOSTUNREACH, EINTR, ENETDOWN, ENETUNREACH, ENONET, ENOPROTOOPT};
+    use libc::{EOPNOTSUPP, EPERM, EPROTO};
+    let local = [EINTR, EAGAIN, ECONNABORTED, EPROTO, ENOPROTOOPT, EOPNOTSUPP, EPERM];
+    let network = [ENETDOWN, EHOSTDOWN, ENONET, EHOSTUNREACH, ENETUNREACH];
+    why.raw_os_error().is_some_and(|error| local.contains(&error) || network.contains(&error))
 }

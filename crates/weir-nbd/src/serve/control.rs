@@ -5,21 +5,22 @@ use super::settings::Control;
 use crate::base::Failure;
 use crate::session::Context;
 use crate::transport::control_socket;
-use std::io::Write;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::Result;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
 
 /// Time for a reader of a report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the socket and serves it on a thread of its own. The socket's file is removed when what is returned is
-/// dropped.
+/// Opens the socket and serves it. The socket's file is removed when what is returned is dropped.
 pub fn open(
     control: &Control,
     context: Arc<Context>,
     reporter: Reporter,
-) -> Result<Option<impl Send + 'static>, Failure> {
+) -> std::result::Result<Option<impl Sized>, Failure> {
     let (listener, file) = match control_socket(&control.path) {
         Ok(opened) => opened,
         Err(why) if control.is_chosen => return Err(why),
@@ -28,26 +29,26 @@ pub fn open(
             return Ok(None);
         }
     };
-    let thread = std::thread::Builder::new().name("weir-nbd control".into()).stack_size(256 << 10);
-    let work = move || serve(&listener, &context, &reporter);
-    thread.spawn(work).map_err(Failure::because("the thread of the control socket"))?;
+    let open = || {
+        listener.set_nonblocking(true)?;
+        UnixListener::from_std(listener)
+    };
+    let listener = open().map_err(Failure::because("the control socket"))?;
+    tokio::task::spawn_local(async move {
+        loop {
+            let sent = async { send(listener.accept().await?.0, &context, &reporter).await };
+            if let Err(why) = sent.await {
+                tracing::debug!("control socket: {why}");
+                // Out of descriptors, for example: not again at once.
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    });
     Ok(Some(file))
 }
 
-fn serve(listener: &UnixListener, context: &Context, reporter: &Reporter) {
-    loop {
-        let sent = listener.accept().and_then(|(socket, _)| send(socket, context, reporter));
-        if let Err(why) = sent {
-            tracing::debug!("control socket: {why}");
-            // Out of descriptors, for example: not again at once.
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-}
-
-fn send(mut socket: UnixStream, context: &Context, reporter: &Reporter) -> std::io::Result<()> {
-    socket.set_write_timeout(Some(PATIENCE))?;
+async fn send(mut socket: UnixStream, context: &Context, reporter: &Reporter) -> Result<()> {
     let mut line = serde_json::to_vec(&reporter.report(context))?;
     line.push(b'\n');
-    socket.write_all(&line)
+    timeout(PATIENCE, socket.write_all(&line)).await?
 }

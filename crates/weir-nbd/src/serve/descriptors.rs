@@ -4,8 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that are not clients' at most, beside those of volumes and workers: logs, listeners, the control socket.
 const SPARE: usize = 32;
-/// Descriptors of one worker: its ring or epoll instance, and its event.
-const WORKER: usize = 2;
+/// Descriptors of one worker: its epoll instance and its ring, with an event each.
+const WORKER: usize = 4;
 
 /// Raises the limit to what this process may have, and returns how many of `wanted` clients it allows. A limit that is
 /// too low is told once, now.

@@ -1,7 +1,6 @@
 //! The server as a whole: settings, workers, signals, statistics.
 
 mod acceptor;
-mod config_file;
 mod control;
 mod descriptors;
 mod report;

@@ -2,14 +2,15 @@
 
 use crate::buffers::PoolFigures;
 use crate::cache::CacheFigures;
-use crate::export::{Export, Figures};
+use crate::export::{Counters, Export};
 use crate::session::Context;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// A server's figures at one time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     pub version: String,
     pub pid: u32,
@@ -38,7 +39,7 @@ pub struct Report {
 }
 
 /// An export's figures.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ExportReport {
     pub name: String,
     pub kind: String,
@@ -46,7 +47,7 @@ pub struct ExportReport {
     pub size_bytes: u64,
     pub read_only: bool,
     #[serde(flatten)]
-    pub figures: Figures,
+    pub counters: Arc<Counters>,
 }
 
 /// What a report needs beside the context.
@@ -86,6 +87,6 @@ fn of_export(export: &Export) -> ExportReport {
         source: export.definition.source.to_string(),
         size_bytes: export.volume.size(),
         read_only: export.volume.is_read_only(),
-        figures: export.counters.read(),
+        counters: export.counters.clone(),
     }
 }

@@ -1,50 +1,83 @@
 //! The server's life: start, reloads, stop.
 
-use super::acceptor::{self, Welcome};
+use super::acceptor::{Welcome, accept};
 use super::control;
 use super::descriptors;
 use super::report::Reporter;
 use super::settings::{CacheSettings, Settings};
-use super::workers::{self, Seat, WorkerEnd};
+use super::workers::{self, Seat};
 use crate::base::Failure;
 use crate::buffers::Pools;
 use crate::cache::BlockCache;
 use crate::command_line::Serve;
 use crate::export::Exports;
-use crate::io::{Engine, Pool};
+use crate::io::{self, Engine, blocking};
 use crate::session::{Context, Home, TlsMode};
 use crate::transport::{Address, Listener, load_tls};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
 use tracing::{error, info, warn};
 use weir::pressure::{self, Level, Subscription};
 
 /// Time for sessions to end after their sockets were shut down.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// What the main thread waits for.
-enum Event {
-    Signal(i32),
-    WorkerEnd(std::io::Result<()>),
+/// Serves until it is stopped.
+pub fn serve(options: &Serve) -> Result<(), Failure> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let runtime = runtime.map_err(Failure::because("the main thread"))?;
+    let served = runtime.block_on(run(options));
+    // What still blocks may do so for ever.
+    runtime.shutdown_background();
+    served
 }
 
-impl From<WorkerEnd> for Event {
-    fn from(end: WorkerEnd) -> Self {
-        Self::WorkerEnd(end.0)
+/// What the main thread waits for.
+struct Events {
+    reload: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    /// How workers have ended.
+    ends: UnboundedReceiver<std::io::Result<()>>,
+}
+
+enum Event {
+    Reload,
+    Stop,
+    WorkerEnd(Result<(), Failure>),
+}
+
+impl Events {
+    fn watch(ends: UnboundedReceiver<std::io::Result<()>>) -> Result<Self, Failure> {
+        let watch = |kind| signal(kind).map_err(Failure::because("signals"));
+        let (reload, terminate) = (watch(SignalKind::hangup())?, watch(SignalKind::terminate())?);
+        Ok(Self { reload, terminate, interrupt: watch(SignalKind::interrupt())?, ends })
+    }
+
+    async fn next(&mut self) -> Event {
+        tokio::select! {
+            _ = self.reload.recv() => Event::Reload,
+            _ = self.terminate.recv() => Event::Stop,
+            _ = self.interrupt.recv() => Event::Stop,
+            Some(end) = self.ends.recv() => Event::WorkerEnd(end.map_err(Failure::because("a worker failed"))),
+        }
     }
 }
 
-/// Serves until it is stopped.
-pub fn serve(options: &Serve) -> Result<(), Failure> {
+async fn run(options: &Serve) -> Result<(), Failure> {
     let since = Instant::now();
-    let (sender, events) = channel();
+    let (ends, ended) = unbounded_channel();
     // Before anything else: a signal that comes early is not lost.
-    watch_signals(sender.clone())?;
+    let mut events = Events::watch(ended)?;
     let settings = Settings::load(options)?;
     let context = open_context(&settings)?;
     // Closed when the server ends, with the names of Unix sockets.
@@ -58,18 +91,25 @@ pub fn serve(options: &Serve) -> Result<(), Failure> {
     let max_connections = descriptors::allow(settings.max_connections, volumes, settings.workers);
     // Only with a cache of its own the server reads and writes past the kernel's.
     let registers_buffers = settings.registers_buffers && settings.cache.is_some();
-    let seats = workers::start(settings.workers, engine, registers_buffers, &context, &sender)?;
+    let seats = workers::start(settings.workers, engine, registers_buffers, &context, &ends)?;
     let _subscription = squeeze_registered(&seats)?;
-    let welcome = Welcome { context: context.clone(), seats: seats.clone(), max_connections };
-    seats[0].remote.run(move |reactor| acceptor::start(reactor, listeners, welcome));
+    let (context_, seats_) = (context.clone(), seats.clone());
+    let welcome = Rc::new(Welcome { context: context_, seats: seats_, max_connections, is_full: Cell::new(false) });
+    let mut acceptors = JoinSet::new();
+    for listener in listeners {
+        acceptors.spawn_local(accept(listener, welcome.clone()));
+    }
     let reporter = Reporter { since, workers: settings.workers, io };
     let open = |control| control::open(control, context.clone(), reporter);
     let _control = settings.control.as_ref().map(open).transpose()?;
     info!("{} exports, {} workers by {io}", settings.exports.len(), settings.workers);
     notify(&[NotifyState::Ready]);
-    let failed = run(&events, options, &context);
+    let failed = wait(&mut events, options, &context).await;
     notify(&[NotifyState::Stopping]);
-    let stopped = stop(&events, &seats, &context, settings.stop_timeout, failed.is_err());
+    info!("stopping");
+    context.stop();
+    drop(acceptors);
+    let stopped = stop(&mut events, &seats, &context, settings.stop_timeout, failed.is_err()).await;
     failed.and(stopped)
 }
 
@@ -130,27 +170,21 @@ fn squeeze_registered(seats: &[Seat]) -> Result<Option<Subscription>, Failure> {
     pressure::subscribe(Level::Some, squeeze).map(Some).map_err(Failure::because("hearing of memory pressure"))
 }
 
-fn watch_signals(events: Sender<Event>) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::because("signals"))?;
-    let thread = std::thread::Builder::new().name("weir-nbd signals".into()).stack_size(128 << 10);
-    let work = move || signals.forever().try_for_each(|signal| events.send(Event::Signal(signal)).map_err(drop));
-    thread.spawn(work).map(drop).map_err(Failure::because("the thread of signals"))
-}
-
 /// Waits for the signal to stop, and reloads when told to. An error is a worker's.
-fn run(events: &Receiver<Event>, options: &Serve, context: &Context) -> Result<(), Failure> {
+async fn wait(events: &mut Events, options: &Serve, context: &Arc<Context>) -> Result<(), Failure> {
     loop {
-        match events.recv().expect("the thread of signals lives") {
-            Event::Signal(SIGHUP) => {
+        match events.next().await {
+            Event::Reload => {
                 notify(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Reloading)]);
-                match reload(options, context) {
+                let (options, context) = (options.clone(), context.clone());
+                match blocking(move || reload(&options, &context)).await {
                     Ok(()) => info!("the configuration was read again"),
                     Err(why) => error!("the configuration stays as it was: {why}"),
                 }
                 notify(&[NotifyState::Ready]);
             }
-            Event::Signal(_) => return Ok(()),
-            Event::WorkerEnd(end) => return end.map_err(Failure::because("a worker failed")),
+            Event::Stop => return Ok(()),
+            Event::WorkerEnd(end) => return end,
         }
     }
 }
@@ -166,49 +200,55 @@ fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
 }
 
 /// Lets sessions end, then flushes, whatever became of a worker.
-fn stop(
-    events: &Receiver<Event>,
+async fn stop(
+    events: &mut Events,
     seats: &[Seat],
     context: &Context,
     patience: Duration,
     one_failed: bool,
 ) -> Result<(), Failure> {
-    info!("stopping");
-    context.stop();
-    seats[0].remote.run(acceptor::close);
     for seat in seats {
-        seat.remote.run(|reactor| {
+        seat.remote.run(|| {
             Home::stop();
-            reactor.stop();
+            io::stop();
         });
     }
-    let ended = await_workers(events, seats, patience, seats.len() - usize::from(one_failed));
+    let ended = await_workers(events, seats, patience, seats.len() - usize::from(one_failed)).await;
     // What hangs below may do so for ever.
-    let patience = ended.is_err().then_some(patience.max(ABORT));
-    and(ended, flush(&context.exports(), patience))?;
+    let patience = if ended.is_err() { patience.max(ABORT) } else { Duration::MAX };
+    and(ended, flush(&context.exports(), patience).await)?;
     info!("stopped");
     Ok(())
 }
 
 /// Waits until `left` workers have ended. A second signal, or the end of the time for it, ends their sessions as they are.
-fn await_workers(events: &Receiver<Event>, seats: &[Seat], patience: Duration, mut left: usize) -> Result<(), Failure> {
-    let mut deadline = Instant::now() + patience;
+async fn await_workers(
+    events: &mut Events,
+    seats: &[Seat],
+    patience: Duration,
+    mut left: usize,
+) -> Result<(), Failure> {
+    let mut deadline = tokio::time::Instant::now() + patience;
     let (mut is_aborted, mut result) = (false, Ok(()));
     while left > 0 {
-        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(Event::WorkerEnd(end)) => {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = sleep_until(deadline) => Event::Stop,
+        };
+        match event {
+            Event::WorkerEnd(end) => {
                 left -= 1;
-                result = and(result, end.map_err(Failure::because("a worker failed")));
+                result = and(result, end);
             }
-            Ok(Event::Signal(SIGHUP)) => {}
-            _ if is_aborted => {
+            Event::Reload => {}
+            Event::Stop if is_aborted => {
                 let why = Failure::new("requests are still under way below: what they write may be lost");
                 return and(result, Err(why));
             }
-            _ => {
+            Event::Stop => {
                 warn!("clients are disconnected before all was answered");
-                (is_aborted, deadline) = (true, Instant::now() + ABORT);
-                seats.iter().for_each(|seat| seat.remote.run(|_| Home::abort()));
+                (is_aborted, deadline) = (true, tokio::time::Instant::now() + ABORT);
+                seats.iter().for_each(|seat| seat.remote.run(Home::abort));
             }
         }
     }
@@ -216,29 +256,25 @@ fn await_workers(events: &Receiver<Event>, seats: &[Seat], patience: Duration, m
 }
 
 /// Flushes all exports side by side: one that fails or hangs does not keep the others from it. `patience` is the time for
-/// all of them; without it, it takes as long as it takes.
-fn flush(exports: &Exports, patience: Option<Duration>) -> Result<(), Failure> {
-    let (threads, (sender, results)) = (Pool::default(), channel());
+/// all of them.
+async fn flush(exports: &Exports, patience: Duration) -> Result<(), Failure> {
+    let mut flushes = JoinSet::new();
     for export in exports.iter().cloned() {
-        let sender = sender.clone();
-        threads.run(Box::new(move || {
+        flushes.spawn_local(async move {
             let what = format!("export '{}' could not be flushed", export.definition.name);
-            // It fails if the time was over.
-            let _ = sender.send(export.volume.flush_at_end().map_err(Failure::because(what)));
-        }));
+            export.volume.flush_at_end().await.map_err(Failure::because(what))
+        });
     }
-    drop(sender);
-    let deadline = patience.map(|patience| Instant::now() + patience);
     let mut flushed = Ok(());
-    loop {
-        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-        match results.recv_timeout(left) {
-            Ok(result) => flushed = and(flushed, result),
-            Err(RecvTimeoutError::Disconnected) => return flushed,
-            Err(RecvTimeoutError::Timeout) => {
-                return and(flushed, Err(Failure::new("not all exports could be flushed in time")));
-            }
+    let all = async {
+        while let Some(result) = flushes.join_next().await {
+            let result = result.unwrap_or_else(|why| Err(Failure::new(why.to_string())));
+            flushed = and(std::mem::replace(&mut flushed, Ok(())), result);
         }
+    };
+    match timeout(patience, all).await {
+        Ok(()) => flushed,
+        Err(_) => and(flushed, Err(Failure::new("not all exports could be flushed in time"))),
     }
 }
 
@@ -259,8 +295,9 @@ fn notify(states: &[NotifyState]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::workers::Ends;
     use super::*;
-    use crate::backend::Source;
+    use crate::backend::{Source, testing::run};
     use crate::base::size::Size;
     use crate::buffers::Buffer;
     use crate::cache::{BLOCK, CachedFile, FileId};
@@ -274,12 +311,12 @@ mod tests {
         folder: TempDir,
         context: Arc<Context>,
         seats: Vec<Seat>,
-        sender: Sender<Event>,
-        events: Receiver<Event>,
+        ends: Ends,
+        events: Events,
     }
 
     impl Dirty {
-        fn new() -> Self {
+        async fn new() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let definition = |name: &str| {
                 let source = Source::Path { path: folder.path().join(name), create: Some(Size(1 << 20)) };
@@ -288,29 +325,28 @@ mod tests {
             let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
             let definitions = ["a", "b"].map(definition).to_vec();
             let exports = Exports::open(definitions, None, &Exports::default(), Some(&cache)).expect("two exports");
-            let minute = Duration::from_secs(60);
+            let (minute, most) = (Duration::from_secs(60), 1 << 20);
             let limits = Limits {
                 request: 1 << 20,
-                client_memory: 1 << 20,
-                worker_memory: 1 << 20,
+                client_memory: most,
+                worker_memory: most,
                 handshake: minute,
                 patience: minute,
             };
             let context = Context::new(exports, TlsMode::default(), limits, Some(cache), Pools::new());
-            let (sender, events) = channel();
-            let seats = workers::start(1, Engine::Threads, false, &context, &sender).expect("a worker");
+            let (ends, ended) = unbounded_channel();
+            let seats = workers::start(1, Engine::Threads, false, &context, &ends).expect("a worker");
             for export in context.exports().iter().cloned() {
-                let (written, is_written) = channel();
-                seats[0].remote.run(move |reactor| {
-                    let own = reactor.clone();
-                    reactor.spawn(async move {
+                let (written, is_written) = tokio::sync::oneshot::channel();
+                seats[0].remote.run(move || {
+                    io::spawn(async move {
                         let ones = Buffer::copy_of(&[1; BLOCK]).expect("memory");
-                        written.send(export.volume.write(&own, 0, ones).await).expect("the test listens");
+                        written.send(export.volume.write(0, ones).await).expect("the test listens");
                     });
                 });
-                is_written.recv().expect("an answer").expect("it is in the cache");
+                is_written.await.expect("an answer").expect("it is in the cache");
             }
-            Self { folder, context, seats, sender, events }
+            Self { folder, context, seats, ends, events: Events::watch(ended).expect("signals") }
         }
 
         fn is_in_file(&self, name: &str) -> bool {
@@ -326,28 +362,26 @@ mod tests {
 
     #[test]
     fn a_failed_worker_does_not_keep_exports_from_being_flushed() {
-        let server = Dirty::new();
-        let failed = Event::WorkerEnd(Err(std::io::Error::other("as a test")));
-        server.sender.send(failed).expect("the test listens");
-        let stopped = stop(&server.events, &server.seats, &server.context, Duration::from_secs(60), false);
-        assert_eq!(stopped.expect_err("a worker failed").to_string(), "a worker failed: as a test");
-        assert!(server.is_in_file("a") && server.is_in_file("b"));
+        run(async {
+            let mut server = Dirty::new().await;
+            server.ends.send(Err(std::io::Error::other("as a test"))).expect("the test listens");
+            let (seats, minute) = (server.seats.clone(), Duration::from_secs(60));
+            let stopped = stop(&mut server.events, &seats, &server.context, minute, false).await;
+            assert_eq!(stopped.expect_err("a worker failed").to_string(), "a worker failed: as a test");
+            assert!(server.is_in_file("a") && server.is_in_file("b"));
+        });
     }
 
     #[test]
     fn an_export_that_hangs_does_not_keep_others_from_being_flushed() {
-        let server = Dirty::new();
-        let cached = server.cached("a");
-        // As if a write to it did not end.
-        let turn = cached.dirty().expect("it writes back").turn();
-        assert!(turn.is_some(), "none else writes");
-        let flushed = flush(&server.context.exports(), Some(Duration::from_millis(300)));
-        assert!(flushed.expect_err("one hangs").to_string().contains("in time"));
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !server.is_in_file("b") && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(server.is_in_file("b") && !server.is_in_file("a"));
-        drop(turn);
+        run(async {
+            let server = Dirty::new().await;
+            let cached = server.cached("a");
+            // As if a write to it did not end.
+            let _writing = cached.dirty().expect("it writes back").writing().await;
+            let flushed = flush(&server.context.exports(), Duration::from_secs(3)).await;
+            assert!(flushed.expect_err("one hangs").to_string().contains("in time"));
+            assert!(server.is_in_file("b") && !server.is_in_file("a"));
+        });
     }
 }

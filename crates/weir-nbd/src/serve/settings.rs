@@ -1,11 +1,10 @@
 //! What the command line and the configuration file say together.
 
-use super::config_file::{ConfigFile, ExportEntry};
 use crate::backend::Source;
 use crate::base::Failure;
 use crate::base::size::{CacheSize, Size};
 use crate::buffers::PoolSettings;
-use crate::command_line::{NamedPath, Serve};
+use crate::command_line::{ExportEntry, NamedPath, Options, Serve};
 use crate::export::Definition;
 use crate::io::Engine;
 use crate::protocol::constants::MIN_UNFRAGMENTED;
@@ -75,13 +74,14 @@ impl Control {
 impl Settings {
     /// Reads the configuration file, if there is one, and puts the options over it.
     pub fn load(options: &Serve) -> Result<Self, Failure> {
-        let file = options.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let file = options.config.as_deref().map(Options::read).transpose()?.unwrap_or_default();
         Self::merge(options.clone(), file)
     }
 
-    fn merge(options: Serve, file: ConfigFile) -> Result<Self, Failure> {
+    fn merge(serve: Serve, file: Options) -> Result<Self, Failure> {
+        let options = serve.options;
         let mut exports = file.export.into_iter().map(from_file).collect::<Result<Vec<_>, _>>()?;
-        for (named, read_only) in [(options.export, false), (options.read_only_export, true)] {
+        for (named, read_only) in [(serve.export, false), (serve.read_only_export, true)] {
             exports.extend(named.into_iter().map(|one| from_option(one, read_only)).collect::<Result<Vec<_>, _>>()?);
         }
         if exports.is_empty() {
@@ -91,8 +91,8 @@ impl Settings {
         }
         let workers = options.workers.or(file.workers).unwrap_or_else(cpus);
         let max_memory = options.max_memory.or(file.max_memory).map_or(512 << 20, |size| size.0);
-        let time = |option: Option<humantime::Duration>, file: Option<Duration>, default| {
-            option.map(Into::into).or(file).unwrap_or(Duration::from_secs(default))
+        let time = |option: Option<humantime::Duration>, file: Option<_>, default| {
+            option.or(file).map_or(Duration::from_secs(default), Into::into)
         };
         let request = options.max_request.or(file.max_request).map_or(32 << 20, |size| size.0);
         let client_memory = options.max_client_memory.or(file.max_client_memory).map_or(64 << 20, |size| size.0);
@@ -111,11 +111,11 @@ impl Settings {
         if cache.is_none() && writes_back {
             return Err(Failure::new("write-back: there is no cache: give its size, or 'auto'"));
         }
-        let tls = options.tls_certificate.zip(options.tls_key).map(|(certificate, key)| TlsFiles {
+        let tls = serve.tls_certificate.zip(serve.tls_key).map(|(certificate, key)| TlsFiles {
             certificate,
             key,
-            client_ca: options.tls_client_ca,
-            required: options.tls_required,
+            client_ca: serve.tls_client_ca,
+            required: serve.tls_required,
         });
         let tls = tls.or(file.tls);
         if tls.is_none() && exports.iter().any(|export| export.tls_only) {

@@ -8,6 +8,7 @@ use crate::command_line::Stat;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Reads the server's report and prints it.
@@ -63,23 +64,24 @@ fn table(report: &Report) -> String {
             cache.written_back
         ));
     }
+    let of = |counter: &AtomicU64| counter.load(Relaxed);
     for export in &report.exports {
-        let (figures, access) = (&export.figures, if export.read_only { ", read-only" } else { "" });
+        let (counted, access) = (&export.counters, if export.read_only { ", read-only" } else { "" });
         line(format_args!(""));
         line(format_args!("{}: {} {}, {}{access}", export.name, export.kind, export.source, Size(export.size_bytes)));
         line(format_args!(
             "  {} clients; {} reads ({} MiB), {} writes ({} MiB), {} flushes, {} trims, {} zeroes, {} others, \
              {} errors",
-            figures.connections,
-            figures.reads,
-            figures.read_bytes >> 20,
-            figures.writes,
-            figures.written_bytes >> 20,
-            figures.flushes,
-            figures.trims,
-            figures.zeroes,
-            figures.others,
-            figures.errors
+            of(&counted.connections),
+            of(&counted.reads),
+            of(&counted.read_bytes) >> 20,
+            of(&counted.writes),
+            of(&counted.written_bytes) >> 20,
+            of(&counted.flushes),
+            of(&counted.trims),
+            of(&counted.zeroes),
+            of(&counted.others),
+            of(&counted.errors)
         ));
     }
     out

@@ -1,11 +1,12 @@
 //! The threads that serve clients.
 
 use crate::base::Failure;
-use crate::io::{Engine, Pool, Remote, Squeezer, Worker};
+use crate::io::{Engine, Remote, Squeezer, Worker};
 use crate::session::{Context, Home};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
+use tokio::sync::mpsc::UnboundedSender;
 
 /// A worker, as the acceptor sees it.
 #[derive(Clone)]
@@ -18,40 +19,38 @@ pub struct Seat {
     pub squeezer: Option<Squeezer>,
 }
 
+/// How workers have ended.
+pub type Ends = UnboundedSender<std::io::Result<()>>;
+
 /// Starts `count` workers. Each tells at its end how it was.
-pub fn start<E: From<WorkerEnd> + Send + 'static>(
+pub fn start(
     count: usize,
     engine: Engine,
     registers_buffers: bool,
     context: &Arc<Context>,
-    ends: &Sender<E>,
+    ends: &Ends,
 ) -> Result<Vec<Seat>, Failure> {
-    let pool = Pool::default();
-    (0..count)
-        .map(|number| {
-            let (context, ends, pool) = (context.clone(), ends.clone(), pool.clone());
-            let (opened, open) = channel();
-            let thread = std::thread::Builder::new().name(format!("weir-nbd {number}"));
-            let work = move || {
-                // Here, on the worker's thread: a ring is used only by the thread that has opened it.
-                let worker = match Worker::new(engine, &pool) {
-                    Err(why) => return drop(opened.send(Err(why))),
-                    Ok(worker) => worker,
-                };
-                let registers = registers_buffers.then(|| context.pools.registered(number)).flatten();
-                let squeezer = registers.and_then(|(pool, pages)| worker.register_buffers(pool, pages));
-                Home::settle(context);
-                // Both fail only if the main thread has ended, and with it the process.
-                let _ = opened.send(Ok((worker.remote(), squeezer)));
-                let _ = ends.send(WorkerEnd(worker.run()).into());
+    let start_one = |number| {
+        let (context, ends) = (context.clone(), ends.clone());
+        let (opened, open) = channel();
+        let thread = std::thread::Builder::new().name(format!("weir-nbd {number}"));
+        let work = move || {
+            // Here, on the worker's thread: a ring is used only by the thread that has opened it.
+            let worker = match Worker::new(engine) {
+                Err(why) => return drop(opened.send(Err(why))),
+                Ok(worker) => worker,
             };
-            thread.spawn(work).map_err(Failure::because("a worker's thread"))?;
-            let remote = open.recv().map_err(Failure::because("a worker's thread"))?;
-            let (remote, squeezer) = remote.map_err(Failure::because("a worker"))?;
-            Ok(Seat { remote, load: Arc::default(), squeezer })
-        })
-        .collect()
+            let registers = registers_buffers.then(|| context.pools.registered(number)).flatten();
+            let squeezer = registers.and_then(|(pool, pages)| worker.register_buffers(pool, pages));
+            Home::settle(context);
+            // Both fail only if the main thread has ended, and with it the process.
+            let _ = opened.send(Ok((worker.remote(), squeezer)));
+            let _ = ends.send(worker.run());
+        };
+        thread.spawn(work).map_err(Failure::because("a worker's thread"))?;
+        let remote = open.recv().map_err(Failure::because("a worker's thread"))?;
+        let (remote, squeezer) = remote.map_err(Failure::because("a worker"))?;
+        Ok(Seat { remote, load: Arc::default(), squeezer })
+    };
+    (0..count).map(start_one).collect()
 }
-
-/// How a worker has ended.
-pub struct WorkerEnd(pub std::io::Result<()>);

@@ -47,8 +47,8 @@ pub struct Statistics {
 
 /// What all sessions share.
 pub struct Context {
-    exports: RwLock<Arc<Exports>>,
-    tls: RwLock<TlsMode>,
+    /// What a reload replaces.
+    offer: RwLock<(Arc<Exports>, TlsMode)>,
     /// The block cache, if the server has one.
     pub cache: Option<Arc<BlockCache>>,
     /// The page pools of the connections.
@@ -70,8 +70,7 @@ impl Context {
         pools: Pools,
     ) -> Arc<Self> {
         Arc::new(Self {
-            exports: RwLock::new(Arc::new(exports)),
-            tls: RwLock::new(tls),
+            offer: RwLock::new((Arc::new(exports), tls)),
             cache,
             pools,
             limits,
@@ -82,18 +81,17 @@ impl Context {
 
     /// The exports of now.
     pub fn exports(&self) -> Arc<Exports> {
-        self.exports.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.offer.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     /// TLS as it is now.
     pub fn tls(&self) -> TlsMode {
-        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.offer.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// From now on new clients find these. Sessions keep what they have.
     pub fn replace(&self, exports: Exports, tls: TlsMode) {
-        *self.exports.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
-        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+        *self.offer.write().unwrap_or_else(PoisonError::into_inner) = (Arc::new(exports), tls);
     }
 
     /// The server is stopping.

@@ -1,13 +1,12 @@
 //! One request: what it does, and the reply.
 
 use super::handshake::ALLOCATION_ID;
+use super::output::Part;
 use crate::buffers::Buffer;
 use crate::export::Export;
-use crate::io::{Part, Reactor};
 use crate::protocol::constants::allocation;
 use crate::protocol::{Address, Command, Extent, Fault, Style};
 use std::ops::Range;
-use std::rc::Rc;
 
 /// Most extents in a reply. A client sends another request from where they end.
 pub const MAX_EXTENTS: usize = 2048;
@@ -21,7 +20,6 @@ type Failed = (Fault, Option<u64>);
 
 /// Performs `command` with the payload `data`.
 pub async fn execute(
-    reactor: &Rc<Reactor>,
     export: &Export,
     address: Address,
     command: Command,
@@ -32,36 +30,36 @@ pub async fn execute(
     let below = |why: std::io::Error| failed(why.into());
     let durable = match command {
         Command::Read { offset, length, unfragmented } => {
-            return read(reactor, export, address, offset..offset + u64::from(length), unfragmented).await;
+            return read(export, address, offset..offset + u64::from(length), unfragmented).await;
         }
         Command::BlockStatus { offset, length, one } => {
             let most = if one { 1 } else { MAX_EXTENTS };
-            let extents = volume.extents(reactor, offset..offset + length, most).await;
+            let extents = volume.extents(offset..offset + length, most).await;
             return Ok(vec![Part::Bytes(address.block_status(ALLOCATION_ID, &extents, allocation_flags))]);
         }
         Command::Write { offset, durable, .. } => {
             if let Some(data) = data {
-                volume.write(reactor, offset, data).await.map_err(below)?;
+                volume.write(offset, data).await.map_err(below)?;
             }
             durable
         }
         Command::Trim { offset, length, durable } => {
-            volume.trim(reactor, offset..offset + length).await.map_err(below)?;
+            volume.trim(offset..offset + length).await.map_err(below)?;
             durable
         }
         Command::WriteZeroes { offset, length, durable, no_hole, fast } => {
-            volume.write_zeroes(reactor, offset..offset + length, no_hole, fast).await.map_err(failed)?;
+            volume.write_zeroes(offset..offset + length, no_hole, fast).await.map_err(failed)?;
             durable
         }
         Command::Cache { offset, length } => {
-            volume.read_ahead(reactor, offset..offset + length).await.map_err(below)?;
+            volume.read_ahead(offset..offset + length).await.map_err(below)?;
             false
         }
         Command::Flush => true,
         Command::Disconnect => false,
     };
     if durable {
-        volume.flush(reactor).await.map_err(below)?;
+        volume.flush().await.map_err(below)?;
     }
     Ok(vec![Part::Bytes(address.success())])
 }
@@ -70,13 +68,7 @@ fn allocation_flags(extent: &Extent) -> u32 {
     if extent.is_hole { allocation::HOLE | allocation::ZERO } else { 0 }
 }
 
-async fn read(
-    reactor: &Rc<Reactor>,
-    export: &Export,
-    address: Address,
-    range: Range<u64>,
-    unfragmented: bool,
-) -> Result<Vec<Part>, Failed> {
+async fn read(export: &Export, address: Address, range: Range<u64>, unfragmented: bool) -> Result<Vec<Part>, Failed> {
     let volume = &export.volume;
     if range.is_empty() {
         return Ok(vec![Part::Bytes(address.success())]);
@@ -85,7 +77,7 @@ async fn read(
     let may_split = address.style != Style::Simple && !unfragmented;
     let mut extents = Vec::new();
     if may_split && length >= WORTH_A_LOOK && !volume.is_data(&range) && !volume.is_dirty(&range) {
-        extents = volume.extents(reactor, range.clone(), MAX_CHUNKS).await;
+        extents = volume.extents(range.clone(), MAX_CHUNKS).await;
     }
     let covered: u64 = extents.iter().map(|extent| extent.length).sum();
     if covered < length {
@@ -99,7 +91,7 @@ async fn read(
             // A read's length has 32 bits.
             parts.push(Part::Bytes(address.hole(at, length as u32, is_last)));
         } else {
-            let data = volume.read(reactor, at..end).await.map_err(|(why, at)| (why.into(), Some(at)))?;
+            let data = volume.read(at..end).await.map_err(|(why, at)| (why.into(), Some(at)))?;
             parts.push(Part::Bytes(address.data(at, data.filled().len(), is_last)));
             parts.push(Part::Data(data));
         }

@@ -1,17 +1,20 @@
 //! The handshake: a client's options, until it has chosen an export.
 
 use super::context::{Context, TlsMode};
+use super::home::farewell;
 use crate::buffers::Buffer;
 use crate::export::Export;
-use crate::io::Part;
+use crate::io::blocking;
 use crate::protocol::client_option::{BadQueries, ContextRequest, ExportRequest, HEADER, MAX_OPTION, OptionHeader};
 use crate::protocol::constants::{DEFAULT_PAYLOAD, MAX_STRING, allocation, handshake_flag, info, option};
 use crate::protocol::constants::{option_reply as kind, transmission_flag};
 use crate::protocol::{Style, Terms, option_reply};
-use crate::transport::{Input, Stream};
+use crate::transport::{Connection, Input, Writer};
+use rustls::ServerConfig;
 use std::io::{Error, ErrorKind, Result};
 use std::rc::Rc;
 use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
 
 /// Longest option that is skipped, bytes. A longer one is an attack.
 const MAX_SKIPPED: u32 = DEFAULT_PAYLOAD;
@@ -26,12 +29,15 @@ pub struct Agreed {
     pub export: Arc<Export>,
     /// How it is used.
     pub terms: Terms,
+    pub input: Input,
+    pub writer: Writer,
 }
 
 /// A handshake under way.
 pub struct Handshake<'a> {
-    stream: &'a Rc<Stream>,
-    input: &'a mut Input,
+    connection: &'a Rc<Connection>,
+    input: Input,
+    writer: Writer,
     context: &'a Context,
     tls: TlsMode,
     is_fixed: bool,
@@ -47,20 +53,26 @@ enum Next {
     Reply(Vec<u8>),
     /// These bytes, and requests for an export of so many bytes.
     Transmit(Vec<u8>, Arc<Export>, u64),
+    /// These bytes, and all from then on by TLS.
+    StartTls(Vec<u8>, Arc<ServerConfig>),
     /// These bytes, and the end.
     End(Vec<u8>),
 }
 
 impl<'a> Handshake<'a> {
     /// A handshake with a client that has just connected.
-    pub fn new(stream: &'a Rc<Stream>, input: &'a mut Input, context: &'a Context) -> Self {
-        let tls = context.tls();
-        Self { stream, input, context, tls, is_fixed: false, no_zeroes: false, style: Style::Simple, allocation: None }
+    pub fn new(connection: &'a Rc<Connection>, input: Input, writer: Writer, context: &'a Context) -> Self {
+        let (tls, style) = (context.tls(), Style::Simple);
+        Self { connection, input, writer, context, tls, is_fixed: false, no_zeroes: false, style, allocation: None }
     }
 
     /// Speaks with the client until it has chosen an export, or left (`None`).
     pub async fn run(mut self) -> Result<Option<Agreed>> {
-        self.send(option_reply::greeting()).await?;
+        match self.send(option_reply::greeting()).await {
+            // One that only looked whether somebody listens.
+            Err(why) if why.kind() == ErrorKind::BrokenPipe => return Ok(None),
+            sent => sent?,
+        }
         let Some(flags) = self.input.message::<4>().await? else { return Ok(None) };
         let flags = u32::from_be_bytes(flags);
         let known = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
@@ -78,8 +90,13 @@ impl<'a> Handshake<'a> {
                     self.send(bytes).await?;
                     return Ok(Some(self.agree(export, size)));
                 }
+                Next::StartTls(bytes, config) => {
+                    self.send(bytes).await?;
+                    self = self.secure(config).await?;
+                }
                 Next::End(bytes) => {
                     self.send(bytes).await?;
+                    farewell(self.writer).await;
                     return Ok(None);
                 }
             }
@@ -97,7 +114,7 @@ impl<'a> Handshake<'a> {
             if length as usize > MAX_STRING {
                 return Err(violation("a name that is too long"));
             }
-            let data = self.input.data(Buffer::take(length as usize)?).await?;
+            let data = self.data(length).await?;
             return self.export_name(data.filled()).await;
         }
         if length > MAX_OPTION {
@@ -107,14 +124,14 @@ impl<'a> Handshake<'a> {
             self.input.skip(length.into()).await?;
             return Ok(refuse(option, kind::ERR_TOO_BIG, "the option is too long"));
         }
-        let data = self.input.data(Buffer::take(length as usize)?).await?;
+        let data = self.data(length).await?;
         let data = data.filled();
         // What a client may do in any case.
         match option {
             option::ABORT => return Ok(Next::End(reply(option, kind::ACK, b""))),
             _ if self.context.is_stopping() => return Ok(refuse(option, kind::ERR_SHUTDOWN, "the server is stopping")),
-            option::STARTTLS => return self.start_tls(data).await,
-            _ if self.tls.required && !self.stream.has_tls() => {
+            option::STARTTLS => return Ok(self.start_tls(data)),
+            _ if self.tls.required && !self.connection.has_tls() => {
                 return Ok(refuse(option, kind::ERR_TLS_REQD, "this server needs TLS"));
             }
             _ => {}
@@ -136,7 +153,7 @@ impl<'a> Handshake<'a> {
     }
 
     async fn export_name(&self, name: &[u8]) -> Result<Next> {
-        if self.tls.required && !self.stream.has_tls() {
+        if self.tls.required && !self.connection.has_tls() {
             return Err(violation("no TLS"));
         }
         if self.style == Style::Extended {
@@ -151,23 +168,33 @@ impl<'a> Handshake<'a> {
         Ok(Next::Transmit(option_reply::export_name(size, flags, self.no_zeroes), export, size))
     }
 
-    async fn start_tls(&mut self, data: &[u8]) -> Result<Next> {
+    fn start_tls(&self, data: &[u8]) -> Next {
         let option = option::STARTTLS;
         if !data.is_empty() {
-            return Ok(refuse(option, kind::ERR_INVALID, "this option has no data"));
+            return refuse(option, kind::ERR_INVALID, "this option has no data");
         }
-        if self.stream.has_tls() {
-            return Ok(refuse(option, kind::ERR_INVALID, "TLS is in use already"));
+        if self.connection.has_tls() {
+            return refuse(option, kind::ERR_INVALID, "TLS is in use already");
         }
-        let Some(config) = self.tls.config.clone() else {
-            return Ok(refuse(option, kind::ERR_POLICY, "this server has no certificate"));
-        };
-        self.send(reply(option, kind::ACK, b"")).await?;
-        // What came in the clear does not count: an attacker may have sent it.
-        (self.style, self.allocation) = (Style::Simple, None);
-        let early = self.input.take_rest();
-        self.stream.start_tls(config, &early).await?;
-        Ok(Next::Reply(Vec::new()))
+        match self.tls.config.clone() {
+            Some(config) => Next::StartTls(reply(option, kind::ACK, b""), config),
+            None => refuse(option, kind::ERR_POLICY, "this server has no certificate"),
+        }
+    }
+
+    /// Starts TLS. What came in the clear does not count: an attacker may have sent it.
+    async fn secure(self, config: Arc<ServerConfig>) -> Result<Self> {
+        let early = || violation("something was sent along with STARTTLS");
+        let reader = self.input.into_reader().ok_or_else(early)?;
+        let (reader, writer) = self.connection.start_tls(config, reader, self.writer).await?;
+        let input = Input::new(self.connection.clone(), reader)?;
+        Ok(Self { input, writer, style: Style::Simple, allocation: None, ..self })
+    }
+
+    async fn data(&mut self, length: u32) -> Result<Buffer> {
+        let mut data = Buffer::take(length as usize)?;
+        self.input.data(&mut data).await?;
+        Ok(data)
     }
 
     fn list(&self) -> Next {
@@ -249,14 +276,14 @@ impl<'a> Handshake<'a> {
     }
 
     fn may_see(&self, export: &Export) -> bool {
-        self.stream.has_tls() || !export.definition.tls_only
+        self.connection.has_tls() || !export.definition.tls_only
     }
 
     /// An export's size, as it is now.
     async fn size(&self, export: &Arc<Export>) -> u64 {
         let own = export.clone();
         // Not by the worker itself: what is below may hang.
-        self.stream.reactor().blocking(move || own.look_at_size()).await;
+        blocking(move || own.look_at_size()).await;
         export.volume.size()
     }
 
@@ -269,11 +296,12 @@ impl<'a> Handshake<'a> {
             has_allocation: self.allocation.is_some_and(|chosen| Arc::ptr_eq(&chosen, &export)),
             max_payload: self.context.limits.request,
         };
-        Agreed { export, terms }
+        Agreed { export, terms, input: self.input, writer: self.writer }
     }
 
-    async fn send(&self, bytes: Vec<u8>) -> Result<()> {
-        if bytes.is_empty() { Ok(()) } else { self.stream.send(vec![Part::Bytes(bytes)]).await }
+    async fn send(&mut self, bytes: Vec<u8>) -> Result<()> {
+        self.writer.write_all(&bytes).await?;
+        self.writer.flush().await
     }
 }
 

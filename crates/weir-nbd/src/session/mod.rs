@@ -1,6 +1,5 @@
 //! A client's session: handshake, then requests until it ends.
 
-mod connection;
 mod context;
 mod execute;
 mod handshake;

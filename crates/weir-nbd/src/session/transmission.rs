@@ -1,27 +1,28 @@
 //! Requests: received one after another, served side by side, answered in the order in which they are done.
 
 use super::execute::execute;
-use super::handshake::Agreed;
-use super::memory::{Charge, Memory};
-use super::output::Output;
+use super::memory::{Budget, Charge, Memory};
+use super::output::{Output, Part};
 use crate::backend::{READ_AHEAD, ZEROES_CHUNK};
 use crate::base::shares::{FIRST, Member};
-use crate::base::{Budget, Permit};
 use crate::buffers::{Buffer, ConnectionPool};
 use crate::cache::{BLOCK, write_guard_bytes};
 use crate::export::Export;
-use crate::io::{Alarm, Part};
+use crate::io::{spawn, yield_once};
 use crate::protocol::constants::DEFAULT_PAYLOAD;
 use crate::protocol::request::{COMPACT, EXTENDED};
 use crate::protocol::{Address, Command, Fault, Header, Style, Terms};
-use crate::transport::{Input, Stream};
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use crate::transport::{Connection, Input, Writer};
+use futures_util::FutureExt;
+use std::cell::Cell;
+use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// What a request counts at least, bytes: its task and its reply.
 const LEAST: usize = 4096;
@@ -42,43 +43,48 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// A client that uses an export.
 pub struct Session {
-    stream: Rc<Stream>,
+    connection: Rc<Connection>,
     export: Arc<Export>,
     terms: Terms,
     output: Output,
     memory: Memory,
     /// What was read of a volume in memory and has not been sent.
-    ahead: Rc<Budget>,
+    ahead: Budget,
     /// Its requests' data.
     pool: Rc<ConnectionPool>,
-    /// The next look whether the pool is still used.
-    look: RefCell<Option<Alarm>>,
-    /// Requests that have not been answered.
+    /// A task looks whether the pool is still used.
+    is_watched: Cell<bool>,
+    /// A task runs for the first time, in the midst of receiving.
+    is_at_once: Cell<bool>,
+    /// Requests that have not been answered, and replies under way.
     in_flight: Cell<usize>,
-    /// The task that waits for the last of them.
-    finished: RefCell<Option<Waker>>,
+    /// There are none any more.
+    finished: Notify,
 }
 
 impl Session {
     /// The session of a client after a successful handshake.
     pub fn new(
-        stream: Rc<Stream>,
-        agreed: Agreed,
+        connection: &Rc<Connection>,
+        export: Arc<Export>,
+        terms: Terms,
+        writer: Writer,
         memory: usize,
         member: Rc<Member>,
         pool: Rc<ConnectionPool>,
     ) -> Rc<Self> {
         Rc::new(Self {
-            output: Output::new(stream.clone()),
-            memory: Memory::new(stream.reactor().clone(), memory, member),
-            stream,
-            export: agreed.export,
-            terms: agreed.terms,
+            connection: connection.clone(),
+            export,
+            terms,
+            output: Output::new(connection.clone(), writer),
+            memory: Memory::new(memory, member),
             ahead: Budget::new(AHEAD),
             pool,
-            look: RefCell::default(),
+            is_watched: Cell::new(false),
+            is_at_once: Cell::new(false),
             in_flight: Cell::new(0),
-            finished: RefCell::new(None),
+            finished: Notify::new(),
         })
     }
 
@@ -86,16 +92,53 @@ impl Session {
     pub async fn run(self: Rc<Self>, mut input: Input) -> Result<()> {
         let result = self.pool.run(self.receive(&mut input)).await;
         drop(input);
-        poll_fn(|cx| {
-            self.finished.replace(Some(cx.waker().clone()));
-            if self.in_flight.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        self.send();
+        while self.in_flight.get() > 0 {
+            self.finished.notified().await;
+        }
+        self.output.close().await;
         result
     }
 
+    /// Waits for something. What has been answered meanwhile is sent first: requests that came together by one call.
+    async fn wait<T>(self: &Rc<Self>, task: impl Future<Output = T>) -> T {
+        let mut task = pin!(task);
+        if let Some(done) = task.as_mut().now_or_never() {
+            return done;
+        }
+        self.send();
+        task.await
+    }
+
+    /// Sends replies that wait for that, in a task of its own if the client does not take them at once.
+    fn send(self: &Rc<Self>) {
+        if self.output.is_due() {
+            let session = self.clone();
+            self.run_soon(async move { session.output.send().await });
+        }
+    }
+
+    /// Runs a task at once as far as it comes without waiting, and then as one of its own.
+    fn run_soon(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        let session = self.clone();
+        let mut task = Box::pin(async move {
+            task.await;
+            session.in_flight.set(session.in_flight.get() - 1);
+            if session.in_flight.get() == 0 {
+                session.finished.notify_one();
+            }
+        });
+        self.is_at_once.set(true);
+        let done = task.as_mut().now_or_never();
+        self.is_at_once.set(false);
+        if done.is_none() {
+            spawn(task);
+        }
+    }
+
     async fn receive(self: &Rc<Self>, input: &mut Input) -> Result<()> {
-        while let Some(header) = self.header(input).await? {
+        while let Some(header) = self.wait(self.header(input)).await? {
             let checked = self.terms.check(&header);
             if checked == Ok(Command::Disconnect) {
                 return Ok(());
@@ -107,24 +150,25 @@ impl Session {
             let cost = cost(&checked);
             let (charge, checked, data) = match checked {
                 Ok(command @ Command::Write { length, .. }) => {
-                    let (mut charge, has_rest) = self.memory.take_first(cost).await;
-                    match self.export.volume.buffer(self.stream.reactor(), length as usize) {
+                    let (mut charge, has_rest) = self.wait(self.memory.take_first(cost)).await;
+                    match self.export.volume.buffer(length as usize) {
                         Ok(mut room) => {
                             if has_rest {
-                                room = input.data_up_to(room, FIRST).await?;
-                                self.memory.take_rest(&mut charge, cost).await;
+                                self.wait(input.data_up_to(&mut room, FIRST)).await?;
+                                self.wait(self.memory.take_rest(&mut charge, cost)).await;
                             }
-                            (charge, Ok(command), Some(input.data(room).await?))
+                            self.wait(input.data(&mut room)).await?;
+                            (charge, Ok(command), Some(room))
                         }
                         Err(why) => {
-                            input.skip(header.payload).await?;
+                            self.wait(input.skip(header.payload)).await?;
                             (charge, Err(why.into()), None)
                         }
                     }
                 }
                 checked => {
-                    let charge = self.memory.take(cost).await;
-                    input.skip(header.payload).await?;
+                    let charge = self.wait(self.memory.take(cost)).await;
+                    self.wait(input.skip(header.payload)).await?;
                     (charge, checked, None)
                 }
             };
@@ -146,7 +190,7 @@ impl Session {
         }
     }
 
-    /// Serves one request, in a task of its own.
+    /// Serves one request, in a task of its own if it has to wait.
     fn start(
         self: &Rc<Self>,
         header: Header,
@@ -155,9 +199,8 @@ impl Session {
         mut charge: Charge,
     ) {
         let address = Address { style: self.terms.style, cookie: header.cookie, offset: header.offset };
-        self.in_flight.set(self.in_flight.get() + 1);
         let session = self.clone();
-        self.stream.reactor().spawn(async move {
+        self.run_soon(async move {
             charge.ahead = session.turn(&checked).await;
             let reply = session.pool.run(session.serve(header, address, &checked, data)).await;
             if !matches!(checked, Ok(Command::Read { .. } | Command::BlockStatus { .. })) {
@@ -165,17 +208,19 @@ impl Session {
                 charge.shrink(LEAST);
             }
             session.watch_pool();
-            session.output.send(reply, charge).await;
-            session.in_flight.set(session.in_flight.get() - 1);
-            if session.in_flight.get() == 0 {
-                session.finished.take().into_iter().for_each(Waker::wake);
+            session.output.queue(reply, charge);
+            // What was served at once is sent when nothing more can be.
+            if !session.is_at_once.get() {
+                // Requests that were done together are answered by one call.
+                yield_once().await;
+                session.output.send().await;
             }
         });
     }
 
     /// Waits until a long read of memory may begin: not before those ahead of it have been sent. What sends never waits
     /// here, so that the line moves on, or the client is disconnected.
-    async fn turn(&self, checked: &std::result::Result<Command, Fault>) -> Option<Permit> {
+    async fn turn(&self, checked: &std::result::Result<Command, Fault>) -> Option<OwnedSemaphorePermit> {
         match *checked {
             Ok(Command::Read { length, .. }) if length >= WORTH_A_WAIT && self.export.volume.is_in_memory() => {
                 Some(self.ahead.take(length as usize).await)
@@ -186,17 +231,20 @@ impl Session {
 
     /// Has the pool, if there is one, looked at every now and then until it is given up.
     fn watch_pool(self: &Rc<Self>) {
-        let mut look = self.look.borrow_mut();
-        if look.is_some() || !self.pool.is_there() {
+        if !self.pool.is_there() || self.is_watched.replace(true) {
             return;
         }
         let session = Rc::downgrade(self);
-        *look = Some(self.stream.reactor().alarm(QUIET, move || {
-            let Some(session) = session.upgrade() else { return };
-            session.look.take();
-            session.pool.look();
-            session.watch_pool();
-        }));
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(QUIET).await;
+                let Some(session) = session.upgrade() else { return };
+                session.pool.look();
+                if !session.pool.is_there() {
+                    return session.is_watched.set(false);
+                }
+            }
+        });
     }
 
     async fn serve(
@@ -210,7 +258,7 @@ impl Session {
         let (fault, at) = match checked.clone() {
             Ok(command) => {
                 counters.request(&command);
-                match execute(self.stream.reactor(), &self.export, address, command, data).await {
+                match execute(&self.export, address, command, data).await {
                     Ok(reply) => return reply,
                     Err(failed) => {
                         let name = &self.export.definition.name;
@@ -220,12 +268,12 @@ impl Session {
                 }
             }
             Err(fault) => {
-                let (peer, name, message) = (self.stream.peer(), &self.export.definition.name, &fault.message);
+                let (peer, name, message) = (&self.connection.peer, &self.export.definition.name, &fault.message);
                 tracing::debug!("{peer}: export '{name}': {header:?} is refused: {message}");
                 (fault, None)
             }
         };
-        counters.error();
+        counters.errors.fetch_add(1, Relaxed);
         vec![Part::Bytes(address.failure(&fault, at))]
     }
 }

@@ -5,12 +5,17 @@
 //! with their data, and their data is copied: for 4 KiB that costs a fraction of a call. It goes back as soon as the client
 //! has nothing more to be received: a client at rest has its KiB alone.
 
-use super::pace::Pace;
-use super::stream::Stream;
+use super::busy_poll::{BusyPoll, Look};
+use super::connection::{Connection, Reader, Turn};
 use crate::buffers::Buffer;
+use crate::io::yield_once;
+use bytes::BufMut;
+use futures_util::FutureExt;
 use std::cell::Cell;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{ErrorKind, Result};
 use std::rc::Rc;
+use std::time::Instant;
+use tokio::io::AsyncReadExt;
 
 /// Bytes that one call receives between the data of writes: 36 requests. Each connection has a buffer of this size, so
 /// 10,000 idle ones have 10 MiB.
@@ -46,35 +51,40 @@ impl Drop for IsWide {
 
 /// The receiving side of a connection.
 pub struct Input {
-    stream: Rc<Stream>,
-    /// `None` only while it is being filled.
-    buffer: Option<Buffer>,
+    connection: Rc<Connection>,
+    reader: Reader,
+    buffer: Buffer,
     /// Bytes of it that have been taken.
     taken: usize,
     /// The buffer is a wide one.
     wide: Option<IsWide>,
+    busy_poll: BusyPoll,
 }
 
 impl Input {
-    /// The input of `stream`.
-    pub fn new(stream: Rc<Stream>) -> Result<Self> {
-        Ok(Self { stream, buffer: Some(Buffer::take(SIZE)?), taken: 0, wide: None })
+    /// What comes through `reader`.
+    pub fn new(connection: Rc<Connection>, reader: Reader) -> Result<Self> {
+        Ok(Self {
+            connection,
+            reader,
+            buffer: Buffer::take(SIZE)?,
+            taken: 0,
+            wide: None,
+            busy_poll: BusyPoll::default(),
+        })
     }
 
     /// The next `N` bytes; `None` if the stream ends before the first.
     pub async fn message<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
         const { assert!(N <= SIZE, "a message fits into the buffer") };
-        let mut pace = None;
+        let connection = self.connection.clone();
+        let mut turn = None;
         while self.ready().len() < N {
             let is_inside = !self.ready().is_empty();
-            if is_inside && pace.is_none() {
-                pace = Some(self.stream.pace());
+            if is_inside && turn.is_none() {
+                turn = Some(connection.turn());
             }
-            let received = match self.fill_at_once() {
-                Some(received) => received?,
-                None => self.fill(pace.as_mut()).await?,
-            };
-            if received == 0 {
+            if self.fill(turn.as_mut()).await? == 0 {
                 return if is_inside { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
             }
         }
@@ -84,36 +94,35 @@ impl Input {
     }
 
     /// The next bytes, as many as `data` has room for, into it.
-    pub async fn data(&mut self, mut data: Buffer) -> Result<Buffer> {
-        let all = data.filled().len() + data.spare().1;
+    pub async fn data(&mut self, data: &mut Buffer) -> Result<()> {
+        let all = data.filled().len() + data.spare().len();
         self.data_up_to(data, all).await
     }
 
     /// The next bytes into `data`, until it holds `least` of them: it may hold more.
-    pub async fn data_up_to(&mut self, mut data: Buffer, least: usize) -> Result<Buffer> {
+    pub async fn data_up_to(&mut self, data: &mut Buffer, least: usize) -> Result<()> {
         self.taken += data.append(self.ready());
-        let mut pace = (data.filled().len() < least).then(|| self.stream.pace());
-        while data.filled().len() < least {
-            let most = data.spare().1;
-            if most <= WORTH_A_COPY && self.widen() {
-                if self.fill(pace.as_mut()).await? == 0 {
-                    return Err(ErrorKind::UnexpectedEof.into());
-                }
+        let connection = self.connection.clone();
+        let mut turn = (data.filled().len() < least).then(|| connection.turn());
+        while let Some(turn) = turn.as_mut().filter(|_| data.filled().len() < least) {
+            let received = if data.remaining_mut() <= WORTH_A_COPY && self.widen() {
+                let received = self.fill(Some(turn)).await?;
                 self.taken += data.append(self.ready());
-                continue;
-            }
-            let (received, returned) = self.stream.receive(data, most, pace.as_mut()).await;
-            data = returned;
-            if received? == 0 {
+                received
+            } else {
+                turn.take(self.reader.read_buf(data)).await?
+            };
+            if received == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
-        Ok(data)
+        Ok(())
     }
 
     /// Takes the next `length` bytes for nothing.
     pub async fn skip(&mut self, mut length: u64) -> Result<()> {
-        let mut pace = None;
+        let connection = self.connection.clone();
+        let mut turn = None;
         loop {
             let now = length.min(self.ready().len() as u64);
             self.taken += now as usize;
@@ -121,66 +130,65 @@ impl Input {
             if length == 0 {
                 return Ok(());
             }
-            let pace = pace.get_or_insert_with(|| self.stream.pace());
-            if self.fill(Some(pace)).await? == 0 {
+            if self.fill(Some(turn.get_or_insert_with(|| connection.turn()))).await? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
     }
 
-    /// All that was received and has not been taken.
-    pub fn take_rest(&mut self) -> Vec<u8> {
-        let rest = self.ready().to_vec();
-        self.taken += rest.len();
-        rest
+    /// What is spoken after STARTTLS comes through another reader. Nothing may have been sent along with that option.
+    pub fn into_reader(self) -> Option<Reader> {
+        self.ready().is_empty().then_some(self.reader)
     }
 
     fn ready(&self) -> &[u8] {
-        self.buffer.as_ref().map_or(&[], |buffer| &buffer.filled()[self.taken..])
+        &self.buffer.filled()[self.taken..]
     }
 
     /// Has a wide buffer from now on, if nothing is in the one there is, and the worker has one left.
     fn widen(&mut self) -> bool {
-        if self.wide.is_some() {
-            return true;
-        }
-        if !self.ready().is_empty() {
-            return false;
+        if self.wide.is_some() || !self.ready().is_empty() {
+            return self.wide.is_some();
         }
         let Some((wide, buffer)) = IsWide::claim().zip(Buffer::take(WIDE).ok()) else { return false };
-        (self.buffer, self.taken, self.wide) = (Some(buffer), 0, Some(wide));
+        (self.buffer, self.taken, self.wide) = (buffer, 0, Some(wide));
         true
     }
 
-    /// Fills an empty wide buffer with what is there already; if nothing is, the buffer is a small one again.
-    fn fill_at_once(&mut self) -> Option<Result<usize>> {
-        if self.wide.is_none() || !self.ready().is_empty() {
-            return None;
-        }
-        let buffer = self.buffer.as_mut()?;
-        // One that was not filled has emptied the socket.
-        let may_be_more = buffer.spare().1 == 0;
-        buffer.clear();
+    /// Receives more; 0 is the stream's end. `turn`: in the middle of a message. Between messages a wide buffer that waits is a
+    /// small one again.
+    async fn fill(&mut self, turn: Option<&mut Turn<'_>>) -> Result<usize> {
+        self.buffer.keep_from(self.taken);
         self.taken = 0;
-        let received = if may_be_more { self.stream.receive_at_once(buffer) } else { None };
-        if received.is_none() {
-            match Buffer::take(SIZE) {
-                Ok(small) => (self.buffer, self.wide) = (Some(small), None),
-                Err(why) => return Some(Err(why)),
-            }
+        if let Some(turn) = turn {
+            return turn.take(self.reader.read_buf(&mut self.buffer)).await;
         }
+        if let Some(received) = self.look().await {
+            return received;
+        }
+        if self.wide.is_some() {
+            (self.buffer, self.wide) = (Buffer::take(SIZE)?, None);
+        }
+        let began = Instant::now();
+        let received = self.reader.read_buf(&mut self.buffer).await;
+        self.busy_poll.waited(began.elapsed());
         received
     }
 
-    async fn fill(&mut self, pace: Option<&mut Pace>) -> Result<usize> {
-        let rest = self.take_rest();
-        let mut buffer = self.buffer.take().ok_or_else(|| Error::other("the connection failed before"))?;
-        buffer.clear();
-        buffer.append(&rest);
-        self.taken = 0;
-        let most = buffer.spare().1;
-        let (received, buffer) = self.stream.receive(buffer, most, pace).await;
-        self.buffer = Some(buffer);
-        received
+    /// Receives what is there, or comes soon if that is expected.
+    async fn look(&mut self) -> Option<Result<usize>> {
+        let look = self.busy_poll.look();
+        // First the client gets what it waits for, and other clients have their turn.
+        yield_once().await;
+        loop {
+            self.connection.socket.set_eager(look.is_some());
+            let received = self.reader.read_buf(&mut self.buffer).now_or_never();
+            self.connection.socket.set_eager(false);
+            if received.is_some() || !look.as_ref().is_some_and(Look::goes_on) {
+                return received;
+            }
+            std::thread::yield_now();
+            yield_once().await;
+        }
     }
 }

@@ -5,11 +5,10 @@ use crate::base::Failure;
 use rustix::net::{self, AddressFamily, sockopt};
 use std::io::ErrorKind;
 use std::net::{TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 /// A listening socket.
 pub struct Listener {
@@ -69,37 +68,12 @@ impl Listener {
         if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
             return Err(Failure::new(format!("{name} is no listening socket (Accept=no is needed)")));
         }
-        // io_uring waits only for sockets that block.
-        rustix::io::ioctl_fionbio(&socket, false).map_err(Failure::because(&name))?;
         let local = net::getsockname(&socket).map_err(Failure::because(&name))?;
         let is_public = match std::net::SocketAddr::try_from(local.clone()) {
             Ok(address) => !address.ip().is_loopback(),
             Err(_) => local.address_family() != AddressFamily::UNIX,
         };
         Ok(Self { socket, name, is_public, file: None })
-    }
-}
-
-/// What the socket of a local client is asked to hold, bytes. The kernel makes it at most `net.core.wmem_max`, and then doubles
-/// it, as it counts its own records too: 1 MiB, a long read. TCP sizes its buffers itself.
-const LOCAL_SEND_BUFFER: usize = 512 << 10;
-
-/// Sets an accepted connection up, and names the peer.
-pub(super) fn prepare(socket: &Rc<OwnedFd>) -> String {
-    let peer = net::getpeername(socket.as_fd()).ok().flatten();
-    match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
-        Some(peer) => {
-            // A reply is sent whole: waiting for more only delays it. The connection works without either option.
-            let _ = sockopt::set_tcp_nodelay(socket, true);
-            // Finds out about clients that are gone without a word.
-            let _ = sockopt::set_socket_keepalive(socket, true);
-            peer.to_string()
-        }
-        None => {
-            // The connection works with the system's size too.
-            let _ = sockopt::set_socket_send_buffer_size(socket, LOCAL_SEND_BUFFER);
-            "a local client".into()
-        }
     }
 }
 

@@ -1,63 +1,130 @@
-//! A connected socket: bytes as they are on the wire.
+//! A connected socket, TCP or Unix: bytes as they are on the wire.
 
-use super::listener::prepare;
-use super::pace::{Pace, Turns};
-use crate::buffers::Buffer;
-use crate::io::{MAX_PARTS, Message, Part, Reactor};
-use std::io::{Error, ErrorKind, Result};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getpeername, recv, sendmsg, shutdown, sockopt};
+use std::cell::Cell;
+use std::io::{IoSlice, Result};
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connected socket.
-pub struct Socket {
-    pub(super) reactor: Rc<Reactor>,
-    pub(super) descriptor: Rc<OwnedFd>,
-    pub(super) peer: String,
-    /// When it is the client's turn to read or write.
-    pub(super) turns: Rc<Turns>,
+/// What the socket of a local client is asked to hold, bytes. The kernel makes it at most `net.core.wmem_max`, and then doubles
+/// it, as it counts its own records too: 1 MiB, a long read. TCP sizes its buffers itself.
+const LOCAL_SEND_BUFFER: usize = 512 << 10;
+
+/// A connected socket. Clones are the same.
+#[derive(Clone)]
+pub struct Socket(Rc<Shared>);
+
+struct Shared {
+    socket: AsyncFd<OwnedFd>,
+    /// Reads ask the kernel, whether the runtime has heard of something to read or not.
+    is_eager: Cell<bool>,
 }
 
 impl Socket {
-    pub fn new(reactor: Rc<Reactor>, socket: OwnedFd, patience: Duration) -> Self {
-        let descriptor = Rc::new(socket);
-        let (peer, turns) = (prepare(&descriptor), Turns::new(reactor.clone(), descriptor.clone(), patience));
-        Self { reactor, descriptor, peer, turns }
+    /// Takes a connected socket that does not block, on the thread of its worker.
+    pub fn new(socket: OwnedFd) -> Result<Self> {
+        // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
+        let socket = unsafe { AsyncFd::register(socket) }?;
+        Ok(Self(Rc::new(Shared { socket, is_eager: Cell::new(false) })))
     }
 
-    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end. `is_expected`: it is probably there.
-    pub async fn receive(&self, mut buffer: Buffer, most: usize, is_expected: bool) -> (Result<usize>, Buffer) {
-        loop {
-            let (received, returned) = self.reactor.receive(&self.descriptor, buffer, most, is_expected).await;
-            match received {
-                // A signal for the server has come to this thread.
-                Err(why) if why.kind() == ErrorKind::Interrupted => buffer = returned,
-                received => return (received, returned),
+    /// Sets options of the connection, and names the peer.
+    pub fn prepare(&self) -> String {
+        let socket = self.0.socket.get_ref();
+        match getpeername(socket).ok().flatten().and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
+            Some(peer) => {
+                // A reply is sent whole: waiting for more only delays it. The connection works without either option.
+                let _ = sockopt::set_tcp_nodelay(socket, true);
+                // Finds out about clients that are gone without a word.
+                let _ = sockopt::set_socket_keepalive(socket, true);
+                peer.to_string()
+            }
+            None => {
+                // The connection works with the system's size too.
+                let _ = sockopt::set_socket_send_buffer_size(socket, LOCAL_SEND_BUFFER);
+                "a local client".into()
             }
         }
     }
 
-    /// Appends what is there already to `buffer`: 0 is the end.
-    pub fn receive_at_once(&self, buffer: &mut Buffer) -> Option<Result<usize>> {
-        self.reactor.receive_at_once(&self.descriptor, buffer, usize::MAX)
+    /// Whether reads ask the kernel at once from now on: it costs a call where nothing is there.
+    pub fn set_eager(&self, is_eager: bool) {
+        self.0.is_eager.set(is_eager);
     }
 
-    /// Sends all `parts`.
-    pub async fn send(&self, mut parts: Vec<Part>) -> Result<()> {
-        let mut pace = Pace::new(&self.turns);
-        while !parts.is_empty() {
-            let rest = parts.split_off(parts.len().min(MAX_PARTS));
-            let mut message = Message::new(std::mem::replace(&mut parts, rest));
-            while !message.is_empty() {
-                let (sent, returned) = self.reactor.send(&self.descriptor, message).await;
-                message = returned;
-                match sent {
-                    Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                    Ok(0) => return Err(Error::from(ErrorKind::WriteZero)),
-                    sent => pace.count(sent?),
+    /// Ends reading, or all of the connection: who waits for it finds its end. One that is not connected any more needs none
+    /// of it.
+    pub fn shut_down(&self, how: Shutdown) {
+        let _ = shutdown(self.0.socket.get_ref(), how);
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        // SAFETY: what is initialised stays so: the kernel only writes bytes.
+        let room = unsafe { buffer.unfilled_mut() };
+        let wanted = room.len();
+        if self.0.is_eager.get() {
+            match retry_on_intr(|| recv(&self.0.socket, &mut *room, RecvFlags::empty()).map(|received| received.1)) {
+                Err(Errno::AGAIN) => return Poll::Pending,
+                received => {
+                    let received = received?;
+                    // SAFETY: the kernel has written so many bytes.
+                    unsafe { buffer.assume_init(received) };
+                    buffer.advance(received);
+                    return Poll::Ready(Ok(()));
                 }
             }
         }
-        Ok(())
+        loop {
+            let mut ready = ready!(self.0.socket.poll_read_ready(cx))?;
+            let received = ready.try_io(|socket| Ok(recv(socket, &mut *room, RecvFlags::empty())?.1));
+            let Ok(received) = received else { continue };
+            let received = received?;
+            if 0 < received && received < wanted {
+                // It was emptied: the next bytes are an event. (The stream's end is one that stays.)
+                ready.clear_ready();
+            }
+            // SAFETY: the kernel has written so many bytes.
+            unsafe { buffer.assume_init(received) };
+            buffer.advance(received);
+            return Poll::Ready(Ok(()));
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.socket.poll_write_ready(cx))?;
+            let send = |socket: &AsyncFd<OwnedFd>| {
+                Ok(sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
+            };
+            if let Ok(sent) = ready.try_io(send) {
+                return Poll::Ready(sent);
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        self.shut_down(Shutdown::Write);
+        Poll::Ready(Ok(()))
     }
 }

@@ -1,0 +1,190 @@
+//! Operations on files: by the worker itself where they do not wait, else by its ring, or by a thread.
+
+use super::ring;
+use super::worker::blocking;
+use crate::buffers::Buffer;
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{opcode, squeue};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::{pread, pwrite, retry_on_intr};
+use std::io::{Error, Result};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Most bytes of one operation: the kernel takes no more than 2 GiB less a page.
+const MOST: usize = 1 << 30;
+
+/// Whether an operation on a file is tried at once, by the worker itself, before the ring or a thread gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inline {
+    /// It may wait for a disk.
+    Never,
+    /// A read that does not wait: where it would, it is left to others.
+    IfCached,
+    /// The file is in memory.
+    Always,
+}
+
+impl Inline {
+    /// What suits `file`.
+    pub fn probe(file: &OwnedFd) -> Self {
+        // What `fstatfs` calls the file systems whose files are in memory: tmpfs, and ramfs.
+        const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+        if rustix::fs::fstatfs(file).is_ok_and(|found| IN_MEMORY.contains(&found.f_type)) {
+            return Self::Always;
+        }
+        let read = Buffer::take(1).and_then(|mut byte| read_cached(file, &mut byte, 1, 0));
+        if read.is_err_and(|why| why.raw_os_error() == Some(libc::EOPNOTSUPP)) { Self::Never } else { Self::IfCached }
+    }
+}
+
+/// Reads if all of it is in the kernel's page cache, else fails: with `EOPNOTSUPP` where the file system cannot tell.
+fn read_cached(file: &OwnedFd, buffer: &mut Buffer, length: usize, offset: u64) -> Result<usize> {
+    let room = &mut buffer.spare()[..length];
+    let part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    // SAFETY: the kernel writes to the buffer's own room alone; it, the vector and the file outlive the call.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, offset as i64, libc::RWF_NOWAIT) };
+    let read = usize::try_from(read).map_err(|_| Error::last_os_error())?;
+    // SAFETY: the kernel has written so much to the room.
+    unsafe { buffer.advance(read) };
+    Ok(read)
+}
+
+/// What is done to a file.
+enum What {
+    /// Appends at most `length` bytes from `offset` on to the buffer.
+    Read {
+        length: usize,
+        offset: u64,
+    },
+    /// Writes a part of the buffer.
+    Write {
+        part: Range<usize>,
+        offset: u64,
+    },
+    Sync,
+    Allocate {
+        mode: FallocateFlags,
+        range: Range<u64>,
+    },
+}
+
+/// An operation, with all that it uses.
+pub(super) struct Operation {
+    file: Arc<OwnedFd>,
+    buffer: Buffer,
+    what: What,
+}
+
+impl Operation {
+    /// Performs it by a system call.
+    fn perform(&mut self) -> Result<usize> {
+        let (file, buffer) = (&self.file, &mut self.buffer);
+        let done = match &self.what {
+            What::Read { length, offset } => {
+                let read =
+                    retry_on_intr(|| pread(file, &mut buffer.spare()[..*length], *offset).map(|read| read.0.len()));
+                // SAFETY: the kernel has written so much to the spare room.
+                read.inspect(|read| unsafe { buffer.advance(*read) })
+            }
+            What::Write { part, offset } => retry_on_intr(|| pwrite(file, &buffer.filled()[part.clone()], *offset)),
+            What::Sync => retry_on_intr(|| fdatasync(file)).map(|()| 0),
+            What::Allocate { mode, range } => {
+                retry_on_intr(|| fallocate(file, *mode, range.start, range.end - range.start)).map(|()| 0)
+            }
+        };
+        done.map_err(Error::from)
+    }
+
+    /// The same for a ring. It names memory of the buffer, which keeps its address while this moves.
+    pub(super) fn entry(&mut self) -> squeue::Entry {
+        let (file, slot) = (Fd(self.file.as_raw_fd()), ring::slot(&self.buffer));
+        match &self.what {
+            What::Read { length, offset } => {
+                let into = self.buffer.spare().as_mut_ptr().cast();
+                match slot {
+                    Some(slot) => opcode::ReadFixed::new(file, into, *length as u32, slot).offset(*offset).build(),
+                    None => opcode::Read::new(file, into, *length as u32).offset(*offset).build(),
+                }
+            }
+            What::Write { part, offset } => {
+                let from = &self.buffer.filled()[part.clone()];
+                let (from, length) = (from.as_ptr(), from.len() as u32);
+                match slot {
+                    Some(slot) => opcode::WriteFixed::new(file, from, length, slot).offset(*offset).build(),
+                    None => opcode::Write::new(file, from, length).offset(*offset).build(),
+                }
+            }
+            What::Sync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            What::Allocate { mode, range } => {
+                let length = range.end - range.start;
+                opcode::Fallocate::new(file, length).offset(range.start).mode(mode.bits() as i32).build()
+            }
+        }
+    }
+
+    /// The ring has performed it.
+    fn performed(&mut self, result: i32) -> Result<usize> {
+        let done = usize::try_from(result).map_err(|_| Error::from_raw_os_error(-result))?;
+        if let What::Read { .. } = self.what {
+            // SAFETY: the kernel has written so much to the spare room that the entry has named.
+            unsafe { self.buffer.advance(done) };
+        }
+        Ok(done)
+    }
+
+    /// Has it performed by this worker's ring, or by a thread.
+    async fn run(mut self) -> (Result<usize>, Buffer) {
+        match ring::current() {
+            Some(ring) => {
+                let (result, mut operation) = ring.perform(self).await;
+                (operation.performed(result), operation.buffer)
+            }
+            None => blocking(move || (self.perform(), self.buffer)).await,
+        }
+    }
+}
+
+/// Appends at most `length` bytes of a file from `offset` to the buffer. 0 is the file's end.
+pub async fn read_at(
+    file: &Arc<OwnedFd>,
+    mut buffer: Buffer,
+    length: usize,
+    offset: u64,
+    inline: Inline,
+) -> (Result<usize>, Buffer) {
+    let length = length.min(buffer.spare().len()).min(MOST);
+    if inline == Inline::IfCached
+        && let Ok(read) = read_cached(file, &mut buffer, length, offset)
+    {
+        return (Ok(read), buffer);
+    }
+    let mut operation = Operation { file: file.clone(), buffer, what: What::Read { length, offset } };
+    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { operation.run().await }
+}
+
+/// Writes a part of `buffer`, at least a byte of it, at `offset` in the file.
+pub async fn write_at(
+    file: &Arc<OwnedFd>,
+    buffer: Buffer,
+    part: Range<usize>,
+    offset: u64,
+    inline: Inline,
+) -> (Result<usize>, Buffer) {
+    let part = part.start..part.end.min(part.start + MOST);
+    let mut operation = Operation { file: file.clone(), buffer, what: What::Write { part, offset } };
+    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { operation.run().await }
+}
+
+/// Makes what was written to the file durable.
+pub async fn sync(file: &Arc<OwnedFd>) -> Result<()> {
+    let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Sync };
+    operation.run().await.0.map(drop)
+}
+
+/// `fallocate`.
+pub async fn allocate(file: &Arc<OwnedFd>, mode: FallocateFlags, range: Range<u64>) -> Result<()> {
+    let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Allocate { mode, range } };
+    operation.run().await.0.map(drop)
+}

@@ -1,0 +1,185 @@
+//! A worker's io_uring, for files. The ring raises an event when results are there or can be fetched, and the runtime waits for
+//! that. (The ring's own descriptor tells a poller nothing of results that the kernel has deferred.)
+
+use super::file::Operation;
+use super::fixed::Fixed;
+use crate::buffers::Buffer;
+use io_uring::{IoUring, Probe, opcode, squeue};
+use rustix::event::{EventfdFlags, eventfd};
+use slab::Slab;
+use std::cell::{OnceCell, RefCell};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, oneshot};
+
+/// Entries of the submission queue. More operations than this may be under way: a full queue is handed in early.
+const ENTRIES: u32 = 256;
+
+/// One worker's ring.
+pub struct Ring {
+    ring: RefCell<IoUring>,
+    event: AsyncFd<OwnedFd>,
+    flights: RefCell<Slab<Flight>>,
+    /// Operations were queued.
+    queued: Notify,
+    /// Buffers that are registered with it, if any are to be.
+    pub(super) fixed: OnceCell<Fixed>,
+}
+
+/// An operation under way. It is kept until its result is there, also if the task that waited for it is gone.
+struct Flight {
+    operation: Operation,
+    done: oneshot::Sender<(i32, Operation)>,
+}
+
+thread_local! {
+    static RING: OnceCell<Rc<Ring>> = const { OnceCell::new() };
+}
+
+/// This thread's ring.
+pub(super) fn current() -> Option<Rc<Ring>> {
+    RING.with(|ring| ring.get().cloned())
+}
+
+/// Opens this thread's ring. The thread has to be in its runtime.
+pub(super) fn open() -> Result<Rc<Ring>> {
+    let ring = build()?;
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    ring.submitter().register_eventfd(event.as_raw_fd())?;
+    // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
+    let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
+    let (ring, flights) = (RefCell::new(ring), RefCell::default());
+    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new(), fixed: OnceCell::new() });
+    RING.with(|cell| cell.set(ring.clone())).map_err(|_| Error::other("this thread has a ring"))?;
+    Ok(ring)
+}
+
+/// A ring for one thread. Kernels before 6.1 do not have the cheaper way of completion, and get a plain ring.
+fn build() -> Result<IoUring> {
+    let mut single = IoUring::builder();
+    single.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().dontfork();
+    single.build(ENTRIES).or_else(|_| IoUring::builder().dontfork().build(ENTRIES))
+}
+
+/// Room for `capacity` bytes of direct I/O on this worker: registered with its ring if that can be.
+pub fn take_fixed(capacity: usize) -> Result<Buffer> {
+    match current().and_then(|ring| ring.fixed.get()?.take(&ring, capacity)) {
+        Some(buffer) => Ok(buffer),
+        None => Buffer::take(capacity),
+    }
+}
+
+/// The slot of a buffer in this thread's ring.
+pub(super) fn slot(buffer: &Buffer) -> Option<u16> {
+    current().and_then(|ring| ring.fixed.get()?.slot(buffer))
+}
+
+impl Ring {
+    /// Does this kernel let this process use all that is needed?
+    pub fn probe() -> Result<()> {
+        let (ring, mut probe) = (build()?, Probe::new());
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
+        let is_there = needed.iter().all(|code| probe.is_supported(*code));
+        is_there.then_some(()).ok_or_else(|| Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old"))
+    }
+
+    /// Performs an operation. The result is the kernel's: a negative one is an error.
+    pub(super) async fn perform(&self, mut operation: Operation) -> (i32, Operation) {
+        let (entry, (done, result)) = (operation.entry(), oneshot::channel());
+        let key = self.flights.borrow_mut().insert(Flight { operation, done });
+        // SAFETY: the entry names the operation's file, and memory of its buffer, which lies at a fixed address and which
+        // nothing else uses. The flight keeps both until the result is there.
+        if let Err(why) = unsafe { self.push(&entry.user_data(key as u64)) } {
+            let flight = self.flights.borrow_mut().remove(key);
+            return (-why.raw_os_error().unwrap_or(libc::EIO), flight.operation);
+        }
+        self.queued.notify_one();
+        result.await.expect("each operation has a result")
+    }
+
+    /// Queues an entry. A full queue is handed in first.
+    ///
+    /// # Safety
+    /// What the entry names stays valid until its result is there.
+    unsafe fn push(&self, entry: &squeue::Entry) -> Result<()> {
+        let mut ring = self.ring.borrow_mut();
+        loop {
+            // SAFETY: the caller's promise.
+            if unsafe { ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            hand_in(&ring)?;
+        }
+    }
+
+    /// Hands in what is queued and delivers results, as long as the worker lives. An error is the ring's.
+    pub(super) async fn run(self: Rc<Self>) -> Error {
+        loop {
+            // What is queued together is handed in together: this task has its turn after those that queue.
+            let handed_in = hand_in(&self.ring.borrow());
+            if let Err(why) = handed_in {
+                return why;
+            }
+            self.deliver();
+            tokio::select! {
+                () = self.queued.notified() => {}
+                ready = self.event.readable() => match ready {
+                    // The event is not read: each time that it is raised wakes.
+                    Ok(mut ready) => ready.clear_ready(),
+                    Err(why) => return why,
+                },
+            }
+        }
+    }
+
+    fn deliver(&self) {
+        let results: Vec<_> =
+            self.ring.borrow_mut().completion().map(|entry| (entry.user_data() as usize, entry.result())).collect();
+        for (key, result) in results {
+            let Flight { operation, done } = self.flights.borrow_mut().remove(key);
+            // The task may be gone: what the operation used is dropped now.
+            let _ = done.send((result, operation));
+        }
+    }
+
+    /// Makes `slots` empty slots for registered buffers, once: of Linux 5.19.
+    pub(super) fn make_slots(&self, slots: u16) -> Result<()> {
+        self.ring.borrow().submitter().register_buffers_sparse(slots.into())
+    }
+
+    /// Registers memory in an empty slot.
+    ///
+    /// # Safety
+    /// The memory is valid, and stays so until the slot has been emptied.
+    pub(super) unsafe fn fill_slot(&self, slot: u16, memory: *mut u8, length: usize) -> Result<()> {
+        let run = libc::iovec { iov_base: memory.cast(), iov_len: length };
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.borrow().submitter().register_buffers_update(slot.into(), &[run], None) }
+    }
+
+    /// Empties a slot that no operation under way uses.
+    pub(super) fn empty_slot(&self, slot: u16) -> Result<()> {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: nothing is registered, so that nothing has to stay valid.
+        unsafe { self.ring.borrow().submitter().register_buffers_update(slot.into(), &[none], None) }
+    }
+}
+
+/// A call that a signal, or results that have to be taken first, have ended early has not failed.
+fn hand_in(ring: &IoUring) -> Result<()> {
+    match ring.submit() {
+        Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // What is still under way may use its memory later: it is leaked.
+        std::mem::forget(self.flights.take());
+    }
+}

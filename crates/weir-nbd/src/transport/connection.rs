@@ -1,0 +1,141 @@
+//! A client's connection, with TLS or without: who it is, and how fast it has to be when it is its turn to read or write.
+//!
+//! A client that may take its time for each byte keeps what it holds for ever. So the time is for a stretch of bytes: the rest
+//! of a message, or as many as a floor of throughput asks for in that time.
+
+use super::socket::Socket;
+use crate::base::shares::Client;
+use futures_util::FutureExt;
+use rustix::net::Shutdown;
+use rustls::ServerConfig;
+use std::cell::Cell;
+use std::future::Future;
+use std::io::{ErrorKind, Result};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf, split};
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
+
+/// Bytes that a client has to move a second, inside a message.
+const FLOOR: u128 = 1024;
+
+/// Bytes both ways, with TLS or without.
+pub trait Wire: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Wire for T {}
+
+pub type Reader = ReadHalf<Box<dyn Wire>>;
+pub type Writer = WriteHalf<Box<dyn Wire>>;
+
+/// A client's connection.
+pub struct Connection {
+    /// The other end's address.
+    pub peer: String,
+    pub socket: Socket,
+    /// How long the client may take for a stretch.
+    patience: Duration,
+    turns: Cell<usize>,
+    moved: Cell<u64>,
+    has_stalled: Cell<bool>,
+    has_tls: Cell<bool>,
+}
+
+impl Connection {
+    /// A connection that has just been accepted, and its two directions. The client may take `patience` for a stretch.
+    pub fn open(socket: OwnedFd, patience: Duration) -> Result<(Rc<Self>, Reader, Writer)> {
+        let socket = Socket::new(socket)?;
+        let (reader, writer) = split::<Box<dyn Wire>>(Box::new(socket.clone()));
+        let (peer, turns, moved) = (socket.prepare(), Cell::new(0), Cell::new(0));
+        let (has_stalled, has_tls) = (Cell::new(false), Cell::new(false));
+        Ok((Rc::new(Self { peer, socket, patience, turns, moved, has_stalled, has_tls }), reader, writer))
+    }
+
+    /// Starts TLS as the server, in place of what was spoken before.
+    pub async fn start_tls(
+        &self,
+        config: Arc<ServerConfig>,
+        reader: Reader,
+        writer: Writer,
+    ) -> Result<(Reader, Writer)> {
+        let secure = TlsAcceptor::from(config).accept(reader.unsplit(writer)).await?;
+        self.has_tls.set(true);
+        Ok(split::<Box<dyn Wire>>(Box::new(secure)))
+    }
+
+    /// TLS is in use.
+    pub fn has_tls(&self) -> bool {
+        self.has_tls.get()
+    }
+
+    /// The client was disconnected because it took too long.
+    pub fn has_stalled(&self) -> bool {
+        self.has_stalled.get()
+    }
+
+    /// The client's turn to read or write a message.
+    pub fn turn(&self) -> Turn<'_> {
+        self.turns.set(self.turns.get() + 1);
+        Turn { connection: self, until: None, moved: 0 }
+    }
+
+    /// Bytes of a stretch.
+    fn stretch(&self) -> u64 {
+        (self.patience.as_millis() * FLOOR / 1000).max(1) as u64
+    }
+}
+
+impl Client for Connection {
+    fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+    fn is_its_turn(&self) -> bool {
+        self.turns.get() > 0
+    }
+    fn cut_off(&self) {
+        self.has_stalled.set(true);
+        self.socket.shut_down(Shutdown::Both);
+    }
+}
+
+/// A client's turn: a message, of which it has to read or write the rest in stretches.
+pub struct Turn<'a> {
+    connection: &'a Connection,
+    /// When the stretch has to be over, from the first time on that the client is waited for.
+    until: Option<Instant>,
+    /// Bytes of this stretch.
+    moved: u64,
+}
+
+impl Turn<'_> {
+    /// Waits for the client to read or write some bytes. One that takes too long is disconnected.
+    pub async fn take(&mut self, bytes: impl Future<Output = Result<usize>>) -> Result<usize> {
+        let mut bytes = pin!(bytes);
+        // Most often there is no wait, and no need for a clock.
+        let moved = match bytes.as_mut().now_or_never() {
+            Some(moved) => moved?,
+            None => {
+                let until = *self.until.get_or_insert_with(|| Instant::now() + self.connection.patience);
+                let Ok(moved) = timeout_at(until, bytes).await else {
+                    self.connection.cut_off();
+                    return Err(ErrorKind::TimedOut.into());
+                };
+                moved?
+            }
+        };
+        self.connection.moved.set(self.connection.moved.get() + moved as u64);
+        self.moved += moved as u64;
+        if self.moved >= self.connection.stretch() {
+            (self.until, self.moved) = (None, 0);
+        }
+        Ok(moved)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.connection.turns.set(self.connection.turns.get() - 1);
+    }
+}
