@@ -4,6 +4,7 @@ use procfs::process::Process;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 const DESCRIPTORS: usize = 1024;
 /// File systems that are left out, by the beginning of their name.
 const REMOTE: [&str; 6] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
+/// Bytes of a process's list of mounts that are read at most.
+const MOST_MOUNTS: u64 = 16 << 20;
 /// The number of `cachestat(2)` (Linux 6.5 and later) on x86-64.
 const CACHESTAT: libc::c_long = 451;
 
@@ -26,7 +29,7 @@ pub struct Cached {
 pub fn of_open_files(process: &Process) -> Vec<Cached> {
     let own = Path::new("/proc").join(process.pid().to_string());
     let entries = std::fs::read_dir(own.join("fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
-    let remote: HashSet<i32> = remote_mounts(process);
+    let Some(remote) = remote_mounts(process) else { return Vec::new() };
     let mut seen = HashSet::new();
     let mut found: Vec<Cached> = entries
         .filter(|entry| mount_of(&own.join("fdinfo").join(entry.file_name())).is_some_and(|it| !remote.contains(&it)))
@@ -37,11 +40,24 @@ pub fn of_open_files(process: &Process) -> Vec<Cached> {
     found
 }
 
-/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user.
-fn remote_mounts(process: &Process) -> HashSet<i32> {
-    let mounts = process.mountinfo().map_or(Vec::new(), |mounts| mounts.0);
-    let is_remote = |kind: &str| REMOTE.iter().any(|start| kind.starts_with(start));
-    mounts.into_iter().filter(|mount| is_remote(&mount.fs_type)).map(|mount| mount.mnt_id).collect()
+/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user; none: the
+/// process has more mounts than are read.
+fn remote_mounts(process: &Process) -> Option<HashSet<i32>> {
+    let mut text = Vec::new();
+    let file = File::open(format!("/proc/{}/mountinfo", process.pid())).ok()?;
+    file.take(MOST_MOUNTS).read_to_end(&mut text).ok().filter(|&read| (read as u64) < MOST_MOUNTS)?;
+    Some(remote(&text))
+}
+
+/// The mounts of remote file systems in a list, whatever the names in it are: it is the process's own.
+fn remote(list: &[u8]) -> HashSet<i32> {
+    // The number comes first, and the file system behind a hyphen; a blank in a path is written as `\040`.
+    let of_line = |line: &str| {
+        let (mount, system) = line.split_once(" - ")?;
+        let is_remote = REMOTE.iter().any(|start| system.starts_with(start));
+        is_remote.then(|| mount.split(' ').next()?.parse().ok()).flatten()
+    };
+    String::from_utf8_lossy(list).lines().filter_map(of_line).collect()
 }
 
 /// The number of the mount that an open file is on.
@@ -80,6 +96,12 @@ fn cached_bytes(file: &File) -> Option<u64> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn remote_mounts_are_known_whatever_their_names_are() {
+        let list = b"22 1 0:5 / /a\\040-\\040b rw shared:1 - ext4 /dev/x rw\n23 22 0:6 / /\xff\xfe rw - fuse.sshfs x rw\nno list\n";
+        assert_eq!(remote(list), HashSet::from([23]));
+    }
 
     #[test]
     fn a_file_just_written_is_in_the_cache_and_counted_once() {

@@ -65,6 +65,7 @@ struct ProcessRecord {
 }
 
 /// The processes and their sums.
+#[derive(Default)]
 pub struct Sampler {
     pub tree: ProcessTree,
     limit: Option<u64>,
@@ -89,22 +90,7 @@ pub struct Sampler {
 
 impl Sampler {
     pub fn new(tree: ProcessTree, limit: Option<u64>, library: &Path) -> Self {
-        Self {
-            tree,
-            limit,
-            library: loaded::name_in_maps(library),
-            known: HashMap::new(),
-            seen: HashSet::new(),
-            walked: None,
-            before: None,
-            last: None,
-            peak: None,
-            excess: LimitExcess::default(),
-            curve: Samples::default(),
-            without: Vec::new(),
-            uncounted: Vec::new(),
-            most_shared: 0,
-        }
+        Self { tree, limit, library: loaded::name_in_maps(library), ..Self::default() }
     }
 
     /// Takes a sample; returns the time to wait before the next.

@@ -1,6 +1,6 @@
 //! The state of the screen: the last sample, what came before it, and what the user has chosen.
 
-use super::rows::{self, Column, Order, Row};
+use super::rows::{self, Order, Row};
 use super::sample::{Process, Sample};
 use crate::around::family::Identity;
 use crate::around::stall::Stall;
@@ -12,8 +12,9 @@ use std::time::Duration;
 const HISTORY: usize = 240;
 
 /// The meaning of the keys now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
+    #[default]
     Table,
     Help,
     /// A text is typed that is looked for.
@@ -49,6 +50,7 @@ impl Request {
 }
 
 /// See the module.
+#[derive(Default)]
 pub struct Model {
     pub sample: Sample,
     pub order: Order,
@@ -69,20 +71,7 @@ pub struct Model {
 impl Model {
     /// Before the first sample.
     pub fn new(interval: Duration, shows_all: bool) -> Self {
-        let column = Column::Resident;
-        Self {
-            sample: Sample::default(),
-            order: Order { column, is_reversed: false, is_tree: false, shows_all, filter: String::new() },
-            mode: Mode::Table,
-            table: TableState::default(),
-            page: 10,
-            tagged: HashSet::new(),
-            message: String::new(),
-            interval,
-            group: None,
-            selected: None,
-            history: HashMap::new(),
-        }
+        Self { interval, page: 10, order: Order { shows_all, ..Order::default() }, ..Self::default() }
     }
 
     /// Takes a new sample. What has ended is forgotten.

@@ -5,9 +5,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{HashMap, HashSet};
 
 /// A column of the table, by which processes can be sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
     Pid,
+    #[default]
     Resident,
     Live,
     Idle,
@@ -65,7 +66,7 @@ impl Column {
 }
 
 /// How processes are shown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Order {
     pub column: Column,
     pub is_reversed: bool,
