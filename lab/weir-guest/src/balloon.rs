@@ -181,7 +181,7 @@ impl<D: Device> Balloon<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_balloon::{Fake, Fault, fresh_ring, memory};
+    use crate::tests::fake_balloon::{Fake, Fault, fresh_ring, memory};
 
     const BLOCK: usize = 1 << 21;
 

@@ -31,4 +31,4 @@ pub mod virtqueue;
 pub mod zero;
 
 #[cfg(test)]
-mod fake_balloon;
+mod tests;

@@ -228,7 +228,7 @@ impl<D: Device> CpuOps for Machine<D> {
 mod tests {
     use super::*;
     use crate::balloon::{Balloon, feature};
-    use crate::fake_balloon::{Fake, clock, fresh_ring, memory};
+    use crate::tests::fake_balloon::{Fake, clock, fresh_ring, memory};
     use crate::virtio::VERSION_1;
     use core::sync::atomic::AtomicU64;
     use weir_core::base::cause::Cause;

@@ -130,7 +130,7 @@ impl<D: Device> Reporter<D> {
 mod tests {
     use super::*;
     use crate::balloon::feature;
-    use crate::fake_balloon::{Fake, Fault, clock, fresh_ring, memory};
+    use crate::tests::fake_balloon::{Fake, Fault, clock, fresh_ring, memory};
     use crate::virtio::VERSION_1;
 
     const ALL: u64 = VERSION_1 | feature::PAGE_REPORTING | feature::PAGE_POISON;

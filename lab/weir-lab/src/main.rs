@@ -1,86 +1,91 @@
 //! `weir-lab`: Weir's experiments and the peers it is measured against.
 
-mod command_line;
 mod experiments;
 mod guest;
 mod harness;
 mod peers;
 
-use command_line::Action;
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 use experiments::e9_peers::{self, programs};
 use experiments::{EXPERIMENTS, Experiment};
-use guest::kernel as guest_kernel;
-use harness::args::RunArgs;
-use harness::{exclusive, machine, restore};
-use peers::build as peer_build;
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use harness::lab::{Lab, RunArgs};
+use harness::{machine, restore};
+use peers::build::RECIPES;
 use std::process::ExitCode;
 
+/// Weir's experiments and the peers it is measured against.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List the experiments, the workloads and programs of e9, and the peers with how to get each
+    List,
+    /// Build the peers that come as crates
+    Peers {
+        #[arg(value_parser = PossibleValuesParser::new(RECIPES.map(|recipe| recipe.name)))]
+        names: Vec<String>,
+    },
+    /// Fetch and unpack the kernel that the guests of e5, e12 and groups boot (Debian's cloud kernel)
+    GuestKernel,
+    /// Run an experiment and print its tables
+    Run {
+        #[arg(value_parser = PossibleValuesParser::new(EXPERIMENTS.iter().map(|experiment| experiment.name)))]
+        experiment: String,
+        #[command(flatten)]
+        args: Box<RunArgs>,
+    },
+}
+
 fn main() -> ExitCode {
-    let action = command_line::parse();
+    let action = Cli::parse().action;
     let done = restore::install().and_then(|()| match action {
         Action::List => list(),
-        Action::BuildPeers(names) => build_peers(&names),
-        Action::FetchKernel => guest_kernel::fetch().map(|kernel| println!("{}", kernel.image.display())),
-        Action::Run(experiment, args) => run(experiment, &args),
+        Action::Peers { names } => build_peers(&names),
+        Action::GuestKernel => guest::kernel::fetch().map(|kernel| println!("{}", kernel.image.display())),
+        Action::Run { experiment, args } => run(&experiment, *args),
     });
     restore::everything();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("weir-lab: {why}");
+            eprintln!("weir-lab: {why:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(experiment: &Experiment, args: &RunArgs) -> Result<(), String> {
-    let name = experiment.name;
+fn run(name: &str, mut args: RunArgs) -> Result<()> {
+    let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
+    let Experiment { rounds, run, .. } = found.context("no such experiment")?;
+    args.rounds = args.runs.unwrap_or(rounds[usize::from(args.quick)]);
     let allocators = peers::choose(&args.peers, args.weir.as_deref())?;
-    if allocators.is_empty() {
-        return Err("no allocator to measure: see `weir-lab list`".into());
-    }
-    println!("# {name}\n\n{}\n", machine::describe());
-    println!("{}\n", allocators.iter().map(|a| format!("{} {}", a.name, a.version)).collect::<Vec<_>>().join("; "));
-    // Before the run, so that a file that cannot be written is an error at once and not an hour later.
-    let file = args.json.as_ref().map(|path| open_json(path)).transpose()?;
-    exclusive::clear_leftovers()?;
-    let result = (experiment.run)(args, allocators.clone())?;
-    if let Some(mut file) = file {
-        let versions: serde_json::Map<_, _> = allocators.into_iter().map(|a| (a.name, a.version.into())).collect();
-        let all = serde_json::json!({
-            "experiment": name, "quick": args.quick, "machine": machine::describe(), "allocators": versions,
-            "result": result,
-        });
-        writeln!(file, "{all:#}").map_err(|why| format!("cannot write the JSON file: {why}"))?;
-    }
-    match result["failed"].as_str() {
-        Some(which) => Err(format!("the subject failed: {which}")),
-        None => Ok(()),
-    }
+    let versions: Vec<_> = allocators.iter().map(|a| format!("{} {}", a.name, a.version)).collect();
+    println!("# {name}\n\n{}\n\n{}\n", machine::describe(), versions.join("; "));
+    println!("{}\n", found.map_or(String::new(), Experiment::about));
+    machine::clear_leftovers()?;
+    let mut lab = Lab::new(args, allocators);
+    run(&mut lab)?;
+    lab.end(name)
 }
 
-fn open_json(path: &Path) -> Result<File, String> {
-    File::create(path).map_err(|why| format!("cannot write {}: {why}", path.display()))
-}
-
-fn list() -> Result<(), String> {
-    // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
-    // So a reader that closes the pipe (`| head`) ends the program without a panic.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+fn list() -> Result<()> {
     println!("Experiments (weir-lab run NAME):");
     for experiment in EXPERIMENTS {
-        println!("  {:<15} {}", experiment.name, experiment.about);
+        println!(
+            "  {:<15} {}",
+            experiment.name,
+            experiment.about().split(". ").next().unwrap_or_default().replace('\n', " ")
+        );
     }
     println!("\nAllocators:");
-    let weir = (peers::WEIR, peers::weir(None));
-    for (name, found) in std::iter::once(weir).chain(peers::PEERS.iter().map(|peer| (peer.name, peer.find()))) {
-        match found {
-            Ok(allocator) => println!("  {name:<15} {}", allocator.version),
-            Err(how) => println!("  {name:<15} not here: {how}"),
-        }
+    for (name, found) in peers::all(None) {
+        println!("  {name:<15} {}", found.map_or_else(|how| format!("not here: {how:#}"), |found| found.version));
     }
     for (name, why) in peers::OUT_OF_REACH {
         println!("  {name:<15} out of reach: {why}");
@@ -91,25 +96,24 @@ fn list() -> Result<(), String> {
     }
     println!("\nPrograms of e9 (--only A,B):");
     for program in programs::PROGRAMS {
-        let missing = program.here().err().map_or(String::new(), |why| format!(" ({why})"));
+        let missing = program.missing();
+        let missing = if missing.is_empty() { "".into() } else { format!(" (missing: {})", missing.join(", ")) };
         println!("  {:<15} {}{missing}", program.name, program.about);
     }
     Ok(())
 }
 
-fn build_peers(names: &[String]) -> Result<(), String> {
-    if let Some(unknown) = names.iter().find(|name| peer_build::RECIPES.iter().all(|recipe| recipe.name != **name)) {
-        return Err(format!("'{unknown}' is not a peer that is built: see `weir-lab list`"));
-    }
+fn build_peers(names: &[String]) -> Result<()> {
     let mut failed = Vec::new();
-    for recipe in peer_build::RECIPES.iter().filter(|r| names.is_empty() || names.iter().any(|name| name == r.name)) {
+    for recipe in RECIPES.iter().filter(|recipe| names.is_empty() || names.iter().any(|name| name == recipe.name)) {
         match recipe.build() {
             Ok(path) => println!("{:<15} {}", recipe.name, path.display()),
             Err(why) => {
-                eprintln!("{:<15} {why}", recipe.name);
+                eprintln!("{:<15} {why:#}", recipe.name);
                 failed.push(recipe.name);
             }
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(format!("not built: {}", failed.join(", "))) }
+    ensure!(failed.is_empty(), "not built: {}", failed.join(", "));
+    Ok(())
 }

@@ -1,139 +1,203 @@
-//! The caches that are compared, under one trait: byte strings by number.
+//! The caches that are compared, under one trait: values by number. Some have room for a number of bytes or entries, Weir's
+//! also has none.
 
-use std::sync::Arc;
+use anyhow::{Result, bail};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A cache.
-pub trait Cache {
-    /// Reads the value of a key, if it is there.
-    fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool;
-    /// Puts in a value whose key is not there.
-    fn insert(&self, key: u64, value: Box<[u8]>);
-    /// Bytes of the values that are held, about.
-    fn bytes(&self) -> u64;
+/// A cache, as programs use it.
+pub trait Cache<V>: Sync {
+    fn get(&self, key: u64) -> Option<V>;
+    fn insert(&self, key: u64, value: V);
+    /// What it holds, by the weights of its entries.
+    fn held(&self) -> u64;
 }
 
-/// A cache of that kind, of at most so many bytes of values; Weir's has no size.
-pub fn make(kind: &str, bytes: u64) -> Result<Box<dyn Cache>, String> {
-    match kind {
-        "weir" => Weir::new().map(|cache| Box::new(cache) as Box<dyn Cache>),
-        "moka" => Ok(Box::new(Moka::new(bytes))),
-        "quick_cache" => Ok(Box::new(Quick::new(bytes))),
-        "foyer" => Ok(Box::new(Foyer::new(bytes))),
-        _ => Err(format!("no cache is called '{kind}': weir, moka, quick_cache, foyer")),
+/// What a value weighs.
+pub type Weigh<V> = fn(&V) -> usize;
+
+/// The hash function of all of them, so that none is ahead by it.
+#[derive(Clone, Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        let x = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
     }
 }
 
-/// What an entry costs beside its value, about: all caches weigh alike.
-const ENTRY: usize = 64;
-/// What quick_cache is told to expect of an entry.
-const TYPICAL: u64 = 4096;
+type Hash = BuildHasherDefault<KeyHasher>;
 
-struct Weir(weir::EvictableCache<u64, Box<[u8]>>);
+/// The names of the caches. `moka` holds more than its size until its maintenance runs; `moka held` runs it after each insertion.
+pub const KINDS: [&str; 7] = ["weir", "quick_cache", "foyer s3fifo", "foyer lfu", "lru", "moka held", "moka"];
 
-impl Weir {
-    fn new() -> Result<Weir, String> {
-        let builder =
-            weir::EvictableCache::<u64, Box<[u8]>>::builder().name("values").weigher(|_, value| value.len() + ENTRY);
-        builder.build().map(Weir).map_err(|why| why.to_string())
-    }
-}
-
-impl Cache for Weir {
-    fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool {
-        let entry = self.0.get(&key);
-        if let Some(entry) = &entry {
-            reader(entry);
+/// Makes a cache of room for `most`, of entries that weigh `typical`. Without a size, Weir's has what memory there is.
+pub fn make<V>(kind: &str, most: Option<u64>, typical: u64, weigh: Weigh<V>) -> Result<Box<dyn Cache<V>>>
+where
+    V: Clone + Send + Sync + 'static,
+    Weir<V>: Cache<V>,
+{
+    let size = most.unwrap_or(0);
+    let entries = size / typical;
+    let shards = if entries < 4096 { 1 } else { 8 };
+    Ok(match kind {
+        "weir" => {
+            let mut builder = weir::EvictableCache::builder().name("values").weigher(move |_, value: &V| weigh(value));
+            if let Some(most) = most {
+                builder = builder.min_bytes(most as usize).max_bytes(most as usize).shards(shards);
+            }
+            Box::new(Weir(builder.hasher(Hash::default()).build()?))
         }
-        entry.is_some()
+        "moka" | "moka held" => {
+            let builder = moka::sync::Cache::builder().max_capacity(size);
+            let builder = builder.weigher(move |_, value: &V| weigh(value) as u32);
+            Box::new(Moka(builder.build_with_hasher(Hash::default()), weigh, kind == "moka held"))
+        }
+        "quick_cache" => {
+            let (lifecycle, hash) = (quick_cache::sync::DefaultLifecycle::default(), Hash::default());
+            let cache = quick_cache::sync::Cache::with(entries as usize, size, Weight(weigh), hash, lifecycle);
+            Box::new(Quick(cache))
+        }
+        "foyer" | "foyer s3fifo" | "foyer lfu" => {
+            let mut builder = foyer_memory::CacheBuilder::new(size as usize);
+            if kind != "foyer" {
+                let s3fifo = kind == "foyer s3fifo";
+                builder = builder.with_shards(shards).with_eviction_config(match s3fifo {
+                    true => foyer_memory::EvictionConfig::from(foyer_memory::S3FifoConfig::default()),
+                    false => foyer_memory::LfuConfig::default().into(),
+                });
+            }
+            let builder = builder.with_weighter(move |_: &u64, value: &V| weigh(value));
+            Box::new(Foyer(builder.with_hash_builder(Hash::default()).build()))
+        }
+        "lru" => {
+            let entries = NonZero::new(entries as usize).unwrap_or(NonZero::<usize>::MIN);
+            Box::new(Lru(Mutex::new(lru::LruCache::with_hasher(entries, Hash::default()))))
+        }
+        _ => bail!("no cache is called '{kind}': {}, foyer", KINDS.join(", ")),
+    })
+}
+
+pub struct Weir<V: Send + Sync + 'static>(weir::EvictableCache<u64, V, Hash>);
+
+impl Cache<u64> for Weir<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get_copied(&key)
     }
 
-    fn insert(&self, key: u64, value: Box<[u8]>) {
-        // A value that is refused, as memory is short, is computed again when it is wanted again.
+    fn insert(&self, key: u64, value: u64) {
         drop(self.0.insert(key, value));
     }
 
-    fn bytes(&self) -> u64 {
+    fn held(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+impl Cache<Arc<[u8]>> for Weir<Arc<[u8]>> {
+    fn get(&self, key: u64) -> Option<Arc<[u8]>> {
+        self.0.get(&key).map(|entry| Arc::clone(&entry))
+    }
+
+    fn insert(&self, key: u64, value: Arc<[u8]>) {
+        drop(self.0.insert(key, value));
+    }
+
+    fn held(&self) -> u64 {
         self.0.bytes() as u64
     }
 }
 
-struct Moka(moka::sync::Cache<u64, Arc<[u8]>>);
+/// The cache, what its values weigh, and whether it is held to its size.
+struct Moka<V>(moka::sync::Cache<u64, V, Hash>, Weigh<V>, bool);
 
-impl Moka {
-    fn new(bytes: u64) -> Moka {
-        let builder = moka::sync::Cache::builder().max_capacity(bytes);
-        Moka(builder.weigher(|_, value: &Arc<[u8]>| (value.len() + ENTRY) as u32).build())
-    }
-}
-
-impl Cache for Moka {
-    fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool {
-        self.0.get(&key).as_deref().map(reader).is_some()
+impl<V: Clone + Send + Sync + 'static> Cache<V> for Moka<V> {
+    fn get(&self, key: u64) -> Option<V> {
+        self.0.get(&key)
     }
 
-    fn insert(&self, key: u64, value: Box<[u8]>) {
-        self.0.insert(key, value.into());
+    fn insert(&self, key: u64, value: V) {
+        self.0.insert(key, value);
+        if self.2 {
+            self.0.run_pending_tasks();
+        }
     }
 
-    fn bytes(&self) -> u64 {
-        self.0.weighted_size()
+    fn held(&self) -> u64 {
+        self.0.iter().map(|(_, value)| (self.1)(&value) as u64).sum() // What it counts itself is behind.
     }
 }
 
 #[derive(Clone)]
-struct Weight;
+struct Weight<V>(Weigh<V>);
 
-impl quick_cache::Weighter<u64, Arc<[u8]>> for Weight {
-    fn weight(&self, _: &u64, value: &Arc<[u8]>) -> u64 {
-        (value.len() + ENTRY) as u64
+impl<V: Clone> quick_cache::Weighter<u64, V> for Weight<V> {
+    fn weight(&self, _: &u64, value: &V) -> u64 {
+        (self.0)(value) as u64
     }
 }
 
-struct Quick(quick_cache::sync::Cache<u64, Arc<[u8]>, Weight>);
+struct Quick<V: Clone>(quick_cache::sync::Cache<u64, V, Weight<V>, Hash>);
 
-impl Quick {
-    fn new(bytes: u64) -> Quick {
-        Quick(quick_cache::sync::Cache::with_weighter((bytes / TYPICAL) as usize, bytes, Weight))
-    }
-}
-
-impl Cache for Quick {
-    fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool {
-        self.0.get(&key).as_deref().map(reader).is_some()
+impl<V: Clone + Send + Sync> Cache<V> for Quick<V> {
+    fn get(&self, key: u64) -> Option<V> {
+        self.0.get(&key)
     }
 
-    fn insert(&self, key: u64, value: Box<[u8]>) {
-        self.0.insert(key, value.into());
+    fn insert(&self, key: u64, value: V) {
+        self.0.insert(key, value);
     }
 
-    fn bytes(&self) -> u64 {
+    fn held(&self) -> u64 {
         self.0.weight()
     }
 }
 
-struct Foyer(foyer_memory::Cache<u64, Arc<[u8]>>);
+struct Foyer<V: Send + Sync + 'static>(foyer_memory::Cache<u64, V, Hash>);
 
-impl Foyer {
-    fn new(bytes: u64) -> Foyer {
-        let builder = foyer_memory::CacheBuilder::new(bytes as usize);
-        Foyer(builder.with_weighter(|_: &u64, value: &Arc<[u8]>| value.len() + ENTRY).build())
+impl<V: Clone + Send + Sync + 'static> Cache<V> for Foyer<V> {
+    fn get(&self, key: u64) -> Option<V> {
+        self.0.get(&key).map(|entry| entry.value().clone())
+    }
+
+    fn insert(&self, key: u64, value: V) {
+        self.0.insert(key, value);
+    }
+
+    fn held(&self) -> u64 {
+        self.0.usage() as u64
     }
 }
 
-impl Cache for Foyer {
-    fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool {
-        let entry = self.0.get(&key);
-        if let Some(entry) = &entry {
-            reader(entry.value());
-        }
-        entry.is_some()
+/// One list with a lock, of entries that all weigh as much.
+struct Lru<V>(Mutex<lru::LruCache<u64, V, Hash>>);
+
+impl<V> Lru<V> {
+    fn lock(&self) -> MutexGuard<'_, lru::LruCache<u64, V, Hash>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V: Clone + Send> Cache<V> for Lru<V> {
+    fn get(&self, key: u64) -> Option<V> {
+        self.lock().get(&key).cloned()
     }
 
-    fn insert(&self, key: u64, value: Box<[u8]>) {
-        self.0.insert(key, value.into());
+    fn insert(&self, key: u64, value: V) {
+        self.lock().put(key, value);
     }
 
-    fn bytes(&self) -> u64 {
-        self.0.usage() as u64
+    fn held(&self) -> u64 {
+        self.lock().len() as u64
     }
 }

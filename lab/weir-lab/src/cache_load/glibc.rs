@@ -3,11 +3,8 @@
 #![allow(clippy::print_stdout)]
 
 mod caches;
-mod direct_file;
 mod program;
-mod random;
 mod server;
-mod settings;
 mod worker;
 
 fn main() {

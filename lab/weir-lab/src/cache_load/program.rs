@@ -1,21 +1,33 @@
-//! Which program runs.
+//! Which program runs, and what its cache is.
 
-use crate::settings::Settings;
-use crate::{server, worker};
+use crate::{caches, server, worker};
+use anyhow::{Result, bail};
+use std::sync::Arc;
+use weir_lab::common::words::Words;
 
-/// `NAME key=value...`
+/// What an entry takes besides its value, as every cache is told.
+const ENTRY: usize = 64;
+/// A value, for caches that are told how many entries to expect.
+const TYPICAL: u64 = 4096;
+
 pub fn main() {
-    // SAFETY: sets this process's parent-death signal; no memory is involved.
+    // SAFETY: changes what signal comes at the parent's end, nothing else.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let mut words = std::env::args().skip(1);
-    let name = words.next().unwrap_or_default();
-    let ended = Settings::read(words).and_then(|settings| match name.as_str() {
-        "server" => server::main(&settings),
-        "worker" => worker::main(&settings),
-        _ => Err(format!("no program is called '{name}': server, worker")),
-    });
-    if let Err(why) = ended {
-        eprintln!("weir-lab-cache: {why}");
+    if let Err(why) = run(std::env::args().skip(1)) {
+        eprintln!("weir-lab-cache: {why:#}");
         std::process::exit(2);
+    }
+}
+
+fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
+    let name = args.next().unwrap_or_default();
+    let words = Words::read(args)?;
+    let (kind, bytes) = (words.text("cache")?, words.number("bytes")?);
+    let cache =
+        caches::make(kind, (kind != "weir").then_some(bytes), TYPICAL, |value: &Arc<[u8]>| value.len() + ENTRY)?;
+    match name.as_str() {
+        "server" => server::main(cache, &words),
+        "worker" => worker::main(cache, &words),
+        _ => bail!("no program is called '{name}': server, worker"),
     }
 }

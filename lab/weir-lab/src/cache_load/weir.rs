@@ -2,11 +2,8 @@
 #![allow(clippy::print_stdout)]
 
 mod caches;
-mod direct_file;
 mod program;
-mod random;
 mod server;
-mod settings;
 mod worker;
 
 #[global_allocator]

@@ -1,5 +1,6 @@
 //! An initial file system for a guest kernel, in cpio's "newc" form, as the kernel's documentation describes it.
 
+use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,16 +37,16 @@ impl Initramfs {
     }
 
     /// A copy of a file of this machine.
-    pub fn copy(&mut self, from: &Path, place: &Path) -> Result<(), String> {
-        let content = std::fs::read(from).map_err(|why| format!("cannot read {}: {why}", from.display()))?;
+    pub fn copy(&mut self, from: &Path, place: &Path) -> Result<()> {
+        let content = std::fs::read(from).with_context(|| from.display().to_string())?;
         self.file(place, &content);
         Ok(())
     }
 
     /// A program or shared object at `place`, and every shared object that it needs, each where it is here.
-    pub fn copy_with_libraries(&mut self, from: &Path, place: &Path) -> Result<(), String> {
+    pub fn copy_with_libraries(&mut self, from: &Path, place: &Path) -> Result<()> {
         self.copy(from, place)?;
-        let told = Command::new("ldd").arg(from).output().map_err(|why| format!("cannot run ldd: {why}"))?;
+        let told = Command::new("ldd").arg(from).output()?;
         for line in String::from_utf8_lossy(&told.stdout).lines() {
             // "name => /path (address)", "/path (address)", or "name (address)" for the kernel's own.
             let library = line.split_whitespace().find(|word| word.starts_with('/'));

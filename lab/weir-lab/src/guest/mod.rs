@@ -3,10 +3,10 @@
 mod initramfs;
 pub mod kernel;
 
-use crate::harness::child::load_program;
-use crate::harness::owner;
-use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::child::{beside, run_system};
+use crate::harness::owner::{self, OwnFile};
 use crate::peers::Allocator;
+use anyhow::{Context, Result};
 pub use initramfs::Initramfs;
 use kernel::GuestKernel;
 use std::path::{Path, PathBuf};
@@ -14,94 +14,70 @@ use std::process::Command;
 
 const EMULATOR: &str = "qemu-system-x86_64";
 
-/// What all guests of one allocator boot from.
+/// A kernel, and what it boots into.
 pub struct Image {
     kernel: PathBuf,
-    initramfs: PathBuf,
-    _guard: RestoreGuard,
+    initramfs: OwnFile,
 }
 
-/// What a guest runs on.
+/// The machine that a guest is given.
 #[derive(Clone, Copy)]
 pub struct Machine {
-    /// Memory, MiB.
     pub mib: u64,
     /// Whether its balloon reports free pages.
     pub reporting: bool,
-    /// Room for translated code in the emulator, MiB: more is faster, less where the emulator's own memory is measured.
+    /// MiB of translated code.
     pub translations: u64,
 }
 
-/// Whether guests can be run here, or what is missing.
-pub fn emulator() -> Result<String, String> {
-    let told = Command::new(EMULATOR).arg("--version").output();
-    let told = told.map_err(|_| format!("{EMULATOR} is not here: apt-get install qemu-system-x86"))?;
-    let text = String::from_utf8_lossy(&told.stdout);
-    Ok(text.lines().next().unwrap_or(EMULATOR).split(" (").next().unwrap_or_default().to_string())
+/// The emulator's name and version, and the kernel that is here.
+pub fn find() -> Result<(String, GuestKernel)> {
+    let told = run_system(EMULATOR, &["--version"]).context("apt-get install qemu-system-x86")?;
+    let emulator = told.lines().next().unwrap_or(EMULATOR).split(" (").next().unwrap_or_default().to_string();
+    let kernel = kernel::find()?;
+    println!("Guests: {emulator}, software emulation, Linux {}.\n", kernel.release);
+    Ok((emulator, kernel))
 }
 
 impl Image {
-    /// Builds an initial file system that holds the load program, the allocator and what both need.
-    pub fn build(kernel: &GuestKernel, allocator: &Allocator, env: &[(&str, &str)]) -> Result<Image, String> {
-        Image::build_with(kernel, allocator, env, |_| Ok(()))
-    }
-
-    /// The same, and whatever `add` adds.
-    pub fn build_with(
+    /// A load program as the first process, the allocator beside it, and what is added.
+    pub fn build(
         kernel: &GuestKernel,
         allocator: &Allocator,
-        env: &[(&str, &str)],
-        add: impl FnOnce(&mut Initramfs) -> Result<(), String>,
-    ) -> Result<Image, String> {
+        add: impl FnOnce(&mut Initramfs) -> Result<()>,
+    ) -> Result<Image> {
         let mut image = Initramfs::new();
         add(&mut image)?;
-        image.copy_with_libraries(&load_program()?, Path::new("/init"))?;
+        image.copy_with_libraries(&beside("weir-lab-load")?, Path::new("/init"))?;
         let mut environment = String::new();
         if let Some(object) = &allocator.preload {
             image.copy_with_libraries(object, Path::new("/preload.so"))?;
             environment.push_str("LD_PRELOAD=/preload.so\n");
         }
-        for (name, value) in allocator.env.iter().chain(env) {
-            environment.push_str(&format!("{name}={value}\n"));
-        }
+        allocator.env.iter().for_each(|(name, value)| environment += &format!("{name}={value}\n"));
         image.file(Path::new("/environment"), environment.as_bytes());
         for (number, module) in kernel.modules.iter().enumerate() {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
             image.copy(module, &Path::new("/modules").join(format!("{number}-{name}")))?;
         }
-        let path = std::env::temp_dir().join(owner::name(".initramfs"));
-        let undo = path.clone();
-        let guard = on_end(move || drop(std::fs::remove_file(undo)));
-        std::fs::write(&path, image.finish()).map_err(|why| format!("cannot write {}: {why}", path.display()))?;
-        Ok(Image { kernel: kernel.image.clone(), initramfs: path, _guard: guard })
+        let initramfs = owner::file(&std::env::temp_dir(), ".initramfs");
+        std::fs::write(&initramfs.path, image.finish())?;
+        Ok(Image { kernel: kernel.image.clone(), initramfs })
     }
 
-    /// The command of one guest whose program gets the arguments `words`. Software emulation: no guest needs more of the
-    /// machine than a process. What its kernel complains of goes to standard error.
-    pub fn command(&self, machine: Machine, words: &[String]) -> Command {
+    /// A guest that runs a load program with these words.
+    pub fn command(&self, machine: Machine, words: &str) -> Command {
         let on = if machine.reporting { "on" } else { "off" };
         let accelerator = format!("tcg,tb-size={}", machine.translations);
         let mut command = Command::new(EMULATOR);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-smp", "1"]);
-        command.args(["-M", "pc", "-accel", &accelerator, "-cpu", "max,la57=off"]);
-        command.args(["-m", &machine.mib.to_string()]);
-        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
-        command.args(["-append", &format!("quiet panic=-1 console=ttyS1 -- guest-init {}", words.join(" "))]);
-        // Opened to append: standard error may be a file that others write to as well.
+        // Without five levels of page tables, which no kernel needs here and which cost an emulator time.
+        command.args(["-M", "pc", "-accel", &accelerator, "-cpu", "max,la57=off", "-m", &machine.mib.to_string()]);
+        command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs.path);
+        command.args(["-append", &format!("quiet panic=-1 console=ttyS1 -- guest-init {words}")]);
         command.args(["-serial", "stdio", "-chardev", "file,id=console,path=/dev/stderr,append=on"]);
         command.args(["-serial", "chardev:console"]);
         command.args(["-device", &format!("virtio-balloon-pci,free-page-reporting={on}")]);
         command
     }
-}
-
-/// Gives a guest a disk, which it sees as `/dev/vda`: a file of this machine.
-pub fn add_disk(command: &mut Command, file: &Path) {
-    command.arg("-drive").arg(format!("file={},if=virtio,format=raw", file.display()));
-}
-
-/// Lets the guest's clock count its instructions, one a nanosecond, and skip what it sleeps: times are then the same
-/// whatever else this machine does.
-pub fn count_instructions(command: &mut Command) {
-    command.args(["-icount", "shift=0,sleep=off", "-rtc", "clock=vm"]);
 }

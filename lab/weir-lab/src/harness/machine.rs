@@ -1,16 +1,72 @@
-//! One line on the machine, for the head of every table.
+//! The machine: a line that describes it, its setting for huge pages, and who may change it.
 
+use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::{cgroup, leftovers};
+use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
 use procfs::{Current, Meminfo};
-use std::fs::read_to_string;
+use std::fs::{self, File};
 
-/// CPUs, memory, kernel, huge pages, cgroups.
+const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// The settings of huge pages that are in use.
+pub const MODES: [&str; 2] = ["madvise", "always"];
+
+/// One line, for the head of every table.
 pub fn describe() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let kernel = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = kernel.split('-').next().unwrap_or_default().trim().to_string();
-    let memory = Meminfo::current();
-    let memory = memory.map_or("?".into(), |memory| format!("{:.0}", memory.mem_total as f64 / f64::from(1 << 30)));
-    let thp = crate::harness::huge_pages::found().unwrap_or_else(|_| "none".into());
-    let cgroups = crate::harness::cgroup::version().map_or("none".into(), |version| format!("v{version}"));
-    format!("{cpus} CPUs, {memory} GiB, Linux {kernel}, huge pages: {thp}, memory cgroups: {cgroups}")
+    let gib = Meminfo::current().map_or(f64::NAN, |memory| memory.mem_total as f64 / f64::from(1 << 30));
+    let thp = huge_pages().unwrap_or_else(|_| "none".into());
+    let groups = cgroup::root().map_or("none".into(), |(_, version)| format!("v{version}"));
+    format!("{cpus} CPUs, {gib:.0} GiB, Linux {kernel}, huge pages: {thp}, memory cgroups: {groups}")
+}
+
+/// The setting of huge pages.
+pub fn huge_pages() -> Result<String> {
+    let text = fs::read_to_string(HUGE_PAGES).context(HUGE_PAGES)?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    Ok(chosen.with_context(|| format!("{HUGE_PAGES} chooses nothing: {}", text.trim()))?.0.to_string())
+}
+
+/// Has the setting of huge pages be so until the guard goes. An error says who may not change it.
+pub fn set_huge_pages(word: &str) -> Result<Option<RestoreGuard>> {
+    let before = huge_pages()?;
+    if before == word {
+        return Ok(None);
+    }
+    let guard = on_end(move || {
+        if let Err(why) = fs::write(HUGE_PAGES, &before) {
+            eprintln!("weir-lab: {HUGE_PAGES} stays changed, it was '{before}': {why}");
+        }
+    });
+    fs::write(HUGE_PAGES, word).with_context(|| format!("huge pages stay as they are: {HUGE_PAGES} needs root"))?;
+    Ok(Some(guard))
+}
+
+/// Nobody else changes the machine.
+pub struct ExclusiveLock(#[allow(dead_code, reason = "the lock is the open file's")] Flock<File>);
+
+/// Waits until nobody else does, and clears what killed runs left.
+pub fn lock() -> Result<ExclusiveLock> {
+    let lock = Flock::lock(lock_file()?, FlockArg::LockExclusiveNonblock).or_else(|(file, _)| {
+        eprintln!("weir-lab: another experiment that changes this machine is running; waiting for its end");
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, why)| why)
+    })?;
+    leftovers::clear();
+    Ok(ExclusiveLock(lock))
+}
+
+/// Clears what killed runs left, unless somebody is at work.
+pub fn clear_leftovers() -> Result<()> {
+    if Flock::lock(lock_file()?, FlockArg::LockExclusiveNonblock).is_ok() {
+        leftovers::clear();
+    }
+    Ok(())
+}
+
+fn lock_file() -> Result<File> {
+    let path = std::env::temp_dir().join("weir-lab.lock");
+    let opened = File::open(&path).or_else(|_| File::options().create(true).append(true).open(&path));
+    opened.with_context(|| path.display().to_string())
 }

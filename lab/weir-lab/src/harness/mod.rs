@@ -1,33 +1,20 @@
-//! What experiments share: children and what is measured of them, the machine and its settings, statistics and tables.
+//! What experiments share: the laboratory of a run with its rounds and tables, children and what is measured of them, the
+//! machine and its settings.
 
-pub mod args;
-pub mod block_device;
 pub mod cgroup;
+pub mod chart;
 pub mod child;
-pub mod exclusive;
-pub mod fio;
-pub mod folder;
-pub mod huge_pages;
-pub mod json;
+pub mod grid;
+pub mod lab;
 pub mod leftovers;
 pub mod machine;
-pub mod nbd_client;
-pub mod nbd_servers;
+pub mod nbd;
 pub mod owner;
-pub mod phases;
+pub mod prelude;
 pub mod pressure_fifo;
 pub mod proc_files;
-pub mod programs;
-pub mod random;
-pub mod resp;
 pub mod restore;
-pub mod rounds;
-#[cfg(target_arch = "x86_64")]
-pub mod single_step;
 pub mod statistics;
-pub mod stats_page;
-pub mod swap;
-pub mod tables;
-pub mod thread_limit;
 #[cfg(target_arch = "x86_64")]
-pub mod traced_thread;
+pub mod stepping;
+pub mod swap;

@@ -1,47 +1,53 @@
 //! A pressure event by systemd's protocol: bytes in the FIFO that `MEMORY_PRESSURE_WATCH` names.
 
-use crate::harness::owner;
-use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::owner::{self, OwnFile};
+use anyhow::Result;
+use nix::sys::stat::Mode;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// A named pipe in the directory for temporary files, removed at the end.
-pub struct PressureFifo(PathBuf, #[allow(dead_code, reason = "removes the pipe when dropped")] RestoreGuard);
+/// A FIFO, and its writing end once somebody reads.
+pub struct PressureFifo(OwnFile, Option<File>);
 
 impl PressureFifo {
-    /// Makes it.
-    pub fn make() -> Result<PressureFifo, String> {
-        let path = std::env::temp_dir().join(owner::name(".pressure"));
-        let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap_or_default();
-        let undo = path.clone();
-        let guard = on_end(move || drop(std::fs::remove_file(undo)));
-        // SAFETY: a C string.
-        if unsafe { libc::mkfifo(name.as_ptr(), 0o600) } != 0 {
-            return Err(format!("cannot make the pipe {}: {}", path.display(), std::io::Error::last_os_error()));
+    pub fn make() -> Result<PressureFifo> {
+        let file = owner::file(&std::env::temp_dir(), ".pressure");
+        nix::unistd::mkfifo(&file.path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        Ok(PressureFifo(file, None))
+    }
+
+    /// Has what a command starts watch it.
+    pub fn name_to(&self, command: &mut Command) {
+        command.env("MEMORY_PRESSURE_WATCH", &self.0.path);
+    }
+
+    /// Sends an event; whether anybody heard it.
+    pub fn send(&mut self) -> bool {
+        if self.1.is_none() {
+            self.1 = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.0.path).ok();
         }
-        Ok(PressureFifo(path, guard))
+        self.1.as_mut().is_some_and(|pipe| pipe.write_all(b"some 100000 1000000\0").is_ok())
     }
 
-    /// The value of `MEMORY_PRESSURE_WATCH`.
-    pub fn path(&self) -> &Path {
-        &self.0
+    /// Sends events all the time that the work takes; its result, and how many events were heard.
+    pub fn send_during<T>(&mut self, every: Duration, work: impl FnOnce() -> T) -> (T, u64) {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let events = scope.spawn(|| {
+                let mut events = 0;
+                while !over.load(Ordering::Relaxed) {
+                    events += u64::from(self.send());
+                    std::thread::sleep(every);
+                }
+                events
+            });
+            let result = work();
+            over.store(true, Ordering::Relaxed);
+            (result, events.join().unwrap_or(0))
+        })
     }
-
-    /// The writing end if there is a reader.
-    pub fn open(&self) -> Option<File> {
-        OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.0).ok()
-    }
-
-    /// Writes the event if there is a reader. The writer is answered: closing it would be an event of its own.
-    pub fn send(&self) -> Option<File> {
-        let mut pipe = self.open()?;
-        tell(&mut pipe).then_some(pipe)
-    }
-}
-
-/// One event more on an open pipe; whether it was taken.
-pub fn tell(pipe: &mut File) -> bool {
-    pipe.write_all(b"some 100000 1000000\0").is_ok()
 }

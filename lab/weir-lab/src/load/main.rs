@@ -1,67 +1,64 @@
 //! `weir-lab-load`: the programs that are measured, one a run, under whatever malloc is preloaded.
 //!
-//! `weir-lab-load list` names the workloads; `weir-lab-load NAME [key=value ...]` runs one and prints its result as
-//! one line of JSON. The harness is another program, so its own allocations are never in a measurement.
+//! `weir-lab-load list` names E9's workloads; `weir-lab-load NAME [key=value ...]` runs a program and prints its result as
+//! a line of JSON. The harness is another program, so its own allocations are never in a measurement.
+
 #![allow(clippy::print_stdout)]
 
 mod base;
 mod programs;
 mod table;
 
+use anyhow::{Context, Result, ensure};
 use base::process::{end_with_the_harness, peak_kib};
 use base::run::Run;
 use programs::*;
+use weir_lab::common::words::Words;
 
 fn main() {
     end_with_the_harness();
-    let mut args = std::env::args().skip(1);
-    let name = args.next().unwrap_or_default();
-    let result = match name.as_str() {
-        "list" => {
-            table::print();
-            Ok(())
-        }
-        "neighbour" => neighbour::main(args),
-        "many-threads" => many_threads::main(args),
-        "latency" => latency::main(args),
-        "big-heap" => big_heap::main(args),
-        "calls" => calls::main(args),
-        "file-server" => file_server::server(args),
-        "file-clients" => file_server::clients(args),
-        "forward" => forward::main(args),
-        "guest-init" => guest_init::main(args),
-        "hog" => hog::main(args),
-        "huge-heap" => huge_heap::main(args),
-        "page-fault" => page_fault::main(args),
-        "page-pools" => page_pools::main(args),
-        "report-time" => report_time::main(args),
-        "scan" => scan::main(args),
-        "soak" => soak::main(args),
-        "stream" => stream::main(args),
-        "stripes" => stripes::main(args),
-        "sweep" => sweep::main(args),
-        "sweep-calls" => sweep_calls::main(args),
-        "swing" => swing::main(args),
-        "watched" => watched::main(args),
-        _ => measure(&name, args),
-    };
-    if let Err(why) = result {
-        eprintln!("weir-lab-load: {why}");
+    if let Err(why) = run(std::env::args().skip(1)) {
+        eprintln!("weir-lab-load: {why:#}");
         std::process::exit(2);
     }
 }
 
-/// Runs one workload of the table and says what it did and how long that took.
-fn measure(name: &str, args: impl Iterator<Item = String>) -> Result<(), String> {
-    let workload = table::find(name).ok_or_else(|| format!("no workload is called '{name}': see `weir-lab list`"))?;
-    let mut run = Run { threads: workload.threads.count(), ..Run::default() };
-    run.read_args(args)?;
-    let start = std::time::Instant::now();
-    let ops = (workload.work)(&run);
-    let ns = start.elapsed().as_nanos();
-    if ops == 0 {
-        return Err(format!("{name} did no operation in its time"));
+fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
+    let name = args.next().unwrap_or_default();
+    if name == "guest-init" {
+        return guest_init::main(args);
     }
-    println!("{{\"ops\":{ops},\"ns\":{ns},\"threads\":{},\"peak_kib\":{}}}", run.threads, peak_kib()?);
+    let words = Words::read(args)?;
+    match name.as_str() {
+        "list" => table::print(),
+        "neighbour" => neighbour::main(&words)?,
+        "many-threads" => many_threads::main(&words)?,
+        "latency" => latency::main(&words)?,
+        "big-heap" => big_heap::main(&words)?,
+        "file-server" => file_server::server(&words)?,
+        "file-clients" => file_server::clients(&words)?,
+        "forward" => forward::main(&words)?,
+        "hog" => hog::main(&words)?,
+        "huge-heap" => huge_heap::main(&words)?,
+        "page-fault" => page_fault::main(&words)?,
+        "page-pools" => page_pools::main(&words)?,
+        "soak" => soak::main(&words)?,
+        "sweep" => sweep::main(&words)?,
+        "sweep-calls" => sweep_calls::main(&words)?,
+        "swing" => swing::main(&words)?,
+        _ => return workload(&name, &words),
+    }
+    Ok(())
+}
+
+fn workload(name: &str, words: &Words) -> Result<()> {
+    let found = table::WORKLOADS.iter().find(|(known, ..)| *known == name);
+    let (_, every_cpu, _, work) = found.with_context(|| format!("no program is called '{name}'"))?;
+    let run = Run::read(words, table::threads(*every_cpu), 1000)?;
+    let start = std::time::Instant::now();
+    let ops = work(&run);
+    let ns = start.elapsed().as_nanos();
+    ensure!(ops > 0, "{name} did no operation in its time");
+    println!("{{\"ops\":{ops},\"ns\":{ns},\"peak_kib\":{}}}", peak_kib()?);
     Ok(())
 }

@@ -47,36 +47,16 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// As C's `memcmp`.
+/// `memcmp`'s: both are readable for `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
-    let (mut a, mut b, mut left) = (a, b, len % 8);
-    if len >= 8 {
-        let same: u8;
-        // SAFETY: as the caller promises; whole words of both.
-        unsafe {
-            asm!("repe cmpsq", "sete {same}", same = out(reg_byte) same, inout("rcx") len / 8 => _,
-                inout("rsi") a, inout("rdi") b, options(nostack, readonly));
-        }
-        if same == 0 {
-            // The pointers are behind the words that differ; the bytes of those decide.
-            (a, b, left) = (a.wrapping_sub(8), b.wrapping_sub(8), 8);
-        }
-    }
-    let (mut less, mut differ) = (0u8, 0u8);
-    if left > 0 {
-        // SAFETY: as above; the bytes that are left, or the word that differs.
-        unsafe {
-            asm!("repe cmpsb", "setb {less}", "setne {differ}", less = out(reg_byte) less,
-                differ = out(reg_byte) differ, inout("rcx") left => _, inout("rsi") a => _, inout("rdi") b => _,
-                options(nostack, readonly));
-        }
-    }
-    match (differ, less) {
-        (0, _) => 0,
-        (_, 0) => 1,
-        _ => -1,
-    }
+    // SAFETY: both are read within their length.
+    let word =
+        |at: usize| unsafe { (a.add(at).cast::<u64>().read_unaligned(), b.add(at).cast::<u64>().read_unaligned()) };
+    let same = (0..len / 8 * 8).step_by(8).take_while(|&at| word(at).0 == word(at).1).count() * 8;
+    // SAFETY: as above. Volatile, so that the loop is not taken for a call of this function.
+    let bytes = (same..len).map(|at| unsafe { (a.add(at).read_volatile(), b.add(at).read_volatile()) });
+    bytes.map(|(a, b)| i32::from(a) - i32::from(b)).find(|difference| *difference != 0).unwrap_or(0)
 }
 
 /// # Safety

@@ -1,65 +1,39 @@
-//! `demonstration`: redis under load with `weir top` beside it, another program that needs memory, and what happens; recorded
-//! as an asciicast (`--cast`) and drawn (`--svg`).
+//! Redis under load with `weir top` beside it, another program that needs memory, and what happens; recorded
+//! as an asciicast (--cast FILE) and drawn (--svg FILE).
+//!
+//! redis-server on Weir in a cgroup: values are written and deleted while one client sets small ones all the time. For the
+//! demonstration idle memory is kept for 12 s and more (`idle_ms=12000`), so that pressure alone releases it. Then
+//! another program in the cgroup takes memory. Root.
 
 mod drawing;
 mod scene;
 mod terminal;
 
-use crate::harness::args::RunArgs;
-use crate::harness::tables::{Table, mib, short, spread};
-use crate::harness::{cgroup, programs};
-use crate::peers::{Allocator, WEIR};
-use scene::{Play, Told};
-use serde_json::{Value, json};
-use std::path::Path;
+use crate::harness::prelude::*;
+use scene::Play;
 
-/// Runs it and prints what it came to.
-pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let weir = allocators.iter().find(|a| a.name == WEIR).ok_or("Weir is not here: cargo build --release")?;
-    let command = weir.preload.as_deref().and_then(Path::parent).map(|beside| beside.join("weir"));
-    let mut missing: Vec<String> = programs::missing_root("a cgroup needs it").into_iter().collect();
-    missing.extend(programs::missing(&[("redis-server", "redis-server")]));
-    missing.extend(cgroup::version().err());
-    let command = match command.filter(|file| file.exists()) {
-        Some(command) if missing.is_empty() => command,
-        found => {
-            missing.extend(found.is_none().then(|| "weir beside libweir.so: cargo build --release".into()));
-            println!("demonstration is skipped. What is missing:\n\n- {}\n", missing.join("\n- "));
-            return Ok(json!({ "skipped": missing }));
-        }
-    };
-    let play = if args.quick { Play::QUICK } else { Play::FULL };
-    let told = scene::play(&play, weir, &command)?;
-    for (path, text) in [(&args.cast, told.recording.cast()), (&args.svg, drawing::svg(&told.pictures))] {
-        if let Some(path) = path {
-            std::fs::write(path, text).map_err(|why| format!("cannot write {}: {why}", path.display()))?;
-            println!("written: {}\n", path.display());
-        }
+pub fn run(lab: &mut Lab) -> Result<()> {
+    let (weir, command) = (lab.weir()?, lab.weir_command()?);
+    if lab.lacks(&[Need::Root, Need::Cgroups, Need::Program("redis-server", "redis-server")]) {
+        return Ok(());
     }
-    print(&play, &told);
-    Ok(json!({
-        "resident_before": told.resident_before, "resident_after": told.resident_after, "released_s": told.released_s,
-        "sets_before": told.before.json(), "sets_during": told.during.json(), "sets_after": told.after.json(),
-    }))
-}
-
-fn print(play: &Play, told: &Told) {
-    println!(
-        "redis-server on Weir in a cgroup of {} MiB: {} MiB of values are written and deleted while one client sets small \
-         ones all the\ntime. For the demonstration idle memory is kept for 12 s and more (`idle_ms=12000`), so that pressure alone \
-         releases it. Then\nanother program in the cgroup takes {} MiB.\n",
-        play.limit >> 20,
-        play.values >> 20,
-        play.need >> 20,
-    );
-    let mut table = Table::new(["", "before the other program", "while it takes memory", "after"]);
-    let rate = |sample| spread(sample, |sets| short(sets / 1000.0));
-    table.row(["1,000 SET a second".to_string(), rate(&told.before), rate(&told.during), rate(&told.after)]);
-    let (before, after) = (mib(told.resident_before as f64), mib(told.resident_after as f64));
-    table.row(["redis resident, MiB".to_string(), before, String::new(), after]);
-    println!("{table}");
-    println!(
-        "Three quarters of what redis had idle were released {} s after the other program began.",
-        short(told.released_s)
-    );
+    let play = lab.pick(Play::FULL, Play::QUICK);
+    let told = scene::play(&play, &weir, &command)?;
+    for (path, text) in [(&lab.args.cast, told.recording.cast()), (&lab.args.svg, drawing::svg(&told.pictures))] {
+        path.as_ref().map_or(Ok(()), |path| std::fs::write(path, text))?;
+    }
+    let sizes = [play.limit, play.values, play.need].map(|bytes| bytes >> 20);
+    println!("## A cgroup of {} MiB, {} MiB of values, {} MiB for the other program\n", sizes[0], sizes[1], sizes[2]);
+    let rates = told.sets.each_ref().map(|sample| sample.spread(|sets| short(sets / 1000.0)));
+    let [before, after] = told.resident.map(mib);
+    let rows = [
+        ["1,000 SET a second".to_string()].into_iter().chain(rates).collect(),
+        ["redis resident, MiB".into(), before, String::new(), after].into(),
+    ];
+    println!("{}", table(["", "before the other program", "while it takes memory", "after"], rows));
+    println!("Three quarters of what redis had idle were released {} s after the other began.", short(told.released_s));
+    lab.note("sets", json!(told.sets.each_ref().map(|sample| sample.json())));
+    lab.note("resident", json!(told.resident));
+    lab.note("released_s", json!(told.released_s));
+    Ok(())
 }

@@ -1,12 +1,9 @@
 //! A program on a terminal of its own, of which all that it shows is recorded; below it are lines that tell what goes on.
 
-use serde_json::json;
+use crate::harness::prelude::*;
 use std::io::Read;
 use std::num::NonZero;
-use std::path::Path;
-use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// The program's lines and columns: what `weir top` is made for.
 const ROWS: u16 = 24;
@@ -57,12 +54,11 @@ impl State {
 
 impl Terminal {
     /// Starts a program.
-    pub fn start(program: &Path, arguments: &[&str]) -> Result<Terminal, String> {
-        let failed = |why: pty_process::Error| format!("cannot start {} on a terminal: {why}", program.display());
-        let (mut screen, line) = pty_process::blocking::open().map_err(failed)?;
-        screen.resize(pty_process::Size::new(ROWS, COLUMNS)).map_err(failed)?;
+    pub fn start(program: &Path, arguments: &[&str]) -> Result<Terminal> {
+        let (mut screen, line) = pty_process::blocking::open()?;
+        screen.resize(pty_process::Size::new(ROWS, COLUMNS))?;
         let start = pty_process::blocking::Command::new(program).args(arguments).env("TERM", "xterm-256color");
-        let child = start.spawn(line).map_err(failed)?;
+        let child = start.spawn(line).with_context(|| format!("{} on a terminal", program.display()))?;
         let parser = vt100::Parser::new(cells(ROWS + TOLD), cells(COLUMNS), 0);
         let state = Arc::new(Mutex::new(State { parser, shown: Vec::new(), rest: Vec::new() }));
         let (began, shared) = (Instant::now(), Arc::clone(&state));

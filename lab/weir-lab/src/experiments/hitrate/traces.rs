@@ -1,33 +1,20 @@
 //! The traces: made from a seed, each of one family of use, or read from files.
 
-use crate::harness::args::RunArgs;
-use crate::harness::random::Random;
-use std::path::{Path, PathBuf};
+use crate::harness::prelude::*;
 
-/// Accesses of a file that are used.
+/// Of a file, no more accesses are read.
 const MOST_OF_A_FILE: usize = 1_500_000;
 
-/// A trace by name.
+/// Keys in the order in which they are asked for.
 pub struct Trace {
-    /// As in the table.
     pub name: String,
-    /// The key of each access.
     pub keys: Vec<u64>,
 }
 
-/// Makes a trace.
 type Make = fn(&mut Maker);
 
-/// Where a trace comes from.
-pub enum Source {
-    /// Made: its name and its maker.
-    Made(&'static str, Make),
-    /// Read from a file of little-endian 64-bit keys.
-    File(PathBuf),
-}
-
 /// The traces that are made.
-const MADE: [(&str, Make); 11] = [
+pub const MADE: [(&str, Make); 11] = [
     ("zipf-0.8", |maker| maker.zipf(0.8)),
     ("zipf-0.99", |maker| maker.zipf(0.99)),
     ("zipf-scan", Maker::zipf_with_scans),
@@ -41,65 +28,22 @@ const MADE: [(&str, Make); 11] = [
     ("phases", Maker::phases),
 ];
 
-/// Those asked for by `--only`, or all that are made and those given by `--trace`.
-pub fn choose(args: &RunArgs) -> Result<Vec<Source>, String> {
-    if let Some(unknown) = args.only.iter().find(|name| MADE.iter().all(|(made, _)| made != name)) {
-        let names: Vec<&str> = MADE.iter().map(|(name, _)| *name).collect();
-        return Err(format!("no trace is called '{unknown}': there are {}", names.join(", ")));
-    }
-    let is_chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
-    let made = MADE.iter().filter(|(name, _)| is_chosen(name)).map(|&(name, make)| Source::Made(name, make));
-    Ok(made.chain(args.trace.iter().cloned().map(Source::File)).collect())
+/// Makes the trace of a name.
+pub fn make(name: &str, is_quick: bool) -> Trace {
+    let (accesses, keys) = if is_quick { (50_000, 10_000) } else { (1_000_000, 200_000) };
+    let mut maker = Maker { random: Random::new(0x5eed, 0), accesses, keys, out: Vec::with_capacity(accesses) };
+    MADE.iter().filter(|made| made.0 == name).for_each(|made| (made.1)(&mut maker));
+    maker.out.truncate(accesses);
+    Trace { name: name.into(), keys: maker.out }
 }
 
-impl Source {
-    /// The trace; a quick one is a twentieth as long.
-    pub fn read(self, is_quick: bool) -> Result<Trace, String> {
-        match self {
-            Source::Made(name, make) => {
-                let (accesses, keys) = if is_quick { (50_000, 10_000) } else { (1_000_000, 200_000) };
-                let mut maker = Maker { random: Random(0x5eed), accesses, keys, out: Vec::with_capacity(accesses) };
-                make(&mut maker);
-                maker.out.truncate(accesses);
-                Ok(Trace { name: name.into(), keys: maker.out })
-            }
-            Source::File(path) => read(&path),
-        }
-    }
-}
-
-fn read(path: &Path) -> Result<Trace, String> {
-    let bytes = std::fs::read(path).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
+/// Reads a file of keys, of 64 bits each, little-endian.
+pub fn read(path: &Path) -> Result<Trace> {
+    let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     let (words, rest) = bytes.as_chunks::<8>();
-    if words.is_empty() || !rest.is_empty() {
-        return Err(format!("{} is no file of 64-bit keys: it has {} bytes", path.display(), bytes.len()));
-    }
+    ensure!(!words.is_empty() && rest.is_empty(), "{} is no file of 64-bit keys", path.display());
     let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     Ok(Trace { name, keys: words.iter().take(MOST_OF_A_FILE).map(|word| u64::from_le_bytes(*word)).collect() })
-}
-
-/// Ranks by Zipf's law: rank r as often as 1/r^skew.
-pub struct Zipf(Vec<f64>);
-
-impl Zipf {
-    /// Over this many ranks.
-    pub fn new(skew: f64, ranks: usize) -> Self {
-        let mut sum = 0.0;
-        Self(
-            (1..=ranks)
-                .map(|rank| {
-                    sum += (rank as f64).powf(-skew);
-                    sum
-                })
-                .collect(),
-        )
-    }
-
-    /// A rank from 0 on.
-    pub fn rank(&self, random: &mut Random) -> u64 {
-        let at = random.unit() * self.0[self.0.len() - 1];
-        self.0.partition_point(|&sum| sum < at).min(self.0.len() - 1) as u64
-    }
 }
 
 /// Keys that come once, apart from all others.
@@ -140,7 +84,7 @@ impl Maker {
     /// Loops of different lengths, a few rounds of each in turn.
     fn many_loops(&mut self) {
         while self.out.len() < self.accesses {
-            let which = self.random.below(6);
+            let which = self.random.below(6) as u64;
             let len = (self.keys as u64 >> (which + 2)).max(10);
             for _ in 0..2 + self.random.below(4) {
                 self.out.extend((0..len).map(|at| (which << 32) + at));
@@ -154,7 +98,7 @@ impl Maker {
         for set in 0..20 {
             for _ in 0..each {
                 let is_hot = self.random.below(5) < 4;
-                let key = self.random.below(if is_hot { hot } else { hot * 5 });
+                let key = self.random.below(if is_hot { hot } else { hot * 5 }) as u64;
                 self.out.push(set * self.keys as u64 + key);
             }
         }
@@ -172,7 +116,7 @@ impl Maker {
     /// Each key is used four times within a short while, and never again.
     fn bursts(&mut self) {
         for at in 0..self.accesses {
-            let key = (at / 4) as u64 + self.random.below(self.keys / 20);
+            let key = (at / 4) as u64 + self.random.below(self.keys / 20) as u64;
             self.out.push(key);
         }
     }
@@ -194,7 +138,7 @@ impl Maker {
         while self.out.len() < self.accesses {
             match self.random.below(2000) {
                 0 => {
-                    let table = self.random.below(tables as usize);
+                    let table = self.random.below(tables as usize) as u64;
                     self.out.extend((0..pages / tables).map(|page| table * (pages / tables) + page));
                 }
                 1..200 => self.out.push((1 << 36) + self.out.len() as u64 / 500),
@@ -211,7 +155,7 @@ impl Maker {
     fn phases(&mut self) {
         let all = self.accesses;
         for make in [Maker::one_loop, Maker::bursts, Maker::frequent, Maker::one_loop, Maker::bursts, Maker::frequent] {
-            let random = Random(self.random.next());
+            let random = Random::new(self.random.next(), 0);
             let mut part = Maker { random, accesses: all / 6, keys: self.keys / 4, out: Vec::new() };
             make(&mut part);
             self.out.append(&mut part.out);
@@ -225,28 +169,20 @@ mod tests {
 
     #[test]
     fn every_trace_is_as_long_as_asked_and_the_same_each_time() {
-        for (name, make) in MADE {
-            let first = Source::Made(name, make).read(true).expect("made").keys;
+        for (name, _) in MADE {
+            let first = make(name, true).keys;
             assert!(first.len() > 49_900, "{name}: {} accesses", first.len());
-            assert_eq!(first, Source::Made(name, make).read(true).expect("made").keys, "{name}");
+            assert_eq!(first, make(name, true).keys, "{name}");
         }
     }
 
     #[test]
     fn a_file_is_read_as_little_endian_keys_and_a_broken_one_refused() {
         let path = std::env::temp_dir().join(format!("weir-lab-trace-{}", std::process::id()));
-        std::fs::write(&path, [1_u64.to_le_bytes(), (7_u64 << 40).to_le_bytes()].concat()).expect("written");
-        assert_eq!(read(&path).expect("read").keys, [1, 7 << 40]);
-        std::fs::write(&path, [1, 2, 3]).expect("written");
+        std::fs::write(&path, [1_u64.to_le_bytes(), (7_u64 << 40).to_le_bytes()].concat()).unwrap();
+        assert_eq!(read(&path).unwrap().keys, [1, 7 << 40]);
+        std::fs::write(&path, [1, 2, 3]).unwrap();
         assert!(read(&path).is_err());
-        std::fs::remove_file(&path).expect("removed");
-    }
-
-    #[test]
-    fn zipf_gives_the_first_rank_its_share() {
-        let (zipf, mut random) = (Zipf::new(1.0, 1000), Random(3));
-        let first = (0..100_000).filter(|_| zipf.rank(&mut random) == 0).count();
-        // 1 / (1 + 1/2 + ... + 1/1000) = 0.1336.
-        assert!((12_900..13_900).contains(&first), "{first}");
+        std::fs::remove_file(&path).unwrap();
     }
 }

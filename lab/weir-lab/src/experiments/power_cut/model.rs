@@ -29,11 +29,6 @@ impl Part {
         Part { first, sectors: vec![vec![Write { number: 0, is_zero: true }]; sectors], begun: 0, answered: 0 }
     }
 
-    /// How many sectors it has.
-    pub fn len(&self) -> usize {
-        self.sectors.len()
-    }
-
     /// Where a sector is on the drive, bytes.
     pub fn offset(&self, sector: usize) -> u64 {
         (self.first + sector as u64) * SECTOR as u64

@@ -1,31 +1,21 @@
 //! Clients that write, zero, read and flush, each in a part of its own, until the server goes.
 
+use super::Answers;
 use super::drive::SECTOR;
 use super::model::Part;
-use crate::harness::nbd_client::NbdClient;
-use crate::harness::random::Random;
-use std::path::Path;
+use crate::harness::nbd::client::NbdClient;
+use crate::harness::prelude::*;
+use anyhow::Result as Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many there are at a time.
 pub const WRITERS: usize = 3;
-/// Sectors of a part: some of them more than the server's cache has room for.
+/// Sectors of a part, and of a request at most.
 pub const PART: usize = 8192;
-/// Sectors of a request at most: 32 KiB.
 const MOST: usize = 64;
 
-/// The parts, one for each writer.
 pub struct Parts(Vec<Mutex<Part>>);
 
-/// What the writers were answered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Answers {
-    pub requests: u64,
-    pub flushes: u64,
-}
-
 impl Parts {
-    /// Of an empty drive.
     pub fn new() -> Parts {
         Parts((0..WRITERS).map(|at| Mutex::new(Part::new((at * PART) as u64, PART))).collect())
     }
@@ -34,61 +24,59 @@ impl Parts {
         self.0[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares all with an image.
+    /// What the drive holds now is what each part holds; an error is what may not be.
     pub fn settle(&self, image: &[u8]) -> Result<(), String> {
-        let parts = image.chunks(PART * SECTOR).take(WRITERS).enumerate();
-        parts.map(|(at, image)| self.lock(at).settle(image)).collect::<Result<Vec<()>, String>>().map(|_| ())
+        let mut parts = image.chunks(PART * SECTOR).take(WRITERS).enumerate();
+        parts.try_for_each(|(at, image)| self.lock(at).settle(image))
     }
 }
 
-/// Connects and writes to a part until the connection breaks. An error is a wrong answer.
+/// Sends requests until the server goes. An error is something read that was not written.
 pub fn write(parts: &Parts, own: usize, socket: &Path, random: &mut Random) -> Result<Answers, String> {
     let mut answers = Answers::default();
-    // A server that goes while it is greeted is no wrong answer.
     let Ok(mut client) = NbdClient::connect(socket, "drive") else { return Ok(answers) };
-    while let Ok(is_flush) = request(parts, own, &mut client, random)? {
-        answers.requests += 1;
-        answers.flushes += u64::from(is_flush);
+    loop {
+        match request(parts, own, &mut client, random) {
+            Ok(Ok(flushes)) => {
+                answers.requests += 1;
+                answers.flushes += flushes;
+            }
+            Ok(Err(wrong)) => return Err(wrong),
+            Err(_is_gone) => return Ok(answers),
+        }
     }
-    Ok(answers)
 }
 
-/// One request; whether it was a flush. The inner error: the connection broke. The outer one: what was read is wrong.
-fn request(
-    parts: &Parts,
-    own: usize,
-    client: &mut NbdClient,
-    random: &mut Random,
-) -> Result<Result<bool, String>, String> {
-    let count = 1 + random.below(MOST) as usize;
-    // One half of the requests goes to a sixteenth of the part, so that sectors are written again and again.
+/// A request: how many flushes it was, or what was wrong.
+fn request(parts: &Parts, own: usize, client: &mut NbdClient, random: &mut Random) -> Any<Result<u64, String>> {
+    let count = 1 + random.below(MOST);
+    // Half of them in a sixteenth of the part.
     let range = if random.below(2) == 0 { PART / 16 } else { PART };
-    let sector = random.below(range.min(parts.lock(own).len()) - count) as usize;
-    let offset = parts.lock(own).offset(sector);
-    let length = (count * SECTOR) as u32;
-    Ok(match random.below(20) {
+    let sector = random.below(range - count);
+    let (offset, length) = (parts.lock(own).offset(sector), count * SECTOR);
+    match random.below(20) {
         0..12 => {
             let is_forced = random.below(16) == 0;
             let data = parts.lock(own).begin(sector, count, false);
-            client
-                .write(offset, &data, is_forced)
-                .map(|()| parts.lock(own).answer(sector, count, is_forced))
-                .map(|()| false)
+            client.write(offset, &data, is_forced)?;
+            parts.lock(own).answer(sector, count, is_forced);
         }
         12..14 => {
             parts.lock(own).begin(sector, count, true);
-            let done = client.zero(offset, length, random.below(2) == 0);
-            done.map(|()| parts.lock(own).answer(sector, count, false)).map(|()| false)
+            client.zero(offset, length, random.below(2) == 0)?;
+            parts.lock(own).answer(sector, count, false);
         }
-        14..17 => match client.read_to(offset, length) {
-            Ok(read) => parts.lock(own).check_read(sector, &read).map(|()| Ok(false))?,
-            Err(why) => Err(why),
-        },
+        14..17 => {
+            let read = client.read(offset, length)?;
+            return Ok(parts.lock(own).check_read(sector, &read).map(|()| 0));
+        }
         _ => {
-            // A flush is of all connections: the export says so (`CAN_MULTI_CONN`).
+            // What was answered before the flush is sent, of every part: the flush is the export's.
             let answered: Vec<u64> = (0..WRITERS).map(|at| parts.lock(at).answered()).collect();
-            let flush = |()| answered.iter().enumerate().for_each(|(at, &answered)| parts.lock(at).flushed(answered));
-            client.flush().map(flush).map(|()| true)
+            client.flush()?;
+            answered.iter().enumerate().for_each(|(at, &answered)| parts.lock(at).flushed(answered));
+            return Ok(Ok(1));
         }
-    })
+    }
+    Ok(Ok(0))
 }

@@ -1,6 +1,9 @@
 //! The cliffs of the sweep: where neighbouring sizes differ too much in cost, and which of these are known.
 
-use super::instructions::Series;
+use std::collections::BTreeMap;
+
+/// Instructions by size.
+pub type Series = BTreeMap<u64, f64>;
 
 /// Neighbours differ too much from this factor on, up or down.
 const CLIFF: f64 = 3.0;

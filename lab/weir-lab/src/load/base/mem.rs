@@ -1,6 +1,7 @@
 //! Malloc as a C program calls it, and random numbers that call it not at all.
 
 use std::hint::black_box;
+pub use weir_lab::common::random::Random;
 
 /// Bytes of a page (x86-64).
 pub const PAGE: usize = 4096;
@@ -130,44 +131,4 @@ impl Block {
 fn out_of_memory(size: usize) -> ! {
     eprintln!("weir-lab-load: malloc({size}) failed");
     std::process::exit(3);
-}
-
-/// Marsaglia's xorshift64*: a few cycles a number, no state elsewhere.
-pub struct Random(u64);
-
-impl Random {
-    /// Starts a stream that is the same for every allocator and another for every thread.
-    pub fn new(seed: u64, thread: usize) -> Random {
-        let mut random = Random((seed ^ (thread as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1);
-        random.next();
-        random
-    }
-
-    /// The next 64 random bits.
-    #[inline]
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `limit`.
-    #[inline]
-    pub fn below(&mut self, limit: usize) -> usize {
-        (((self.next() >> 32) * limit as u64) >> 32) as usize
-    }
-
-    /// A number from `low` to `high`, both included.
-    #[inline]
-    pub fn between(&mut self, low: usize, high: usize) -> usize {
-        low + self.below(high - low + 1)
-    }
-
-    /// A number from 2^`low` to 2^`high`, every doubling as likely as every other (log-uniform), even inside each.
-    #[inline]
-    pub fn doublings(&mut self, low: u32, high: u32) -> usize {
-        let base = 1usize << (low + self.below((high - low) as usize) as u32);
-        base + self.below(base)
-    }
 }

@@ -1,9 +1,7 @@
 //! Ignatchenko's alloc-test: slots chosen at random are filled or emptied; sizes follow a Pareto law, so most are
 //! small; each block is written when made and read when freed, so that placement counts too.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
-use std::hint::black_box;
+use crate::base::prelude::*;
 
 const SLOTS: usize = 1 << 17;
 const STEPS: u64 = 8_000_000;

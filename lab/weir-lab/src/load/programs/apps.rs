@@ -1,9 +1,7 @@
 //! Small programs in the manner of three that allocator papers always use: cfrac (numbers that live for a moment),
 //! espresso (sets that are copied, grown and merged) and barnes (a tree built and torn down each step).
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
-use std::hint::black_box;
+use crate::base::prelude::*;
 
 /// A number of a few 64-bit limbs, each on the heap: the length in word 0, then the limbs, lowest first.
 #[derive(Clone, Copy)]

@@ -1,9 +1,7 @@
 //! Berger's cache-scratch and cache-thrash: does the allocator put blocks of different threads on one cache line,
 //! because it was handed them by another (scratch, passive) or of its own accord (thrash, active)?
 
-use crate::base::mem::Block;
-use crate::base::run::Run;
-use std::hint::black_box;
+use crate::base::prelude::*;
 
 const SIZE: usize = 8;
 const WRITES: u64 = 200;

@@ -1,7 +1,6 @@
 //! Blocks of whole pages that come and go: what an allocator gives back to the kernel it has to fault in again.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 
 const MIB: usize = 1 << 20;
 

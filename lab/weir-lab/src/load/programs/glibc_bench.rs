@@ -1,7 +1,7 @@
 //! Two of glibc's own benchmarks, from their descriptions: bench-malloc-simple and bench-malloc-thread.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::counted::stay_on_this_cpu;
+use crate::base::prelude::*;
 
 const SIZES: [usize; 6] = [16, 64, 128, 512, 1_024, 4_096];
 const COUNTS: [usize; 3] = [25, 100, 400];
@@ -38,4 +38,12 @@ pub fn thread(run: &Run) -> u64 {
         slots.iter().for_each(|block| block.free());
         steps
     })
+}
+
+/// The least there is: a malloc and the free of it, on one CPU, nothing else.
+pub fn pair64(run: &Run) -> u64 {
+    stay_on_this_cpu();
+    let pairs = run.scaled(100_000_000);
+    (0..pairs).for_each(|_| Block::new(64).free());
+    pairs
 }

@@ -6,127 +6,85 @@
 //! the group's files report the pressure. At `memory.max` the kernel kills at once if it can reclaim nothing, too early
 //! for any report: there A has become calm by itself before. One line of JSON a case.
 
-use crate::base::cgroup_v2::{Group, mount_hierarchy};
-use crate::base::process::resident_in_statm;
-use crate::base::userland::environment;
-use std::fs;
+use crate::base::guest::{environment, group, start};
+use crate::base::prelude::*;
+use std::ffi::CString;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// The limit, what A allocates, and what B does.
 const LIMIT: u64 = 256 * MIB;
 const A: u64 = 150 * MIB;
 const B: u64 = 180 * MIB;
-/// An hour: no calm window ends meanwhile.
 const NO_CALM: (&str, &str) = ("WEIR_IDLE_MS", "3600000");
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One case: what limits, whether it is A's own group or one above, for how long A has been idle, and whether calm
-/// windows end meanwhile.
-struct LimitCase {
-    name: &'static str,
-    file: &'static str,
-    above: bool,
-    idle: Duration,
-    calm: bool,
-}
+/// A case: its name, the file of the limit, whether that is of the group above, A's seconds of idleness, and whether A may
+/// become calm by itself.
+type LimitCase = (&'static str, &'static str, bool, u64, bool);
 
 const CASES: [LimitCase; 4] = [
-    LimitCase { name: "memory.high", file: "memory.high", above: false, idle: Duration::from_secs(2), calm: false },
-    LimitCase {
-        name: "memory.high, long idle",
-        file: "memory.high",
-        above: false,
-        idle: Duration::from_secs(15),
-        calm: false,
-    },
-    LimitCase {
-        name: "memory.high of the group above",
-        file: "memory.high",
-        above: true,
-        idle: Duration::from_secs(2),
-        calm: false,
-    },
-    LimitCase {
-        name: "memory.max, at rest",
-        file: "memory.max",
-        above: false,
-        idle: Duration::from_secs(6),
-        calm: true,
-    },
+    ("memory.high", "memory.high", false, 2, false),
+    ("memory.high, long idle", "memory.high", false, 15, false),
+    ("memory.high of the group above", "memory.high", true, 2, false),
+    ("memory.max, at rest", "memory.max", false, 6, true),
 ];
 
-/// Runs all of them.
-pub fn main() -> Result<(), String> {
-    mount_hierarchy()?;
-    for (number, case) in CASES.iter().enumerate() {
-        let line = run(case, &Group::make(&number.to_string())?)?;
-        println!("{line}");
+pub fn main() -> Result<()> {
+    for (number, case) in CASES.into_iter().enumerate() {
+        println!("{}", run(case, &group(&number.to_string())?)?);
     }
     Ok(())
 }
 
-fn run(case: &LimitCase, limited: &Group) -> Result<String, String> {
-    let below = if case.above {
-        limited.allow_memory()?;
-        Some((limited.make_child("a")?, limited.make_child("b")?))
-    } else {
-        None
+fn run((name, file, above, idle, calm): LimitCase, limited: &Group) -> Result<String> {
+    let below = |name| -> Result<Group> {
+        if !above {
+            return Ok(Group(limited.0.clone()));
+        }
+        limited.write("cgroup.subtree_control", "+memory")?;
+        Group::make(&limited.0, name)
     };
-    let (group_of_a, group_of_b) = below.as_ref().map_or((limited, limited), |(a, b)| (a, b));
-    limited.write(case.file, &LIMIT.to_string())?;
-    let words = ["neighbour".into(), "keep=50".into(), "mix=even-counts".into(), format!("bytes={A}")];
+    let (group_of_a, group_of_b) = (below("a")?, below("b")?);
+    limited.write(file, LIMIT)?;
     let mut command = Command::new("/init");
-    command.args(words).envs(environment()).envs((!case.calm).then_some(NO_CALM)).stdin(Stdio::piped());
-    let mut a = group_of_a.start(command.stdout(Stdio::piped()))?;
+    command.args(["neighbour", "keep=50", "mix=even-counts", &format!("bytes={A}")]);
+    command.envs(environment()).envs((!calm).then_some(NO_CALM)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut a = start(&group_of_a, &mut command)?;
     phase(&mut a)?;
-    next(&mut a)?;
+    a.stdin.as_mut().context("no input")?.write_all(b"\n")?;
     phase(&mut a)?;
-    std::thread::sleep(case.idle);
-    let before = resident(&a);
-    let began = Instant::now();
-    let mut b = Command::new("/init");
-    b.args(["hog".to_string(), format!("bytes={B}"), "times=1".into()]).stdout(Stdio::piped());
-    let mut b = group_of_b.start(&mut b)?;
-    let ended = wait(&mut b);
-    let took = began.elapsed();
-    let after = resident(&a);
-    let events = limited.events();
-    let survived = a.try_wait().is_ok_and(|status| status.is_none());
+    std::thread::sleep(Duration::from_secs(idle));
+    let statm = CString::new(format!("/proc/{}/statm", a.id()))?;
+    let (before, began) = (resident(&statm), Instant::now());
+    let mut command = Command::new("/init");
+    command.args(["hog", &format!("bytes={B}"), "times=1"]).stdout(Stdio::piped());
+    let done = wait(&mut start(&group_of_b, &mut command)?);
+    let (took, after) = (began.elapsed().as_millis(), resident(&statm));
+    let lives = a.try_wait().is_ok_and(|status| status.is_none());
     let _ = a.kill();
     let _ = a.wait();
+    let [high, max, kills] = ["high", "max", "oom_kill"].map(|name| limited.field("memory.events", name));
     Ok(format!(
-        "{{\"case\":\"{}\",\"idle_s\":{},\"b_ms\":{},\"b_done\":{ended},\"a_lives\":{survived},\"a_before\":{before},\
-         \"a_after\":{after},\"high\":{},\"max\":{},\"oom_kill\":{}}}",
-        case.name,
-        case.idle.as_secs(),
-        took.as_millis(),
-        events.high,
-        events.max,
-        events.oom_kill
+        "{{\"case\":\"{name}\",\"b_ms\":{took},\"b_done\":{},\"a_lives\":{},\"a_before\":{before},\"a_after\":{after},\
+         \"events\":{},\"kills\":{kills}}}",
+        u8::from(done),
+        u8::from(lives),
+        high + max
     ))
 }
 
-/// Reads the line that ends a phase.
-fn phase(child: &mut Child) -> Result<(), String> {
-    let pipe = child.stdout.as_mut().ok_or("no output")?;
+/// Waits for the line that ends a phase.
+fn phase(child: &mut Child) -> Result<()> {
+    let pipe = child.stdout.as_mut().context("no output")?;
     let mut byte = [0];
     while byte[0] != b'\n' {
-        if pipe.read(&mut byte).unwrap_or(0) == 0 {
-            return Err("the first program ended before its time".into());
-        }
+        ensure!(pipe.read(&mut byte)? == 1, "the first program ended before its time");
     }
     Ok(())
 }
 
-fn next(child: &mut Child) -> Result<(), String> {
-    let pipe = child.stdin.as_mut().ok_or("no input")?;
-    pipe.write_all(b"\n").map_err(|why| format!("the first program is gone: {why}"))
-}
-
-/// Whether it ended well, in its time.
+/// Whether the child comes to a good end in its time.
 fn wait(child: &mut Child) -> bool {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -138,10 +96,4 @@ fn wait(child: &mut Child) -> bool {
     let _ = child.kill();
     let _ = child.wait();
     false
-}
-
-/// Bytes; 0 of one that is gone.
-fn resident(child: &Child) -> u64 {
-    let statm = fs::read(format!("/proc/{}/statm", child.id())).unwrap_or_default();
-    resident_in_statm(&statm).unwrap_or(0)
 }

@@ -1,48 +1,45 @@
 //! The first process of the lab's guests: makes a minimal userland around one load program, and runs it on the first
 //! serial line under the allocator that lies beside it.
 
-use crate::base::userland::{environment, mount};
+use crate::base::guest::{environment, mount, mount_groups};
+use crate::base::prelude::*;
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-/// `guest-init NAME ARGS…`: runs that load program with what is in `/environment` (`groups` and `live-shrink` itself, which
-/// start others with that), then powers the guest off.
-pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
+pub fn main(args: impl Iterator<Item = String>) -> Result<()> {
     let mut args = args.peekable();
-    if std::process::id() != 1 {
-        return Err("guest-init is a guest's first process and nothing else".into());
-    }
+    ensure!(std::process::id() == 1, "guest-init is a guest's first process and nothing else");
     for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
-        mount(kind, place).map_err(|why| format!("cannot mount {place}: {why}"))?;
+        mount(kind, place)?;
     }
-    serial_lines().map_err(|why| format!("no serial line: {why}"))?;
+    serial_lines().context("no serial line")?;
     load_modules()?;
     let told = match args.peek().map(String::as_str) {
-        Some("groups") => crate::programs::groups::main(),
-        Some("live-shrink") => crate::programs::live_shrink::main(args.skip(1)),
+        Some("groups") => mount_groups().and_then(|()| super::groups::main()),
+        Some("live-shrink") => {
+            mount_groups().and_then(|()| Words::read(args.skip(1))).and_then(|words| super::live_shrink::main(&words))
+        }
         _ => {
             let ended = Command::new("/init").envs(environment()).args(args).status();
-            ended.map(|ended| eprintln!("guest-init: the program ended: {ended}")).map_err(|why| why.to_string())
+            ended.map(|ended| eprintln!("guest-init: the program ended: {ended}")).map_err(Into::into)
         }
     };
     if let Err(why) = told {
-        eprintln!("guest-init: {why}");
+        eprintln!("guest-init: {why:#}");
     }
-    // What was written to the line is to have left it.
-    // SAFETY: waits for this process's own output.
-    unsafe { libc::tcdrain(1) };
-    // SAFETY: ends this guest; there is no disk to write to.
-    unsafe { libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF) };
+    // SAFETY: waits until the line has sent everything, and switches the machine off.
+    unsafe {
+        libc::tcdrain(1);
+        libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF);
+    }
     Ok(())
 }
 
-/// Standard input and output: the first line, as it is, without echo. Errors go where the kernel's messages go.
-fn serial_lines() -> io::Result<()> {
+/// Makes the first line, as it is, standard input and output; the kernel's messages have the second.
+fn serial_lines() -> std::io::Result<()> {
     let line = OpenOptions::new().read(true).write(true).open("/dev/ttyS0")?;
-    // SAFETY: the calls read and write the settings given to them, which are plain data, and this process's own
-    // descriptors.
+    // SAFETY: the settings are plain data that the kernel fills, and the descriptors are this process's own.
     unsafe {
         let mut settings: libc::termios = std::mem::zeroed();
         libc::tcgetattr(line.as_raw_fd(), &mut settings);
@@ -55,21 +52,14 @@ fn serial_lines() -> io::Result<()> {
 }
 
 /// In the order of their names.
-fn load_modules() -> Result<(), String> {
-    let mut modules: Vec<_> = std::fs::read_dir("/modules")
-        .map_err(|why| format!("no modules: {why}"))?
-        .flatten()
-        .map(|f| f.path())
-        .collect();
+fn load_modules() -> Result<()> {
+    let mut modules: Vec<_> = std::fs::read_dir("/modules")?.flatten().map(|file| file.path()).collect();
     modules.sort();
     for path in modules {
-        let told = |why: io::Error| format!("cannot load {}: {why}", path.display());
-        let file = File::open(&path).map_err(told)?;
-        // SAFETY: an open file and an empty C string.
+        let file = File::open(&path)?;
+        // SAFETY: the kernel reads the file; the parameters end with a zero byte.
         let failed = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
-        if failed != 0 {
-            return Err(told(io::Error::last_os_error()));
-        }
+        ensure!(failed == 0, "cannot load {}: {}", path.display(), std::io::Error::last_os_error());
     }
     Ok(())
 }

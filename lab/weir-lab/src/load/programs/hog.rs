@@ -1,65 +1,48 @@
-//! Process B of experiment E8: needs memory, straight from the kernel, so that no allocator is in its time. Of `huge-pages`,
-//! the process that has the machine hold memory.
+//! A process that needs memory, straight from the kernel, so that no allocator is in its time: B of E8, the scanner of E1 and E7,
+//! and what has the machine hold memory before `huge-pages`.
+//!
+//! `hog bytes=N times=N [huge=1]` writes to each page twice and lets all go, so many times. `hog bytes=N pause_us=N` goes
+//! through the pages for ever, with a pause after each MiB.
 
-use crate::base::args::read_numbers;
-use crate::base::mem::PAGE;
-use std::time::Instant;
+use crate::base::prelude::*;
+use memmap2::{Advice, MmapMut};
 
-/// `hog bytes=N times=N [huge=1]`: maps and writes N bytes, in huge pages if asked to, reads them again, unmaps; prints each
-/// turn's time.
-pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut bytes, mut times, mut huge) = (0usize, 1, false);
-    read_numbers(args, "bytes, times, huge (0 or 1)", |key, number| {
-        match key {
-            "bytes" => bytes = number as usize,
-            "times" => times = number,
-            "huge" => huge = number != 0,
-            _ => return false,
-        }
-        true
-    })?;
-    if bytes < PAGE {
-        return Err("hog needs bytes=N".into());
+const CHUNK: usize = 1 << 20;
+
+pub fn main(words: &Words) -> Result<()> {
+    let bytes = words.number("bytes")? as usize;
+    if let Ok(pause) = words.number("pause_us") {
+        return scan(bytes, Duration::from_micros(pause));
     }
     let mut turns = Vec::new();
-    for _ in 0..times {
+    for _ in 0..words.number("times")? {
         let start = Instant::now();
-        turn(bytes, huge)?;
-        turns.push(start.elapsed().as_nanos().to_string());
+        let mut memory = MmapMut::map_anon(bytes)?;
+        if words.number_or("huge", 0)? != 0 {
+            memory.advise(Advice::HugePage)?;
+        }
+        (0..2).for_each(|_| touch(&mut memory));
+        drop(memory);
+        turns.push(start.elapsed().as_nanos() as u64);
     }
-    println!("{{\"turns_ns\":[{}]}}", turns.join(","));
+    println!("{{\"turns_ns\":{turns:?}}}");
     Ok(())
 }
 
-fn turn(bytes: usize, huge: bool) -> Result<(), String> {
-    // SAFETY: a fresh private anonymous mapping, chosen by the kernel.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if base == libc::MAP_FAILED {
-        return Err(format!("cannot map {bytes} bytes: {}", std::io::Error::last_os_error()));
-    }
-    if huge {
-        // SAFETY: advice on the mapping made above; a kernel without huge pages refuses it, and nothing changes.
-        unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
-    }
-    let first = base.cast::<u8>();
-    for pass in 0..2u8 {
-        for offset in (0..bytes).step_by(PAGE) {
-            // SAFETY: offset < bytes, all mapped above.
-            let byte = unsafe { first.add(offset) };
-            // SAFETY: `byte` lies in the mapping, which is writable and used by this thread alone.
-            unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(pass + 1)) };
+fn touch(memory: &mut [u8]) {
+    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = std::hint::black_box(byte.wrapping_add(1)));
+}
+
+fn scan(bytes: usize, pause: Duration) -> Result<()> {
+    let mut memory = MmapMut::map_anon(bytes)?;
+    for round in 0u64.. {
+        for chunk in memory.chunks_mut(CHUNK) {
+            touch(chunk);
+            std::thread::sleep(pause);
+        }
+        if round == 0 {
+            say(format_args!("{{\"phase\":\"once\"}}"));
         }
     }
-    // SAFETY: the mapping made above, of this length, with no pointer into it left.
-    unsafe { libc::munmap(base, bytes) };
     Ok(())
 }

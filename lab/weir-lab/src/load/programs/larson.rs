@@ -1,8 +1,7 @@
 //! Larson and Krishnan's server (1998): each thread replaces random blocks of an array, then ends and passes the
 //! array to a new thread, so blocks are freed by others than those that allocated them, and threads come and go.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 

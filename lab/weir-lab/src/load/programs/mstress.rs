@@ -1,8 +1,7 @@
 //! mimalloc's stress test, from its description: rounds of new threads, each with blocks that live for a moment,
 //! blocks that live to the round's end, and blocks swapped with others through shared slots.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 const SHARED_SLOTS: usize = 1_000;

@@ -1,8 +1,7 @@
 //! rpmalloc's benchmark, from its description: threads allocate random sizes in loops, free most themselves, and hand
 //! a share on to another thread, which frees it when it next looks.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 use std::sync::Mutex;
 
 const BLOCKS: usize = 1_000;

@@ -1,8 +1,7 @@
 //! The MicroQuill SmartHeap tests, from their descriptions: sh6bench frees whole batches, half in the order of their
 //! allocation and half against it; sh8bench lets other threads do part of the freeing.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 use std::sync::Mutex;
 
 const BATCH: usize = 2_000;

@@ -1,7 +1,6 @@
 //! Threads that come, allocate a little and go: what an allocator keeps of each adds up.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 
 const BLOCKS: usize = 400;
 

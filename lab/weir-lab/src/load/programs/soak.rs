@@ -4,153 +4,299 @@
 //! It says a line for each half second, with how much of each kind was done so far, and one at the end of each cycle;
 //! then it waits to be let into the next. Something that is not as it should be is said on standard error, and ends it.
 
-use crate::base::args::read_numbers;
-use crate::base::mem::{Block, Random};
-use crate::programs::soak_blocks::{FilledBlock, corrupt, some_size};
-use crate::programs::soak_kinds::{STOP, WorkKind, add, fork_once, signal_threads, stream_once};
-use std::io::{Read, Write};
+use crate::base::prelude::*;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{Builder, JoinHandle, sleep};
 
-/// Threads that allocate: more than most machines of CI have CPUs.
 const ALLOCATORS: usize = 4;
-/// Blocks that such a thread holds at most.
 const SLOTS: usize = 400;
-/// Blocks on their way from a thread to another at most.
+/// Blocks that lie between threads.
 const SHARED: usize = 256;
-/// The longest that a growing buffer becomes.
 const LONGEST: usize = 24 << 20;
+const CHILDS_BLOCKS: usize = 20;
 
+static STOP: AtomicBool = AtomicBool::new(false);
 static HANDED_ON: Mutex<Vec<FilledBlock>> = Mutex::new(Vec::new());
+/// Blocks, growths, streams, forks, signals: what was done of each.
+static DONE: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+const BLOCKS: usize = 0;
+const GROWTHS: usize = 1;
+const STREAMS: usize = 2;
+const FORKS: usize = 3;
+const SIGNALS: usize = 4;
 
-/// Allocates, resizes, hands on and frees at random, until the cycle is over.
+pub fn main(words: &Words) -> Result<()> {
+    let [work, rest] = [words.number("work")?, words.number("rest")?].map(Duration::from_millis);
+    handle_signals()?;
+    named("beat", || {
+        loop {
+            tell("beat");
+            sleep(Duration::from_millis(500));
+        }
+    })?;
+    for cycle in 0.. {
+        one_cycle(cycle, work)?;
+        sleep(rest);
+        tell("cycle");
+        listen();
+    }
+    Ok(())
+}
+
+fn tell(what: &str) {
+    let [blocks, growths, streams, forks, signals] = DONE.each_ref().map(|done| done.load(Relaxed));
+    say(format_args!("{{\"line\":\"{what}\",\"done\":[{blocks},{growths},{streams},{forks},{signals}]}}"));
+}
+
+fn one_cycle(cycle: u64, work: Duration) -> Result<()> {
+    STOP.store(false, Relaxed);
+    let mut threads = Vec::new();
+    for number in 0..ALLOCATORS {
+        threads.push(named("blocks", move || allocate(number, cycle))?);
+    }
+    threads.push(named("growths", move || again_and_again(GROWTHS, 1000, cycle, grow_once))?);
+    for number in 0..2 {
+        threads.push(named("streams", move || again_and_again(STREAMS, 2000 + number, cycle, stream_once))?);
+        threads.push(named("forks", move || again_and_again(FORKS, 2000 + number, cycle, fork_once))?);
+    }
+    threads.push(named("signals", signal_threads)?);
+    sleep(work);
+    STOP.store(true, Relaxed);
+    for thread in threads {
+        thread.join().map_err(|_| anyhow!("a thread panicked"))?;
+    }
+    let mut shared = HANDED_ON.lock().map_err(|_| anyhow!("a thread panicked"))?;
+    std::mem::take(&mut *shared).into_iter().for_each(FilledBlock::free);
+    Ok(())
+}
+
+fn named(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    Ok(Builder::new().name(name.into()).stack_size(256 << 10).spawn(work)?)
+}
+
+fn again_and_again(kind: usize, number: usize, cycle: u64, once: fn(&mut Random)) {
+    let mut random = Random::new(cycle, number);
+    while !STOP.load(Relaxed) {
+        once(&mut random);
+        DONE[kind].fetch_add(1, Relaxed);
+    }
+}
+
+#[cold]
+fn corrupt(what: &str) -> ! {
+    eprintln!("corrupt: {what}");
+    std::process::abort()
+}
+
+/// A block of which every byte is known: it follows from the seed and the place.
+#[derive(Clone, Copy)]
+struct FilledBlock {
+    block: Block,
+    len: usize,
+    seed: u64,
+}
+
+impl FilledBlock {
+    fn new(random: &mut Random) -> FilledBlock {
+        let (len, seed) = (some_size(random), random.next());
+        let block = if seed % 8 == 0 { Block::zeroed(len) } else { Block::new(len) };
+        let mut filled = FilledBlock { block, len, seed };
+        // The first byte is written by whatever makes a block.
+        if seed % 8 == 0 && filled.bytes()[1..].iter().any(|&byte| byte != 0) {
+            corrupt("a block of calloc is not zero");
+        }
+        filled.fill(0);
+        filled
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the block is as long, and of this thread alone.
+        unsafe { std::slice::from_raw_parts_mut(self.block.address(), self.len) }
+    }
+
+    fn fill(&mut self, from: usize) {
+        let first = self.seed.wrapping_add(from as u64);
+        self.bytes()[from..].iter_mut().zip(first..).for_each(|(byte, at)| *byte = (at ^ at >> 7) as u8);
+    }
+
+    fn check(mut self) {
+        let seed = self.seed;
+        if self.bytes().iter().zip(seed..).any(|(&byte, at)| byte != (at ^ at >> 7) as u8) {
+            corrupt("a block does not hold what was written to it");
+        }
+    }
+
+    fn resize(&mut self, len: usize) {
+        let (kept, first) = (self.len.min(len), self.bytes()[0]);
+        (self.block, self.len) = (self.block.resized(len), len);
+        self.bytes()[0] = first; // `resized` writes the first byte.
+        FilledBlock { len: kept, ..*self }.check();
+        self.fill(kept);
+    }
+
+    fn free(self) {
+        self.check();
+        self.block.free();
+    }
+}
+
+fn some_size(random: &mut Random) -> usize {
+    match random.below(1000) {
+        0 => random.between(4 << 20, 12 << 20),
+        1..=10 => random.between(32 << 10, 2 << 20),
+        11..=60 => random.between(1 << 10, 64 << 10),
+        _ => random.between(1, 1 << 10),
+    }
+}
+
 fn allocate(number: usize, cycle: u64) {
     let mut random = Random::new(cycle, number);
     let mut slots: Vec<Option<FilledBlock>> = vec![None; SLOTS];
     while !STOP.load(Relaxed) {
         for _ in 0..100 {
             let slot = &mut slots[random.below(SLOTS)];
-            match slot.take() {
-                None => *slot = Some(FilledBlock::new(&mut random)),
-                Some(mut filled) => match random.below(4) {
-                    0 => {
-                        filled.resize(some_size(&mut random));
-                        *slot = Some(filled);
-                    }
-                    1 => hand_on(filled, &mut random),
-                    _ => filled.free(),
-                },
+            let Some(mut filled) = slot.take() else {
+                *slot = Some(FilledBlock::new(&mut random));
+                continue;
+            };
+            match random.below(4) {
+                0 => {
+                    filled.resize(some_size(&mut random));
+                    *slot = Some(filled);
+                }
+                1 => hand_on(filled, &mut random),
+                _ => filled.free(),
             }
         }
-        add(WorkKind::Blocks, 100);
+        DONE[BLOCKS].fetch_add(100, Relaxed);
     }
     slots.into_iter().flatten().for_each(FilledBlock::free);
 }
 
-/// Another thread frees it, or this one what another handed on.
 fn hand_on(filled: FilledBlock, random: &mut Random) {
     let mut shared = HANDED_ON.lock().unwrap_or_else(|_| corrupt("a thread panicked"));
-    let out = if shared.len() < SHARED { None } else { Some(random.below(SHARED)) };
     shared.push(filled);
-    let out = out.map(|i| shared.swap_remove(i));
+    let other = (shared.len() > SHARED).then(|| shared.swap_remove(random.below(SHARED)));
     drop(shared);
-    if let Some(other) = out {
-        other.free();
-    }
+    other.into_iter().for_each(FilledBlock::free);
 }
 
-/// Buffers that grow: by doubling, by a part, by steps; by `realloc`, or copied to a new one.
-fn grow(cycle: u64) {
-    let mut random = Random::new(cycle, 1000);
-    while !STOP.load(Relaxed) {
-        let (how, copied) = (random.below(3), random.below(2) == 0);
-        let longest = random.doublings(16, 24).min(LONGEST);
-        let mut buffer = FilledBlock { block: Block::new(100), len: 100, seed: random.next() };
-        buffer.fill(0);
-        while buffer.len < longest && !STOP.load(Relaxed) {
-            let len = match how {
-                0 => buffer.len * 2,
-                1 => buffer.len + buffer.len / 8 + 16,
-                _ => buffer.len + longest / 64,
-            };
-            if copied {
-                let mut new = FilledBlock { block: Block::new(len), len, ..buffer };
-                new.bytes_mut()[..buffer.len].copy_from_slice(buffer.bytes());
-                buffer.free();
-                new.fill(buffer.len);
-                buffer = new;
-            } else {
-                buffer.resize(len);
+/// A buffer that grows to some length, by realloc or by copies.
+fn grow_once(random: &mut Random) {
+    let (how, copied) = (random.below(3), random.below(2) == 0);
+    let longest = random.doublings(16, 24).min(LONGEST);
+    let mut buffer = FilledBlock { block: Block::new(100), len: 100, seed: random.next() };
+    buffer.fill(0);
+    while buffer.len < longest && !STOP.load(Relaxed) {
+        let len = match how {
+            0 => buffer.len * 2,
+            1 => buffer.len + buffer.len / 8 + 16,
+            _ => buffer.len + longest / 64,
+        };
+        if copied {
+            let mut new = FilledBlock { block: Block::new(len), len, ..buffer };
+            new.bytes()[..buffer.len].copy_from_slice(buffer.bytes());
+            buffer.free();
+            new.fill(buffer.len);
+            buffer = new;
+        } else {
+            buffer.resize(len);
+        }
+    }
+    buffer.free();
+}
+
+/// A stream of C's: written, flushed or not, and read again.
+fn stream_once(random: &mut Random) {
+    let widths: [i32; 8] = std::array::from_fn(|_| random.between(10, 20_000) as i32);
+    // SAFETY: the stream is this function's own until it closes it, formats fit their arguments, and lines are freed.
+    unsafe {
+        let stream = libc::tmpfile();
+        if stream.is_null() {
+            eprintln!("weir-lab-load: no file for a stream: {}", std::io::Error::last_os_error());
+            std::process::exit(2);
+        }
+        for width in widths {
+            libc::fprintf(stream, c"%-*d\n".as_ptr(), width - 1, width);
+        }
+        if random.below(4) == 0 {
+            libc::fflush(std::ptr::null_mut());
+        }
+        libc::rewind(stream);
+        for width in widths {
+            let (mut line, mut room) = (std::ptr::null_mut(), 0);
+            let got = libc::getline(&mut line, &mut room, stream);
+            if got != width as isize || libc::atoi(line) != width {
+                corrupt("a stream does not hold what was written to it");
             }
-            add(WorkKind::Growths, 1);
+            libc::free(line.cast());
         }
-        buffer.free();
+        libc::fclose(stream);
     }
 }
 
-/// `soak work=MS rest=MS`: cycles of so many milliseconds of work, then of rest, until its input ends.
-pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut work, mut rest) = (2000, 500);
-    read_numbers(args, "work, rest", |key, number| {
-        match key {
-            "work" => work = number,
-            "rest" => rest = number,
-            _ => return false,
-        }
-        true
-    })?;
-    crate::programs::soak_kinds::handle_signals()?;
-    named("beat", || {
-        loop {
-            crate::programs::soak_kinds::say("beat");
-            std::thread::sleep(Duration::from_millis(500));
-        }
-    })?;
-    for cycle in 0.. {
-        one_cycle(cycle, Duration::from_millis(work))?;
-        std::thread::sleep(Duration::from_millis(rest));
-        crate::programs::soak_kinds::say("cycle");
-        let mut byte = [0];
-        if std::io::stdin().read(&mut byte).unwrap_or(0) == 0 {
-            break;
+/// A child that allocates in what it inherited.
+fn fork_once(random: &mut Random) {
+    let mut childs = Random::new(random.next(), 0);
+    // SAFETY: the child allocates, checks and ends; the parent waits for it.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        match libc::fork() {
+            0 => {
+                libc::alarm(300);
+                (0..CHILDS_BLOCKS).for_each(|_| FilledBlock::new(&mut childs).free());
+                libc::_exit(0);
+            }
+            -1 => _ = libc::usleep(10_000),
+            pid => {
+                let mut status = 0;
+                while libc::waitpid(pid, &mut status, 0) != pid {}
+                if status != 0 {
+                    corrupt(&format!("a child ended with status {status:#x}"));
+                }
+            }
         }
     }
-    std::io::stdout().flush().map_err(|why| why.to_string())
 }
 
-fn one_cycle(cycle: u64, work: Duration) -> Result<(), String> {
-    STOP.store(false, Relaxed);
-    let mut threads = Vec::new();
-    for number in 0..ALLOCATORS {
-        threads.push(named("blocks", move || allocate(number, cycle))?);
+extern "C" fn on_signal(_number: libc::c_int) {
+    DONE[SIGNALS].fetch_add(1, Relaxed);
+}
+
+fn handle_signals() -> Result<()> {
+    for signal in [libc::SIGUSR1, libc::SIGPROF] {
+        // SAFETY: the action is plain data, and its handler adds to a counter.
+        let failed = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(signal, &action, std::ptr::null_mut()) != 0
+        };
+        ensure!(!failed, "signal {signal} cannot be handled: {}", std::io::Error::last_os_error());
     }
-    threads.push(named("growths", move || grow(cycle))?);
-    for number in 0..2 {
-        threads.push(named("streams", move || until_the_end(WorkKind::Streams, number, cycle, stream_once))?);
-        threads.push(named("forks", move || until_the_end(WorkKind::Forks, number, cycle, fork_once))?);
-    }
-    threads.push(named("signals", signal_threads)?);
-    std::thread::sleep(work);
-    STOP.store(true, Relaxed);
-    for thread in threads {
-        thread.join().map_err(|_| "a thread panicked".to_string())?;
-    }
-    let mut shared = HANDED_ON.lock().map_err(|_| "a thread panicked".to_string())?;
-    std::mem::take(&mut *shared).into_iter().for_each(FilledBlock::free);
     Ok(())
 }
 
-fn until_the_end(kind: WorkKind, number: usize, cycle: u64, once: fn(&mut Random)) {
-    let mut random = Random::new(cycle, 2000 + number);
+fn signal_threads() {
+    let me = std::process::id() as libc::pid_t;
     while !STOP.load(Relaxed) {
-        once(&mut random);
-        add(kind, 1);
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        for task in tasks.filter_map(|entry| entry.file_name().to_str()?.parse::<libc::pid_t>().ok()) {
+            if takes_signals(task) {
+                // SAFETY: the signal is handled.
+                unsafe { libc::syscall(libc::SYS_tgkill, me, task, libc::SIGUSR1) };
+            }
+        }
+        // SAFETY: the signal is handled.
+        unsafe { libc::kill(me, libc::SIGPROF) };
+        sleep(Duration::from_millis(3));
     }
 }
 
-/// A thread with a name that whoever looks for a hang can read.
-fn named(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>, String> {
-    let builder = std::thread::Builder::new().name(name.into()).stack_size(256 << 10);
-    builder.spawn(work).map_err(|why| format!("a thread does not start: {why}"))
+/// Threads of the allocator's own block signals: one more that waits for them would only fill their queue.
+fn takes_signals(task: libc::pid_t) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{task}/status")).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigBlk:")?.trim(), 16).ok());
+    blocked.is_some_and(|mask| mask >> (libc::SIGUSR1 - 1) & 1 == 0)
 }

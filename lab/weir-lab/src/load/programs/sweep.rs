@@ -4,9 +4,7 @@
 //! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
 
 use crate::base::clock::processor_ns;
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
-use std::hint::black_box;
+use crate::base::prelude::*;
 use std::sync::Barrier;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr,
@@ -92,47 +90,25 @@ const PATTERNS: &[(&str, Pattern)] = &[
     (HANDOVER, |_| 0),
 ];
 
-/// Goes through the sizes of one pattern.
-pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut pattern, mut from, mut to, mut rest) = (String::new(), 8, 1 << 20, Vec::new());
-    for word in args {
-        let bytes = |value: &str| value.parse().map_err(|_| format!("'{value}' in '{word}' is no number of bytes"));
-        match word.split_once('=') {
-            Some(("pattern", name)) => pattern = name.into(),
-            Some(("from", value)) => from = bytes(value)?,
-            Some(("to", value)) => to = bytes(value)?,
-            _ => rest.push(word),
-        }
-    }
-    let mut run = Run { ms: 10, ..Run::default() };
-    run.read_args(rest.into_iter())?;
-    let names = || PATTERNS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let (name, work) = PATTERNS
-        .iter()
-        .find(|(name, _)| *name == pattern)
-        .ok_or_else(|| format!("no pattern is called '{pattern}': there are {}", names()))?;
-    for size in sizes(from, to) {
-        forget_peak();
+pub fn main(words: &Words) -> Result<()> {
+    let (pattern, run) = (words.text("pattern")?, Run::read(words, 1, 10)?);
+    let found = PATTERNS.iter().find(|(name, _)| *name == pattern);
+    let (name, work) = found.with_context(|| format!("no pattern is called '{pattern}'"))?;
+    for size in sizes(words.number("from")? as usize, words.number("to")? as usize) {
+        let _ = std::fs::write("/proc/self/clear_refs", "5"); // The high mark begins anew.
         let (ops, ns) = if *name == HANDOVER { hand_over(&run, size) } else { measure(&run, size, *work) };
-        println!(
-            "{{\"size\":{size},\"ns\":{:.2},\"peak_kib\":{}}}",
-            ns / ops.max(1) as f64,
-            crate::base::process::peak_kib()?
-        );
+        println!("{{\"size\":{size},\"ns\":{:.2},\"peak_kib\":{}}}", ns / ops.max(1) as f64, peak_kib()?);
     }
     Ok(())
 }
 
-/// From `from` to `to`, [`STEPS`] to a doubling; whole words.
+/// Eight to a doubling, multiples of 8.
 fn sizes(from: usize, to: usize) -> Vec<usize> {
     let first = (STEPS as f64 * (from as f64).log2()).round() as usize;
-    let mut out: Vec<usize> = (first..)
-        .map(|step| 2f64.powf(step as f64 / STEPS as f64) as usize / 8 * 8)
-        .take_while(|&size| size <= to)
-        .filter(|&size| size >= 8)
-        .collect();
-    out.dedup();
-    out
+    let size = |step: usize| 2f64.powf(step as f64 / STEPS as f64) as usize / 8 * 8;
+    let mut sizes: Vec<usize> = (first..).map(size).take_while(|&size| size <= to).filter(|&size| size >= 8).collect();
+    sizes.dedup();
+    sizes
 }
 
 /// Operations of all threads, and the processor time that the process took for them, ns.
@@ -244,9 +220,4 @@ fn hand_over(run: &Run, size: usize) -> (u64, f64) {
 fn malloc(size: usize) -> Block {
     // SAFETY: malloc takes any size; its result is not used as memory here.
     Block::from_address(black_box(unsafe { libc::malloc(size) }).cast())
-}
-
-/// The resident set's high mark begins anew; where the kernel refuses, it is that of all sizes so far.
-fn forget_peak() {
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,8 +1,7 @@
 //! Lever and Boreham's xmalloc-test: some threads only allocate, others only free. What the allocating side lacks is
 //! always at the freeing side.
 
-use crate::base::mem::{Block, Random};
-use crate::base::run::Run;
+use crate::base::prelude::*;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex};

@@ -1,71 +1,159 @@
 //! E9's real programs: servers under load, an interpreter, a database in memory, a compiler.
 
-mod batches;
 mod postgres;
 mod servers;
-mod stage;
 
-use crate::peers::Allocator;
-use stage::find;
-pub use stage::{Figures, Stage};
+use crate::harness::prelude::*;
+use std::io::Read;
 
-/// One program and its load.
-pub struct Program {
-    /// Its name in the table.
-    pub name: &'static str,
-    /// What is done with it.
-    pub about: &'static str,
-    /// The programs that it takes, and how to get them.
-    pub needs: (&'static [&'static str], &'static str),
-    /// One measurement.
-    pub run: fn(&Stage, &Allocator) -> Result<Figures, String>,
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// ns an operation or of a run, the peak, minor faults.
+pub type Figures = [f64; 3];
+
+/// Where programs run.
+pub struct Stage {
+    pub folder: Folder,
+    pub quick: bool,
 }
 
-/// All of them, in the order of the report.
+impl Stage {
+    pub fn make(quick: bool) -> Result<Stage> {
+        Ok(Stage { folder: Folder::make(&std::env::temp_dir(), "programs")?, quick })
+    }
+
+    fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// A program.
+pub struct Program {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// What has to be here, and its package.
+    needs: (&'static [&'static str], &'static str),
+    pub run: fn(&Stage, &Allocator) -> Result<Figures>,
+}
+
 pub const PROGRAMS: &[Program] = &[
     Program {
         name: "redis",
         about: "redis-benchmark: SET and GET of 512 B, pipelines of 16, 50 clients",
-        needs: (&["redis-server", "redis-benchmark"], "apt-get install redis-server"),
+        needs: (&["redis-server", "redis-benchmark"], "redis-server"),
         run: servers::redis,
     },
     Program {
         name: "memcached",
         about: "half set, half get of 16 B to 8 KiB over its text protocol, 2 clients",
-        needs: (&["memcached"], "apt-get install memcached"),
+        needs: (&["memcached"], "memcached"),
         run: servers::memcached,
     },
     Program {
         name: "postgres",
         about: "pgbench's own transactions, 4 clients, fsync off; peak: anonymous memory of all its processes",
-        needs: (&["initdb", "postgres", "pgbench", "pg_isready"], "apt-get install postgresql postgresql-contrib"),
+        needs: (&["initdb", "postgres", "pgbench", "pg_isready"], "postgresql postgresql-contrib"),
         run: postgres::run,
     },
     Program {
         name: "python3",
         about: "objects, dictionaries, JSON and sorting, PYTHONMALLOC=malloc",
-        needs: (&["python3"], "apt-get install python3"),
-        run: batches::python,
+        needs: (&["python3"], "python3"),
+        run: python,
     },
     Program {
         name: "sqlite3",
         about: "inserts, an index, updates and joins in memory",
-        needs: (&["sqlite3"], "apt-get install sqlite3"),
-        run: batches::sqlite,
+        needs: (&["sqlite3"], "sqlite3"),
+        run: sqlite,
     },
-    Program {
-        name: "gcc",
-        about: "gcc -O2 of a generated file of many functions",
-        needs: (&["gcc"], "apt-get install gcc"),
-        run: batches::gcc,
-    },
+    Program { name: "gcc", about: "gcc -O2 of a generated file of many functions", needs: (&["gcc"], "gcc"), run: gcc },
 ];
 
-impl Program {
-    /// Whether everything it takes is here, or how to get it.
-    pub fn here(&self) -> Result<(), String> {
-        let (programs, how) = self.needs;
-        let missing: Vec<&str> = programs.iter().copied().filter(|program| find(program).is_err()).collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("no {} here: {how}", missing.join(", "))) }
+impl Display for Program {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str(self.name)
     }
+}
+
+impl Program {
+    /// What is missing, and how to get it.
+    pub fn missing(&self) -> Vec<String> {
+        let absent = self.needs.0.iter().filter(|program| find(program).is_err());
+        absent.map(|program| format!("{program}: apt-get install {}", self.needs.1)).collect()
+    }
+}
+
+/// A program's binary, which a wrapper that lies before it in the path is not: what is preloaded would serve the wrapper.
+fn find(program: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let debian = versions.map(|version| version.path().join("bin"));
+    let usual = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+    let places = usual.into_iter().chain(debian).chain(std::env::split_paths(&path));
+    let is_binary = |file: &PathBuf| {
+        let mut head = [0; 4];
+        std::fs::File::open(file).is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && head == *b"\x7fELF"
+    };
+    let found = places.map(|place| place.join(program)).find(is_binary);
+    found.with_context(|| format!("{program} is not here"))
+}
+
+/// Starts a server that says nothing.
+fn start(mut server: Command, what: &str) -> Result<KilledOnDrop> {
+    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    KilledOnDrop::start(server, what)
+}
+
+/// A server that changes its user may not read what is preloaded.
+fn check_preloaded(pid: u32, allocator: &Allocator) -> Result<()> {
+    let Some(object) = &allocator.preload else { return Ok(()) };
+    let object = object.canonicalize()?;
+    let is_loaded = proc_files::maps_file(pid, |path| path == object)?;
+    ensure!(is_loaded, "{} was not loaded: may its user read it?", object.display());
+    Ok(())
+}
+
+/// Runs a program to its end.
+fn batch(command: Command, what: &str) -> Result<Figures> {
+    let begin = Instant::now();
+    let finished = run_child(command, LIMIT, what)?;
+    Ok([begin.elapsed().as_nanos() as f64, finished.peak, finished.minor_faults])
+}
+
+fn python(stage: &Stage, allocator: &Allocator) -> Result<Figures> {
+    let mut python = under(find("python3")?, allocator);
+    python.env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");
+    python.args(["-c", include_str!("python.py"), stage.pick("12", "1")]);
+    batch(python, "python3")
+}
+
+fn sqlite(stage: &Stage, allocator: &Allocator) -> Result<Figures> {
+    let sql = include_str!("sqlite.sql").replace("ROWS", stage.pick("400000", "10000"));
+    let mut sqlite = under(find("sqlite3")?, allocator);
+    sqlite.args(["-batch", "-init", "/dev/null", ":memory:", &sql]);
+    batch(sqlite, "sqlite3")
+}
+
+fn gcc(stage: &Stage, allocator: &Allocator) -> Result<Figures> {
+    let source = stage.folder.at("big.c");
+    if !source.exists() {
+        write_source(&source, stage.pick(600, 100))?;
+    }
+    let mut gcc = under(find("gcc")?, allocator);
+    gcc.args(["-O2", "-c", "-o"]).arg(stage.folder.at("big.o")).arg(&source);
+    batch(gcc, "gcc")
+}
+
+/// So many functions, each of which calls one before it.
+fn write_source(file: &Path, functions: usize) -> Result<()> {
+    let function = |n: usize| {
+        let other = format!("f{}(p, x + {n})", n.saturating_sub(1 + n % 7));
+        let call = if n == 0 { "x" } else { &other };
+        let text = include_str!("function.c").replace("NUMBER", &n.to_string()).replace("CALL", call);
+        let text = text.replace("SIZE", &(4 + n % 13).to_string()).replace("LAST", &(n % 4).to_string());
+        text.replace("NAME", &(8 + n % 50).to_string())
+    };
+    let text: String = (0..functions).map(function).collect();
+    Ok(std::fs::write(file, format!("#include <stdio.h>\n#include <string.h>\n{text}"))?)
 }

@@ -1,89 +1,74 @@
 //! PostgreSQL under pgbench, in a cluster of its own.
 
-use super::stage::{Figures, Stage, check_preloaded, find, start};
-use crate::harness::child::{self, KilledOnDrop, command};
-use crate::harness::proc_files;
-use crate::peers::Allocator;
+use super::{Figures, LIMIT, Stage, check_preloaded, find, start};
+use crate::harness::prelude::*;
+use nix::sys::signal::Signal;
+use nix::unistd::{User, geteuid};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(120);
-/// Between two sums over the server's processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One run of the server: the cluster is made for the first, and used by all that follow.
-pub fn run(stage: &Stage, allocator: &Allocator) -> Result<Figures, String> {
-    let home = stage.directory.join("postgres");
+pub fn run(stage: &Stage, allocator: &Allocator) -> Result<Figures> {
+    let home = stage.folder.at("postgres");
     if !home.join("ready").exists() {
-        prepare(&home, stage.quick)?;
+        prepare(&home, stage.pick("10", "1"))?;
     }
-    let server = Server::start(&home, Some(allocator))?;
+    let server = Server::start(&home, allocator)?;
+    check_preloaded(server.0.pid(), allocator)?;
     let mut load = pgbench(&home)?;
-    load.args(["-c", "4", "-j", "2", "-T", if stage.quick { "1" } else { "5" }]);
+    load.args(["-c", "4", "-j", "2", "-T", stage.pick("5", "1")]);
     let over = AtomicBool::new(false);
     let (finished, peak) = std::thread::scope(|scope| {
-        let peak = scope.spawn(|| peak_of_all(server.0.0.id(), &over));
-        let finished = child::run(load, LIMIT, "pgbench");
+        let peak = scope.spawn(|| peak_of_all(server.0.pid(), &over));
+        let finished = run_child(load, LIMIT, "pgbench");
         over.store(true, Ordering::Relaxed);
-        (finished, peak.join().unwrap_or(0))
+        (finished, peak.join().unwrap_or(f64::NAN))
     });
     let output = finished?.output;
     let line = output.lines().find_map(|line| line.strip_prefix("tps = "));
-    let tps = line.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).ok_or("pgbench told no tps")?;
-    let faults = proc_files::minor_faults(server.0.0.id())? as f64;
-    Ok(Figures { ns: 1e9 / tps, peak: peak as f64, faults })
+    let tps = line.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).context("pgbench told no tps")?;
+    Ok([1e9 / tps, peak, proc_files::minor_faults(server.0.pid())?])
 }
 
-/// Makes the cluster and pgbench's tables.
-fn prepare(home: &Path, quick: bool) -> Result<(), String> {
-    let failed = |why: std::io::Error| format!("{}: {why}", home.display());
-    // A cluster half made is no cluster.
+/// Makes the cluster and its tables, on the C library's malloc.
+fn prepare(home: &Path, scale: &str) -> Result<()> {
     let _ = std::fs::remove_dir_all(home);
-    std::fs::create_dir(home).map_err(failed)?;
-    if let Some((user, group)) = other_user()? {
-        std::os::unix::fs::chown(home, Some(user), Some(group)).map_err(failed)?;
+    std::fs::create_dir(home)?;
+    if let Some(user) = other_user()? {
+        std::os::unix::fs::chown(home, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
     }
     let mut init = as_its_user(Command::new(find("initdb")?))?;
     init.arg("-D").arg(home.join("data")).args(["-U", "postgres", "-A", "trust", "--no-sync"]);
-    child::run(init, LIMIT, "initdb")?;
-    let _server = Server::start(home, None)?;
+    run_child(init, LIMIT, "initdb")?;
+    let _server = Server::start(home, &Allocator::none())?;
     let mut tables = pgbench(home)?;
-    tables.args(["-i", "-q", "-s", if quick { "1" } else { "10" }]);
-    child::run(tables, LIMIT, "pgbench -i")?;
-    std::fs::write(home.join("ready"), "").map_err(failed)
+    tables.args(["-i", "-q", "-s", scale]);
+    run_child(tables, LIMIT, "pgbench -i")?;
+    Ok(std::fs::write(home.join("ready"), "")?)
 }
 
-fn pgbench(home: &Path) -> Result<Command, String> {
+fn pgbench(home: &Path) -> Result<Command> {
     let mut command = Command::new(find("pgbench")?);
     command.arg("-h").arg(home).args(["-U", "postgres"]).env("PGDATABASE", "postgres");
     Ok(command)
 }
 
-/// A server that is shut down by SIGINT ("fast" in its manual), so that the next one need not recover.
+/// A server, which is told to shut down fast when it goes.
 struct Server(KilledOnDrop);
 
 impl Server {
-    fn start(home: &Path, allocator: Option<&Allocator>) -> Result<Server, String> {
-        let program: PathBuf = find("postgres")?;
-        let mut server = as_its_user(match allocator {
-            Some(allocator) => command(program, allocator),
-            None => Command::new(program),
-        })?;
+    fn start(home: &Path, allocator: &Allocator) -> Result<Server> {
+        let mut server = as_its_user(under(find("postgres")?, allocator))?;
         server.arg("-D").arg(home.join("data")).arg("-k").arg(home);
         server.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_wal_size=4GB"]);
         let server = Server(start(server, "postgres")?);
         let deadline = Instant::now() + LIMIT;
-        while !ready(home)? {
-            if Instant::now() > deadline {
-                return Err("postgres does not listen".into());
-            }
+        let mut ask = Command::new(find("pg_isready")?);
+        ask.arg("-q").arg("-h").arg(home).stdin(Stdio::null());
+        while !ask.status()?.success() {
+            ensure!(Instant::now() < deadline, "postgres does not listen");
             std::thread::sleep(Duration::from_millis(50));
-        }
-        if let Some(allocator) = allocator {
-            check_preloaded(server.0.0.id(), allocator)?;
         }
         Ok(server)
     }
@@ -91,8 +76,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SAFETY: the child is ours and not waited for yet.
-        unsafe { libc::kill(self.0.0.id() as libc::pid_t, libc::SIGINT) };
+        restore::send(self.0.pid(), Signal::SIGINT);
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline && matches!(self.0.0.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(10));
@@ -100,43 +84,29 @@ impl Drop for Server {
     }
 }
 
-fn ready(home: &Path) -> Result<bool, String> {
-    let mut ask = Command::new(find("pg_isready")?);
-    ask.arg("-q").arg("-h").arg(home).stdin(Stdio::null());
-    ask.status().map(|status| status.success()).map_err(|why| format!("pg_isready: {why}"))
+/// PostgreSQL refuses to run as root.
+fn other_user() -> Result<Option<User>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let user = User::from_name("postgres")?.context("as root, PostgreSQL needs the user 'postgres'")?;
+    Ok(Some(user))
 }
 
-/// PostgreSQL refuses to be root: then it is the user `postgres`.
-fn as_its_user(mut command: Command) -> Result<Command, String> {
-    if let Some((user, group)) = other_user()? {
-        command.uid(user).gid(group);
+fn as_its_user(mut command: Command) -> Result<Command> {
+    if let Some(user) = other_user()? {
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
-    // Not every directory is one that user may be in.
     command.current_dir("/");
     Ok(command)
 }
 
-fn other_user() -> Result<Option<(u32, u32)>, String> {
-    // SAFETY: geteuid takes and changes nothing; getpwnam takes a C string and returns a static record, read at once.
-    unsafe {
-        if libc::geteuid() != 0 {
-            return Ok(None);
-        }
-        let found = libc::getpwnam(c"postgres".as_ptr());
-        if found.is_null() {
-            return Err("as root, PostgreSQL needs the user 'postgres'".into());
-        }
-        Ok(Some(((*found).pw_uid, (*found).pw_gid)))
-    }
-}
-
-/// The greatest sum of the anonymous memory of a server and its children; the shared buffers are not malloc's.
-fn peak_of_all(server: u32, over: &AtomicBool) -> u64 {
-    let mut peak = 0;
+/// The greatest sum of the anonymous memory of its processes, until it is over.
+fn peak_of_all(server: u32, over: &AtomicBool) -> f64 {
+    let mut peak = 0.0;
     while !over.load(Ordering::Relaxed) {
-        // A child that has ended in the meantime counts as 0.
-        let sum = proc_files::children(server).into_iter().chain([server]).filter_map(proc_files::anonymous).sum();
-        peak = peak.max(sum);
+        let all = proc_files::children(server).into_iter().chain([server]);
+        peak = f64::max(peak, all.filter_map(proc_files::anonymous).sum());
         std::thread::sleep(LOOK);
     }
     peak

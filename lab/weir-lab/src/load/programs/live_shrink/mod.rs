@@ -5,172 +5,127 @@
 //! serves a fixed number of requests, peaks, frees what the peak needed, and idles; the limit is lowered; it serves as
 //! many requests again. One line of JSON a round and case.
 
-mod cases;
 mod lines;
 mod redis;
-mod subject;
 
-use crate::base::args::{number, read_words};
-use crate::base::cgroup_v2::{Group, mount_hierarchy};
-use cases::{CASES, Case};
+use crate::base::guest::group;
+use crate::base::prelude::*;
 use lines::Lines;
 use redis::Redis;
-use std::path::Path;
-use std::time::Duration;
-use subject::{Data, Subject};
+use std::thread::sleep;
 
-const MIB: u64 = 1 << 20;
-/// The container's limit before, in multiples of its data: above every peak.
+/// The group's limit before it is lowered, in sizes of the data.
 const FIRST_LIMIT: u64 = 8;
-/// Until what the start and the load left idle has come back, where an allocator does that by itself.
 const SETTLE: Duration = Duration::from_secs(10);
-/// What a round's requests are served in: the first of these follows the lowering at once.
+/// Times that the requests are served in a measurement.
 const WINDOWS: u32 = 3;
-/// The disk that the harness gives the guest for swap.
-const SWAP: &std::ffi::CStr = c"/dev/vda";
+/// How long the limit may not hold, how often that is looked at, and for how long no more may be charged.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(1);
+const SETTLED: Duration = Duration::from_millis(10);
 
-/// A program in its group.
-struct Container {
-    group: Group,
-    subject: Box<dyn Subject>,
-    in_use: u64,
+/// What runs in a container.
+trait Subject {
+    fn load(&mut self) -> Result<()>;
+    /// Needs three times the data besides, replaces one record in a hundred, and frees what it needed.
+    fn peak(&mut self) -> Result<()>;
+    /// Serves a fixed number of requests.
+    fn work(&mut self) -> Result<()>;
 }
 
-/// `live-shrink program=NAME rounds=N mib=N`
-pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut program, mut rounds, mut mib) = (String::new(), 1, 32);
-    read_words(args, "program, rounds, mib", |key, value| {
-        match key {
-            "program" => program = value.into(),
-            "rounds" => rounds = number(value)?,
-            "mib" => mib = number(value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    mount_hierarchy()?;
-    swap_on()?;
-    let data = Data { bytes: mib * MIB };
-    for round in 0..rounds {
-        for case in &CASES {
-            let mut container = Container::start(&program, data)?;
-            let outcome = container.lower(case);
-            println!("{}", outcome.line(&program, case, round, container.in_use));
-            container.end()?;
+/// A way to lower the limit: its name, how long the container idles before, whether it may swap, and whether `memory.high` is
+/// lowered before `memory.max`.
+type Case = (&'static str, Duration, bool, bool);
+
+const CASES: [Case; 3] = [
+    ("max, after 10 s", Duration::from_secs(10), false, false),
+    ("max, after 10 s, with swap", Duration::from_secs(10), true, false),
+    ("high then max, after 0.1 s", Duration::from_millis(100), false, true),
+];
+
+pub fn main(words: &Words) -> Result<()> {
+    // SAFETY: the path ends with a zero byte.
+    let failed = unsafe { libc::swapon(c"/dev/vda".as_ptr(), 0) };
+    ensure!(failed == 0, "cannot swap to /dev/vda: {}", std::io::Error::last_os_error());
+    let (program, bytes) = (words.text("program")?, words.number("mib")? << 20);
+    for _ in 0..words.number("rounds")? {
+        for case in CASES {
+            println!("{}", round(program, bytes, case)?);
         }
     }
     Ok(())
 }
 
-fn start(program: &str, group: &Group, data: Data) -> Result<Box<dyn Subject>, String> {
-    match program {
-        "redis" => Ok(Box::new(Redis::start(group, data)?)),
-        "python" => Ok(Box::new(Lines::python(group, data)?)),
-        "cache" => Ok(Box::new(Lines::cache(group, data)?)),
-        _ => Err(format!("no program is called '{program}'")),
+fn round(program: &str, bytes: u64, case: Case) -> Result<String> {
+    let group = group(program)?;
+    group.write("memory.max", bytes * FIRST_LIMIT)?;
+    let mut subject: Box<dyn Subject> = match program {
+        "redis" => Box::new(Redis::start(&group, bytes as usize)?),
+        "python" => Box::new(Lines::python(&group, bytes)?),
+        "cache" => Box::new(Lines::cache(&group, bytes)?),
+        _ => bail!("no program is called '{program}'"),
+    };
+    subject.load()?;
+    sleep(SETTLE);
+    let in_use = group.number("memory.current")?;
+    let swapped = swapped_pages();
+    let mut told = format!("\"case\":\"{}\",\"in_use\":{in_use}", case.0);
+    if let Err(why) = steps(&mut *subject, &group, case, in_use / 5 * 6, &mut told) {
+        told += &format!(",\"why\":{:?}", format!("{why:#}"));
     }
+    let kills = group.field("memory.events", "oom_kill");
+    told += &format!(",\"kills\":{kills},\"swapped_pages\":{}", swapped_pages() - swapped);
+    drop(subject);
+    std::fs::remove_dir(&group.0)?;
+    Ok(format!("{{{told}}}"))
 }
 
-fn swap_on() -> Result<(), String> {
-    if !Path::new("/dev/vda").exists() {
-        return Err("the guest has no disk to swap to".into());
-    }
-    // SAFETY: a C string; the kernel checks the rest.
-    if unsafe { libc::swapon(SWAP.as_ptr(), 0) } != 0 {
-        return Err(format!("cannot swap: {}", std::io::Error::last_os_error()));
+fn steps(subject: &mut dyn Subject, group: &Group, case: Case, target: u64, told: &mut String) -> Result<()> {
+    let (_, idle, swap, high_first) = case;
+    subject.work()?; // Warms up.
+    *told += &format!(",\"before_s\":{}", windows(subject)?);
+    subject.peak()?;
+    sleep(idle);
+    *told += &format!(",\"held\":{},\"peak\":{}", group.number("memory.current")?, group.number("memory.peak")?);
+    group.write("memory.swap.max", if swap { "max" } else { "0" })?;
+    if let Some(seconds) = lower(group, target, high_first)? {
+        *told += &format!(",\"done_s\":{seconds}");
+        *told += &format!(",\"after_s\":{}", windows(subject)?);
     }
     Ok(())
 }
 
-/// What one lowering came to.
-#[derive(Default)]
-struct Outcome {
-    held: u64,
-    peak: u64,
-    target: u64,
-    /// Seconds until the limit held; none where it never did.
-    done: Option<f64>,
-    kills: u64,
-    swapped_pages: u64,
-    /// Seconds of the requests before and after.
-    before: f64,
-    after: Option<f64>,
-    why: String,
-}
-
-impl Container {
-    fn start(program: &str, data: Data) -> Result<Container, String> {
-        let group = Group::make(program)?;
-        group.write("memory.max", &(data.bytes * FIRST_LIMIT).to_string())?;
-        let mut subject = start(program, &group, data)?;
-        subject.load()?;
-        std::thread::sleep(SETTLE);
-        let in_use = group.number("memory.current")?;
-        Ok(Container { group, subject, in_use })
-    }
-
-    fn lower(&mut self, case: &Case) -> Outcome {
-        let mut outcome = Outcome { target: self.in_use + self.in_use / 5, ..Outcome::default() };
-        let swapped = swapped_pages();
-        if let Err(why) = self.steps(case, &mut outcome) {
-            outcome.why = why;
+/// Seconds until the group is charged no more than the target; none if it is longer than it may.
+fn lower(group: &Group, target: u64, high_first: bool) -> Result<Option<f64>> {
+    let start = Instant::now();
+    let (first, settled) = if high_first { ("memory.high", SETTLED) } else { ("memory.max", Duration::ZERO) };
+    group.write(first, target)?;
+    let mut above = start;
+    loop {
+        let now = Instant::now();
+        if group.number("memory.current")? > target {
+            above = now;
+        } else if above == start || now - above >= settled {
+            break;
         }
-        outcome.kills = self.group.events().oom_kill;
-        outcome.swapped_pages = swapped_pages() - swapped;
-        outcome
-    }
-
-    fn steps(&mut self, case: &Case, outcome: &mut Outcome) -> Result<(), String> {
-        // The first requests fault in what the start left out.
-        self.subject.work()?;
-        outcome.before = self.windows()?;
-        self.subject.peak()?;
-        std::thread::sleep(case.idle);
-        outcome.held = self.group.number("memory.current")?;
-        outcome.peak = self.group.number("memory.peak")?;
-        self.group.write("memory.swap.max", if case.swap { "max" } else { "0" })?;
-        outcome.done = case.lower(&self.group, outcome.target)?;
-        if outcome.done.is_some() {
-            outcome.after = Some(self.windows()?);
+        if now - start > PATIENCE {
+            return Ok(None);
         }
-        Ok(())
+        sleep(LOOK);
     }
-
-    fn windows(&mut self) -> Result<f64, String> {
-        (0..WINDOWS).map(|_| self.subject.work()).sum()
+    if high_first {
+        group.write("memory.max", target)?;
+        group.write("memory.high", "max")?;
     }
-
-    /// Ends the program, then its group.
-    fn end(self) -> Result<(), String> {
-        drop(self.subject);
-        self.group.remove()
-    }
+    Ok(Some(start.elapsed().as_secs_f64()))
 }
 
-impl Outcome {
-    fn line(&self, program: &str, case: &Case, round: u64, in_use: u64) -> String {
-        let number = |value: Option<f64>| value.map_or("null".into(), |value| format!("{value:.6}"));
-        format!(
-            "{{\"program\":\"{program}\",\"case\":\"{}\",\"round\":{round},\"in_use\":{in_use},\"peak\":{},\"held\":{},\
-             \"target\":{},\"done_s\":{},\"kills\":{},\"swapped_pages\":{},\"before_s\":{:.6},\"after_s\":{},\
-             \"why\":\"{}\"}}",
-            case.name,
-            self.peak,
-            self.held,
-            self.target,
-            number(self.done),
-            self.kills,
-            self.swapped_pages,
-            self.before,
-            number(self.after),
-            self.why.replace(['"', '\\', '\n'], " ")
-        )
-    }
+fn windows(subject: &mut dyn Subject) -> Result<f64> {
+    let start = Instant::now();
+    (0..WINDOWS).try_for_each(|_| subject.work())?;
+    Ok(start.elapsed().as_secs_f64())
 }
 
-/// Pages that the guest has written to swap since its boot.
 fn swapped_pages() -> u64 {
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("pswpout ")?.parse().ok());
-    count.unwrap_or(0)
+    Group("/proc".into()).field("vmstat", "pswpout")
 }

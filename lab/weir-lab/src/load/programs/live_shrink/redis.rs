@@ -1,85 +1,44 @@
 //! redis-server on a socket, with the data that stays in its database 0 and the peak in database 1.
 
-use super::subject::{Data, Subject};
-use crate::base::cgroup_v2::Group;
-use crate::base::mem::Random;
-use crate::base::userland::environment;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use super::Subject;
+use crate::base::guest::{environment, start};
+use crate::base::prelude::*;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-const SERVER: &str = "/redis-server";
 const SOCKET: &str = "/redis.sock";
-const SEED: u64 = 0x5eed;
 const START_LIMIT: Duration = Duration::from_secs(20);
-const REPLY_LIMIT: Duration = Duration::from_secs(120);
-/// Commands that are sent before their replies are read.
 const PIPELINE: usize = 100;
-/// Requests of a window.
 const REQUESTS: usize = 2_000;
 
-/// The server and one connection.
 pub struct Redis {
-    server: Child,
-    stream: BufReader<UnixStream>,
-    data: Data,
+    server: Server,
+    data: usize,
     keys: usize,
     random: Random,
     value: Vec<u8>,
+    client: Client,
 }
 
-/// Commands under construction, and how many they are.
-#[derive(Default)]
-struct Pipeline(Vec<u8>, usize);
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 impl Redis {
-    /// Starts it and waits until it listens.
-    pub fn start(group: &Group, data: Data) -> Result<Redis, String> {
-        let mut command = Command::new(SERVER);
+    pub fn start(group: &Group, data: usize) -> Result<Redis> {
+        let mut command = Command::new("/redis-server");
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
         command.args(["--unixsocket", SOCKET]).envs(environment()).stdin(Stdio::null()).stdout(Stdio::null());
         let _ = std::fs::remove_file(SOCKET);
-        let mut server = group.start(&mut command)?;
-        let deadline = Instant::now() + START_LIMIT;
-        let stream = loop {
-            match UnixStream::connect(SOCKET) {
-                Ok(stream) => break stream,
-                Err(why) if Instant::now() > deadline => {
-                    let _ = server.kill();
-                    let _ = server.wait();
-                    return Err(format!("redis-server does not listen: {why}"));
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        stream.set_read_timeout(Some(REPLY_LIMIT)).map_err(|why| why.to_string())?;
-        let value = vec![b'w'; 16 << 10];
-        Ok(Redis { server, stream: BufReader::new(stream), data, keys: 0, random: Random::new(SEED, 0), value })
-    }
-
-    /// Sends the commands and reads a reply to each; the bytes of the values among them.
-    fn send(&mut self, pipeline: Pipeline) -> Result<usize, String> {
-        let broken = |why: std::io::Error| format!("redis is gone: {why}");
-        self.stream.get_mut().write_all(&pipeline.0).map_err(broken)?;
-        let mut bytes = 0;
-        for _ in 0..pipeline.1 {
-            let mut line = String::new();
-            if self.stream.read_line(&mut line).map_err(broken)? == 0 {
-                return Err("redis has ended".into());
-            }
-            match line.as_bytes()[0] {
-                b'+' | b':' => {}
-                b'$' => {
-                    let length: usize = line[1..].trim().parse().map_err(|_| format!("redis lost a value: {line}"))?;
-                    let mut value = vec![0; length + 2];
-                    self.stream.read_exact(&mut value).map_err(broken)?;
-                    bytes += length;
-                }
-                _ => return Err(format!("redis answered {}", line.trim())),
-            }
-        }
-        Ok(bytes)
+        let server = Server(start(group, &mut command)?);
+        let client = Client::connect(Path::new(SOCKET), START_LIMIT)?;
+        let (random, value) = (Random::new(SEED, 0), vec![b'w'; 16 << 10]);
+        Ok(Redis { server, data, keys: 0, random, value, client })
     }
 
     fn set(&self, pipeline: &mut Pipeline, key: usize) -> usize {
@@ -94,35 +53,23 @@ fn size_of(key: usize) -> usize {
     Random::new(SEED, key + 1).doublings(4, 14)
 }
 
-impl Pipeline {
-    fn add(&mut self, words: &[&[u8]]) {
-        self.0.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-        for word in words {
-            self.0.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            self.0.extend_from_slice(word);
-            self.0.extend_from_slice(b"\r\n");
-        }
-        self.1 += 1;
-    }
-}
-
 impl Subject for Redis {
-    fn load(&mut self) -> Result<(), String> {
+    fn load(&mut self) -> Result<()> {
         let mut held = 0;
-        while held < self.data.bytes as usize {
+        while held < self.data {
             let mut pipeline = Pipeline::default();
             for _ in 0..PIPELINE {
                 held += self.set(&mut pipeline, self.keys);
                 self.keys += 1;
             }
-            self.send(pipeline)?;
+            self.client.send(&pipeline)?;
         }
         Ok(())
     }
 
-    fn peak(&mut self) -> Result<(), String> {
+    fn peak(&mut self) -> Result<()> {
         let (mut needed, mut key) = (0, 0);
-        while needed < 3 * self.data.bytes as usize {
+        while needed < 3 * self.data {
             let mut pipeline = Pipeline::default();
             pipeline.add(&[b"SELECT", b"1"]);
             for _ in 0..PIPELINE {
@@ -132,17 +79,17 @@ impl Subject for Redis {
             pipeline.add(&[b"SELECT", b"0"]);
             let replaced = self.random.below(self.keys);
             self.set(&mut pipeline, replaced);
-            self.send(pipeline)?;
+            self.client.send(&pipeline)?;
         }
         let mut end = Pipeline::default();
-        end.add(&[b"SELECT", b"1"]);
-        end.add(&[b"FLUSHDB", b"SYNC"]);
-        end.add(&[b"SELECT", b"0"]);
-        self.send(end).map(drop)
+        [&[&b"SELECT"[..], b"1"], &[b"FLUSHDB", b"SYNC"], &[b"SELECT", b"0"]]
+            .into_iter()
+            .for_each(|words| end.add(words));
+        self.client.send(&end).map(drop)
     }
 
-    fn work(&mut self) -> Result<f64, String> {
-        let start = Instant::now();
+    fn work(&mut self) -> Result<()> {
+        ensure!(matches!(self.server.0.try_wait(), Ok(None)), "redis has ended");
         for _ in 0..REQUESTS / PIPELINE {
             let (mut pipeline, mut expected) = (Pipeline::default(), 0);
             for _ in 0..PIPELINE {
@@ -150,17 +97,8 @@ impl Subject for Redis {
                 pipeline.add(&[b"GET", key.to_string().as_bytes()]);
                 expected += size_of(key);
             }
-            if self.send(pipeline)? != expected {
-                return Err("redis answered with other values than it was given".into());
-            }
+            ensure!(self.client.send(&pipeline)? == expected, "redis answered with other values than it was given");
         }
-        Ok(start.elapsed().as_secs_f64())
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        Ok(())
     }
 }
