@@ -1,5 +1,5 @@
 //! A program's callbacks: posting, calling, unregistering while one runs, two that unregister each other, and a queue that goes on
-//! past one that is late. All of it is its own source (`evict/callbacks.rs`, `calling.rs`, `unregistering.rs` and what they stand
+//! past one that is late. All of it is its own source (`evict/callbacks` and what it stands
 //! on) on a model checker's atomics, lock and futex; a callback's memory is a cell that the checker watches, which calling reads
 //! and disposing writes.
 //!
@@ -76,8 +76,8 @@ mod platform {
     pub struct Setting(pub u64);
 
     impl Setting {
-        pub fn get(&self) -> u64 {
-            self.0
+        pub fn ns(&self) -> u64 {
+            self.0 * 1_000_000
         }
     }
 
@@ -108,12 +108,7 @@ mod reclaim {
 #[allow(dead_code, missing_docs, unused_imports, reason = "a part of it is used here")]
 #[path = "../../weir-core/src/evict"]
 mod evict {
-    pub mod callback;
     pub mod callbacks;
-    pub mod calling;
-    mod shrink;
-    mod unregistering;
-    mod waits;
 }
 
 use std::cell::Cell;
@@ -122,9 +117,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use base::cause::Cause;
 use base::level::Level;
-use evict::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, SLOW_NS};
 use evict::callbacks::Callbacks;
-use evict::calling::{Ran, Taken};
+use evict::callbacks::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, SLOW_NS};
+use evict::callbacks::calling::{Ran, Taken};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;

@@ -20,6 +20,7 @@ pub mod landings;
 pub mod lifetime;
 pub mod pins;
 pub mod policy;
+pub(crate) mod shrinkers;
 
 pub use callbacks::{callback, calling};
 

@@ -29,7 +29,8 @@ fn page_pools() {
         // SAFETY: it stays in its box until it is taken off the list.
         unsafe { heap.page_pools().add(NonNull::from(&*pool)) };
         for round in 0..2 {
-            let mut runs: Vec<_> = [1, 1, 3, 8, 16].into_iter().map(|pages| heap.page_pools().get(&pool, pages)).collect();
+            let mut runs: Vec<_> =
+                [1, 1, 3, 8, 16].into_iter().map(|pages| heap.page_pools().get(&pool, pages)).collect();
             // SAFETY: just handed out, a page at least.
             runs.iter().for_each(|run| unsafe { run.write_bytes(round, PAGE) });
             assert!(heap.page_pools().remove(&pool).is_err(), "some are in flight");
@@ -111,7 +112,9 @@ fn objects_with_state_of_caches_with_buckets_and_without() {
         let without = heap.user_caches().make(&Spec { size: 700, ..stateful }).unwrap();
         for cache in [with_buckets, without] {
             let objects: Vec<_> = (0..30).map(|_| heap.user_caches().alloc(cache)).collect();
-            assert!(objects.iter().all(|object| !object.is_null() && heap.user_caches().at(object.addr()) == Some(cache)));
+            assert!(
+                objects.iter().all(|object| !object.is_null() && heap.user_caches().at(object.addr()) == Some(cache))
+            );
             // SAFETY: allocated above, and not used any more.
             objects.into_iter().for_each(|object| unsafe { heap.user_caches().free(cache, object) });
             heap.user_caches().set_reserve(cache, 10).unwrap();

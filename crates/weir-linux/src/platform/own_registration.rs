@@ -22,9 +22,9 @@ use crate::arch::sections;
 use crate::arch::thread::{block_distance, thread_pointer};
 use crate::os::process::auxiliary;
 use crate::os::signals::set_signal_mask;
+use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{Registration, registration};
-use crate::os::symbol::weak_symbol;
 use crate::platform::rseq::{AREA_BYTES, Area, write_no_cpu};
 use crate::platform::statics::TUNABLES;
 

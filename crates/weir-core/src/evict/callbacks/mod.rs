@@ -19,7 +19,6 @@
 pub mod callback;
 pub mod calling;
 mod shrink;
-pub(crate) mod shrinkers;
 mod unregistering;
 mod waits;
 
@@ -288,7 +287,7 @@ impl Callbacks {
     // ---- fork --------------------------------------------------------------------------------------------------
 
     /// Takes the lock, for `fork`.
-    fn freeze<P: Wait>(&self, platform: &P) {
+    pub(crate) fn freeze<P: Wait>(&self, platform: &P) {
         self.list.acquire(platform);
     }
 
@@ -296,7 +295,7 @@ impl Callbacks {
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
-    unsafe fn thaw<P: Wait>(&self, platform: &P) {
+    pub(crate) unsafe fn thaw<P: Wait>(&self, platform: &P) {
         // SAFETY: `freeze` acquired the lock without a guard, on this thread or the one that it is the copy of.
         unsafe { self.list.release(platform) }
     }

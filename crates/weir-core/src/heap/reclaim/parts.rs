@@ -2,7 +2,7 @@
 
 use crate::blocks::Mapped;
 use crate::caches::Caches;
-use crate::evict::callbacks::shrinkers::Shrinkers;
+use crate::evict::shrinkers::Shrinkers;
 use crate::heap::Heap;
 use crate::huge_pages::Watch;
 use crate::pages::Pages;
