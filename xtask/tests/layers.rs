@@ -69,11 +69,11 @@ fn without_tests(stream: TokenStream) -> Vec<TokenTree> {
     out
 }
 
-/// `cfg(test)` and `cfg(all(test, …))`.
+/// `cfg(test)` and `cfg(all(test, …))`, also `cfg(all(test, not(loom)))`.
 fn is_test_attribute(attribute: &TokenStream) -> bool {
     let text = attribute.to_string();
     let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).collect();
-    words.first() == Some(&"cfg") && words.contains(&"test") && !words.contains(&"not")
+    words.first() == Some(&"cfg") && words.contains(&"test") && !words.windows(2).any(|pair| pair == ["not", "test"])
 }
 
 /// The modules that a file declares: `mod name;`.

@@ -223,7 +223,6 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
     Gauge "evictable_cache" BYTES [evictable bytes] "What the entries of the evictable cache weigh."
     Gauge "evictable_cache_target" BYTES [evictable target_bytes] "What it may hold now."
     Gauge "evictable_cache_max" BYTES [evictable max_bytes] "What it may hold at most."
-    Gauge "evictable_cache_dirty" BYTES [evictable dirty_bytes] "What is dirty and not being written back."
     Gauge "evictable_cache_entries" NONE [evictable entries] "Entries."
     Counter "evictable_cache_hits" NONE [evictable hits] "Look-ups that found their key."
     Counter "evictable_cache_misses" NONE [evictable misses] "Look-ups that did not."

@@ -51,11 +51,6 @@ impl Pins {
         true
     }
 
-    /// Whether there are more holds than so many, at the time of the call.
-    pub fn is_held_more_than(&self, holds: u32) -> bool {
-        self.0.load(Relaxed) > holds
-    }
-
     /// Whether one holds the entry alone, which under the shard's lock, for an entry in the cache, is the cache.
     #[inline]
     pub fn is_held_once(&self) -> bool {

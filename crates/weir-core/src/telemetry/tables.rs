@@ -157,8 +157,6 @@ rows! {
         evicted_for_room,
         /// Entries evicted because memory was short.
         evicted_for_pressure,
-        /// Bytes that are dirty and not being written back.
-        dirty_bytes,
     }
 }
 

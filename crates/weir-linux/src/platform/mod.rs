@@ -12,5 +12,6 @@ pub mod other_malloc;
 mod own_registration;
 pub mod release;
 pub mod rseq;
+pub mod rseq_area;
 pub mod statics;
 pub mod stats_page;

@@ -31,6 +31,7 @@ use crate::os::process::getauxval;
 use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{self, BLOCK};
+use crate::platform::rseq_area::{AREA_BYTES, AREA_CPU_ID, AREA_CPU_ID_START, AREA_NODE_ID, Area, write_no_cpu};
 use crate::platform::{machine, own_registration};
 
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
@@ -49,30 +50,8 @@ const IS_COUNTED: usize = 2;
 /// One allocation in some is guarded, so that each is looked at.
 const IS_GUARDED: usize = 4;
 
-// Offsets in the area (Linux, `include/uapi/linux/rseq.h`); `rseq_cs` is at 8.
-/// Offset of `cpu_id_start`.
-const AREA_CPU_ID_START: usize = 0;
-/// Offset of `cpu_id`: negative while the thread is not registered.
-const AREA_CPU_ID: usize = 4;
-/// Offset of `node_id`.
-const AREA_NODE_ID: usize = 20;
 /// Auxiliary vector entry: bytes of the rseq area that the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: usize = 27;
-/// Bytes of an area that every kernel takes, and its alignment.
-pub(super) const AREA_BYTES: usize = 32;
-
-/// The restartable sequences that this thread's libc and kernel offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Area {
-    /// Distance of the area from the thread pointer.
-    pub offset: isize,
-    /// Bytes of it that are filled.
-    pub features: usize,
-    /// `mm_cid` is among them.
-    pub mm_cid: bool,
-    /// `node_id` is among them.
-    pub node_id: bool,
-}
 
 weak_symbol!(
     /// Where libc's area lies, from the thread pointer.
@@ -82,14 +61,6 @@ weak_symbol!(
     /// Bytes of it that are filled; 0: it is not registered.
     rseq_size = "__rseq_size": NonNull<u32>
 );
-
-impl Area {
-    /// An area of which the kernel fills that many bytes.
-    pub(super) fn new(offset: isize, features: usize) -> Self {
-        let has = |field: usize| features >= field + 4;
-        Self { offset, features, mm_cid: has(AREA_MM_CID), node_id: has(AREA_NODE_ID) }
-    }
-}
 
 /// The area that libc registered for the calling thread, if it did.
 pub fn area() -> Option<Area> {
@@ -201,19 +172,6 @@ pub(crate) unsafe fn lay_out(pointer: usize) {
     for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
         // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's.
         unsafe { write_no_cpu(area) };
-    }
-}
-
-/// Makes the area at this address one of a thread that is not registered.
-///
-/// # Safety
-/// The bytes of an area there are the caller's, aligned as one, and the kernel does not keep them.
-pub(super) unsafe fn write_no_cpu(area: usize) {
-    // SAFETY: the caller's bytes.
-    unsafe {
-        ((area + AREA_CPU_ID_START) as *mut u32).write(NO_CPU as u32);
-        ((area + AREA_CPU_ID) as *mut i32).write(-1);
-        ((area + AREA_MM_CID) as *mut u32).write(NO_CPU as u32);
     }
 }
 
