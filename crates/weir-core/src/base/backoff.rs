@@ -19,12 +19,12 @@ pub struct Backoff(AtomicU32);
 
 impl Backoff {
     /// Nothing refused yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
     /// Whether to ask now. Threads that count down at once may lose a step to each other, which only lengthens it.
-    pub(crate) fn ready(&self) -> bool {
+    pub fn ready(&self) -> bool {
         let left = self.0.load(Relaxed);
         if left > 0 {
             self.0.store(left - 1, Relaxed);
@@ -33,7 +33,7 @@ impl Backoff {
     }
 
     /// The platform refused.
-    pub(crate) fn refused(&self) {
+    pub fn refused(&self) {
         self.0.store(CALLS, Relaxed);
     }
 }

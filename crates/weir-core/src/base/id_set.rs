@@ -24,12 +24,12 @@ impl IdSet {
     }
 
     /// Adds `class`, below 256.
-    pub(crate) fn insert(&mut self, class: usize) {
+    pub fn insert(&mut self, class: usize) {
         self.0[class / 64] |= 1 << (class % 64);
     }
 
     /// Whether `class` is in it.
-    pub(crate) fn contains(&self, class: usize) -> bool {
+    pub fn contains(&self, class: usize) -> bool {
         self.0[class / 64] >> (class % 64) & 1 == 1
     }
 
@@ -49,7 +49,7 @@ impl IdSet {
     }
 
     /// Members, ascending from the first that is at least `first`, then the others.
-    pub(crate) fn from(self, first: usize) -> impl Iterator<Item = usize> {
+    pub fn from(self, first: usize) -> impl Iterator<Item = usize> {
         (0..256).map(move |i| (first + i) % 256).filter(move |&class| self.contains(class))
     }
 }

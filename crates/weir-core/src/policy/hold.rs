@@ -50,7 +50,7 @@ impl Hold {
     }
 
     /// The doublings of windows of `idle_ns` after which memory of a program at rest goes within `longest_ns` yet.
-    pub(crate) fn most_doublings(idle_ns: u64, longest_ns: u64) -> u32 {
+    pub fn most_doublings(idle_ns: u64, longest_ns: u64) -> u32 {
         let fits = |&doublings: &u32| Self::of(doublings, idle_ns).most_ns() <= longest_ns;
         (1..=MOST_DOUBLINGS).take_while(fits).last().unwrap_or(0)
     }

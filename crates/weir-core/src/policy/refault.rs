@@ -109,7 +109,7 @@ pub struct Patience {
 
 impl Patience {
     /// No need for any.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { level: 0, since: 0, sums: [(0, 0); 2], epoch: 0 }
     }
 
@@ -120,7 +120,7 @@ impl Patience {
 
     /// Takes in what calm windows reported since the last call and what of their reports was touched again, in bytes;
     /// returns the level. `percent`: the share that is no harm (100: none is); `horizon`: what "again" means, ns.
-    pub(crate) fn update(&mut self, now: u64, (reported, again): (u64, u64), percent: u64, horizon: u64) -> u32 {
+    pub fn update(&mut self, now: u64, (reported, again): (u64, u64), percent: u64, horizon: u64) -> u32 {
         if now.saturating_sub(self.epoch) >= horizon {
             let lately = now.saturating_sub(self.epoch) < 2 * horizon;
             self.sums = [(0, 0), if lately { self.sums[0] } else { (0, 0) }];

@@ -22,19 +22,19 @@ pub struct Peak {
 
 impl Peak {
     /// Nothing seen yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { now: 0, last: [0; MOST_WINDOWS], windows: 1 }
     }
 
     /// Notes a value.
     #[inline]
-    pub(crate) fn note(&mut self, value: usize) {
+    pub fn note(&mut self, value: usize) {
         self.now = self.now.max(value);
     }
 
     /// Ends the window; returns its peak. The next begins at `value`, and what was used is kept over `windows` from now on.
     /// In a quiet window nothing was used but what is used at its end: what fell meanwhile, reclaim has taken.
-    pub(crate) fn roll(&mut self, value: usize, windows: usize, quiet: bool) -> usize {
+    pub fn roll(&mut self, value: usize, windows: usize, quiet: bool) -> usize {
         self.last.copy_within(..MOST_WINDOWS - 1, 1);
         self.last[0] = if quiet { value } else { self.now };
         (self.now, self.windows) = (value, windows.clamp(1, MOST_WINDOWS));
@@ -43,7 +43,7 @@ impl Peak {
 
     /// Demand that may come again at the end of this window: the highest value of the windows over which what was used is
     /// kept.
-    pub(crate) fn wanted(&self) -> usize {
+    pub fn wanted(&self) -> usize {
         self.before(self.windows - 1).max(self.now)
     }
 
