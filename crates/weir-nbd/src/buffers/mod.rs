@@ -5,11 +5,7 @@ mod connection_pool;
 mod fixed_run;
 mod fixed_table;
 mod pools;
-
-/// What the table of registered runs is made of: another one under a model checker (`crates/weir-models/tests/fixed_table.rs`).
-mod sync {
-    pub use std::sync::{Mutex, MutexGuard, PoisonError};
-}
+mod sync;
 
 pub use buffer::Buffer;
 pub use connection_pool::ConnectionPool;

@@ -1,7 +1,7 @@
 //! One file's part of the cache: reads and writes of its blocks, each in one step under the stripe's lock.
 
-use super::block_cache::{BLOCK, Shared, blocks_of};
 use super::dirty::{DirtyBlocks, Run};
+use super::shared::{BLOCK, Shared, blocks_of};
 use super::stripes::STRIPES;
 use crate::buffers::Buffer;
 use std::io;

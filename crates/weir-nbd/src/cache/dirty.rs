@@ -1,7 +1,7 @@
 //! Blocks that clients have written and the file has not yet got. They are held apart from the evictable cache: what
 //! was acknowledged is never evicted, only written below, and then becomes a block like others.
 
-use super::block_cache::BLOCK;
+use super::shared::BLOCK;
 use crate::buffers::Buffer;
 use std::collections::BTreeMap;
 use std::io;

@@ -5,8 +5,10 @@
 mod block_cache;
 mod cached_file;
 mod dirty;
+mod shared;
 mod stripes;
 
-pub use block_cache::{BLOCK, BlockCache, CacheFigures, FileId, blocks_of};
+pub use block_cache::{BlockCache, FileId};
 pub use cached_file::{CachedFile, WriteGuard, write_guard_bytes};
 pub use dirty::Writing;
+pub use shared::{BLOCK, CacheFigures, blocks_of};

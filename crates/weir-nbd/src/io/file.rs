@@ -1,12 +1,10 @@
 //! Operations on files: by the worker itself where they do not wait, else by its ring, or by a thread.
 
-use super::ring;
+use super::operation::{Operation, What};
 use super::worker::blocking;
+use super::{fixed, ring};
 use crate::buffers::Buffer;
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{opcode, squeue};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
-use rustix::io::{pread, pwrite, retry_on_intr};
+use rustix::fs::FallocateFlags;
 use std::io::{Error, Result};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -51,98 +49,15 @@ fn read_cached(file: &OwnedFd, buffer: &mut Buffer, length: usize, offset: u64) 
     Ok(read)
 }
 
-/// What is done to a file.
-enum What {
-    /// Appends at most `length` bytes from `offset` on to the buffer.
-    Read {
-        length: usize,
-        offset: u64,
-    },
-    /// Writes a part of the buffer.
-    Write {
-        part: Range<usize>,
-        offset: u64,
-    },
-    Sync,
-    Allocate {
-        mode: FallocateFlags,
-        range: Range<u64>,
-    },
-}
-
-/// An operation, with all that it uses.
-pub(super) struct Operation {
-    file: Arc<OwnedFd>,
-    buffer: Buffer,
-    what: What,
-}
-
-impl Operation {
-    /// Performs it by a system call.
-    fn perform(&mut self) -> Result<usize> {
-        let (file, buffer) = (&self.file, &mut self.buffer);
-        let done = match &self.what {
-            What::Read { length, offset } => {
-                let read =
-                    retry_on_intr(|| pread(file, &mut buffer.spare()[..*length], *offset).map(|read| read.0.len()));
-                // SAFETY: the kernel has written so much to the spare room.
-                read.inspect(|read| unsafe { buffer.advance(*read) })
-            }
-            What::Write { part, offset } => retry_on_intr(|| pwrite(file, &buffer.filled()[part.clone()], *offset)),
-            What::Sync => retry_on_intr(|| fdatasync(file)).map(|()| 0),
-            What::Allocate { mode, range } => {
-                retry_on_intr(|| fallocate(file, *mode, range.start, range.end - range.start)).map(|()| 0)
-            }
-        };
-        done.map_err(Error::from)
-    }
-
-    /// The same for a ring. It names memory of the buffer, which keeps its address while this moves.
-    pub(super) fn entry(&mut self) -> squeue::Entry {
-        let (file, slot) = (Fd(self.file.as_raw_fd()), ring::slot(&self.buffer));
-        match &self.what {
-            What::Read { length, offset } => {
-                let into = self.buffer.spare().as_mut_ptr().cast();
-                match slot {
-                    Some(slot) => opcode::ReadFixed::new(file, into, *length as u32, slot).offset(*offset).build(),
-                    None => opcode::Read::new(file, into, *length as u32).offset(*offset).build(),
-                }
-            }
-            What::Write { part, offset } => {
-                let from = &self.buffer.filled()[part.clone()];
-                let (from, length) = (from.as_ptr(), from.len() as u32);
-                match slot {
-                    Some(slot) => opcode::WriteFixed::new(file, from, length, slot).offset(*offset).build(),
-                    None => opcode::Write::new(file, from, length).offset(*offset).build(),
-                }
-            }
-            What::Sync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-            What::Allocate { mode, range } => {
-                let length = range.end - range.start;
-                opcode::Fallocate::new(file, length).offset(range.start).mode(mode.bits() as i32).build()
-            }
+/// Has an operation performed by this worker's ring, or by a thread.
+async fn perform(mut operation: Operation) -> (Result<usize>, Buffer) {
+    match ring::current() {
+        Some(ring) => {
+            let slot = fixed::slot(&operation.buffer);
+            let (result, mut operation) = ring.perform(operation, slot).await;
+            (operation.performed(result), operation.buffer)
         }
-    }
-
-    /// The ring has performed it.
-    fn performed(&mut self, result: i32) -> Result<usize> {
-        let done = usize::try_from(result).map_err(|_| Error::from_raw_os_error(-result))?;
-        if let What::Read { .. } = self.what {
-            // SAFETY: the kernel has written so much to the spare room that the entry has named.
-            unsafe { self.buffer.advance(done) };
-        }
-        Ok(done)
-    }
-
-    /// Has it performed by this worker's ring, or by a thread.
-    async fn run(mut self) -> (Result<usize>, Buffer) {
-        match ring::current() {
-            Some(ring) => {
-                let (result, mut operation) = ring.perform(self).await;
-                (operation.performed(result), operation.buffer)
-            }
-            None => blocking(move || (self.perform(), self.buffer)).await,
-        }
+        None => blocking(move || (operation.perform(), operation.buffer)).await,
     }
 }
 
@@ -161,7 +76,7 @@ pub async fn read_at(
         return (Ok(read), buffer);
     }
     let mut operation = Operation { file: file.clone(), buffer, what: What::Read { length, offset } };
-    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { operation.run().await }
+    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { perform(operation).await }
 }
 
 /// Writes a part of `buffer`, at least a byte of it, at `offset` in the file.
@@ -174,17 +89,17 @@ pub async fn write_at(
 ) -> (Result<usize>, Buffer) {
     let part = part.start..part.end.min(part.start + MOST);
     let mut operation = Operation { file: file.clone(), buffer, what: What::Write { part, offset } };
-    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { operation.run().await }
+    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { perform(operation).await }
 }
 
 /// Makes what was written to the file durable.
 pub async fn sync(file: &Arc<OwnedFd>) -> Result<()> {
     let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Sync };
-    operation.run().await.0.map(drop)
+    perform(operation).await.0.map(drop)
 }
 
 /// `fallocate`.
 pub async fn allocate(file: &Arc<OwnedFd>, mode: FallocateFlags, range: Range<u64>) -> Result<()> {
     let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Allocate { mode, range } };
-    operation.run().await.0.map(drop)
+    perform(operation).await.0.map(drop)
 }

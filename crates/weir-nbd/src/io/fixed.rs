@@ -8,10 +8,11 @@
 //! next requests until memory is short (`FixedTable::squeeze`), or the worker has had no use for it for a while. Where the
 //! kernel is too old, or the limit of locked memory (`RLIMIT_MEMLOCK`) is reached, requests use plain memory.
 
+use super::remote::Remote;
 use super::ring::{self, Ring};
-use super::worker::Remote;
 use crate::buffers::{Buffer, FixedRun, Registered, Table};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io::Result;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -43,6 +44,28 @@ pub struct Fixed {
     squeezes: Cell<u64>,
 }
 
+thread_local! {
+    static FIXED: OnceCell<Rc<Fixed>> = const { OnceCell::new() };
+}
+
+/// This thread's ring, and the buffers that are registered with it, if any are to be.
+fn current() -> Option<(Rc<Ring>, Rc<Fixed>)> {
+    Some((ring::current()?, FIXED.with(|cell| cell.get().cloned())?))
+}
+
+/// Room for `capacity` bytes of direct I/O on this worker: registered with its ring if that can be.
+pub fn take_fixed(capacity: usize) -> Result<Buffer> {
+    match current().and_then(|(ring, fixed)| fixed.take(&ring, capacity)) {
+        Some(buffer) => Ok(buffer),
+        None => Buffer::take(capacity),
+    }
+}
+
+/// The slot of a buffer in this thread's ring.
+pub(super) fn slot(buffer: &Buffer) -> Option<u16> {
+    FIXED.with(|cell| buffer.slot_in(&cell.get()?.table))
+}
+
 /// The way of a pressure event to a worker's registered runs, from any thread.
 #[derive(Clone)]
 pub struct Squeezer {
@@ -63,8 +86,7 @@ impl Squeezer {
 
 /// The worker's side of a squeeze; each extends the window.
 async fn squeeze(duration: Duration) {
-    let Some(ring) = ring::current() else { return };
-    let Some(fixed) = ring.fixed.get() else { return };
+    let Some((ring, fixed)) = current() else { return };
     // Another event's window may have ended since this event.
     fixed.table.squeeze();
     fixed.empty_slots(&ring);
@@ -79,8 +101,8 @@ async fn squeeze(duration: Duration) {
 }
 
 /// Looks at the registered runs every now and then until none is left.
-async fn watch(ring: Rc<Ring>) {
-    let Some(fixed) = ring.fixed.get() else { return };
+async fn watch() {
+    let Some((ring, fixed)) = current() else { return };
     while fixed.pages.get() > 0 {
         sleep(QUIET).await;
         fixed.is_refused.set(false);
@@ -103,7 +125,7 @@ impl Fixed {
         }
         let table = Arc::new(Table::new());
         let squeezer = Squeezer { table: table.clone(), remote };
-        let fixed = Self {
+        let fixed = Rc::new(Self {
             table,
             pool,
             empty: RefCell::new((0..SLOTS).rev().collect()),
@@ -113,17 +135,13 @@ impl Fixed {
             is_used: Cell::new(false),
             is_watched: Cell::new(false),
             squeezes: Cell::new(0),
-        };
-        ring.fixed.set(fixed).is_ok().then_some(squeezer)
-    }
-
-    /// The slot of a buffer, if it is one of these.
-    pub fn slot(&self, buffer: &Buffer) -> Option<u16> {
-        buffer.slot_in(&self.table)
+        });
+        let is_new = ring.keep(fixed.clone()) && FIXED.with(|cell| cell.set(fixed)).is_ok();
+        is_new.then_some(squeezer)
     }
 
     /// Room for `capacity` bytes in a registered run, for a request.
-    pub fn take(&self, ring: &Rc<Ring>, capacity: usize) -> Option<Buffer> {
+    pub fn take(&self, ring: &Ring, capacity: usize) -> Option<Buffer> {
         if !(PAGE..=PagePool::MAX_PAGES * PAGE).contains(&capacity) || self.table.is_squeezed() {
             return None;
         }
@@ -131,7 +149,7 @@ impl Fixed {
         let registered = self.table.hold(pages).or_else(|| self.add(ring, pages))?;
         self.is_used.set(true);
         if !self.is_watched.replace(true) {
-            tokio::task::spawn_local(watch(ring.clone()));
+            tokio::task::spawn_local(watch());
         }
         Some(Buffer::fixed(FixedRun::new(registered, &self.table), capacity))
     }

@@ -2,10 +2,12 @@
 
 mod file;
 mod fixed;
+mod operation;
+mod remote;
 mod ring;
 mod worker;
 
 pub use file::{Inline, allocate, read_at, sync, write_at};
-pub use fixed::Squeezer;
-pub use ring::take_fixed;
-pub use worker::{Engine, Remote, Worker, blocking, is_stopping, spawn, stop, yield_once};
+pub use fixed::{Squeezer, take_fixed};
+pub use remote::Remote;
+pub use worker::{Engine, Worker, blocking, is_stopping, spawn, stop, yield_once};

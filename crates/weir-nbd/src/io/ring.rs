@@ -1,12 +1,11 @@
 //! A worker's io_uring, for files. The ring raises an event when results are there or can be fetched, and the runtime waits for
 //! that. (The ring's own descriptor tells a poller nothing of results that the kernel has deferred.)
 
-use super::file::Operation;
-use super::fixed::Fixed;
-use crate::buffers::Buffer;
+use super::operation::Operation;
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
+use std::any::Any;
 use std::cell::{OnceCell, RefCell};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,8 +24,8 @@ pub struct Ring {
     flights: RefCell<Slab<Flight>>,
     /// Operations were queued.
     queued: Notify,
-    /// Buffers that are registered with it, if any are to be.
-    pub(super) fixed: OnceCell<Fixed>,
+    /// Owner of the memory that its slots name, which goes after it.
+    kept: OnceCell<Rc<dyn Any>>,
 }
 
 /// An operation under way. It is kept until its result is there, also if the task that waited for it is gone.
@@ -52,7 +51,7 @@ pub(super) fn open() -> Result<Rc<Ring>> {
     // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
     let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
     let (ring, flights) = (RefCell::new(ring), RefCell::default());
-    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new(), fixed: OnceCell::new() });
+    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new(), kept: OnceCell::new() });
     RING.with(|cell| cell.set(ring.clone())).map_err(|_| Error::other("this thread has a ring"))?;
     Ok(ring)
 }
@@ -62,19 +61,6 @@ fn build() -> Result<IoUring> {
     let mut single = IoUring::builder();
     single.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().dontfork();
     single.build(ENTRIES).or_else(|_| IoUring::builder().dontfork().build(ENTRIES))
-}
-
-/// Room for `capacity` bytes of direct I/O on this worker: registered with its ring if that can be.
-pub fn take_fixed(capacity: usize) -> Result<Buffer> {
-    match current().and_then(|ring| ring.fixed.get()?.take(&ring, capacity)) {
-        Some(buffer) => Ok(buffer),
-        None => Buffer::take(capacity),
-    }
-}
-
-/// The slot of a buffer in this thread's ring.
-pub(super) fn slot(buffer: &Buffer) -> Option<u16> {
-    current().and_then(|ring| ring.fixed.get()?.slot(buffer))
 }
 
 impl Ring {
@@ -87,9 +73,9 @@ impl Ring {
         is_there.then_some(()).ok_or_else(|| Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old"))
     }
 
-    /// Performs an operation. The result is the kernel's: a negative one is an error.
-    pub(super) async fn perform(&self, mut operation: Operation) -> (i32, Operation) {
-        let (entry, (done, result)) = (operation.entry(), oneshot::channel());
+    /// Performs an operation, of which the buffer lies in that slot. The result is the kernel's: a negative one is an error.
+    pub(super) async fn perform(&self, mut operation: Operation, slot: Option<u16>) -> (i32, Operation) {
+        let (entry, (done, result)) = (operation.entry(slot), oneshot::channel());
         let key = self.flights.borrow_mut().insert(Flight { operation, done });
         // SAFETY: the entry names the operation's file, and memory of its buffer, which lies at a fixed address and which
         // nothing else uses. The flight keeps both until the result is there.
@@ -149,6 +135,11 @@ impl Ring {
     /// Makes `slots` empty slots for registered buffers, once: of Linux 5.19.
     pub(super) fn make_slots(&self, slots: u16) -> Result<()> {
         self.ring.borrow().submitter().register_buffers_sparse(slots.into())
+    }
+
+    /// Keeps the owner of the memory that slots name until the ring is closed; `false`: there is one already.
+    pub(super) fn keep(&self, owner: Rc<dyn Any>) -> bool {
+        self.kept.set(owner).is_ok()
     }
 
     /// Registers memory in an empty slot.

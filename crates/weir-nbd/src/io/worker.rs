@@ -1,6 +1,7 @@
 //! A worker: a thread with a runtime, whose tasks stay on it.
 
 use super::fixed::{Fixed, Squeezer};
+use super::remote::{Errand, Remote};
 use super::ring;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -10,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use weir::PagePool;
 
@@ -23,20 +24,6 @@ const STACK: usize = 128 << 10;
 
 /// Tasks that run between two looks for events: some look for work themselves, and others wait for events meanwhile.
 const EVENT_INTERVAL: u32 = 16;
-
-/// What a worker is to do, on its own thread.
-type Errand = Box<dyn FnOnce() + Send>;
-
-/// The way to a worker for other threads; clones reach the same one.
-#[derive(Clone)]
-pub struct Remote(UnboundedSender<Errand>);
-
-impl Remote {
-    /// Has the worker run `errand` soon. A worker that has ended runs nothing any more.
-    pub fn run(&self, errand: impl FnOnce() + Send + 'static) {
-        let _ = self.0.send(Box::new(errand));
-    }
-}
 
 thread_local! {
     /// Tasks that this worker does not end before.
@@ -142,7 +129,7 @@ impl Worker {
         // The first of the threads.
         runtime.spawn_blocking(|| {});
         let (sender, errands) = unbounded_channel();
-        let remote = Remote(sender);
+        let remote = Remote::new(sender);
         REMOTE.set(Some(remote.clone()));
         Ok(Self { runtime, errands, remote, ring })
     }

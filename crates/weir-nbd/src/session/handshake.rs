@@ -1,7 +1,7 @@
 //! The handshake: a client's options, until it has chosen an export.
 
 use super::context::{Context, TlsMode};
-use super::home::farewell;
+use super::farewell::farewell;
 use crate::buffers::Buffer;
 use crate::export::Export;
 use crate::io::blocking;

@@ -14,17 +14,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
 thread_local! {
     static HOME: OnceCell<Rc<Home>> = const { OnceCell::new() };
 }
-
-/// Time for the words of farewell to a client that does not read.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// One worker's sessions.
 pub struct Home {
@@ -111,10 +106,4 @@ impl Home {
         let Some(home) = HOME.with(|cell| cell.get().cloned()) else { return };
         home.connections.borrow().iter().for_each(|(_, connection)| connection.socket.shut_down(how));
     }
-}
-
-/// Ends a connection in order: TLS announces it.
-pub(super) async fn farewell(mut writer: Writer) {
-    // The client may be gone already.
-    let _ = timeout(FAREWELL, writer.shutdown()).await;
 }

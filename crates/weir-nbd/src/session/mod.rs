@@ -2,6 +2,7 @@
 
 mod context;
 mod execute;
+mod farewell;
 mod handshake;
 mod home;
 mod memory;

@@ -1,6 +1,6 @@
 //! Replies on their way to the client. One task at a time sends, until there are no more.
 
-use super::home::farewell;
+use super::farewell::farewell;
 use super::memory::Charge;
 use crate::buffers::Buffer;
 use crate::transport::{Connection, Writer};

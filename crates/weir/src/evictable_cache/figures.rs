@@ -68,7 +68,6 @@ impl<C: Content> Shared<C> {
             insertions: all.insertions,
             evicted_for_room: all.for_room,
             evicted_for_pressure: all.for_pressure,
-            ..EvictableRow::default()
         })
     }
 }

@@ -1,0 +1,138 @@
+//! The blocks of the cache, and what is counted of them.
+
+use super::stripes::Stripes;
+use crate::base::Failure;
+use crate::buffers::Buffer;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir::EvictableCache;
+
+/// Bytes of a cached block: the block of ext4, XFS and the kernel's page cache, so that what clients write is whole
+/// blocks, and a page of the heap.
+pub const BLOCK: usize = 4096;
+
+/// The blocks that a range touches.
+pub fn blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64)
+}
+
+/// A file's number and a block's.
+pub type Key = (u32, u64);
+
+/// What an entry takes beside its block, bytes: key, buffer and the cache's own.
+const ENTRY: usize = 112;
+
+/// Blocks by their keys. Each is [`BLOCK`] bytes, in pages of its own.
+pub struct Store(EvictableCache<Key, Buffer>);
+
+impl Store {
+    /// A store of at most `max` bytes, or of as many as memory allows.
+    pub fn new(max: Option<u64>) -> Result<Self, Failure> {
+        let builder = EvictableCache::builder().name("nbd blocks").weigher(|_: &Key, _: &Buffer| BLOCK + ENTRY);
+        let builder = match max {
+            Some(max) => builder.max_bytes(usize::try_from(max).unwrap_or(usize::MAX)),
+            None => builder,
+        };
+        builder.build().map(Self).map_err(Failure::because("the block cache"))
+    }
+
+    /// Appends `part` of a block to `out`, if the block is here.
+    pub fn copy(&self, key: Key, part: Range<usize>, out: &mut Buffer) -> bool {
+        let Some(block) = self.0.get(&key) else { return false };
+        out.append(&block.filled()[part]);
+        true
+    }
+
+    /// Is the block here?
+    pub fn contains(&self, key: Key) -> bool {
+        self.0.contains(&key)
+    }
+
+    /// Puts a block in. Where that is refused, for want of memory, an older one does not stay.
+    pub fn insert(&self, key: Key, block: Buffer) {
+        if self.0.insert(key, block).is_err() {
+            self.0.remove(&key);
+        }
+    }
+
+    /// Removes a block.
+    pub fn remove(&self, key: Key) {
+        self.0.remove(&key);
+    }
+
+    /// Blocks and bytes that are here.
+    pub fn size(&self) -> (usize, usize) {
+        (self.0.len(), self.0.bytes())
+    }
+}
+
+/// The cache at one time; counts since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFigures {
+    /// Most bytes; none: as memory allows.
+    pub max_bytes: Option<u64>,
+    /// Bytes held now.
+    pub bytes: u64,
+    /// Blocks held now.
+    pub blocks: u64,
+    /// Blocks that reads found.
+    pub hits: u64,
+    /// Blocks that reads had to fetch.
+    pub misses: u64,
+    /// Bytes written by clients and not yet written below: with `write-back` alone.
+    pub dirty_bytes: u64,
+    /// Blocks written below after their clients were answered.
+    pub written_back: u64,
+}
+
+/// Dirty bytes of a cache without a bound, above which writes wait: half a second of a disk of 128 MB/s.
+const DIRTY: u64 = 64 << 20;
+
+/// All of the cache but its files.
+pub struct Shared {
+    pub store: Store,
+    pub stripes: Stripes,
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub dirty_bytes: AtomicU64,
+    pub written_back: AtomicU64,
+    max: Option<u64>,
+    /// Most dirty bytes.
+    dirty_limit: u64,
+}
+
+impl Shared {
+    /// Of a cache of at most `max` bytes, or of as many as memory allows.
+    pub fn new(max: Option<u64>) -> Result<Self, Failure> {
+        Ok(Self {
+            store: Store::new(max)?,
+            stripes: Stripes::default(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            dirty_bytes: AtomicU64::new(0),
+            written_back: AtomicU64::new(0),
+            max,
+            dirty_limit: max.map_or(DIRTY, |max| (max / 4).clamp(BLOCK as u64, DIRTY)),
+        })
+    }
+
+    /// Writes have to wait for some to be written below.
+    pub fn is_too_dirty(&self) -> bool {
+        self.dirty_bytes.load(Relaxed) > self.dirty_limit
+    }
+
+    /// What it holds and did.
+    pub fn figures(&self) -> CacheFigures {
+        let (blocks, bytes) = self.store.size();
+        CacheFigures {
+            max_bytes: self.max,
+            bytes: bytes as u64,
+            blocks: blocks as u64,
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            dirty_bytes: self.dirty_bytes.load(Relaxed),
+            written_back: self.written_back.load(Relaxed),
+        }
+    }
+}
