@@ -1,6 +1,6 @@
 //! A guest under QEMU: its console, and the memory and CPU time of its process.
 
-use crate::Options;
+use crate::options::Options;
 use anyhow::{Context, Result, bail, ensure};
 use procfs::process::Process;
 use std::fmt::{self, Display, Formatter};

@@ -4,11 +4,12 @@
 //! `guest:`. Ends with 0 if the guest found all in order, 77 if there is no QEMU, 1 or 2 otherwise.
 
 mod guest;
+mod options;
 
 use anyhow::Result;
-use clap::{Parser, value_parser};
+use clap::Parser;
 use guest::{Guest, NoQemu};
-use std::path::PathBuf;
+use options::Options;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -18,32 +19,6 @@ const SKIPPED: u8 = 77;
 const LOOK: Duration = Duration::from_millis(5);
 /// Percent of the freed bytes of which the time is told.
 const MOST_OF_IT: f64 = 90.0;
-
-/// Boots the guest's image under QEMU and measures, on the host, what comes back
-#[derive(Parser)]
-struct Options {
-    /// MiB of memory of the guest
-    #[arg(long, default_value_t = 512, value_parser = value_parser!(u64).range(1..=1 << 20))]
-    memory: u64,
-    /// MiB that it touches and frees in each round
-    #[arg(long, default_value_t = 384, value_parser = value_parser!(u64).range(1..=1 << 20))]
-    touch: u64,
-    /// MiB that it keeps in use and checks
-    #[arg(long, default_value_t = 24, value_parser = value_parser!(u64).range(1..=1 << 20))]
-    keep: u64,
-    /// The control: a balloon without free page reporting
-    #[arg(long)]
-    no_reporting: bool,
-    /// A balloon without page poison
-    #[arg(long)]
-    no_poison: bool,
-    /// The kernel image [default: weir-guest, next to this program]
-    #[arg(long)]
-    image: Option<PathBuf>,
-    /// QEMU
-    #[arg(long, default_value = "qemu-system-x86_64")]
-    qemu: String,
-}
 
 /// What is seen of a round.
 #[derive(Default)]

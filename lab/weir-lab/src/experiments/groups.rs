@@ -17,7 +17,8 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         let mut runs: Vec<Value> = Vec::new();
         for round in 0..lab.args.rounds {
             eprintln!("groups, round {}: reporting {side}", round + 1);
-            let command = Image::build(&kernel, side, |_| Ok(()))?.command(MACHINE, "groups");
+            let image = Image::build(&kernel, side, |_| Ok(()))?;
+            let command = image.command(MACHINE, "groups");
             let finished = run_child(command, Duration::from_secs(400), "the guest")?;
             let parse = |line: &str| serde_json::from_str(line).with_context(|| format!("the guest said '{line}'"));
             runs.extend(finished.output.lines().map(parse).collect::<Result<Vec<_>>>()?);

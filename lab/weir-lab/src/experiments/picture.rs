@@ -12,6 +12,7 @@ const AFTER: Duration = Duration::from_secs(12);
 type Curve = Vec<(f64, f64)>;
 
 pub fn run(lab: &mut Lab) -> Result<()> {
+    let _lock = machine::lock()?;
     let (bytes, allocators) = (lab.pick(1u64 << 30, 256 << 20), lab.allocators.clone());
     let modes = lab.chosen(&MODES)?;
     let mut panels = Vec::new();

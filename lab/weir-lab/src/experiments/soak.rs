@@ -30,6 +30,7 @@ struct Phase {
 }
 
 pub fn run(lab: &mut Lab) -> Result<()> {
+    let _lock = machine::lock()?;
     let groups = [0, 1].map(|i| Cgroup::make(&format!("soak-{i}"), LIMIT));
     let groups = match groups {
         [Ok(a), Ok(b)] => Some([a, b]),

@@ -16,7 +16,7 @@ use crate::harness::nbd::servers::{Kind, Server};
 use crate::harness::prelude::*;
 use crate::harness::restore::kill;
 use drive::{Drive, SECTOR};
-use writers::{PART, Parts, WRITERS};
+use writers::{Answers, PART, Parts, WRITERS};
 
 const LOADS: [&str; 3] = ["writers", "fio --verify", "files on ext4"];
 const SERVERS: [&[&str]; 5] = [
@@ -28,13 +28,6 @@ const SERVERS: [&[&str]; 5] = [
 ];
 const FILE_SYSTEM: u64 = 64 << 20;
 const FIO: &str = "[global]\nbs=4k\nsize=4M\nrw=randwrite\nverify=crc32c\nrandseed=1\nend_fsync=1\n";
-
-/// What was answered.
-#[derive(Clone, Copy, Default)]
-pub struct Answers {
-    pub requests: u64,
-    pub flushes: u64,
-}
 
 /// A round: its load, its server, whether the drive lost power, what was looked at, and what was lost.
 struct Done {

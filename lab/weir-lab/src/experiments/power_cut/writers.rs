@@ -1,6 +1,5 @@
 //! Clients that write, zero, read and flush, each in a part of its own, until the server goes.
 
-use super::Answers;
 use super::drive::SECTOR;
 use super::model::Part;
 use crate::harness::nbd::client::NbdClient;
@@ -12,6 +11,13 @@ pub const WRITERS: usize = 3;
 /// Sectors of a part, and of a request at most.
 pub const PART: usize = 8192;
 const MOST: usize = 64;
+
+/// What was answered.
+#[derive(Clone, Copy, Default)]
+pub struct Answers {
+    pub requests: u64,
+    pub flushes: u64,
+}
 
 pub struct Parts(Vec<Mutex<Part>>);
 

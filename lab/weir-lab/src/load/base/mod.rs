@@ -11,9 +11,9 @@ pub mod weir_h;
 
 /// What nearly every program uses.
 pub mod prelude {
-    pub use super::mem::{Block, PAGE, Random};
-    pub use super::process::{end, end_with_the_harness, listen, own_resident, peak_kib, phase, resident, say};
-    pub use super::run::{Run, SEED};
+    pub use crate::base::mem::{Block, PAGE, Random};
+    pub use crate::base::process::{end, end_with_the_harness, listen, own_resident, peak_kib, phase, resident, say};
+    pub use crate::base::run::{Run, SEED};
     pub use anyhow::{Context, Result, anyhow, bail, ensure};
     pub use std::hint::black_box;
     pub use std::time::{Duration, Instant};

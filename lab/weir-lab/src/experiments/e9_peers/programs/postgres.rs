@@ -1,6 +1,6 @@
 //! PostgreSQL under pgbench, in a cluster of its own.
 
-use super::{Figures, LIMIT, Stage, check_preloaded, find, start};
+use super::stage::{Figures, LIMIT, Stage, check_preloaded, find, start};
 use crate::harness::prelude::*;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};

@@ -1,6 +1,6 @@
 //! Redis and memcached under load, on Unix sockets.
 
-use super::{Figures, LIMIT, Stage, check_preloaded, find, start};
+use super::stage::{Figures, LIMIT, Stage, check_preloaded, find, start};
 use crate::harness::prelude::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,6 @@
 //! Programs that are told what to do by lines on standard input, and say "ok" when they have done it.
 
-use super::Subject;
+use super::subject::Subject;
 use crate::base::guest::{environment, start};
 use crate::base::prelude::*;
 use std::fs::read_to_string;

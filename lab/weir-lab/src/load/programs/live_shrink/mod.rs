@@ -7,12 +7,14 @@
 
 mod lines;
 mod redis;
+mod subject;
 
 use crate::base::guest::group;
 use crate::base::prelude::*;
 use lines::Lines;
 use redis::Redis;
 use std::thread::sleep;
+use subject::Subject;
 
 /// The group's limit before it is lowered, in sizes of the data.
 const FIRST_LIMIT: u64 = 8;
@@ -23,15 +25,6 @@ const WINDOWS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 const SETTLED: Duration = Duration::from_millis(10);
-
-/// What runs in a container.
-trait Subject {
-    fn load(&mut self) -> Result<()>;
-    /// Needs three times the data besides, replaces one record in a hundred, and frees what it needed.
-    fn peak(&mut self) -> Result<()>;
-    /// Serves a fixed number of requests.
-    fn work(&mut self) -> Result<()>;
-}
 
 /// A way to lower the limit: its name, how long the container idles before, whether it may swap, and whether `memory.high` is
 /// lowered before `memory.max`.

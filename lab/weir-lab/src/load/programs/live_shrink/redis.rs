@@ -1,6 +1,6 @@
 //! redis-server on a socket, with the data that stays in its database 0 and the peak in database 1.
 
-use super::Subject;
+use super::subject::Subject;
 use crate::base::guest::{environment, start};
 use crate::base::prelude::*;
 use std::path::Path;
