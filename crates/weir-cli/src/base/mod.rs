@@ -4,7 +4,6 @@ pub mod failure;
 pub mod json;
 pub mod listen_address;
 pub mod output;
-pub mod page;
 pub mod sink;
 pub mod table;
 pub mod units;

@@ -4,34 +4,50 @@
 use super::column::{self, Column, Comparison};
 use super::pictures::{self, Extent, PARTS};
 use super::reading::{Stat, Trace};
-use crate::base;
 use crate::base::units::{bytes, nanoseconds};
 use crate::figures::released::{CAUSES, Released};
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// The browser loads nothing and runs nothing, whatever the page has in it.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// The page.
 pub fn page(runs: &Comparison) -> String {
     let extent = Extent::of(&runs.columns);
     let names: Vec<String> = runs.columns.iter().map(Column::name).collect();
-    let body = html! {
-        header {
-            h1 { "Weir: what was released, when, and why" }
-            @for note in &runs.notes { p.note { (note) } }
-        }
-        @let figures = compared(&runs.columns, &names);
-        div.runs {
-            @for (column, name) in runs.columns.iter().zip(&names) {
-                section {
-                    h2 { (name) }
-                    @if let Some(stat) = &column.stat { (memory(column, stat, extent)) }
-                    @if names.len() == 1 { (figures) }
-                    (run(column, extent))
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Weir: " (names.join(" and ")) }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                header {
+                    h1 { "Weir: what was released, when, and why" }
+                    @for note in &runs.notes { p.note { (note) } }
                 }
+                @let figures = compared(&runs.columns, &names);
+                div.runs {
+                    @for (column, name) in runs.columns.iter().zip(&names) {
+                        section {
+                            h2 { (name) }
+                            @if let Some(stat) = &column.stat { (memory(column, stat, extent)) }
+                            @if names.len() == 1 { (figures) }
+                            (run(column, extent))
+                        }
+                    }
+                }
+                @if names.len() != 1 { (figures) }
+                footer { "weir " (env!("CARGO_PKG_VERSION")) }
             }
         }
-        @if names.len() != 1 { (figures) }
     };
-    base::page::page(&format!("Weir: {}", names.join(" and ")), include_str!("style.css"), false, &body)
+    page.into_string() + "\n"
 }
 
 /// The figures, a column for each run.

@@ -1,7 +1,6 @@
 //! A profile by its functions: as lines of `main;work;leak 1048576`, which flame graph programs read, and as one HTML page with
 //! flame graphs, which needs nothing else: no file beside it, no network. All that comes from the process is text to the page.
 
-use crate::base;
 use crate::base::failure::Failure;
 use crate::base::output::printable_line;
 use crate::base::units::bytes;
@@ -9,9 +8,12 @@ use crate::profile::data::{Measure, Profile};
 use crate::profile::symbols::Symbols;
 use crate::profile::symbols::object_file::Frame;
 use inferno::flamegraph::{self, Options, TextTruncateDirection};
-use maud::html;
+use maud::{DOCTYPE, PreEscaped, html};
 use std::collections::BTreeMap;
 
+/// The browser loads nothing, and runs what is in the page alone.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 /// Width of a graph, and what a frame around it has more, pixels.
 const WIDTH: usize = 1200;
 const AROUND: usize = 20;
@@ -77,24 +79,36 @@ pub fn page(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<St
     let measures = [measure, if measure == Measure::Live { Measure::Allocated } else { Measure::Live }];
     let graphs = measures.map(|measure| graph(profile, symbols, measure).map(|svg| (measure.word(), svg)));
     let graphs = graphs.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let body = html! {
-        h1 { "Heap profile of " (profile.subject) }
-        p {
-            @if profile.duration_ns > 0 { "Over " (format!("{:.1}", profile.duration_ns as f64 / 1e9)) " s. " }
-            @if profile.mean_bytes > 0 {
-                "A sample each " (bytes(profile.mean_bytes)) " on average, " (profile.samples) " in all. "
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Weir: heap profile of " (profile.subject) }
+                style { (PreEscaped(include_str!("flame.css"))) }
             }
-            "Each box is a function, as wide as what was allocated in it and in what it called; below it is who called it. "
-            "Click a box to see it alone. "
-            @if profile.has_growth { "Red is what grew, blue what shrank." }
-        }
-        @for note in profile.notes.iter().cloned().chain(symbols.doubts()) { p.note { (note) } }
-        @for (word, svg) in graphs {
-            iframe title=(word) srcdoc=(svg) width=(WIDTH + AROUND) height=(height(&svg) + AROUND) {}
+            body {
+                h1 { "Heap profile of " (profile.subject) }
+                p {
+                    @if profile.duration_ns > 0 { "Over " (format!("{:.1}", profile.duration_ns as f64 / 1e9)) " s. " }
+                    @if profile.mean_bytes > 0 {
+                        "A sample each " (bytes(profile.mean_bytes)) " on average, " (profile.samples) " in all. "
+                    }
+                    "Each box is a function, as wide as what was allocated in it and in what it called; below it is who called it. "
+                    "Click a box to see it alone. "
+                    @if profile.has_growth { "Red is what grew, blue what shrank." }
+                }
+                @for note in profile.notes.iter().cloned().chain(symbols.doubts()) { p.note { (note) } }
+                @for (word, svg) in graphs {
+                    iframe title=(word) srcdoc=(svg) width=(WIDTH + AROUND) height=(height(&svg) + AROUND) {}
+                }
+                footer { "weir " (env!("CARGO_PKG_VERSION")) }
+            }
         }
     };
-    let title = format!("Weir: heap profile of {}", profile.subject);
-    Ok(base::page::page(&title, include_str!("flame.css"), true, &body))
+    Ok(page.into_string() + "\n")
 }
 
 #[cfg(test)]
