@@ -34,6 +34,21 @@ fn a_handshake_has_an_end() {
 }
 
 #[test]
+fn who_leaves_with_the_greeting_unread_has_only_looked() {
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--io", engine]);
+        let mut stream = std::os::unix::net::UnixStream::connect(server.socket()).unwrap();
+        std::io::Read::read_exact(&mut stream, &mut [0]).unwrap();
+        drop(stream);
+        eventually("it has left", || {
+            server.log().contains("left in the handshake") && server.stat()["connections"] == 0
+        });
+        assert_eq!(server.stat()["failed_handshakes"], 0);
+        server.stop();
+    });
+}
+
+#[test]
 fn a_request_that_never_comes_whole_has_an_end() {
     with_engines_at_once(|engine| {
         let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);

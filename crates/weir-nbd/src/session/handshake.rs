@@ -68,12 +68,16 @@ impl<'a> Handshake<'a> {
 
     /// Speaks with the client until it has chosen an export, or left (`None`).
     pub async fn run(mut self) -> Result<Option<Agreed>> {
-        match self.send(option_reply::greeting()).await {
-            // One that only looked whether somebody listens.
-            Err(why) if why.kind() == ErrorKind::BrokenPipe => return Ok(None),
-            sent => sent?,
-        }
-        let Some(flags) = self.input.message::<4>().await? else { return Ok(None) };
+        let first = async {
+            self.send(option_reply::greeting()).await?;
+            self.input.message::<4>().await
+        };
+        let flags = match first.await {
+            // One that only looked whether somebody listens: it left before the greeting, or without reading it.
+            Err(why) if matches!(why.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return Ok(None),
+            flags => flags?,
+        };
+        let Some(flags) = flags else { return Ok(None) };
         let flags = u32::from_be_bytes(flags);
         let known = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         if flags & !u32::from(known) != 0 {
