@@ -1,5 +1,5 @@
 //! Where the page of counters is: private memory of the process, a page of a file that outlives it (here), or one that is
-//! gone with it ([`Sharing`]).
+//! gone with it (`Sharing`).
 //!
 //! `weir run` makes a file of pages and names it in `WEIR_STATS`; every process under it takes a page. The environment
 //! is not trusted to name the right thing: writing to a file that another user chose destroys it, and a mapped file
