@@ -19,13 +19,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use linux_raw_sys::general::__NR_rseq;
 
 use crate::arch::sections;
-use crate::arch::thread::{block_distance, thread_pointer};
+use crate::arch::thread::{block_distance, read_thread_word, thread_pointer};
 use crate::os::process::auxiliary;
 use crate::os::signals::set_signal_mask;
 use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{Registration, registration};
-use crate::platform::rseq_area::{AREA_BYTES, Area, write_no_cpu};
+use crate::platform::rseq_area::{AREA_BYTES, AREA_CPU_ID, Area, write_no_cpu};
 use crate::platform::statics::TUNABLES;
 
 weak_symbol!(
@@ -68,7 +68,8 @@ pub(super) fn begin() -> Option<Area> {
         }
         KEY.store(key + 1, Relaxed);
     }
-    if !register() {
+    // A signal handler may come here while the thread it interrupted is here: both give one answer.
+    if !register() && !is_registered() {
         return None;
     }
     IS_ON.store(true, Relaxed);
@@ -93,6 +94,12 @@ fn register() -> bool {
         unsafe { set(key - 1, NonNull::dangling().as_ptr()) };
     }
     true
+}
+
+/// Whether the kernel keeps the calling thread's block as its area.
+fn is_registered() -> bool {
+    // SAFETY: a word of the library's block.
+    unsafe { read_thread_word(block_distance().wrapping_add(AREA_CPU_ID) as isize) as i32 >= 0 }
 }
 
 /// Has the kernel keep the calling thread's block as its area, or (`flags` 1) no longer.
