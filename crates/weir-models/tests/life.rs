@@ -18,14 +18,14 @@ mod platform {
 mod pages {
     use loom::sync::{Arc, Mutex, MutexGuard};
 
-    pub struct Pages<P> {
+    pub struct HeapPages<P> {
         pub platform: P,
         pub batches: Arc<[Mutex<()>; 2]>,
         pub is_open: bool,
         pub are_passed: bool,
     }
 
-    impl<P> Pages<P> {
+    impl<P> HeapPages<P> {
         pub fn batch(&self, node: usize) -> Option<MutexGuard<'_, ()>> {
             (!self.is_open).then(|| self.batches[node].lock().unwrap())
         }
@@ -46,7 +46,7 @@ use life::{LIVE, Life};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use pages::Pages;
+use pages::HeapPages;
 use platform::Platform;
 use weir_models::futex::Futex;
 
@@ -78,9 +78,9 @@ enum Omit {
 
 struct Cache {
     life: Life,
-    pages: Pages<Arc<Futex>>,
+    pages: HeapPages<Arc<Futex>>,
     /// The same, as the destroyer uses it.
-    ending: Pages<Arc<Futex>>,
+    ending: HeapPages<Arc<Futex>>,
     /// Objects in the depot and in slabs.
     depot: Mutex<u32>,
     slabs: Mutex<u32>,
@@ -92,7 +92,7 @@ struct Cache {
 impl Cache {
     fn new(depot: u32, slabs: u32, omit: Omit) -> Arc<Self> {
         let (futex, batches) = (Arc::new(Futex::new()), Arc::new([Mutex::new(()), Mutex::new(())]));
-        let pages = |is_open: bool, are_passed: bool| Pages {
+        let pages = |is_open: bool, are_passed: bool| HeapPages {
             platform: futex.clone(),
             batches: batches.clone(),
             is_open,

@@ -6,7 +6,7 @@ use super::block::{Block, Kept};
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
-use crate::pages::Pages;
+use crate::pages::HeapPages;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::{Platform, rank};
 
@@ -27,7 +27,7 @@ impl MappedBlocks {
     }
 
     /// The blocks with the pages of their heap, whose platform maps them.
-    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> Mapped<'a, P> {
+    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a HeapPages<P>) -> Mapped<'a, P> {
         Mapped { blocks: self, pages }
     }
 }
@@ -35,7 +35,7 @@ impl MappedBlocks {
 /// The blocks on their platform.
 pub(crate) struct Mapped<'a, P> {
     pub(super) blocks: &'a MappedBlocks,
-    pub(super) pages: &'a Pages<P>,
+    pub(super) pages: &'a HeapPages<P>,
 }
 
 impl<'a, P: Platform> Mapped<'a, P> {

@@ -8,7 +8,7 @@ use super::geometry::BUCKETED;
 use super::shells::Stash;
 use crate::base::backoff::Backoff;
 use crate::base::units::PAGE;
-use crate::pages::Pages;
+use crate::pages::HeapPages;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
 use crate::telemetry::stats;
@@ -18,7 +18,7 @@ use crate::telemetry::stats;
 pub struct Caches<P> {
     /// CPUs' buckets.
     pub(crate) cpu: PerCpu,
-    pub(crate) pages: Pages<P>,
+    pub(crate) pages: HeapPages<P>,
     /// By number: malloc's size classes, then user caches.
     pub(crate) table: CacheTable,
     /// Shells that no depot has.
@@ -37,7 +37,7 @@ impl<P: Platform> Caches<P> {
     pub(crate) const fn new(platform: P) -> Self {
         Self {
             cpu: PerCpu::new(),
-            pages: Pages::new(platform),
+            pages: HeapPages::new(platform),
             table: CacheTable::new(),
             stash: Lock::new(Stash::new()),
             shells: Backoff::new(),

@@ -16,7 +16,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::pages::Pages;
+use crate::pages::HeapPages;
 use crate::platform::Platform;
 use crate::platform::sync::{AtomicU8, AtomicU32, constructor};
 
@@ -61,7 +61,7 @@ impl Life {
     }
 
     /// Ends it: returns once neither reclaim nor a finalizer works on it or will. `false`: it was not live.
-    pub(super) fn end<P: Platform>(&self, pages: &Pages<P>) -> bool {
+    pub(super) fn end<P: Platform>(&self, pages: &HeapPages<P>) -> bool {
         let batch = pages.batch(0);
         if self.state.compare_exchange(LIVE, DYING, AcqRel, Acquire).is_err() {
             return false;

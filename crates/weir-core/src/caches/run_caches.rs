@@ -270,7 +270,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// [`Pages::take`](crate::pages::Pages) of NORMAL. Before pages become resident, runs in buckets go back.
+    /// [`HeapPages::take`](crate::pages::HeapPages) of NORMAL. Before pages become resident, runs in buckets go back.
     pub(crate) fn take_pages(&self, pages: usize, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         if self.cpu.has_rooms() {
             if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {

@@ -33,7 +33,7 @@ use crate::caches::Caches;
 use crate::evict::callbacks::Callbacks;
 use crate::huge_pages::{HugePages, Watch};
 use crate::pages::window::{LARGE, NOTHING, Window};
-use crate::pages::{Pages, Short};
+use crate::pages::{HeapPages, Short};
 use crate::platform::cpu_table::Pushed;
 use crate::platform::{Platform, rank};
 use crate::pools::page_pools::PagePools;
@@ -86,7 +86,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// The pages: zones, and those of a program's own.
-    pub fn pages(&self) -> &Pages<P> {
+    pub fn pages(&self) -> &HeapPages<P> {
         &self.caches.pages
     }
 

@@ -12,7 +12,7 @@ use crate::pages::{Hold, Short};
 use crate::platform::Platform;
 
 view! {
-    /// Calls for zones that reclaim has to do with; all others are [`crate::pages::Pages`]'s.
+    /// Calls for zones that reclaim has to do with; all others are [`crate::pages::HeapPages`]'s.
     pub struct Zones;
     /// A program's own zones.
     fn zones;
@@ -27,10 +27,10 @@ impl<'a, P: Platform> Zones<'a, P> {
         hold().or_else(|Short| self.heap.direct().reclaim_for(bytes, hold))
     }
 
-    /// [`crate::pages::Pages::add_zone`], of which the budget is told where the zone is resident from the start.
+    /// [`crate::pages::HeapPages::add_zone`], of which the budget is told where the zone is resident from the start.
     ///
     /// # Safety
-    /// As there: it lives, where it is, until [`crate::pages::Pages::remove_zone`] returns, is added once, and is used through
+    /// As there: it lives, where it is, until [`crate::pages::HeapPages::remove_zone`] returns, is added once, and is used through
     /// shared references alone meanwhile.
     pub unsafe fn add(&self, zone: NonNull<UserZone>) {
         // SAFETY: the caller's promise is the one that is demanded.
@@ -39,7 +39,7 @@ impl<'a, P: Platform> Zones<'a, P> {
         self.heap.direct().note_resident(unsafe { zone.as_ref() }.resident_from_start());
     }
 
-    /// [`crate::pages::Pages::zone_take`], which reclaims what caches hold of the zone's class where there is nothing free.
+    /// [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the zone's class where there is nothing free.
     pub fn take(&self, zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short> {
         let take = || self.heap.pages().zone_take(zone, pages, align);
         if !zone.can_serve(pages, align) {

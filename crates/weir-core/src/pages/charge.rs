@@ -3,11 +3,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::hard_limit::Hold;
-use super::heap_pages::Pages;
+use super::heap_pages::HeapPages;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::Platform;
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// The limit; `None`: there is none.
     pub(crate) fn hard_limit(&self) -> Option<usize> {
         let limit = self.platform.tunables().hard_limit.get();

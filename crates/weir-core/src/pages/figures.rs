@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::heap_pages::Pages;
+use super::heap_pages::HeapPages;
 use super::node::{Node, ZoneKind};
 use super::page_set::PageSet;
 use super::window::Window;
@@ -39,7 +39,7 @@ pub(crate) fn resident_bytes<P: Platform>(platform: &P, run: Run) -> Option<usiz
     Some((pages * PAGE).min(run.len))
 }
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// The pages of pageblock `block`, below the window's top; `None`: it is a hole.
     pub(crate) fn block_pages(&self, kind: ZoneKind, block: u32) -> Option<BlockPages> {
         let (window, page) = (self.window(kind), block * PAGEBLOCK_PAGES as u32);
@@ -86,7 +86,7 @@ pub struct ZoneFigures {
     pub idle: usize,
 }
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// Calls `f` with the figures of each zone that has memory: those of the nodes, then those of the program. `f` is
     /// called under the lock of the list of the latter, and may not allocate.
     pub fn each_zone(&self, mut f: impl FnMut(ZoneFigures)) {
@@ -122,7 +122,7 @@ pub(crate) struct ClassTotals {
     pub(crate) largest: Option<u32>,
 }
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// The zones below 4 GiB, mapped or not; nothing as long as there are none.
     pub(crate) fn low32_totals(&self) -> ClassTotals {
         let mut all = ClassTotals::default();

@@ -17,7 +17,7 @@ use crate::telemetry::trace::Place;
 
 /// The pages of a heap, on a platform.
 #[repr(C)]
-pub struct Pages<P> {
+pub struct HeapPages<P> {
     /// Addresses of the normal zones.
     pub(crate) normal: Window,
     /// Addresses of the zones below 4 GiB.
@@ -32,7 +32,7 @@ pub struct Pages<P> {
     pub gauges: Gauges,
 }
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// Nothing is mapped yet.
     pub(crate) const fn new(platform: P) -> Self {
         Self {

@@ -4,7 +4,7 @@
 //! changes, in the window's turn to grow; the value is read in that turn, so that of several changes at once the last
 //! one holds in the end, for the windows and for what is counted.
 
-use super::heap_pages::Pages;
+use super::heap_pages::HeapPages;
 use super::node::ZoneKind;
 use super::window::Growing;
 use crate::base::run::Run;
@@ -18,7 +18,7 @@ impl<P: Platform> Growing<'_, P> {
     }
 }
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// Makes all of the heap ask for huge pages, or ask no more, as the setting says.
     ///
     /// What comes as a huge page and counts as single pages is found later, as what khugepaged made is; what counts as a

@@ -26,5 +26,5 @@ pub mod window;
 pub mod zone;
 
 pub use hard_limit::Hold;
-pub use heap_pages::Pages;
+pub use heap_pages::HeapPages;
 pub use request::Short;

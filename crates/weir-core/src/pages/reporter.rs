@@ -1,7 +1,7 @@
 //! What reclaim asks of pages: whole free pageblocks, free runs, and the metadata of both. Zones of the heap and a program's
 //! own are treated alike, and take turns.
 
-use super::heap_pages::Pages;
+use super::heap_pages::HeapPages;
 use super::node::BATCH;
 use super::node::ZoneKind;
 use super::report::ReportSite;
@@ -49,7 +49,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 }
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// Under pressure each further node that has a batch's worth of idle pages also gets a worker of its own: releasing them
     /// costs most on another node. The balancer goes through all nodes itself too, and finds done what workers did; so
     /// they may be late, or refused.
@@ -93,7 +93,7 @@ impl<P: Platform> Pages<P> {
     }
 }
 
-impl<P: Platform> Reclaimable for Pages<P> {
+impl<P: Platform> Reclaimable for HeapPages<P> {
     fn steps(&self) -> &'static [Step] {
         use Step::{Blocks, BlocksAgain, Cool, Metadata, OldMetadata, Refused, Runs};
         &[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata]
@@ -141,7 +141,7 @@ impl<P: Platform> Reclaimable for Pages<P> {
     }
 }
 
-impl<P: Platform> Freeze for Pages<P> {
+impl<P: Platform> Freeze for HeapPages<P> {
     fn freeze(&self, rank: u32) {
         let p = &self.platform;
         match rank {
@@ -169,7 +169,7 @@ impl<P: Platform> Freeze for Pages<P> {
     }
 }
 
-impl<P: Platform> Audited for Pages<P> {
+impl<P: Platform> Audited for HeapPages<P> {
     fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
         // The heap's own zones are checked with the slabs and runs in them, by the caches.
         let zones = self.user.lock.lock(&self.platform);
@@ -179,7 +179,7 @@ impl<P: Platform> Audited for Pages<P> {
     }
 }
 
-impl<P: Platform> Measured for Pages<P> {
+impl<P: Platform> Measured for HeapPages<P> {
     fn publish(&self, figures: &mut Figures, waits: bool) {
         for site in self.sites() {
             let zone = if waits { Some(site.zone.lock(&self.platform)) } else { site.zone.try_lock(&self.platform) };

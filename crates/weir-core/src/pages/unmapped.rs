@@ -5,7 +5,7 @@
 //! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped; both under the window's turn to
 //! grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
 
-use super::heap_pages::Pages;
+use super::heap_pages::HeapPages;
 use super::node::ZoneKind;
 use super::pageblock::Pageblock;
 use super::window::Growing;
@@ -17,8 +17,8 @@ use crate::platform::{Placed, Platform};
 /// Pageblocks that leave a zone at a time, under its lock.
 const BATCH: usize = 16;
 
-impl<P: Platform> Pages<P> {
-    /// Free bytes of the heap's window, in whole pageblocks or not: what [`Pages::unmap_free`] may give, at most.
+impl<P: Platform> HeapPages<P> {
+    /// Free bytes of the heap's window, in whole pageblocks or not: what [`HeapPages::unmap_free`] may give, at most.
     pub(crate) fn free_bytes(&self) -> usize {
         let free = |zone: &FreeAreas| (zone.pages - zone.used) * PAGE;
         self.nodes.iter().map(|node| free(&node.zone(ZoneKind::Normal).lock(&self.platform))).sum()
@@ -76,7 +76,7 @@ impl<P: Platform> Growing<'_, P> {
         gone
     }
 
-    /// See [`Pages::map_again`].
+    /// See [`HeapPages::map_again`].
     fn map_again(&mut self, blocks: usize, node: usize) -> Option<(u32, usize)> {
         let mut from = self.growth.first_unmapped;
         while self.growth.unmapped >= blocks {

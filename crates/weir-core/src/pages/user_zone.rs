@@ -7,7 +7,7 @@
 //! # Hot-unplug
 //!
 //! A range of pageblocks is *closed*: its free pages are on no list any more, what is freed there joins them, and once
-//! none is in use the range is out of use and may be unmapped. [`crate::pages::Pages::zone_offline`] closes it only if none is.
+//! none is in use the range is out of use and may be unmapped. [`crate::pages::HeapPages::zone_offline`] closes it only if none is.
 //!
 //! # How it is found
 //!
@@ -69,7 +69,7 @@ pub struct UserZone {
     pub(super) areas: Zone,
     pub(super) below: NonNull<dyn Host>,
     pub(super) memory: MemoryKind,
-    /// Written once, by [`Pages::add_zone`]; 0 before.
+    /// Written once, by [`HeapPages::add_zone`]; 0 before.
     pub(super) number: AtomicU64,
     /// The zone is another process's, from which this one was forked.
     pub(super) foreign: AtomicBool,
@@ -193,7 +193,7 @@ impl UserZone {
     }
 
     /// Undoes a pin; the zone may be gone from then on. There may be none left to undo: a signal handler of the thread that has
-    /// it forked, and in the child all pins were dropped. A count that wrapped around would hold [`Pages::remove_zone`] up for
+    /// it forked, and in the child all pins were dropped. A count that wrapped around would hold [`HeapPages::remove_zone`] up for
     /// good.
     pub(super) fn unpin(&self) {
         let _ = self.pins.fetch_update(Release, Relaxed, |pins| pins.checked_sub(1));

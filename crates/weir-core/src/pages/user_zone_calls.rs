@@ -3,7 +3,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use crate::pages::heap_pages::Pages;
+use crate::pages::heap_pages::HeapPages;
 use crate::pages::report::ReportSite;
 use crate::pages::request::Short;
 use crate::pages::zone::{PageRun, Purpose};
@@ -17,12 +17,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::user_zone::{InUse, UserZone, ZoneUsage};
 
-impl<P: Platform> Pages<P> {
+impl<P: Platform> HeapPages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
     /// limit from now on ([`crate::heap::zones::Zones::room`]).
     ///
     /// # Safety
-    /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone
+    /// It lives, where it is, until [`HeapPages::remove_zone`] returns, is added once, and is used through shared references alone
     /// meanwhile; `zone` may come from one.
     pub(crate) unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
         let mut last = self.user.lock.lock(&self.platform);
@@ -110,7 +110,7 @@ impl<P: Platform> Pages<P> {
     }
 
     /// Closes `blocks`, numbered from the zone's first; returns how many of their pages are in use. At 0 they are out of
-    /// use; else [`Pages::zone_usage`] and further calls of this say how it goes on as they are freed.
+    /// use; else [`HeapPages::zone_usage`] and further calls of this say how it goes on as they are freed.
     pub fn zone_close(&self, zone: &UserZone, blocks: Range<u32>) -> usize {
         // A batch in flight would put its pages back into the range later.
         let _none_in_flight = self.batch(0);

@@ -9,7 +9,7 @@ use core::sync::atomic::{
 use super::page_pool::PagePool;
 use super::squeeze::Squeeze;
 use super::visits::Departures;
-use crate::pages::Pages;
+use crate::pages::HeapPages;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, Wait, Workers, rank};
 
@@ -80,7 +80,7 @@ impl PoolList {
 /// The pools with the pages that they take from and give to.
 pub struct PoolsOn<'a, P: Platform> {
     pub(super) pools: &'a PagePools,
-    pub(super) pages: &'a Pages<P>,
+    pub(super) pages: &'a HeapPages<P>,
 }
 
 impl<P: Platform> PoolsOn<'_, P> {
@@ -103,7 +103,7 @@ impl PagePools {
     }
 
     /// The pools on the pages of a heap.
-    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> PoolsOn<'a, P> {
+    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a HeapPages<P>) -> PoolsOn<'a, P> {
         PoolsOn { pools: self, pages }
     }
 

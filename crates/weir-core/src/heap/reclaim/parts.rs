@@ -5,14 +5,14 @@ use crate::caches::Caches;
 use crate::evict::shrinkers::Shrinkers;
 use crate::heap::Heap;
 use crate::huge_pages::Watch;
-use crate::pages::Pages;
+use crate::pages::HeapPages;
 use crate::platform::Platform;
 use crate::pools::page_pools::PoolsOn;
 use crate::reclaim::{Audited, Freeze, Measured, Reclaimable};
 
 /// All parts, as views.
 pub(crate) struct Parts<'a, P: Platform> {
-    pages: &'a Pages<P>,
+    pages: &'a HeapPages<P>,
     caches: &'a Caches<P>,
     blocks: Mapped<'a, P>,
     huge_pages: Watch<'a, P>,
