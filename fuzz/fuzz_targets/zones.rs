@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
-use weir_core::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::base::units::{BlockNo, Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
 use weir_core::heap::Heap;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
@@ -131,7 +131,7 @@ impl World {
     fn take(&mut self, nth: usize, pages: usize, order: u32) {
         let heap = &self.heap;
         let model = &mut self.zones[nth];
-        let Ok(run) = heap.pages().zone_take(&model.zone, pages, Order(order)) else {
+        let Ok(run) = heap.pages().zone_take(&model.zone, Pages(pages), Order(order)) else {
             assert!(!model.has_room_for(pages, order), "{pages} pages were free and in use by nobody");
             return;
         };
@@ -157,7 +157,7 @@ impl World {
         let edges = edges(Run { addr, len: pages * PAGE });
         assert!(edges.iter().flat_map(|edge| edge.iter()).all(|&b| b == byte), "{addr:#x} lost its contents");
         self.heap.platform().let_go(addr);
-        self.heap.pages().zone_give(&model.zone, addr, pages).expect("it was handed out");
+        self.heap.pages().zone_give(&model.zone, addr, Pages(pages)).expect("it was handed out");
     }
 
     /// Gives what was not handed out, or not in these pieces.
@@ -171,31 +171,31 @@ impl World {
         if addr.is_multiple_of(PAGE) && (model.held.iter().any(holds) || model.held.iter().any(touches)) {
             return;
         }
-        assert!(self.heap.pages().zone_give(&model.zone, addr, pages).is_err(), "{wanted:?} was not handed out");
+        assert!(self.heap.pages().zone_give(&model.zone, addr, Pages(pages)).is_err(), "{wanted:?} was not handed out");
     }
 
     fn close(&mut self, nth: usize, first: usize, count: usize) {
         let model = &mut self.zones[nth];
-        let in_use = self.heap.pages().zone_close(&model.zone, first as u32..(first + count) as u32);
-        assert_eq!(in_use, model.pages_held(first, count));
+        let in_use = self.heap.pages().zone_close(&model.zone, BlockNo(first as u32).row(count));
+        assert_eq!(in_use, Pages(model.pages_held(first, count)));
         model.closed[first..first + count].fill(true);
     }
 
     fn offline(&mut self, nth: usize, first: usize, count: usize) {
         let model = &mut self.zones[nth];
         let held = model.pages_held(first, count);
-        match self.heap.pages().zone_offline(&model.zone, first as u32..(first + count) as u32) {
+        match self.heap.pages().zone_offline(&model.zone, BlockNo(first as u32).row(count)) {
             Ok(()) => {
                 assert_eq!(held, 0, "some of it is in use");
                 model.closed[first..first + count].fill(true);
             }
-            Err(in_use) => assert!(held > 0 && in_use.pages == held, "{in_use:?}, not {held}"),
+            Err(in_use) => assert!(held > 0 && in_use.pages == Pages(held), "{in_use:?}, not {held}"),
         }
     }
 
     fn open(&mut self, nth: usize, first: usize, count: usize) {
         let model = &mut self.zones[nth];
-        self.heap.pages().zone_open(&model.zone, first as u32..(first + count) as u32);
+        self.heap.pages().zone_open(&model.zone, BlockNo(first as u32).row(count));
         model.closed[first..first + count].fill(false);
     }
 
@@ -203,7 +203,7 @@ impl World {
         for model in &self.zones {
             self.heap.pages().zone_audit(&model.zone).unwrap_or_else(|fault| panic!("{fault:?}"));
             let usage = self.heap.pages().zone_usage(&model.zone);
-            assert_eq!(usage.used, model.held.iter().map(|held| held.pages).sum::<usize>());
+            assert_eq!(usage.used.0, model.held.iter().map(|held| held.pages).sum::<usize>());
         }
         assert_eq!(self.heap.platform().take_misuses(), []);
     }

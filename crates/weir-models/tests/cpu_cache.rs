@@ -16,10 +16,7 @@ mod base {
     pub mod fault;
     pub mod id_set;
     pub mod run;
-
-    pub mod units {
-        pub const PAGE: usize = 4096;
-    }
+    pub mod units;
 
     /// One run class, behind the class of objects.
     pub mod run_class {
@@ -249,6 +246,7 @@ mod caches {
 
 use base::id_set::IdSet;
 use base::run::Run;
+use base::units::Pages;
 use caches::cpu_cache::PerCpu;
 use caches::cpu_cache::rooms::Budget;
 use loom::sync::atomic::Ordering::Acquire;
@@ -560,7 +558,7 @@ fn a_resize_and_a_drain_agree() {
 /// A bucket of runs gets room from two threads, while it is emptied: what all rooms come to is known to the page.
 fn rooms(flaw: Flaw) {
     check(flaw, 3, move || {
-        const BUDGET: Budget = Budget { all: 3, share: 3, most: 3, one_beyond: false };
+        const BUDGET: Budget = Budget { all: Pages(3), share: Pages(3), most: Pages(3), one_beyond: false };
         let world = World::with(&[], 0, flaw);
         let other = {
             let world = world.clone();

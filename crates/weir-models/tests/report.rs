@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use weir_core::base::units::{Order, PAGEBLOCK_PAGES};
+use weir_core::base::units::{BlockNo, Order, PAGEBLOCK_PAGES, PageNo, Pages, Span};
 use weir_core::pages::page_set::PageSet;
 use weir_core::pages::window::Window;
 use weir_core::pages::zone::{FreeAreas, Purpose, ReportOutcome};
@@ -56,18 +56,15 @@ impl Host {
         let mut fake = Box::new(Fake::new());
         fake.window = 8 << 20;
         let window = Window::new(Reach::Any);
-        let (first, count) = window.growing(&*fake).grow(1, 0).unwrap();
+        let blocks = window.growing(&*fake).grow(1, 0).unwrap();
         let mut zone = FreeAreas::new(0);
-        zone.add(&window, first, count);
+        zone.add(&window, blocks.clone());
         // All pageblocks but the first are taken too, so that the lists are short.
-        for block in 0..count {
-            assert_eq!(
-                zone.take(&window, PAGEBLOCK_PAGES, Order::PAGE, Purpose::Run, false, usize::MAX).unwrap().page
-                    as usize,
-                block * PAGEBLOCK_PAGES
-            );
+        for block in BlockNo::each(blocks) {
+            let run = zone.take(&window, Pages::BLOCK, Order::PAGE, Purpose::Run, false, Pages::MAX).unwrap();
+            assert_eq!(run.page, block.first());
         }
-        zone.give(&window, 0, PAGES, 0);
+        zone.give(&window, Span::new(PageNo(0), Pages(PAGES)), 0);
         Self { zone, window, fake }
     }
 }
@@ -84,13 +81,13 @@ impl World {
 
     /// Takes a block of `pages` pages, if one is free, and uses it for a while.
     fn use_pages(&self, pages: usize) -> bool {
-        let order = pages.trailing_zeros();
+        let order = Order(pages.trailing_zeros());
         let Ok(run) =
-            self.zone.lock().unwrap().take(&self.window, pages, Order(order), Purpose::Run, false, usize::MAX)
+            self.zone.lock().unwrap().take(&self.window, Pages(pages), order, Purpose::Run, false, Pages::MAX)
         else {
             return false;
         };
-        let first = run.page as usize;
+        let first = run.page.index();
         assert!(first + pages <= PAGES, "a page that was in use");
         let contents = &self.contents[first..first + pages];
         for page in contents {
@@ -104,7 +101,7 @@ impl World {
             // SAFETY: as above.
             page.with(|value| assert_eq!(unsafe { *value }, WRITTEN + 1, "a page in use was wiped"));
         }
-        self.zone.lock().unwrap().give(&self.window, run.page, pages, 0);
+        self.zone.lock().unwrap().give(&self.window, Span::new(run.page, Pages(pages)), 0);
         true
     }
 
@@ -121,19 +118,17 @@ impl World {
         let mut zone = self.zone.lock().unwrap();
         let pages = match self.omit {
             // SAFETY: the zone's lock is held.
-            Omit::Isolation => unsafe { (*self.window.state(0)).idle() },
-            _ => zone.isolate(&self.window, 0),
+            Omit::Isolation => unsafe { (*self.window.state(BlockNo(0))).idle() },
+            _ => zone.isolate(&self.window, BlockNo(0)),
         };
         drop(zone);
         let gone = pages.and(taken);
-        let mut at = 0;
-        while let Some((first, len)) = gone.next_run(at) {
+        for run in gone.runs() {
             // SAFETY: as above.
-            self.contents[first..first + len].iter().for_each(|c| c.with_mut(|value| unsafe { *value = 0 }));
-            at = first + len;
+            self.contents[run].iter().for_each(|c| c.with_mut(|value| unsafe { *value = 0 }));
         }
         let how = ReportOutcome { contents: Contents::Zero, at: 1, horizon: 1, calm: true };
-        self.zone.lock().unwrap().put_back(&self.window, 0, &pages, &gone, how);
+        self.zone.lock().unwrap().put_back(&self.window, BlockNo(0), &pages, &gone, how);
     }
 
     /// Switches reports off; from then on no page is wiped or isolated, and each is marked as what it is.
@@ -144,14 +139,15 @@ impl World {
         }
         let mut zone = self.zone.lock().unwrap();
         // SAFETY: the zone's lock is held.
-        let (free, idle) = unsafe { ((*self.window.state(0)).free.len(), (*self.window.state(0)).idle().len()) };
+        let (free, idle) =
+            unsafe { ((*self.window.state(BlockNo(0))).free.len(), (*self.window.state(BlockNo(0))).idle().len()) };
         assert_eq!((zone.used + free, zone.idle), (zone.pages, idle), "a page is isolated, with reports off");
         // A page that is taken now may be looked at as long as it is held.
-        while let Ok(run) = zone.take(&self.window, 1, Order::PAGE, Purpose::Run, false, usize::MAX) {
+        while let Ok(run) = zone.take(&self.window, Pages(1), Order::PAGE, Purpose::Run, false, Pages::MAX) {
             // SAFETY: as above.
-            let value = self.contents[run.page as usize].with(|value| unsafe { *value });
+            let value = self.contents[run.page.index()].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);
-            zone.give(&self.window, run.page, 1, 0);
+            zone.give(&self.window, Span::new(run.page, Pages(1)), 0);
             if !run.zero {
                 break;
             }
@@ -161,37 +157,37 @@ impl World {
     /// Takes the pageblock out of use for a while, as `zone_close` does; whether none of the model's pages was in use.
     fn unplug(&self) -> bool {
         let batch = (self.omit != Omit::Waiting).then(|| self.in_flight.lock().unwrap());
-        let in_use = self.zone.lock().unwrap().close(&self.window, 0..1);
+        let in_use = self.zone.lock().unwrap().close(&self.window, BlockNo(0).row(1));
         drop(batch);
-        let is_out = in_use == PAGEBLOCK_PAGES - PAGES;
+        let is_out = in_use == Pages(PAGEBLOCK_PAGES - PAGES);
         if is_out {
             // It may be unmapped now: the checker is to see that nobody else comes near.
             self.contents.iter().for_each(|page| page.with_mut(|_| ()));
         }
         thread::yield_now();
-        self.zone.lock().unwrap().open(&self.window, 0..1);
+        self.zone.lock().unwrap().open(&self.window, BlockNo(0).row(1));
         is_out
     }
 
     /// Nothing is lost: all pages are free, those that are not idle are zero, and both counts say so.
     fn check(&self) {
         let mut zone = self.zone.lock().unwrap();
-        assert_eq!(zone.used, zone.pages - PAGES);
+        assert_eq!(zone.used, zone.pages - Pages(PAGES));
         let idle = zone.idle;
         let mut dirty = 0;
         for _ in 0..PAGES {
-            let run = zone.take(&self.window, 1, Order::PAGE, Purpose::Run, false, usize::MAX).unwrap();
+            let run = zone.take(&self.window, Pages(1), Order::PAGE, Purpose::Run, false, Pages::MAX).unwrap();
             // SAFETY: nobody else is here any more.
-            let value = self.contents[run.page as usize].with(|value| unsafe { *value });
+            let value = self.contents[run.page.index()].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);
             dirty += usize::from(!run.zero);
         }
-        assert_eq!(idle, dirty);
+        assert_eq!(idle, Pages(dirty));
     }
 }
 
 fn all() -> PageSet {
-    PageSet::range(0, PAGEBLOCK_PAGES)
+    PageSet::FULL
 }
 
 fn model(omit: Omit, taken: PageSet, pages: usize) {
@@ -225,8 +221,8 @@ fn a_failed_report_changes_nothing() {
 #[test]
 fn of_a_report_that_failed_in_part_each_page_is_marked_as_what_it_is() {
     for page in 0..PAGES {
-        model(Omit::Nothing, PageSet::range(page, 1), 1);
-        model(Omit::Nothing, PageSet::range(page, 1), 2);
+        model(Omit::Nothing, PageSet::range(page..page + 1), 1);
+        model(Omit::Nothing, PageSet::range(page..page + 1), 2);
     }
 }
 
@@ -264,7 +260,7 @@ fn beside_a_report(omit: Omit, with_user: bool, act: impl Fn(&World) + Send + Sy
             let world = world.clone();
             thread::spawn(move || f(&world))
         };
-        let reporter = start(|world| world.report(&PageSet::range(0, 1)));
+        let reporter = start(|world| world.report(&PageSet::range(0..1)));
         let user = with_user.then(|| start(|world| drop(world.use_a_page())));
         act(&world);
         reporter.join().unwrap();

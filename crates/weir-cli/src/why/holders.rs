@@ -7,7 +7,7 @@ use crate::inspect::page::Page;
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::size_class::MAX_SIZE;
-use weir_core::base::units::{MAX_RUN, PAGE};
+use weir_core::base::units::MAX_RUN;
 use weir_core::telemetry::tables::{CacheRow, EvictableRow};
 
 /// How many are named.
@@ -44,7 +44,7 @@ pub fn all(page: &Page) -> Vec<Holder> {
     let slabs = caches.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
     let singles = [
         (MAX_SIZE, page.page_bytes.load(Relaxed).saturating_sub(slabs)),
-        (MAX_RUN * PAGE, page.mapped_bytes.load(Relaxed)),
+        (MAX_RUN.bytes(), page.mapped_bytes.load(Relaxed)),
     ];
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
     all.extend(singles.into_iter().map(|(size, held)| whole(above(size), 0, held)));

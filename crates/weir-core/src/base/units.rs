@@ -1,4 +1,11 @@
 //! The units that everything is counted in: pages, orders, pageblocks.
+//!
+//! Each unit is a type of its own, so that a number of pages cannot stand where the number of a page is wanted. A type has
+//! only the operations that mean something: two page numbers have a distance in pages, and no sum.
+
+use core::fmt;
+use core::iter::Sum;
+use core::ops::{Add, AddAssign, Div, Mul, Range, Sub, SubAssign};
 
 /// log2 of the page size.
 pub const PAGE_SHIFT: u32 = 12;
@@ -8,16 +15,313 @@ pub const PAGE: usize = 1 << PAGE_SHIFT;
 pub const MAX_ORDER: u32 = 11;
 /// Smallest order that is reported on its own (Linux page hinting: MAX_ORDER - 2): a pageblock, a huge page.
 pub const REPORT_ORDER: u32 = MAX_ORDER - 2;
-/// Pages of a pageblock.
+/// Pages of a pageblock, as a plain number: for array lengths and places inside a pageblock.
 pub const PAGEBLOCK_PAGES: usize = 1 << REPORT_ORDER;
 /// Bytes of a pageblock.
 pub const PAGEBLOCK: usize = PAGEBLOCK_PAGES * PAGE;
-/// No page, no pageblock: the end of a list.
+/// No page, no pageblock: the end of a list whose links are plain words.
 pub const NONE: u32 = u32::MAX;
+/// Largest run that comes from a zone (4 MiB); larger blocks are mapped on their own.
+pub const MAX_RUN: Pages = Pages(1 << (MAX_ORDER - 1));
+
+const _: () = assert!(PAGE == 1 << PAGE_SHIFT && PAGEBLOCK == PAGEBLOCK_PAGES * PAGE);
+
+/// A number of pages.
+///
+/// ```
+/// use weir_core::base::units::{PAGE, PageNo, Pages};
+///
+/// assert_eq!(Pages::to_hold(PAGE + 1), Pages(2));
+/// assert_eq!(PageNo(7) + Pages(2), PageNo(9));
+/// assert_eq!(PageNo(9) - PageNo(7), Pages(2));
+/// ```
+///
+/// A number of a page is no number of pages:
+///
+/// ```compile_fail,E0308
+/// use weir_core::base::units::{PageNo, Pages};
+///
+/// let pages: Pages = PageNo(7);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Pages(pub usize);
+
+impl Pages {
+    /// No pages.
+    pub const ZERO: Self = Self(0);
+    /// More than there are: no bound.
+    pub const MAX: Self = Self(usize::MAX);
+    /// Pages of a pageblock.
+    pub const BLOCK: Self = Self(PAGEBLOCK_PAGES);
+
+    /// The whole pages in `bytes` bytes.
+    #[inline]
+    pub const fn in_bytes(bytes: usize) -> Self {
+        Self(bytes / PAGE)
+    }
+
+    /// As many pages as hold `bytes` bytes.
+    #[inline]
+    pub const fn to_hold(bytes: usize) -> Self {
+        Self(bytes.div_ceil(PAGE))
+    }
+
+    /// Bytes of these pages.
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        self.0 * PAGE
+    }
+
+    /// As many pageblocks as hold these pages.
+    #[inline]
+    pub const fn blocks(self) -> usize {
+        self.0.div_ceil(PAGEBLOCK_PAGES)
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// These without `other`; none if `other` are more.
+    #[inline]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Pages {
+    type Output = Self;
+    #[inline]
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl Sub for Pages {
+    type Output = Self;
+    #[inline]
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl AddAssign for Pages {
+    #[inline]
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl SubAssign for Pages {
+    #[inline]
+    fn sub_assign(&mut self, other: Self) {
+        self.0 -= other.0;
+    }
+}
+
+impl Mul<usize> for Pages {
+    type Output = Self;
+    #[inline]
+    fn mul(self, times: usize) -> Self {
+        Self(self.0 * times)
+    }
+}
+
+impl Div<usize> for Pages {
+    type Output = Self;
+    #[inline]
+    fn div(self, parts: usize) -> Self {
+        Self(self.0 / parts)
+    }
+}
+
+impl Sum for Pages {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        Self(all.map(|pages| pages.0).sum())
+    }
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a page in its window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct PageNo(pub u32);
+
+impl PageNo {
+    /// No page: the end of a list.
+    pub const NONE: Self = Self(NONE);
+
+    /// Where it is in an array of all pages.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The pageblock that it lies in.
+    #[inline]
+    pub const fn block(self) -> BlockNo {
+        BlockNo(self.0 >> REPORT_ORDER)
+    }
+
+    /// Where it is in its pageblock: 0 to 511.
+    #[inline]
+    pub const fn in_block(self) -> usize {
+        self.0 as usize % PAGEBLOCK_PAGES
+    }
+
+    /// The first page at or before this one that is aligned to `order`.
+    #[inline]
+    pub const fn aligned_down(self, order: Order) -> Self {
+        Self(self.0 >> order.0 << order.0)
+    }
+
+    /// The page `pages` before this one, or page 0.
+    #[inline]
+    pub const fn saturating_sub(self, pages: Pages) -> Self {
+        Self((self.0 as usize).saturating_sub(pages.0) as u32)
+    }
+
+    /// Pages from `first` to this one; `None`: this one lies before it.
+    #[inline]
+    pub const fn since(self, first: Self) -> Option<Pages> {
+        match self.0.checked_sub(first.0) {
+            Some(pages) => Some(Pages(pages as usize)),
+            None => None,
+        }
+    }
+}
+
+impl Add<Pages> for PageNo {
+    type Output = Self;
+    #[inline]
+    fn add(self, pages: Pages) -> Self {
+        Self(self.0 + pages.0 as u32)
+    }
+}
+
+impl Sub<Pages> for PageNo {
+    type Output = Self;
+    #[inline]
+    fn sub(self, pages: Pages) -> Self {
+        Self(self.0 - pages.0 as u32)
+    }
+}
+
+impl Sub for PageNo {
+    type Output = Pages;
+    #[inline]
+    fn sub(self, first: Self) -> Pages {
+        Pages((self.0 - first.0) as usize)
+    }
+}
+
+impl AddAssign<Pages> for PageNo {
+    #[inline]
+    fn add_assign(&mut self, pages: Pages) {
+        *self = *self + pages;
+    }
+}
+
+/// The number of a pageblock in its window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct BlockNo(pub u32);
+
+impl BlockNo {
+    /// No pageblock: the end of a list.
+    pub const NONE: Self = Self(NONE);
+
+    /// Where it is in an array of all pageblocks.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Its first page.
+    #[inline]
+    pub const fn first(self) -> PageNo {
+        PageNo(self.0 << REPORT_ORDER)
+    }
+
+    /// Its page `at`, 0 to 511.
+    #[inline]
+    pub const fn page(self, at: usize) -> PageNo {
+        PageNo((self.0 << REPORT_ORDER) + at as u32)
+    }
+
+    /// The pageblock before it.
+    #[inline]
+    pub fn before(self) -> Option<Self> {
+        self.0.checked_sub(1).map(Self)
+    }
+
+    /// The pageblock behind it.
+    #[inline]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// `blocks` pageblocks from this one on.
+    #[inline]
+    pub const fn row(self, blocks: usize) -> Range<Self> {
+        self..Self(self.0 + blocks as u32)
+    }
+
+    /// Each of `blocks`, ascending.
+    #[inline]
+    pub fn each(blocks: Range<Self>) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator {
+        (blocks.start.0..blocks.end.0).map(Self)
+    }
+}
+
+/// Pages in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// The first page.
+    pub first: PageNo,
+    /// How many there are.
+    pub len: Pages,
+}
+
+impl Span {
+    /// `len` pages from `first`.
+    #[inline]
+    pub const fn new(first: PageNo, len: Pages) -> Self {
+        Self { first, len }
+    }
+
+    /// The page behind the last.
+    #[inline]
+    pub fn end(self) -> PageNo {
+        self.first + self.len
+    }
+
+    /// The pageblocks that the pages lie in, and which of each one's pages they are.
+    pub fn pieces(self) -> impl Iterator<Item = (BlockNo, Range<usize>)> {
+        let (mut at, end) = (self.first, self.end());
+        core::iter::from_fn(move || {
+            (at < end).then(|| {
+                let (block, from) = (at.block(), at.in_block());
+                let to = (from + (end - at).0).min(PAGEBLOCK_PAGES);
+                at += Pages(to - from);
+                (block, from..to)
+            })
+        })
+    }
+}
+
 /// The smallest order whose block holds `pages`.
 #[inline]
-pub const fn order_of(pages: usize) -> u32 {
-    pages.next_power_of_two().trailing_zeros()
+pub const fn order_of(pages: Pages) -> u32 {
+    pages.0.next_power_of_two().trailing_zeros()
 }
 
 /// An order: 2^k pages, as the alignment of pages in a row.
@@ -29,20 +333,15 @@ impl Order {
     /// A page: no alignment beyond it.
     pub const PAGE: Self = Self(0);
 
-    /// The smallest order whose block holds `pages` pages.
+    /// The smallest order whose block holds `pages`.
     #[inline]
-    pub const fn of_pages(pages: usize) -> Self {
+    pub const fn of_pages(pages: Pages) -> Self {
         Self(order_of(pages))
     }
 
     /// The order of an alignment of `align` bytes, a power of two.
     #[inline]
     pub const fn of_align(align: usize) -> Self {
-        Self::of_pages(align.div_ceil(PAGE))
+        Self::of_pages(Pages::to_hold(align))
     }
 }
-
-/// Largest run that comes from a zone, pages (4 MiB); larger blocks are mapped on their own.
-pub const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
-
-const _: () = assert!(PAGE == 1 << PAGE_SHIFT && PAGEBLOCK == PAGEBLOCK_PAGES * PAGE);

@@ -9,7 +9,7 @@ use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
+use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK, Pages};
 use crate::pages::{Hold, Short};
 use crate::platform::lock::Guard;
 use crate::platform::{Contents, Platform, rank};
@@ -80,7 +80,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// A new mapping.
     fn new_block(&self, len: usize, align: usize) -> Result<Found<'_>, Short> {
         let _hold = self.pages.hold(len).ok_or(Short)?;
-        let again = self.lock().recent.taken(len / PAGE);
+        let again = self.lock().recent.taken(Pages::in_bytes(len));
         self.pages.events.taken_again(&self.pages.platform, again);
         // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
         let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
@@ -170,7 +170,7 @@ impl<P: Platform> Mapped<'_, P> {
         let (untouched, fresh) = self.lock().get(addr).map_or((0, 0), |block| (block.untouched, block.fresh));
         // What is new at its end is zero as it is.
         let (len, untouched) = (run.len - fresh, untouched.saturating_sub(fresh));
-        let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;
+        let write = len <= MAX_RUN.bytes() || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;
         let zero = || {
             let released = self.pages.platform.release(&[run], false);
             released.runs == 1 && released.contents == Contents::Zero

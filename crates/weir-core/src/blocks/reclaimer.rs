@@ -6,7 +6,7 @@ use super::table::{Blocks, KEPT};
 use crate::base::cause::Cause;
 use crate::base::fault::Fault;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK};
+use crate::base::units::{PAGEBLOCK, Pages};
 use crate::pages::figures::{MEASURED, resident_bytes};
 use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
@@ -35,7 +35,7 @@ impl<P: Platform> Mapped<'_, P> {
             stats.trace.record(&Event { end, bytes: bytes as u64, ns, ..event });
             let (at, horizon) = (stamp(end), stamp(horizon(self.pages.platform.tunables())));
             let recent = &mut self.lock().recent;
-            recent.reported(bytes / PAGE, at, cause == Cause::Idle, horizon);
+            recent.reported(Pages::in_bytes(bytes), at, cause == Cause::Idle, horizon);
         }
         bytes
     }

@@ -13,11 +13,11 @@ use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, PAGE};
+use crate::base::units::{MAX_RUN, PAGE, Pages};
 use crate::platform::Platform;
 
 /// The most that this size is raised to.
-const LAST_MAPPED: usize = MAX_RUN * PAGE;
+const LAST_MAPPED: usize = MAX_RUN.bytes();
 /// Part of a mapped block's length that it grows by at least.
 const SLACK: usize = 8;
 /// And the most of that, bytes.
@@ -27,14 +27,14 @@ const MOST_MAPPED: usize = 1 << 13;
 
 impl<P: Platform> Mapped<'_, P> {
     /// Whether a run of `pages` pages that is to have `size` bytes is better off in a mapping of its own, wherever it is.
-    pub(crate) fn outgrows(&self, pages: usize, size: usize) -> bool {
+    pub(crate) fn outgrows(&self, pages: Pages, size: usize) -> bool {
         let from = self.blocks.mapped_from.load(Relaxed);
-        size >= from && pages * PAGE < size && pages * PAGE < 2 * from
+        size >= from && pages.bytes() < size && pages.bytes() < 2 * from
     }
 
     /// Whether a run that has grown to `size` bytes is to become a block mapped on its own.
     pub(crate) fn takes_grown(&self, size: usize) -> bool {
-        let is_long = (self.blocks.mapped_from.load(Relaxed)..=MAX_RUN * PAGE).contains(&size);
+        let is_long = (self.blocks.mapped_from.load(Relaxed)..=MAX_RUN.bytes()).contains(&size);
         is_long && self.count() < MOST_MAPPED
     }
 

@@ -4,7 +4,7 @@
 use super::heap_caches::Caches;
 use crate::base::fault::{Fault, check};
 use crate::base::run_class;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{PAGE, PageNo, Pages};
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::slab::{self, audit::Sum};
 use crate::pages::node::ZoneKind;
@@ -85,74 +85,73 @@ impl<P: Platform> Caches<P> {
     }
 
     fn audit_zones(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<(), Fault> {
-        let (window, mut free, mut pages) = (self.pages.window(kind), 0, 0);
+        let (window, mut free, mut pages) = (self.pages.window(kind), Pages::ZERO, Pages::ZERO);
         for node in self.pages.nodes.iter() {
             let zone = node.zone(kind).lock(&self.pages.platform);
             let sum = zone.audit(window)?;
             free += sum.free;
             pages += zone.pages;
-            audit.idle_pages += sum.idle;
-            audit.reported_pages += sum.free - sum.idle;
+            audit.idle_pages += sum.idle.0;
+            audit.reported_pages += (sum.free - sum.idle).0;
         }
-        let top = window.top() as usize;
+        let top = window.pages();
         let held = self.audit_pages(kind, audit, sums)?;
-        check(held + free == pages, "pages in no state", held)?;
-        check(pages <= top, "pages of a window", pages)?;
-        audit.hole_pages += top - pages;
+        check(held + free == pages, "pages in no state", held.0)?;
+        check(pages <= top, "pages of a window", pages.0)?;
+        audit.hole_pages += (top - pages).0;
         Ok(())
     }
 
     /// Walks the pages that are not free; returns how many slabs and runs hold.
-    fn audit_pages(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<usize, Fault> {
+    fn audit_pages(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<Pages, Fault> {
         let window = self.pages.window(kind);
         let before = audit.slab_pages + audit.run_pages;
-        let is_free = |page: u32| {
+        let is_free = |page: PageNo| {
             // SAFETY: the page is below the top, so its pageblock's descriptor is mapped; no thread uses the heap
             // during an audit, and reports are excluded by the batch locks, so nothing changes it now.
-            let block = unsafe { &*window.state(page / PAGEBLOCK_PAGES as u32) };
-            block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
+            let block = unsafe { &*window.state(page.block()) };
+            block.free.has_range(page.in_block()..page.in_block() + 1)
         };
-        let mut page = 0;
+        let mut page = PageNo(0);
         while page < window.top() {
             let class = window.class_of(page);
             let len = match class {
                 NOTHING => {
-                    page += 1;
+                    page += Pages(1);
                     continue;
                 }
                 class if heads_run(class) => {
-                    let (len, number) = (window.run_pages(page) as u32, usize::from(class));
+                    let (len, number) = (window.run_pages(page), usize::from(class));
                     if run_class::contains(number) {
                         sums.class_runs[number - run_class::FIRST] += 1;
-                        let class = run_class::class_of_run(len as usize * PAGE);
-                        check(class == Some(number), "the length of a run of a class", page as usize)?;
+                        let class = run_class::class_of_run(len.bytes());
+                        check(class == Some(number), "the length of a run of a class", page.index())?;
                     }
                     audit.runs += 1;
-                    audit.run_pages += len as usize;
+                    audit.run_pages += len.0;
                     len
                 }
                 class => {
                     let number = self.number_of(class.into(), page).filter(|&number| self.table.contains(number));
-                    let number = number.ok_or(Fault { what: "a slab of no cache", at: page as usize })?;
+                    let number = number.ok_or(Fault { what: "a slab of no cache", at: page.index() })?;
                     let g = self.table.get(number).shape.get();
                     let sum = if number < BUCKETED { &mut sums.bucketed[number] } else { &mut sums.others };
                     let first = slab::audit::audit_slab(window, &g, page, sum)?;
-                    check(first == page, "a slab's first page", page as usize)?;
-                    let len = u32::from(g.pages);
-                    audit.slab_pages += len as usize;
-                    len
+                    check(first == page, "a slab's first page", page.index())?;
+                    audit.slab_pages += usize::from(g.pages);
+                    g.slab_pages()
                 }
             };
-            for p in page..page + len {
-                check(!is_free(p), "a page both free and held", p as usize)?;
+            for p in (page.0..(page + len).0).map(PageNo) {
+                check(!is_free(p), "a page both free and held", p.index())?;
                 check(
                     !heads_run(class) || p == page || window.class_of(p) == NOTHING,
                     "a page of two runs",
-                    p as usize,
+                    p.index(),
                 )?;
             }
             page += len;
         }
-        Ok(audit.slab_pages + audit.run_pages - before)
+        Ok(Pages(audit.slab_pages + audit.run_pages - before))
     }
 }

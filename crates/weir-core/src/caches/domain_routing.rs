@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::base::run::Run;
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, PageNo};
 use crate::caches::cache::Cache;
 use crate::caches::depot::Depot;
 use crate::caches::domain::{Domain, Domains, unavailable};
@@ -81,7 +81,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// The domain that the slab with `page` is of.
-    pub(crate) fn domain_of<'a>(&'a self, cache: &'a Cache, page: u32) -> &'a Domain {
+    pub(crate) fn domain_of<'a>(&'a self, cache: &'a Cache, page: PageNo) -> &'a Domain {
         if self.pages.nodes.count() == 1 {
             return &cache.domains.home;
         }

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
+use crate::base::units::Span;
 use crate::caches::cache::Cache;
 use crate::caches::cpu_cache::PerCpu;
 use crate::caches::domain::Domain;
@@ -254,8 +255,8 @@ impl<P: Platform> Caches<P> {
 
     /// Gives an empty slab's pages back to the zone.
     pub(crate) fn give_slab(&self, g: &Geometry, slab: Empty) {
-        let pages = usize::from(g.pages);
-        self.pages.normal.set_class(slab.page, pages, NOTHING);
-        self.pages.give(ZoneKind::Normal, slab.page, pages, slab.reported);
+        let pages = Span::new(slab.page, g.slab_pages());
+        self.pages.normal.set_class(pages, NOTHING);
+        self.pages.give(ZoneKind::Normal, pages, slab.reported);
     }
 }

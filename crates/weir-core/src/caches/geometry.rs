@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::run_class;
 use crate::base::size_class::{COUNT, SIZE};
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, Pages};
 use crate::pages::window::DESC_WORDS;
 
 /// Number of the first user cache.
@@ -116,6 +116,12 @@ impl Geometry {
         let size = run_class::size_of_class(class);
         let most = clamp(MAX_CPU_RUN_BYTES / size, 1, MAX_RUN_BUCKET);
         Self { number: class as u32, bucket: [0, 0, most as u16], batch: 1, size: size as u32, ..Self::NONE }
+    }
+
+    /// Pages of a slab, as what zones are asked for.
+    #[inline]
+    pub(crate) const fn slab_pages(&self) -> Pages {
+        Pages(self.pages as usize)
     }
 
     /// Whether it is of runs, which have no slabs.

@@ -1,7 +1,7 @@
 //! Refill: objects on their way to a program or a CPU's bucket, from the depot, else from slabs, else from a fresh
 //! slab.
 
-use crate::base::units::Order;
+use crate::base::units::{Order, PageNo, Pages, Span};
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
 use crate::caches::domain_routing::visit_depot;
@@ -52,7 +52,7 @@ impl<P: Platform> Caches<P> {
 
     /// Refills the bucket from what [`Caches::stock`] finds, and hands an object out; null where it finds nothing.
     #[inline(never)]
-    fn refill_from_stock(&self, number: usize, fresh: Option<u32>) -> *mut u8 {
+    fn refill_from_stock(&self, number: usize, fresh: Option<PageNo>) -> *mut u8 {
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let cache = self.table.get(number);
         let checks_all = self.pages.platform.checks_all();
@@ -86,7 +86,7 @@ impl<P: Platform> Caches<P> {
     /// Objects from the depot, else from slabs; returns how many. With the first page of a `fresh` slab: from the slabs of its
     /// domain, to which that one is added.
     #[inline(never)]
-    fn stock(&self, cache: &Cache, out: &mut [*mut u8], fresh: Option<u32>) -> usize {
+    fn stock(&self, cache: &Cache, out: &mut [*mut u8], fresh: Option<PageNo>) -> usize {
         let g = cache.shape.get();
         let window = &self.pages.normal;
         let domain = match fresh {
@@ -123,18 +123,19 @@ impl<P: Platform> Caches<P> {
     }
 
     /// The first page of a new slab, its objects initialised; it is on no list yet. `None`: `init` failed.
-    pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Result<Option<u32>, Short> {
-        let pages = usize::from(g.pages);
-        let align = Order::of_pages(pages);
-        let run = self.take_pages(pages, align, Purpose::Slab)?;
+    pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Result<Option<PageNo>, Short> {
+        let pages = g.slab_pages();
+        let run = self.take_pages(pages, Order::of_pages(pages), Purpose::Slab)?;
+        let slab = Span::new(run.page, pages);
         // Dropped on unwinding, and where `init` failed: the pages go back.
-        let undo = OnUnwind(|| self.pages.give(ZoneKind::Normal, run.page, pages, 0));
+        let undo = OnUnwind(|| self.pages.give(ZoneKind::Normal, slab, 0));
         if !cache.user.init_objects(self.pages.normal.addr_of(run.page) as *mut u8, g) {
             return Ok(None);
         }
         core::mem::forget(undo);
-        self.pages.normal.set_class(run.page, 1, g.class());
-        self.pages.normal.set_class(run.page + 1, pages - 1, if g.is_numbered() { SLAB_TAIL } else { g.class() });
+        let tail = if g.is_numbered() { SLAB_TAIL } else { g.class() };
+        self.pages.normal.set_class(Span::new(run.page, Pages(1)), g.class());
+        self.pages.normal.set_class(Span::new(run.page + Pages(1), pages - Pages(1)), tail);
         Ok(Some(run.page))
     }
 

@@ -27,7 +27,7 @@ use super::cpu_cache::rooms::Budget;
 use super::heap_caches::Caches;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
-use crate::base::units::{Order, PAGE};
+use crate::base::units::{Order, PAGE, PageNo, Pages, Span};
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};
@@ -91,15 +91,15 @@ impl<P: Platform> Caches<P> {
     #[inline]
     fn is_run_of(&self, class: usize, run: *mut u8, size: usize) -> bool {
         let window = &self.pages.normal;
-        let is_run = |page| usize::from(window.class_of(page)) == class && window.run_pages(page) * PAGE >= size;
+        let is_run = |page| usize::from(window.class_of(page)) == class && window.run_pages(page).bytes() >= size;
         (run as usize).is_multiple_of(PAGE) && window.page_of(run as usize).is_some_and(is_run)
     }
 
     fn run_budget(&self) -> Budget {
         let is_own = self.cpu.is_missed_here(&self.pages.platform);
-        let least = if is_own { LEAST_BUDGET / PAGE } else { 0 };
-        let all = (self.page_bytes() / PAGE / BUDGET_PART).max(least);
-        Budget { all, share: all / self.cpu.cpus(), most: MOST_OF_CPU / PAGE, one_beyond: is_own }
+        let least = if is_own { Pages::in_bytes(LEAST_BUDGET) } else { Pages::ZERO };
+        let all = (Pages::in_bytes(self.page_bytes()) / BUDGET_PART).max(least);
+        Budget { all, share: all / self.cpu.cpus(), most: Pages::in_bytes(MOST_OF_CPU), one_beyond: is_own }
     }
 
     fn page_bytes(&self) -> usize {
@@ -108,7 +108,7 @@ impl<P: Platform> Caches<P> {
 
     /// Keeps a run of `class` that a program freed, `pages` pages, in the current CPU's bucket, which had no room for it. Full: there
     /// is none.
-    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, pages: usize) -> Kept {
+    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, pages: Pages) -> Kept {
         let p = &self.pages.platform;
         if p.checks_all() {
             return Kept::Full;
@@ -133,7 +133,7 @@ impl<P: Platform> Caches<P> {
             Pushed::Twice => Kept::Twice,
             Pushed::Done => {
                 // After a drain, as before the balancer sleeps, no bucket has room: so what comes to be idle does not escape it.
-                self.pages.events.freed(p, pages * PAGE);
+                self.pages.events.freed(p, pages.bytes());
                 Kept::Done
             }
         }
@@ -217,18 +217,18 @@ impl<P: Platform> Caches<P> {
     /// Gives a run of `class` that a program freed to its zone, which hears of the free only now. The former copy of a buffer that
     /// grows is of no use to the zone, and released.
     fn give_late(&self, class: usize, run: *mut u8) {
-        let given = self.give_by_class(class, run, |zone, window, page, pages| {
-            zone.give(window, page, pages, 0);
-            zone.growth.give(pages).then_some((page, pages))
+        let given = self.give_by_class(class, run, |zone, window, pages| {
+            zone.give(window, pages, 0);
+            zone.growth.give(pages.len).then_some(pages)
         });
-        if let Some(Some((page, pages))) = given {
-            self.pages.release_run(ZoneKind::Normal, page, pages);
+        if let Some(Some(pages)) = given {
+            self.pages.release_run(ZoneKind::Normal, pages);
         }
     }
 
     /// Gives a run of `class`, which is in no bucket, to its zone.
     pub(crate) fn give_run(&self, class: usize, run: *mut u8) {
-        self.give_by_class(class, run, |zone, window, page, pages| zone.give(window, page, pages, 0));
+        self.give_by_class(class, run, |zone, window, pages| zone.give(window, pages, 0));
     }
 
     /// Gives a run of `class` to its zone by `give`. One that is there already was freed twice: it is named, and `None`.
@@ -236,7 +236,7 @@ impl<P: Platform> Caches<P> {
         &self,
         class: usize,
         run: *mut u8,
-        give: impl FnOnce(&mut FreeAreas, &Window, u32, usize) -> T,
+        give: impl FnOnce(&mut FreeAreas, &Window, Span) -> T,
     ) -> Option<T> {
         let (p, window) = (&self.pages.platform, &self.pages.normal);
         let is_whole = (run as usize).is_multiple_of(PAGE);
@@ -246,37 +246,37 @@ impl<P: Platform> Caches<P> {
             p.invalid_free(what, run as usize, run_class::size_of_class(class));
             return None;
         };
-        let pages = window.run_pages(page);
-        Some(self.pages.give_by(ZoneKind::Normal, page, pages, |zone, window| give(zone, window, page, pages)))
+        let pages = Span::new(page, window.run_pages(page));
+        Some(self.pages.give_by(ZoneKind::Normal, pages, |zone, window| give(zone, window, pages)))
     }
 
     /// Makes a run of the caller's, which is of no class, one of the class of its length, if there is one.
-    pub(crate) fn join_class(&self, kind: ZoneKind, page: u32) {
+    pub(crate) fn join_class(&self, kind: ZoneKind, page: PageNo) {
         let window = self.pages.window(kind);
-        let class = run_class::class_of_run(window.run_pages(page) * PAGE);
+        let class = run_class::class_of_run(window.run_pages(page).bytes());
         if let Some(class) = class.filter(|_| kind == ZoneKind::Normal) {
             self.cpu.note_came(&self.pages.platform, class, 1);
-            window.set_class(page, 1, class as u8);
+            window.set_class(Span::new(page, Pages(1)), class as u8);
         }
     }
 
     /// Makes a run of the caller's one of no class, if it is of one.
-    pub(crate) fn leave_class(&self, kind: ZoneKind, page: u32) {
+    pub(crate) fn leave_class(&self, kind: ZoneKind, page: PageNo) {
         let window = self.pages.window(kind);
         let class = usize::from(window.class_of(page));
         if run_class::contains(class) {
             self.cpu.note_came(&self.pages.platform, class, -1);
-            window.set_class(page, 1, LARGE);
+            window.set_class(Span::new(page, Pages(1)), LARGE);
         }
     }
 
     /// [`HeapPages::take`](crate::pages::HeapPages) of NORMAL. Before pages become resident, runs in buckets go back.
-    pub(crate) fn take_pages(&self, pages: usize, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
+    pub(crate) fn take_pages(&self, pages: Pages, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         if self.cpu.has_rooms() {
             if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {
                 return Ok(run);
             }
-            self.flush_before(pages * PAGE);
+            self.flush_before(pages.bytes());
         }
         self.pages.take(ZoneKind::Normal, pages, align, purpose)
     }
@@ -288,7 +288,7 @@ impl<P: Platform> Caches<P> {
         self.cpu.each_run(|class, run| {
             // Taken and freed meanwhile, it may be of another length, or none: these are figures.
             let page = window.page_of(run).filter(|&page| usize::from(window.class_of(page)) == class);
-            sum += page.map_or(0, |page| (window.run_pages(page) * PAGE).min(run_class::size_of_class(class)));
+            sum += page.map_or(0, |page| window.run_pages(page).bytes().min(run_class::size_of_class(class)));
         });
         sum
     }

@@ -13,7 +13,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use crate::base::units::{PAGE, PAGE_SHIFT};
+use crate::base::units::{Order, PAGE, PAGE_SHIFT, PageNo, Pages};
 use crate::caches::geometry::{Geometry, MAX_PAGES, NUMBER_WORD, SLAB_HEAD, SLAB_TAIL};
 use crate::pages::window::Window;
 
@@ -21,7 +21,7 @@ use crate::pages::window::Window;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Empty {
     /// First page of the slab.
-    pub page: u32,
+    pub page: PageNo,
     /// Bit i: page i of it is reported.
     pub reported: u32,
 }
@@ -30,7 +30,7 @@ pub struct Empty {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Isolated {
     /// First page of the slab.
-    pub page: u32,
+    pub page: PageNo,
     /// Bit i: page i of it is wholly free and backed.
     pub pages: u32,
 }
@@ -40,14 +40,13 @@ pub struct Isolated {
 pub(super) struct Slab<'a> {
     pub(super) window: &'a Window,
     /// First page of the slab.
-    pub(super) page: u32,
+    pub(super) page: PageNo,
 }
 
 impl<'a> Slab<'a> {
-    pub(super) fn of(window: &'a Window, g: &Geometry, page: u32) -> Self {
+    pub(super) fn of(window: &'a Window, g: &Geometry, page: PageNo) -> Self {
         // Slabs are aligned to the power of two above their length.
-        let align = u32::from(g.pages).next_power_of_two();
-        Self { window, page: page & !(align - 1) }
+        Self { window, page: page.aligned_down(Order::of_pages(g.slab_pages())) }
     }
 
     pub(super) fn get(&self, i: usize) -> u32 {
@@ -132,7 +131,7 @@ pub(super) fn page_mask(offset: usize, len: usize) -> u32 {
 
 /// Whether the class map says that `page` is of a slab of this geometry's cache; or, if that has no buckets, of some
 /// such.
-pub(super) fn is_slab_page(window: &Window, g: &Geometry, page: u32) -> bool {
+pub(super) fn is_slab_page(window: &Window, g: &Geometry, page: PageNo) -> bool {
     let class = window.class_of(page);
     class == g.class() || class == SLAB_TAIL && g.is_numbered()
 }
@@ -141,10 +140,11 @@ pub(super) fn is_slab_page(window: &Window, g: &Geometry, page: u32) -> bool {
 ///
 /// No lock is held: of a slab that an object in use belongs to, the header does not change. For any other pointer the
 /// answer is whatever a moment's look finds.
-pub(super) fn number_in_header(window: &Window, page: u32) -> Option<usize> {
-    let mut pages = (page.saturating_sub(MAX_PAGES as u32 - 1)..=page).rev();
-    let first =
-        pages.find(|&page| window.class_of(page) != SLAB_TAIL).filter(|&page| window.class_of(page) == SLAB_HEAD)?;
+pub(super) fn number_in_header(window: &Window, page: PageNo) -> Option<usize> {
+    let first = window.head(page, Pages(MAX_PAGES), |class| class != SLAB_TAIL)?;
+    if window.class_of(first) != SLAB_HEAD {
+        return None;
+    }
     fence(Acquire);
     let slab = Slab { window, page: first };
     let (class, number) = (slab.class(), slab.get(NUMBER_WORD));

@@ -2,7 +2,7 @@
 //! that the others become empty and go back to the zone.
 
 use crate::base::backing::Backing;
-use crate::base::units::NONE;
+use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
 use crate::caches::slab::{Empty, Isolated, Slab, is_slab_page};
 use crate::pages::window::Window;
@@ -38,7 +38,7 @@ pub type Slabs = Lock<SlabLists, { rank::SLABS }>;
 
 /// The slabs of one cache that have free objects.
 pub struct SlabLists {
-    pub(super) heads: [u32; FILLS * LOOKS + 1],
+    pub(super) heads: [PageNo; FILLS * LOOKS + 1],
     /// Which of [`HELD`] takes what is kept now; what a pass comes back to is on the other.
     held: usize,
     /// Slabs there are.
@@ -74,7 +74,7 @@ impl SlabLists {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            heads: [NONE; FILLS * LOOKS + 1],
+            heads: [PageNo::NONE; FILLS * LOOKS + 1],
             held: 0,
             slabs: 0,
             free: 0,
@@ -93,7 +93,7 @@ impl SlabLists {
     }
 
     /// Adds the slab at `page`, fresh from the zone.
-    pub fn add(&mut self, window: &Window, g: &Geometry, page: u32) {
+    pub fn add(&mut self, window: &Window, g: &Geometry, page: PageNo) {
         let slab = Slab { window, page };
         let objects = usize::from(g.objects);
         slab.set(3, 0);
@@ -154,13 +154,13 @@ impl SlabLists {
 
     /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how
     /// many of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
-    pub(crate) fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(u32, usize)) -> bool {
+    pub(crate) fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(PageNo, Pages)) -> bool {
         let look = HELD[self.held ^ 1] as usize;
         for _ in 0..LOOKS_AT_A_TIME {
             let heads = self.heads[look..EMPTY as usize].iter().step_by(LOOKS);
-            let Some(&page) = heads.into_iter().find(|&&head| head != NONE) else { return false };
+            let Some(&page) = heads.into_iter().find(|&&head| head != PageNo::NONE) else { return false };
             let slab = Slab { window, page };
-            f(page, (slab.free_pages(g) & !slab.reported()).count_ones() as usize);
+            f(page, Pages((slab.free_pages(g) & !slab.reported()).count_ones() as usize));
             self.relist(slab, g, slab.free(), HELD[self.held]);
         }
         true
@@ -168,10 +168,10 @@ impl SlabLists {
 
     /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait
     /// to be reported again, by a pass over what was kept. Returns how many pages those are.
-    pub(crate) fn refilled(&mut self, window: &Window, g: &Geometry, page: u32) -> usize {
+    pub(crate) fn refilled(&mut self, window: &Window, g: &Geometry, page: PageNo) -> Pages {
         let slab = Slab::of(window, g, page);
         if !is_slab_page(window, g, page) || !slab.is_of(g) {
-            return 0;
+            return Pages::ZERO;
         }
         let pages = slab.reported().count_ones() as usize;
         if pages > 0 {
@@ -179,12 +179,12 @@ impl SlabLists {
             self.reported -= pages;
             self.relist(slab, g, slab.free(), HELD[self.held]);
         }
-        pages
+        Pages(pages)
     }
 
     /// Whether no slab is on the lists of `look`.
     fn is_clear(&self, look: u32) -> bool {
-        self.heads[look as usize..EMPTY as usize].iter().step_by(LOOKS).all(|&head| head == NONE)
+        self.heads[look as usize..EMPTY as usize].iter().step_by(LOOKS).all(|&head| head == PageNo::NONE)
     }
 
     /// Isolates free backed pages inside partial slabs that have some to give, up to `out.len()` slabs: their free
@@ -198,7 +198,7 @@ impl SlabLists {
         g: &Geometry,
         out: &mut [Isolated],
         (split, pass): (Backing, Pass),
-        mut backing: impl FnMut(u32) -> Backing,
+        mut backing: impl FnMut(PageNo) -> Backing,
     ) -> (usize, bool) {
         let looks: &[u32] = match split {
             _ if pass == Pass::Held => &[HELD[self.held ^ 1]],
@@ -210,7 +210,7 @@ impl SlabLists {
         for (fill, look) in (0..FILLS).flat_map(|fill| looks.iter().map(move |&look| (fill, look))) {
             loop {
                 let page = self.heads[fill * LOOKS + look as usize];
-                if page == NONE {
+                if page == PageNo::NONE {
                     break;
                 }
                 if n == out.len() || looked == LOOKS_AT_A_TIME {
@@ -267,7 +267,7 @@ impl SlabLists {
         self.reported += (gone & !slab.reported()).count_ones() as usize;
         slab.set(3, slab.reported() | gone);
         if gone != 0 {
-            self.recent.reported(gone.count_ones() as usize, how.at, how.calm, how.horizon);
+            self.recent.reported(Pages(gone.count_ones() as usize), how.at, how.calm, how.horizon);
         }
         self.free += freed as usize;
         self.relist(slab, g, slab.free() + freed, DONE);
@@ -279,12 +279,12 @@ impl SlabLists {
             return;
         }
         self.empty -= usize::from(list == EMPTY);
-        let (next, prev) = (slab.get(0), slab.get(1));
-        if next != NONE {
-            Slab { page: next, ..slab }.set(1, prev);
+        let (next, prev) = (PageNo(slab.get(0)), PageNo(slab.get(1)));
+        if next != PageNo::NONE {
+            Slab { page: next, ..slab }.set(1, prev.0);
         }
-        if prev != NONE {
-            Slab { page: prev, ..slab }.set(0, next);
+        if prev != PageNo::NONE {
+            Slab { page: prev, ..slab }.set(0, next.0);
         } else {
             self.heads[list as usize] = next;
         }
@@ -305,10 +305,10 @@ impl SlabLists {
         self.empty += usize::from(list == EMPTY);
         if list != UNLISTED {
             let head = core::mem::replace(&mut self.heads[list as usize], slab.page);
-            slab.set(0, head);
-            slab.set(1, NONE);
-            if head != NONE {
-                Slab { page: head, ..slab }.set(1, slab.page);
+            slab.set(0, head.0);
+            slab.set(1, PageNo::NONE.0);
+            if head != PageNo::NONE {
+                Slab { page: head, ..slab }.set(1, slab.page.0);
             }
         }
     }

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::NONE;
+use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
 use crate::caches::slab::{Slab, State, is_slab_page};
 use crate::caches::slab_lists::{NEW, SlabLists, list_of};
@@ -17,7 +17,7 @@ impl SlabLists {
     pub fn take(&mut self, window: &Window, g: &Geometry, most: usize, out: &mut Pieces) -> usize {
         let mut n = 0;
         while n < most {
-            let Some(&page) = self.heads.iter().find(|&&h| h != NONE) else { break };
+            let Some(&page) = self.heads.iter().find(|&&h| h != PageNo::NONE) else { break };
             let slab = Slab { window, page };
             let got = self.take_from(slab, g, most - n, out);
             n += got;
@@ -51,7 +51,7 @@ impl SlabLists {
         if again > 0 {
             slab.set(3, reported & !touched);
             self.reported -= again;
-            self.again = self.again.and(self.recent.taken(again));
+            self.again = self.again.and(self.recent.taken(Pages(again)));
         }
         n
     }

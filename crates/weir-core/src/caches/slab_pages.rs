@@ -6,7 +6,7 @@ use super::heap_caches::Caches;
 use super::slab::Isolated;
 use super::slab_lists::Pass;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{PAGE, PageNo, Pages};
 use crate::pages::node::ZoneKind;
 use crate::pages::releaser::{RUNS, Releaser, event};
 use crate::platform::{Contents, Platform};
@@ -44,8 +44,8 @@ impl<P: Platform> Caches<P> {
         bytes
     }
 
-    fn note_split(&self, page: u32, contents: Contents) {
-        let (window, block) = (&self.pages.normal, page / PAGEBLOCK_PAGES as u32);
+    fn note_split(&self, page: PageNo, contents: Contents) {
+        let (window, block) = (&self.pages.normal, page.block());
         if self.pages.zone_of(ZoneKind::Normal, page).lock(&self.pages.platform).split(window, block, contents) {
             stats::add(&self.pages.platform.stats().huge_split, 1);
         }
@@ -72,9 +72,9 @@ impl<P: Platform> Caches<P> {
         let mut batch = [Isolated::default(); SLABS];
         // The zone's lock ranks above the slabs'. What it says may change at once: then a huge page is split, or kept,
         // one pass too early; nothing else depends on it.
-        let backing = |page: u32| {
+        let backing = |page: PageNo| {
             let zone = self.pages.zone_of(ZoneKind::Normal, page).lock(&self.pages.platform);
-            zone.backing(window, page / PAGEBLOCK_PAGES as u32)
+            zone.backing(window, page.block())
         };
         let (n, more) =
             domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.row().splits, pass), backing);
@@ -85,18 +85,18 @@ impl<P: Platform> Caches<P> {
         let mut kept = [0u32; SLABS];
         let refused = |run: Run| {
             for addr in (run.addr..run.addr + run.len).step_by(PAGE) {
-                let page = window.page_of(addr).unwrap_or(0);
+                let page = window.page_of(addr).unwrap_or_default();
                 let is_in =
-                    |slab: &Isolated| page.checked_sub(slab.page).is_some_and(|i| i < 32 && slab.pages >> i & 1 == 1);
+                    |slab: &Isolated| page.since(slab.page).is_some_and(|Pages(i)| i < 32 && slab.pages >> i & 1 == 1);
                 let at = batch.iter().position(is_in);
-                at.into_iter().for_each(|i| kept[i] |= 1 << (page - batch[i].page));
+                at.into_iter().for_each(|i| kept[i] |= 1 << (page - batch[i].page).0);
             }
         };
         let platform = &self.pages.platform;
         let mut releaser = Releaser::new(platform, platform, goal.cause, &mut in_flight.runs, refused);
         for slab in batch {
             for i in (0..32).filter(|i| slab.pages >> i & 1 == 1) {
-                releaser.add(Run { addr: window.addr_of(slab.page + i), len: PAGE });
+                releaser.add(Run { addr: window.addr_of(slab.page + Pages(i)), len: PAGE });
             }
         }
         let event = event(Place::Normal, node as u16, goal.cause, Kind::Slabs, n);

@@ -2,7 +2,7 @@
 //! a lock is words and masks. The objects' addresses are taken apart before the lock is taken, and put together after it
 //! is given back.
 
-use crate::base::units::{NONE, PAGE, PAGE_SHIFT};
+use crate::base::units::{PAGE, PAGE_SHIFT, PageNo};
 use crate::caches::geometry::{Geometry, MAX_BATCH};
 use crate::pages::window::Window;
 
@@ -10,7 +10,7 @@ use crate::pages::window::Window;
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     /// First page of the slab.
-    pub(super) page: u32,
+    pub(super) page: PageNo,
     /// Bit i: object i of the word.
     pub(super) mask: u32,
     /// Which word of the bitmap.
@@ -36,7 +36,7 @@ pub struct Faults {
 
 impl Pieces {
     /// No pieces.
-    pub const NONE: Self = Self { list: [Piece { page: NONE, mask: 0, word: 0, count: 0 }; MAX_BATCH], len: 0 };
+    pub const NONE: Self = Self { list: [Piece { page: PageNo::NONE, mask: 0, word: 0, count: 0 }; MAX_BATCH], len: 0 };
 
     /// Takes apart at most [`MAX_BATCH`] objects of `g`, into pieces, of which there are none yet.
     ///
@@ -46,11 +46,11 @@ impl Pieces {
     /// Not inlined: it has the registers to itself.
     #[inline(never)]
     pub fn collect(&mut self, window: &Window, g: &Geometry, objects: &[*mut u8]) -> Faults {
-        let (base, top) = (window.addr_of(0), window.top() as usize);
+        let (base, top) = (window.addr_of(PageNo(0)), window.top().index());
         // Slabs begin at a multiple of the power of two above their length.
         let align = usize::from(g.pages).next_power_of_two();
         let (mut len, mut faults) = (0, Faults::default());
-        let mut piece = &mut Piece { page: NONE, mask: 0, word: 0, count: 0 };
+        let mut piece = &mut Piece { page: PageNo::NONE, mask: 0, word: 0, count: 0 };
         let mut places = self.list.iter_mut();
         for (i, &object) in objects.iter().enumerate() {
             let addr = object as usize;
@@ -60,7 +60,7 @@ impl Pieces {
                 faults.odd |= 1 << i;
                 continue;
             }
-            let (page, word, bit) = ((page & !(align - 1)) as u32, (index / 32) as u16, 1 << (index % 32));
+            let (page, word, bit) = (PageNo((page & !(align - 1)) as u32), (index / 32) as u16, 1 << (index % 32));
             if piece.page != page || piece.word != word {
                 let Some(place) = places.next() else { break };
                 *place = Piece { page, mask: bit, word, count: 1 };
@@ -78,7 +78,7 @@ impl Pieces {
     }
 
     /// Adds objects of a word of a slab's bitmap.
-    pub(super) fn push(&mut self, page: u32, word: u16, mask: u32) {
+    pub(super) fn push(&mut self, page: PageNo, word: u16, mask: u32) {
         self.list[self.len % MAX_BATCH] = Piece { page, mask, word, count: 0 };
         self.len += 1;
     }

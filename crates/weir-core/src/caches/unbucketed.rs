@@ -2,6 +2,7 @@
 //! one by one between the program and the depot, under its lock.
 
 use crate::base::invalid_free::InvalidFree;
+use crate::base::units::PageNo;
 use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
@@ -14,7 +15,7 @@ use crate::telemetry::stats;
 impl<P: Platform> Caches<P> {
     /// The number of the cache that a page with class-map value `class` belongs to, if it is a slab's.
     #[inline]
-    pub(crate) fn number_of(&self, class: usize, page: u32) -> Option<usize> {
+    pub(crate) fn number_of(&self, class: usize, page: PageNo) -> Option<usize> {
         if class < BUCKETED { (class > 0).then_some(class) } else { self.number_in_header(page) }
     }
 
@@ -30,7 +31,7 @@ impl<P: Platform> Caches<P> {
     /// The number that the header of the slab holds which `page` is of. `None`: it is of no slab of a cache without
     /// buckets.
     #[cold]
-    fn number_in_header(&self, page: u32) -> Option<usize> {
+    fn number_in_header(&self, page: PageNo) -> Option<usize> {
         let number = slab::number_in_header(&self.pages.normal, page)?;
         // Where the page's slab goes meanwhile, which an invalid free alone can see, the word may be anything.
         (number >= UNBUCKETED && self.table.contains(number)).then_some(number)
@@ -39,7 +40,7 @@ impl<P: Platform> Caches<P> {
     /// Whether `page` is of a slab of cache `number`, one without buckets.
     #[cold]
     #[inline(never)]
-    pub(super) fn is_of_unbucketed(&self, page: u32, number: usize) -> bool {
+    pub(super) fn is_of_unbucketed(&self, page: PageNo, number: usize) -> bool {
         number >= UNBUCKETED && self.number_in_header(page) == Some(number)
     }
 

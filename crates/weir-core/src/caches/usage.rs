@@ -13,7 +13,7 @@ use super::shells::GROUP;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, MAX_RUN, PAGE, PageNo, Pages};
 use crate::pages::figures::{BlockPages, resident_bytes};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
@@ -26,7 +26,7 @@ pub(crate) struct PagesWalk {
     /// Zones, by their place in [`ZoneKind::ALL`], that are done.
     kinds: usize,
     /// Pageblocks of the next one that are done.
-    blocks: u32,
+    blocks: BlockNo,
     slabs: SlabUsage,
     /// Resident pages that are free.
     free: usize,
@@ -34,7 +34,7 @@ pub(crate) struct PagesWalk {
     runs: usize,
     runs_untouched: usize,
     /// Where the run ends that the walk is in.
-    run_end: u32,
+    run_end: PageNo,
 }
 
 impl<P: Platform> Caches<P> {
@@ -42,19 +42,19 @@ impl<P: Platform> Caches<P> {
     /// walk is done. No lock is held for longer than a pageblock or a slab is looked at, and none over a system call.
     pub(crate) fn walk_pages(&self, walk: &mut PagesWalk, looks: &mut usize) -> bool {
         while let Some(&kind) = ZoneKind::ALL.get(walk.kinds) {
-            let end = self.pages.window(kind).top() / PAGEBLOCK_PAGES as u32;
+            let end = self.pages.window(kind).top().block();
             while walk.blocks < end {
                 if *looks == 0 {
                     return false;
                 }
                 *looks -= 1;
                 let block = walk.blocks;
-                walk.blocks += 1;
+                walk.blocks = block.next();
                 if let Some(pages) = self.pages.block_pages(kind, block) {
                     self.walk_block(kind, block, &pages, walk);
                 }
             }
-            (walk.kinds, walk.blocks, walk.run_end) = (walk.kinds + 1, 0, 0);
+            (walk.kinds, walk.blocks, walk.run_end) = (walk.kinds + 1, BlockNo(0), PageNo(0));
         }
         true
     }
@@ -74,30 +74,31 @@ impl<P: Platform> Caches<P> {
         };
     }
 
-    fn walk_block(&self, kind: ZoneKind, block: u32, pages: &BlockPages, walk: &mut PagesWalk) {
+    fn walk_block(&self, kind: ZoneKind, block: BlockNo, pages: &BlockPages, walk: &mut PagesWalk) {
         let window = self.pages.window(kind);
-        let first = block * PAGEBLOCK_PAGES as u32;
-        let end = first + PAGEBLOCK_PAGES as u32;
-        let resident = |page: u32, n: u32| pages.resident.count_range((page - first) as usize, n as usize) * PAGE;
+        let (first, end) = (block.first(), block.next().first());
+        let resident = |page: PageNo, n: Pages| {
+            let at = (page - first).0;
+            pages.resident.count_range(at..at + n.0).bytes()
+        };
         if pages.is_free {
             // Memory need not be behind its part of the class map, and is not to be by being read here.
-            walk.free += resident(first, PAGEBLOCK_PAGES as u32);
+            walk.free += resident(first, Pages::BLOCK);
             return;
         }
         let mut page = first;
         while page < end {
             if page < walk.run_end {
                 let n = walk.run_end.min(end) - page;
-                walk.runs += n as usize * PAGE;
-                walk.runs_untouched += n as usize * PAGE - resident(page, n);
+                walk.runs += n.bytes();
+                walk.runs_untouched += n.bytes() - resident(page, n);
                 page += n;
                 continue;
             }
             match window.class_of(page) {
                 class if heads_run(class) => {
                     // If it has just been freed, that is an old length or another's: these are figures.
-                    let len = window.run_pages(page) as u32;
-                    walk.run_end = page + len.clamp(1, MAX_RUN as u32);
+                    walk.run_end = page + window.run_pages(page).clamp(Pages(1), MAX_RUN);
                 }
                 class => {
                     let slab = if class == NOTHING { None } else { self.slab_usage(page, class.into(), pages) };
@@ -109,8 +110,8 @@ impl<P: Platform> Caches<P> {
                         page += n;
                     } else {
                         // Free, isolated, or on its way from or to the zone.
-                        walk.free += resident(page, 1);
-                        page += 1;
+                        walk.free += resident(page, Pages(1));
+                        page += Pages(1);
                     }
                 }
             }
@@ -118,7 +119,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Usage of the slab that begins at `page`, and its pages.
-    fn slab_usage(&self, page: u32, class: usize, pages: &BlockPages) -> Option<(SlabUsage, u32)> {
+    fn slab_usage(&self, page: PageNo, class: usize, pages: &BlockPages) -> Option<(SlabUsage, Pages)> {
         let number = self.number_of(class, page).filter(|&number| self.table.contains(number))?;
         let cache = self.table.get(number);
         let g = cache.shape.get();
@@ -126,12 +127,12 @@ impl<P: Platform> Caches<P> {
             return None;
         }
         // A slab begins at a multiple of the power of two above its length, which is 32 at most: inside one word.
-        let (word, bit) = (page as usize % PAGEBLOCK_PAGES / 64, page % 64);
+        let (word, bit) = (page.in_block() / 64, page.in_block() % 64);
         let resident = pages.is_measured.then_some((pages.resident.0[word] >> bit) as u32);
         let node = self.pages.normal.node_of(page);
         let domain = cache.domains().nth(node).or_else(|| cache.domains().next())?;
         let slabs = domain.slabs.lock(&self.pages.platform);
-        Some((slabs.usage_of(&self.pages.normal, &g, page, resident)?, g.pages.into()))
+        Some((slabs.usage_of(&self.pages.normal, &g, page, resident)?, g.slab_pages()))
     }
 
     /// Objects of cache `number` in CPUs' buckets.

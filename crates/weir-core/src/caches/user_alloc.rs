@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::base::units::Pages;
 use crate::base::unwind::OnUnwind;
 use crate::caches::geometry::MAX_BATCH;
 use crate::caches::heap_caches::Caches;
@@ -169,7 +170,7 @@ impl<P: Platform> Caches<P> {
         let free = || -> usize { cache.domains().map(|d| d.slabs.lock(&self.pages.platform).free).sum() };
         while free() < objects {
             let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(false) };
-            for i in 0..u32::from(g.pages) {
+            for i in (0..usize::from(g.pages)).map(Pages) {
                 let word = self.pages.normal.addr_of(page + i) as *mut u8;
                 // SAFETY: the slab is on no list yet, so its pages are this thread's alone; each is mapped, and the
                 // word is written back as it was, so that an initialised object keeps its contents.

@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 
 use super::large::Large;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{PAGE, PAGEBLOCK, Pages};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::reclaim::Kind;
@@ -24,9 +24,9 @@ impl<P: Platform> Large<'_, P> {
         if block.expected > 0 {
             // Before the program touches it.
             self.heap.caches.flush_before(block.expected);
-            self.heap.direct().make_room(Kind::RoomForBlock, block.expected / PAGE);
+            self.heap.direct().make_room(Kind::RoomForBlock, Pages::in_bytes(block.expected));
             // Most of a large block may never be touched: readings tell what is.
-            self.heap.direct().note_resident((block.expected / PAGE).min(PAGEBLOCK_PAGES));
+            self.heap.direct().note_resident(Pages::in_bytes(block.expected).min(Pages::BLOCK));
         }
         (block.addr as *mut u8, block.zero)
     }
@@ -59,7 +59,7 @@ impl<P: Platform> Large<'_, P> {
         };
         let new = resize().or_else(|Short| if size > len { self.map_again(size - len, resize) } else { Err(Short) });
         if new.is_ok() {
-            self.heap.direct().note_resident((size.saturating_sub(len) / PAGE).min(PAGEBLOCK_PAGES));
+            self.heap.direct().note_resident(Pages::in_bytes(size.saturating_sub(len)).min(Pages::BLOCK));
         }
         new.unwrap_or(null_mut())
     }
@@ -91,7 +91,7 @@ impl<P: Platform> Large<'_, P> {
                 Err(Short)
             };
             // More than the heap holds is not to be had from its caches.
-            let is_possible = bytes <= self.heap.reclaim().resident_pages() * PAGE;
+            let is_possible = bytes <= self.heap.reclaim().resident_pages().bytes();
             found.or_else(|Short| {
                 let mut found = Err(Short);
                 if is_possible {

@@ -3,7 +3,7 @@
 use super::Heap;
 use super::large::Large;
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{MAX_RUN, PAGE, PageNo, Pages};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
@@ -13,7 +13,7 @@ pub(super) enum Found {
     /// An object of a cache, by the cache's number.
     Object(usize),
     /// A run of pages.
-    Run { page: u32, pages: usize, kind: ZoneKind },
+    Run { page: PageNo, pages: Pages, kind: ZoneKind },
     /// A block mapped on its own, of so many bytes.
     Mapped(usize),
 }
@@ -29,7 +29,7 @@ impl<P: Platform> Heap<P> {
         }
         match self.lookup(block as usize) {
             Some(Found::Object(number)) => self.caches.size_of(number),
-            Some(Found::Run { pages, .. }) => pages * PAGE,
+            Some(Found::Run { pages, .. }) => pages.bytes(),
             Some(Found::Mapped(len)) => len,
             None => {
                 self.platform().invalid_free(InvalidFree::ForeignPointer, block as usize, 0);
@@ -70,17 +70,17 @@ impl<P: Platform> Large<'_, P> {
         let Some((kind, page)) = at else { return InvalidFree::ForeignPointer };
         let window = self.heap.pages().window(kind);
         let zone = self.heap.pages().zone_of(kind, page).lock(self.heap.platform());
-        let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
+        let head = window.head(page, MAX_RUN, |class| class != NOTHING);
         if let Some(head) = head
             && heads_run(window.class_of(head))
             // The program's threads may free that run meanwhile: then the length is an old one, and the answer one of two
             // that are both right.
-            && ((page - head) as usize) < window.run_pages(head)
+            && page - head < window.run_pages(head)
         {
             let is_pools = window.is_pooled(head) && window.addr_of(head) == addr;
             return if is_pools { InvalidFree::PoolPages } else { InvalidFree::InteriorPointer };
         }
-        let is_hole = zone.is_hole(window, page / PAGEBLOCK_PAGES as u32);
+        let is_hole = zone.is_hole(window, page.block());
         if is_hole { InvalidFree::ForeignPointer } else { InvalidFree::DoubleFree }
     }
 }

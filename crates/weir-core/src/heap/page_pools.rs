@@ -5,7 +5,7 @@ use core::ptr::{NonNull, null_mut};
 use super::Heap;
 use super::view::view;
 use crate::base::cause::Cause;
-use crate::base::units::{MAX_RUN, PAGE};
+use crate::base::units::{MAX_RUN, Pages};
 use crate::platform::Platform;
 use crate::pools::page_pool::{PagePool, PoolStats};
 use crate::pools::page_pools::PoolsOn;
@@ -55,14 +55,15 @@ impl<P: Platform> HeapPools<'_, P> {
     /// A run of at least `pages` pages of a pool; null when memory is refused, or for 0 and more than [`MAX_RUN`]
     /// pages. It holds anything. O(1) but for system calls.
     pub fn get(&self, pool: &PagePool, pages: usize) -> *mut u8 {
-        if !(1..=MAX_RUN).contains(&pages) {
+        if !(1..=MAX_RUN.0).contains(&pages) {
             return null_mut();
         }
+        let pages = Pages(pages);
         if let Some(run) = self.pools().get_idle(pool, pages) {
             return run as *mut u8;
         }
         let take = || self.pools().get_fresh(pool, pages);
-        let run = take().or_else(|_| self.heap.direct().reclaim_for(pages * PAGE, take));
+        let run = take().or_else(|_| self.heap.direct().reclaim_for(pages.bytes(), take));
         self.heap.direct().slow_path_ends();
         run.unwrap_or(0) as *mut u8
     }
@@ -91,7 +92,7 @@ impl<P: Platform> HeapPools<'_, P> {
     /// above
     /// `max_idle_pages`. Returns the pages given up for pressure.
     pub fn tend(&self, pool: &PagePool) -> usize {
-        self.pools().tend_and_release(pool)
+        self.pools().tend_and_release(pool).0
     }
 
     /// Sleeps until there is a pressure event that the pool was not tended for, for `ns` at most, or for no reason.
@@ -122,7 +123,7 @@ impl<P: Platform> HeapPools<'_, P> {
             return;
         }
         self.pools().tend_all();
-        let bytes = self.heap.page_pools.take_squeezed() * PAGE;
+        let bytes = self.heap.page_pools.take_squeezed().bytes();
         if bytes > 0 {
             self.release_free(Cause::Pressure, bytes);
         }

@@ -7,7 +7,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::size_class::{MAX_SIZE, SIZE};
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, Pages};
 use crate::blocks::FIRST_MAPPED;
 use crate::platform::Platform;
 
@@ -41,7 +41,7 @@ impl<P: Platform> Heap<P> {
                     self.samples().unsample(block);
                     return block;
                 }
-                pages * PAGE
+                pages.bytes()
             }
             Found::Mapped(len) => {
                 if size >= FIRST_MAPPED {
@@ -81,7 +81,7 @@ impl<P: Platform> Heap<P> {
             Some(&now) => size.wrapping_sub(1) < now as usize && (size > now as usize / 2 || class == 1),
             None if run_class::contains(class) => {
                 let is_whole = (block as usize).is_multiple_of(PAGE);
-                is_whole && size > MAX_SIZE && size.div_ceil(PAGE) == window.run_pages(page)
+                is_whole && size > MAX_SIZE && Pages::to_hold(size) == window.run_pages(page)
             }
             None => false,
         }

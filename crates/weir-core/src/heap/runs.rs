@@ -11,7 +11,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
-use crate::base::units::{MAX_RUN, Order, PAGE, order_of};
+use crate::base::units::{MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
 use crate::base::zone_class::ZoneClass;
 use crate::caches::run_caches::Kept;
 use crate::pages::Short;
@@ -27,15 +27,15 @@ impl<P: Platform> Large<'_, P> {
     pub(super) fn alloc_run(self, size: usize, align: usize) -> (*mut u8, bool) {
         let class = if align <= PAGE { class_of_run(size) } else { None };
         let Some(class) = class else {
-            self.heap.caches.cpu.note_missed(self.heap.platform(), 0);
+            self.heap.caches.cpu.note_missed(self.heap.platform(), Pages::ZERO);
             return self.alloc_large(size, align);
         };
         let run = self.heap.caches.pop_run(class, size);
-        if run.is_null() { self.take_class_run(class, size.div_ceil(PAGE)) } else { (run, false) }
+        if run.is_null() { self.take_class_run(class, Pages::to_hold(size)) } else { (run, false) }
     }
 
     #[cold]
-    fn take_class_run(self, class: usize, pages: usize) -> (*mut u8, bool) {
+    fn take_class_run(self, class: usize, pages: Pages) -> (*mut u8, bool) {
         stats::add(&self.heap.platform().stats().large_allocs, 1);
         self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
         let Ok((kind, run)) = self.take_run(pages, Order::PAGE) else {
@@ -79,11 +79,11 @@ impl<P: Platform> Large<'_, P> {
         if size > MOST || align > MOST {
             return (null_mut(), false);
         }
-        let pages = size.div_ceil(PAGE);
-        if pages > MAX_RUN || align > MAX_RUN * PAGE {
+        let pages = Pages::to_hold(size);
+        if pages > MAX_RUN || align > MAX_RUN.bytes() {
             // What is freed next may be this block's former copy.
             self.heap.pages().note_large(pages);
-            return self.map_block(pages * PAGE, align.max(PAGE));
+            return self.map_block(pages.bytes(), align.max(PAGE));
         }
         let order = Order::of_align(align);
         let Ok((kind, run)) = self.take_run(pages, order) else { return (null_mut(), false) };
@@ -91,11 +91,11 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Takes a run of pages of NORMAL, the highest zone of such a request; it falls back to the next lower one.
-    pub(super) fn take_run(self, pages: usize, order: Order) -> Result<(ZoneKind, PageRun), Short> {
+    pub(super) fn take_run(self, pages: Pages, order: Order) -> Result<(ZoneKind, PageRun), Short> {
         let take = || self.heap.caches.take_pages(pages, order, Purpose::Run).map(|run| (ZoneKind::Normal, run));
         let low =
             || self.heap.pages().take(ZoneKind::Low32, pages, order, Purpose::Run).map(|run| (ZoneKind::Low32, run));
-        let found = take().or_else(|_| self.heap.direct().reclaim_for(pages * PAGE, take));
+        let found = take().or_else(|_| self.heap.direct().reclaim_for(pages.bytes(), take));
         let found = found.or_else(|_| self.fall_back(pages, order, low))?;
         self.heap.direct().slow_path_ends();
         Ok(found)
@@ -104,19 +104,19 @@ impl<P: Platform> Large<'_, P> {
     /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB, if there is one and it does not need them
     /// for requests that can use no other.
     #[cold]
-    fn fall_back<T>(self, pages: usize, order: Order, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
+    fn fall_back<T>(self, pages: Pages, order: Order, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
         let order = order.0.max(order_of(pages));
         if self.heap.reclaim().keeps_low32(order) { Err(Short) } else { take() }
     }
 
     /// Makes pages taken from a zone of class `kind` the run of a request that `highest` was the highest zone of.
-    pub(super) fn mark_run(self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
+    pub(super) fn mark_run(self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: Pages) -> *mut u8 {
         let window = self.heap.pages().window(kind);
         match kind == highest {
             true => window.set_run_pages(run.page, pages),
             false => window.set_fallen_back(run.page, pages),
         }
-        window.set_class(run.page, 1, LARGE);
+        window.set_class(Span::new(run.page, Pages(1)), LARGE);
         window.addr_of(run.page) as *mut u8
     }
 
@@ -132,13 +132,13 @@ impl<P: Platform> Large<'_, P> {
                 }
                 self.heap.samples().unsample(block);
                 // Read again: the run that was found may have been freed meanwhile, by a wrong free, and another be here now.
-                let pages = window.run_pages(page);
-                let is_former_copy = self.heap.pages().give_by(kind, page, pages, |zone, window| {
-                    zone.give(window, page, pages, 0);
-                    zone.growth.give(pages)
+                let pages = Span::new(page, window.run_pages(page));
+                let is_former_copy = self.heap.pages().give_by(kind, pages, |zone, window| {
+                    zone.give(window, pages, 0);
+                    zone.growth.give(pages.len)
                 });
                 if is_former_copy {
-                    self.heap.pages().release_run(kind, page, pages);
+                    self.heap.pages().release_run(kind, pages);
                 }
                 self.heap.direct().slow_path_ends();
             }
@@ -152,8 +152,8 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Resizes a run in place, if that can be done; whether it was.
-    pub(super) fn resize_run(self, kind: ZoneKind, page: u32, pages: usize, size: usize) -> bool {
-        let wanted = size.div_ceil(PAGE);
+    pub(super) fn resize_run(self, kind: ZoneKind, page: PageNo, pages: Pages, size: usize) -> bool {
+        let wanted = Pages::to_hold(size);
         if size <= MAX_SIZE && kind == ZoneKind::Normal || wanted > MAX_RUN {
             return false;
         }
@@ -163,21 +163,21 @@ impl<P: Platform> Large<'_, P> {
         wanted == pages || self.extend(kind, page, pages, wanted)
     }
 
-    fn cut(self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+    fn cut(self, kind: ZoneKind, page: PageNo, pages: Pages, wanted: Pages) -> bool {
         self.heap.caches.leave_class(kind, page);
         self.heap.pages().window(kind).resize_run(page, wanted);
         self.heap.caches.join_class(kind, page);
-        self.heap.pages().give(kind, page + wanted as u32, pages - wanted, 0);
+        self.heap.pages().give(kind, Span::new(page + wanted, pages - wanted), 0);
         true
     }
 
-    fn extend(self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+    fn extend(self, kind: ZoneKind, page: PageNo, pages: Pages, wanted: Pages) -> bool {
         let more = wanted - pages;
         // A run that fell back grows by what falls back.
         if self.heap.pages().window(kind).is_fallen_back(page) && self.heap.reclaim().keeps_low32(order_of(more)) {
             return false;
         }
-        let extend = || self.heap.pages().extend(kind, page + pages as u32, more).is_ok();
+        let extend = || self.heap.pages().extend(kind, Span::new(page + pages, more)).is_ok();
         // What lies behind may be in a bucket; a copy costs more than to take it from there.
         let is_extended = extend() || self.heap.caches.flush_own_runs() && extend();
         if !is_extended {
@@ -191,7 +191,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Whether a run was asked for below 4 GiB, where it has to stay.
-    pub(super) fn is_held_low(self, kind: ZoneKind, page: u32) -> bool {
+    pub(super) fn is_held_low(self, kind: ZoneKind, page: PageNo) -> bool {
         kind == ZoneKind::Low32 && !self.heap.pages().window(kind).is_fallen_back(page)
     }
 }
@@ -199,12 +199,12 @@ impl<P: Platform> Large<'_, P> {
 impl<P: Platform> Heap<P> {
     /// Allocates whole pages below 4 GiB, for compressed pointers and generated code; null when there are none.
     pub fn alloc_low32(&self, size: usize) -> *mut u8 {
-        let pages = size.div_ceil(PAGE).max(1);
+        let pages = Pages::to_hold(size).max(Pages(1));
         if pages > MAX_RUN {
             return null_mut();
         }
         let take = || self.pages().take(ZoneKind::Low32, pages, Order::PAGE, Purpose::Run);
-        let Ok(run) = take().or_else(|_| self.direct().reclaim_for(pages * PAGE, take)) else {
+        let Ok(run) = take().or_else(|_| self.direct().reclaim_for(pages.bytes(), take)) else {
             self.reclaim().wake_node_balancer(order_of(pages), ZoneClass::Low32, true);
             return null_mut();
         };

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::Heap;
 use super::view::view;
-use crate::base::units::{Order, PAGE, order_of};
+use crate::base::units::{Order, Pages, order_of};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::user_zone::UserZone;
 use crate::pages::zone::PageRun;
@@ -40,7 +40,7 @@ impl<'a, P: Platform> Zones<'a, P> {
     }
 
     /// [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the zone's class where there is nothing free.
-    pub fn take(&self, zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short> {
+    pub fn take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
         let take = || self.heap.pages().zone_take(zone, pages, align);
         if !zone.can_serve(pages, align) {
             // No memory would help.
@@ -48,11 +48,11 @@ impl<'a, P: Platform> Zones<'a, P> {
         }
         let run = take().or_else(|Short| {
             let class = zone.class();
-            self.heap.reclaim().wake_node_balancer(align.0.max(order_of(pages.max(1))), class, true);
+            self.heap.reclaim().wake_node_balancer(align.0.max(order_of(pages.max(Pages(1)))), class, true);
             if class.is_exclusive() && self.heap.reclaim().evictable(class) > 0 {
-                self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages * PAGE, take))
+                self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages.bytes(), take))
             } else if self.heap.pages().hard_limit().is_some() {
-                self.heap.direct().reclaim_for(pages * PAGE, take)
+                self.heap.direct().reclaim_for(pages.bytes(), take)
             } else {
                 Err(Short)
             }

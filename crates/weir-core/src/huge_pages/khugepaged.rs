@@ -7,12 +7,13 @@
 //! free it is reported at once: khugepaged comes by every ten seconds at most, and memory counts for more than what it
 //! may try again.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::watch::Watch;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
 use crate::caches::slab_lists::Pass;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::SPARSE;
@@ -31,15 +32,15 @@ impl<P: Platform> Watch<'_, P> {
         if !self.caches.pages.platform.may_have_huge() {
             return 0;
         }
-        let blocks = self.caches.pages.normal.top() / PAGEBLOCK_PAGES as u32;
-        let (mut bytes, mut asked, mut gone_over, mut inside) = (0, 0, 0, 0);
+        let blocks = self.caches.pages.normal.top().block().0;
+        let (mut bytes, mut asked, mut gone_over, mut inside) = (0, 0, 0, Pages::ZERO);
         let mut from = self.state.filled_from.load(Relaxed);
         while asked < count && gone_over < blocks {
             if from >= blocks {
                 from = 0;
             }
-            let found = self.next_small(from, blocks.min(from + LOOKS));
-            let next = found.map_or_else(|next| next, |(block, _)| block + 1);
+            let found = self.next_small(BlockNo(from)..BlockNo(blocks.min(from + LOOKS)));
+            let next = found.map_or_else(|next| next, |(block, _)| block.next()).0;
             (gone_over, from) = (gone_over + (next - from), next);
             if let Ok((block, node)) = found {
                 asked += 1;
@@ -48,42 +49,42 @@ impl<P: Platform> Watch<'_, P> {
             }
         }
         self.state.filled_from.store(from, Relaxed);
-        if inside > 0 {
+        if !inside.is_zero() {
             bytes += self.caches.report_slabs(goal, Pass::Held);
         }
         bytes
     }
 
-    /// The next pageblock up to `end` that no huge page is known to back and its node, or where to look next.
-    fn next_small(&self, from: u32, end: u32) -> Result<(u32, usize), u32> {
+    /// The next pageblock of `blocks` that no huge page is known to back and its node, or where to look next.
+    fn next_small(&self, blocks: Range<BlockNo>) -> Result<(BlockNo, usize), BlockNo> {
         let found = self.caches.pages.nodes.iter().enumerate().filter_map(|(node, of)| {
             let block = of
                 .zone(ZoneKind::Normal)
                 .lock(&self.caches.pages.platform)
-                .next_small(&self.caches.pages.normal, from..end)?;
+                .next_small(&self.caches.pages.normal, blocks.clone())?;
             Some((block, node))
         });
-        found.min().ok_or(end)
+        found.min().ok_or(blocks.end)
     }
 
     /// Bytes reported of `block`, and pages inside its slabs that are to be.
-    fn report_if_filled(&self, goal: &Goal, block: u32, node: usize) -> (usize, usize) {
+    fn report_if_filled(&self, goal: &Goal, block: BlockNo, node: usize) -> (usize, Pages) {
         let window = &self.caches.pages.normal;
-        let addr = window.addr_of(block * PAGEBLOCK_PAGES as u32);
+        let addr = window.addr_of(block.first());
         let resident = self.caches.pages.platform.resident(Run { addr, len: PAGEBLOCK });
         if resident != Some(PAGEBLOCK_PAGES) {
-            return (0, 0);
+            return (0, Pages::ZERO);
         }
         let inside = self.refill_slabs(block, node);
         let mut zone = self.caches.pages.nodes.get(node).zone(ZoneKind::Normal).lock(&self.caches.pages.platform);
         // Pages may have been handed out and touched between the two looks: then all of it may well be resident.
-        if zone.next_small(window, block..block + 1).is_none() {
-            return (0, 0);
+        if zone.next_small(window, block.row(1)).is_none() {
+            return (0, Pages::ZERO);
         }
-        let Some(used) = zone.collapsed(window, block, inside) else { return (0, 0) };
+        let Some(used) = zone.collapsed(window, block, inside) else { return (0, Pages::ZERO) };
         stats::add(&self.caches.pages.platform.stats().huge_collapsed, 1);
         if used > SPARSE && goal.row().splits != Backing::Huge {
-            return (0, 0);
+            return (0, Pages::ZERO);
         }
         if !zone.has_idle(window, block) {
             zone.split(window, block, Contents::Zero);
@@ -94,12 +95,12 @@ impl<P: Platform> Watch<'_, P> {
     }
 
     /// The kernel put memory behind what was reported inside the slabs of `block`; returns how many pages that is.
-    fn refill_slabs(&self, block: u32, node: usize) -> usize {
+    fn refill_slabs(&self, block: BlockNo, node: usize) -> Pages {
         // So that no cache goes meanwhile.
         let _in_flight = self.caches.pages.batch(node);
-        let (window, first) = (&self.caches.pages.normal, block * PAGEBLOCK_PAGES as u32);
-        let (mut page, mut pages) = (first, 0);
-        while page < first + PAGEBLOCK_PAGES as u32 {
+        let window = &self.caches.pages.normal;
+        let (mut page, mut pages) = (block.first(), Pages::ZERO);
+        while page < block.next().first() {
             let number = match window.class_of(page) {
                 class if class == NOTHING || heads_run(class) => None,
                 class => self.caches.number_of(class.into(), page),
@@ -110,9 +111,9 @@ impl<P: Platform> Watch<'_, P> {
             {
                 let g = cache.shape.get();
                 pages += domain.slabs.lock(&self.caches.pages.platform).refilled(window, &g, page);
-                page += u32::from(g.pages.max(1));
+                page += g.slab_pages().max(Pages(1));
             } else {
-                page += 1;
+                page += Pages(1);
             }
         }
         pages

@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::watch::Watch;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, PAGE, Pages};
 use crate::caches::slab_lists::Pass;
 use crate::pages::report::ReportSite;
 use crate::pages::report::slices;
@@ -51,27 +51,27 @@ struct Hollow<'a, P: Platform> {
 
 impl<'a, P: Platform> Hollow<'a, P> {
     fn new(platform: &'a P, window: &Window) -> Option<Self> {
-        let len = (window.top() as usize / PAGEBLOCK_PAGES * size_of::<u16>()).next_multiple_of(PAGE);
+        let len = (window.top().block().index() * size_of::<u16>()).next_multiple_of(PAGE);
         let addr = if len > 0 { platform.map(len, PAGE).ok()? } else { return None };
         Some(Self { platform, run: Run { addr, len } })
     }
 
-    fn of(&self, block: u32) -> Option<*mut u16> {
-        let inside = (block as usize) < self.run.len / size_of::<u16>();
-        inside.then(|| (self.run.addr as *mut u16).wrapping_add(block as usize))
+    fn of(&self, block: BlockNo) -> Option<*mut u16> {
+        let inside = block.index() < self.run.len / size_of::<u16>();
+        inside.then(|| (self.run.addr as *mut u16).wrapping_add(block.index()))
     }
 
-    fn count(&mut self, block: u32, pages: usize) {
+    fn count(&mut self, block: BlockNo, pages: Pages) {
         if let Some(at) = self.of(block) {
             // SAFETY: `of` returns elements inside the mapping, which this value owns and has borrowed exclusively here.
-            unsafe { *at = (*at).saturating_add(pages as u16) };
+            unsafe { *at = (*at).saturating_add(pages.0 as u16) };
         }
     }
 
-    fn get(&self, block: u32) -> usize {
+    fn get(&self, block: BlockNo) -> Pages {
         // SAFETY: `of` returns elements inside the mapping, aligned, and zero at first; `count`, which writes them, needs an
         // exclusive borrow, so none does now.
-        self.of(block).map_or(0, |at| usize::from(unsafe { *at }))
+        Pages(self.of(block).map_or(0, |at| usize::from(unsafe { *at })))
     }
 }
 
@@ -83,10 +83,10 @@ impl<P: Platform> Drop for Hollow<'_, P> {
 
 impl<P: Platform> Watch<'_, P> {
     /// Used pages up to which a huge page is in little use. `None`: huge pages are not split in calm times.
-    fn sparse_limit(&self) -> Option<usize> {
+    fn sparse_limit(&self) -> Option<Pages> {
         let percent = self.caches.pages.platform.tunables().sparse_percent.get() as usize;
         let may_split = self.caches.pages.platform.may_have_huge() && self.caches.pages.platform.release_unit() == PAGE;
-        (percent > 0 && may_split).then_some(PAGEBLOCK_PAGES * percent / 100)
+        (percent > 0 && may_split).then_some(Pages::BLOCK * percent / 100)
     }
 
     /// Something changed: looks are worth while again.
@@ -140,7 +140,7 @@ impl<P: Platform> Watch<'_, P> {
     }
 
     /// One look at all pageblocks. Returns whether any is due to be split.
-    fn look_for_sparse(&self, limit: usize) -> bool {
+    fn look_for_sparse(&self, limit: Pages) -> bool {
         // Held so that no cache goes meanwhile, and no fork's child keeps the counts.
         let _in_flight = self.caches.pages.batch(0);
         let mut hollow = Hollow::new(&self.caches.pages.platform, &self.caches.pages.normal);
@@ -151,7 +151,7 @@ impl<P: Platform> Watch<'_, P> {
         for site in self.caches.pages.sites() {
             // Slabs are in normal zones alone.
             let hollow = hollow.as_ref().filter(|_| site.place == Place::Normal);
-            let hollow = |block: u32| hollow.map_or(0, |hollow| hollow.get(block));
+            let hollow = |block: BlockNo| hollow.map_or(Pages::ZERO, |hollow| hollow.get(block));
             for blocks in slices(site.window) {
                 any |= site.zone.lock(&self.caches.pages.platform).look(site.window, blocks, limit, hollow);
             }
@@ -170,7 +170,7 @@ impl<P: Platform> Watch<'_, P> {
                 let mut more = domain.slabs.lock(&self.caches.pages.platform).due(Pass::Held);
                 while more {
                     let mut slabs = domain.slabs.lock(&self.caches.pages.platform);
-                    more = slabs.walk_held(window, &g, |page, n| hollow.count(page / PAGEBLOCK_PAGES as u32, n));
+                    more = slabs.walk_held(window, &g, |page, n| hollow.count(page.block(), n));
                 }
             }
         }
@@ -181,14 +181,14 @@ impl<P: Platform> Watch<'_, P> {
     fn split_due(&self, site: &ReportSite<'_, P, P>, goal: &Goal) -> (usize, usize) {
         let (mut bytes, mut split) = (0, 0);
         let zone = site.zone.lock(&self.caches.pages.platform);
-        let mut left = zone.idle.saturating_sub(zone.peak.wanted() - zone.used);
+        let mut left = zone.idle.saturating_sub(zone.wanted_again());
         drop(zone);
         for mut blocks in slices(site.window) {
             loop {
                 let mut zone = site.zone.lock(&self.caches.pages.platform);
                 let Some((block, idle)) = zone.next_due(site.window, blocks.clone(), left) else { break };
-                blocks.start = block + 1;
-                if idle == 0 {
+                blocks.start = block.next();
+                if idle.is_zero() {
                     // All that is free of it is inside its slabs.
                     zone.split(site.window, block, Contents::Zero);
                     stats::add(&self.caches.pages.platform.stats().huge_split, 1);

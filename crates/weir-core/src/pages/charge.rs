@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::hard_limit::Hold;
 use super::heap_pages::HeapPages;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::Pages;
 use crate::platform::Platform;
 
 impl<P: Platform> HeapPages<P> {
@@ -16,16 +16,15 @@ impl<P: Platform> HeapPages<P> {
 
     /// Bytes that count against the limit. O(zones).
     fn charged(&self) -> usize {
-        let pages = |used: usize, idle: usize| (used + idle) * PAGE;
         let zones = self.sites().map(|site| {
             let zone = site.zone.lock(&self.platform);
-            pages(zone.used, zone.idle)
+            (zone.used + zone.idle).bytes()
         });
         let zones = zones.sum::<usize>();
         let user = self.user.lock.lock(&self.platform);
         let of_user = self.user.iter().filter(|zone| !zone.is_foreign()).map(|zone| {
             let areas = zone.areas.lock(&self.platform);
-            if zone.memory.reported { pages(areas.used, areas.idle) } else { areas.pages * PAGE }
+            if zone.memory.reported { areas.used + areas.idle } else { areas.pages }.bytes()
         });
         let of_user = of_user.sum::<usize>();
         drop(user);
@@ -50,12 +49,12 @@ impl<P: Platform> HeapPages<P> {
 
     /// Room for `pages` pages below the hard limit, and how many pages may become resident as they are taken. Where there is
     /// less room than they could need, that is what there is: what is resident already may be handed out all the same.
-    pub(super) fn hold_pages(&self, pages: usize, huge_on_touch: bool) -> (Hold<'_>, usize) {
-        let Some(limit) = self.hard_limit() else { return (self.hard_limit.hold_nothing(), usize::MAX) };
+    pub(super) fn hold_pages(&self, pages: Pages, huge_on_touch: bool) -> (Hold<'_>, Pages) {
+        let Some(limit) = self.hard_limit() else { return (self.hard_limit.hold_nothing(), Pages::MAX) };
         // The first touch of a fresh pageblock may bring all of it.
-        let worst = if huge_on_touch { (pages.div_ceil(PAGEBLOCK_PAGES) + 1) * PAGEBLOCK_PAGES } else { pages } * PAGE;
+        let worst = if huge_on_touch { Pages::BLOCK * (pages.blocks() + 1) } else { pages }.bytes();
         let hold = self.hard_limit.hold(worst, limit, || self.charged());
-        let most_fresh = if hold.bytes() == worst { usize::MAX } else { hold.bytes() / PAGE };
+        let most_fresh = if hold.bytes() == worst { Pages::MAX } else { Pages::in_bytes(hold.bytes()) };
         (hold, most_fresh)
     }
 }

@@ -21,7 +21,7 @@
 //! what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.
 
 use crate::base::run::Run;
-use crate::base::units::PAGE;
+use crate::base::units::{BlockNo, PAGE};
 use crate::pages::report::ReportSite;
 use crate::pages::window::DESCRIBED_TOGETHER;
 use crate::platform::{Host, Platform};
@@ -49,7 +49,8 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         let mut runs = [Run::default(); DESCRIBED_TOGETHER as usize];
         let mut n = 0;
         for (from, count) in stretches(members) {
-            for run in self.window.description(first + from, count).into_iter().filter(|run| run.len > 0) {
+            for run in self.window.description(BlockNo(first.0 + from).row(count)).into_iter().filter(|run| run.len > 0)
+            {
                 runs[n] = run;
                 n += 1;
             }
@@ -61,13 +62,13 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 }
 
 /// The stretches of ones in `bits`: first bit and length.
-fn stretches(mut bits: u32) -> impl Iterator<Item = (u32, u32)> {
+fn stretches(mut bits: u32) -> impl Iterator<Item = (u32, usize)> {
     core::iter::from_fn(move || {
         (bits != 0).then(|| {
             let first = bits.trailing_zeros();
             let count = (bits >> first).trailing_ones();
             bits &= !((1 << (first + count)) - 1);
-            (first, count)
+            (first, count as usize)
         })
     })
 }

@@ -7,7 +7,7 @@ use super::node::{Node, ZoneKind};
 use super::page_set::PageSet;
 use super::window::Window;
 use crate::base::run::Run;
-use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, MAX_ORDER, MAX_RUN, PAGE, PAGEBLOCK, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::zone::Zone;
 use crate::platform::Platform;
@@ -31,22 +31,22 @@ pub(crate) struct BlockPages {
 pub(crate) fn resident_bytes<P: Platform>(platform: &P, run: Run) -> Option<usize> {
     let end = run.addr + run.len;
     let step = run.len.div_ceil(MEASURED).max(1);
-    let mut pages = 0;
+    let mut pages = Pages::ZERO;
     for addr in (run.addr..end).step_by(PAGEBLOCK * step) {
         let piece = Run { addr, len: PAGEBLOCK.min(end - addr) };
         pages += PageSet(platform.resident_pages(piece)?).len() * step;
     }
-    Some((pages * PAGE).min(run.len))
+    Some(pages.bytes().min(run.len))
 }
 
 impl<P: Platform> HeapPages<P> {
     /// The pages of pageblock `block`, below the window's top; `None`: it is a hole.
-    pub(crate) fn block_pages(&self, kind: ZoneKind, block: u32) -> Option<BlockPages> {
-        let (window, page) = (self.window(kind), block * PAGEBLOCK_PAGES as u32);
+    pub(crate) fn block_pages(&self, kind: ZoneKind, block: BlockNo) -> Option<BlockPages> {
+        let (window, page) = (self.window(kind), block.first());
         let states = self.zone_of(kind, page).lock(&self.platform).page_states(window, block)?;
         // The window's first pageblock may lack pages, and nothing need be mapped there.
-        let skipped = states.ours.next_run(0).map_or(0, |(first, _)| first);
-        let run = Run { addr: window.addr_of(page + skipped as u32), len: PAGEBLOCK - skipped * PAGE };
+        let skipped = states.ours.runs().next().map_or(0, |run| run.start);
+        let run = Run { addr: window.addr_of(block.page(skipped)), len: PAGEBLOCK - skipped * PAGE };
         let measured = self.platform.resident_pages(run).map(|pages| PageSet(pages).shifted(skipped));
         let resident = measured.unwrap_or(states.backed).and(&states.ours);
         Some(BlockPages { is_free: states.is_free, resident, is_measured: measured.is_some() })
@@ -64,7 +64,7 @@ impl<P: Platform> HeapPages<P> {
 impl Window {
     /// The mapped parts of what describes the pages: class map, pageblocks, descriptors.
     fn metadata(&self) -> [Run; 3] {
-        let blocks = self.top() as usize / PAGEBLOCK_PAGES;
+        let blocks = self.top().block().index();
         self.arrays().map(|(addr, bytes)| Run { addr, len: (blocks * bytes).next_multiple_of(PAGE) })
     }
 }
@@ -92,7 +92,7 @@ impl<P: Platform> HeapPages<P> {
     pub fn each_zone(&self, mut f: impl FnMut(ZoneFigures)) {
         let mut tell = |place, number, zone: &Zone| {
             let areas = zone.lock(&self.platform);
-            let [bytes, used, idle] = [areas.pages, areas.used, areas.idle].map(|pages| pages * PAGE);
+            let [bytes, used, idle] = [areas.pages, areas.used, areas.idle].map(Pages::bytes);
             drop(areas);
             if bytes > 0 {
                 f(ZoneFigures { place, number, bytes, used, idle });
@@ -115,9 +115,9 @@ impl<P: Platform> HeapPages<P> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassTotals {
     /// Pages that the zones have, or may grow to.
-    pub(crate) pages: usize,
+    pub(crate) pages: Pages,
     /// Pages that are not handed out.
-    pub(crate) free: usize,
+    pub(crate) free: Pages,
     /// Order of the largest free block.
     pub(crate) largest: Option<u32>,
 }
@@ -131,8 +131,8 @@ impl<P: Platform> HeapPages<P> {
             all.add(zone.pages, zone.used, zone.largest_free());
         }
         let more = self.window(ZoneKind::Low32).growable();
-        if all.pages > 0 {
-            all.add(more, 0, (more >= 1 << (MAX_ORDER - 1)).then_some(MAX_ORDER - 1));
+        if !all.pages.is_zero() {
+            all.add(more, Pages::ZERO, (more >= MAX_RUN).then_some(MAX_ORDER - 1));
         }
         all
     }
@@ -151,7 +151,7 @@ impl<P: Platform> HeapPages<P> {
 }
 
 impl ClassTotals {
-    fn add(&mut self, pages: usize, used: usize, largest: Option<u32>) {
+    fn add(&mut self, pages: Pages, used: Pages, largest: Option<u32>) {
         (self.pages, self.free, self.largest) =
             (self.pages + pages, self.free + pages - used, self.largest.max(largest));
     }

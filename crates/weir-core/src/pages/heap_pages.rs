@@ -8,7 +8,7 @@ use super::user_zone::UserZones;
 use super::window::Window;
 use super::zone::{FreeAreas, PageRun, Purpose, Zone};
 use crate::base::cause::Cause;
-use crate::base::units::{MAX_ORDER, Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, MAX_ORDER, Order, PAGEBLOCK, PageNo, Pages, Span};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, Reach, rank};
 use crate::reclaim::{Events, Goal, Kind};
@@ -62,13 +62,13 @@ impl<P: Platform> HeapPages<P> {
 
     /// The node that `page` lies on.
     #[inline]
-    pub(crate) fn node_of(&self, kind: ZoneKind, page: u32) -> &Node {
+    pub(crate) fn node_of(&self, kind: ZoneKind, page: PageNo) -> &Node {
         self.nodes.get(self.window(kind).node_of(page))
     }
 
     /// The zone that `page` is of.
     #[inline]
-    pub(crate) fn zone_of(&self, kind: ZoneKind, page: u32) -> &Zone {
+    pub(crate) fn zone_of(&self, kind: ZoneKind, page: PageNo) -> &Zone {
         self.node_of(kind, page).zone(kind)
     }
 
@@ -91,7 +91,7 @@ impl<P: Platform> HeapPages<P> {
 
     /// Takes `pages` pages for `purpose`, aligned to `align`: of the caller's node, which grows for it, else of
     /// another's.
-    pub(crate) fn take(&self, kind: ZoneKind, pages: usize, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
+    pub(crate) fn take(&self, kind: ZoneKind, pages: Pages, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();
         let (_hold, most_fresh) = self.hold_pages(pages, huge);
         let take_of = |node: usize| {
@@ -102,13 +102,13 @@ impl<P: Platform> HeapPages<P> {
         let run = take_of(home)
             .or_else(|Short| {
                 // More address space would be no help against the hard limit.
-                if most_fresh < usize::MAX {
+                if most_fresh < Pages::MAX {
                     return Err(Short);
                 }
-                self.grow(kind, if align.0 >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
+                self.grow(kind, if align.0 >= MAX_ORDER - 1 { 3 } else { pages.blocks() }, take_of)
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
-        self.gauges.page_bytes.add((pages * PAGE) as u64, &self.platform.stats().page_bytes);
+        self.gauges.page_bytes.add(pages.bytes() as u64, &self.platform.stats().page_bytes);
         self.note_taken(&run);
         Ok(run)
     }
@@ -117,16 +117,16 @@ impl<P: Platform> HeapPages<P> {
     pub(crate) fn take_idle(
         &self,
         kind: ZoneKind,
-        pages: usize,
+        pages: Pages,
         align: Order,
         purpose: Purpose,
     ) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();
         let mut zone = self.nodes.get(self.home()).zone(kind).lock(&self.platform);
         // What is resident counts against the hard limit already.
-        let run = zone.take(self.window(kind), pages, align, purpose, huge, 0)?;
+        let run = zone.take(self.window(kind), pages, align, purpose, huge, Pages::ZERO)?;
         drop(zone);
-        self.gauges.page_bytes.add((pages * PAGE) as u64, &self.platform.stats().page_bytes);
+        self.gauges.page_bytes.add(pages.bytes() as u64, &self.platform.stats().page_bytes);
         self.note_taken(&run);
         Ok(run)
     }
@@ -150,10 +150,10 @@ impl<P: Platform> HeapPages<P> {
             if self.map_again(&mut growing, kind, blocks, home) {
                 continue;
             }
-            let (first, count) = growing.grow(blocks, home)?;
-            let bytes = (count * PAGEBLOCK) as u64;
+            let row = growing.grow(blocks, home)?;
+            let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
             self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);
-            self.nodes.get(home).zone(kind).lock(&self.platform).add(self.window(kind), first, count);
+            self.nodes.get(home).zone(kind).lock(&self.platform).add(self.window(kind), row);
         }
     }
 
@@ -162,45 +162,39 @@ impl<P: Platform> HeapPages<P> {
         self.events.fresh(run.fresh);
     }
 
-    /// Takes the `more` pages from `page`, which follow a run, if they are free and of the run's node.
-    pub(crate) fn extend(&self, kind: ZoneKind, page: u32, more: usize) -> Result<(), Short> {
+    /// Takes the pages `more`, which follow a run, if they are free and of the run's node.
+    pub(crate) fn extend(&self, kind: ZoneKind, more: Span) -> Result<(), Short> {
         let window = self.window(kind);
-        let _hold = self.hold(more * PAGE).ok_or(Short)?;
-        let mut zone = self.zone_of(kind, page - 1).lock(&self.platform);
-        let (again, fresh) = zone.extend(window, page, more)?;
+        let _hold = self.hold(more.len.bytes()).ok_or(Short)?;
+        let mut zone = self.zone_of(kind, more.first - Pages(1)).lock(&self.platform);
+        let (again, fresh) = zone.extend(window, more)?;
         drop(zone);
-        self.gauges.page_bytes.add((more * PAGE) as u64, &self.platform.stats().page_bytes);
+        self.gauges.page_bytes.add(more.len.bytes() as u64, &self.platform.stats().page_bytes);
         self.events.taken_again(&self.platform, again);
         self.events.fresh(fresh);
         Ok(())
     }
 
     /// A block of `pages` pages is to be mapped on its own: a run that is freed next may be its former copy.
-    pub(crate) fn note_large(&self, pages: usize) {
+    pub(crate) fn note_large(&self, pages: Pages) {
         let zone = self.nodes.get(self.home()).zone(ZoneKind::Normal);
         zone.lock(&self.platform).growth.take(pages, pages);
     }
 
     /// Gives pages back to their zone by `give`, under its lock.
     #[inline]
-    pub(crate) fn give_by<T>(
-        &self,
-        kind: ZoneKind,
-        page: u32,
-        pages: usize,
-        give: impl FnOnce(&mut FreeAreas, &Window) -> T,
-    ) -> T {
+    pub(crate) fn give_by<T>(&self, kind: ZoneKind, run: Span, give: impl FnOnce(&mut FreeAreas, &Window) -> T) -> T {
         // Both halves of a run of two pageblocks came from one zone.
-        let given = give(&mut self.zone_of(kind, page).lock(&self.platform), self.window(kind));
-        let bytes = pages * PAGE;
+        let given = give(&mut self.zone_of(kind, run.first).lock(&self.platform), self.window(kind));
+        let bytes = run.len.bytes();
         self.gauges.page_bytes.sub(bytes as u64, &self.platform.stats().page_bytes);
         self.events.freed(&self.platform, bytes);
         given
     }
 
     /// Gives pages back to their zone; bit i of `reported`: page i of them is reported.
-    pub(crate) fn give(&self, kind: ZoneKind, page: u32, pages: usize, reported: u32) {
-        self.give_by(kind, page, pages, |zone, window| zone.give(window, page, pages, reported));
+    pub(crate) fn give(&self, kind: ZoneKind, run: Span, reported: u32) {
+        self.give_by(kind, run, |zone, window| zone.give(window, run, reported));
     }
 
     // ---- reports -----------------------------------------------------------------------------------------------
@@ -221,11 +215,10 @@ impl<P: Platform> HeapPages<P> {
 
     /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
     #[cold]
-    pub(crate) fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
+    pub(crate) fn release_run(&self, kind: ZoneKind, run: Span) {
         let goal = Goal::new(Kind::Room, Cause::Idle, 0, 0);
-        let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
-        for block in blocks {
-            let node = self.window(kind).node_of(block * PAGEBLOCK_PAGES as u32);
+        for (block, _) in run.pieces() {
+            let node = usize::from(self.window(kind).node_of_block(block));
             let site = self.site(kind, node);
             let is_shared = site.zone.lock(&self.platform).is_shared_huge(site.window, block);
             // A free does not wait for the balancer's batch, which may hold much more than this.

@@ -8,7 +8,7 @@ use super::heap_pages::HeapPages;
 use super::node::ZoneKind;
 use super::window::Growing;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, PAGEBLOCK_PAGES, Pages};
 use crate::platform::Platform;
 
 impl<P: Platform> Growing<'_, P> {
@@ -51,7 +51,7 @@ impl<P: Platform> HeapPages<P> {
             if growing.asks_for_huge() { self.platform.advise_huge(row) } else { self.platform.advise_small(row) }
         };
         let mut row: Option<Run> = None;
-        for block in 0..growing.window.top() / PAGEBLOCK_PAGES as u32 {
+        for block in BlockNo::each(BlockNo(0)..growing.window.top().block()) {
             let Some(run) = self.mapped_of(kind, block) else { continue };
             row = match row {
                 Some(row) if row.addr + row.len == run.addr => Some(Run { len: row.len + run.len, ..row }),
@@ -65,11 +65,11 @@ impl<P: Platform> HeapPages<P> {
     }
 
     /// The mapped part of a pageblock: the first one of a window may lack pages, and a hole has none.
-    fn mapped_of(&self, kind: ZoneKind, block: u32) -> Option<Run> {
-        let (window, page) = (self.window(kind), block * PAGEBLOCK_PAGES as u32);
+    fn mapped_of(&self, kind: ZoneKind, block: BlockNo) -> Option<Run> {
+        let (window, page) = (self.window(kind), block.first());
         let ours = self.zone_of(kind, page).lock(&self.platform).page_states(window, block)?.ours;
-        let (first, _) = ours.next_run(0)?;
-        let first = if block == 0 { first } else { 0 };
-        Some(Run { addr: window.addr_of(page) + first * PAGE, len: (PAGEBLOCK_PAGES - first) * PAGE })
+        let run = ours.runs().next()?;
+        let first = if block == BlockNo(0) { run.start } else { 0 };
+        Some(Run { addr: window.addr_of(block.page(first)), len: Pages(PAGEBLOCK_PAGES - first).bytes() })
     }
 }

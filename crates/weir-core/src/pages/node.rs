@@ -9,7 +9,7 @@ use super::page_set::PageSet;
 use super::releaser::RUNS;
 use super::zone::{FreeAreas, Zone};
 use crate::base::run::Run;
-use crate::base::units::PAGE;
+use crate::base::units::{BlockNo, PAGE};
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
 
@@ -36,7 +36,7 @@ pub type Batch = Lock<Isolated, { rank::BATCH }>;
 /// Contents of a batch: not on the stack, which may be the program's.
 pub struct Isolated {
     /// Pageblocks, and which of their pages are isolated.
-    pub(super) blocks: [(u32, PageSet); BATCH],
+    pub(super) blocks: [(BlockNo, PageSet); BATCH],
     /// Pages of the batch that the platform did not take.
     pub(super) kept: [PageSet; BATCH],
     /// Runs of pages, on their way to the platform.
@@ -46,7 +46,7 @@ pub struct Isolated {
 impl Isolated {
     const fn new() -> Self {
         Self {
-            blocks: [(0, PageSet::EMPTY); BATCH],
+            blocks: [(BlockNo(0), PageSet::EMPTY); BATCH],
             kept: [PageSet::EMPTY; BATCH],
             runs: [Run { addr: 0, len: 0 }; RUNS],
         }

@@ -1,6 +1,8 @@
 //! A set of a pageblock's 512 pages, and the free areas that are derived from it: runs, aligned blocks, orders.
 
-use crate::base::units::PAGEBLOCK_PAGES;
+use core::ops::Range;
+
+use crate::base::units::{PAGEBLOCK_PAGES, Pages};
 
 pub(super) const WORDS: usize = PAGEBLOCK_PAGES / 64;
 
@@ -14,46 +16,46 @@ impl PageSet {
     /// All pages of a pageblock.
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
-    /// `pages` pages from page `first`.
-    pub fn range(first: usize, pages: usize) -> Self {
+    /// The pages `range`.
+    pub fn range(range: Range<usize>) -> Self {
         let mut set = Self::EMPTY;
-        set.insert(first, pages);
+        set.insert(range);
         set
     }
 
-    /// The words of `pages` pages from page `first`, and in each the bits of those pages.
-    fn words(first: usize, pages: usize) -> impl Iterator<Item = (usize, u64)> {
-        let end = first + pages;
-        (first / 64..end.div_ceil(64)).map(move |word| {
-            let from = if word == first / 64 { first % 64 } else { 0 };
+    /// The words of the pages `range`, and in each the bits of those pages.
+    fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let Range { start, end } = range;
+        (start / 64..end.div_ceil(64)).map(move |word| {
+            let from = if word == start / 64 { start % 64 } else { 0 };
             let last = if word == (end - 1) / 64 { (end - 1) % 64 } else { 63 };
             (word, u64::MAX << from & u64::MAX >> (63 - last))
         })
     }
 
     /// Adds a range.
-    pub(crate) fn insert(&mut self, first: usize, pages: usize) {
-        Self::words(first, pages).for_each(|(i, mask)| self.0[i] |= mask);
+    pub(crate) fn insert(&mut self, range: Range<usize>) {
+        Self::words(range).for_each(|(i, mask)| self.0[i] |= mask);
     }
 
     /// Takes a range out.
-    pub(crate) fn remove(&mut self, first: usize, pages: usize) {
-        Self::words(first, pages).for_each(|(i, mask)| self.0[i] &= !mask);
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
+        Self::words(range).for_each(|(i, mask)| self.0[i] &= !mask);
     }
 
     /// Whether all pages of a range are in the set.
-    pub(crate) fn has_range(&self, first: usize, pages: usize) -> bool {
-        Self::words(first, pages).fold(0, |missing, (i, mask)| missing | mask & !self.0[i]) == 0
+    pub(crate) fn has_range(&self, range: Range<usize>) -> bool {
+        Self::words(range).fold(0, |missing, (i, mask)| missing | mask & !self.0[i]) == 0
     }
 
     /// How many pages of a range are in the set.
-    pub(crate) fn count_range(&self, first: usize, pages: usize) -> usize {
-        self.and(&Self::range(first, pages)).len()
+    pub(crate) fn count_range(&self, range: Range<usize>) -> Pages {
+        self.and(&Self::range(range)).len()
     }
 
     /// Pages in the set.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    pub fn len(&self) -> Pages {
+        Pages(self.0.iter().map(|w| w.count_ones() as usize).sum())
     }
 
     /// Whether the set is empty.
@@ -63,12 +65,9 @@ impl PageSet {
 
     /// Every page moved up by `by`; those that leave the pageblock are dropped.
     pub(crate) fn shifted(&self, by: usize) -> Self {
-        let (mut set, mut at) = (Self::EMPTY, 0);
-        while let Some((first, len)) = self.next_run(at)
-            && first + by < PAGEBLOCK_PAGES
-        {
-            set.insert(first + by, len.min(PAGEBLOCK_PAGES - first - by));
-            at = first + len;
+        let mut set = Self::EMPTY;
+        for run in self.runs().take_while(|run| run.start + by < PAGEBLOCK_PAGES) {
+            set.insert(run.start + by..(run.end + by).min(PAGEBLOCK_PAGES));
         }
         set
     }
@@ -88,16 +87,19 @@ impl PageSet {
         Self(core::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
-    /// The first run of pages at or after `from`: first page and length.
-    pub fn next_run(&self, from: usize) -> Option<(usize, usize)> {
-        let first = self.next_bit(from, false)?;
-        let end = self.next_bit(first, true).unwrap_or(PAGEBLOCK_PAGES);
-        Some((first, end - first))
+    /// The runs of pages, ascending.
+    pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            let first = self.next_bit(at, false)?;
+            at = self.next_bit(first, true).unwrap_or(PAGEBLOCK_PAGES);
+            Some(first..at)
+        })
     }
 
     /// The first page of the shortest run of at least `pages`, and of those the first. Runs are of any length, so that
     /// no branch depends on what is found: one for each run would be predicted wrong too often.
-    pub(crate) fn best_run(&self, pages: usize) -> Option<usize> {
+    pub(crate) fn best_run(&self, pages: Pages) -> Option<usize> {
         let (mut carry, mut first, mut best) = (0, 0, u32::MAX);
         // Behind the last page ends what is left.
         for (i, &word) in self.0.iter().chain(&[0]).enumerate() {
@@ -114,7 +116,7 @@ impl PageSet {
             }
             while ends != 0 {
                 let len = base + ends.trailing_zeros() - first;
-                let run = if len as usize >= pages { len << 16 | first } else { u32::MAX };
+                let run = if len as usize >= pages.0 { len << 16 | first } else { u32::MAX };
                 best = best.min(run);
                 ends &= ends - 1;
                 first = next();
@@ -194,15 +196,15 @@ impl PageSet {
     }
 
     /// Pages in a row from the first on.
-    pub(crate) fn len_at_start(&self) -> usize {
-        self.next_bit(0, true).unwrap_or(PAGEBLOCK_PAGES)
+    pub(crate) fn len_at_start(&self) -> Pages {
+        Pages(self.next_bit(0, true).unwrap_or(PAGEBLOCK_PAGES))
     }
 
     /// Pages in a row up to the last.
-    pub(crate) fn len_at_end(&self) -> usize {
+    pub(crate) fn len_at_end(&self) -> Pages {
         let full = self.0.iter().rev().take_while(|&&w| w == u64::MAX).count();
         let rest = self.0.iter().rev().nth(full).map_or(0, |w| w.leading_ones() as usize);
-        full * 64 + rest
+        Pages(full * 64 + rest)
     }
 }
 
@@ -240,7 +242,7 @@ mod tests {
         fn find_block_matches_a_plain_scan(ranges in prop::collection::vec((0usize..512, 1usize..200), 0..12)) {
             let mut set = PageSet::EMPTY;
             for (first, n) in ranges {
-                set.insert(first, n.min(512 - first));
+                set.insert(first..512.min(first + n));
             }
             for order in 0..9 {
                 prop_assert_eq!(set.find_block(order), slow_find(&set, order));
@@ -248,8 +250,8 @@ mod tests {
             let max = (0..=9).rev().find(|&o| slow_find(&set, o).is_some());
             prop_assert_eq!(set.max_order(), max);
             let has = |p: &usize| set.0[p / 64] >> (p % 64) & 1 == 1;
-            prop_assert_eq!(set.len_at_start(), (0..512).take_while(has).count());
-            prop_assert_eq!(set.len_at_end(), (0..512).rev().take_while(has).count());
+            prop_assert_eq!(set.len_at_start().0, (0..512).take_while(has).count());
+            prop_assert_eq!(set.len_at_end().0, (0..512).rev().take_while(has).count());
         }
 
         #[test]
@@ -259,7 +261,7 @@ mod tests {
         ) {
             let mut set = PageSet::EMPTY;
             for (first, n) in ranges {
-                set.insert(first, n.min(512 - first));
+                set.insert(first..512.min(first + n));
             }
             let moved = set.shifted(by);
             let has = |set: &PageSet, p: usize| set.0[p / 64] >> (p % 64) & 1 == 1;
@@ -270,19 +272,18 @@ mod tests {
         fn runs_cover_the_set(ranges in prop::collection::vec((0usize..512, 1usize..60), 0..12)) {
             let mut set = PageSet::EMPTY;
             for (first, n) in ranges {
-                set.insert(first, n.min(512 - first));
+                set.insert(first..512.min(first + n));
             }
-            let (mut rebuilt, mut at) = (PageSet::EMPTY, 0);
-            while let Some((first, n)) = set.next_run(at) {
-                prop_assert!(first >= at && n > 0);
-                rebuilt.insert(first, n);
-                at = first + n + 1;
+            let (mut rebuilt, mut at) = (PageSet::EMPTY, None);
+            for run in set.runs() {
+                prop_assert!(at < Some(run.start) && !run.is_empty());
+                at = Some(run.end);
+                rebuilt.insert(run);
             }
             prop_assert_eq!(rebuilt, set);
-            let runs = || core::iter::successors(set.next_run(0), |&(first, n)| set.next_run(first + n));
             for pages in 1..=PAGEBLOCK_PAGES {
-                let best = runs().filter(|&(_, n)| n >= pages).min_by_key(|&(_, n)| n).map(|(first, _)| first);
-                prop_assert_eq!(set.best_run(pages), best);
+                let best = set.runs().filter(|run| run.len() >= pages).min_by_key(|run| run.len()).map(|run| run.start);
+                prop_assert_eq!(set.best_run(Pages(pages)), best);
             }
         }
     }

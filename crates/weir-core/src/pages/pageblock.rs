@@ -4,18 +4,19 @@
 //! a block is clearing bits and merging is setting them. An allocation takes the first pages of an aligned block and
 //! leaves the block's tail free, so a run of any length costs just its pages.
 
+use core::ops::Range;
 use core::sync::atomic::{
     AtomicBool, AtomicU16,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use crate::base::backing::Backing;
-use crate::base::units::{NONE, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, Pages};
 use crate::pages::page_set::PageSet;
 use crate::policy::refault::Recent;
 
 /// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
-pub(crate) const SPARSE: usize = PAGEBLOCK_PAGES / 4;
+pub(crate) const SPARSE: Pages = Pages(Pages::BLOCK.0 / 4);
 
 /// Result of the looks for huge pages in little use (`huge_pages::sparse`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,9 +36,9 @@ pub enum Look {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Next pageblock of the list.
-    pub next: u32,
+    pub next: BlockNo,
     /// The one before it.
-    pub prev: u32,
+    pub prev: BlockNo,
     /// The list, plus one; 0: none.
     pub list: u8,
 }
@@ -128,9 +129,9 @@ pub struct State {
     /// The hint list it is on (a [`Backing`]), plus one; 0: none.
     pub hint: u8,
     /// Next and previous pageblock on the hint list.
-    pub hint_next: u32,
+    pub hint_next: BlockNo,
     /// See `hint_next`.
-    pub hint_prev: u32,
+    pub hint_prev: BlockNo,
     /// Pages that were reported lately.
     pub recent: Recent,
     /// Reported pages may hold anything, so that no free page is known to be zero.
@@ -154,11 +155,11 @@ impl State {
         Self {
             free: PageSet::FULL,
             backed: PageSet::EMPTY,
-            links: [Link { next: NONE, prev: NONE, list: 0 }; 2],
+            links: [Link { next: BlockNo::NONE, prev: BlockNo::NONE, list: 0 }; 2],
             huge: false,
             hint: 0,
-            hint_next: NONE,
-            hint_prev: NONE,
+            hint_next: BlockNo::NONE,
+            hint_prev: BlockNo::NONE,
             recent: Recent::NONE,
             dirty: false,
             refused: false,
@@ -173,7 +174,7 @@ impl State {
     pub(crate) fn backing(&self) -> Backing {
         if !self.huge {
             Backing::Small
-        } else if PAGEBLOCK_PAGES - self.free.len() <= SPARSE {
+        } else if Pages::BLOCK - self.free.len() <= SPARSE {
             Backing::SparseHuge
         } else {
             Backing::Huge
@@ -191,26 +192,26 @@ impl State {
         }
     }
 
-    /// How many of the `pages` free pages from `first` are idle.
-    pub(crate) fn idle_in(&self, first: usize, pages: usize) -> usize {
+    /// How many of the free pages `range` are idle.
+    pub(crate) fn idle_in(&self, range: Range<usize>) -> Pages {
         if self.offline {
-            0
+            Pages::ZERO
         } else if self.huge {
-            pages
+            Pages(range.len())
         } else {
-            self.backed_in(first, pages)
+            self.backed_in(range)
         }
     }
 
-    /// How many of the `pages` pages from `first` are backed. All are, mostly; that is quick to see.
-    fn backed_in(&self, first: usize, pages: usize) -> usize {
-        if self.backed.has_range(first, pages) { pages } else { self.backed.count_range(first, pages) }
+    /// How many of the pages `range` are backed. All are, mostly; that is quick to see.
+    fn backed_in(&self, range: Range<usize>) -> Pages {
+        if self.backed.has_range(range.clone()) { Pages(range.len()) } else { self.backed.count_range(range) }
     }
 
     /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: memory
     /// that is not the heap's.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.free.len() < PAGEBLOCK_PAGES && !self.backed.is_empty()
+        self.free.len() < Pages::BLOCK && !self.backed.is_empty()
     }
 
     /// A page of it is handed out, or comes back: what the last look made of it no longer holds.
@@ -220,12 +221,12 @@ impl State {
         }
     }
 
-    /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
-    pub(crate) fn take_at(&mut self, first: usize, pages: usize) -> usize {
-        let backed = self.backed_in(first, pages);
-        self.free.remove(first, pages);
-        if backed < pages {
-            self.backed.insert(first, pages);
+    /// Takes the free pages `range`; returns how many of them were backed. All count as backed from now on.
+    pub(crate) fn take_at(&mut self, range: Range<usize>) -> Pages {
+        let backed = self.backed_in(range.clone());
+        self.free.remove(range.clone());
+        if backed < Pages(range.len()) {
+            self.backed.insert(range);
         }
         backed
     }
@@ -238,11 +239,11 @@ mod tests {
     #[test]
     fn a_block_is_taken_backed_first_and_its_tail_stays_free() {
         let mut block = State { offline: false, ..State::fresh() };
-        block.backed.insert(64, 8);
+        block.backed.insert(64..72);
         let find = |block: &State, order| block.idle().find_block(order).or_else(|| block.free.find_block(order));
-        let take = |block: &mut State, pages, order| find(block, order).map(|at| (at, block.take_at(at, pages)));
+        let take = |block: &mut State, pages, order| find(block, order).map(|at| (at, block.take_at(at..at + pages).0));
         assert_eq!(take(&mut block, 5, 3), Some((64, 5)));
-        assert_eq!(block.free.count_range(64, 8), 3);
+        assert_eq!(block.free.count_range(64..72), Pages(3));
         assert_eq!(take(&mut block, 1, 0), Some((69, 1)));
         assert_eq!(take(&mut block, 256, 8), Some((256, 0)));
         assert_eq!(take(&mut block, 256, 8), None);

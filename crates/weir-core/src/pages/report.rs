@@ -24,7 +24,7 @@ use super::window::Window;
 use super::zone::{FreeAreas, Zone};
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, Pages};
 use crate::platform::{Host, Platform};
 use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;
@@ -44,12 +44,12 @@ pub(crate) struct ReportSite<'a, P: Platform, B: Host + ?Sized> {
 
 impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Reports whole free pageblocks until at most `keep` idle pages are left; returns bytes.
-    pub(crate) fn report_whole(&self, goal: &Goal, keep: usize) -> usize {
+    pub(crate) fn report_whole(&self, goal: &Goal, keep: Pages) -> usize {
         self.report_blocks(goal, Kind::Whole, keep, |zone| zone.whole_idle())
     }
 
     /// Reports free runs of partly free pageblocks, those unchanged for longest first, until at most `keep` idle pages are left.
-    pub(crate) fn report_runs(&self, goal: &Goal, keep: usize) -> usize {
+    pub(crate) fn report_runs(&self, goal: &Goal, keep: Pages) -> usize {
         if self.below.release_unit() > PAGE {
             return 0;
         }
@@ -59,20 +59,26 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 
     /// Reports the free pages of pageblock `block` alone.
-    pub(crate) fn report_block(&self, goal: &Goal, block: u32) -> usize {
+    pub(crate) fn report_block(&self, goal: &Goal, block: BlockNo) -> usize {
         let has_idle = |zone: &FreeAreas| zone.has_idle(self.window, block).then_some(block);
-        self.report_batch(goal, Kind::Runs, 1, has_idle)
+        self.report_batch(goal, Kind::Runs, Pages(1), has_idle)
     }
 
     /// Reports the pageblocks that `next` names until at most `keep` idle pages are left in the zone.
-    fn report_blocks(&self, goal: &Goal, kind: Kind, keep: usize, next: impl Fn(&FreeAreas) -> Option<u32>) -> usize {
+    fn report_blocks(
+        &self,
+        goal: &Goal,
+        kind: Kind,
+        keep: Pages,
+        next: impl Fn(&FreeAreas) -> Option<BlockNo>,
+    ) -> usize {
         let mut bytes = 0;
         // What is freed meanwhile waits for the next report, so that this one ends.
         let mut left = self.zone.lock(self.platform).idle.saturating_sub(keep);
-        while left > 0 {
+        while !left.is_zero() {
             let got = self.report_batch(goal, kind, left, &next);
             bytes += got;
-            left = left.saturating_sub(got / PAGE);
+            left = left.saturating_sub(Pages::in_bytes(got));
             if got == 0 {
                 break;
             }
@@ -80,14 +86,20 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         bytes
     }
 
-    fn report_batch(&self, goal: &Goal, kind: Kind, limit: usize, next: impl Fn(&FreeAreas) -> Option<u32>) -> usize {
+    fn report_batch(
+        &self,
+        goal: &Goal,
+        kind: Kind,
+        limit: Pages,
+        next: impl Fn(&FreeAreas) -> Option<BlockNo>,
+    ) -> usize {
         let mut in_flight = self.in_flight.lock(self.platform);
         let tunables = self.platform.tunables();
         if tunables.report.get() == 0 {
             return 0;
         }
         let Isolated { blocks: batch, kept, runs } = &mut *in_flight;
-        let (mut n, mut pages) = (0, 0);
+        let (mut n, mut pages) = (0, Pages::ZERO);
         let max = (tunables.report_batch.get() as usize).clamp(1, BATCH);
         let mut areas = self.zone.lock(self.platform);
         while n < max && pages < limit {
@@ -108,23 +120,21 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         &self,
         goal: &Goal,
         kind: Kind,
-        batch: &[(u32, PageSet)],
+        batch: &[(BlockNo, PageSet)],
         (kept, runs): (&mut [PageSet; BATCH], &mut [Run; RUNS]),
     ) -> usize {
         *kept = [PageSet::EMPTY; BATCH];
-        let page_of = |addr: usize| self.window.page_of(addr).unwrap_or(0);
         let refused = |run: Run| {
-            let (page, n) = (page_of(run.addr) as usize, run.len / PAGE);
-            let at = batch.iter().position(|&(block, _)| block as usize == page / PAGEBLOCK_PAGES);
-            at.into_iter().for_each(|i| kept[i].insert(page % PAGEBLOCK_PAGES, n));
+            let page = self.window.page_of(run.addr).unwrap_or_default();
+            let at = batch.iter().position(|&(block, _)| block == page.block());
+            let first = page.in_block();
+            at.into_iter().for_each(|i| kept[i].insert(first..first + Pages::in_bytes(run.len).0));
         };
         let mut releaser = Releaser::new(self.platform, self.below, goal.cause, runs, refused);
         for (block, set) in batch {
-            let mut at = 0;
-            while let Some((first, len)) = set.next_run(at) {
-                let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
-                releaser.add(Run { addr: self.window.addr_of(page), len: len * PAGE });
-                at = first + len;
+            for run in set.runs() {
+                let addr = self.window.addr_of(block.page(run.start));
+                releaser.add(Run { addr, len: Pages(run.len()).bytes() });
             }
         }
         let (event, how) = releaser.finish(self.event(goal, kind, batch.len()), horizon(self.platform.tunables()));
@@ -135,7 +145,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
             let gone = set.minus(kept);
             let huge = areas.put_back(self.window, *block, set, &gone, how);
             if huge && !gone.is_empty() {
-                let whole = gone.len() == PAGEBLOCK_PAGES;
+                let whole = gone.len() == Pages::BLOCK;
                 stats::add(if whole { &stats.huge_kept } else { &stats.huge_split }, 1);
             }
         }
@@ -161,10 +171,10 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         }
         for blocks in slices(self.window) {
             loop {
-                let (mut torn, mut runs) = ([0u32; BATCH], [Run::default(); BATCH]);
+                let (mut torn, mut runs) = ([BlockNo(0); BATCH], [Run::default(); BATCH]);
                 let n = self.zone.lock(self.platform).take_torn(self.window, blocks.clone(), &mut torn);
                 for (run, block) in runs.iter_mut().zip(&torn[..n]) {
-                    let addr = self.window.addr_of(block * PAGEBLOCK_PAGES as u32);
+                    let addr = self.window.addr_of(block.first());
                     *run = Run { addr, len: PAGEBLOCK };
                 }
                 if n > 0 {
@@ -179,7 +189,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 }
 
 /// All pageblocks of a window, a hold of a zone's lock at a time.
-pub(crate) fn slices(window: &Window) -> impl Iterator<Item = core::ops::Range<u32>> + use<> {
-    let end = window.top() / PAGEBLOCK_PAGES as u32;
-    (0..end).step_by(SLICE as usize).map(move |from| from..end.min(from + SLICE))
+pub(crate) fn slices(window: &Window) -> impl Iterator<Item = core::ops::Range<BlockNo>> + use<> {
+    let end = window.top().block();
+    (0..end.0).step_by(SLICE as usize).map(move |from| BlockNo(from)..end.min(BlockNo(from + SLICE)))
 }

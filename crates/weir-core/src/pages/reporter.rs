@@ -6,26 +6,26 @@ use super::node::BATCH;
 use super::node::ZoneKind;
 use super::report::ReportSite;
 use crate::base::fault::Fault;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::Pages;
 use crate::platform::{Host, Platform, rank};
 use crate::reclaim::{
     Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step,
 };
 
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
-const WORTH_PAGES: usize = 16;
+const WORTH_PAGES: Pages = Pages(16);
 
 impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Idle pages that `goal` leaves to the zone.
-    fn keep(&self, goal: &Goal) -> usize {
+    fn keep(&self, goal: &Goal) -> Pages {
         let huge = self.platform.huge_on_touch();
         let zone = self.zone.lock(self.platform);
         let left = match goal.row().cushion {
-            Cushion::Peak => zone.peak.wanted() - zone.used + WORTH_PAGES,
+            Cushion::Peak => zone.wanted_again() + WORTH_PAGES,
             Cushion::Surplus => zone.idle - zone.surplus(huge).min(zone.idle),
-            Cushion::Nothing => 0,
+            Cushion::Nothing => Pages::ZERO,
         };
-        left.max(zone.idle.saturating_sub(goal.bytes / PAGE))
+        left.max(zone.idle.saturating_sub(Pages::in_bytes(goal.bytes)))
     }
 
     fn scan(&self, step: Step, goal: &Goal) -> usize {
@@ -57,7 +57,7 @@ impl<P: Platform> HeapPages<P> {
         for number in 1..self.nodes.count() {
             let node = self.nodes.get(number);
             let idle = |kind| node.zone(kind).lock(&self.platform).idle;
-            if idle(ZoneKind::Normal) + idle(ZoneKind::Low32) >= BATCH * PAGEBLOCK_PAGES {
+            if idle(ZoneKind::Normal) + idle(ZoneKind::Low32) >= Pages::BLOCK * BATCH {
                 let severe = goal.kind == Kind::Severe;
                 self.platform.wake_node_worker(number, goal.cause, severe);
             }
@@ -102,7 +102,7 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     fn count(&self, goal: &Goal) -> usize {
         let of = |site: ReportSite<'_, P, P>| {
             let idle = site.zone.lock(&self.platform).idle;
-            idle.saturating_sub(site.keep(&Goal { bytes: usize::MAX, ..*goal })) * PAGE
+            idle.saturating_sub(site.keep(&Goal { bytes: usize::MAX, ..*goal })).bytes()
         };
         self.sites().map(of).sum()
     }
@@ -130,7 +130,7 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     fn end_window(&self, ended: Ended) {
         let roll = |zone: &super::zone::Zone| {
             let mut zone = zone.lock(&self.platform);
-            let used = zone.used;
+            let used = zone.used.0;
             zone.peak.roll(used, ended.windows, ended.quiet);
         };
         self.sites().for_each(|site| roll(site.zone));
@@ -185,8 +185,8 @@ impl<P: Platform> Measured for HeapPages<P> {
             let zone = if waits { Some(site.zone.lock(&self.platform)) } else { site.zone.try_lock(&self.platform) };
             match zone {
                 Some(zone) => {
-                    figures.idle += zone.idle * PAGE;
-                    figures.pages += zone.used * PAGE;
+                    figures.idle += zone.idle.bytes();
+                    figures.pages += zone.used.bytes();
                 }
                 None => figures.is_partial = true,
             }

@@ -5,13 +5,15 @@
 //! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped; both under the window's turn to
 //! grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
 
+use core::ops::Range;
+
 use super::heap_pages::HeapPages;
 use super::node::ZoneKind;
 use super::pageblock::Pageblock;
 use super::window::Growing;
 use super::zone::FreeAreas;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, PAGEBLOCK};
 use crate::platform::{Placed, Platform};
 
 /// Pageblocks that leave a zone at a time, under its lock.
@@ -20,14 +22,14 @@ const BATCH: usize = 16;
 impl<P: Platform> HeapPages<P> {
     /// Free bytes of the heap's window, in whole pageblocks or not: what [`HeapPages::unmap_free`] may give, at most.
     pub(crate) fn free_bytes(&self) -> usize {
-        let free = |zone: &FreeAreas| (zone.pages - zone.used) * PAGE;
+        let free = |zone: &FreeAreas| (zone.pages - zone.used).bytes();
         self.nodes.iter().map(|node| free(&node.zone(ZoneKind::Normal).lock(&self.platform))).sum()
     }
 
     /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes.
     pub(crate) fn unmap_free(&self, bytes: usize) -> usize {
         let mut growing = self.normal.growing(&self.platform);
-        let (mut unmapped, mut batch) = (0, [0; BATCH]);
+        let (mut unmapped, mut batch) = (0, [BlockNo(0); BATCH]);
         for node in self.nodes.iter() {
             while unmapped < bytes {
                 let most = (bytes - unmapped).div_ceil(PAGEBLOCK).min(BATCH);
@@ -50,10 +52,10 @@ impl<P: Platform> HeapPages<P> {
 
     /// Maps unmapped pageblocks of node `node` again, at least `blocks` in a row; whether there were such.
     pub(crate) fn map_again(&self, growing: &mut Growing<'_, P>, kind: ZoneKind, blocks: usize, node: usize) -> bool {
-        let Some((first, count)) = growing.map_again(blocks, node) else { return false };
-        let bytes = (count * PAGEBLOCK) as u64;
+        let Some(row) = growing.map_again(blocks, node) else { return false };
+        let all = BlockNo::each(row);
+        let bytes = (all.len() * PAGEBLOCK) as u64;
         self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);
-        let all = first..first + count as u32;
         self.nodes.get(node).zone(kind).lock(&self.platform).put_in(self.window(kind), all, false);
         true
     }
@@ -62,11 +64,11 @@ impl<P: Platform> HeapPages<P> {
 impl<P: Platform> Growing<'_, P> {
     /// Unmaps pageblocks that are in no zone, row by row, up to the first that the system refuses to: returns how many went,
     /// which are the first of `blocks` then.
-    fn unmap(&mut self, blocks: &mut [u32]) -> usize {
+    fn unmap(&mut self, blocks: &mut [BlockNo]) -> usize {
         blocks.sort_unstable();
         let mut gone = 0;
-        for row in blocks.chunk_by(|before, block| before + 1 == *block) {
-            let addr = self.window.addr_of(row[0] * PAGEBLOCK_PAGES as u32);
+        for row in blocks.chunk_by(|before, block| before.next() == *block) {
+            let addr = self.window.addr_of(row[0].first());
             if !self.platform.unmap_at(Run { addr, len: row.len() * PAGEBLOCK }) {
                 break;
             }
@@ -77,12 +79,12 @@ impl<P: Platform> Growing<'_, P> {
     }
 
     /// See [`HeapPages::map_again`].
-    fn map_again(&mut self, blocks: usize, node: usize) -> Option<(u32, usize)> {
+    fn map_again(&mut self, blocks: usize, node: usize) -> Option<Range<BlockNo>> {
         let mut from = self.growth.first_unmapped;
         while self.growth.unmapped >= blocks {
             let most = self.wanted().max(blocks);
             let (first, count) = self.unmapped_row(from, blocks, most, node)?;
-            let run = |count| Run { addr: self.window.addr_of(first * PAGEBLOCK_PAGES as u32), len: count * PAGEBLOCK };
+            let run = |count| Run { addr: self.window.addr_of(first.first()), len: count * PAGEBLOCK };
             let mapped = [count, blocks].into_iter().find_map(|count| match self.platform.map_at(run(count), node) {
                 Placed::Refused if count > blocks => None,
                 placed => Some((placed, count)),
@@ -92,24 +94,24 @@ impl<P: Platform> Growing<'_, P> {
                 return None;
             }
             // Whatever lies there now: if it is another's mapping, this is a hole for good.
-            (first..first + count as u32).for_each(|block| self.mark(block, false));
+            BlockNo::each(first.row(count)).for_each(|block| self.mark(block, false));
             if placed == Placed::Done {
                 if self.asks_for_huge() {
                     self.platform.advise_huge(run(count));
                 }
-                return Some((first, count));
+                return Some(first.row(count));
             }
             self.growth.blocks -= count;
-            from = first + count as u32;
+            from = first.row(count).end;
         }
         None
     }
 
     /// A row of at least `least` and at most `most` unmapped pageblocks of node `node`, from `from` on.
-    fn unmapped_row(&self, from: u32, least: usize, most: usize, node: usize) -> Option<(u32, usize)> {
-        let end = self.window.top() / PAGEBLOCK_PAGES as u32;
+    fn unmapped_row(&self, from: BlockNo, least: usize, most: usize, node: usize) -> Option<(BlockNo, usize)> {
+        let end = self.window.top().block();
         let (mut first, mut count) = (from, 0);
-        for block in from..end {
+        for block in BlockNo::each(from..end) {
             // SAFETY: a pageblock below the top.
             let is_unmapped = unsafe { Pageblock::is_unmapped(self.window.block(block)) };
             if is_unmapped && self.window.node_of_block(block) as usize == node {
@@ -122,13 +124,13 @@ impl<P: Platform> Growing<'_, P> {
             if count >= least {
                 break;
             }
-            (first, count) = (block + 1, 0);
+            (first, count) = (block.next(), 0);
         }
         (count >= least).then_some((first, count))
     }
 
     /// Notes that a pageblock is unmapped, or is so no more.
-    fn mark(&mut self, block: u32, is_unmapped: bool) {
+    fn mark(&mut self, block: BlockNo, is_unmapped: bool) {
         // SAFETY: a pageblock below the top.
         unsafe { Pageblock::set_unmapped(self.window.block(block), is_unmapped) };
         let growth = &mut *self.growth;
@@ -136,7 +138,9 @@ impl<P: Platform> Growing<'_, P> {
             growth.first_unmapped = if growth.unmapped == 0 { block } else { growth.first_unmapped.min(block) };
             (growth.unmapped, growth.blocks) = (growth.unmapped + 1, growth.blocks - 1);
         } else {
-            growth.first_unmapped += u32::from(growth.first_unmapped == block);
+            if growth.first_unmapped == block {
+                growth.first_unmapped = block.next();
+            }
             (growth.unmapped, growth.blocks) = (growth.unmapped - 1, growth.blocks + 1);
         }
     }

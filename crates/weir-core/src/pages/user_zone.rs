@@ -21,7 +21,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, Order, PAGEBLOCK};
+use crate::base::units::{BlockNo, MAX_RUN, Order, PAGEBLOCK, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::window::Window;
@@ -47,20 +47,20 @@ pub struct MemoryKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneUsage {
     /// In all.
-    pub pages: usize,
+    pub pages: Pages,
     /// Handed out.
-    pub used: usize,
+    pub used: Pages,
     /// Free, and memory is known to be behind them.
-    pub idle: usize,
+    pub idle: Pages,
     /// In closed pageblocks: free or not, they are not handed out.
-    pub closed: usize,
+    pub closed: Pages,
 }
 
 /// A range that cannot be taken out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// Pages of it that are in use.
-    pub pages: usize,
+    pub pages: Pages,
 }
 
 /// See the module.
@@ -154,7 +154,7 @@ impl UserZone {
         // described just now.
         let window = unsafe { Window::over(run, blocks) };
         let mut areas = FreeAreas::new(0);
-        areas.add(&window, 0, count);
+        areas.add(&window, BlockNo(0).row(count));
         Self {
             window,
             areas: Lock::new(areas),
@@ -178,13 +178,13 @@ impl UserZone {
 
     /// Whether it may have `pages` pages in a row, aligned to `align`: 1 to 1024 of them, and not in a process that
     /// was forked from the zone's own.
-    pub(crate) fn can_serve(&self, pages: usize, align: Order) -> bool {
-        (1..=MAX_RUN).contains(&pages) && align <= Order::of_pages(MAX_RUN) && !self.is_foreign()
+    pub(crate) fn can_serve(&self, pages: Pages, align: Order) -> bool {
+        (Pages(1)..=MAX_RUN).contains(&pages) && align <= Order::of_pages(MAX_RUN) && !self.is_foreign()
     }
 
     /// Pages of it that are resident from the start, and for as long as it lives.
-    pub(crate) fn resident_from_start(&self) -> usize {
-        if self.memory.reported { 0 } else { self.window.top() as usize }
+    pub(crate) fn resident_from_start(&self) -> Pages {
+        if self.memory.reported { Pages::ZERO } else { self.window.pages() }
     }
 
     /// Number of the zone, from 1, which its events in the trace have; after 65,535 zones numbers come again.

@@ -2,7 +2,7 @@
 //! visits all of them.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, Order, PAGE, Pages, Span};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::report::ReportSite;
 use crate::pages::request::Short;
@@ -49,7 +49,7 @@ impl<P: Platform> HeapPages<P> {
 
     /// Takes `pages` pages (1 to 1024) in a row, aligned to `align`; [`Short`] if there are none, or the zone is
     /// another process's. O(1) but for a batch that is waited for.
-    pub fn zone_take(&self, zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short> {
+    pub fn zone_take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
         if !zone.can_serve(pages, align) {
             return Err(Short);
         }
@@ -57,7 +57,7 @@ impl<P: Platform> HeapPages<P> {
         let (_hold, most_fresh) = if zone.memory.reported {
             self.hold_pages(pages, zone.memory.huge)
         } else {
-            (self.hard_limit.hold_nothing(), usize::MAX)
+            (self.hard_limit.hold_nothing(), Pages::MAX)
         };
         let take = || {
             let mut areas = zone.areas.lock(&self.platform);
@@ -75,8 +75,8 @@ impl<P: Platform> HeapPages<P> {
     /// Gives pages back that were taken together, or a part of them.
     ///
     /// Returns what is wrong with them where that is seen: they are not the zone's, or free already.
-    pub fn zone_give(&self, zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree> {
-        let last = addr.checked_add(pages.max(1) * PAGE - 1).ok_or(InvalidFree::ForeignPointer)?;
+    pub fn zone_give(&self, zone: &UserZone, addr: usize, pages: Pages) -> Result<(), InvalidFree> {
+        let last = addr.checked_add(pages.max(Pages(1)).bytes() - 1).ok_or(InvalidFree::ForeignPointer)?;
         let (Some(page), Some(_)) = (zone.window.page_of(addr), zone.window.page_of(last)) else {
             return Err(InvalidFree::ForeignPointer);
         };
@@ -87,13 +87,13 @@ impl<P: Platform> HeapPages<P> {
             return Ok(());
         }
         let mut areas = zone.areas.lock(&self.platform);
-        if !areas.is_used(&zone.window, page, pages) {
+        if !areas.is_used(&zone.window, Span::new(page, pages)) {
             return Err(InvalidFree::DoubleFree);
         }
-        areas.give(&zone.window, page, pages, 0);
+        areas.give(&zone.window, Span::new(page, pages), 0);
         drop(areas);
         stats::add(&self.platform.stats().free_misses, 1);
-        self.events.freed(&self.platform, pages * PAGE);
+        self.events.freed(&self.platform, pages.bytes());
         Ok(())
     }
 
@@ -111,25 +111,25 @@ impl<P: Platform> HeapPages<P> {
 
     /// Closes `blocks`, numbered from the zone's first; returns how many of their pages are in use. At 0 they are out of
     /// use; else [`HeapPages::zone_usage`] and further calls of this say how it goes on as they are freed.
-    pub fn zone_close(&self, zone: &UserZone, blocks: Range<u32>) -> usize {
+    pub fn zone_close(&self, zone: &UserZone, blocks: Range<BlockNo>) -> Pages {
         // A batch in flight would put its pages back into the range later.
         let _none_in_flight = self.batch(0);
         zone.areas.lock(&self.platform).close(&zone.window, blocks)
     }
 
     /// Puts closed pageblocks back into use.
-    pub fn zone_open(&self, zone: &UserZone, blocks: Range<u32>) {
+    pub fn zone_open(&self, zone: &UserZone, blocks: Range<BlockNo>) {
         zone.areas.lock(&self.platform).open(&zone.window, blocks);
     }
 
     /// Takes `blocks` out of use if none of their pages is in use; else all stays as it was. O(their number).
-    pub fn zone_offline(&self, zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse> {
+    pub fn zone_offline(&self, zone: &UserZone, blocks: Range<BlockNo>) -> Result<(), InUse> {
         // As in `zone_close`.
         let _none_in_flight = self.batch(0);
         let mut areas = zone.areas.lock(&self.platform);
         // Looked at first: opened again, blocks that were closed before would be handed out, and they may be unmapped.
         match areas.used_in(&zone.window, blocks.clone()) {
-            0 => {
+            Pages::ZERO => {
                 areas.close(&zone.window, blocks);
                 Ok(())
             }
@@ -177,5 +177,3 @@ impl<P: Platform> HeapPages<P> {
         zone.areas.lock(&self.platform).audit(&zone.window).map(|_| ())
     }
 }
-
-const _: () = assert!(PAGEBLOCK == PAGEBLOCK_PAGES * PAGE);

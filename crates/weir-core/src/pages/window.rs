@@ -10,12 +10,13 @@
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
 
 use core::mem::offset_of;
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::request::Short;
 use crate::platform::lock::{Guard, Lock};
@@ -82,14 +83,15 @@ pub struct Window {
 
 /// How far each array is mapped.
 pub(super) struct Growth {
-    pages_max: usize,
+    /// Pageblocks that it may ever have; 0: it is not placed yet.
+    blocks_max: usize,
     /// Pages of the first pageblock that lie before the window.
-    skipped: usize,
+    skipped: Pages,
     /// Pageblocks mapped now: those below the top but for the holes.
     pub(super) blocks: usize,
     /// Pageblocks that were unmapped and may be mapped again; none lies before the first.
     pub(super) unmapped: usize,
-    pub(super) first_unmapped: u32,
+    pub(super) first_unmapped: BlockNo,
     /// Bytes as far as which the class map, the pageblocks and the descriptors are mapped, in this order.
     mapped: [usize; 3],
 }
@@ -102,27 +104,29 @@ pub struct Growing<'a, P: Platform> {
 }
 
 impl<P: Platform> Growing<'_, P> {
-    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns the first and how
-    /// many there are. [`Short`] when address space or memory is refused.
-    pub fn grow(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
+    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns them.
+    /// [`Short`] when address space or memory is refused.
+    pub fn grow(&mut self, blocks: usize, node: usize) -> Result<Range<BlockNo>, Short> {
         let grown = self.grow_row(blocks, node);
-        let left = self.growth.pages_max.saturating_sub(self.window.top.load(Relaxed));
+        let most = Pages::BLOCK * self.growth.blocks_max;
+        let left = most.0.saturating_sub(self.window.top.load(Relaxed));
         self.window.growable.store(if grown.is_ok() { left } else { 0 }, Relaxed);
         grown
     }
 
-    fn grow_row(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
-        if self.growth.pages_max == 0 {
+    fn grow_row(&mut self, blocks: usize, node: usize) -> Result<Range<BlockNo>, Short> {
+        if self.growth.blocks_max == 0 {
             self.window.place(self.platform, &mut self.growth)?;
         }
-        let end = self.growth.pages_max / PAGEBLOCK_PAGES;
+        let end = self.growth.blocks_max;
         let wanted = self.wanted();
-        let mut first = self.window.top.load(Relaxed) / PAGEBLOCK_PAGES;
+        let mut first = self.window.top().block().index();
         let mut step = blocks;
         loop {
             for count in [wanted.max(blocks), blocks] {
-                match self.map(first, count, node) {
-                    Placed::Done => return Ok((first as u32, count)),
+                let row = BlockNo(first as u32).row(count);
+                match self.map(row.clone(), node) {
+                    Placed::Done => return Ok(row),
                     Placed::Refused if count == blocks => return Err(Short),
                     Placed::Refused | Placed::Occupied => {}
                 }
@@ -144,34 +148,34 @@ impl<P: Platform> Growing<'_, P> {
     }
 
     /// Maps pageblocks and what describes them.
-    fn map(&mut self, first: usize, count: usize, node: usize) -> Placed {
-        let (window, end) = (self.window, first + count);
-        if end * PAGEBLOCK_PAGES > self.growth.pages_max {
+    fn map(&mut self, blocks: Range<BlockNo>, node: usize) -> Placed {
+        let (window, count) = (self.window, BlockNo::each(blocks.clone()).len());
+        if blocks.end.index() > self.growth.blocks_max {
             return Placed::Occupied;
         }
-        let described = window.describe(self.platform, &mut self.growth, first, end);
+        let described = window.describe(self.platform, &mut self.growth, blocks.clone());
         if described != Placed::Done {
             return described;
         }
-        let run = Run { addr: window.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
+        let run = Run { addr: window.addr_of(blocks.start.first()), len: count * PAGEBLOCK };
         let placed = self.platform.map_at(run, node);
         if placed == Placed::Done {
             if self.asks_for_huge() {
                 self.platform.advise_huge(run);
             }
             // Before they are below the top: then any thread may read their node, which never changes.
-            for block in first..end {
-                // SAFETY: `describe` has mapped the array as far as `end`; `self` is the turn to grow; the pageblocks are in no
+            for block in BlockNo::each(blocks.clone()) {
+                // SAFETY: `describe` has mapped the array as far as they go; `self` is the turn to grow; the pageblocks are in no
                 // zone before the caller adds them to one.
-                unsafe { Pageblock::init(window.block(block as u32), node as u16) };
+                unsafe { Pageblock::init(window.block(block), node as u16) };
             }
-            if first == 0 {
+            if blocks.start == BlockNo(0) {
                 // SAFETY: pageblock 0 was made just now and is in no zone, so no other reference to its state exists. What
                 // lies before the window's first page is not handed out.
-                unsafe { (*window.state(0)).free.remove(0, self.growth.skipped) };
+                unsafe { (*window.state(BlockNo(0))).free.remove(0..self.growth.skipped.0) };
             }
             self.growth.blocks += count;
-            window.top.store(end * PAGEBLOCK_PAGES, Release);
+            window.top.store(blocks.end.first().index(), Release);
         }
         placed
     }
@@ -190,11 +194,11 @@ impl Window {
             descs: AtomicPtr::new(core::ptr::null_mut()),
             blocks: AtomicPtr::new(core::ptr::null_mut()),
             growth: Lock::new(Growth {
-                pages_max: 0,
-                skipped: 0,
+                blocks_max: 0,
+                skipped: Pages::ZERO,
                 blocks: 0,
                 unmapped: 0,
-                first_unmapped: 0,
+                first_unmapped: BlockNo(0),
                 mapped: [0; 3],
             }),
             growable: AtomicUsize::new(0),
@@ -212,34 +216,40 @@ impl Window {
         let window = Self::new(Reach::Any);
         window.base.store(run.addr, Relaxed);
         window.blocks.store(blocks, Relaxed);
-        window.top.store(run.len / PAGE, Release);
+        window.top.store(Pages::in_bytes(run.len).0, Release);
         window
     }
 
     /// The page that `addr` lies in, if the window has grown that far.
     #[inline]
-    pub(crate) fn page_of(&self, addr: usize) -> Option<u32> {
+    pub(crate) fn page_of(&self, addr: usize) -> Option<PageNo> {
         let page = addr.wrapping_sub(self.base.load(Relaxed)) >> PAGE_SHIFT;
-        (page < self.top.load(Relaxed)).then_some(page as u32)
+        (page < self.top.load(Relaxed)).then_some(PageNo(page as u32))
     }
 
     /// Address of `page`.
     #[inline]
-    pub fn addr_of(&self, page: u32) -> usize {
-        self.base.load(Relaxed) + ((page as usize) << PAGE_SHIFT)
+    pub fn addr_of(&self, page: PageNo) -> usize {
+        self.base.load(Relaxed) + (page.index() << PAGE_SHIFT)
     }
 
     /// The class-map entry of `page`, which must be below the top.
     #[inline]
-    pub(crate) fn class_of(&self, page: u32) -> u8 {
+    pub(crate) fn class_of(&self, page: PageNo) -> u8 {
         // SAFETY: callers pass a page that `page_of` found, or that a zone handed out: below `top`, as far as which the class
         // map is mapped for good. Entries are atomics to all.
-        unsafe { (*self.class_map.load(Relaxed).add(page as usize)).load(Relaxed) }
+        unsafe { (*self.class_map.load(Relaxed).add(page.index())).load(Relaxed) }
     }
 
-    /// Sets the class-map entries of `pages` pages from `first`.
-    pub(crate) fn set_class(&self, first: u32, pages: usize, class: u8) {
-        for page in first as usize..first as usize + pages {
+    /// The last page at or before `page`, among the `most` up to that, whose class-map entry is one that `is_head` says.
+    pub(crate) fn head(&self, page: PageNo, most: Pages, is_head: impl Fn(u8) -> bool) -> Option<PageNo> {
+        let first = page.saturating_sub(most - Pages(1));
+        (first.0..=page.0).rev().map(PageNo).find(|&page| is_head(self.class_of(page)))
+    }
+
+    /// Sets the class-map entries of `pages`.
+    pub(crate) fn set_class(&self, pages: Span, class: u8) {
+        for page in pages.first.index()..pages.end().index() {
             // SAFETY: a zone handed the pages out to the caller, so they lie below `top`, where the class map is mapped.
             unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
         }
@@ -248,10 +258,10 @@ impl Window {
     /// Clears the class-map entry of `page` if it heads a run marked `mark`, that is [`LARGE`] or its run class; whether it did.
     /// Of several threads that free a run at once, one gets `true`. The entry is left alone otherwise: by now it may be that of
     /// a slab.
-    pub(crate) fn unmark_run(&self, page: u32, mark: u8) -> bool {
+    pub(crate) fn unmark_run(&self, page: PageNo, mark: u8) -> bool {
         // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
         // entries are reached as atomics alone.
-        let entry = unsafe { &*self.class_map.load(Relaxed).add(page as usize) };
+        let entry = unsafe { &*self.class_map.load(Relaxed).add(page.index()) };
         entry.compare_exchange(mark, NOTHING, AcqRel, Relaxed).is_ok()
     }
 
@@ -262,22 +272,22 @@ impl Window {
     /// Such a reader gets an old word or a new one, each of which makes it call the pointer invalid; what a right pointer
     /// leads to was written before the program got that pointer.
     #[inline]
-    pub(crate) fn word(&self, page: u32, i: usize) -> &AtomicU32 {
+    pub(crate) fn word(&self, page: PageNo, i: usize) -> &AtomicU32 {
         // SAFETY: descriptors are mapped for all pages that were ever handed out, and stay mapped: a release of their memory
         // makes them zero, no more.
-        unsafe { &*self.descs.load(Relaxed).add(page as usize * DESC_WORDS + i) }
+        unsafe { &*self.descs.load(Relaxed).add(page.index() * DESC_WORDS + i) }
     }
 
     /// Where pageblock `block` is described.
     #[inline]
-    pub(super) fn block(&self, block: u32) -> *mut Pageblock {
-        self.blocks.load(Acquire).wrapping_add(block as usize)
+    pub(super) fn block(&self, block: BlockNo) -> *mut Pageblock {
+        self.blocks.load(Acquire).wrapping_add(block.index())
     }
 
     /// Where the state of pageblock `block` is. Dereferenced under the lock of its zone alone
     /// ([`crate::pages::zone::FreeAreas`] does that), or while no other thread uses the heap.
     #[inline]
-    pub fn state(&self, block: u32) -> *mut State {
+    pub fn state(&self, block: BlockNo) -> *mut State {
         #[cfg(debug_assertions)]
         self.visits.fetch_add(1, Relaxed);
         Pageblock::state(self.block(block))
@@ -286,25 +296,35 @@ impl Window {
     /// The node of pageblock `block`, below the top. Read without a lock: it is written before the top covers the pageblock,
     /// and never again.
     #[inline]
-    pub(crate) fn node_of_block(&self, block: u32) -> u16 {
+    pub(crate) fn node_of_block(&self, block: BlockNo) -> u16 {
         // SAFETY: the caller names a pageblock below the top, and the array is mapped for good as far as that.
         unsafe { Pageblock::node(self.block(block)) }
     }
 
     /// The node that `page`, below the top, lies on: that of its pageblock, which never changes.
     #[inline]
-    pub(crate) fn node_of(&self, page: u32) -> usize {
-        self.node_of_block(page / PAGEBLOCK_PAGES as u32).into()
+    pub(crate) fn node_of(&self, page: PageNo) -> usize {
+        self.node_of_block(page.block()).into()
     }
 
     /// Pages that it may still grow by, as far as is known: 0 before its first growth and after one that was refused.
-    pub(crate) fn growable(&self) -> usize {
-        self.growable.load(Relaxed)
+    pub(crate) fn growable(&self) -> Pages {
+        Pages(self.growable.load(Relaxed))
+    }
+
+    /// The end of the window's mapped part: the page behind its last.
+    pub fn top(&self) -> PageNo {
+        PageNo(self.top.load(Acquire) as u32)
     }
 
     /// Pages of the window's mapped part.
-    pub fn top(&self) -> u32 {
-        self.top.load(Acquire) as u32
+    pub(crate) fn pages(&self) -> Pages {
+        self.top() - PageNo(0)
+    }
+
+    /// Pageblocks of the window's mapped part.
+    pub fn blocks(&self) -> Range<BlockNo> {
+        BlockNo(0)..self.top().block()
     }
 
     /// The turn to grow. Threads that run short together wait here for the first of them, and are to look again before
@@ -316,12 +336,12 @@ impl Window {
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {
         let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
         let base = window.addr & !(2 * PAGEBLOCK - 1);
-        let skipped = (window.addr - base) / PAGE;
-        if skipped >= PAGEBLOCK_PAGES {
+        let skipped = Pages::in_bytes(window.addr - base);
+        if skipped >= Pages::BLOCK {
             return Err(Short);
         }
-        let pages = (window.len / PAGE + skipped) & !(PAGEBLOCK_PAGES - 1);
-        let blocks = pages / PAGEBLOCK_PAGES;
+        let blocks = (Pages::in_bytes(window.len) + skipped).0 / PAGEBLOCK_PAGES;
+        let pages = blocks * PAGEBLOCK_PAGES;
         let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(PAGE));
         // A guard the size of a pageblock between the arrays keeps an overrun in one out of the next.
         let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
@@ -336,29 +356,29 @@ impl Window {
         self.descs.store(at1 as *mut AtomicU32, Relaxed);
         self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
         self.base.store(base, Relaxed);
-        (growth.pages_max, growth.skipped) = (pages, skipped);
+        (growth.blocks_max, growth.skipped) = (blocks, skipped);
         Ok(())
     }
 
-    /// Maps the three arrays as far as the pageblocks from `first` to `end` need. Occupied: others may be described.
+    /// Maps the three arrays as far as the pageblocks `blocks` need. Occupied: others may be described.
     ///
     /// A foreign mapping in the way of the descriptors, nearly all of the arrays, is left alone as one in the way of
     /// the heap is: what it would have described becomes a hole, as descriptors are looked at for pages in use alone. The
     /// others are looked at as far as the top is; behind such a mapping there they end, and the heap with them.
-    fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, first: usize, end: usize) -> Placed {
+    fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, blocks: Range<BlockNo>) -> Placed {
         for (i, (base, bytes)) in self.arrays().into_iter().enumerate() {
-            let (have, need) = (growth.mapped[i], (end * bytes).next_multiple_of(PAGE));
+            let (have, need) = (growth.mapped[i], (blocks.end.index() * bytes).next_multiple_of(PAGE));
             if need <= have {
                 continue;
             }
             let map_from = |from| platform.map_at(Run { addr: base + from, len: need - from }, 0);
             let mut placed = map_from(have);
-            let from = (first * bytes) & !(PAGE - 1);
+            let from = (blocks.start.index() * bytes) & !(PAGE - 1);
             if i == DESCS && placed == Placed::Occupied && from > have {
                 placed = map_from(from);
                 if placed == Placed::Done {
                     // What is not described is never used. The class map and the pageblocks are mapped by now.
-                    self.top.store(first * PAGEBLOCK_PAGES, Release);
+                    self.top.store(blocks.start.first().index(), Release);
                 }
             }
             match placed {
@@ -370,9 +390,9 @@ impl Window {
         Placed::Done
     }
 
-    /// The whole pages, of the class map and of the descriptors, that describe nothing but `count` pageblocks from `first`.
-    pub(crate) fn description(&self, first: u32, count: u32) -> [Run; 2] {
-        let (first, end) = (first as usize, (first + count) as usize);
+    /// The whole pages, of the class map and of the descriptors, that describe nothing but `blocks`.
+    pub(crate) fn description(&self, blocks: Range<BlockNo>) -> [Run; 2] {
+        let (first, end) = (blocks.start.index(), blocks.end.index());
         let [map, _, descs] = self.arrays();
         [map, descs].map(|(base, bytes)| {
             let (from, to) = ((first * bytes).next_multiple_of(PAGE), (end * bytes) & !(PAGE - 1));
@@ -415,40 +435,40 @@ const RUN_FLAGS: u32 = POOLED | FELL_BACK;
 impl Window {
     /// How many pages the run that `page` heads has.
     #[inline]
-    pub(crate) fn run_pages(&self, page: u32) -> usize {
-        (self.word(page, 0).load(Relaxed) & !RUN_FLAGS) as usize
+    pub(crate) fn run_pages(&self, page: PageNo) -> Pages {
+        Pages((self.word(page, 0).load(Relaxed) & !RUN_FLAGS) as usize)
     }
 
     /// Whether the run that `page` heads is a page pool's.
     #[inline]
-    pub(crate) fn is_pooled(&self, page: u32) -> bool {
+    pub(crate) fn is_pooled(&self, page: PageNo) -> bool {
         self.word(page, 0).load(Relaxed) & POOLED != 0
     }
 
     /// [`Window::set_run_pages`] of a run that is a page pool's.
-    pub(crate) fn set_pooled(&self, page: u32, pages: usize) {
-        self.word(page, 0).store(pages as u32 | POOLED, Relaxed);
+    pub(crate) fn set_pooled(&self, page: PageNo, pages: Pages) {
+        self.word(page, 0).store(pages.0 as u32 | POOLED, Relaxed);
     }
 
     /// Whether the run that `page` heads fell back to the zone that it lies in.
-    pub(crate) fn is_fallen_back(&self, page: u32) -> bool {
+    pub(crate) fn is_fallen_back(&self, page: PageNo) -> bool {
         self.word(page, 0).load(Relaxed) & FELL_BACK != 0
     }
 
     /// [`Window::set_run_pages`] of a run that fell back to a lower zone.
-    pub(crate) fn set_fallen_back(&self, page: u32, pages: usize) {
-        self.word(page, 0).store(pages as u32 | FELL_BACK, Relaxed);
+    pub(crate) fn set_fallen_back(&self, page: PageNo, pages: Pages) {
+        self.word(page, 0).store(pages.0 as u32 | FELL_BACK, Relaxed);
     }
 
     /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
     /// [`LARGE`](crate::pages::window::LARGE) or its run class.
-    pub(crate) fn set_run_pages(&self, page: u32, pages: usize) {
-        self.word(page, 0).store(pages as u32, Relaxed);
+    pub(crate) fn set_run_pages(&self, page: PageNo, pages: Pages) {
+        self.word(page, 0).store(pages.0 as u32, Relaxed);
     }
 
     /// Notes the new length of a run in place. By the run's owner, which keeps others from freeing it.
-    pub(crate) fn resize_run(&self, page: u32, pages: usize) {
+    pub(crate) fn resize_run(&self, page: PageNo, pages: Pages) {
         let flags = self.word(page, 0).load(Relaxed) & RUN_FLAGS;
-        self.word(page, 0).store(pages as u32 | flags, Relaxed);
+        self.word(page, 0).store(pages.0 as u32 | flags, Relaxed);
     }
 }

@@ -12,6 +12,8 @@
 //! to a window as long as `refault_ms`; and halves it again, ever more cautiously the longer it had become. Pressure is
 //! answered at once whatever the window.
 
+use crate::base::units::Pages;
+
 /// log2 of a time stamp's unit in ns: 16.8 ms.
 const STAMP_SHIFT: u32 = 24;
 /// Bytes that calm windows must have reported lately for a share of them to mean anything.
@@ -50,15 +52,15 @@ impl Recent {
     pub const NONE: Self = Self { at: 0, pages_calm: 0 };
 
     /// `pages` more were reported at `at`; those before count on only if that was less than `horizon` stamps ago.
-    pub(crate) fn reported(&mut self, pages: usize, at: u32, calm: bool, horizon: u32) {
+    pub(crate) fn reported(&mut self, pages: Pages, at: u32, calm: bool, horizon: u32) {
         let before = if at.wrapping_sub(self.at) <= horizon { self.pages_calm >> 1 } else { 0 };
-        let pages = (before as usize + pages).min((u32::MAX >> 1) as usize) as u32;
+        let pages = (before as usize + pages.0).min((u32::MAX >> 1) as usize) as u32;
         *self = Self { at, pages_calm: pages << 1 | u32::from(calm) };
     }
 
     /// `pages` without memory behind them were taken.
-    pub(crate) fn taken(&mut self, pages: usize) -> Refault {
-        let again = pages.min((self.pages_calm >> 1) as usize) as u32;
+    pub(crate) fn taken(&mut self, pages: Pages) -> Refault {
+        let again = pages.0.min((self.pages_calm >> 1) as usize) as u32;
         self.pages_calm -= again << 1;
         Refault { pages: again, at: self.at, calm: self.pages_calm & 1 == 1 }
     }
@@ -157,15 +159,15 @@ mod tests {
     #[test]
     fn what_is_taken_soon_counts_and_no_more_than_was_reported() {
         let mut recent = Recent::NONE;
-        assert_eq!(recent.taken(5).pages, 0);
-        recent.reported(10, 100, true, 600);
-        let again = recent.taken(7);
+        assert_eq!(recent.taken(Pages(5)).pages, 0);
+        recent.reported(Pages(10), 100, true, 600);
+        let again = recent.taken(Pages(7));
         assert!(again.pages == 7 && again.calm);
         assert!(again.is_soon(700, 600) && !again.is_soon(701, 600));
-        assert_eq!((recent.taken(7).pages, recent.taken(7).pages), (3, 0));
-        recent.reported(10, 700, true, 600);
-        recent.reported(10, 1301, false, 600);
-        assert_eq!(recent.taken(100), Refault { pages: 10, at: 1301, calm: false });
+        assert_eq!((recent.taken(Pages(7)).pages, recent.taken(Pages(7)).pages), (3, 0));
+        recent.reported(Pages(10), 700, true, 600);
+        recent.reported(Pages(10), 1301, false, 600);
+        assert_eq!(recent.taken(Pages(100)), Refault { pages: 10, at: 1301, calm: false });
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::base::units::{MAX_RUN, NONE};
+use crate::base::units::{MAX_RUN, PageNo, Pages};
 use crate::pages::window::Window;
 
 /// How many lengths of runs there are.
@@ -16,10 +16,11 @@ const NEXT: usize = 1;
 /// Word of a run's descriptor: the number of its pool, twice, and 1 more while the run is idle.
 const OWNER: usize = 2;
 
-const _: () = assert!(pages_of(LENGTHS - 1) == MAX_RUN && length_of(MAX_RUN) == LENGTHS - 1);
+const _: () = assert!(pages_of(LENGTHS - 1).0 == MAX_RUN.0 && length_of(MAX_RUN) == LENGTHS - 1);
 
 /// The length that `pages` pages (1 to [`MAX_RUN`]) are handed out as.
-pub(crate) const fn length_of(pages: usize) -> usize {
+pub(crate) const fn length_of(pages: Pages) -> usize {
+    let Pages(pages) = pages;
     if pages <= 4 {
         return pages - 1;
     }
@@ -28,12 +29,12 @@ pub(crate) const fn length_of(pages: usize) -> usize {
 }
 
 /// The pages of a length.
-pub(crate) const fn pages_of(length: usize) -> usize {
+pub(crate) const fn pages_of(length: usize) -> Pages {
     if length < 4 {
-        return length + 1;
+        return Pages(length + 1);
     }
     let order = length / 4 + 1;
-    (1 << order) + ((length % 4 + 1) << (order - 2))
+    Pages((1 << order) + ((length % 4 + 1) << (order - 2)))
 }
 
 /// Refusal of a run that is another pool's, or idle already.
@@ -47,26 +48,26 @@ pub enum NotInFlight {
 
 /// See the module.
 pub struct IdleRuns {
-    first: [u32; LENGTHS],
+    first: [PageNo; LENGTHS],
     /// Number of the pool's get that asked for each length last.
     asked: [u64; LENGTHS],
     gets: u64,
-    pages: usize,
+    pages: Pages,
 }
 
 impl IdleRuns {
     /// No idle runs.
     pub(crate) const fn new() -> Self {
-        Self { first: [NONE; LENGTHS], asked: [0; LENGTHS], gets: 0, pages: 0 }
+        Self { first: [PageNo::NONE; LENGTHS], asked: [0; LENGTHS], gets: 0, pages: Pages::ZERO }
     }
 
     /// Pages of all idle runs.
-    pub(crate) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> Pages {
         self.pages
     }
 
     /// Takes the run of a length that was put last; notes that the length was asked for.
-    pub(crate) fn get(&mut self, window: &Window, length: usize) -> Option<u32> {
+    pub(crate) fn get(&mut self, window: &Window, length: usize) -> Option<PageNo> {
         self.gets += 1;
         self.asked[length] = self.gets;
         let page = self.pop(window, length)?;
@@ -75,15 +76,15 @@ impl IdleRuns {
     }
 
     /// Adds a run, which [`claim`] has found to be in flight.
-    pub(crate) fn put(&mut self, window: &Window, page: u32, length: usize) {
-        window.word(page, NEXT).store(self.first[length], Relaxed);
+    pub(crate) fn put(&mut self, window: &Window, page: PageNo, length: usize) {
+        window.word(page, NEXT).store(self.first[length].0, Relaxed);
         self.first[length] = page;
         self.pages += pages_of(length);
     }
 
     /// Takes a run to give it back: of the length that was asked for longest ago.
-    pub(crate) fn give_up(&mut self, window: &Window) -> Option<(u32, usize)> {
-        let idle = (0..LENGTHS).filter(|&length| self.first[length] != NONE);
+    pub(crate) fn give_up(&mut self, window: &Window) -> Option<(PageNo, usize)> {
+        let idle = (0..LENGTHS).filter(|&length| self.first[length] != PageNo::NONE);
         // Of lengths that were asked for at the same time, which are those that never were, the longest.
         let length = idle.min_by_key(|&length| (self.asked[length], LENGTHS - length))?;
         let page = self.pop(window, length)?;
@@ -91,33 +92,33 @@ impl IdleRuns {
         Some((page, length))
     }
 
-    fn pop(&mut self, window: &Window, length: usize) -> Option<u32> {
+    fn pop(&mut self, window: &Window, length: usize) -> Option<PageNo> {
         let page = self.first[length];
-        if page == NONE {
+        if page == PageNo::NONE {
             return None;
         }
-        self.first[length] = window.word(page, NEXT).load(Relaxed);
+        self.first[length] = PageNo(window.word(page, NEXT).load(Relaxed));
         self.pages -= pages_of(length);
         Some(page)
     }
 
     /// The first pages of all idle runs, with their lengths.
-    pub(crate) fn iter<'a>(&'a self, window: &'a Window) -> impl Iterator<Item = (u32, usize)> + 'a {
+    pub(crate) fn iter<'a>(&'a self, window: &'a Window) -> impl Iterator<Item = (PageNo, usize)> + 'a {
         (0..LENGTHS).flat_map(move |length| {
-            let some = |page: u32| (page != NONE).then_some(page);
-            let next = move |&page: &u32| some(window.word(page, NEXT).load(Relaxed));
+            let some = |page: PageNo| (page != PageNo::NONE).then_some(page);
+            let next = move |&page: &PageNo| some(PageNo(window.word(page, NEXT).load(Relaxed)));
             core::iter::successors(some(self.first[length]), next).map(move |page| (page, length))
         })
     }
 }
 
 /// Makes a run that was taken from a zone one of pool `number`, in flight.
-pub(crate) fn own(window: &Window, page: u32, number: u32) {
+pub(crate) fn own(window: &Window, page: PageNo, number: u32) {
     window.word(page, OWNER).store(number << 1, Release);
 }
 
 /// Claims a run that is put. One of several threads that do so at once gets `Ok`: the run was in flight and is idle from now on.
-pub(crate) fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotInFlight> {
+pub(crate) fn claim(window: &Window, page: PageNo, number: u32) -> Result<(), NotInFlight> {
     let (in_flight, idle) = (number << 1, number << 1 | 1);
     match window.word(page, OWNER).compare_exchange(in_flight, idle, AcqRel, Acquire) {
         Ok(_) => Ok(()),
@@ -127,7 +128,7 @@ pub(crate) fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotIn
 }
 
 /// Whether a run is pool `number`'s, and idle.
-pub(crate) fn is_idle(window: &Window, page: u32, number: u32) -> bool {
+pub(crate) fn is_idle(window: &Window, page: PageNo, number: u32) -> bool {
     window.word(page, OWNER).load(Acquire) == number << 1 | 1
 }
 
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_run_is_at_most_a_quarter_longer_than_what_was_asked_for() {
-        for pages in 1..=MAX_RUN {
+        for pages in (1..=MAX_RUN.0).map(Pages) {
             let length = length_of(pages);
             assert!((pages..=pages + pages / 4).contains(&pages_of(length)), "{pages}");
             assert_eq!(length_of(pages_of(length)), length);

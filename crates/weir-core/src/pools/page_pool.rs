@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::idle::{IdleRuns, length_of, pages_of};
 use super::squeeze::Closed;
 use super::visits::Visits;
+use crate::base::units::Pages;
 use crate::platform::lock::Lock;
 use crate::platform::{Diagnostics, Wait, rank};
 
@@ -63,13 +64,13 @@ pub struct PagePool {
 /// State of a pool, under its lock.
 pub(super) struct Inner {
     pub idle: IdleRuns,
-    pub in_flight: usize,
+    pub in_flight: Pages,
     /// The pressure event that the pool was tended for last.
     pub seen: u32,
     /// The pressure event for which idle pages were given up last.
     squeezed_for: u32,
     /// Pages given up for pressure and not taken anew since.
-    owed: usize,
+    owed: Pages,
     gets: u64,
     misses: u64,
     squeezes: u64,
@@ -79,29 +80,29 @@ pub(super) struct Inner {
 
 impl Inner {
     /// A run of `pages` pages is asked for, of which none is idle if it `is_miss`.
-    pub(crate) fn note_get(&mut self, pages: usize, is_miss: bool) {
+    pub(crate) fn note_get(&mut self, pages: Pages, is_miss: bool) {
         self.gets += 1;
         if is_miss {
             self.misses += 1;
-            self.misses_after_squeeze += u64::from(self.owed > 0);
+            self.misses_after_squeeze += u64::from(!self.owed.is_zero());
             self.owed = self.owed.saturating_sub(pages);
         }
     }
 
     /// `pages` idle pages were given up for the pressure event `event`.
-    pub(crate) fn note_squeezed(&mut self, pages: usize, event: u32) {
-        if pages > 0 {
+    pub(crate) fn note_squeezed(&mut self, pages: Pages, event: u32) {
+        if !pages.is_zero() {
             self.squeezes += u64::from(self.squeezes == 0 || self.squeezed_for != event);
             self.squeezed_for = event;
-            self.squeezed_pages += pages as u64;
+            self.squeezed_pages += pages.0 as u64;
             self.owed += pages;
         }
     }
 
     fn stats(&self) -> PoolStats {
         PoolStats {
-            idle_pages: self.idle.pages(),
-            in_flight_pages: self.in_flight,
+            idle_pages: self.idle.pages().0,
+            in_flight_pages: self.in_flight.0,
             gets: self.gets,
             misses: self.misses,
             squeezes: self.squeezes,
@@ -118,10 +119,10 @@ impl PagePool {
         name.iter_mut().zip(spec.name).for_each(|(to, &byte)| *to = byte);
         let inner = Inner {
             idle: IdleRuns::new(),
-            in_flight: 0,
+            in_flight: Pages::ZERO,
             seen: 0,
             squeezed_for: 0,
-            owed: 0,
+            owed: Pages::ZERO,
             gets: 0,
             misses: 0,
             squeezes: 0,
@@ -143,7 +144,7 @@ impl PagePool {
 
     /// Pages of a run that is handed out for `pages` pages (1 to [`MAX_RUN`](crate::base::units::MAX_RUN)).
     pub fn run_pages(pages: usize) -> usize {
-        pages_of(length_of(pages))
+        pages_of(length_of(Pages(pages))).0
     }
 
     /// Name of the pool.
@@ -166,9 +167,9 @@ impl PagePool {
     }
 
     /// Idle pages that are kept outside of a squeeze window.
-    pub(crate) fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> usize {
+    pub(crate) fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> Pages {
         let own = self.max_idle_pages.load(Relaxed);
-        (if own == COMMON { platform.tunables().max_idle_pages.get() } else { own }) as usize
+        Pages((if own == COMMON { platform.tunables().max_idle_pages.get() } else { own }) as usize)
     }
 
     /// How long the pool is squeezed after a pressure event, ns; 0: never.

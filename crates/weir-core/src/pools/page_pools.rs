@@ -9,6 +9,7 @@ use core::sync::atomic::{
 use super::page_pool::PagePool;
 use super::squeeze::Squeeze;
 use super::visits::Departures;
+use crate::base::units::Pages;
 use crate::pages::HeapPages;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, Wait, Workers, rank};
@@ -185,13 +186,13 @@ impl PagePools {
     }
 
     /// `pages` were given to the zones in a window: the balancer is to release them.
-    pub(super) fn note_squeezed(&self, pages: usize) {
-        self.squeezed.fetch_add(pages, Relaxed);
+    pub(super) fn note_squeezed(&self, pages: Pages) {
+        self.squeezed.fetch_add(pages.0, Relaxed);
     }
 
     /// Takes the pages that the balancer is to release.
-    pub(crate) fn take_squeezed(&self) -> usize {
-        self.squeezed.swap(0, Relaxed)
+    pub(crate) fn take_squeezed(&self) -> Pages {
+        Pages(self.squeezed.swap(0, Relaxed))
     }
 
     /// The balancer is to tend the pools at `at`, or before.

@@ -4,7 +4,7 @@ use super::idle::{is_idle, pages_of};
 use super::page_pool::PagePool;
 use super::page_pools::PoolsOn;
 use crate::base::fault::{Fault, check};
-use crate::base::units::PAGE;
+use crate::base::units::Pages;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
 use crate::reclaim::{
@@ -14,10 +14,12 @@ use core::sync::atomic::Ordering::Relaxed;
 
 impl<P: Platform> PoolsOn<'_, P> {
     /// Idle pages that a goal leaves to a pool; `None`: all.
-    fn keep(&self, pool: &PagePool, goal: &Goal) -> Option<usize> {
+    fn keep(&self, pool: &PagePool, goal: &Goal) -> Option<Pages> {
         match goal.row().pools {
-            Pools::IdleOfAll => Some(0),
-            Pools::Idle | Pools::Squeeze => (!pool.is_tended && pool.squeeze_ns(self.platform()) > 0).then_some(0),
+            Pools::IdleOfAll => Some(Pages::ZERO),
+            Pools::Idle | Pools::Squeeze => {
+                (!pool.is_tended && pool.squeeze_ns(self.platform()) > 0).then_some(Pages::ZERO)
+            }
             Pools::Surplus => (!pool.is_tended).then(|| pool.max_idle_pages(self.platform())),
         }
     }
@@ -29,23 +31,23 @@ impl<P: Platform> PoolsOn<'_, P> {
         // Before the idle runs are looked at.
         let event = self.pools.squeeze.generation();
         let mut inner = pool.inner.lock(p);
-        let keep = keep.max(inner.idle.pages().saturating_sub(bytes.div_ceil(PAGE)));
+        let keep = keep.max(inner.idle.pages().saturating_sub(Pages::to_hold(bytes)));
         let is_squeeze = goal.row().pools == Pools::Squeeze;
-        if is_squeeze && keep == 0 {
+        if is_squeeze && keep.is_zero() {
             inner.seen = event;
         }
         drop(inner);
         let pages = if is_squeeze { self.squeeze(pool, keep) } else { self.give_above(pool, keep) };
-        pages * PAGE
+        pages.bytes()
     }
 
     /// Whether there are idle pages in pools that the balancer is the owner of.
     pub(crate) fn has_idle_pages(&self) -> bool {
         let list = self.pools.list.lock(self.platform());
-        list.iter().any(|pool| !pool.is_tended && pool.inner.lock(self.platform()).idle.pages() > 0)
+        list.iter().any(|pool| !pool.is_tended && pool.inner.lock(self.platform()).idle.pages() > Pages::ZERO)
     }
 
-    fn idle_pages(&self) -> usize {
+    fn idle_pages(&self) -> Pages {
         let list = self.pools.list.lock(self.platform());
         list.iter().map(|pool| pool.inner.lock(self.platform()).idle.pages()).sum()
     }
@@ -60,7 +62,7 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         let list = self.pools.list.lock(self.platform());
         let of = |pool: &PagePool| {
             let keep = self.keep(pool, goal)?;
-            Some(pool.inner.lock(self.platform()).idle.pages().saturating_sub(keep) * PAGE)
+            Some(pool.inner.lock(self.platform()).idle.pages().saturating_sub(keep).bytes())
         };
         list.iter().filter_map(of).sum()
     }
@@ -94,14 +96,14 @@ impl<P: Platform> Audited for PoolsOn<'_, P> {
     fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
         let (window, list) = (self.window(), self.pools.list.lock(self.platform()));
         for pool in list.iter() {
-            let (number, inner, mut pages) = (pool.number.load(Relaxed), pool.inner.lock(self.platform()), 0);
+            let (number, inner, mut pages) = (pool.number.load(Relaxed), pool.inner.lock(self.platform()), Pages::ZERO);
             for (page, length) in inner.idle.iter(window) {
                 let is_run = window.class_of(page) == LARGE && window.is_pooled(page);
-                check(is_run && window.run_pages(page) == pages_of(length), "an idle run of a pool", page as usize)?;
-                check(is_idle(window, page, number), "the owner of an idle run", page as usize)?;
+                check(is_run && window.run_pages(page) == pages_of(length), "an idle run of a pool", page.index())?;
+                check(is_idle(window, page, number), "the owner of an idle run", page.index())?;
                 pages += pages_of(length);
             }
-            check(pages == inner.idle.pages(), "idle pages of a pool", pages)?;
+            check(pages == inner.idle.pages(), "idle pages of a pool", pages.0)?;
         }
         Ok(())
     }
@@ -116,7 +118,7 @@ impl<P: Platform> Measured for PoolsOn<'_, P> {
         for pool in list.iter() {
             let inner = if waits { Some(pool.inner.lock(p)) } else { pool.inner.try_lock(p) };
             let Some(inner) = inner else { return figures.is_partial = true };
-            let bytes = inner.idle.pages() * PAGE;
+            let bytes = inner.idle.pages().bytes();
             figures.idle += bytes;
             figures.pages = figures.pages.saturating_sub(bytes);
         }
@@ -124,7 +126,7 @@ impl<P: Platform> Measured for PoolsOn<'_, P> {
 
     /// The walk over the pages has counted all pages of pools as live.
     fn add_usage(&self, usage: &mut Usage) {
-        let bytes = (self.idle_pages() * PAGE).min(usage.live);
+        let bytes = self.idle_pages().bytes().min(usage.live);
         usage.live -= bytes;
         usage.idle += bytes;
     }

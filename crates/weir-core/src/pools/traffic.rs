@@ -6,7 +6,7 @@ use super::idle::{self, NotInFlight, length_of, pages_of};
 use super::page_pool::{Inner, PagePool};
 use super::page_pools::PoolsOn;
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{Order, PAGE};
+use crate::base::units::{Order, PAGE, PageNo, Pages, Span};
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};
@@ -24,7 +24,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// An idle run of at least `pages` pages (1 to [`crate::base::units::MAX_RUN`]).
-    pub(crate) fn get_idle(&self, pool: &PagePool, pages: usize) -> Option<usize> {
+    pub(crate) fn get_idle(&self, pool: &PagePool, pages: Pages) -> Option<usize> {
         let length = length_of(pages);
         let mut inner = pool.inner.lock(self.platform());
         let page = inner.idle.get(self.window(), length);
@@ -35,13 +35,13 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// A run of at least `pages` pages of the zones, where none is idle in the pool.
-    pub(crate) fn get_fresh(&self, pool: &PagePool, pages: usize) -> Result<usize, Short> {
+    pub(crate) fn get_fresh(&self, pool: &PagePool, pages: Pages) -> Result<usize, Short> {
         let pages = pages_of(length_of(pages));
         let run = self.pages.take(ZoneKind::Normal, pages, Order::PAGE, Purpose::Run)?;
         let window = self.window();
         window.set_pooled(run.page, pages);
         idle::own(window, run.page, pool.number.load(Relaxed));
-        window.set_class(run.page, 1, LARGE);
+        window.set_class(Span::new(run.page, Pages(1)), LARGE);
         pool.inner.lock(self.platform()).in_flight += pages;
         Ok(window.addr_of(run.page))
     }
@@ -62,8 +62,8 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// Takes at most [`BATCH`] runs back; returns the pages that are idle and in flight then.
-    fn put_some(&self, pool: &PagePool, runs: &[*mut u8]) -> (usize, usize) {
-        let (mut found, mut count) = ([(0, 0); BATCH], 0);
+    fn put_some(&self, pool: &PagePool, runs: &[*mut u8]) -> (Pages, Pages) {
+        let (mut found, mut count) = ([(PageNo(0), 0); BATCH], 0);
         for run in runs.iter().map(|run| run.addr()).filter(|&run| run != 0) {
             match self.claim(pool, run) {
                 Ok(run) => {
@@ -82,7 +82,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// A run that is put: its first page and its length.
-    fn claim(&self, pool: &PagePool, addr: usize) -> Result<(u32, usize), InvalidFree> {
+    fn claim(&self, pool: &PagePool, addr: usize) -> Result<(PageNo, usize), InvalidFree> {
         let window = self.window();
         let page = window.page_of(addr).ok_or(InvalidFree::ForeignPointer)?;
         if !addr.is_multiple_of(PAGE) {
@@ -100,12 +100,12 @@ impl<P: Platform> PoolsOn<'_, P> {
 
     /// Ends a put: what it left is too much in a window, or if no run is in flight any more. The window is looked at after the
     /// runs were added (`mod.rs`).
-    fn after_put(&self, pool: &PagePool, idle: usize, in_flight: usize) {
+    fn after_put(&self, pool: &PagePool, idle: Pages, in_flight: Pages) {
         let p = self.platform();
         let ns = pool.squeeze_ns(p);
         if self.pools.squeeze.is_open(&pool.closed, ns, || p.now()) {
-            let pages = self.squeeze(pool, 0);
-            if pages > 0 {
+            let pages = self.squeeze(pool, Pages::ZERO);
+            if !pages.is_zero() {
                 self.pools.note_squeezed(pages);
                 self.pools.tend_at(p, p.now() + ns.min(RELEASE_NS));
             }
@@ -115,7 +115,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         if idle <= most {
             return;
         }
-        if in_flight == 0 {
+        if in_flight.is_zero() {
             self.give_above(pool, most);
         } else if !pool.is_tended && self.pools.due().is_none() {
             self.pools.tend_at(p, p.now() + OVERSHOOT_NS);
@@ -130,20 +130,20 @@ pub(super) const BATCH: usize = 16;
 
 impl<P: Platform> PoolsOn<'_, P> {
     /// Gives idle runs to the zones until at most `keep` idle pages are left; returns the pages.
-    pub(super) fn give_above(&self, pool: &PagePool, keep: usize) -> usize {
+    pub(super) fn give_above(&self, pool: &PagePool, keep: Pages) -> Pages {
         self.give_noting(pool, keep, |_, _| ())
     }
 
     /// [`PoolsOn::give_above`] for a pressure event.
-    pub(super) fn squeeze(&self, pool: &PagePool, keep: usize) -> usize {
+    pub(super) fn squeeze(&self, pool: &PagePool, keep: Pages) -> Pages {
         let event = self.pools.squeeze.generation();
         self.give_noting(pool, keep, |inner, pages| inner.note_squeezed(pages, event))
     }
 
-    fn give_noting(&self, pool: &PagePool, keep: usize, note: impl Fn(&mut Inner, usize)) -> usize {
-        let (window, mut sum) = (self.window(), 0);
+    fn give_noting(&self, pool: &PagePool, keep: Pages, note: impl Fn(&mut Inner, Pages)) -> Pages {
+        let (window, mut sum) = (self.window(), Pages::ZERO);
         loop {
-            let (mut batch, mut count, mut pages) = ([(0, 0); BATCH], 0, 0);
+            let (mut batch, mut count, mut pages) = ([(PageNo(0), 0); BATCH], 0, Pages::ZERO);
             let mut inner = pool.inner.lock(self.platform());
             while count < BATCH && inner.idle.pages() > keep {
                 let Some(run) = inner.idle.give_up(window) else { break };
@@ -159,7 +159,7 @@ impl<P: Platform> PoolsOn<'_, P> {
             for &(page, length) in &batch[..count] {
                 // Off the pool's list: this thread alone has it.
                 window.unmark_run(page, LARGE);
-                self.pages.give(ZoneKind::Normal, page, pages_of(length), 0);
+                self.pages.give(ZoneKind::Normal, Span::new(page, pages_of(length)), 0);
             }
             sum += pages;
         }
@@ -168,25 +168,25 @@ impl<P: Platform> PoolsOn<'_, P> {
     /// Work of a pool's owner: squeezes it in a window, or for one that has passed since the last time; else
     /// gives up all above
     /// `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
-    pub(crate) fn tend(&self, pool: &PagePool) -> usize {
+    pub(crate) fn tend(&self, pool: &PagePool) -> Pages {
         let p = self.platform();
         // Read before the idle runs are looked at (`mod.rs`).
         let event = self.pools.squeeze.generation();
         let is_new = core::mem::replace(&mut pool.inner.lock(p).seen, event) != event;
         let ns = pool.squeeze_ns(p);
         if ns > 0 && (is_new || self.pools.squeeze.is_open(&pool.closed, ns, || p.now())) {
-            let pages = self.squeeze(pool, 0);
+            let pages = self.squeeze(pool, Pages::ZERO);
             self.pools.note_squeezed(pages);
             return pages;
         }
         self.give_above(pool, pool.max_idle_pages(p));
-        0
+        Pages::ZERO
     }
 
     /// [`PoolsOn::tend`] by a thread of the program's; the balancer then releases what it gave up.
-    pub(crate) fn tend_and_release(&self, pool: &PagePool) -> usize {
+    pub(crate) fn tend_and_release(&self, pool: &PagePool) -> Pages {
         let pages = self.tend(pool);
-        if pages > 0 {
+        if !pages.is_zero() {
             self.pools.tend_at(self.platform(), self.platform().now());
         }
         pages
@@ -209,6 +209,6 @@ impl<P: Platform> PoolsOn<'_, P> {
 
     /// Gives all idle runs up, for the end of a pool.
     pub(crate) fn empty(&self, pool: &PagePool) {
-        self.give_above(pool, 0);
+        self.give_above(pool, Pages::ZERO);
     }
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, Pages};
 use crate::platform::{Clock, Workers};
 use crate::policy::hold::Hold;
 use crate::policy::refault::{Refault, stamp};
@@ -59,16 +59,16 @@ impl Events {
 
     /// `pages` became resident.
     #[inline]
-    pub(crate) fn fresh(&self, pages: usize) {
-        if pages > 0 {
-            self.fresh.fetch_add(pages, Relaxed);
+    pub(crate) fn fresh(&self, pages: Pages) {
+        if !pages.is_zero() {
+            self.fresh.fetch_add(pages.0, Relaxed);
         }
     }
 
     /// The pages that became resident since the last call.
     #[inline]
-    pub(crate) fn take_fresh(&self) -> usize {
-        if self.fresh.load(Relaxed) == 0 { 0 } else { self.fresh.swap(0, Relaxed) }
+    pub(crate) fn take_fresh(&self) -> Pages {
+        Pages(if self.fresh.load(Relaxed) == 0 { 0 } else { self.fresh.swap(0, Relaxed) })
     }
 
     /// Pages that were reported are taken again: counts them if that was soon. To be called under no lock.

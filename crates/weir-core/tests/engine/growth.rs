@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree;
-use weir_core::base::units::{Order, PAGEBLOCK_PAGES};
+use weir_core::base::units::{Order, PageNo, Pages, Span};
 use weir_core::pages::window::Window;
 use weir_core::pages::zone::{FreeAreas, Purpose};
 use weir_core::platform::{Diagnostics, Reach};
@@ -169,14 +169,14 @@ fn threads_that_run_short_together_grow_the_heap_once() {
 fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {
     let (fake, window, mut zone) = (Fake::new(), Window::new(Reach::Any), FreeAreas::new(0));
     let mut growing = window.growing(&fake);
-    let (first, count) = growing.grow(1, 0).unwrap();
-    zone.add(&window, first, count);
-    while zone.take(&window, PAGEBLOCK_PAGES, Order::PAGE, Purpose::Run, false, usize::MAX).is_ok() {}
-    let top = window.top();
-    let (first, count) = growing.grow(1, 0).unwrap();
-    assert_eq!(first as usize * PAGEBLOCK_PAGES, top as usize);
-    assert!(zone.extend(&window, top, 8).is_err());
-    zone.add(&window, first, count);
-    assert!(zone.extend(&window, top, 8).is_ok());
-    assert_eq!(zone.pages, window.top() as usize);
+    let blocks = growing.grow(1, 0).unwrap();
+    zone.add(&window, blocks);
+    while zone.take(&window, Pages::BLOCK, Order::PAGE, Purpose::Run, false, Pages::MAX).is_ok() {}
+    let more = Span::new(window.top(), Pages(8));
+    let blocks = growing.grow(1, 0).unwrap();
+    assert_eq!(blocks.start.first(), more.first);
+    assert!(zone.extend(&window, more).is_err());
+    zone.add(&window, blocks);
+    assert!(zone.extend(&window, more).is_ok());
+    assert_eq!(zone.pages, window.top() - PageNo(0));
 }

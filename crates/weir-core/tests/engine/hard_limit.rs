@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::base::units::{Order, PAGE, PAGEBLOCK};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::user_cache::Spec;
 use weir_core::pages::user_zone::MemoryKind;
 use weir_core::platform::Diagnostics;
@@ -121,7 +121,7 @@ fn zones_of_the_programs_own() {
         let world = world();
         let (zone, _) = zone_of(&world.heap, 16, memory, NonNull::from(world.fake()));
         let mut runs = Vec::new();
-        while let Ok(run) = world.heap.zones().take(&zone, 100, Order::PAGE) {
+        while let Ok(run) = world.heap.zones().take(&zone, Pages(100), Order::PAGE) {
             runs.push(world.heap.pages().zone_addr(&zone, run));
             assert!(runs.len() <= 16 * 512 / 100);
         }
@@ -133,7 +133,7 @@ fn zones_of_the_programs_own() {
             assert!(bytes > LIMIT, "locked memory is resident from the start: taking it costs nothing");
             assert!(world.heap.alloc(100).is_null(), "and leaves nothing to the heap");
         }
-        runs.into_iter().for_each(|addr| world.heap.pages().zone_give(&zone, addr, 100).unwrap());
+        runs.into_iter().for_each(|addr| world.heap.pages().zone_give(&zone, addr, Pages(100)).unwrap());
         world.heap.pages().remove_zone(&zone);
     }
 }

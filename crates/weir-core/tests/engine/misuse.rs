@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
-use weir_core::base::units::PAGEBLOCK_PAGES;
+use weir_core::base::units::{Pages, Span};
 use weir_core::caches::user_cache::Spec;
 use weir_core::pages::unchecked;
 use weir_core::pages::window::{LARGE, Window};
@@ -212,14 +212,13 @@ fn an_address_names_the_programs_cache_that_it_is_in() {
 #[test]
 fn a_late_free_of_a_run_leaves_a_slab_in_its_place_alone() {
     let (fake, window) = (Fake::new(), Window::new(Reach::Any));
-    let (first, _) = window.growing(&fake).grow(1, 0).unwrap();
-    let page = first * PAGEBLOCK_PAGES as u32;
+    let page = window.growing(&fake).grow(1, 0).unwrap().start.first();
     // SAFETY: the window has grown by this page's block, and nobody else uses it.
     unsafe {
-        unchecked::set_class(&window, page, 1, LARGE);
+        unchecked::set_class(&window, Span::new(page, Pages(1)), LARGE);
         let unmark = || unchecked::unmark_run(&window, page, LARGE);
         assert!(unmark() && !unmark(), "one of two is the first");
-        unchecked::set_class(&window, page, 1, 7);
+        unchecked::set_class(&window, Span::new(page, Pages(1)), 7);
         assert!(!unmark());
         assert_eq!(unchecked::class_of(&window, page), 7);
     }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
-use weir_core::base::units::{Order, PAGE};
+use weir_core::base::units::{Order, PAGE, Pages};
 use weir_core::pages::user_zone::MemoryKind;
 use weir_core::platform::Diagnostics;
 use weir_core::policy::watermarks::Marks;
@@ -194,8 +194,8 @@ fn a_full_locked_zone_neither_keeps_the_balancer_awake_nor_relief_away() {
     let world = World::new(Fake::new());
     let pinned = MemoryKind { reported: false, ..PRIVATE };
     let (zone, _) = zone_of(&world.heap, 2, pinned, NonNull::from(world.fake()));
-    let run = world.heap.zones().take(&zone, 1024, Order::PAGE).unwrap();
-    assert!(world.heap.zones().take(&zone, 1, Order::PAGE).is_err());
+    let run = world.heap.zones().take(&zone, Pages(1024), Order::PAGE).unwrap();
+    assert!(world.heap.zones().take(&zone, Pages(1), Order::PAGE).is_err());
     assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 1);
     let mut turn = Turn::default();
     assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep, "nothing of it can be reclaimed");
@@ -203,7 +203,7 @@ fn a_full_locked_zone_neither_keeps_the_balancer_awake_nor_relief_away() {
     world.fake().pass_ms(3000);
     world.heap.reclaim().relieve_if_due();
     assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
-    world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), 1024).unwrap();
+    world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), Pages(1024)).unwrap();
     world.heap.pages().remove_zone(&zone);
     world.finish();
 }
@@ -242,7 +242,7 @@ fn what_no_zone_can_serve_is_refused_without_reclaim() {
     heap.platform().tunables().hard_limit.set(16 << 20);
     let (zone, _) = crate::zones::zone_of(&heap, 2, crate::zones::PRIVATE, std::ptr::NonNull::from(heap.platform()));
     for (pages, align) in [(0, 0), (1025, 0), (usize::MAX, 0), (1, 11), (1, u32::MAX)] {
-        assert!(heap.zones().take(&zone, pages, Order(align)).is_err());
+        assert!(heap.zones().take(&zone, Pages(pages), Order(align)).is_err());
     }
     let stats = heap.platform().stats();
     assert_eq!((stats.direct_reclaims.load(Relaxed), stats.wake_requests.load(Relaxed)), (0, 0));
@@ -253,7 +253,7 @@ fn what_no_zone_can_serve_is_refused_without_reclaim() {
 fn the_policy_of_balance_is_the_one_that_is_set() {
     let mut world = idle_world();
     let (zone, _) = zone_of(&world.heap, 1, PRIVATE, NonNull::from(world.fake()));
-    let run = world.heap.zones().take(&zone, 512, Order::PAGE).unwrap();
+    let run = world.heap.zones().take(&zone, Pages(512), Order::PAGE).unwrap();
     world.alloc_low(1 << 20).unwrap();
     let mut turn = Turn::default();
     // The zone of 256 MiB below 4 GiB is balanced. NORMAL is for one page, and not for a block of eight: of a large one the
@@ -265,11 +265,11 @@ fn the_policy_of_balance_is_the_one_that_is_set() {
         world.heap.reclaim().read_room(room(capacity, (high + 4 * PAGE) as u64));
         let before = world.fake().stats().wakeups.load(Relaxed);
         // A full zone of the program's asks for a block of its order.
-        assert!(world.heap.zones().take(&zone, 8, Order::PAGE).is_err());
+        assert!(world.heap.zones().take(&zone, Pages(8), Order::PAGE).is_err());
         assert_eq!(world.fake().stats().wakeups.load(Relaxed) - before, wakes, "policy {policy} of {capacity} bytes");
         balance(&world, &mut turn);
     }
-    world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), 512).unwrap();
+    world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), Pages(512)).unwrap();
     world.heap.pages().remove_zone(&zone);
     world.finish();
 }

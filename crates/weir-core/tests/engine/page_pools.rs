@@ -167,7 +167,7 @@ fn a_pool_starts_from_zero_and_grows_on_demand() {
 #[test]
 fn a_run_is_of_a_length_that_a_put_finds_again() {
     let mut world = World::new(&[PoolSpec { max_idle_pages: Some(usize::MAX), ..PoolSpec::default() }]);
-    for pages in [1, 2, 3, 5, 9, 17, 100, 129, 1000, MAX_RUN] {
+    for pages in [1, 2, 3, 5, 9, 17, 100, 129, 1000, MAX_RUN.0] {
         let run = world.get(0, pages).unwrap();
         assert_ne!(world.get(0, pages), Some(run));
         let idle = world.idle(0);
@@ -176,7 +176,7 @@ fn a_run_is_of_a_length_that_a_put_finds_again() {
         assert_eq!(world.idle(0) - idle, own);
         assert_eq!(world.get(0, own), Some(run));
     }
-    let none = world.heap.page_pools().get(&world.pools[0].0, MAX_RUN + 1);
+    let none = world.heap.page_pools().get(&world.pools[0].0, MAX_RUN.0 + 1);
     assert!(none.is_null() && world.heap.page_pools().get(&world.pools[0].0, 0).is_null());
     world.finish();
 }

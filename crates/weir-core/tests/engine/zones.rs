@@ -6,7 +6,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
-use weir_core::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::base::units::{BlockNo, Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
 use weir_core::heap::Heap;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{InUse, MemoryKind, UserZone};
@@ -51,7 +51,7 @@ impl World {
     }
 
     fn take(&mut self, pages: usize) -> Option<usize> {
-        let run = self.heap.pages().zone_take(&self.zone, pages, Order::PAGE).ok()?;
+        let run = self.heap.pages().zone_take(&self.zone, Pages(pages), Order::PAGE).ok()?;
         let addr = self.heap.pages().zone_addr(&self.zone, run);
         // SAFETY: just handed out.
         let bytes = unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, pages * PAGE) };
@@ -69,7 +69,7 @@ impl World {
         let bytes = unsafe { std::slice::from_raw_parts(addr as *const u8, pages * PAGE) };
         assert!(bytes.iter().all(|&b| b == byte), "lost its contents");
         self.heap.platform().let_go(addr);
-        self.heap.pages().zone_give(&self.zone, addr, pages).unwrap();
+        self.heap.pages().zone_give(&self.zone, addr, Pages(pages)).unwrap();
     }
 
     fn pressure(&self) -> usize {
@@ -79,7 +79,7 @@ impl World {
     fn check(&self) {
         self.heap.pages().zone_audit(&self.zone).unwrap();
         let held: usize = self.held.iter().map(|(_, pages, _)| pages).sum();
-        assert_eq!(self.heap.pages().zone_usage(&self.zone).used, held);
+        assert_eq!(self.heap.pages().zone_usage(&self.zone).used, Pages(held));
     }
 }
 
@@ -98,11 +98,11 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
     world.heap.reclaim().balance_calm();
     assert_eq!(
         world.heap.pages().zone_usage(&world.zone).idle,
-        60 * 64,
+        Pages(60 * 64),
         "the peak of the window that ended was all of it"
     );
     world.heap.reclaim().balance_calm();
-    assert!(world.heap.pages().zone_usage(&world.zone).idle <= 16);
+    assert!(world.heap.pages().zone_usage(&world.zone).idle <= Pages(16));
     (0..60).for_each(|_| assert!(world.take(64).is_some()));
     (0..60).for_each(|_| world.give(0));
     assert_eq!(world.pressure(), 60 * 64 * PAGE);
@@ -118,17 +118,18 @@ fn several_zones_together_release_what_is_wanted_and_no_more() {
     let (second, _) = zone_of(heap, 4, PRIVATE, second);
     for zone in [&world.zone, &second] {
         let pages = heap.pages();
-        let runs = [0; 2].map(|_| pages.zone_take(zone, 2 * PAGEBLOCK_PAGES, Order::PAGE).unwrap());
+        let runs = [0; 2].map(|_| pages.zone_take(zone, Pages::BLOCK * 2, Order::PAGE).unwrap());
         for run in runs {
-            pages.zone_give(zone, pages.zone_addr(zone, run), 2 * PAGEBLOCK_PAGES).unwrap();
+            pages.zone_give(zone, pages.zone_addr(zone, run), Pages::BLOCK * 2).unwrap();
         }
     }
-    let idle = || [&world.zone, &second].map(|zone| world.heap.pages().zone_usage(zone).idle).iter().sum::<usize>();
-    assert_eq!(idle(), 8 * PAGEBLOCK_PAGES);
+    let idle =
+        || [&world.zone, &second].map(|zone| world.heap.pages().zone_usage(zone).idle).into_iter().sum::<Pages>();
+    assert_eq!(idle(), Pages::BLOCK * 8);
     // It cannot use what is idle in zones: as much goes in exchange.
     let block = world.heap.alloc(3 * PAGEBLOCK);
     assert!(!block.is_null());
-    assert_eq!(idle(), 5 * PAGEBLOCK_PAGES);
+    assert_eq!(idle(), Pages::BLOCK * 5);
     world.heap.pages().remove_zone(&second);
     world.check();
     assert!(world.take(4 * PAGEBLOCK_PAGES / 2).is_some());
@@ -141,7 +142,7 @@ fn locked_memory_is_never_offered() {
     world.give(0);
     assert_eq!(world.pressure() + world.heap.purge(), 0);
     assert_eq!(world.heap.platform().take_released(), Vec::<Vec<Run>>::new());
-    assert_eq!(world.heap.pages().zone_usage(&world.zone).idle, 1024);
+    assert_eq!(world.heap.pages().zone_usage(&world.zone).idle, Pages(1024));
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn an_allocation_waits_for_the_batch_in_flight_and_does_not_fail() {
         std::thread::spawn(move || {
             // SAFETY: the test waits for this thread before the world goes.
             let (heap, zone) = unsafe { (&*(heap as *const Heap<Fake>), &*(zone as *const UserZone)) };
-            let got = heap.pages().zone_take(zone, 512, Order::PAGE);
+            let got = heap.pages().zone_take(zone, Pages(512), Order::PAGE);
             by.store(1 + usize::from(got.is_ok()), std::sync::atomic::Ordering::SeqCst);
         });
         // Time to fail with the batch in flight; a thread that has no CPU in this time allocates after it.
@@ -179,18 +180,21 @@ fn a_range_goes_out_of_use_only_if_none_of_it_is_in_use() {
         world.held.iter().position(|held| (held.0 - world.base) / PAGEBLOCK == block).unwrap()
     };
     (0..3).for_each(|block| world.give(in_block(&world, block)));
-    assert_eq!(world.heap.pages().zone_offline(&world.zone, 1..4), Err(InUse { pages: PAGEBLOCK_PAGES }));
-    assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, 0, "it stays as it was");
-    assert_eq!(world.heap.pages().zone_offline(&world.zone, 1..3), Ok(()));
+    assert_eq!(
+        world.heap.pages().zone_offline(&world.zone, BlockNo(1)..BlockNo(4)),
+        Err(InUse { pages: Pages::BLOCK })
+    );
+    assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, Pages::ZERO, "it stays as it was");
+    assert_eq!(world.heap.pages().zone_offline(&world.zone, BlockNo(1)..BlockNo(3)), Ok(()));
     world.check();
     assert!(world.take(PAGEBLOCK_PAGES).is_some());
     assert!(world.take(1).is_none(), "nothing is handed out of what is out of use");
     assert_eq!(world.pressure(), 0, "and nothing is done with it");
-    assert_eq!(world.heap.pages().zone_close(&world.zone, 3..4), PAGEBLOCK_PAGES);
+    assert_eq!(world.heap.pages().zone_close(&world.zone, BlockNo(3)..BlockNo(4)), Pages::BLOCK);
     world.give(in_block(&world, 3));
-    assert_eq!(world.heap.pages().zone_close(&world.zone, 3..4), 0, "it emptied");
+    assert_eq!(world.heap.pages().zone_close(&world.zone, BlockNo(3)..BlockNo(4)), Pages::ZERO, "it emptied");
     assert!(world.take(1).is_none());
-    world.heap.pages().zone_open(&world.zone, 1..4);
+    world.heap.pages().zone_open(&world.zone, BlockNo(1)..BlockNo(4));
     world.check();
     (0..3).for_each(|_| assert!(world.take(PAGEBLOCK_PAGES).is_some()));
 }
@@ -204,9 +208,12 @@ fn a_range_that_is_out_of_use_stays_so_when_a_wider_one_is_in_use() {
         let held = world.held.iter().position(|held| (held.0 - world.base) / PAGEBLOCK == block);
         world.give(held.unwrap());
     }
-    assert_eq!(world.heap.pages().zone_offline(&world.zone, 0..1), Ok(()));
-    assert_eq!(world.heap.pages().zone_offline(&world.zone, 0..3), Err(InUse { pages: PAGEBLOCK_PAGES }));
-    assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, PAGEBLOCK_PAGES);
+    assert_eq!(world.heap.pages().zone_offline(&world.zone, BlockNo(0)..BlockNo(1)), Ok(()));
+    assert_eq!(
+        world.heap.pages().zone_offline(&world.zone, BlockNo(0)..BlockNo(3)),
+        Err(InUse { pages: Pages::BLOCK })
+    );
+    assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, Pages::BLOCK);
     assert_eq!(world.take(1).map(|addr| (addr - world.base) / PAGEBLOCK), Some(1));
     world.check();
 }
@@ -222,9 +229,9 @@ fn a_child_leaves_its_parents_shared_zone_alone() {
         // SAFETY: frozen just now; this test is the child.
         unsafe { world.heap.fork().thaw_child() };
         assert_eq!(world.zone.is_foreign(), shared);
-        assert_eq!(world.heap.pages().zone_take(&world.zone, 1, Order::PAGE).is_err(), shared);
+        assert_eq!(world.heap.pages().zone_take(&world.zone, Pages(1), Order::PAGE).is_err(), shared);
         assert_eq!(world.pressure() == 0, shared);
-        assert_eq!(world.heap.pages().zone_give(&world.zone, first, 8), Ok(()));
+        assert_eq!(world.heap.pages().zone_give(&world.zone, first, Pages(8)), Ok(()));
     }
 }
 
@@ -232,7 +239,7 @@ fn a_child_leaves_its_parents_shared_zone_alone() {
 fn wrong_gives_are_named() {
     let mut world = World::new(2, PRIVATE);
     let at = world.take(8).unwrap();
-    let give = |addr, pages| world.heap.pages().zone_give(&world.zone, addr, pages);
+    let give = |addr, pages| world.heap.pages().zone_give(&world.zone, addr, Pages(pages));
     assert_eq!(give(at - PAGE, 1).err(), Some(InvalidFree::ForeignPointer));
     assert_eq!(give(at + 1, 1).err(), Some(InvalidFree::InteriorPointer));
     assert_eq!(give(at, 9).err(), Some(InvalidFree::DoubleFree));
@@ -286,8 +293,8 @@ proptest! {
                     world.heap.reclaim().balance_calm();
                 }
                 Step::Pressure => drop(world.pressure()),
-                Step::Close(block) => drop(world.heap.pages().zone_close(&world.zone, block..block + 2)),
-                Step::Open(block) => world.heap.pages().zone_open(&world.zone, block..block + 2),
+                Step::Close(block) => drop(world.heap.pages().zone_close(&world.zone, BlockNo(block).row(2))),
+                Step::Open(block) => world.heap.pages().zone_open(&world.zone, BlockNo(block).row(2)),
             }
             world.check();
         }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
-use weir_core::base::units::{Order, PAGE, PAGEBLOCK};
+use weir_core::base::units::{BlockNo, Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::geometry::{BUCKETED, FIRST_USER};
 use weir_core::caches::user_cache::{CacheId, Spec};
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, ScanReason};
@@ -61,20 +61,20 @@ fn zones_of_the_programs_own() {
         unsafe { heap.zones().add(NonNull::from(&*zone)) };
         let pages = heap.pages();
         let take = |count: usize, align: usize| {
-            let addr = pages.zone_addr(&zone, pages.zone_take(&zone, count, Order::of_align(align)).unwrap());
+            let addr = pages.zone_addr(&zone, pages.zone_take(&zone, Pages(count), Order::of_align(align)).unwrap());
             let run = std::ptr::with_exposed_provenance_mut::<u8>(addr);
             // SAFETY: just handed out, with so many pages.
             unsafe { run.write_bytes(9, count * PAGE) };
             (addr, count)
         };
         let runs = [take(1, PAGE), take(7, PAGE), take(16, 16 * PAGE), take(100, PAGE)];
-        runs[1..].iter().for_each(|&(addr, count)| pages.zone_give(&zone, addr, count).unwrap());
-        assert!(pages.zone_give(&zone, runs[1].0, 1).is_err(), "given twice");
+        runs[1..].iter().for_each(|&(addr, count)| pages.zone_give(&zone, addr, Pages(count)).unwrap());
+        assert!(pages.zone_give(&zone, runs[1].0, Pages(1)).is_err(), "given twice");
         heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
-        assert!(pages.zone_offline(&zone, 0..2).is_err(), "a page is in use");
-        pages.zone_give(&zone, runs[0].0, runs[0].1).unwrap();
-        pages.zone_offline(&zone, 0..2).unwrap();
-        pages.zone_open(&zone, 0..2);
+        assert!(pages.zone_offline(&zone, BlockNo(0).row(2)).is_err(), "a page is in use");
+        pages.zone_give(&zone, runs[0].0, Pages(runs[0].1)).unwrap();
+        pages.zone_offline(&zone, BlockNo(0).row(2)).unwrap();
+        pages.zone_open(&zone, BlockNo(0).row(2));
         pages.zone_audit(&zone).unwrap();
         pages.remove_zone(&zone);
     });

@@ -5,7 +5,7 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::invalid_free::InvalidFree;
-use weir_core::base::units::Order;
+use weir_core::base::units::{BlockNo, Order, Pages};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
@@ -154,12 +154,12 @@ compiled_here! {
     room_for_zone = <zones> room(bytes: usize) -> Result<Hold<'_>, Short>;
     [unsafe] add_zone = <zones> add(zone: NonNull<UserZone>);
     remove_zone = <pages> remove_zone(zone: &UserZone);
-    zone_take = <zones> take(zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short>;
-    zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree>;
+    zone_take = <zones> take(zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short>;
+    zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: Pages) -> Result<(), InvalidFree>;
     zone_usage = <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
-    zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse>;
-    zone_close = <pages> zone_close(zone: &UserZone, blocks: Range<u32>) -> usize;
-    zone_open = <pages> zone_open(zone: &UserZone, blocks: Range<u32>);
+    zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<BlockNo>) -> Result<(), InUse>;
+    zone_close = <pages> zone_close(zone: &UserZone, blocks: Range<BlockNo>) -> Pages;
+    zone_open = <pages> zone_open(zone: &UserZone, blocks: Range<BlockNo>);
 }
 
 impl Deref for Process {

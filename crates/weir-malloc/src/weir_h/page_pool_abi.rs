@@ -92,7 +92,7 @@ pub unsafe fn destroy(pool: *mut Pool) -> c_int {
 /// `weir_page_pool_get`.
 pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
     // SAFETY: the caller's promise: a pool, or null.
-    let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN).contains(&pages));
+    let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN.0).contains(&pages));
     let Some(found) = found else { return fail(EINVAL).cast() };
     let run = HEAP.pool_get(found, pages);
     if run.is_null() { fail(ENOMEM).cast() } else { run.cast() }
@@ -101,7 +101,7 @@ pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
 /// `weir_page_pool_get_batch`.
 pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, count: usize) -> usize {
     // SAFETY: the caller's promise: a pool, or null.
-    let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN).contains(&pages) && !out.is_null());
+    let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN.0).contains(&pages) && !out.is_null());
     let Some(found) = found else {
         fail(EINVAL);
         return 0;

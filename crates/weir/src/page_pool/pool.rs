@@ -33,7 +33,7 @@ pub struct PagePool(Shared);
 
 impl PagePool {
     /// Pages of the longest run (4 MiB).
-    pub const MAX_PAGES: usize = MAX_RUN;
+    pub const MAX_PAGES: usize = MAX_RUN.0;
 
     pub(super) fn of(shared: Shared) -> Self {
         Self(shared)

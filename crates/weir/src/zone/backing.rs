@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::base::units::{PAGE, PAGEBLOCK, Pages};
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
@@ -174,7 +174,7 @@ impl Home {
 
     /// Takes a run back, which is not used any more.
     pub(super) fn give(&self, run: NonNull<[u8]>) {
-        let given = HEAP.zone_give(self.zone(), run.addr().get(), run.len() / PAGE);
+        let given = HEAP.zone_give(self.zone(), run.addr().get(), Pages::in_bytes(run.len()));
         debug_assert_eq!(given, Ok(()));
     }
 

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 use weir_core::base::run::Run;
-use weir_core::base::units::{Order, PAGE, PAGEBLOCK};
+use weir_core::base::units::{self, BlockNo, Order, PAGE, PAGEBLOCK};
 use weir_core::base::zone_class::ZoneClass;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
@@ -150,10 +150,10 @@ impl Zone {
             return None;
         }
         let zone = self.0.zone();
-        let pages = bytes.div_ceil(PAGE);
+        let pages = units::Pages::to_hold(bytes);
         let run = HEAP.zone_take(zone, pages, Order::of_align(align)).ok()?;
         let (addr, zero) = (HEAP.pages().zone_addr(zone, run), run.zero);
-        let len = pages * PAGE;
+        let len = pages.bytes();
         if self.0.is_huge() && !populate(Run { addr, len }) {
             // The pool is empty: a touch would end the process.
             let _ = HEAP.zone_give(zone, addr, pages);
@@ -184,10 +184,10 @@ impl Zone {
     pub fn usage(&self) -> ZoneUsage {
         let pages = HEAP.zone_usage(self.0.zone());
         ZoneUsage {
-            bytes: pages.pages * PAGE,
-            used_bytes: pages.used * PAGE,
-            idle_bytes: pages.idle * PAGE,
-            offline_bytes: pages.closed * PAGE,
+            bytes: pages.pages.bytes(),
+            used_bytes: pages.used.bytes(),
+            idle_bytes: pages.idle.bytes(),
+            offline_bytes: pages.closed.bytes(),
         }
     }
 
@@ -223,7 +223,7 @@ impl Zone {
     /// ```
     pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
-        let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages * PAGE };
+        let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages.bytes() };
         HEAP.zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
@@ -243,7 +243,7 @@ impl Zone {
     /// ```
     pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
         let blocks = self.blocks(&range)?;
-        Ok(HEAP.zone_close(self.0.zone(), blocks) * PAGE)
+        Ok(HEAP.zone_close(self.0.zone(), blocks).bytes())
     }
 
     /// Puts a range back into use that was taken offline.
@@ -257,13 +257,13 @@ impl Zone {
     }
 
     /// The numbers of the blocks of `range`, if it is whole blocks of the zone, and at least one.
-    fn blocks(&self, range: &Range<usize>) -> Result<Range<u32>, OfflineError> {
+    fn blocks(&self, range: &Range<usize>) -> Result<Range<BlockNo>, OfflineError> {
         let is_valid = range.start.is_multiple_of(BLOCK)
             && range.end.is_multiple_of(BLOCK)
             && range.start < range.end
             && range.end <= self.size();
         if is_valid {
-            Ok((range.start / BLOCK) as u32..(range.end / BLOCK) as u32)
+            Ok(BlockNo((range.start / BLOCK) as u32)..BlockNo((range.end / BLOCK) as u32))
         } else {
             Err(OfflineError::Range { start: range.start, end: range.end, size: self.size() })
         }

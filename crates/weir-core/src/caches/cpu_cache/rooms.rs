@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{BEGIN, PerCpu, in_bucket};
 use crate::base::run_class::{ALL, FIRST, MAX_CLASS_RUN, RUN_CLASSES, class_of_run, size_of_class};
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, Pages};
 use crate::caches::geometry::slots;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
@@ -35,25 +35,25 @@ const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 const LENGTH_BITS: u32 = 16;
 /// Lengths in it.
 const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
-/// Pages (64 KiB): of longer runs the last one missed counts alone: where buffers grow by copies, those missed before are as long as
+/// 64 KiB: of longer runs the last one missed counts alone: where buffers grow by copies, those missed before are as long as
 /// their former copies, which are never wanted again, and were a sixth of twenty such buffers.
-const SHORT: usize = (64 << 10) / PAGE;
+const SHORT: Pages = Pages::in_bytes(64 << 10);
 
 /// How many pages buckets may have room for.
 pub(crate) struct Budget {
     /// Pages of all CPUs together, but that each may have its share of them whatever the others have.
-    pub(crate) all: usize,
+    pub(crate) all: Pages,
     /// A CPU's share.
-    pub(crate) share: usize,
+    pub(crate) share: Pages,
     /// Pages of one CPU, whatever there is.
-    pub(crate) most: usize,
+    pub(crate) most: Pages,
     /// Whether a CPU may keep one run beyond all that.
     pub(crate) one_beyond: bool,
 }
 
 impl Budget {
     /// By how many pages too much it is if all CPUs have room for `all` and one of them for `own`.
-    fn over(&self, all: usize, own: usize) -> usize {
+    fn over(&self, all: Pages, own: Pages) -> Pages {
         all.saturating_sub(self.all).min(own.saturating_sub(self.share)).max(own.saturating_sub(self.most))
     }
 }
@@ -74,8 +74,8 @@ fn room_of(slab: &CpuSlab, class: usize) -> usize {
 }
 
 /// Pages that a CPU's bucket of `class` has room for.
-fn pages_of(slab: &CpuSlab, class: usize) -> usize {
-    room_of(slab, class) * PAGES[class - FIRST] as usize
+fn pages_of(slab: &CpuSlab, class: usize) -> Pages {
+    Pages(room_of(slab, class) * PAGES[class - FIRST] as usize)
 }
 
 /// Whether a CPU's bucket of `class` has room for runs, or one that came past its room.
@@ -102,10 +102,10 @@ impl PerCpu {
         self.room_pages.load(Relaxed) != 0
     }
 
-    /// The current CPU's buckets were asked for a run of `pages` pages and had none; 0: what was wanted is of no class.
-    pub(crate) fn note_missed<P: Platform>(&self, platform: &P, pages: usize) {
+    /// The current CPU's buckets were asked for a run of `pages` pages and had none; none: what was wanted is of no class.
+    pub(crate) fn note_missed<P: Platform>(&self, platform: &P, pages: Pages) {
         // What two threads note at once may become one: that is a hint.
-        self.missed.store(self.missed.load(Relaxed) << LENGTH_BITS | pages as u64, Relaxed);
+        self.missed.store(self.missed.load(Relaxed) << LENGTH_BITS | pages.0 as u64, Relaxed);
         self.missed_on.store(platform.cpu() as u32, Relaxed);
     }
 
@@ -116,10 +116,11 @@ impl PerCpu {
 
     /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one of
     /// the class was missed last.
-    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: usize, pages: usize) -> bool {
+    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: usize, pages: Pages) -> bool {
         let Some(slab) = self.here(platform) else { return false };
         let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
-        let is_of_class = |i: u32| class_of_run((missed >> (i * LENGTH_BITS)) as u16 as usize * PAGE) == Some(class);
+        let is_of_class =
+            |i: u32| class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes()) == Some(class);
         if !(0..looked_at).any(is_of_class) || room_of(slab, class) >= slots(class) {
             return false;
         }
@@ -141,11 +142,11 @@ impl PerCpu {
         mut displaced: impl FnMut(usize),
     ) -> bool {
         let Some(slab) = self.here(platform) else { return false };
-        let more = PAGES[class - FIRST] as usize;
-        let others = ALL.filter(|&other| other != class).map(|other| pages_of(slab, other)).sum::<usize>();
-        let mut over =
-            budget.over(self.room_pages.load(Relaxed) as usize + more, pages_of(slab, class) + others + more);
-        if over > 0 {
+        let more = Pages(PAGES[class - FIRST] as usize);
+        let others = ALL.filter(|&other| other != class).map(|other| pages_of(slab, other)).sum::<Pages>();
+        let all = Pages(self.room_pages.load(Relaxed) as usize);
+        let mut over = budget.over(all + more, pages_of(slab, class) + others + more);
+        if !over.is_zero() {
             let refused = slab.came[REFUSED].fetch_add(1, Relaxed);
             let is_one = budget.one_beyond && room_of(slab, class) == 0;
             if over > others && !is_one {
@@ -155,7 +156,7 @@ impl PerCpu {
             let in_turn = (0..RUN_CLASSES).map(|i| FIRST + (turn + i) % RUN_CLASSES);
             for loser in in_turn.filter(|&other| other != class) {
                 let pages = pages_of(slab, loser);
-                if over > 0 && pages > 0 {
+                if !over.is_zero() && !pages.is_zero() {
                     self.set_room(slab, loser, 0);
                     displaced(loser);
                     over = over.saturating_sub(pages);

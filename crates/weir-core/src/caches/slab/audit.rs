@@ -2,7 +2,7 @@
 
 use super::{Slab, is_slab_page};
 use crate::base::fault::{Fault, check};
-use crate::base::units::NONE;
+use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, SLAB_TAIL};
 use crate::caches::slab_lists::{EMPTY, SlabLists, UNLISTED, list_of};
 use crate::pages::window::Window;
@@ -28,12 +28,12 @@ impl Sum {
 }
 
 /// Checks the slab that `page` lies in; returns its first page and adds it to `sum`.
-pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: u32, sum: &mut Sum) -> Result<u32, Fault> {
+pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: PageNo, sum: &mut Sum) -> Result<PageNo, Fault> {
     let slab = Slab::of(window, g, page);
-    let at = slab.page as usize;
-    for i in 0..u32::from(g.pages) {
+    let at = slab.page.index();
+    for i in 0..usize::from(g.pages) {
         let class = if i > 0 && g.is_numbered() { SLAB_TAIL } else { g.class() };
-        check(window.class_of(slab.page + i) == class, "a page of a slab", at)?;
+        check(window.class_of(slab.page + Pages(i)) == class, "a page of a slab", at)?;
     }
     check(slab.is_of(g), "a slab's class", at)?;
     let words = usize::from(g.objects).div_ceil(32);
@@ -60,15 +60,15 @@ impl SlabLists {
     pub(crate) fn audit(&self, window: &Window, g: &Geometry) -> Result<Sum, Fault> {
         let mut listed = 0;
         for list in 0..=EMPTY as usize {
-            let (mut page, mut prev) = (self.heads[list], NONE);
-            while page != NONE {
+            let (mut page, mut prev) = (self.heads[list], PageNo::NONE);
+            while page != PageNo::NONE {
                 let slab = Slab { window, page };
-                let right = slab.list() as usize == list && slab.get(1) == prev && slab.is_of(g);
-                check(right, "a link of a slab list", page as usize)?;
+                let right = slab.list() as usize == list && PageNo(slab.get(1)) == prev && slab.is_of(g);
+                check(right, "a link of a slab list", page.index())?;
                 let (free, objects) = (slab.free() as usize, usize::from(g.objects));
                 let right = if free == objects { EMPTY } else { list_of(g, slab.free(), slab.look()) };
-                check(right as usize == list, "a slab on the wrong list", page as usize)?;
-                (prev, page, listed) = (page, slab.get(0), listed + 1);
+                check(right as usize == list, "a slab on the wrong list", page.index())?;
+                (prev, page, listed) = (page, PageNo(slab.get(0)), listed + 1);
             }
         }
         check(self.isolated == 0, "objects isolated, and no batch in flight", self.isolated)?;

@@ -1,7 +1,7 @@
 //! How much of a slab is in use, and how much of it resident, for figures.
 
 use super::{Slab, is_slab_page, page_mask};
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, PageNo};
 use crate::caches::geometry::Geometry;
 use crate::caches::slab_lists::SlabLists;
 use crate::pages::window::Window;
@@ -43,7 +43,7 @@ impl SlabLists {
         &self,
         window: &Window,
         g: &Geometry,
-        page: u32,
+        page: PageNo,
         resident: Option<u32>,
     ) -> Option<SlabUsage> {
         let slab = Slab::of(window, g, page);

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::cause::Cause;
 use crate::base::level::Level;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{PAGE, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::heap::Heap;
 use crate::heap::view::view;
@@ -40,7 +40,7 @@ impl<P: Platform> Direct<'_, P> {
     #[inline]
     pub(crate) fn slow_path_ends(self) {
         let fresh = self.heap.pages().events.take_fresh();
-        if fresh > 0 {
+        if !fresh.is_zero() {
             self.make_room(Kind::Room, fresh);
             self.note_resident(fresh);
         }
@@ -56,9 +56,9 @@ impl<P: Platform> Direct<'_, P> {
     /// Releases idle memory for `pages` that become resident elsewhere. Without it a heap whose sizes change would hold what
     /// it had before and what it has now.
     #[cold]
-    pub(crate) fn make_room(self, kind: Kind, pages: usize) {
-        if pages > 0 {
-            let goal = Goal { bytes: pages * PAGE, ..self.heap.reclaim().goal(kind, Cause::Idle) };
+    pub(crate) fn make_room(self, kind: Kind, pages: Pages) {
+        if !pages.is_zero() {
+            let goal = Goal { bytes: pages.bytes(), ..self.heap.reclaim().goal(kind, Cause::Idle) };
             self.heap.reclaim().run(&goal);
         }
     }
@@ -121,7 +121,7 @@ impl<P: Platform> Direct<'_, P> {
     pub(crate) fn reclaim_and_try(&self, kind: Kind, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
         let goal = self.heap.reclaim().goal(kind, Cause::Limit);
         // More than the heap holds is not to be had from caches: they stay as they are.
-        let is_possible = bytes == usize::MAX || bytes <= self.heap.reclaim().resident_pages() * PAGE;
+        let is_possible = bytes == usize::MAX || bytes <= self.heap.reclaim().resident_pages().bytes();
         let has_caches = is_possible && self.heap.reclaim().evictable(ZoneClass::Normal) > 0;
         if has_caches {
             self.heap.reclaim().zone_is_short(ZoneClass::Normal);
@@ -195,11 +195,11 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// `pages` became resident, or will: the budget is told, and the balancer woken if little is left; then NORMAL is returned.
-    pub(crate) fn note_fresh(self, pages: usize) -> Option<Zone> {
-        if pages == 0 {
+    pub(crate) fn note_fresh(self, pages: Pages) -> Option<Zone> {
+        if pages.is_zero() {
             return None;
         }
-        self.heap.reclaim.budget.fresh((pages * PAGE) as u64);
+        self.heap.reclaim.budget.fresh(pages.bytes() as u64);
         let normal = self.heap.reclaim().normal_zone();
         if normal.managed == 0 || normal.free > normal.marks.low {
             return None;
@@ -210,12 +210,12 @@ impl<P: Platform> Direct<'_, P> {
 
     /// [`Direct::note_fresh`], which also reclaims if next to nothing is left. Under no lock.
     #[cold]
-    pub(crate) fn note_resident(self, pages: usize) {
+    pub(crate) fn note_resident(self, pages: Pages) {
         self.heap.platform().heap_has_grown();
         let Some(normal) = self.note_fresh(pages) else { return };
         if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
             self.stalled(|| {
-                self.reclaim_directly(pages.clamp(BATCH, PAGEBLOCK_PAGES) * PAGE);
+                self.reclaim_directly(pages.clamp(Pages(BATCH), Pages::BLOCK).bytes());
                 self.wait_for_balancer();
             });
         }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
-use crate::base::units::{MAX_ORDER, PAGE};
+use crate::base::units::{MAX_ORDER, PAGE, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::figures::ClassTotals;
 use crate::platform::Platform;
@@ -59,9 +59,9 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// Resident pages of the heap, about.
-    pub(crate) fn resident_pages(&self) -> usize {
+    pub(crate) fn resident_pages(&self) -> Pages {
         let gauges = &self.heap.pages().gauges;
-        (gauges.page_bytes.get() + gauges.mapped_bytes.get()) as usize / PAGE
+        Pages::in_bytes((gauges.page_bytes.get() + gauges.mapped_bytes.get()) as usize)
     }
 
     /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
@@ -91,7 +91,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
     fn zones(&self) -> [Zone; ZONES] {
         let (normal, pages) = (self.normal_zone(), self.heap.pages());
         let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
-        let zone = |of: ClassTotals| zone(of.pages, of.free, of.largest, scale);
+        let zone = |of: ClassTotals| zone(of.pages.0, of.free.0, of.largest, scale);
         ZoneClass::ALL.map(|class| match class {
             ZoneClass::Low32 => {
                 let low = zone(pages.low32_totals());

@@ -126,7 +126,7 @@ impl<P: Platform> Reclaim<'_, P> {
         if self.evictable(ZoneClass::Normal) == 0 {
             return 0;
         }
-        let resident = self.resident_pages();
+        let resident = self.resident_pages().0;
         if !self.heap.platform().has_balancer_thread() {
             return self.reclaim_boost(boost_step(resident, level == Level::Severe), level);
         }

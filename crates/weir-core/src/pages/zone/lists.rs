@@ -1,7 +1,7 @@
 //! What a zone's lists are made of: pageblocks are listed by the largest block that is free in each, by the largest that is idle (free
 //! and backed), and, for the reporter, by what a report of their idle pages costs.
 
-use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES};
+use crate::base::units::{BlockNo, MAX_ORDER, PAGEBLOCK_PAGES, Pages};
 use crate::pages::request::Purpose;
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
@@ -30,14 +30,14 @@ pub(super) enum By {
 
 /// Lists of pageblocks by level and order.
 pub(super) struct Lists {
-    pub(super) heads: [[u32; ORDERS]; LEVELS],
+    pub(super) heads: [[BlockNo; ORDERS]; LEVELS],
     /// Bit `order` of `some[level]`: that list is not empty.
     pub(super) some: [u16; LEVELS],
 }
 
 impl Lists {
     pub(super) const fn new() -> Self {
-        Self { heads: [[NONE; ORDERS]; LEVELS], some: [0; LEVELS] }
+        Self { heads: [[BlockNo::NONE; ORDERS]; LEVELS], some: [0; LEVELS] }
     }
 
     /// The largest order that one of the pageblocks has a block of; two whole ones may be one of order 10.
@@ -49,7 +49,7 @@ impl Lists {
     }
 
     /// A pageblock of one of `levels` with a block of at least `order`, of the smallest such order; the levels in turn.
-    pub(super) fn find(&self, mut levels: impl Iterator<Item = usize>, order: u32) -> Option<u32> {
+    pub(super) fn find(&self, mut levels: impl Iterator<Item = usize>, order: u32) -> Option<BlockNo> {
         levels.find_map(|level| {
             let orders = self.some[level] >> order;
             (orders != 0).then(|| self.heads[level][(order + orders.trailing_zeros()) as usize])
@@ -58,8 +58,8 @@ impl Lists {
 }
 
 /// The levels of `purpose` at which a pageblock may have `pages` (at most 512) free pages, the fullest first.
-pub(super) fn levels(purpose: Purpose, pages: usize) -> impl Iterator<Item = usize> {
-    let (first, fullest) = (purpose as usize * FILLS, (PAGEBLOCK_PAGES - pages) * FILLS / PAGEBLOCK_PAGES);
+pub(super) fn levels(purpose: Purpose, pages: Pages) -> impl Iterator<Item = usize> {
+    let (first, fullest) = (purpose as usize * FILLS, (PAGEBLOCK_PAGES - pages.0) * FILLS / PAGEBLOCK_PAGES);
     (first..=first + fullest).rev()
 }
 

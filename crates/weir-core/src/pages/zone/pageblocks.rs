@@ -9,7 +9,7 @@
 
 use core::ops::Range;
 
-use crate::base::units::PAGEBLOCK_PAGES;
+use crate::base::units::BlockNo;
 use crate::pages::pageblock::State;
 use crate::pages::window::Window;
 
@@ -26,13 +26,13 @@ impl Pageblocks {
 
     /// Whether `block`, below the top of `window`, is the zone's.
     #[inline]
-    pub(super) fn is_own(&self, window: &Window, block: u32) -> bool {
+    pub(super) fn is_own(&self, window: &Window, block: BlockNo) -> bool {
         window.node_of_block(block) == self.node
     }
 
     /// The state of `block`, which is the zone's.
     #[inline]
-    pub(super) fn at<'a>(&'a self, window: &'a Window, block: u32) -> &'a State {
+    pub(super) fn at<'a>(&'a self, window: &'a Window, block: BlockNo) -> &'a State {
         debug_assert!(self.is_own(window, block));
         // SAFETY: a pageblock of this node, below the top: its state is mapped for good. It is reached through this value
         // alone, which is under the zone's lock, and is borrowed as long as the reference lives: no exclusive one exists.
@@ -41,7 +41,7 @@ impl Pageblocks {
 
     /// The state of `block`, which is the zone's, to change it.
     #[inline]
-    pub(super) fn at_mut<'a>(&'a mut self, window: &'a Window, block: u32) -> &'a mut State {
+    pub(super) fn at_mut<'a>(&'a mut self, window: &'a Window, block: BlockNo) -> &'a mut State {
         debug_assert!(self.is_own(window, block));
         // SAFETY: mapped for good, as a pageblock below the top. States of this node are reached through this value alone,
         // which is exclusively borrowed as long as the reference lives: no other one exists.
@@ -50,7 +50,7 @@ impl Pageblocks {
 
     /// The state of `block`, below the top, if it is the zone's and in use.
     #[inline]
-    pub(super) fn get<'a>(&'a self, window: &'a Window, block: u32) -> Option<&'a State> {
+    pub(super) fn get<'a>(&'a self, window: &'a Window, block: BlockNo) -> Option<&'a State> {
         if !self.is_own(window, block) {
             return None;
         }
@@ -58,8 +58,12 @@ impl Pageblocks {
     }
 
     /// Pageblocks of `blocks` that are the zone's.
-    pub(super) fn own<'a>(&self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = u32> + use<'a> {
-        let (node, top) = (self.node, window.top() / PAGEBLOCK_PAGES as u32);
-        (blocks.start..blocks.end.min(top)).filter(move |&block| window.node_of_block(block) == node)
+    pub(super) fn own<'a>(
+        &self,
+        window: &'a Window,
+        blocks: Range<BlockNo>,
+    ) -> impl Iterator<Item = BlockNo> + use<'a> {
+        let (node, top) = (self.node, window.top().block());
+        BlockNo::each(blocks.start..blocks.end.min(top)).filter(move |&block| window.node_of_block(block) == node)
     }
 }

@@ -18,8 +18,8 @@
 //! pageblocks without a rest.
 
 use super::lists::{By, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED, levels};
-use super::{FreeAreas, HOLES, Purpose, pieces};
-use crate::base::units::{NONE, Order, PAGEBLOCK_PAGES, REPORT_ORDER, order_of};
+use super::{FreeAreas, HOLES, Purpose};
+use crate::base::units::{BlockNo, Order, PageNo, Pages, REPORT_ORDER, Span, order_of};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::State;
 use crate::pages::window::Window;
@@ -32,7 +32,7 @@ const WIDE_TRIES: usize = 64;
 /// Request for `pages` pages aligned to `align`, which a free block of `order` is sure to hold.
 #[derive(Clone, Copy)]
 struct Ask {
-    pages: usize,
+    pages: Pages,
     align: Order,
     order: u32,
 }
@@ -40,17 +40,17 @@ struct Ask {
 impl Ask {
     /// Shorter free blocks in a row may do as well.
     fn is_loose(&self) -> bool {
-        self.align == Order::PAGE && self.order > 0 && self.pages < PAGEBLOCK_PAGES
+        self.align == Order::PAGE && self.order > 0 && self.pages < Pages::BLOCK
     }
 }
 
 impl FreeAreas {
     /// The first page for `pages` pages, aligned to `align`.
-    pub(super) fn place(&self, window: &Window, pages: usize, align: Order, purpose: Purpose) -> Option<u32> {
+    pub(super) fn place(&self, window: &Window, pages: Pages, align: Order, purpose: Purpose) -> Option<PageNo> {
         let ask = Ask { pages, align, order: align.0.max(order_of(pages)) };
-        let hole = self.holes[pages % HOLES];
-        if purpose == Purpose::Run && align == Order::PAGE && self.is_idle_hole(window, hole, pages) {
-            return Some(hole.0);
+        let hole = self.holes[pages.0 % HOLES];
+        if purpose == Purpose::Run && align == Order::PAGE && hole.len == pages && self.is_idle(window, hole) {
+            return Some(hole.first);
         }
         if ask.order > REPORT_ORDER {
             return self.wide(window, ask);
@@ -70,24 +70,23 @@ impl FreeAreas {
             .or_else(|| other(By::Free))
     }
 
-    /// Whether `hole`, which a run left, has just `pages` pages, all of which are idle still.
-    fn is_idle_hole(&self, window: &Window, hole: (u32, u32), pages: usize) -> bool {
-        let is_idle = |(block, first, n)| {
+    /// Whether all pages of `hole`, which a run left, are idle still.
+    fn is_idle(&self, window: &Window, hole: Span) -> bool {
+        hole.pieces().all(|(block, pages)| {
             let pageblock = self.blocks.at(window, block);
-            pageblock.free.has_range(first, n) && pageblock.idle_in(first, n) == n
-        };
-        hole.1 as usize == pages && pieces(hole.0, pages).all(is_idle)
+            pageblock.free.has_range(pages.clone()) && pageblock.idle_in(pages.clone()) == Pages(pages.len())
+        })
     }
 
     /// Room inside a pageblock of one of `levels`. A block of the order is sure to hold what is asked for; where no
     /// alignment is, shorter ones in a row may do as well, and a few pageblocks with such are tried first, as they are
     /// fuller.
-    fn inside(&self, window: &Window, by: By, levels: impl Iterator<Item = usize>, ask: Ask) -> Option<u32> {
+    fn inside(&self, window: &Window, by: By, levels: impl Iterator<Item = usize>, ask: Ask) -> Option<PageNo> {
         let (lists, mut tries) = (&self.lists[by as usize], LOOSE_TRIES);
         for level in levels {
             if ask.is_loose() && lists.some[level] >> (ask.order - 1) & 1 == 1 {
                 let mut block = lists.heads[level][ask.order as usize - 1];
-                while block != NONE && tries > 0 {
+                while block != BlockNo::NONE && tries > 0 {
                     if let Some(page) = self.inside_block(window, by, block, ask) {
                         return Some(page);
                     }
@@ -102,67 +101,66 @@ impl FreeAreas {
         None
     }
 
-    fn inside_block(&self, window: &Window, by: By, block: u32, ask: Ask) -> Option<u32> {
+    fn inside_block(&self, window: &Window, by: By, block: BlockNo, ask: Ask) -> Option<PageNo> {
         let pages = self.pages_of(window, block, by);
         let first = if ask.is_loose() { pages.best_run(ask.pages) } else { pages.find_block(ask.order) };
-        Some(block * PAGEBLOCK_PAGES as u32 + first? as u32)
+        Some(block.page(first?))
     }
 
     /// Idle pages of a whole free pageblock.
-    fn whole_idle_pages(&self, window: &Window, ask: Ask, is_run: bool) -> Option<u32> {
+    fn whole_idle_pages(&self, window: &Window, ask: Ask, is_run: bool) -> Option<PageNo> {
         let page = self.inside(window, By::Idle, [WHOLE_REFUSED, WHOLE_BACKED].into_iter(), ask)?;
         Some(if is_run { self.earlier(window, page, ask, By::Idle) } else { page })
     }
 
     /// A whole free pageblock, if possible one with memory behind a part of it.
-    fn whole(&self, window: &Window, ask: Ask, is_run: bool) -> Option<u32> {
+    fn whole(&self, window: &Window, ask: Ask, is_run: bool) -> Option<PageNo> {
         let levels = [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED, WHOLE_BARE].into_iter();
-        let page = self.lists[By::Free as usize].find(levels, REPORT_ORDER)? * PAGEBLOCK_PAGES as u32;
+        let page = self.lists[By::Free as usize].find(levels, REPORT_ORDER)?.first();
         Some(if is_run { self.earlier(window, page, ask, By::Free) } else { page })
     }
 
     /// Where a run for which there is room at `page`, the first of a whole free pageblock, begins: in the free (or idle)
     /// pages before it, if those are runs'.
-    fn earlier(&self, window: &Window, page: u32, ask: Ask, by: By) -> u32 {
-        let is_first = (page as usize).is_multiple_of(PAGEBLOCK_PAGES);
-        if !is_first || ask.align > Order::PAGE || ask.pages.is_power_of_two() {
+    fn earlier(&self, window: &Window, page: PageNo, ask: Ask, by: By) -> PageNo {
+        if page.in_block() != 0 || ask.align > Order::PAGE || ask.pages.0.is_power_of_two() {
             return page;
         }
-        page - self.room_before(window, page / PAGEBLOCK_PAGES as u32, by).min(ask.pages - 1) as u32
+        page - self.room_before(window, page.block(), by).min(ask.pages - Pages(1))
     }
 
-    fn pages_of(&self, window: &Window, block: u32, by: By) -> PageSet {
+    fn pages_of(&self, window: &Window, block: BlockNo, by: By) -> PageSet {
         pages_of(self.blocks.at(window, block), by)
     }
 
     /// Pages of runs' pageblocks right before pageblock `block`: 0 to 511.
-    fn room_before(&self, window: &Window, block: u32, by: By) -> usize {
-        let before = block.checked_sub(1).and_then(|before| self.blocks.get(window, before));
+    fn room_before(&self, window: &Window, block: BlockNo, by: By) -> Pages {
+        let before = block.before().and_then(|before| self.blocks.get(window, before));
         let runs = before.filter(|before| !before.slabs && !before.free.is_full());
-        runs.map_or(0, |before| pages_of(before, by).len_at_end())
+        runs.map_or(Pages::ZERO, |before| pages_of(before, by).len_at_end())
     }
 
     /// Pages right behind pageblock `block` that runs may have: 0 to 512.
-    fn room_behind(&self, window: &Window, block: u32, by: By) -> usize {
-        if (block as usize + 1) * PAGEBLOCK_PAGES >= window.top() as usize {
-            return 0;
+    fn room_behind(&self, window: &Window, block: BlockNo, by: By) -> Pages {
+        if block.next() >= window.top().block() {
+            return Pages::ZERO;
         }
-        let runs = self.blocks.get(window, block + 1).filter(|behind| !behind.slabs || behind.free.is_full());
-        runs.map_or(0, |behind| pages_of(behind, by).len_at_start())
+        let runs = self.blocks.get(window, block.next()).filter(|behind| !behind.slabs || behind.free.is_full());
+        runs.map_or(Pages::ZERO, |behind| pages_of(behind, by).len_at_start())
     }
 
     /// Room for more than a pageblock: a whole free one with enough pages around it, all of them idle if possible.
-    fn wide(&self, window: &Window, ask: Ask) -> Option<u32> {
+    fn wide(&self, window: &Window, ask: Ask) -> Option<PageNo> {
         let all = [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED, WHOLE_BARE];
         self.wide_of(window, ask, By::Idle, &all[..2]).or_else(|| self.wide_of(window, ask, By::Free, &all))
     }
 
-    fn wide_of(&self, window: &Window, ask: Ask, by: By, levels: &[usize]) -> Option<u32> {
+    fn wide_of(&self, window: &Window, ask: Ask, by: By, levels: &[usize]) -> Option<PageNo> {
         let lists = &self.lists[by as usize];
         levels.iter().find_map(|&level| {
             let mut block = lists.heads[level][REPORT_ORDER as usize];
             for _ in 0..WIDE_TRIES {
-                if block == NONE {
+                if block == BlockNo::NONE {
                     break;
                 }
                 if let Some(page) = self.wide_around(window, block, ask, by) {
@@ -175,17 +173,18 @@ impl FreeAreas {
     }
 
     /// Where a run that contains the first pages of `block`, whole and free, or idle, may begin.
-    fn wide_around(&self, window: &Window, block: u32, ask: Ask, by: By) -> Option<u32> {
-        let first = block * PAGEBLOCK_PAGES as u32;
-        let is_loose = ask.align == Order::PAGE && !ask.pages.is_power_of_two();
-        let before = if is_loose { self.room_before(window, block, by) } else { 0 };
+    fn wide_around(&self, window: &Window, block: BlockNo, ask: Ask, by: By) -> Option<PageNo> {
+        let first = block.first();
+        let is_loose = ask.align == Order::PAGE && !ask.pages.0.is_power_of_two();
+        let before = if is_loose { self.room_before(window, block, by) } else { Pages::ZERO };
         // Only an alignment to 4 MiB is more than a pageblock has by itself.
-        let fits = |block: u32| ask.align.0 <= REPORT_ORDER || block.is_multiple_of(2);
-        if fits(block) && before + PAGEBLOCK_PAGES + self.room_behind(window, block, by) >= ask.pages {
-            return Some(first - before as u32);
+        let fits = |block: BlockNo| ask.align.0 <= REPORT_ORDER || block.0.is_multiple_of(2);
+        if fits(block) && before + Pages::BLOCK + self.room_behind(window, block, by) >= ask.pages {
+            return Some(first - before);
         }
         let is_whole = |block| self.blocks.get(window, block).is_some_and(|before| pages_of(before, by).is_full());
-        (block > 0 && fits(block - 1) && is_whole(block - 1)).then(|| first - PAGEBLOCK_PAGES as u32)
+        let before = block.before()?;
+        (fits(before) && is_whole(before)).then(|| before.first())
     }
 }
 

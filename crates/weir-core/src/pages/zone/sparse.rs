@@ -4,19 +4,19 @@
 use core::ops::Range;
 
 use super::FreeAreas;
-use crate::base::units::PAGEBLOCK_PAGES;
+use crate::base::units::{BlockNo, Pages};
 use crate::pages::pageblock::{Look, State};
 use crate::pages::window::Window;
 
 impl FreeAreas {
     /// Pageblocks of `blocks` that are this zone's and in use.
-    fn each<'a>(&'a self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = (u32, &'a State)> {
-        let end = blocks.end.min(window.top() / PAGEBLOCK_PAGES as u32);
-        (blocks.start..end).filter_map(|block| Some((block, self.blocks.get(window, block)?)))
+    fn each<'a>(&'a self, window: &'a Window, blocks: Range<BlockNo>) -> impl Iterator<Item = (BlockNo, &'a State)> {
+        let end = blocks.end.min(window.top().block());
+        BlockNo::each(blocks.start..end).filter_map(|block| Some((block, self.blocks.get(window, block)?)))
     }
 
     /// Calls `f` with each of them, to change it.
-    fn each_mut(&mut self, window: &Window, blocks: Range<u32>, mut f: impl FnMut(u32, &mut State)) {
+    fn each_mut(&mut self, window: &Window, blocks: Range<BlockNo>, mut f: impl FnMut(BlockNo, &mut State)) {
         for block in self.blocks.own(window, blocks) {
             let pageblock = self.blocks.at_mut(window, block);
             if !pageblock.offline {
@@ -30,16 +30,16 @@ impl FreeAreas {
     pub(crate) fn look(
         &mut self,
         window: &Window,
-        blocks: Range<u32>,
-        limit: usize,
-        hollow: impl Fn(u32) -> usize,
+        blocks: Range<BlockNo>,
+        limit: Pages,
+        hollow: impl Fn(BlockNo) -> Pages,
     ) -> bool {
         let mut any = false;
         self.each_mut(window, blocks, |block, pageblock| {
             let free = pageblock.free.len();
             let idle = free + hollow(block);
-            let used = PAGEBLOCK_PAGES.saturating_sub(idle);
-            let may_be = pageblock.huge && !pageblock.refused && free < PAGEBLOCK_PAGES && idle > 0;
+            let used = Pages::BLOCK.saturating_sub(idle);
+            let may_be = pageblock.huge && !pageblock.refused && free < Pages::BLOCK && !idle.is_zero();
             pageblock.look = match pageblock.look {
                 Look::Torn => Look::Torn,
                 _ if !may_be || used > limit => Look::None,
@@ -52,7 +52,7 @@ impl FreeAreas {
     }
 
     /// The first of `blocks` that is due to be split and has at most `pages` idle pages; and how many it has.
-    pub(crate) fn next_due(&self, window: &Window, blocks: Range<u32>, pages: usize) -> Option<(u32, usize)> {
+    pub(crate) fn next_due(&self, window: &Window, blocks: Range<BlockNo>, pages: Pages) -> Option<(BlockNo, Pages)> {
         self.each(window, blocks).find_map(|(block, pageblock)| {
             let idle = pageblock.idle().len();
             (pageblock.look == Look::Due && idle <= pages).then_some((block, idle))
@@ -60,7 +60,7 @@ impl FreeAreas {
     }
 
     /// Moves those of `blocks` that were split to `out`, until it is full; returns how many.
-    pub(crate) fn take_torn(&mut self, window: &Window, blocks: Range<u32>, out: &mut [u32]) -> usize {
+    pub(crate) fn take_torn(&mut self, window: &Window, blocks: Range<BlockNo>, out: &mut [BlockNo]) -> usize {
         let mut n = 0;
         self.each_mut(window, blocks, |block, pageblock| {
             if n < out.len() && pageblock.look == Look::Torn {
@@ -77,7 +77,7 @@ impl FreeAreas {
     }
 
     /// Counts those of `blocks` that are in use and have no huge page as just split; returns whether there are any.
-    pub(crate) fn tear(&mut self, window: &Window, blocks: Range<u32>) -> bool {
+    pub(crate) fn tear(&mut self, window: &Window, blocks: Range<BlockNo>) -> bool {
         let mut any = false;
         self.each_mut(window, blocks, |_, pageblock| {
             if pageblock.is_in_use() && !pageblock.huge {
@@ -90,12 +90,12 @@ impl FreeAreas {
     }
 
     /// None of `blocks` counts as a huge page any more: what was not handed out of them counts as not resident.
-    pub(crate) fn forget_huge(&mut self, window: &Window, mut blocks: Range<u32>) {
-        let next = |zone: &Self, blocks: Range<u32>| {
+    pub(crate) fn forget_huge(&mut self, window: &Window, mut blocks: Range<BlockNo>) {
+        let next = |zone: &Self, blocks: Range<BlockNo>| {
             zone.each(window, blocks).find(|(_, pageblock)| pageblock.huge).map(|(block, _)| block)
         };
         while let Some(block) = next(self, blocks.clone()) {
-            blocks.start = block + 1;
+            blocks.start = block.next();
             let pageblock = self.blocks.at_mut(window, block);
             let idle = pageblock.idle().len();
             pageblock.huge = false;
@@ -105,22 +105,22 @@ impl FreeAreas {
     }
 
     /// The first of `blocks` that is in use and that no huge page is known to back; some of its pages may be reported.
-    pub(crate) fn next_small(&self, window: &Window, blocks: Range<u32>) -> Option<u32> {
+    pub(crate) fn next_small(&self, window: &Window, blocks: Range<BlockNo>) -> Option<BlockNo> {
         let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
         self.each(window, blocks).find(|(_, pageblock)| is_small(pageblock)).map(|(block, _)| block)
     }
 
     /// All of `block` is resident, and `inside` pages of its slabs had been reported. If so, or if others had, a huge page
     /// is behind it: returns how many of its pages are in use.
-    pub(crate) fn collapsed(&mut self, window: &Window, block: u32, inside: usize) -> Option<usize> {
+    pub(crate) fn collapsed(&mut self, window: &Window, block: BlockNo, inside: Pages) -> Option<Pages> {
         let pageblock = self.blocks.at_mut(window, block);
-        if pageblock.free.minus(&pageblock.backed).is_empty() && inside == 0 {
+        if pageblock.free.minus(&pageblock.backed).is_empty() && inside.is_zero() {
             return None;
         }
         let idle = pageblock.idle().len();
         pageblock.huge = true;
         self.idle = self.idle + pageblock.idle().len() - idle;
-        let used = PAGEBLOCK_PAGES - pageblock.free.len();
+        let used = Pages::BLOCK - pageblock.free.len();
         self.relink(window, block);
         Some(used.saturating_sub(inside))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::base::units::PAGEBLOCK_PAGES;
+use weir_core::base::units::{PageNo, Pages, Span};
 use weir_core::caches::geometry::{Geometry, MALLOC, MAX_BATCH, SLAB_TAIL};
 use weir_core::caches::slab_lists::SlabLists;
 use weir_core::caches::slab_pieces::{Faults, Pieces};
@@ -48,7 +48,7 @@ struct Slabs<'a> {
     window: &'a Window,
     g: Geometry,
     /// Pages for more slabs.
-    fresh: Vec<u32>,
+    fresh: Vec<PageNo>,
     /// Free objects of the slabs there are.
     free: BTreeSet<usize>,
     held: Vec<*mut u8>,
@@ -77,8 +77,8 @@ impl Slabs<'_> {
         let tail = if self.g.is_numbered() { SLAB_TAIL } else { self.g.class() };
         // SAFETY: pages of a slab that was taken from the window.
         unsafe {
-            unchecked::set_class(self.window, page, self.g.pages.into(), tail);
-            unchecked::set_class(self.window, page, 1, self.g.class());
+            unchecked::set_class(self.window, Span::new(page, Pages(self.g.pages.into())), tail);
+            unchecked::set_class(self.window, Span::new(page, Pages(1)), self.g.class());
         }
         self.lists.add(self.window, &self.g, page);
         let first = self.window.addr_of(page);
@@ -142,7 +142,7 @@ impl Slabs<'_> {
                         assert!(self.free.remove(&(first + i * self.g.size as usize)), "a slab in use was given up");
                     }
                     // SAFETY: pages of a slab that was taken from the window.
-                    unsafe { unchecked::set_class(self.window, slab.page, self.g.pages.into(), 0) };
+                    unsafe { unchecked::set_class(self.window, Span::new(slab.page, Pages(self.g.pages.into())), 0) };
                     self.fresh.push(slab.page);
                 }
             }
@@ -168,11 +168,11 @@ proptest! {
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let (fake, window) = (Fake::new(), Window::new(Reach::Any));
-        let (first, count) = window.growing(&fake).grow(8, 0).unwrap();
-        let align = u32::from(g.pages).next_power_of_two();
-        let pages = first * PAGEBLOCK_PAGES as u32..(first + count as u32) * PAGEBLOCK_PAGES as u32;
+        let blocks = window.growing(&fake).grow(8, 0).unwrap();
+        let align = usize::from(g.pages).next_power_of_two();
         // The window's first pageblock may lack pages.
-        let fresh = pages.skip(PAGEBLOCK_PAGES).step_by(align as usize).collect();
+        let pages = blocks.start.next().first().0..blocks.end.first().0;
+        let fresh = pages.step_by(align).map(PageNo).collect();
         let lists = SlabLists::new();
         let mut slabs = Slabs { lists, window: &window, g, fresh, free: BTreeSet::new(), held: Vec::new() };
         ops.into_iter().for_each(|op| slabs.run(op));

@@ -20,7 +20,7 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let pages = prop_oneof![4 => 1usize..5, 2 => 1usize..64, 1 => 1usize..=MAX_RUN];
+    let pages = prop_oneof![4 => 1usize..5, 2 => 1usize..64, 1 => 1usize..=MAX_RUN.0];
     let index = || any::<prop::sample::Index>().prop_map(|i| i.index(1 << 20));
     prop_oneof![
         10 => (0usize..2, pages).prop_map(|(pool, pages)| Act::Get(pool, pages)),
