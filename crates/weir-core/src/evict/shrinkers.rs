@@ -67,7 +67,8 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
         // against the zone. Not so where another allocator has the values: it may release them later.
         let is_bounded = class == Class::Cache
             && need == Need::LowZone
-            && (goal.priority > scan_priority::LAST || self.platform.evicted_elsewhere() > 0);
+            && (goal.priority > scan_priority::LAST
+                || goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
         let most = if is_bounded { goal.bytes } else { self.most };
         let scan = Scan { priority: goal.priority, most, reason };
         Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone, scan))

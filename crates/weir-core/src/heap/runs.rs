@@ -12,7 +12,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
 use crate::base::units::{MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
-use crate::base::zone_class::ZoneClass;
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::caches::run_caches::Kept;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -204,8 +204,13 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         }
         let take = || self.pages().take(ZoneKind::Low32, pages, Order::PAGE, Purpose::Run);
-        let Ok(run) = take().or_else(|_| self.direct().reclaim_for(pages.bytes(), take)) else {
-            self.reclaim().wake_node_balancer(order_of(pages), ZoneClass::Low32, true);
+        let evict = || match self.reclaim().evictable(ZoneClass::Low32) {
+            0 => Err(Short),
+            _ => self.direct().stalled(|| self.direct().reclaim_of_zone(ZoneClass::Low32, pages.bytes(), take)),
+        };
+        let reclaim = || self.direct().reclaim_for(pages.bytes(), take);
+        let Ok(run) = take().or_else(|_| evict()).or_else(|_| reclaim()) else {
+            self.reclaim().wake_node_balancer(order_of(pages), ZoneList::Low32, true);
             return null_mut();
         };
         self.direct().slow_path_ends();

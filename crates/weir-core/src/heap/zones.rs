@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::Heap;
 use super::view::view;
 use crate::base::units::{Order, Pages, order_of};
-use crate::base::zone_class::ZoneClass;
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::pages::user_zone::UserZone;
 use crate::pages::zone::PageRun;
 use crate::pages::{Hold, Short};
@@ -39,7 +39,8 @@ impl<'a, P: Platform> Zones<'a, P> {
         self.heap.direct().note_resident(unsafe { zone.as_ref() }.resident_from_start());
     }
 
-    /// [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the zone's class where there is nothing free.
+    /// Takes pages along the list of a zone alone: [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the
+    /// zone's class where there is nothing free.
     pub fn take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
         let take = || self.heap.pages().zone_take(zone, pages, align);
         if !zone.can_serve(pages, align) {
@@ -48,8 +49,8 @@ impl<'a, P: Platform> Zones<'a, P> {
         }
         let run = take().or_else(|Short| {
             let class = zone.class();
-            self.heap.reclaim().wake_node_balancer(align.0.max(order_of(pages.max(Pages(1)))), class, true);
-            if class.is_exclusive() && self.heap.reclaim().evictable(class) > 0 {
+            self.heap.reclaim().wake_node_balancer(order(pages, align), ZoneList::of(class), true);
+            if class != ZoneClass::Normal && self.heap.reclaim().evictable(class) > 0 {
                 self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages.bytes(), take))
             } else if self.heap.pages().hard_limit().is_some() {
                 self.heap.direct().reclaim_for(pages.bytes(), take)
@@ -57,11 +58,44 @@ impl<'a, P: Platform> Zones<'a, P> {
                 Err(Short)
             }
         })?;
+        self.note_taken(zone, &run);
+        Ok(run)
+    }
+
+    /// Takes pages along the list that a zone is the first of, as far as they are the zone's: while it stays above low; where
+    /// NORMAL is low too, the balancer is woken for the order, and the zone serves down to min. What is below that is for
+    /// requests that use no other zone. [`Short`]: the caller takes NORMAL's pages, in its own way.
+    pub fn take_first(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
+        if !zone.can_serve(pages, align) {
+            return Err(Short);
+        }
+        let run = self.heap.pages().zone_take_above(zone, pages, align, |marks| marks.low).or_else(|Short| {
+            let (order, normal) = (order(pages, align), self.heap.reclaim().normal_zone());
+            if normal.managed == 0 || normal.free > normal.marks.low + (1 << order) {
+                return Err(Short);
+            }
+            self.heap.reclaim().wake_node_balancer(order, ZoneList::first(zone.class()), false);
+            self.heap.pages().zone_take_above(zone, pages, align, |marks| marks.min)
+        })?;
+        self.note_taken(zone, &run);
+        Ok(run)
+    }
+
+    /// Whether a zone that others fall back from would stay above low with `bytes` less.
+    pub fn has_room(&self, zone: &UserZone, bytes: usize) -> bool {
+        self.heap.reclaim().is_unpressed() && self.heap.pages().zone_is_above(zone, Pages::to_hold(bytes))
+    }
+
+    fn note_taken(&self, zone: &UserZone, run: &PageRun) {
         if zone.class() == ZoneClass::Normal {
             // The caller may hold what reclaim would wait for: the balancer alone is woken. (A locked zone counted as it was
             // made, and huge pages of the pool are in no limit of memory.)
             self.heap.direct().note_fresh(run.fresh);
         }
-        Ok(run)
     }
+}
+
+/// The order of a block that serves such a request.
+fn order(pages: Pages, align: Order) -> u32 {
+    align.0.max(order_of(pages))
 }

@@ -6,9 +6,10 @@ use crate::base::units::{BlockNo, Order, PAGE, Pages, Span};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::report::ReportSite;
 use crate::pages::request::Short;
-use crate::pages::zone::{PageRun, Purpose};
+use crate::pages::zone::{FreeAreas, PageRun, Purpose};
 use crate::platform::{Host, Platform};
 use crate::policy::refault::Refault;
+use crate::policy::watermarks::Marks;
 use crate::telemetry::stats;
 use crate::telemetry::trace::Place;
 use core::ops::Range;
@@ -50,6 +51,42 @@ impl<P: Platform> HeapPages<P> {
     /// Takes `pages` pages (1 to 1024) in a row, aligned to `align`; [`Short`] if there are none, or the zone is
     /// another process's. O(1) but for a batch that is waited for.
     pub fn zone_take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
+        let take = || self.zone_take_if(zone, pages, align, |_| true);
+        take().or_else(|Short| {
+            // What is missing may be isolated.
+            drop(self.batch(0));
+            take()
+        })
+    }
+
+    /// [`HeapPages::zone_take`] where more than `mark` of the zone's pages stay free. O(1): no batch is waited for.
+    pub(crate) fn zone_take_above(
+        &self,
+        zone: &UserZone,
+        pages: Pages,
+        align: Order,
+        mark: impl Fn(&Marks) -> usize,
+    ) -> Result<PageRun, Short> {
+        self.zone_take_if(zone, pages, align, |areas| self.stays_above(areas, pages, mark))
+    }
+
+    /// Whether the zone would stay above low with `pages` pages less.
+    pub(crate) fn zone_is_above(&self, zone: &UserZone, pages: Pages) -> bool {
+        self.stays_above(&zone.areas.lock(&self.platform), pages, |marks| marks.low)
+    }
+
+    fn stays_above(&self, areas: &FreeAreas, pages: Pages, mark: impl Fn(&Marks) -> usize) -> bool {
+        let scale = self.platform.tunables().watermark_scale.get() as usize;
+        areas.pages - areas.used > pages + Pages(mark(&Marks::of(areas.pages.0, scale)))
+    }
+
+    fn zone_take_if(
+        &self,
+        zone: &UserZone,
+        pages: Pages,
+        align: Order,
+        may_take: impl FnOnce(&FreeAreas) -> bool,
+    ) -> Result<PageRun, Short> {
         if !zone.can_serve(pages, align) {
             return Err(Short);
         }
@@ -59,15 +96,12 @@ impl<P: Platform> HeapPages<P> {
         } else {
             (self.hard_limit.hold_nothing(), Pages::MAX)
         };
-        let take = || {
-            let mut areas = zone.areas.lock(&self.platform);
-            areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh)
-        };
-        let run = take().or_else(|_| {
-            // What is missing may be isolated.
-            drop(self.batch(0));
-            take()
-        })?;
+        let mut areas = zone.areas.lock(&self.platform);
+        if !may_take(&areas) {
+            return Err(Short);
+        }
+        let run = areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh)?;
+        drop(areas);
         self.events.taken_again(&self.platform, run.again);
         Ok(PageRun { again: Refault::NONE, ..run })
     }

@@ -6,5 +6,7 @@ pub const FIRST: u32 = 12;
 pub const LAST: u32 = 1;
 /// The lowest priority of a run for a boost: such a run is gentle.
 pub const LAST_BOOSTED: u32 = FIRST - 2;
+/// Below it a run waits while write-back lags behind (Linux: `DEF_PRIORITY - 2`).
+pub const FIRST_CONGESTED: u32 = FIRST - 2;
 /// Pages that a scan takes at least (`SWAP_CLUSTER_MAX`).
 pub const BATCH: usize = 32;

@@ -4,6 +4,7 @@
 //! high lie a gap apart above it; each zone keeps a part of itself from requests that could have used a higher one.
 
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::zone_class::ZoneList;
 
 /// Bounds of min, KiB (Linux: `min_free_kbytes`).
 const MIN_KIB: (usize, usize) = (128, 262_144);
@@ -63,8 +64,6 @@ pub struct Zone {
     pub marks: Marks,
     /// Pages that outside pressure adds to the marks for a time.
     pub boost: usize,
-    /// Only requests that name it can use it, and these can use no other.
-    pub is_exclusive: bool,
 }
 
 impl Zone {
@@ -104,21 +103,16 @@ impl Policy {
     }
 }
 
-/// Whether a request of `order` whose highest zone is `highest` can use zone `zone`, if that has as many pages at all.
-pub(crate) fn is_eligible(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
-    let is_usable =
-        if zones[highest].is_exclusive { zone == highest } else { zone <= highest && !zones[zone].is_exclusive };
-    is_usable && zones[zone].managed >> order > 0
+/// Whether a request of `order` along `list` can use zone `zone`: it is on the list, and has as many pages at all.
+pub(crate) fn is_eligible(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> bool {
+    list.has(zone) && zones[zone].managed >> order > 0
 }
 
-/// Pages of `zone` that are kept from requests whose highest zone is `highest`: a part of the pages above it that those could
-/// use instead.
-pub(crate) fn lowmem_reserve(zones: &[Zone], zone: usize, highest: usize) -> usize {
-    if zones[zone].is_exclusive {
-        return 0;
-    }
-    let above = zones.iter().take(highest + 1).skip(zone + 1);
-    above.filter(|zone| !zone.is_exclusive).map(|zone| zone.managed).sum::<usize>() / RESERVE_RATIO
+/// Pages of `zone` that are kept from requests along `list`: a part of the pages of the zones before it, which those could use
+/// instead.
+pub(crate) fn lowmem_reserve(zones: &[Zone], zone: usize, list: ZoneList) -> usize {
+    let before = (zone + 1..zones.len()).filter(|&before| list.has(before));
+    before.map(|before| zones[before].managed).sum::<usize>() / RESERVE_RATIO
 }
 
 /// Whether one zone is above `mark` for a request. For order 0, of which every zone has requests that can use no other, its
@@ -127,26 +121,26 @@ pub(crate) fn is_zone_above(
     zones: &[Zone],
     zone: usize,
     order: u32,
-    highest: usize,
+    list: ZoneList,
     mark: impl Fn(&Marks) -> usize,
 ) -> bool {
-    zones[zone].is_above(mark(&zones[zone].marks), reserve(zones, zone, order, highest), order)
+    zones[zone].is_above(mark(&zones[zone].marks), reserve(zones, zone, order, list), order)
 }
 
-fn reserve(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
-    if order == 0 { 0 } else { lowmem_reserve(zones, zone, highest) }
+fn reserve(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> usize {
+    if order == 0 { 0 } else { lowmem_reserve(zones, zone, list) }
 }
 
 /// Whether one zone is above its high mark for a request. One of no pages is not looked at.
-pub fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
-    zones[zone].managed == 0 || is_zone_above(zones, zone, order, highest, |marks| marks.high)
+pub fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> bool {
+    zones[zone].managed == 0 || is_zone_above(zones, zone, order, list, |marks| marks.high)
 }
 
-/// The predicate: whether the node is balanced for requests of `order` whose highest zone is `highest`. Waking, stopping and
+/// The predicate: whether the node is balanced for requests of `order` along `list`. Waking, stopping and
 /// sleeping ask it. A node of which the request can use no zone is balanced: nothing could be done for it.
-pub fn is_balanced(zones: &[Zone], order: u32, highest: usize, policy: Policy) -> bool {
-    let eligible = || (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, highest));
-    let is_zone_balanced = |&zone: &usize| is_zone_balanced(zones, zone, order, highest);
+pub fn is_balanced(zones: &[Zone], order: u32, list: ZoneList, policy: Policy) -> bool {
+    let eligible = || (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, list));
+    let is_zone_balanced = |&zone: &usize| is_zone_balanced(zones, zone, order, list);
     let pages = |zone: usize| zones[zone].managed;
     if eligible().next().is_none() {
         return true;
@@ -163,18 +157,18 @@ pub fn is_balanced(zones: &[Zone], order: u32, highest: usize, policy: Policy) -
 }
 
 /// Whether a request finds no more than `mark` says: of order 0 in one of the zones that it can use, of a higher one in all.
-pub(crate) fn is_below(zones: &[Zone], order: u32, highest: usize, mark: impl Fn(&Marks) -> usize) -> bool {
-    let mut eligible = (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, highest)).peekable();
-    let is_above = |zone| is_zone_above(zones, zone, order, highest, &mark);
+pub(crate) fn is_below(zones: &[Zone], order: u32, list: ZoneList, mark: impl Fn(&Marks) -> usize) -> bool {
+    let mut eligible = (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, list)).peekable();
+    let is_above = |zone| is_zone_above(zones, zone, order, list, &mark);
     if order == 0 { !eligible.all(is_above) } else { eligible.peek().is_some() && !eligible.any(is_above) }
 }
 
 /// Pages that a zone lacks of being balanced for a request; 0 where it is.
-pub(crate) fn shortfall(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
-    if is_zone_balanced(zones, zone, order, highest) {
+pub(crate) fn shortfall(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> usize {
+    if is_zone_balanced(zones, zone, order, list) {
         return 0;
     }
-    let wanted = zones[zone].marks.high + zones[zone].boost + reserve(zones, zone, order, highest) + (1 << order);
+    let wanted = zones[zone].marks.high + zones[zone].boost + reserve(zones, zone, order, list) + (1 << order);
     // Where pages are free but no block of the order is, two blocks' worth has a chance to make one.
     wanted.saturating_sub(zones[zone].free).max(if order == 0 { 1 } else { 2 << order })
 }
@@ -207,6 +201,8 @@ mod tests {
     use std::vec::Vec;
 
     const GIB: usize = 1 << 18;
+    const LOW: ZoneList = ZoneList::Low32;
+    const NORMAL: ZoneList = ZoneList::Normal;
 
     #[test]
     fn marks_are_linuxs() {
@@ -224,7 +220,7 @@ mod tests {
         for managed in 1..2000 {
             let marks = Marks::of(managed, 1000);
             assert!(marks.high < managed, "{managed}: {marks:?}");
-            assert!(is_balanced(&[Zone::new(managed, managed, Some(0), 1000)], 0, 0, Policy::Any));
+            assert!(is_balanced(&[Zone::new(managed, managed, Some(0), 1000)], 0, LOW, Policy::Any));
         }
     }
 
@@ -233,7 +229,7 @@ mod tests {
         for used in [0, 1, 100, 12_345, GIB, 300 * GIB] {
             let managed = Marks::managed_for(used, 250);
             let is_balanced = |used: usize| {
-                is_balanced(&[Zone::new(managed, managed.saturating_sub(used), Some(0), 250)], 0, 0, Policy::Any)
+                is_balanced(&[Zone::new(managed, managed.saturating_sub(used), Some(0), 250)], 0, LOW, Policy::Any)
             };
             assert!(is_balanced(used) && !is_balanced(used + 2), "{used} of {managed}");
             assert!(managed <= used + used / 9 + 256, "{used} of {managed}");
@@ -249,14 +245,14 @@ mod tests {
         let nothing = [zone(0, 0), zone(0, 0)];
         for policy in [Policy::Any, Policy::All, Policy::Quarter] {
             for order in [0, 3] {
-                assert!(is_balanced(&nothing, order, 1, policy));
-                assert!(!is_below(&nothing, order, 1, |marks| marks.low));
+                assert!(is_balanced(&nothing, order, NORMAL, policy));
+                assert!(!is_below(&nothing, order, NORMAL, |marks| marks.low));
                 let beside = [zone(0, 0), zone(GIB, GIB / 2)];
                 assert!(
-                    is_balanced(&beside, order, 1, policy),
+                    is_balanced(&beside, order, NORMAL, policy),
                     "commit 4746efded84d: an empty zone was never balanced"
                 );
-                assert!(!is_balanced(&[zone(0, 0), zone(GIB, 100)], order, 1, policy));
+                assert!(!is_balanced(&[zone(0, 0), zone(GIB, 100)], order, NORMAL, policy));
             }
         }
     }
@@ -264,60 +260,66 @@ mod tests {
     #[test]
     fn exactly_a_quarter_is_enough() {
         let zones = [zone(GIB, GIB / 2), zone(3 * GIB, 0)];
-        assert!(is_balanced(&zones, 3, 1, Policy::Quarter), "commit 4746efded84d: > became >=");
+        assert!(is_balanced(&zones, 3, NORMAL, Policy::Quarter), "commit 4746efded84d: > became >=");
         let less = [zone(GIB - 1, GIB / 2), zone(3 * GIB, 0)];
-        assert!(!is_balanced(&less, 3, 1, Policy::Quarter) && is_balanced(&less, 3, 1, Policy::Any));
+        assert!(!is_balanced(&less, 3, NORMAL, Policy::Quarter) && is_balanced(&less, 3, NORMAL, Policy::Any));
     }
 
     #[test]
     fn order_0_wants_every_zone_whatever_the_policy() {
         let zones = [zone(GIB, 0), zone(8 * GIB, GIB)];
         for policy in [Policy::Any, Policy::All, Policy::Quarter] {
-            assert!(!is_balanced(&zones, 0, 1, policy));
+            assert!(!is_balanced(&zones, 0, NORMAL, policy));
         }
-        assert!(is_balanced(&zones, 3, 1, Policy::Any) && !is_balanced(&zones, 3, 1, Policy::All));
+        assert!(is_balanced(&zones, 3, NORMAL, Policy::Any) && !is_balanced(&zones, 3, NORMAL, Policy::All));
     }
 
     #[test]
     fn a_zone_that_the_request_cannot_use_does_not_count() {
         // The large zone is above the request's highest.
         let zones = [zone(GIB, 0), zone(8 * GIB, GIB)];
-        assert!(!is_balanced(&zones, 3, 0, Policy::Any), "commit e716f2eb24de: mismatched class, premature sleep");
+        assert!(!is_balanced(&zones, 3, LOW, Policy::Any), "commit e716f2eb24de: mismatched class, premature sleep");
         // What the low zone keeps from requests that could use the high one does not serve these.
         let reserved = [zone(GIB, Marks::of(GIB, 10).high + 100), zone(64 * GIB, 0)];
-        assert!(is_balanced(&reserved, 3, 0, Policy::Any) && !is_balanced(&reserved, 3, 1, Policy::Any));
-        // An exclusive zone serves its own requests alone, and these use no other.
-        let exclusive = [zone(GIB, GIB / 2), Zone { is_exclusive: true, ..zone(GIB, 0) }, zone(GIB, 0)];
-        assert!(!is_balanced(&exclusive, 3, 1, Policy::Any) && is_balanced(&exclusive, 3, 0, Policy::Any));
-        assert!(!is_eligible(&exclusive, 1, 0, 2) && is_eligible(&exclusive, 0, 0, 2));
+        assert!(is_balanced(&reserved, 3, LOW, Policy::Any) && !is_balanced(&reserved, 3, NORMAL, Policy::Any));
+        // A zone serves the requests of its own lists: those that name it alone use no other, those that fall back do.
+        let zones = [zone(GIB, GIB / 2), zone(GIB, 0), zone(GIB, 0)];
+        assert!(!is_balanced(&zones, 3, ZoneList::Pinned, Policy::Any));
+        assert!(is_balanced(&zones, 3, ZoneList::PinnedFirst, Policy::Any));
+        assert!(!is_eligible(&zones, 2, 0, NORMAL) && is_eligible(&zones, 2, 0, ZoneList::PinnedFirst));
+        assert!(!is_eligible(&zones, 2, 0, ZoneList::HugetlbFirst), "locked memory is no fallback");
+        // What NORMAL and LOW32 keep is a part of the zones before them on the list.
+        let reserves = |list| [0, 1, 2].map(|zone| lowmem_reserve(&zones, zone, list));
+        assert_eq!(reserves(ZoneList::PinnedFirst), [2 * GIB / 256, GIB / 256, 0]);
+        assert_eq!((reserves(NORMAL), reserves(ZoneList::Pinned)[2]), ([GIB / 256, 0, 0], 0));
     }
 
     #[test]
     fn a_high_order_wants_a_block_of_that_order() {
-        assert!(is_balanced(&[zone(7, 0)], 3, 0, Policy::Any), "nothing makes a block of 8 pages of 7");
+        assert!(is_balanced(&[zone(7, 0)], 3, LOW, Policy::Any), "nothing makes a block of 8 pages of 7");
         let pieces = Zone { largest: Some(2), ..zone(GIB, GIB / 2) };
-        assert!(is_balanced(&[pieces], 2, 0, Policy::Any) && !is_balanced(&[pieces], 3, 0, Policy::Any));
-        assert_eq!(shortfall(&[pieces], 0, 2, 0), 0);
-        assert_eq!(shortfall(&[pieces], 0, 3, 0), 16);
+        assert!(is_balanced(&[pieces], 2, LOW, Policy::Any) && !is_balanced(&[pieces], 3, LOW, Policy::Any));
+        assert_eq!(shortfall(&[pieces], 0, 2, LOW), 0);
+        assert_eq!(shortfall(&[pieces], 0, 3, LOW), 16);
     }
 
     #[test]
     fn the_balancer_wakes_below_low_and_stops_above_high() {
         let marks = Marks::of(GIB, 10);
         let at = |free| [zone(GIB, free)];
-        assert!(is_below(&at(marks.low), 0, 0, |m| m.low) && !is_below(&at(marks.low + 1), 0, 0, |m| m.low));
-        assert!(!is_balanced(&at(marks.low + 1), 0, 0, Policy::Any), "hysteresis: between the two it goes on");
+        assert!(is_below(&at(marks.low), 0, LOW, |m| m.low) && !is_below(&at(marks.low + 1), 0, LOW, |m| m.low));
+        assert!(!is_balanced(&at(marks.low + 1), 0, LOW, Policy::Any), "hysteresis: between the two it goes on");
         assert!(
-            !is_balanced(&at(marks.high), 0, 0, Policy::Any) && is_balanced(&at(marks.high + 1), 0, 0, Policy::Any)
+            !is_balanced(&at(marks.high), 0, LOW, Policy::Any) && is_balanced(&at(marks.high + 1), 0, LOW, Policy::Any)
         );
-        assert_eq!(shortfall(&at(marks.high), 0, 0, 0), 1);
+        assert_eq!(shortfall(&at(marks.high), 0, 0, LOW), 1);
     }
 
     #[test]
     fn a_boost_raises_every_mark_is_capped_and_fades() {
         let free = Marks::of(GIB, 10).high + 100;
         let boosted = [Zone { boost: 100, ..zone(GIB, free) }];
-        assert!(!is_balanced(&boosted, 0, 0, Policy::Any) && is_balanced(&[zone(GIB, free)], 0, 0, Policy::Any));
+        assert!(!is_balanced(&boosted, 0, LOW, Policy::Any) && is_balanced(&[zone(GIB, free)], 0, LOW, Policy::Any));
         assert_eq!(boost_cap(GIB, Marks::of(GIB, 10), 0), 2322);
         assert_eq!(boost_cap(2000, Marks::of(2000, 10), 0), PAGEBLOCK_PAGES);
         assert_eq!(boost_cap(GIB, Marks::of(GIB, 10), 5000), 5000);
@@ -334,15 +336,19 @@ mod tests {
         for managed in 1..5000 {
             let all = Zone::new(managed, managed, Some(0), 1000);
             let boost = boost_cap(managed, all.marks, boost_step(managed, true));
-            assert!(is_balanced(&[Zone { boost, ..all }], 0, 0, Policy::Any), "{managed} pages, {boost} more");
+            assert!(is_balanced(&[Zone { boost, ..all }], 0, LOW, Policy::Any), "{managed} pages, {boost} more");
         }
     }
 
     proptest! {
         /// What is given is enough, and never less than nothing: no figures make the predicate contradict itself.
         #[test]
-        fn what_a_zone_lacks_balances_it(zones: Vec<(u32, u32, u16)>, order in 0u32..=10, scale in 0usize..=1000) {
-            prop_assume!(!zones.is_empty());
+        fn what_a_zone_lacks_balances_it(
+            zones: [(u32, u32, u16); 4],
+            order in 0u32..=10,
+            scale in 0usize..=1000,
+            list in 0..ZoneList::COUNT,
+        ) {
             let mut zones: Vec<Zone> = zones
                 .iter()
                 .map(|&(managed, free, boost)| Zone {
@@ -350,15 +356,15 @@ mod tests {
                     ..Zone::new(managed as usize, (free as usize).min(managed as usize), Some(10), scale)
                 })
                 .collect();
-            let highest = zones.len() - 1;
+            let list = ZoneList::ALL[list];
             for i in 0..zones.len() {
-                let lacks = shortfall(&zones, i, order, highest);
-                prop_assert_eq!(lacks == 0, is_zone_balanced(&zones, i, order, highest));
+                let lacks = shortfall(&zones, i, order, list);
+                prop_assert_eq!(lacks == 0, is_zone_balanced(&zones, i, order, list));
                 zones[i].free += lacks;
             }
-            prop_assert!(is_balanced(&zones, order, highest, Policy::All));
-            prop_assert!(is_balanced(&zones, order, highest, Policy::Quarter));
-            prop_assert!(is_balanced(&zones, order, highest, Policy::Any));
+            prop_assert!(is_balanced(&zones, order, list, Policy::All));
+            prop_assert!(is_balanced(&zones, order, list, Policy::Quarter));
+            prop_assert!(is_balanced(&zones, order, list, Policy::Any));
         }
     }
 }

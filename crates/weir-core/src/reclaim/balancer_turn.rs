@@ -6,10 +6,17 @@
 //! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work
 //! loses nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over.
 //! Not so where as much was evicted as is missing, and lies in another allocator's memory: that has been told to release it.
-//! Once twice as much was reclaimed as the order asks for (`compact_gap`), the order falls to 0: what is missing then is
-//! a contiguous block, which more of the same does not bring. A balanced node that outside pressure has boosted gets a gentle
+//! Once twice as much was reclaimed as the order asks for (`compact_gap`) of each zone that lacks it, the order falls to 0: what is
+//! missing then is a contiguous block, which more of the same does not bring. A balanced node that outside pressure has boosted gets a gentle
 //! run: as much as the boost is reclaimed, without write-back and not below priority 10. At the end only what the run began
 //! with is taken off the boosts.
+//!
+//! # Congestion
+//!
+//! A lower priority takes more of what is in use and clean, which is the wrong answer where dirty blocks are on their way to
+//! storage. So below priority 10 a run waits for 100 ms each time, while the write-back of a zone that it scanned lags behind; it
+//! goes on at once when that has caught up, and at the severe level it waits for nothing. Waiting is bounded: the priority falls
+//! all the same.
 //!
 //! # Giving up
 //!
@@ -24,10 +31,11 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::node_balancer::{DOZE_NS, NodeBalancer};
+use super::node_balancer::{DOZE_NS, NodeBalancer, WRITE_BACK_NS};
 use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
-use crate::policy::scan_priority::{BATCH, FIRST, LAST, LAST_BOOSTED};
+use crate::base::zone_class::ZoneList;
+use crate::policy::scan_priority::{BATCH, FIRST, FIRST_CONGESTED, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
 
 /// The balancer's next step.
@@ -79,20 +87,23 @@ struct Run {
     reclaimed: [usize; ZONES],
     /// Zones that were scanned.
     tried: [bool; ZONES],
+    /// Until then it waits for write-back that lags behind, ns.
+    write_back_until: u64,
 }
 
 impl NodeBalancer {
     /// Does one bounded piece of work, if there is any.
     pub fn step(&self, node: &impl Node, turn: &mut Turn) -> Next {
         let is_asked = self.requests.is_pending();
-        match turn.phase {
+        match &turn.phase {
             Phase::Asleep if !is_asked => return Next::Asleep,
-            Phase::Dozing { until, has_failed } if (has_failed || !is_asked) && node.now() < until => {
+            &Phase::Dozing { until, has_failed } if (has_failed || !is_asked) && node.now() < until => {
                 return Next::At(until);
             }
             Phase::Running(_) if !node.is_severe() && node.now() < turn.pause_until => {
                 return Next::At(turn.pause_until);
             }
+            Phase::Running(run) if self.waits_for_write_back(node, run) => return Next::At(run.write_back_until),
             _ => {}
         }
         let (began, cpu) = (node.now(), node.cpu_time());
@@ -136,6 +147,7 @@ impl NodeBalancer {
             is_boosted: true,
             reclaimed: [0; ZONES],
             tried: [false; ZONES],
+            write_back_until: 0,
         }
     }
 
@@ -158,10 +170,18 @@ impl NodeBalancer {
         if run.is_boosted {
             run.boost_left = run.boost_left.saturating_sub(got.reclaimed);
         }
-        // The order's pages are free, and no block came of it.
-        let reclaimed: usize = run.reclaimed.iter().sum();
-        if !is_request_balanced(&self.view(node), run.request, node.policy()) {
-            run.request = lowered(run.request, |order| order > 0 && reclaimed >= 2 << order);
+        let zones = self.view(node);
+        if !is_request_balanced(&zones, run.request, node.policy()) {
+            // The order's pages are free in each zone that lacks it, and no block came of it. What another zone gave says nothing.
+            let has_tried = |order, list| {
+                let lacks = |&zone: &usize| {
+                    is_eligible(&zones, zone, order, list) && !watermarks::is_zone_balanced(&zones, zone, order, list)
+                };
+                let is_tried = |zone: usize| run.reclaimed[zone] >= 2 << order;
+                let mut lacking = (0..ZONES).filter(lacks).filter(|&zone| self.is_worth(node, zone));
+                order > 0 && lacking.all(is_tried)
+            };
+            run.request = lowered(run.request, has_tried);
         }
         // Below: a run that was severe as it began, and is gentle since there was relief.
         let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
@@ -173,9 +193,17 @@ impl NodeBalancer {
         }
         if falls && !is_last {
             run.priority -= 1;
+            if run.priority < FIRST_CONGESTED && self.is_any_congested(&run.tried) {
+                run.write_back_until = node.now() + WRITE_BACK_NS;
+            }
         }
         turn.phase = Phase::Running(run);
         Next::Again
+    }
+
+    /// Whether a run waits for write-back, which lags behind still.
+    fn waits_for_write_back(&self, node: &impl Node, run: &Run) -> bool {
+        !node.is_severe() && node.now() < run.write_back_until && self.is_any_congested(&run.tried)
     }
 
     /// Scans the zones that lack memory, the highest first, as long as they do; what was wanted of them, and what it came to.
@@ -191,7 +219,7 @@ impl NodeBalancer {
             if wanted > 0 {
                 zones = self.view(node);
             }
-            if self.is_hopeless(zone) || !node.is_reclaimable(zone) {
+            if !self.is_worth(node, zone) {
                 continue;
             }
             let (lacks, order) = if run.is_boosted {
@@ -229,7 +257,7 @@ impl NodeBalancer {
             has_failed = run.reclaimed.iter().all(|&pages| pages == 0);
         }
         // What the run made of the request is what sleep looks at: a high order that was given up is not asked for again.
-        turn.request = turn.request.filter(|order, highest| order == 0 || run.request.order(highest) == Some(order));
+        turn.request = turn.request.filter(|order, list| order == 0 || run.request.order(list) == Some(order));
         let zones = self.view(node);
         self.note_balance(&zones);
         if !has_failed {
@@ -273,22 +301,23 @@ impl Turn {
 
 /// The predicate, of all parts of a request.
 fn is_request_balanced(zones: &[Zone], request: Request, policy: Policy) -> bool {
-    request.parts().all(|(order, highest)| is_balanced(zones, order, highest, policy))
+    request.parts().all(|(order, list)| is_balanced(zones, order, ZoneList::ALL[list], policy))
 }
 
 /// Pages that a zone lacks for those parts of a request that are not balanced, and the largest order among them.
 fn lack(zones: &[Zone], zone: usize, request: Request, policy: Policy) -> (usize, u32) {
-    let parts = request.parts().filter(|&(order, highest)| {
-        is_eligible(zones, zone, order, highest) && !is_balanced(zones, order, highest, policy)
-    });
-    parts.fold((0, 0), |(pages, largest), (order, highest)| {
-        (watermarks::shortfall(zones, zone, order, highest).max(pages), order.max(largest))
+    let parts = request
+        .parts()
+        .map(|(order, list)| (order, ZoneList::ALL[list]))
+        .filter(|&(order, list)| is_eligible(zones, zone, order, list) && !is_balanced(zones, order, list, policy));
+    parts.fold((0, 0), |(pages, largest), (order, list)| {
+        (watermarks::shortfall(zones, zone, order, list).max(pages), order.max(largest))
     })
 }
 
 /// The request with order 0 in place of the orders that `falls`.
-fn lowered(request: Request, falls: impl Fn(u32) -> bool) -> Request {
-    request.parts().fold(Request::NONE, |all, (order, highest)| {
-        all.merged(Request::new(if falls(order) { 0 } else { order }, highest))
+fn lowered(request: Request, falls: impl Fn(u32, ZoneList) -> bool) -> Request {
+    request.parts().fold(Request::NONE, |all, (order, list)| {
+        all.merged(Request::new(if falls(order, ZoneList::ALL[list]) { 0 } else { order }, list))
     })
 }

@@ -9,14 +9,16 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::boost::Boost;
-use super::request::{Request, Requests};
-use crate::base::zone_class::ZoneClass;
+use super::request::{LISTS, Request, Requests};
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
 
 /// Fruitless runs after which a zone is hopeless (`MAX_RECLAIM_RETRIES`).
 pub const MOST_FAILURES: u32 = 16;
 /// The first, short sleep, ns (Linux: HZ/10).
 pub const DOZE_NS: u64 = 100_000_000;
+/// How long reclaim waits for write-back at a time before it takes more of what is in use, ns (Linux: HZ/10).
+pub const WRITE_BACK_NS: u64 = 100_000_000;
 
 /// State that threads share with the balancer.
 pub struct NodeBalancer {
@@ -49,15 +51,15 @@ impl NodeBalancer {
         zones
     }
 
-    /// A request of `order` finds every zone that it can use low, or none at all (`is_short`). Whether the balancer slept, and
+    /// A request of `order` along `list` finds every zone that it can use low, or none at all (`is_short`). Whether the balancer slept, and
     /// the caller is to wake it: not if the node is balanced, or hopeless.
-    pub fn wake(&self, node: &impl Node, order: u32, highest: ZoneClass, is_short: bool) -> bool {
-        let (zones, highest) = (self.view(node), highest as usize);
+    pub fn wake(&self, node: &impl Node, order: u32, list: ZoneList, is_short: bool) -> bool {
+        let zones = self.view(node);
         self.note_balance(&zones);
-        if !is_short && !is_below(&zones, order, highest, |marks| marks.low) {
+        if !is_short && !is_below(&zones, order, list, |marks| marks.low) {
             return false;
         }
-        let request = Request::new(order, highest);
+        let request = Request::new(order, list as usize);
         if self.requests.is_awake() {
             // It takes this one too before it sleeps.
             self.requests.add(request);
@@ -97,25 +99,36 @@ impl NodeBalancer {
         self.failures[zone].load(Relaxed) >= MOST_FAILURES
     }
 
+    /// Whether reclaim for the zone may bring something.
+    pub(super) fn is_worth(&self, node: &impl Node, zone: usize) -> bool {
+        !self.is_hopeless(zone) && node.is_reclaimable(zone)
+    }
+
     /// Whether an allocation is to wait for the balancer: it is awake, reclaim is not hopeless, there is something to reclaim, and
-    /// no more than half of min is free of the zone.
+    /// no more than half of min is free of the zone; or no more than min, where write-back lags behind.
     pub fn is_throttled(&self, node: &impl Node, zone: ZoneClass) -> bool {
         let of = node.zones()[zone as usize];
+        let mark = if self.is_congested(zone) { of.marks.min } else { of.marks.min / 2 };
         of.managed > 0
-            && of.free <= of.marks.min / 2
+            && of.free <= mark
             && self.is_awake()
             && !self.is_hopeless(zone as usize)
             && node.is_reclaimable(zone as usize)
     }
 
-    /// Write-back lags behind in a zone: what caches hold of it does not grow until the balancer has seen to it.
-    pub fn set_congested(&self, zone: ZoneClass) {
-        self.congested[zone as usize].store(true, Release);
+    /// Says whether write-back lags behind what is to be reclaimed of a zone. The balancer clears it before it sleeps.
+    pub fn set_congested(&self, zone: ZoneClass, is_congested: bool) {
+        self.congested[zone as usize].store(is_congested, Release);
     }
 
     /// Whether write-back lags behind in a zone.
     pub fn is_congested(&self, zone: ZoneClass) -> bool {
         self.congested[zone as usize].load(Acquire)
+    }
+
+    /// Whether it does in any of these zones.
+    pub(super) fn is_any_congested(&self, zones: &[bool; ZONES]) -> bool {
+        ZoneClass::ALL.into_iter().any(|zone| zones[zone as usize] && self.is_congested(zone))
     }
 
     /// In a forked child: the balancer's thread is not there, and nothing is known of its memory.
@@ -131,16 +144,17 @@ impl NodeBalancer {
     pub(super) fn work(&self, node: &impl Node, zones: &[Zone; ZONES], request: Request) -> Option<Request> {
         self.note_balance(zones);
         let policy = node.policy();
-        let is_worth = |zone: usize| !self.is_hopeless(zone) && node.is_reclaimable(zone);
-        let is_high = |order, highest| {
+        let is_worth = |zone: usize| self.is_worth(node, zone);
+        let is_high = |order, list| {
+            let list = ZoneList::ALL[list];
             // A zone that is balanced lacks nothing: what could be reclaimed of it is no reason to try.
-            let lacks = |&zone: &usize| {
-                is_eligible(zones, zone, order, highest) && !is_zone_balanced(zones, zone, order, highest)
-            };
-            order > 0 && !is_balanced(zones, order, highest, policy) && (0..ZONES).filter(lacks).any(is_worth)
+            let lacks =
+                |&zone: &usize| is_eligible(zones, zone, order, list) && !is_zone_balanced(zones, zone, order, list);
+            order > 0 && !is_balanced(zones, order, list, policy) && (0..ZONES).filter(lacks).any(is_worth)
         };
+        // Of order 0 each zone counts for itself; these lists have their zones' numbers.
         let all = (0..ZONES).fold(Request::NONE, |all, zone| all.merged(Request::new(0, zone)));
-        let is_low = |_, zone: usize| !is_zone_balanced(zones, zone, 0, zone) && is_worth(zone);
+        let is_low = |_, zone: usize| !is_zone_balanced(zones, zone, 0, ZoneList::ALL[zone]) && is_worth(zone);
         let is_boosted = |_, zone: usize| zones[zone].boost > 0 && is_worth(zone);
         let kinds = [request.filter(is_high), all.filter(is_low), all.filter(is_boosted)];
         kinds.into_iter().find(|work| !work.is_none())
@@ -148,7 +162,7 @@ impl NodeBalancer {
 
     /// A zone that is balanced again is no longer hopeless, however that came about.
     pub(super) fn note_balance(&self, zones: &[Zone; ZONES]) {
-        let balanced = (0..ZONES).filter(|&zone| is_zone_balanced(zones, zone, 0, zone));
+        let balanced = (0..ZONES).filter(|&zone| is_zone_balanced(zones, zone, 0, ZoneList::ALL[zone]));
         balanced.for_each(|zone| self.failures[zone].store(0, Relaxed));
     }
 }
@@ -157,6 +171,8 @@ impl NodeBalancer {
 
 /// Zones of a node.
 pub const ZONES: usize = ZoneClass::COUNT;
+const _: () = assert!(LISTS == ZoneList::COUNT);
+
 /// A node that the balancer balances.
 pub trait Node {
     /// The zones, by class, without boosts.

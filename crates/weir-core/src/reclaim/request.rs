@@ -1,7 +1,7 @@
 //! Requests to the node balancer, and its sleep: one word.
 //!
-//! A request names an order and the highest zone that it can use. For each highest zone the largest order is kept: two requests
-//! merge by maximum. (One order and one zone for all would turn "order 9 of huge pages" and "order 0 of any page" into a request
+//! A request names an order and the zone list along which it was made. For each list the largest order is kept: two requests
+//! merge by maximum. (One order and one list for all would turn "order 9 of huge pages" and "order 0 of any page" into a request
 //! for order 9 of any page, that none made.) The balancer takes all of them at once.
 //!
 //! The word also says that the balancer sleeps. Whoever adds a request clears that and, if it was set, wakes it; the balancer
@@ -11,15 +11,17 @@
 use super::sync::{AtomicU32, constructor};
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// Highest zones there may be.
-pub const ZONES: usize = 4;
-/// Bits of a zone: 0 for no request, else the order plus one.
+/// Zone lists there may be ([`ZoneList`](crate::base::zone_class::ZoneList), by number).
+pub const LISTS: usize = 6;
+/// Bits of a list: 0 for no request, else the order plus one.
 const BITS: u32 = 4;
 const MASK: u32 = (1 << BITS) - 1;
 /// The balancer sleeps.
 const ASLEEP: u32 = 1 << 31;
 
-/// The largest order that is wanted, by the highest zone that the requests can use.
+const _: () = assert!(LISTS as u32 * BITS < 31, "the lists' bits meet that of sleep");
+
+/// The largest order that is wanted, by zone list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request(u32);
 
@@ -28,8 +30,8 @@ impl Request {
     pub const NONE: Self = Self(0);
 
     /// A request for a block of `order` (at most 10).
-    pub(crate) fn new(order: u32, highest: usize) -> Self {
-        Self((order + 1) << (highest as u32 * BITS))
+    pub(crate) fn new(order: u32, list: usize) -> Self {
+        Self((order + 1) << (list as u32 * BITS))
     }
 
     /// Whether there is none.
@@ -37,32 +39,32 @@ impl Request {
         self.0 == 0
     }
 
-    /// The order that is wanted of requests with this highest zone.
-    pub(crate) fn order(self, highest: usize) -> Option<u32> {
-        (self.0 >> (highest as u32 * BITS) & MASK).checked_sub(1)
+    /// The order that is wanted along this list.
+    pub(crate) fn order(self, list: usize) -> Option<u32> {
+        (self.0 >> (list as u32 * BITS) & MASK).checked_sub(1)
     }
 
-    /// This request and another one merged: the larger order for each highest zone.
+    /// This request and another one merged: the larger order for each list.
     #[must_use]
     pub(crate) fn merged(self, other: Self) -> Self {
-        let larger = |zone: usize| self.order(zone).max(other.order(zone));
-        (0..ZONES).fold(Self::NONE, |all, zone| match larger(zone) {
-            Some(order) => Self(all.0 | Self::new(order, zone).0),
+        let larger = |list: usize| self.order(list).max(other.order(list));
+        (0..LISTS).fold(Self::NONE, |all, list| match larger(list) {
+            Some(order) => Self(all.0 | Self::new(order, list).0),
             None => all,
         })
     }
 
-    /// The parts of it that `is_kept` says, given order and highest zone.
+    /// The parts of it that `is_kept` says, given order and list.
     #[must_use]
     pub(crate) fn filter(self, is_kept: impl Fn(u32, usize) -> bool) -> Self {
         self.parts()
-            .filter(|&(order, zone)| is_kept(order, zone))
-            .fold(Self::NONE, |all, (order, zone)| Self(all.0 | Self::new(order, zone).0))
+            .filter(|&(order, list)| is_kept(order, list))
+            .fold(Self::NONE, |all, (order, list)| Self(all.0 | Self::new(order, list).0))
     }
 
-    /// Orders and highest zones.
+    /// Orders and lists.
     pub(crate) fn parts(self) -> impl Iterator<Item = (u32, usize)> {
-        (0..ZONES).filter_map(move |zone| Some((self.order(zone)?, zone)))
+        (0..LISTS).filter_map(move |list| Some((self.order(list)?, list)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bugs that were found in kswapd, each by the commit that mended it: none of them is here.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
-use weir_core::base::zone_class::ZoneClass;
+use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST};
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
@@ -16,9 +16,9 @@ fn new() -> (NodeBalancer, Turn) {
 fn da175d06b437_the_sleep_check_looks_at_the_zones_that_the_request_can_use() {
     let (balancer, mut turn) = new();
     let node = FakeNode::new(&[(SMALL, zone(GIB, 0)), (LARGE, zone(8 * GIB, GIB))]);
-    assert!(balancer.wake(&node, 0, ZoneClass::Low32, false));
+    assert!(balancer.wake(&node, 0, ZoneList::Low32, false));
     node.sleep(&balancer, &mut turn);
-    assert!(is_balanced(&balancer.view(&node), 0, SMALL, Policy::Any));
+    assert!(is_balanced(&balancer.view(&node), 0, ZoneList::Low32, Policy::Any));
 }
 
 /// A new request was read after reclaim had failed, taken for a wake-up, and kswapd span without sleeping.
@@ -30,9 +30,9 @@ fn _215ddd6664ce_after_a_failed_run_it_dozes_although_there_is_a_request() {
     // Allocations go on asking, all the time.
     let other = balancer.clone();
     *node.during.borrow_mut() = Some(Box::new(move |node| {
-        other.wake(node, 0, ZoneClass::Normal, true);
+        other.wake(node, 0, ZoneList::Normal, true);
     }));
-    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    balancer.wake(&node, 0, ZoneList::Normal, true);
     for runs in 1..MOST_FAILURES {
         // The request that is pending does not end the doze at once: it is taken with the next look.
         let mut steps = 0;
@@ -61,13 +61,13 @@ fn _4746efded84d_a_node_with_empty_zones_comes_to_rest() {
         let (balancer, mut turn) = new();
         let node = FakeNode::new(&[(LARGE, zone(GIB, 0))]);
         node.policy.set(policy);
-        balancer.wake(&node, 3, ZoneClass::Normal, true);
+        balancer.wake(&node, 3, ZoneList::Normal, true);
         node.sleep(&balancer, &mut turn);
         assert!(turn.is_asleep());
         let empty = FakeNode::new(&[]);
         empty.policy.set(policy);
         let (balancer, mut turn) = new();
-        assert!(!balancer.wake(&empty, 3, ZoneClass::Normal, true));
+        assert!(!balancer.wake(&empty, 3, ZoneList::Normal, true));
         empty.sleep(&balancer, &mut turn);
         assert!(empty.scans.borrow().is_empty());
     }
@@ -80,13 +80,13 @@ fn d2ebd0f6b895_a_high_order_that_is_given_up_is_not_asked_for_again() {
     let (balancer, mut turn) = new();
     // Pages come free, but never a block of the order.
     let node = FakeNode::new(&[(LARGE, FakeZone { largest: 2, until_block: usize::MAX, ..zone(GIB, GIB / 2) })]);
-    assert!(balancer.wake(&node, 9, ZoneClass::Normal, true));
+    assert!(balancer.wake(&node, 9, ZoneList::Normal, true));
     node.sleep(&balancer, &mut turn);
     let reclaimed = node.reclaimed.get()[LARGE];
     assert!((2 << 9..4 << 9).contains(&reclaimed), "{reclaimed}: compact_gap, and no more");
     assert!(turn.is_asleep() && !balancer.is_asked());
     // The next request for it is tried anew, and no less.
-    assert!(balancer.wake(&node, 9, ZoneClass::Normal, true));
+    assert!(balancer.wake(&node, 9, ZoneList::Normal, true));
     node.sleep(&balancer, &mut turn);
     assert!(node.reclaimed.get()[LARGE] >= 2 * (2 << 9));
 }
@@ -96,7 +96,7 @@ fn d2ebd0f6b895_a_high_order_that_is_given_up_is_not_asked_for_again() {
 fn _9aa41348a8d1_the_balancer_never_scans_at_priority_0() {
     let (balancer, mut turn) = new();
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 100_000, ..zone(GIB, 0) })]);
-    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
     node.sleep(&balancer, &mut turn);
     assert_eq!(node.scans.borrow().iter().map(|scan| scan.priority).min(), Some(LAST));
 }
@@ -108,7 +108,7 @@ fn _96710098ee12_what_is_scanned_does_not_grow_with_failures() {
     let node = FakeNode::new(&[(LARGE, FakeZone { largest: 2, until_block: usize::MAX, ..zone(64 * GIB, GIB) })]);
     let mut before = 0;
     for _ in 0..50 {
-        balancer.wake(&node, 9, ZoneClass::Normal, true);
+        balancer.wake(&node, 9, ZoneList::Normal, true);
         node.sleep(&balancer, &mut turn);
         let reclaimed = node.reclaimed.get()[LARGE];
         assert!(reclaimed - before < 4 << 9, "{}", reclaimed - before);
@@ -124,10 +124,10 @@ fn e716f2eb24de_a_request_for_a_low_zone_is_not_put_off_by_a_balanced_high_one()
         (SMALL, FakeZone { largest: 0, until_block: 16, ..zone(GIB, GIB / 4) }),
         (LARGE, zone(8 * GIB, GIB)),
     ]);
-    balancer.wake(&node, 3, ZoneClass::Normal, true);
-    assert!(balancer.wake(&node, 3, ZoneClass::Low32, true) || balancer.is_asked());
+    balancer.wake(&node, 3, ZoneList::Normal, true);
+    assert!(balancer.wake(&node, 3, ZoneList::Low32, true) || balancer.is_asked());
     node.sleep(&balancer, &mut turn);
-    assert!(is_balanced(&balancer.view(&node), 3, SMALL, Policy::Any));
+    assert!(is_balanced(&balancer.view(&node), 3, ZoneList::Low32, Policy::Any));
 }
 
 /// kswapd was woken for boosted marks although boosting was switched off.
@@ -136,13 +136,13 @@ fn _597c892038e0_without_a_boost_a_balanced_node_is_not_woken() {
     let (balancer, mut turn) = new();
     let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(GIB, 10).high + 100))]);
     for order in [0, 3] {
-        assert!(!balancer.wake(&node, order, ZoneClass::Normal, true));
+        assert!(!balancer.wake(&node, order, ZoneList::Normal, true));
     }
     // A boost that has faded is none.
     balancer.boost(&node, ZoneClass::Normal, GIB / 2, false);
     node.pass_ms(2000);
     node.sleep(&balancer, &mut turn);
-    assert!(node.scans.borrow().is_empty() && !balancer.wake(&node, 0, ZoneClass::Normal, true));
+    assert!(node.scans.borrow().is_empty() && !balancer.wake(&node, 0, ZoneList::Normal, true));
 }
 
 /// Wake-ups were counted as new work while kswapd was hopeless, and boosted runs counted as failures (2026).
@@ -150,19 +150,19 @@ fn _597c892038e0_without_a_boost_a_balanced_node_is_not_woken() {
 fn _2026_hopelessness_is_ended_by_balance_and_by_nothing_else() {
     let (balancer, mut turn) = new();
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
-    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
     node.sleep(&balancer, &mut turn);
     assert!(balancer.is_hopeless(LARGE));
     let scans = node.scans.borrow().len();
     for _ in 0..100 {
-        assert!(!balancer.wake(&node, 0, ZoneClass::Normal, true));
+        assert!(!balancer.wake(&node, 0, ZoneList::Normal, true));
         node.pass_ms(1000);
         assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
     }
     assert_eq!(node.scans.borrow().len(), scans);
     // Some progress that leaves the node unbalanced would have reset the count before 2026.
     node.change(LARGE, |zone| zone.free += 10);
-    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, true) && balancer.is_hopeless(LARGE));
+    assert!(!balancer.wake(&node, 0, ZoneList::Normal, true) && balancer.is_hopeless(LARGE));
 }
 
 /// An allocation was throttled for a node without reclaimable pages, or with a kswapd that had given up, and waited for good.
@@ -173,7 +173,7 @@ fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_pr
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, marks.min / 2) })]);
     let is_throttled = |node: &FakeNode| balancer.is_throttled(node, ZoneClass::Normal);
     assert!(!is_throttled(&node), "the balancer sleeps");
-    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
     assert!(is_throttled(&node));
     node.change(LARGE, |zone| zone.free += 1);
     assert!(!is_throttled(&node), "more than half of min is free");
@@ -194,7 +194,7 @@ fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_pr
     }
     node.sleep(&balancer, &mut turn);
     assert!(balancer.is_hopeless(LARGE) && !is_throttled(&node));
-    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    balancer.wake(&node, 0, ZoneList::Normal, true);
     assert!(!is_throttled(&node), "hopeless, whoever asks");
     // A zone of no pages has nothing to wait for.
     let empty = FakeNode::new(&[]);
@@ -210,11 +210,11 @@ fn found_here_what_a_balanced_zone_holds_is_no_reason_to_try_for_another() {
         let (low, high) = (FakeZone { cached: 0, ..zone(4 * GIB, 0) }, FakeZone { cached: 1000, ..zone(GIB, GIB / 2) });
         let node = FakeNode::new(&[(SMALL, low), (LARGE, high)]);
         node.policy.set(policy);
-        assert!(!balancer.wake(&node, 3, ZoneClass::Normal, true), "nothing can be done for what lacks");
+        assert!(!balancer.wake(&node, 3, ZoneList::Normal, true), "nothing can be done for what lacks");
         assert_eq!(node.settle(&balancer, &mut turn).0, Next::Asleep);
         // The same once it is awake for something else.
         node.change(LARGE, |zone| zone.free = 0);
-        assert!(balancer.wake(&node, 3, ZoneClass::Normal, true));
+        assert!(balancer.wake(&node, 3, ZoneList::Normal, true));
         node.change(LARGE, |zone| zone.free = GIB / 2);
         node.sleep(&balancer, &mut turn);
         assert!(node.scans.borrow().is_empty());
@@ -229,11 +229,11 @@ fn evictions_elsewhere_stop_at_what_is_missing() {
     let node = FakeNode::new(&[(LARGE, FakeZone { is_elsewhere: true, ..zone(GIB, 0) })]);
     for _ in 0..2 * MOST_FAILURES {
         node.change(LARGE, |zone| (zone.cached, zone.free) = (GIB, 0));
-        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        balancer.wake(&node, 0, ZoneList::Normal, false);
         node.sleep(&balancer, &mut turn);
         let (taken, lacks) = (GIB - node.zone(LARGE).cached, Marks::of(GIB, 10).high);
         assert!((3 * lacks..6 * lacks).contains(&taken), "{taken} pages went for {lacks}");
-        assert!(is_balanced(&balancer.view(&node), 0, LARGE, Policy::Any) && !balancer.is_hopeless(LARGE));
+        assert!(is_balanced(&balancer.view(&node), 0, ZoneList::Normal, Policy::Any) && !balancer.is_hopeless(LARGE));
     }
     // A scan of a higher priority takes less than is missing.
     let lowest = node.scans.borrow().iter().map(|scan| scan.priority).min().unwrap();

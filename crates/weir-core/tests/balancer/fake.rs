@@ -33,7 +33,6 @@ pub struct FakeZone {
     pub yields: usize,
     /// Pages reclaimed until a block of the order that was scanned for is free.
     pub until_block: usize,
-    pub is_exclusive: bool,
     /// What goes lies in another allocator's memory: a quarter of it is free then, and nothing is a release of the heap's.
     pub is_elsewhere: bool,
 }
@@ -117,10 +116,7 @@ pub fn zone(managed: usize, free: usize) -> FakeZone {
 
 impl Node for FakeNode {
     fn zones(&self) -> [Zone; ZONES] {
-        self.zones.borrow().map(|of| Zone {
-            is_exclusive: of.is_exclusive,
-            ..Zone::new(of.managed, of.free, (of.free > 0).then_some(of.largest), 10)
-        })
+        self.zones.borrow().map(|of| Zone::new(of.managed, of.free, (of.free > 0).then_some(of.largest), 10))
     }
 
     fn policy(&self) -> Policy {

@@ -1,14 +1,14 @@
 //! What always holds.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
-use weir_core::base::zone_class::ZoneClass;
+use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use weir_core::policy::watermarks::{Marks, is_balanced};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Node, NodeBalancer};
 
-fn is_node_balanced(node: &FakeNode, balancer: &NodeBalancer, order: u32, highest: usize) -> bool {
-    is_balanced(&balancer.view(node), order, highest, node.policy())
+fn is_node_balanced(node: &FakeNode, balancer: &NodeBalancer, order: u32, list: ZoneList) -> bool {
+    is_balanced(&balancer.view(node), order, list, node.policy())
 }
 
 #[test]
@@ -16,10 +16,10 @@ fn it_wakes_below_low_and_stops_above_high() {
     let marks = Marks::of(GIB, 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low + 1))]);
-    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false), "between low and high it is not woken");
+    assert!(!balancer.wake(&node, 0, ZoneList::Normal, false), "between low and high it is not woken");
     assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
     node.change(LARGE, |zone| zone.free = marks.low);
-    assert!(balancer.wake(&node, 0, ZoneClass::Normal, false));
+    assert!(balancer.wake(&node, 0, ZoneList::Normal, false));
     node.sleep(&balancer, &mut turn);
     let free = node.zone(LARGE).free;
     assert!(
@@ -35,11 +35,11 @@ fn waking_stopping_and_sleeping_say_the_same() {
     for free in (0..2 * marks.high).step_by(37) {
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
         let node = FakeNode::new(&[(LARGE, zone(GIB, free))]);
-        let was_balanced = is_node_balanced(&node, &balancer, 0, LARGE);
-        let is_woken = balancer.wake(&node, 0, ZoneClass::Normal, true);
+        let was_balanced = is_node_balanced(&node, &balancer, 0, ZoneList::Normal);
+        let is_woken = balancer.wake(&node, 0, ZoneList::Normal, true);
         assert_eq!(is_woken, !was_balanced, "{free}");
         node.sleep(&balancer, &mut turn);
-        assert!(is_node_balanced(&node, &balancer, 0, LARGE), "{free}");
+        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal), "{free}");
         assert_eq!(node.scans.borrow().is_empty(), was_balanced);
     }
 }
@@ -48,10 +48,10 @@ fn waking_stopping_and_sleeping_say_the_same() {
 fn requests_that_arrive_while_it_is_awake_are_all_seen_to_before_it_sleeps() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { largest: 2, until_block: 3000, ..zone(GIB, GIB / 2) })]);
-    assert!(balancer.wake(&node, 3, ZoneClass::Normal, true));
+    assert!(balancer.wake(&node, 3, ZoneList::Normal, true));
     assert_eq!(balancer.step(&node, &mut turn), Next::Again);
     // Two more while it is awake: neither wakes it, the larger one counts.
-    assert!(!balancer.wake(&node, 9, ZoneClass::Normal, true) && !balancer.wake(&node, 5, ZoneClass::Normal, true));
+    assert!(!balancer.wake(&node, 9, ZoneList::Normal, true) && !balancer.wake(&node, 5, ZoneList::Normal, true));
     node.sleep(&balancer, &mut turn);
     let orders: Vec<u32> = node.scans.borrow().iter().map(|scan| scan.order).collect();
     assert!(orders.contains(&3) && orders.contains(&9) && !orders.contains(&5), "{orders:?}");
@@ -63,7 +63,7 @@ fn it_dozes_first_and_sleeps_only_if_the_balance_lasts() {
     let marks = Marks::of(GIB, 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low))]);
-    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
     let (next, _) = node.settle(&balancer, &mut turn);
     assert_eq!(next, Next::At(node.now() + DOZE_NS));
     assert!(!turn.is_asleep());
@@ -85,7 +85,7 @@ fn it_dozes_first_and_sleeps_only_if_the_balance_lasts() {
 fn scans_go_from_priority_12_to_1_and_take_no_more_than_is_missing() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
-    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
     node.settle(&balancer, &mut turn);
     let priorities: Vec<u32> = node.scans.borrow().iter().map(|scan| scan.priority).collect();
     assert_eq!(priorities, (LAST..=FIRST).rev().collect::<Vec<_>>(), "one pass each, as nothing is reclaimed");
@@ -93,7 +93,7 @@ fn scans_go_from_priority_12_to_1_and_take_no_more_than_is_missing() {
     let marks = Marks::of(GIB, 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high - 50))]);
-    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    balancer.wake(&node, 0, ZoneList::Normal, true);
     node.settle(&balancer, &mut turn);
     assert_eq!(node.reclaimed.get()[LARGE], 51);
     assert_eq!(node.scans.borrow().len(), 1);
@@ -104,22 +104,22 @@ fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
     let marks = Marks::of(GIB, 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
-    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
     let begin = node.now();
     node.sleep(&balancer, &mut turn);
     let runs = node.scans.borrow().iter().filter(|scan| scan.priority == FIRST).count();
     assert_eq!(runs, MOST_FAILURES as usize);
     assert!(balancer.is_hopeless(LARGE) && !balancer.is_awake());
     assert!(node.now() - begin >= u64::from(MOST_FAILURES) * DOZE_NS, "it dozes between failures");
-    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false), "hopeless: nothing wakes it");
+    assert!(!balancer.wake(&node, 0, ZoneList::Normal, false), "hopeless: nothing wakes it");
     // A little is freed, and can be reclaimed now: not enough to try again.
     node.change(LARGE, |zone| (zone.free, zone.yields) = (marks.low / 2, 1));
-    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false) && balancer.is_hopeless(LARGE));
+    assert!(!balancer.wake(&node, 0, ZoneList::Normal, false) && balancer.is_hopeless(LARGE));
     // The balance has returned, by itself.
     node.change(LARGE, |zone| zone.free = marks.high + 1);
-    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false) && !balancer.is_hopeless(LARGE));
+    assert!(!balancer.wake(&node, 0, ZoneList::Normal, false) && !balancer.is_hopeless(LARGE));
     node.change(LARGE, |zone| zone.free = 0);
-    assert!(balancer.wake(&node, 0, ZoneClass::Normal, false));
+    assert!(balancer.wake(&node, 0, ZoneList::Normal, false));
     node.sleep(&balancer, &mut turn);
     assert!(node.zone(LARGE).free > marks.high);
 }
@@ -129,13 +129,13 @@ fn a_hopeless_zone_does_not_keep_another_from_being_balanced() {
     let marks = Marks::of(GIB, 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let pinned = ZoneClass::Pinned as usize;
-    let full = FakeZone { yields: 0, is_exclusive: true, ..zone(GIB, 0) };
+    let full = FakeZone { yields: 0, ..zone(GIB, 0) };
     let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high + 10)), (pinned, full)]);
-    balancer.wake(&node, 0, ZoneClass::Pinned, true);
+    balancer.wake(&node, 0, ZoneList::Pinned, true);
     node.sleep(&balancer, &mut turn);
     assert!(balancer.is_hopeless(pinned) && !balancer.is_hopeless(LARGE));
     node.change(LARGE, |zone| zone.free = 0);
-    assert!(balancer.wake(&node, 0, ZoneClass::Normal, false));
+    assert!(balancer.wake(&node, 0, ZoneList::Normal, false));
     node.sleep(&balancer, &mut turn);
     assert!(node.zone(LARGE).free > marks.high);
 }
@@ -145,7 +145,7 @@ fn a_zone_without_anything_to_reclaim_is_no_reason_to_wake_and_no_failure() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { cached: 0, ..zone(GIB, 0) })]);
     for _ in 0..100 {
-        assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false));
+        assert!(!balancer.wake(&node, 0, ZoneList::Normal, false));
     }
     assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
     assert!(node.scans.borrow().is_empty() && !balancer.is_hopeless(LARGE));
@@ -226,10 +226,14 @@ fn congested_flags_are_cleared_and_throttled_allocations_let_go_before_it_sleeps
     for yields in [0, 1] {
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
         let node = FakeNode::new(&[(LARGE, FakeZone { yields, ..zone(GIB, marks.min / 2) })]);
-        balancer.set_congested(ZoneClass::Normal);
-        balancer.set_congested(ZoneClass::Low32);
-        balancer.wake(&node, 0, ZoneClass::Normal, false);
-        node.settle(&balancer, &mut turn);
+        balancer.set_congested(ZoneClass::Normal, true);
+        balancer.set_congested(ZoneClass::Low32, true);
+        balancer.wake(&node, 0, ZoneList::Normal, false);
+        // It waits for write-back nine times at most.
+        for _ in 0..=9 {
+            node.settle(&balancer, &mut turn);
+            node.pass_ms(if balancer.is_awake() { 100 } else { 0 });
+        }
         assert!(!balancer.is_awake() && node.releases.get() > 0, "also before it dozes after a failure");
         assert!(!balancer.is_congested(ZoneClass::Normal) && !balancer.is_congested(ZoneClass::Low32));
     }
@@ -243,7 +247,7 @@ fn it_keeps_to_its_share_of_the_cpu_but_at_the_severe_level() {
         node.percent.set(25);
         node.severe.set(severe);
         node.scan_ns.set((3 * MS, 3 * MS));
-        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        balancer.wake(&node, 0, ZoneList::Normal, false);
         let begin = node.now();
         while node.zone(LARGE).free <= Marks::of(GIB, 10).high {
             if let Next::At(at) = balancer.step(&node, &mut turn) {
@@ -264,7 +268,7 @@ fn a_run_that_failed_pays_for_its_last_pass_too() {
     node.scan_ns.set((100 * MS, 100 * MS));
     let begin = node.now();
     for _ in 0..1000 {
-        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        balancer.wake(&node, 0, ZoneList::Normal, false);
         if let Next::At(at) = balancer.step(&node, &mut turn) {
             node.clock.set(node.now().max(at));
         }
@@ -282,10 +286,10 @@ fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
         let node = FakeNode::new(&[(LARGE, zone(1000, 950))]);
         node.severe.set(severe);
         (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, 50, severe));
-        assert!(is_node_balanced(&node, &balancer, 0, LARGE), "a boosted zone can be balanced");
+        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal), "a boosted zone can be balanced");
         // Its limit is lowered to a quarter meanwhile.
         node.change(LARGE, |zone| (zone.managed, zone.free) = (250, 200));
-        assert!(is_node_balanced(&node, &balancer, 0, LARGE));
+        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal));
         node.sleep(&balancer, &mut turn);
     }
 }
@@ -307,7 +311,7 @@ fn active_time_is_from_waking_to_sleeping_and_time_on_a_cpu_is_told_apart() {
     let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(GIB, 10).high - 10))]);
     // Of a scan of 5 ms the thread is scheduled out for 4.
     node.scan_ns.set((MS, 5 * MS));
-    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    balancer.wake(&node, 0, ZoneList::Normal, true);
     node.sleep(&balancer, &mut turn);
     assert_eq!(node.awake.get(), (5 * MS + DOZE_NS, MS));
     node.pass_ms(10_000);
@@ -323,10 +327,10 @@ fn limits_below_what_is_in_use_and_zones_of_zero_pages_do_no_harm() {
             LARGE,
             FakeZone { cached, yields: 1, ..FakeZone { managed, free, ..FakeZone::default() } },
         )]);
-        balancer.wake(&node, 0, ZoneClass::Normal, true);
-        balancer.wake(&node, 10, ZoneClass::Hugetlb, true);
+        balancer.wake(&node, 0, ZoneList::Normal, true);
+        balancer.wake(&node, 10, ZoneList::Hugetlb, true);
         node.sleep(&balancer, &mut turn);
-        assert!(is_node_balanced(&node, &balancer, 0, LARGE), "{managed}");
+        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal), "{managed}");
         let reclaimed = node.reclaimed.get()[LARGE];
         assert!(reclaimed <= managed + 32, "{reclaimed} of {managed}");
     }

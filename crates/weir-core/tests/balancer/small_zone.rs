@@ -2,7 +2,7 @@
 //! could not set up. The three policies compared.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
-use weir_core::base::zone_class::ZoneClass;
+use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
 use weir_core::reclaim::balancer_turn::Turn;
 use weir_core::reclaim::node_balancer::NodeBalancer;
@@ -24,9 +24,9 @@ fn reclaimed(policy: Policy, requests: usize) -> [usize; 2] {
     let node = small_beside_large(policy, 40);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     for _ in 0..requests {
-        assert!(balancer.wake(&node, ORDER, ZoneClass::Normal, true));
+        assert!(balancer.wake(&node, ORDER, ZoneList::Normal, true));
         node.sleep(&balancer, &mut turn);
-        assert!(is_balanced(&balancer.view(&node), ORDER, LARGE, policy) || policy == Policy::All);
+        assert!(is_balanced(&balancer.view(&node), ORDER, ZoneList::Normal, policy) || policy == Policy::All);
         node.change(LARGE, |zone| (zone.largest, zone.until_block) = (1, 40));
     }
     [node.reclaimed.get()[SMALL], node.reclaimed.get()[LARGE]]
@@ -48,8 +48,8 @@ fn order_0_of_the_small_zone_is_seen_to_before_it_sleeps() {
     let marks = Marks::of(GIB / 16, 10);
     node.change(SMALL, |zone| (zone.free, zone.cached) = (marks.low, GIB / 16 - marks.low));
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    balancer.set_congested(ZoneClass::Low32);
-    balancer.wake(&node, ORDER, ZoneClass::Normal, true);
+    balancer.set_congested(ZoneClass::Low32, true);
+    balancer.wake(&node, ORDER, ZoneList::Normal, true);
     node.sleep(&balancer, &mut turn);
     let free = node.zone(SMALL).free;
     assert!(free > marks.high && free <= marks.high + 32, "{free}: order 0, and no more");
@@ -64,7 +64,7 @@ fn a_zone_that_the_request_cannot_use_does_not_end_the_run() {
         let node = FakeNode::new(&[(SMALL, small), (LARGE, zone(8 * GIB, 4 * GIB))]);
         node.policy.set(policy);
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-        assert!(balancer.wake(&node, ORDER, ZoneClass::Low32, true));
+        assert!(balancer.wake(&node, ORDER, ZoneList::Low32, true));
         node.sleep(&balancer, &mut turn);
         assert_eq!(node.zone(SMALL).largest, ORDER, "{policy:?}");
         assert_eq!(node.reclaimed.get()[LARGE], 0, "{policy:?}");
@@ -80,8 +80,8 @@ fn a_small_balanced_zone_does_not_end_a_run_for_the_large_one_where_it_would_not
     let node =
         FakeNode::new(&[(SMALL, small), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(8 * GIB, GIB) })]);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    assert!(is_balanced(&balancer.view(&node), ORDER, SMALL, Policy::Any));
-    assert!(balancer.wake(&node, ORDER, ZoneClass::Normal, true));
+    assert!(is_balanced(&balancer.view(&node), ORDER, ZoneList::Low32, Policy::Any));
+    assert!(balancer.wake(&node, ORDER, ZoneList::Normal, true));
     node.sleep(&balancer, &mut turn);
     assert_eq!(node.zone(LARGE).largest, ORDER);
     assert_eq!(node.reclaimed.get()[SMALL], 0);
@@ -96,7 +96,7 @@ fn a_quarter_is_not_content_with_a_tiny_zone() {
             FakeNode::new(&[(SMALL, tiny), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(GIB, GIB / 8) })]);
         node.policy.set(policy);
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-        balancer.wake(&node, ORDER, ZoneClass::Normal, true);
+        balancer.wake(&node, ORDER, ZoneList::Normal, true);
         node.sleep(&balancer, &mut turn);
         node.reclaimed.get()[LARGE]
     };

@@ -22,6 +22,7 @@ use crate::fake::{CALLBACKS_RANK, Call, Fake};
 
 mod bounds;
 mod forks;
+mod lists;
 mod shortage;
 mod throttled;
 mod unregister;

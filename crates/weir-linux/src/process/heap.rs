@@ -135,7 +135,7 @@ compiled_here! {
     usage = <figures> usage() -> Usage;
     mapped_count = <figures> mapped_count() -> usize;
     may_grow = <reclaim> may_grow(bytes: usize) -> bool;
-    set_congested = <reclaim> set_congested(zone: ZoneClass);
+    set_congested = <reclaim> set_congested(zone: ZoneClass, is_congested: bool);
     [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
     cache_alloc_batch = <user_caches> alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize;
     [unsafe] cache_free_batch = <user_caches> free_batch(id: CacheId, objects: &[*mut u8]);
@@ -155,6 +155,8 @@ compiled_here! {
     [unsafe] add_zone = <zones> add(zone: NonNull<UserZone>);
     remove_zone = <pages> remove_zone(zone: &UserZone);
     zone_take = <zones> take(zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short>;
+    zone_take_first = <zones> take_first(zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short>;
+    zone_has_room = <zones> has_room(zone: &UserZone, bytes: usize) -> bool;
     zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: Pages) -> Result<(), InvalidFree>;
     zone_usage = <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
     zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<BlockNo>) -> Result<(), InUse>;

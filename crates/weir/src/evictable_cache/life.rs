@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_core::telemetry::tables::EvictableRow;
 use weir_linux::os::process::random_words;
 use weir_linux::platform::machine::possible_cpus;
+use weir_linux::process::callbacks::Registration;
 use weir_linux::process::evictable_list::{self, Evictable, Node};
 use weir_linux::process::heap::HEAP;
 
@@ -13,6 +14,7 @@ use super::entry::header::Content;
 use super::eviction::choice::Choice;
 use super::eviction::room::Room;
 use super::options::Options;
+use super::parts::Zoned;
 use super::reclaim;
 use super::shard::state::Shard;
 use super::shared::Shared;
@@ -55,16 +57,18 @@ impl<C: Content> Shared<C> {
             // SAFETY: in the block, and large enough.
             unsafe { shards.add(at).write(Shard::new()) };
         }
-        let Options { name, min, max, place, ages, weigher, listener, .. } = options;
+        let Options { name, min, max, place, values, ages, weigher, listener, .. } = options;
+        let zoned = Zoned::new(place, values);
         let shared = Self {
             node: Node::new(home),
-            registration: UnsafeCell::new(None),
+            registrations: UnsafeCell::new([None, None]),
             name,
             shards: NonNull::slice_from_raw_parts(shards, count),
             seed: random_words()[0] as u64,
             turn: AtomicU32::new(0),
             place,
-            room: Room::new(min.min(max), max),
+            room: Room::new(min.min(max), max, zoned.zone()),
+            zoned,
             choice: Choice::new(),
             ages: ages.are_there().then_some(ages),
             weigher,
@@ -78,9 +82,7 @@ impl<C: Content> Shared<C> {
         unsafe {
             home.write(shared);
             evictable_list::add(HEAP.platform(), NonNull::from(&home.as_ref().node));
-            let registration = reclaim::register(home);
-            let is_registered = registration.is_some();
-            *home.as_ref().registration.get() = registration;
+            let is_registered = reclaim::register(home, &mut *home.as_ref().registrations.get());
             if !is_registered {
                 Self::destroy(home);
                 return Err(CacheError::OutOfMemory);
@@ -97,11 +99,9 @@ impl<C: Content> Shared<C> {
     pub unsafe fn destroy(this: NonNull<Self>) {
         // SAFETY: valid until the end of this function; reclaim may still use it.
         let shared = unsafe { this.as_ref() };
-        // SAFETY: the registration is this function's: nothing else reads it after `new`.
-        let registration = unsafe { (*shared.registration.get()).take() };
-        if let Some(registration) = registration {
-            registration.unregister();
-        }
+        // SAFETY: the registrations are this function's: nothing else reads them after `new`.
+        let registrations = unsafe { core::mem::take(&mut *shared.registrations.get()) };
+        registrations.into_iter().flatten().for_each(Registration::unregister);
         let _end = End(this);
         shared.clear();
     }

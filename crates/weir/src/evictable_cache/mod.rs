@@ -8,6 +8,7 @@
 //! | `shard` | a part of the cache behind a lock: storage, look-ups, walks |
 //! | `eviction` | room and growth, eviction, removal, times, and how the policy is run |
 //! | `options`, `closure` | how a cache is to be; closures on Weir's heap |
+//! | `parts` | entries in a zone of the program's own, and those on the heap |
 //! | `shared`, `life`, `figures` | the state of a cache; its beginning, its end and `fork`; its figures |
 //! | `reclaim` | how reclaim reaches caches |
 
@@ -19,6 +20,7 @@ mod figures;
 mod life;
 mod load;
 mod options;
+mod parts;
 mod reclaim;
 mod shard;
 mod shared;

@@ -5,11 +5,15 @@ use super::closure::Closure;
 use super::entry::header::Content;
 use super::entry::place::Place;
 use super::eviction::expiry::Ages;
+use crate::zone::Zone;
 
 /// A closure that is told of entries that leave.
 pub type Listener<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value, RemovalCause) + Send + Sync;
 /// A closure that weighs entries.
 pub type Weigher<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value) -> usize + Send + Sync;
+
+/// A closure that knows whether an entry's memory lies in a zone.
+pub type InZone<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value) -> bool + Send + Sync;
 
 /// How a cache is to be.
 pub struct Options<C: Content> {
@@ -19,6 +23,8 @@ pub struct Options<C: Content> {
     /// 0: by CPUs and size.
     pub shards: usize,
     pub place: Place,
+    /// A zone in which the memory of some values lies.
+    pub values: Option<(&'static Zone, Option<Closure<InZone<C>>>)>,
     pub ages: Ages<C>,
     pub weigher: Option<Closure<Weigher<C>>>,
     pub listener: Option<Closure<Listener<C>>>,
@@ -35,6 +41,7 @@ impl<C: Content> Options<C> {
             max: usize::MAX,
             shards: 0,
             place: Place::Heap,
+            values: None,
             ages: Ages::new(),
             weigher: None,
             listener: None,

@@ -1,16 +1,21 @@
-//! Where caches meet reclaim: they are registered as what can be made smaller.
+//! Where caches meet reclaim: they are registered as what can be made smaller, each part of them for its class of zones.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
+use weir_core::base::zone_class::ZoneClass;
 use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, Registration, STOP, ScanReason, Shrink, Thread};
+use weir_linux::process::heap::HEAP;
 
 use super::entry::header::Content;
+use super::entry::place::Place;
+use super::parts::Part;
 use super::shared::Shared;
 use crate::heap;
+use crate::zone::Zone;
 
-/// A cache as the registry calls it.
-struct Registered<C: Content>(NonNull<Shared<C>>);
+/// A part of a cache as the registry calls it.
+struct Registered<C: Content>(NonNull<Shared<C>>, Part);
 
 // SAFETY: a shared reference to the cache, which is `Sync`, is all that is used of it.
 unsafe impl<C: Content> Send for Registered<C> {}
@@ -27,14 +32,20 @@ impl<C: Content> Registered<C> {
 
 impl<C: Content> Shrink for Registered<C> {
     fn count(&self) -> usize {
-        let room = &self.cache().room;
-        room.bytes.load(Relaxed).saturating_sub(room.least())
+        let (room, in_zone) = (&self.cache().room, self.cache().zoned.bytes());
+        let bytes = room.bytes.load(Relaxed);
+        let of_part = match self.1 {
+            Part::All => bytes,
+            Part::InZone => in_zone,
+            Part::OnHeap => bytes.saturating_sub(in_zone),
+        };
+        bytes.saturating_sub(room.least()).min(of_part)
     }
 
     fn scan(&self, bytes: usize, _: ScanReason) -> usize {
-        let freed = self.cache().evict(bytes);
-        // Entries that a weigher weighs are more than their blocks: what goes lies where the program allocates.
-        if self.cache().weigher.is_some() {
+        let freed = self.cache().evict(bytes, self.1);
+        // Entries that a weigher weighs are more than their blocks: what goes lies where the program allocates, or in the zone.
+        if self.cache().weigher.is_some() && self.1 != Part::InZone {
             other_malloc::evict(freed);
         }
         // All that is left is pinned: the batches of this run that are left would search in vain.
@@ -46,17 +57,36 @@ impl<C: Content> Shrink for Registered<C> {
     }
 }
 
-/// Makes a cache known to reclaim. `None`: there is no memory or no thread for that.
+/// Makes a cache known to reclaim, for each class of zones that it has memory of; false: there is no memory or no thread for that.
 ///
 /// # Safety
-/// The cache stays where it is until the registration is ended.
-pub unsafe fn register<C: Content>(cache: NonNull<Shared<C>>) -> Option<Registration> {
+/// The cache stays where it is until the registrations are ended.
+pub unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [Option<Registration>; 2]) -> bool {
     heap::note_program_allocator();
     // SAFETY: the caller's cache.
     let shared = unsafe { cache.as_ref() };
-    let zone = shared.place.class();
-    let spec = CallbackSpec { name: &shared.name, class: Class::Cache, zone, ..CallbackSpec::default() };
-    callbacks::register_shrink(&spec, Registered(cache), Thread::Shared).ok()
+    let parts = match (shared.zoned.zone(), shared.place) {
+        (Some(zone), _) => [Some((zone.class(), Part::InZone)), Some((ZoneClass::Normal, Part::OnHeap))],
+        // What is resident below 4 GiB counts against the budget, which is NORMAL's.
+        (None, Place::Low32) => [Some((ZoneClass::Low32, Part::All)), Some((ZoneClass::Normal, Part::All))],
+        (None, place) => [Some((place.class(), Part::All)), None],
+    };
+    registrations.iter_mut().zip(parts).all(|(registration, part)| {
+        let Some((zone, part)) = part else { return true };
+        let spec = CallbackSpec { name: &shared.name, class: Class::Cache, zone, ..CallbackSpec::default() };
+        *registration = callbacks::register_shrink(&spec, Registered(cache, part), Thread::Shared).ok();
+        registration.is_some()
+    })
+}
+
+impl<C: Content> Shared<C> {
+    /// Says whether write-back lags behind what is to be reclaimed of the zones that the cache has memory of.
+    pub fn set_congested(&self, is_congested: bool) {
+        let zone = self.zoned.zone().map_or(self.place.class(), Zone::class);
+        for zone in [ZoneClass::Normal, zone] {
+            HEAP.set_congested(zone, is_congested);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +97,7 @@ mod tests {
     #[test]
     fn a_scan_stops_the_run_where_nothing_can_go() {
         let cache = ByteCache::builder().build().unwrap();
-        let registered = Registered(NonNull::from(&*cache.shared));
+        let registered = Registered(NonNull::from(&*cache.shared), Part::All);
         let pinned = cache.insert(b"key", b"value").unwrap();
         assert_eq!(registered.scan(1, ScanReason::Mild), STOP);
         let weight = pinned.weight();

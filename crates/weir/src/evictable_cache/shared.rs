@@ -15,6 +15,7 @@ use super::eviction::choice::Choice;
 use super::eviction::expiry::Ages;
 use super::eviction::room::Room;
 use super::options::{Listener, Weigher};
+use super::parts::Zoned;
 use super::shard::state::Shard;
 
 /// The cache.
@@ -22,7 +23,7 @@ pub struct Shared<C: Content> {
     pub node: Node,
     /// Written by the maker before it gives the cache out, and taken at its end; reclaim, which may call meanwhile, does not
     /// read it.
-    pub registration: UnsafeCell<Option<Registration>>,
+    pub registrations: UnsafeCell<[Option<Registration>; 2]>,
     pub name: [u8; 32],
     pub shards: NonNull<[Shard]>,
     /// The seed of hashes, so that colliding keys cannot be prepared.
@@ -30,6 +31,7 @@ pub struct Shared<C: Content> {
     /// The shard in which the next eviction begins.
     pub turn: AtomicU32,
     pub place: Place,
+    pub zoned: Zoned<C>,
     pub room: Room,
     pub choice: Choice,
     /// `None`: entries have no end.

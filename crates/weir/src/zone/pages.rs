@@ -5,6 +5,8 @@ use core::ptr::NonNull;
 use weir_core::base::run::Run;
 use weir_core::base::units::{self, BlockNo, Order, PAGE, PAGEBLOCK};
 use weir_core::base::zone_class::ZoneClass;
+use weir_core::pages::Short;
+use weir_core::pages::zone::PageRun;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
 use weir_linux::process::heap::HEAP;
@@ -132,9 +134,38 @@ impl Zone {
         self.alloc_aligned(bytes, PAGE)
     }
 
+    /// [`Zone::alloc`] for who can use other memory as well: the zone is the first of a zone list, and the heap the next.
+    /// `None` where less than the zone's low mark would be left (some 5 to 10 % of it), which is for those that can use no
+    /// other; or less than its min, while memory is short on the heap too: then caches in both are made smaller.
+    ///
+    /// ```
+    /// let zone = weir::zone::Zone::anonymous(4 << 20)?;
+    /// let first = core::iter::from_fn(|| zone.alloc_first(64 << 10)).collect::<Vec<_>>();
+    /// assert!(first.len() < 64 && zone.alloc(64 << 10).is_some());
+    /// # Ok::<(), weir::zone::ZoneError>(())
+    /// ```
+    pub fn alloc_first(&self, bytes: usize) -> Option<Pages<'_>> {
+        self.alloc_first_aligned(bytes, PAGE)
+    }
+
+    pub(crate) fn alloc_first_aligned(&self, bytes: usize, align: usize) -> Option<Pages<'_>> {
+        self.alloc_by(bytes, align, |pages, align| HEAP.zone_take_first(self.0.zone(), pages, align))
+    }
+
     /// The class that it counts as in its node.
     pub(crate) fn class(&self) -> ZoneClass {
         self.0.zone().class()
+    }
+
+    /// Whether the byte at an address is the zone's.
+    pub(crate) fn contains(&self, addr: usize) -> bool {
+        let memory = self.0.memory();
+        addr.wrapping_sub(memory.addr) < memory.len
+    }
+
+    /// Whether [`Zone::alloc_first`] has room for so many bytes more, and no pressure keeps caches from growing.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        HEAP.zone_has_room(self.0.zone(), bytes)
     }
 
     /// [`Zone::alloc`], aligned to `align`, a power of two up to [`MAX_RUN`] (other values: `None`).
@@ -146,12 +177,21 @@ impl Zone {
     /// # Ok::<(), weir::zone::ZoneError>(())
     /// ```
     pub fn alloc_aligned(&self, bytes: usize, align: usize) -> Option<Pages<'_>> {
+        self.alloc_by(bytes, align, |pages, align| HEAP.zone_take(self.0.zone(), pages, align))
+    }
+
+    fn alloc_by(
+        &self,
+        bytes: usize,
+        align: usize,
+        take: impl FnOnce(units::Pages, Order) -> Result<PageRun, Short>,
+    ) -> Option<Pages<'_>> {
         if bytes == 0 || bytes > MAX_RUN || !align.is_power_of_two() || align > MAX_RUN {
             return None;
         }
         let zone = self.0.zone();
         let pages = units::Pages::to_hold(bytes);
-        let run = HEAP.zone_take(zone, pages, Order::of_align(align)).ok()?;
+        let run = take(pages, Order::of_align(align)).ok()?;
         let (addr, zero) = (HEAP.pages().zone_addr(zone, run), run.zero);
         let len = pages.bytes();
         if self.0.is_huge() && !populate(Run { addr, len }) {

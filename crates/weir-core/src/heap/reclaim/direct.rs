@@ -10,12 +10,12 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::{PAGE, Pages};
-use crate::base::zone_class::ZoneClass;
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::heap::Heap;
 use crate::heap::view::view;
 use crate::pages::Short;
 use crate::platform::Platform;
-use crate::policy::scan_priority::{BATCH, FIRST, LAST};
+use crate::policy::scan_priority::{BATCH, FIRST, FIRST_CONGESTED, LAST};
 use crate::policy::watermarks::Zone;
 use crate::reclaim::node_balancer::{DOZE_NS, Node, Scanned};
 use crate::reclaim::{Goal, Kind, Side, run};
@@ -204,7 +204,7 @@ impl<P: Platform> Direct<'_, P> {
         if normal.managed == 0 || normal.free > normal.marks.low {
             return None;
         }
-        self.heap.reclaim().wake_node_balancer(0, ZoneClass::Normal, false);
+        self.heap.reclaim().wake_node_balancer(0, ZoneList::Normal, false);
         Some(normal)
     }
 
@@ -229,7 +229,10 @@ impl<P: Platform> Direct<'_, P> {
         let (mut left, evicted) = (bytes, self.heap.platform().evicted_elsewhere());
         let evicted_since = || self.heap.platform().evicted_elsewhere().saturating_sub(evicted) as usize;
         self.heap.reclaim().zone_is_short(ZoneClass::Normal);
-        for priority in (LAST..=FIRST).rev() {
+        // Where write-back lags, more of what is in use and clean is not the answer: the allocation waits for the balancer.
+        let is_congested = self.heap.reclaim.node_balancer.is_congested(ZoneClass::Normal);
+        let last = if is_congested { FIRST_CONGESTED } else { LAST };
+        for priority in (last..=FIRST).rev() {
             let got = self.heap.reclaim().run(&Goal {
                 bytes: left,
                 priority,

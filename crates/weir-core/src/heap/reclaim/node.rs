@@ -9,7 +9,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::{MAX_ORDER, PAGE, Pages};
-use crate::base::zone_class::ZoneClass;
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::pages::figures::ClassTotals;
 use crate::platform::Platform;
 use crate::policy::watermarks::{Policy, Zone, is_zone_above};
@@ -54,8 +54,8 @@ impl<P: Platform> Reclaim<'_, P> {
     /// a part of NORMAL's pages.
     pub(crate) fn keeps_low32(&self, order: u32) -> bool {
         let zones = self.heap.reclaim.node_balancer.view(self);
-        let (low, normal) = (ZoneClass::Low32 as usize, ZoneClass::Normal as usize);
-        zones[low].managed == 0 || !is_zone_above(&zones, low, order.max(1), normal, |marks| marks.min)
+        let low = ZoneClass::Low32 as usize;
+        zones[low].managed == 0 || !is_zone_above(&zones, low, order.max(1), ZoneList::Normal, |marks| marks.min)
     }
 
     /// Resident pages of the heap, about.
@@ -99,7 +99,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
                 Zone { free: if normal.managed == 0 { low.free } else { low.free.min(normal.free) }, ..low }
             }
             ZoneClass::Normal => normal,
-            ZoneClass::Pinned | ZoneClass::Hugetlb => Zone { is_exclusive: true, ..zone(pages.user_totals(class)) },
+            ZoneClass::Pinned | ZoneClass::Hugetlb => zone(pages.user_totals(class)),
         })
     }
 

@@ -6,7 +6,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::PAGE;
-use crate::base::zone_class::ZoneClass;
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::platform::Platform;
 use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{boost_step, is_zone_balanced};
@@ -41,7 +41,7 @@ impl<P: Platform> Reclaim<'_, P> {
         let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
         self.heap.reclaim.budget.read(room, released);
         if self.heap.platform().has_balancer_thread() {
-            let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneClass::Normal, false);
+            let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
             stats::add(&self.heap.platform().stats().wakeups, is_woken.into());
         }
     }
@@ -70,7 +70,7 @@ impl<P: Platform> Reclaim<'_, P> {
     /// Says that pressure is over, if it is: no event for `relief_ms`, and NORMAL is balanced. Caches may grow again.
     pub fn relieve_if_due(&self) {
         let normal = ZoneClass::Normal as usize;
-        let is_balanced = || is_zone_balanced(&self.heap.reclaim.node_balancer.view(self), normal, 0, normal);
+        let is_balanced = || is_zone_balanced(&self.heap.reclaim.node_balancer.view(self), normal, 0, ZoneList::Normal);
         if self.heap.reclaim.pressure.relieve(self.heap.platform().now(), self.relief_ns(), is_balanced) {
             let stats = self.heap.platform().stats();
             stats::add(&stats.reliefs, 1);
@@ -153,14 +153,14 @@ impl<P: Platform> Reclaim<'_, P> {
         pages * PAGE - left
     }
 
-    /// A request of `order` whose highest zone is `highest` found little free, or nothing (`is_short`).
-    pub(crate) fn wake_node_balancer(&self, order: u32, highest: ZoneClass, is_short: bool) {
+    /// A request of `order` along `list` found little free, or nothing (`is_short`).
+    pub(crate) fn wake_node_balancer(&self, order: u32, list: ZoneList, is_short: bool) {
         if !self.heap.platform().has_balancer_thread() {
             return;
         }
         let stats = self.heap.platform().stats();
         stats::add(&stats.wake_requests, 1);
-        if self.heap.reclaim.node_balancer.wake(self, order, highest, is_short) {
+        if self.heap.reclaim.node_balancer.wake(self, order, list, is_short) {
             stats::add(&stats.wakeups, 1);
             self.heap.platform().wake_balancer();
         }
@@ -183,15 +183,22 @@ impl<P: Platform> Reclaim<'_, P> {
             let normal = self.normal_zone();
             normal.managed == 0 || normal.free > normal.marks.high + bytes.div_ceil(PAGE)
         };
-        self.heap.reclaim.pressure.level() == Level::None
-            && !self.heap.reclaim.node_balancer.is_congested(ZoneClass::Normal)
-            && is_free()
+        self.is_unpressed() && is_free()
     }
 
-    /// A cache's write-back lags behind what reclaim wants of a class of zones: until the balancer has seen to it, caches do
-    /// not grow.
-    pub fn set_congested(&self, zone: ZoneClass) {
-        self.heap.reclaim.node_balancer.set_congested(zone);
+    /// Whether there is no pressure, nor was since the last relief, and write-back keeps up: else no cache grows.
+    pub(crate) fn is_unpressed(&self) -> bool {
+        self.heap.reclaim.pressure.level() == Level::None
+            && !self.heap.reclaim.node_balancer.is_congested(ZoneClass::Normal)
+    }
+
+    /// Says whether a cache's write-back lags behind what reclaim wants of a class of zones. While it does caches do not grow,
+    /// and reclaimers wait for it before they take more of what is in use. The balancer forgets it before it sleeps.
+    pub fn set_congested(&self, zone: ZoneClass, is_congested: bool) {
+        self.heap.reclaim.node_balancer.set_congested(zone, is_congested);
+        if !is_congested {
+            self.heap.reclaim.throttle.release(self.heap.platform());
+        }
     }
 
     /// The budget of NORMAL now.

@@ -67,3 +67,15 @@ fn without_a_balancers_thread_none_waits() {
     assert_eq!(waits(heap), 0);
     cache.unregister(heap);
 }
+
+#[test]
+fn while_write_back_lags_it_waits_below_min_and_takes_less_of_what_is_in_use() {
+    for (is_congested, ns, priorities) in [(false, 0, 12), (true, WAIT_NS, 3)] {
+        let (heap, _, cache) = short(2 * half_of_min() - 4096 + PAGEBLOCK as u64);
+        heap.reclaim().set_congested(ZoneClass::Normal, is_congested);
+        let calls = cache.entry().stats().calls;
+        assert_eq!(waits(heap), ns);
+        assert_eq!(cache.entry().stats().calls - calls, priorities, "priorities 12 to 1, or to 10");
+        cache.unregister(heap);
+    }
+}

@@ -77,11 +77,18 @@ macro_rules! common_methods {
             self.shared.stats()
         }
 
+        /// Says whether write-back lags behind: of what the program has to write before its memory can go. While it does caches
+        /// do not grow, and reclaim waits for up to 100 ms each time before it takes more of what is clean and in use. It is
+        /// forgotten when reclaim has done its work: say it again while it is so.
+        pub fn set_congested(&self, is_congested: bool) {
+            self.shared.set_congested(is_congested);
+        }
+
         /// Frees at least `bytes`, if so many are not pinned, but never below the cache's `min_bytes`; returns how many. The
         /// cache then keeps to what is left until `relieved` is called, as it would else fill what was freed at once. Weir
         /// calls both by itself when memory is short, and when that is over.
         pub fn evict(&self, bytes: usize) -> usize {
-            self.shared.evict(bytes)
+            self.shared.evict(bytes, $crate::evictable_cache::parts::Part::All)
         }
 
         /// Says that the shortage is over for which entries were evicted: the cache may grow again.
@@ -192,6 +199,33 @@ macro_rules! common_options {
         /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
         pub fn zone(mut self, zone: &'static $crate::zone::Zone) -> Self {
             self.options.place = $crate::evictable_cache::entry::place::Place::Zone(zone);
+            self
+        }
+
+        /// Entries lie in a zone of the program's own while that is above its low mark, and else on the heap, in runs of whole
+        /// pages: for a zone of dear memory (locked, in huge pages) that does not hold the whole cache. Where the zone
+        /// is short entries in it go, and where the heap is, those on the heap.
+        pub fn zone_first(mut self, zone: &'static $crate::zone::Zone) -> Self {
+            self.options.place = $crate::evictable_cache::entry::place::Place::First(zone);
+            self
+        }
+
+        /// Some values own memory in a zone of the program's own (of
+        /// [`Zone::alloc_first`]($crate::zone::Zone::alloc_first)), as `is_there` says of each, and others on the heap; which of
+        /// the two does not change. Where the zone is short entries in it go, and where the heap is, the others.
+        pub fn values_in(
+            mut self,
+            zone: &'static $crate::zone::Zone,
+            is_there: impl Fn(&$key, &$value) -> bool + Send + Sync + 'static,
+        ) -> Self {
+            let is_there = self.options.keep(is_there, |at| at as *mut _);
+            self.options.values = Some((zone, is_there));
+            self
+        }
+
+        /// Entries lie below 4 GiB, in runs of whole pages: for generated code and 32-bit addresses.
+        pub fn below_4_gib(mut self) -> Self {
+            self.options.place = $crate::evictable_cache::entry::place::Place::Low32;
             self
         }
     };

@@ -1,4 +1,4 @@
-//! Where entries lie: in the process's heap, or in a zone of the program's own; where neither has memory, what a load found
+//! Where entries lie: in the process's heap, in a zone of the program's own, or along a list of the two; where none has memory, what a load found
 //! lies where the program's other values lie.
 
 use alloc::alloc as program;
@@ -13,13 +13,17 @@ use crate::zone::{MAX_RUN, Zone};
 /// Alignment of every block of the heap.
 const HEAP_ALIGN: usize = 16;
 
-/// The heap, a zone, or the program's allocator.
+/// The zones of which entries take their memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// Weir's heap, whichever global allocator the program has.
     Heap,
+    /// Runs of whole pages below 4 GiB.
+    Low32,
     /// Runs of whole pages of this zone.
     Zone(&'static Zone),
+    /// Runs of whole pages of this zone first, and of the heap where that is at its low mark.
+    First(&'static Zone),
     /// The program's global allocator. No cache lies there: it is for entries for which its place has no memory.
     Program,
 }
@@ -31,6 +35,12 @@ impl Place {
             Self::Heap if layout.align() <= HEAP_ALIGN => NonNull::new(heap::alloc(layout.size())),
             Self::Heap => NonNull::new(heap::alloc_aligned(layout.align(), layout.size())),
             Self::Zone(zone) => Some(zone.alloc_aligned(layout.size(), layout.align().max(PAGE))?.into_raw().cast()),
+            Self::Low32 if layout.align() <= PAGE => NonNull::new(heap::alloc_low32(layout.size())),
+            Self::Low32 => None,
+            Self::First(zone) => match zone.alloc_first_aligned(layout.size(), layout.align().max(PAGE)) {
+                Some(run) => Some(run.into_raw().cast()),
+                None => NonNull::new(heap::alloc_aligned(layout.align().max(PAGE), self.size(layout))),
+            },
             // SAFETY: an entry's layout, which has a header and so is not empty.
             Self::Program => NonNull::new(unsafe { program::alloc(layout) }),
         }
@@ -45,8 +55,10 @@ impl Place {
             // SAFETY: a block of the heap of that size, which the caller gives up, and which was never resized.
             Self::Heap if layout.align() <= HEAP_ALIGN => unsafe { heap::free_sized(block.as_ptr(), layout.size()) },
             // SAFETY: a block of the heap, which the caller gives up.
-            Self::Heap => unsafe { heap::free(block.as_ptr()) },
-            Self::Zone(zone) => {
+            Self::Heap | Self::Low32 => unsafe { heap::free(block.as_ptr()) },
+            // SAFETY: outside of the zone it is a block of the heap, which the caller gives up.
+            Self::First(zone) if !zone.contains(block.addr().get()) => unsafe { heap::free(block.as_ptr()) },
+            Self::Zone(zone) | Self::First(zone) => {
                 let run = NonNull::slice_from_raw_parts(block, self.size(layout));
                 // SAFETY: a run of the zone, whole, as `alloc` got it: it rounds up as `size` does.
                 drop(unsafe { zone.pages_from_raw(run) });
@@ -60,16 +72,17 @@ impl Place {
     pub fn size(self, layout: Layout) -> usize {
         match self {
             Self::Heap => heap::block_size(layout),
-            Self::Zone(_) => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
+            Self::Low32 | Self::Zone(_) | Self::First(_) => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
             Self::Program => heap::program_block_size(layout),
         }
     }
 
-    /// The class of zones that entries lie in.
+    /// The class of zones that entries lie in, or try first.
     pub fn class(self) -> ZoneClass {
         match self {
             Self::Heap | Self::Program => ZoneClass::Normal,
-            Self::Zone(zone) => zone.class(),
+            Self::Low32 => ZoneClass::Low32,
+            Self::Zone(zone) | Self::First(zone) => zone.class(),
         }
     }
 
@@ -77,7 +90,7 @@ impl Place {
     pub fn largest(self) -> usize {
         match self {
             Self::Heap | Self::Program => isize::MAX as usize - PAGE,
-            Self::Zone(_) => MAX_RUN,
+            Self::Low32 | Self::Zone(_) | Self::First(_) => MAX_RUN,
         }
     }
 }

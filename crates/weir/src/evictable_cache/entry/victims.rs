@@ -44,6 +44,8 @@ impl<'a, C: Content> Victims<'a, C> {
         if !self.are_held_once() {
             self.shared.outside.fetch_add(1, Relaxed);
         }
+        // SAFETY: it has key and value, and leaves the cache here.
+        unsafe { self.shared.zoned.count_out(entry) };
         // SAFETY: the cache's hold is this list's now.
         let weight = unsafe { entry.as_ref() }.weight;
         self.weight += weight;

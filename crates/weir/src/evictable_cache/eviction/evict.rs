@@ -11,6 +11,7 @@ use crate::evictable_cache::api::errors::Refusal;
 use crate::evictable_cache::api::stats::RemovalCause;
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::victims::Victims;
+use crate::evictable_cache::parts::Part;
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
 
@@ -83,7 +84,7 @@ impl<C: Content> Shared<C> {
         // A part of what is too much, as other threads evict it too: together they would evict it many times.
         let wanted = over.min((weight - kept.bytes).max(LEAST_STEP));
         // Where nothing went, all that is left is pinned.
-        match self.make_room(home, weight, wanted, RemovalCause::Room, Some(kept)) {
+        match self.make_room(home, weight, wanted, (RemovalCause::Room, Part::All), Some(kept)) {
             0 => Err(Refusal::Full),
             _ => Ok(()),
         }
@@ -110,7 +111,7 @@ impl<C: Content> Shared<C> {
             if storage.policy().weight().saturating_add(weight) <= fair - fair / SLACK {
                 break;
             }
-            let Some(entry) = storage.evict(weight, false) else { break };
+            let Some(entry) = storage.evict(weight, false, |_| true) else { break };
             victims.push(entry);
         }
         if !victims.is_empty() {
@@ -127,13 +128,13 @@ impl<C: Content> Shared<C> {
     /// which the eviction begins.
     ///
     /// Shards above their part of the target are evicted from first, so that a shard may have more than its part as long
-    /// as the cache has room. What went is added to `kept`, or given back.
+    /// as the cache has room. Only entries of the part go. What went is added to `kept`, or given back.
     fn make_room(
         &self,
         home: usize,
         incoming: usize,
         wanted: usize,
-        cause: RemovalCause,
+        (cause, part): (RemovalCause, Part),
         mut kept: Option<&mut Kept<'_>>,
     ) -> usize {
         let shards = self.shards().len();
@@ -144,7 +145,7 @@ impl<C: Content> Shared<C> {
                 let at = (home + turn) & (shards - 1);
                 let incoming = if turn == 0 { incoming } else { 0 };
                 while freed < wanted {
-                    let victims = self.pick(at, is_fair, incoming, wanted - freed, cause);
+                    let victims = self.pick(at, is_fair, incoming, wanted - freed, (cause, part));
                     let weight = victims.weight();
                     match &mut kept {
                         Some(kept) => kept.bytes += weight,
@@ -163,7 +164,14 @@ impl<C: Content> Shared<C> {
     }
 
     /// Takes some entries of a shard out of the cache; where `is_fair`, only those above the shard's part of the target.
-    fn pick(&self, at: usize, is_fair: bool, incoming: usize, wanted: usize, cause: RemovalCause) -> Victims<'_, C> {
+    fn pick(
+        &self,
+        at: usize,
+        is_fair: bool,
+        incoming: usize,
+        wanted: usize,
+        (cause, part): (RemovalCause, Part),
+    ) -> Victims<'_, C> {
         let mut victims = Victims::new(self, cause);
         let fair = self.fair_part(self.room.target.load(Relaxed));
         let mut state = self.shards()[at].lock();
@@ -171,7 +179,9 @@ impl<C: Content> Shared<C> {
         let Some(storage) = &mut state.storage else { return victims };
         storage.tune(fair, self.choice.setting());
         while victims.weight() < wanted && !victims.is_full() {
-            let Some(entry) = storage.evict(incoming, is_fair) else { break };
+            // SAFETY: entries in the storage, whose lock is held, have key and value.
+            let is_wanted = |entry| unsafe { self.zoned.is_of(entry, part) };
+            let Some(entry) = storage.evict(incoming, is_fair, is_wanted) else { break };
             victims.push(entry);
         }
         let count = victims.len() as u64;
@@ -189,9 +199,9 @@ impl<C: Content> Shared<C> {
         self.room.give(weight);
     }
 
-    /// Frees at least `bytes`, if so many are not pinned, lowers the target to what is left, and holds it there until
+    /// Frees at least `bytes` of a part, if so many are not pinned, lowers the target to what is left, and holds it there until
     /// [`Shared::relieved`].
-    pub fn evict(&self, bytes: usize) -> usize {
+    pub fn evict(&self, bytes: usize, part: Part) -> usize {
         let room = &self.room;
         if bytes == 0 {
             return 0;
@@ -205,7 +215,7 @@ impl<C: Content> Shared<C> {
         let goal = held.saturating_sub(bytes).max(room.least());
         room.target.fetch_min(goal, Relaxed);
         let wanted = held.saturating_sub(goal);
-        let freed = self.make_room(self.next_turn(), 0, wanted, RemovalCause::Pressure, None);
+        let freed = self.make_room(self.next_turn(), 0, wanted, (RemovalCause::Pressure, part), None);
         if freed < wanted {
             // What is held may be above the greatest weight, where it was pinned when that was lowered.
             room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
@@ -233,7 +243,7 @@ impl<C: Content> Shared<C> {
         let before = room.target.fetch_min(max, SeqCst);
         let held = room.bytes.load(Relaxed);
         if before > max && held > max {
-            self.make_room(self.next_turn(), 0, held - max, RemovalCause::Room, None);
+            self.make_room(self.next_turn(), 0, held - max, (RemovalCause::Room, Part::All), None);
             self.fit_storage(Storage::is_roomy);
         }
     }
@@ -250,7 +260,7 @@ impl<C: Content> Shared<C> {
             }
             // What could not be had is not to be tried for at once again.
             self.room.target.fetch_min(self.room.bytes.load(Relaxed).max(self.room.least()), Relaxed);
-            if self.make_room(home, 0, size.max(LEAST_STEP), RemovalCause::Room, None) == 0 {
+            if self.make_room(home, 0, size.max(LEAST_STEP), (RemovalCause::Room, Part::All), None) == 0 {
                 return None;
             }
         }

@@ -6,6 +6,8 @@ use core::sync::atomic::{
 };
 use weir_linux::process::heap::HEAP;
 
+use crate::zone::Zone;
+
 /// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time, so that the question whether memory is
 /// free is put seldom.
 const STEP_SHARE: usize = 16;
@@ -33,13 +35,15 @@ pub struct Room {
     pub has_replaced: AtomicBool,
     /// Pressure has lowered the target, and is not over.
     pub is_pressed: AtomicBool,
+    /// The zone that has room for entries before the heap has, if there is one.
+    zone: Option<&'static Zone>,
     /// The weight that each thread inserted last, finding no room as memory was short, bytes.
     inserters: [AtomicUsize; INSERTERS],
 }
 
 impl Room {
     /// Nothing held.
-    pub const fn new(min: usize, max: usize) -> Self {
+    pub const fn new(min: usize, max: usize, zone: Option<&'static Zone>) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
             entries: AtomicUsize::new(0),
@@ -48,6 +52,7 @@ impl Room {
             min,
             has_replaced: AtomicBool::new(false),
             is_pressed: AtomicBool::new(false),
+            zone,
             inserters: [const { AtomicUsize::new(0) }; INSERTERS],
         }
     }
@@ -97,7 +102,7 @@ impl Room {
             let step = (target / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);
             let far = target.saturating_add(step).max(wanted).min(max);
             let goal = if wanted <= least { far.min(least) } else { far };
-            if goal > least && !HEAP.may_grow(goal - target) {
+            if goal > least && !self.may_grow(goal - target) {
                 return false;
             }
             if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {
@@ -107,6 +112,11 @@ impl Room {
                 return true;
             }
         }
+    }
+
+    /// Whether a zone of the cache's list has room for so many bytes more.
+    fn may_grow(&self, bytes: usize) -> bool {
+        self.zone.is_some_and(|zone| zone.has_room(bytes)) || HEAP.may_grow(bytes)
     }
 
     /// Exchanges bytes that an eviction freed, and are counted still, for `weight` bytes of an entry for which they went;

@@ -212,6 +212,8 @@ impl<'a, C: Content> Fresh<'a, C> {
             // SAFETY: the entry has its key and value, and is the cache's from now on.
             unsafe { storage.add(entry) };
         }
+        // SAFETY: it has key and value, and came into the cache just now.
+        unsafe { shared.zoned.count_in(entry) };
         if let Some(times) = self.times {
             // SAFETY: the cache's since now, whose lock is held.
             storage.set_times(unsafe { entry.as_ref() }, times);

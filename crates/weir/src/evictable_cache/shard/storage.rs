@@ -307,12 +307,20 @@ impl Storage {
         self.forget(place, number)
     }
 
-    /// Takes out an entry that only the cache holds, for `incoming` bytes; where `is_fair`, only as far as the policy's target
-    /// has no room for them.
-    pub fn evict(&mut self, incoming: usize, is_fair: bool) -> Option<NonNull<Header>> {
+    /// Takes out an entry that only the cache holds and that `is_wanted`, for `incoming` bytes; where `is_fair`, only as far as
+    /// the policy's target has no room for them.
+    pub fn evict(
+        &mut self,
+        incoming: usize,
+        is_fair: bool,
+        is_wanted: impl Fn(NonNull<Header>) -> bool,
+    ) -> Option<NonNull<Header>> {
         let entries = &*self.entries;
-        // SAFETY: numbers that the policy names are in use, so these are entries; the shard's lock is held.
-        let is_pinned = |number: u32| unsafe { !(*entries[number as usize]).pins.is_held_once() };
+        let is_pinned = |number: u32| {
+            let Some(entry) = NonNull::new(entries[number as usize]) else { return true };
+            // SAFETY: numbers that the policy names are in use, so these are entries; the shard's lock is held.
+            unsafe { !entry.as_ref().pins.is_held_once() || !is_wanted(entry) }
+        };
         let number = match is_fair {
             true => self.policy.evict_for(incoming, is_pinned),
             false => self.policy.evict_any(incoming, is_pinned),

@@ -1,0 +1,123 @@
+//! Caches along a zone list: a small zone of locked memory first, and the heap behind it; and caches below 4 GiB.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use weir::EvictableCache;
+use weir::pressure::{self, Level};
+use weir::zone::{Pages, Zone};
+use weir_testing::wait_until;
+
+mod common;
+
+const ZONE: usize = 4 << 20;
+const PAGE: usize = 4096;
+/// An entry with its key and header fills three pages of four times a KiB.
+type Value = [u8; 3 * PAGE - 64];
+
+/// One test at a time, and each begins without pressure: a short zone is pressure for all caches of a process.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(|broken| broken.into_inner());
+    weir::settings::set("relief_ms", "100").unwrap();
+    wait_until("relief", || pressure::latest().level == Level::None);
+    turn
+}
+
+/// A zone that lives for good; `None` where so much cannot be locked.
+fn locked() -> Option<&'static Zone> {
+    Zone::locked(ZONE).ok().map(|zone| &*Box::leak(Box::new(zone)))
+}
+
+fn is_in(zone: &Zone, addr: usize) -> bool {
+    (zone.as_ptr().addr().get()..zone.as_ptr().addr().get() + zone.size()).contains(&addr)
+}
+
+/// Takes the rest of the zone, and more than is free of it: entries there have to go.
+fn take_more(zone: &Zone, bytes: usize) -> Vec<Pages<'_>> {
+    let runs: Vec<_> = std::iter::from_fn(|| zone.alloc(64 << 10)).take(bytes / (64 << 10)).collect();
+    assert_eq!(runs.len(), bytes / (64 << 10), "what a cache has there is evicted for it");
+    runs
+}
+
+#[test]
+fn entries_lie_in_the_zone_then_on_the_heap_and_what_is_short_is_what_goes() {
+    let _turn = turn();
+    let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
+    let cache = EvictableCache::<u32, Value>::builder().zone_first(zone).build().unwrap();
+    for key in 0..1000 {
+        drop(cache.insert(key, [7; 3 * PAGE - 64]).unwrap());
+    }
+    let place = |key: &u32| cache.get(key).map(|entry| is_in(zone, std::ptr::from_ref(&*entry).addr()));
+    let count = |is_there| (0..1000).filter(|key| place(key) == Some(is_there)).count();
+    let (in_zone, on_heap) = (count(true), count(false));
+    assert_eq!(in_zone + on_heap, 1000, "whatever lies where, there is room");
+    assert_eq!(in_zone * 3 * PAGE, zone.usage().used_bytes);
+    assert!(
+        (ZONE * 3 / 4..ZONE * 19 / 20).contains(&zone.usage().used_bytes),
+        "down to its low mark: {:?}",
+        zone.usage()
+    );
+    let runs = take_more(zone, ZONE / 2);
+    assert_eq!(count(false), on_heap, "entries elsewhere would not help");
+    let left = count(true);
+    assert!(left * 3 * PAGE <= ZONE / 2 && cache.stats().evicted_for_pressure as usize == in_zone - left);
+    drop(runs);
+}
+
+/// A value of which the memory lies in a zone or on the heap.
+enum Block {
+    Locked(Pages<'static>),
+    Heap(Box<[u8]>),
+}
+
+/// Dropped so far: those in a zone, and those on the heap.
+static DROPPED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let is_on_heap = matches!(self, Self::Heap(block) if block.len() == PAGE);
+        DROPPED[usize::from(is_on_heap)].fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn of_values_that_own_memory_in_a_zone_those_go_that_do() {
+    let _turn = turn();
+    let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
+    let is_locked = |_: &u32, block: &Block| matches!(block, Block::Locked(run) if run.capacity() == PAGE);
+    let builder = EvictableCache::<u32, Block>::builder().weigher(|_, _| PAGE).values_in(zone, is_locked);
+    let cache = builder.build().unwrap();
+    for key in 0..2000 {
+        let block = zone.alloc_first(PAGE).map_or_else(|| Block::Heap(vec![0; PAGE].into()), Block::Locked);
+        drop(cache.insert(key, block).map_err(|_| "refused").unwrap());
+    }
+    let in_zone = zone.usage().used_bytes / PAGE;
+    assert!((100..2000).contains(&in_zone) && cache.len() == 2000);
+    let runs = take_more(zone, ZONE / 2);
+    let dropped = DROPPED.each_ref().map(|count| count.load(Relaxed));
+    assert!(dropped[0] >= in_zone - ZONE / 2 / PAGE && dropped[1] == 0, "{dropped:?}");
+    drop(runs);
+}
+
+#[test]
+fn a_cache_below_4_gib_holds_what_32_bits_can_address() {
+    let _turn = turn();
+    let cache = EvictableCache::<u32, [u8; 100]>::builder().below_4_gib().build().unwrap();
+    (0..100).for_each(|key| drop(cache.insert(key, [1; 100]).unwrap()));
+    assert!(cache.iter().all(|entry| std::ptr::from_ref(&*entry).addr() < 1 << 32));
+    assert_eq!((cache.len(), cache.bytes()), (100, 100 * PAGE));
+    assert_eq!(cache.evict(PAGE), PAGE);
+}
+
+#[test]
+fn a_cache_whose_write_back_lags_does_not_grow() {
+    let _turn = turn();
+    let cache = EvictableCache::<u32, Value>::builder().build().unwrap();
+    drop(cache.insert(0, [0; 3 * PAGE - 64]).unwrap());
+    cache.set_congested(true);
+    (1..1000).for_each(|key| drop(cache.insert(key, [0; 3 * PAGE - 64])));
+    let held = cache.len();
+    cache.set_congested(false);
+    (1..1000).for_each(|key| drop(cache.insert(key, [0; 3 * PAGE - 64])));
+    assert!(held < 100 && cache.len() >= 999, "{held} and {} entries", cache.len());
+}
