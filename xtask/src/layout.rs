@@ -41,6 +41,9 @@ pub fn entries(artifacts: &Artifacts, options: &InstallOptions) -> Result<Vec<En
     entries.push(Entry { path: libdir.join("libweir.so"), content: Content::Link(LIBRARY) });
     let description = pkg_config(&options.place.prefix, libdir).into_bytes();
     entries.push(plain(libdir.join("pkgconfig/weir.pc"), description));
+    for name in ["weir-config.cmake", "weir-config-version.cmake"] {
+        entries.push(plain(libdir.join("cmake/weir").join(name), cmake(artifacts, name, libdir)?.into_bytes()));
+    }
     entries.push(copy("include/weir.h".into(), &artifacts.source("crates/weir-malloc/include/weir.h"), PLAIN)?);
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         entries.push(copy(Path::new("share/doc/weir").join(name), &artifacts.source(name), PLAIN)?);
@@ -95,4 +98,18 @@ fn pkg_config(prefix: &Path, libdir: &Path) -> String {
         libdir.display(),
         env!("CARGO_PKG_VERSION"),
     )
+}
+
+/// A file of CMake's, of which the sources have a form with blanks.
+fn cmake(artifacts: &Artifacts, name: &str, libdir: &Path) -> Result<String> {
+    let form = artifacts.source("xtask/cmake").join(format!("{name}.in"));
+    let text = std::fs::read_to_string(&form).with_context(|| format!("cannot read {}", form.display()))?;
+    // From LIBDIR/cmake/weir up to the prefix.
+    let up = vec![".."; libdir.components().count() + 2].join("/");
+    Ok(text
+        .replace("@UP@", &up)
+        .replace("@LIBDIR@", &libdir.display().to_string())
+        .replace("@LIBRARY@", LIBRARY)
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+        .replace("@MAJOR@", env!("CARGO_PKG_VERSION_MAJOR")))
 }

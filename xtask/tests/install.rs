@@ -7,10 +7,12 @@ use std::process::Command;
 use support::{Place, describe, run};
 
 /// Below the prefix, with their modes. Man pages are those that the programs write.
-const FILES: [(&str, &str); 15] = [
+const FILES: [(&str, &str); 17] = [
     ("bin/weir", "755"),
     ("bin/weir-nbd", "755"),
     ("include/weir.h", "644"),
+    ("lib/cmake/weir/weir-config-version.cmake", "644"),
+    ("lib/cmake/weir/weir-config.cmake", "644"),
     ("lib/libweir.so", "-> libweir.so.0"),
     ("lib/libweir.so.0", "644"),
     ("lib/pkgconfig/weir.pc", "644"),

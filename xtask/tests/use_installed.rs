@@ -93,6 +93,54 @@ fn a_c_program_is_built_by_pkg_config_and_runs() {
     }
 }
 
+/// Of CMake's `weir::weir` and `weir::preload`; and versions that this one is not are refused.
+const CMAKE: &str = r#"
+cmake_minimum_required(VERSION 3.13)
+project(program C)
+enable_testing()
+foreach(version 1.0 0.99 0.2...<0.9)
+  find_package(weir ${version} QUIET)
+  if(weir_FOUND)
+    message(FATAL_ERROR "weir ${weir_VERSION} was taken for ${version}")
+  endif()
+endforeach()
+find_package(weir 0.1 REQUIRED)
+find_package(weir 0.1...<1 REQUIRED)
+add_executable(program program.c)
+target_compile_options(program PRIVATE -fno-builtin)
+target_link_libraries(program PRIVATE weir::weir)
+add_test(NAME preload COMMAND grep /libweir.so.0 /proc/self/maps)
+set_tests_properties(preload PROPERTIES ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:weir::preload>")
+"#;
+
+#[test]
+fn a_c_program_is_built_by_cmake_and_runs() {
+    if !has("cmake") || !has("cc") {
+        return;
+    }
+    // Below a prefix, and as Debian has it: CMake finds that by the link /lib, from which /usr/include is not seen.
+    let (local, debian) = (Place::with_prefix(), Place::with_destdir("/usr"));
+    let stage = debian.destdir.clone().expect("its tree");
+    std::fs::create_dir_all(&stage).expect("a directory");
+    std::os::unix::fs::symlink("usr/lib", stage.join("lib")).expect("a link");
+    for (place, libdir, search) in
+        [(&local, "lib", local.prefix.as_path()), (&debian, "lib/x86_64-linux-gnu", stage.as_path())]
+    {
+        place.install(&["--libdir", libdir]);
+        let folder = place.root.path();
+        std::fs::write(folder.join("program.c"), PROGRAM).expect("the source");
+        std::fs::write(folder.join("CMakeLists.txt"), CMAKE).expect("what to build");
+        let build = folder.join("build");
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(folder).arg("-B").arg(&build).arg("-DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu");
+        run(configure.env("CMAKE_PREFIX_PATH", search));
+        run(Command::new("cmake").arg("--build").arg(&build));
+        // CMake has written the library's directory into the program.
+        assert_eq!(run(&mut Command::new(build.join("program"))).trim(), library(place, libdir));
+        run(Command::new("ctest").arg("--output-on-failure").current_dir(&build));
+    }
+}
+
 /// What was linked in the build tree runs there: the loader finds the soname beside the library.
 #[test]
 fn a_program_linked_in_the_build_tree_runs() {
