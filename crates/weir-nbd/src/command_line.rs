@@ -110,6 +110,9 @@ pub struct Options {
     /// Answer a write when it is in the cache, before it is in the file; a flush waits for the file.
     #[arg(long, requires = "cache")]
     pub write_back: bool,
+    /// Lock so much memory: request data and cached blocks lie there first, and then in other memory.
+    #[arg(long, value_name = "SIZE")]
+    pub locked_memory: Option<Size>,
     /// Resident memory that the server should stay under; its cache shrinks to stay there.
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Size>,

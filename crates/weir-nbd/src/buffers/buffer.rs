@@ -1,11 +1,11 @@
 //! Memory for a request's data. Every byte that a client sends or is sent lies in one of these.
 //!
-//! In a connection's task what is a page or more is a run of the connection's page pool, and goes back there wherever it
-//! is dropped. What is shorter, or longer than such a run can be, and what stays for long (blocks of the cache), is
-//! memory of the heap.
+//! What is a page or more lies in locked memory first, if there is any. Else, in a connection's task, it is a run of the
+//! connection's page pool, and goes back there wherever it is dropped. What is shorter, or longer than such a run can be, and what
+//! stays for long (blocks of the cache), is memory of the heap.
 
-use super::connection_pool;
 use super::fixed_run::{FixedRun, Table};
+use super::{connection_pool, locked};
 use bytes::BufMut;
 use bytes::buf::UninitSlice;
 use std::alloc::{Layout, alloc, dealloc};
@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use weir::PoolPages;
+use weir::zone::Pages;
 
 /// Alignment of runs of pages, bytes: what the kernel's direct I/O needs at most.
 const PAGE: usize = 4096;
@@ -32,6 +33,7 @@ pub struct Buffer {
 enum Owner {
     Pool { _run: PoolPages },
     Fixed(FixedRun),
+    Locked { _run: Pages<'static> },
     Heap(Layout),
 }
 
@@ -46,9 +48,24 @@ impl Buffer {
         if !(PAGE..=weir::PagePool::MAX_PAGES * PAGE).contains(&capacity) {
             return Self::keep(capacity);
         }
+        if let Some(buffer) = Self::locked(capacity) {
+            return Ok(buffer);
+        }
         let Some(mut run) = connection_pool::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
         let memory = NonNull::new(run.as_mut_ptr()).expect("a run is somewhere");
         Ok(Self { memory, capacity, filled: 0, owner: Owner::Pool { _run: run } })
+    }
+
+    /// Room for `capacity` bytes of locked memory; `None`: there is none to spare, or it is less than a page.
+    pub fn locked(capacity: usize) -> Option<Self> {
+        let mut run = (capacity >= PAGE).then(|| locked::take(capacity)).flatten()?;
+        let memory = NonNull::new(run.as_mut_ptr()).expect("a run is somewhere");
+        Some(Self { memory, capacity, filled: 0, owner: Owner::Locked { _run: run } })
+    }
+
+    /// Whether the memory is locked.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.owner, Owner::Locked { .. })
     }
 
     /// Room for `capacity` bytes in a registered run, which is as long at least.
@@ -69,6 +86,9 @@ impl Buffer {
 
     /// Room for `capacity` bytes that stay for longer than a request; an error if there is no memory.
     pub fn keep(capacity: usize) -> io::Result<Self> {
+        if let Some(buffer) = Self::locked(capacity) {
+            return Ok(buffer);
+        }
         let align = if capacity < PAGE { LINE } else { PAGE };
         let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
         let layout = Layout::from_size_align(capacity, align).map_err(|_| no_memory())?;

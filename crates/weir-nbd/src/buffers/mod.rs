@@ -4,6 +4,7 @@ mod buffer;
 mod connection_pool;
 mod fixed_run;
 mod fixed_table;
+pub mod locked;
 mod pools;
 mod sync;
 

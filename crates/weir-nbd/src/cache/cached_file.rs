@@ -152,7 +152,7 @@ impl CachedFile {
                 data.filled_mut()[at..at + bytes.len()].copy_from_slice(bytes);
             }
             dirty.add(block, data);
-            self.cache.dirty_bytes.fetch_add(BLOCK as u64, Relaxed);
+            self.cache.dirtied();
             self.cache.store.remove(self.key(block));
             Some(Ok(()))
         });
@@ -169,7 +169,7 @@ impl CachedFile {
                 if part.len() < BLOCK {
                     dirty.patch(block, part.start, &[0; BLOCK][..part.len()]);
                 } else if dirty.remove(block) {
-                    self.cache.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed);
+                    self.cache.cleaned();
                 }
                 Some(())
             });
@@ -191,7 +191,7 @@ impl CachedFile {
             // The file has changed: a fetch that began before may have the block as it was.
             cache.stripes.change(self.stripe(block), |generation| {
                 if let Some(data) = dirty.take(block, *version) {
-                    cache.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed);
+                    cache.cleaned();
                     // Trimmed or zeroed meanwhile: which of the two the file has is not known.
                     let is_known = generation.is_some() && generation == *noted;
                     if is_known { cache.store.insert(key, data) } else { cache.store.remove(key) }

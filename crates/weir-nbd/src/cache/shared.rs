@@ -2,11 +2,11 @@
 
 use super::stripes::Stripes;
 use crate::base::Failure;
-use crate::buffers::Buffer;
+use crate::buffers::{Buffer, locked};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir::EvictableCache;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use weir::{EvictableCache, RemovalCause};
 
 /// Bytes of a cached block: the block of ext4, XFS and the kernel's page cache, so that what clients write is whole
 /// blocks, and a page of the heap.
@@ -30,6 +30,14 @@ impl Store {
     /// A store of at most `max` bytes, or of as many as memory allows.
     pub fn new(max: Option<u64>) -> Result<Self, Failure> {
         let builder = EvictableCache::builder().name("nbd blocks").weigher(|_: &Key, _: &Buffer| BLOCK + ENTRY);
+        let builder = match locked::zone() {
+            Some(zone) => builder.values_in(zone, |_, block| block.is_locked()).on_evict(|_, block, cause| {
+                if cause == RemovalCause::Pressure && block.is_locked() {
+                    locked::note_evicted();
+                }
+            }),
+            None => builder,
+        };
         let builder = match max {
             Some(max) => builder.max_bytes(usize::try_from(max).unwrap_or(usize::MAX)),
             None => builder,
@@ -59,6 +67,11 @@ impl Store {
     /// Removes a block.
     pub fn remove(&self, key: Key) {
         self.0.remove(&key);
+    }
+
+    /// Says whether writes below lag behind: then it does not grow, and reclaim waits before it takes more.
+    fn set_congested(&self, is_congested: bool) {
+        self.0.set_congested(is_congested);
     }
 
     /// Blocks and bytes that are here.
@@ -96,6 +109,8 @@ pub struct Shared {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     pub dirty_bytes: AtomicU64,
+    /// Writing below lags behind.
+    is_congested: AtomicBool,
     pub written_back: AtomicU64,
     max: Option<u64>,
     /// Most dirty bytes.
@@ -111,10 +126,28 @@ impl Shared {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
+            is_congested: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
             max,
             dirty_limit: max.map_or(DIRTY, |max| (max / 4).clamp(BLOCK as u64, DIRTY)),
         })
+    }
+
+    /// A block became dirty. Above the limit writing lags behind; that is said each time, as reclaim forgets it.
+    pub fn dirtied(&self) {
+        self.dirty_bytes.fetch_add(BLOCK as u64, Relaxed);
+        if self.is_too_dirty() {
+            self.is_congested.store(true, Relaxed);
+            self.store.set_congested(true);
+        }
+    }
+
+    /// A block is not dirty any more. At half of the limit writing has caught up.
+    pub fn cleaned(&self) {
+        let bytes = self.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed) - BLOCK as u64;
+        if bytes <= self.dirty_limit / 2 && self.is_congested.load(Relaxed) && self.is_congested.swap(false, Relaxed) {
+            self.store.set_congested(false);
+        }
     }
 
     /// Writes have to wait for some to be written below.

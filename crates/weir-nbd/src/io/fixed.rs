@@ -10,7 +10,7 @@
 
 use super::remote::Remote;
 use super::ring::{self, Ring};
-use crate::buffers::{Buffer, FixedRun, Registered, Table};
+use crate::buffers::{Buffer, FixedRun, Registered, Table, locked};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::Result;
 use std::rc::Rc;
@@ -18,12 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::sleep;
+use weir::zone::Zone;
 use weir::{PagePool, PoolPages, settings};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 /// Slots of a ring: as many requests as disks take at a time, and some more.
 const SLOTS: u16 = 64;
+/// The slot behind them, of locked memory.
+const LOCKED: u16 = SLOTS;
 /// Between two looks whether the registered runs are still used.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -31,6 +34,8 @@ const QUIET: Duration = Duration::from_secs(5);
 pub struct Fixed {
     table: Arc<Table>,
     pool: PagePool,
+    /// All of the locked memory is registered.
+    has_locked: bool,
     /// Slots that are empty.
     empty: RefCell<Vec<u16>>,
     /// Pages in slots; of all workers together in `all_pages`.
@@ -55,7 +60,11 @@ fn current() -> Option<(Rc<Ring>, Rc<Fixed>)> {
 
 /// Room for `capacity` bytes of direct I/O on this worker: registered with its ring if that can be.
 pub fn take_fixed(capacity: usize) -> Result<Buffer> {
-    match current().and_then(|(ring, fixed)| fixed.take(&ring, capacity)) {
+    let take = |(ring, fixed): (Rc<Ring>, Rc<Fixed>)| {
+        let locked = || fixed.has_locked.then(|| Buffer::locked(capacity)).flatten();
+        locked().or_else(|| fixed.take(&ring, capacity))
+    };
+    match current().and_then(take) {
         Some(buffer) => Ok(buffer),
         None => Buffer::take(capacity),
     }
@@ -63,7 +72,10 @@ pub fn take_fixed(capacity: usize) -> Result<Buffer> {
 
 /// The slot of a buffer in this thread's ring.
 pub(super) fn slot(buffer: &Buffer) -> Option<u16> {
-    FIXED.with(|cell| buffer.slot_in(&cell.get()?.table))
+    FIXED.with(|cell| {
+        let fixed = cell.get()?;
+        if buffer.is_locked() { fixed.has_locked.then_some(LOCKED) } else { buffer.slot_in(&fixed.table) }
+    })
 }
 
 /// The way of a pressure event to a worker's registered runs, from any thread.
@@ -119,15 +131,22 @@ impl Fixed {
     /// or it has no slots.
     pub fn register(pool: PagePool, all_pages: Arc<AtomicUsize>, remote: Remote) -> Option<Squeezer> {
         let ring = ring::current()?;
-        if let Err(why) = ring.make_slots(SLOTS) {
+        if let Err(why) = ring.make_slots(SLOTS + 1) {
             tracing::debug!("no buffers are registered: {why}");
             return None;
         }
+        let fill = |zone: &Zone| {
+            // SAFETY: the locked memory stays until the process ends.
+            let filled = unsafe { ring.fill_slot(LOCKED, zone.as_ptr().as_ptr(), zone.size()) };
+            filled.inspect_err(|why| tracing::warn!("the locked memory is not registered: {why}")).is_ok()
+        };
+        let has_locked = locked::zone().is_some_and(fill);
         let table = Arc::new(Table::new());
         let squeezer = Squeezer { table: table.clone(), remote };
         let fixed = Rc::new(Self {
             table,
             pool,
+            has_locked,
             empty: RefCell::new((0..SLOTS).rev().collect()),
             pages: Cell::new(0),
             all_pages,

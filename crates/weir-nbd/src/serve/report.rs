@@ -1,6 +1,7 @@
 //! What a server tells about itself.
 
 use crate::buffers::PoolFigures;
+use crate::buffers::locked::{self, LockedFigures};
 use crate::cache::CacheFigures;
 use crate::export::{Counters, Export};
 use crate::session::Context;
@@ -33,6 +34,8 @@ pub struct Report {
     pub limit_bytes: u64,
     /// The block cache, if there is one.
     pub cache: Option<CacheFigures>,
+    /// The locked memory, if there is any.
+    pub locked: Option<LockedFigures>,
     /// The page pools of the connections.
     pub pools: PoolFigures,
     pub exports: Vec<ExportReport>,
@@ -74,6 +77,7 @@ impl Reporter {
             heap_idle_bytes: heap.idle_bytes,
             limit_bytes: weir::settings::get("limit").unwrap_or(0),
             cache: context.cache.as_ref().map(|cache| cache.figures()),
+            locked: locked::figures(),
             pools: context.pools.figures(),
             exports: context.exports().iter().map(|export| of_export(export)).collect(),
         }

@@ -7,7 +7,7 @@ use super::report::Reporter;
 use super::settings::{CacheSettings, Settings};
 use super::workers::{self, Seat};
 use crate::base::Failure;
-use crate::buffers::Pools;
+use crate::buffers::{Pools, locked};
 use crate::cache::BlockCache;
 use crate::command_line::Serve;
 use crate::export::Exports;
@@ -116,6 +116,9 @@ async fn run(options: &Serve) -> Result<(), Failure> {
 fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
+    }
+    if let Some(bytes) = settings.locked_memory {
+        locked::lock_memory(bytes)?;
     }
     let pools = Pools::new();
     pools.set(settings.pools)?;

@@ -34,6 +34,8 @@ pub struct Settings {
     pub max_connections: usize,
     pub limits: Limits,
     pub cache: Option<CacheSettings>,
+    /// Bytes that are locked.
+    pub locked_memory: Option<u64>,
     /// Bytes that the process should stay under.
     pub limit: Option<u64>,
     pub pools: PoolSettings,
@@ -138,6 +140,7 @@ impl Settings {
                 patience: time(options.client_timeout, file.client_timeout, 60),
             },
             cache,
+            locked_memory: options.locked_memory.or(file.locked_memory).map(|size| size.0),
             limit: options.limit.or(file.limit).map(|size| size.0),
             pools,
             registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),

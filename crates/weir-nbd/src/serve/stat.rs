@@ -53,6 +53,10 @@ fn table(report: &Report) -> String {
         pools.squeezed_pages * 4,
         pools.misses_after_squeeze
     ));
+    if let Some(locked) = &report.locked {
+        let (used, all) = (locked.used_bytes >> 10, Size(locked.bytes as u64));
+        line(format_args!("locked memory: {used} KiB of {all} used, {} blocks evicted from it", locked.evicted_blocks));
+    }
     if let Some(cache) = &report.cache {
         let most = cache.max_bytes.map_or("auto".into(), |max| Size(max).to_string());
         line(format_args!(

@@ -1,6 +1,9 @@
-//! Balancing: a file system (ext4 by nbdfuse and a loop device) on an export of weir-nbd, which has a block cache without a
-//! bound, beside a program that scans anonymous memory in the same memory cgroup, with swap. When is a node balanced: when all
-//! zones are (`all`), when any is (`any`), when a quarter is (`25 %`)?
+//! Balancing: a file system (ext4 by nbdfuse and a loop device) on an export of weir-nbd, beside a program that scans anonymous
+//! memory in the same memory cgroup, with swap. The server's requests and blocks lie in a small zone of locked memory first, and
+//! then in NORMAL: requests ask for runs of pages, and cached blocks of one page fill both zones; dirty ones wait for
+//! their disk. When is the node balanced for a
+//! run: when all zones are (`all`), when any is (`any`), when a quarter is (`25 %`)? What it costs is seen by the blocks that leave
+//! the small zone.
 //!
 //! `postmark` (Debian's) and `streaming` (a file written and read from end to end by fio). The file system's users have a cgroup
 //! of their own, so that the kernel's cache of it stays small. Reclaim's counters are the server's, from `weir export`. Root.
@@ -9,19 +12,26 @@ use crate::harness::nbd::block_device::Mounted;
 use crate::harness::nbd::fio::{self, Fio};
 use crate::harness::nbd::servers::{self, Kind, Server};
 use crate::harness::prelude::*;
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 
 /// Policies by their number.
 const POLICIES: [(&str, u64); 3] = [("all", 1), ("any", 0), ("25 %", 2)];
 /// What is told of the server: counters, each with who reclaimed where that is told apart.
-const COUNTERS: [(&str, &str); 7] = [
-    ("direct_reclaims", ""),
-    ("scanned_bytes", "direct"),
-    ("balancer_wakeups", ""),
-    ("scanned_bytes", "balancer"),
-    ("reclaimed_bytes", "balancer"),
-    ("balancer_active_seconds", ""),
+const COUNTERS: [(&str, &str); 10] = [
+    ("direct_reclaims_total", ""),
+    ("scanned_bytes_total", "direct"),
+    ("reclaimed_bytes_total", "direct"),
+    ("balancer_wake_requests_total", ""),
+    ("balancer_wakeups_total", ""),
+    ("scanned_bytes_total", "balancer"),
+    ("reclaimed_bytes_total", "balancer"),
     ("direct_stall_seconds_sum", ""),
+    ("balancer_active_seconds_total", ""),
+    ("balancer_cpu_seconds_total", ""),
 ];
+/// The figures of the small zone, as the server reports them.
+const SMALL_ZONE: &str = "blocks evicted from the small zone";
 
 #[derive(Clone, Copy)]
 struct Size {
@@ -29,6 +39,8 @@ struct Size {
     client_limit: u64,
     segment: u64,
     disk: u64,
+    /// The small zone.
+    locked: u64,
     /// Files and transactions of postmark; bytes and times of the stream.
     files: [u32; 2],
     stream: [u64; 2],
@@ -39,6 +51,7 @@ const FULL: Size = Size {
     client_limit: 64 << 20,
     segment: 192 << 20,
     disk: 1 << 30,
+    locked: 64 << 20,
     files: [4000, 16_000],
     stream: [512 << 20, 4],
 };
@@ -47,6 +60,7 @@ const QUICK: Size = Size {
     client_limit: 48 << 20,
     segment: 96 << 20,
     disk: 512 << 20,
+    locked: 32 << 20,
     files: [1000, 1500],
     stream: [192 << 20, 1],
 };
@@ -63,6 +77,7 @@ fn run_all(lab: &mut Lab, parts: &[&str]) -> Result<()> {
             _ => ["read, MB/s", "written, MB/s"].map(more).into(),
         };
         measures.push(less("elapsed, s"));
+        measures.push(less(SMALL_ZONE));
         measures.extend(["swapped in, MiB", "swapped out, MiB"].map(|name| less(name).mib()));
         measures.extend(COUNTERS.map(|(name, by)| told(format!("{name} {by}"))));
         let names = POLICIES.map(|policy| policy.0);
@@ -90,7 +105,14 @@ pub fn run(lab: &mut Lab) -> Result<()> {
 fn one(folder: &Folder, weir: &Path, size: Size, part: &str, policy: u64) -> Result<Vec<f64>> {
     let (shared, client) = (Cgroup::make("e7-shared", size.limit)?, Cgroup::make("e7-client", size.client_limit)?);
     let socket = folder.at("socket");
-    let mut command = servers::weir(&socket, &["--cache=auto".into()])?;
+    let control = folder.at("control");
+    let options = [
+        "--cache=auto".into(),
+        "--write-back".into(),
+        format!("--locked-memory={}", size.locked),
+        format!("--control={}", control.display()),
+    ];
+    let mut command = servers::weir(&socket, &options)?;
     command
         .arg(format!("--export=disk={}", folder.at("disk").display()))
         .env("WEIR_BALANCE_POLICY", policy.to_string());
@@ -105,11 +127,20 @@ fn one(folder: &Folder, weir: &Path, size: Size, part: &str, policy: u64) -> Res
         _ => stream(folder, &mounted.at, size, &client)?,
     };
     figures.push(start.elapsed().as_secs_f64());
+    figures.push(evicted_from_small_zone(&control)?);
     let swaps_after = swapped()?;
     figures.extend([0, 1].map(|way| swaps_after[way] - swaps[way]));
     figures.extend(counters(weir, &server.child)?.iter().zip(before).map(|(after, before)| after - before));
     server.check()?;
     Ok(figures)
+}
+
+/// Blocks that left the small zone since the server's start, as it says.
+fn evicted_from_small_zone(control: &Path) -> Result<f64> {
+    let mut report = String::new();
+    UnixStream::connect(control)?.read_to_string(&mut report)?;
+    let report: serde_json::Value = serde_json::from_str(&report)?;
+    report["locked"]["evicted_blocks"].as_f64().context("the server says nothing of its locked memory")
 }
 
 /// The counters of one process, of what `weir export` says of all.
