@@ -18,6 +18,7 @@ mod misuse;
 mod model;
 mod node;
 mod page_pools;
+mod places;
 mod policy;
 mod profile;
 mod profile_model;

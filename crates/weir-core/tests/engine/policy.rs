@@ -335,6 +335,32 @@ fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
 }
 
 #[test]
+fn without_a_background_thread_slow_paths_end_the_window() {
+    let mut world = world(false);
+    world.fake().tunables().background.set(0);
+    runs(&mut world, 512);
+    world.past_buckets(|world| (0..500).for_each(|_| world.free(0, false)));
+    let idle = world.audit().idle_pages;
+    let slow_paths = |world: &mut World| {
+        world.past_buckets(|world| {
+            for _ in 0..600 {
+                let i = world.alloc(RUN).unwrap();
+                world.free(i, false);
+            }
+        });
+    };
+    slow_paths(&mut world);
+    assert_eq!(world.audit().idle_pages, idle, "the window is not over");
+    for _ in 0..3 {
+        world.fake().pass_ms(world.fake().tunables().idle_ms.get());
+        slow_paths(&mut world);
+    }
+    let left = world.audit().idle_pages;
+    assert!(left < idle / 4, "{left} of {idle} pages are idle");
+    world.finish();
+}
+
+#[test]
 fn an_allocation_goes_to_the_fullest_pageblock() {
     let mut world = full_pageblocks(false, 4);
     let base = world.held.iter().map(|block| block.addr).min().unwrap();

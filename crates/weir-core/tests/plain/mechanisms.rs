@@ -153,18 +153,22 @@ impl Callback for Shrinks {
     }
 }
 
-/// An entry and what it calls, as whoever registers keeps them.
+/// An entry and what it calls, as whoever registers keeps them: a pointer, because a box that is moved would be the only way
+/// to what is in it.
 #[repr(C)]
 struct Registered {
     entry: Entry,
-    shrinks: Box<Shrinks>,
+    shrinks: NonNull<Shrinks>,
 }
 
 /// # Safety
 /// A [`Registered`] in a box, which nobody uses any more.
 unsafe fn dispose(entry: NonNull<Entry>) {
-    // SAFETY: as the caller says.
-    drop(unsafe { Box::from_raw(entry.cast::<Registered>().as_ptr()) });
+    // SAFETY: as the caller says; what it calls came out of a box too.
+    unsafe {
+        let registered = Box::from_raw(entry.cast::<Registered>().as_ptr());
+        drop(Box::from_raw(registered.shrinks.as_ptr()));
+    }
 }
 
 #[test]
@@ -173,9 +177,10 @@ fn callbacks() {
         heap.platform().tunables().background.set(0);
         let queue = Box::new(Queue::new());
         let register = |class: Class| {
-            let shrinks = Box::new(Shrinks { bytes: Cell::new(1 << 20), events: Cell::new(0) });
+            let shrinks = Box::into_raw(Box::new(Shrinks { bytes: Cell::new(1 << 20), events: Cell::new(0) }));
+            let shrinks = NonNull::new(shrinks).unwrap();
             let spec = CallbackSpec { name: b"test", class, batch: 4096, ..CallbackSpec::default() };
-            let callback: NonNull<dyn Callback> = NonNull::from(&*shrinks);
+            let callback: NonNull<dyn Callback> = shrinks;
             // SAFETY: the queue outlives the entries, and each callback is disposed of with its entry.
             let entry = unsafe { Entry::new(&spec, callback, NonNull::from(&*queue), dispose) };
             let entry = NonNull::new(Box::into_raw(Box::new(Registered { entry, shrinks }))).unwrap();
