@@ -25,12 +25,12 @@ impl UserPart {
     /// Initialises the objects of a new slab. `false`: `init` failed for one, and the others were finalized again.
     pub(crate) fn init_objects(&self, slab: *mut u8, g: &Geometry) -> bool {
         let init = self.init.load(Relaxed);
-        if init == 0 {
+        if init.is_null() {
             return true;
         }
-        // SAFETY: the word is not 0, so it was stored by `set` from a function of this very type.
-        let init = unsafe { core::mem::transmute::<usize, Init>(init) };
-        let (size, data) = (g.size as usize, self.data.load(Relaxed) as *mut u8);
+        // SAFETY: it is not null, so it was stored by `set` from a function of this very type.
+        let init = unsafe { core::mem::transmute::<*mut (), Init>(init) };
+        let (size, data) = (g.size as usize, self.data.load(Relaxed));
         let done = Cell::new(0);
         // Dropped on unwinding, and where `init` failed: the objects before are finalized.
         let undo = OnUnwind(|| self.finalize_objects(slab, size, done.get()));
@@ -49,12 +49,12 @@ impl UserPart {
     /// Calls the finalizer for the first `count` objects of a slab.
     fn finalize_objects(&self, slab: *mut u8, size: usize, count: usize) {
         let fini = self.fini.load(Relaxed);
-        if fini == 0 {
+        if fini.is_null() {
             return;
         }
-        // SAFETY: the word is not 0, so it was stored by `set` from a function of this very type.
-        let fini = unsafe { core::mem::transmute::<usize, Fini>(fini) };
-        let data = self.data.load(Relaxed) as *mut u8;
+        // SAFETY: it is not null, so it was stored by `set` from a function of this very type.
+        let fini = unsafe { core::mem::transmute::<*mut (), Fini>(fini) };
+        let data = self.data.load(Relaxed);
         for i in 0..count {
             // SAFETY: the slab is on no list and its first `count` objects are initialised, so this one is this
             // thread's alone; the pointer and the function came together in the cache's `Spec`, from a caller that

@@ -1,7 +1,8 @@
 //! What a user cache is made from, and why one cannot be made or set.
 
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
 use crate::base::units::PAGE;
 use crate::caches::geometry::{MAX_OBJECT, MIN_OBJECT};
@@ -119,9 +120,10 @@ pub(crate) struct UserPart {
     pub limit: AtomicUsize,
     /// Objects out, where there is a limit.
     pub used: AtomicUsize,
-    pub init: AtomicUsize,
-    pub fini: AtomicUsize,
-    pub data: AtomicUsize,
+    /// The functions of its objects, null for none, and what they are called with.
+    pub init: AtomicPtr<()>,
+    pub fini: AtomicPtr<()>,
+    pub data: AtomicPtr<u8>,
     /// Pushes of the caches that had the number before.
     pub frees_before: AtomicU64,
     name: [AtomicU64; NAME_BYTES / 8],
@@ -134,9 +136,9 @@ impl UserPart {
             reserve: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             used: AtomicUsize::new(0),
-            init: AtomicUsize::new(0),
-            fini: AtomicUsize::new(0),
-            data: AtomicUsize::new(0),
+            init: AtomicPtr::new(null_mut()),
+            fini: AtomicPtr::new(null_mut()),
+            data: AtomicPtr::new(null_mut()),
             frees_before: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
         }
@@ -150,9 +152,9 @@ impl UserPart {
         self.reserve.store(0, Relaxed);
         self.limit.store(spec.limit, Relaxed);
         self.used.store(0, Relaxed);
-        self.init.store(spec.init.map_or(0, |f| f as usize), Relaxed);
-        self.fini.store(spec.fini.map_or(0, |f| f as usize), Relaxed);
-        self.data.store(spec.data as usize, Relaxed);
+        self.init.store(spec.init.map_or(null_mut(), |f| f as *mut ()), Relaxed);
+        self.fini.store(spec.fini.map_or(null_mut(), |f| f as *mut ()), Relaxed);
+        self.data.store(spec.data, Relaxed);
         let mut name = [0u8; NAME_BYTES];
         let len = spec.name.len().min(NAME_BYTES - 1);
         name[..len].copy_from_slice(&spec.name[..len]);
@@ -172,12 +174,12 @@ impl UserPart {
 
     /// Whether free objects are finalized before their slabs go back.
     pub(crate) fn has_finalizer(&self) -> bool {
-        self.fini.load(Relaxed) != 0
+        !self.fini.load(Relaxed).is_null()
     }
 
     /// Free objects keep their contents, or are a reserve: their pages are not released from inside a slab.
     pub(crate) fn retains_pages(&self) -> bool {
-        self.init.load(Relaxed) != 0 || self.has_finalizer() || self.reserve.load(Relaxed) > 0
+        !self.init.load(Relaxed).is_null() || self.has_finalizer() || self.reserve.load(Relaxed) > 0
     }
 
     /// No reclaim touches it.

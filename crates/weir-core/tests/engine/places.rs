@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
-use weir_core::base::units::{Order, PAGE};
+use weir_core::base::units::{Order, PAGE, Pages};
 use weir_core::heap::Heap;
 use weir_core::pages::user_zone::UserZone;
 
@@ -41,7 +41,7 @@ impl Zone {
 
     fn take(&self, pages: usize, align: u32) -> Option<usize> {
         let heap = self.heap.pages();
-        let run = heap.zone_take(&self.zone, pages, Order(align)).ok()?;
+        let run = heap.zone_take(&self.zone, Pages(pages), Order(align)).ok()?;
         Some((heap.zone_addr(&self.zone, run) - self.base) / PAGE)
     }
 
@@ -50,7 +50,9 @@ impl Zone {
             Take(pages, page) => assert_eq!(self.take(pages, 0), Some(page), "{step:?}"),
             Aligned(pages, align, page) => assert_eq!(self.take(pages, align), Some(page), "{step:?}"),
             Full(pages, align) => assert_eq!(self.take(pages, align), None, "{step:?}"),
-            Give(page, pages) => self.heap.pages().zone_give(&self.zone, self.base + page * PAGE, pages).unwrap(),
+            Give(page, pages) => {
+                self.heap.pages().zone_give(&self.zone, self.base + page * PAGE, Pages(pages)).unwrap()
+            }
             Release => drop(self.heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure)),
         }
         self.heap.pages().zone_audit(&self.zone).unwrap();

@@ -177,7 +177,7 @@ fn callbacks() {
         heap.platform().tunables().background.set(0);
         let queue = Box::new(Queue::new());
         let register = |class: Class| {
-            let shrinks = Box::into_raw(Box::new(Shrinks { bytes: Cell::new(1 << 20), events: Cell::new(0) }));
+            let shrinks = Box::into_raw(Box::new(Shrinks { bytes: Cell::new(16 << 10), events: Cell::new(0) }));
             let shrinks = NonNull::new(shrinks).unwrap();
             let spec = CallbackSpec { name: b"test", class, batch: 4096, ..CallbackSpec::default() };
             let callback: NonNull<dyn Callback> = shrinks;
