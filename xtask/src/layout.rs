@@ -44,7 +44,10 @@ pub fn entries(artifacts: &Artifacts, options: &InstallOptions) -> Result<Vec<En
     for name in ["weir-config.cmake", "weir-config-version.cmake"] {
         entries.push(plain(libdir.join("cmake/weir").join(name), cmake(artifacts, name, libdir)?.into_bytes()));
     }
-    entries.push(copy("include/weir.h".into(), &artifacts.source("crates/weir-malloc/include/weir.h"), PLAIN)?);
+    for header in ["weir.h", "weir.hpp"] {
+        let source = artifacts.source("crates/weir-malloc/include").join(header);
+        entries.push(copy(Path::new("include").join(header), &source, PLAIN)?);
+    }
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         entries.push(copy(Path::new("share/doc/weir").join(name), &artifacts.source(name), PLAIN)?);
     }

@@ -7,10 +7,11 @@ use std::process::Command;
 use support::{Place, describe, run};
 
 /// Below the prefix, with their modes. Man pages are those that the programs write.
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 18] = [
     ("bin/weir", "755"),
     ("bin/weir-nbd", "755"),
     ("include/weir.h", "644"),
+    ("include/weir.hpp", "644"),
     ("lib/cmake/weir/weir-config-version.cmake", "644"),
     ("lib/cmake/weir/weir-config.cmake", "644"),
     ("lib/libweir.so", "-> libweir.so.0"),

@@ -141,6 +141,48 @@ fn a_c_program_is_built_by_cmake_and_runs() {
     }
 }
 
+/// The program that holds weir.hpp to its word, and the example of its page, both by a user's means.
+#[test]
+fn cxx_programs_use_the_header() {
+    let page = include_str!("../../docs/LANGUAGES.md");
+    let (example, said) =
+        page.split_once("```cpp\n").and_then(|(_, rest)| rest.split_once("```\n")).expect("an example");
+    let said = said.split_once("./a.out\n    ").and_then(|(_, rest)| rest.lines().next()).expect("what it prints");
+    let place = Place::with_prefix();
+    place.install(&[]);
+    let folder = place.root.path();
+    std::fs::write(folder.join("example.cpp"), example).expect("the source");
+    // The header is in two units of one program.
+    let second = "#include <weir.hpp>\nint second_unit();\nint second_unit() { return weir_version() == nullptr; }\n";
+    std::fs::write(folder.join("second.cpp"), second).expect("the source");
+    let library = format!("-Wl,-rpath,{}", place.file("lib").display());
+    let flags = run(Command::new("pkg-config")
+        .args(["--cflags", "--libs", "weir"])
+        .env("PKG_CONFIG_PATH", place.file("lib/pkgconfig")));
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/cxx.cpp");
+    for compiler in compilers() {
+        for standard in ["-std=c++17", "-std=c++20"] {
+            let build = |name: &str, sources: &[&str]| {
+                let mut build = Command::new(compiler);
+                build.args([standard, "-O1", "-pthread", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", name]);
+                run(build.args(sources).args(flags.split_whitespace()).arg(&library).current_dir(folder));
+                run(&mut Command::new(folder.join(name)))
+            };
+            assert_eq!(build("cxx", &[program, "second.cpp"]).trim(), "all passed", "{compiler} {standard}");
+            assert_eq!(build("example", &["example.cpp"]).trim(), said, "{compiler} {standard}");
+        }
+    }
+}
+
+/// Compilers of C++. The second is tested where it is.
+fn compilers() -> Vec<&'static str> {
+    if !has("g++") || !has("pkg-config") {
+        return Vec::new();
+    }
+    let clang = Command::new("clang++").arg("--version").output().is_ok();
+    if clang { vec!["g++", "clang++"] } else { vec!["g++"] }
+}
+
 /// What was linked in the build tree runs there: the loader finds the soname beside the library.
 #[test]
 fn a_program_linked_in_the_build_tree_runs() {

@@ -1,0 +1,411 @@
+/*
+ * weir.hpp: weir.h in the manner of C++17, header only. Link with -lweir.
+ *
+ *   weir::object_cache<T>    objects of one type, made by arguments and owned by a std::unique_ptr
+ *   weir::memory_resource    for containers of std::pmr: nodes of one size from an object cache, the rest from the heap
+ *   weir::allocator<T>       for other containers: single objects from a cache of T's, arrays from the heap
+ *   weir::page_pool          pages for I/O, owned by a std::unique_ptr
+ *   weir::shrinker           a cache of the program's own that gives way when memory is short
+ *   weir::pressure_listener  is told of memory pressure, and of its end
+ *
+ * Errors: std::bad_alloc where there is no memory, std::system_error with errno's value for all else. weir.h says what each
+ * call may refuse, and what native_handle() may be used for.
+ */
+#ifndef WEIR_HPP
+#define WEIR_HPP
+
+#if __cplusplus < 201703L
+#error "weir.hpp needs C++17"
+#endif
+
+#include <weir.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <memory_resource>
+#include <new>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+
+namespace weir {
+
+namespace detail {
+
+[[noreturn]] inline void fail(const char *function) {
+    const int why = errno;
+    if (why == ENOMEM) throw std::bad_alloc();
+    throw std::system_error(why, std::generic_category(), function);
+}
+
+inline void check(int result, const char *function) {
+    if (result != 0) fail(function);
+}
+
+template <class Pointer>
+Pointer checked(Pointer pointer, const char *function) {
+    if (pointer == nullptr) fail(function);
+    return pointer;
+}
+
+inline void *heap_allocate(std::size_t bytes, std::size_t align) {
+    if (align <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) return ::operator new(bytes);
+    return ::operator new(bytes, std::align_val_t(align));
+}
+
+inline void heap_free(void *block, std::size_t align) noexcept {
+    if (align <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) return ::operator delete(block);
+    ::operator delete(block, std::align_val_t(align));
+}
+
+/* The alignments that weir_cache_create() takes. */
+constexpr std::size_t max_cache_align = 4096;
+
+template <class T>
+constexpr bool fits_cache = sizeof(T) <= WEIR_CACHE_MAX_OBJECT && alignof(T) <= max_cache_align;
+
+/* Destroys a cache, unless objects are in use: then it stays for them. */
+struct cache_end {
+    void operator()(weir_cache *cache) const noexcept { weir_cache_destroy(cache); }
+};
+using cache_owner = std::unique_ptr<weir_cache, cache_end>;
+
+inline weir_cache *make_cache(const char *name, std::size_t size, std::size_t align, unsigned flags) {
+    weir_cache *cache = weir_cache_create(name, size, align, nullptr, nullptr, nullptr, nullptr, flags);
+    return checked(cache, "weir_cache_create");
+}
+
+inline struct weir_cache_stats cache_stats(weir_cache *cache) {
+    struct weir_cache_stats stats;
+    check(::weir_cache_stats(cache, &stats, sizeof stats), "weir_cache_stats");
+    return stats;
+}
+
+} // namespace detail
+
+/*
+ * Objects of one type. Free ones are kept while they are likely to be wanted, and released when memory is short. Any thread
+ * may make and destroy objects. Those that outlive the object_cache are sound: its memory then stays until the process ends.
+ */
+template <class T>
+class object_cache {
+    static_assert(detail::fits_cache<T>, "an object is at most WEIR_CACHE_MAX_OBJECT bytes, aligned to 4096 at most");
+
+public:
+    /* Destroys an object and frees its memory. */
+    struct deleter {
+        weir_cache *cache = nullptr;
+        void operator()(T *object) const noexcept {
+            object->~T();
+            weir_cache_free(cache, object);
+        }
+    };
+    using pointer = std::unique_ptr<T, deleter>;
+
+    /* `name` is for figures; `flags` are WEIR_CACHE_NO_RECLAIM and WEIR_CACHE_LIMITED. */
+    explicit object_cache(const char *name, unsigned flags = 0)
+        : cache_(detail::make_cache(name, sizeof(T), alignof(T), flags)) {}
+
+    /* An object made of these arguments. Throws what its constructor throws; then nothing is in use. */
+    template <class... Arguments>
+    pointer make(Arguments &&...arguments) {
+        void *place = weir_cache_alloc(native_handle());
+        detail::checked(place, "weir_cache_alloc");
+        try {
+            return pointer(::new (place) T(std::forward<Arguments>(arguments)...), deleter{native_handle()});
+        } catch (...) {
+            weir_cache_free(native_handle(), place);
+            throw;
+        }
+    }
+
+    /* At most `objects` in use at a time; needs WEIR_CACHE_LIMITED. */
+    void set_limit(std::size_t objects) {
+        detail::check(weir_cache_set_limit(native_handle(), objects), "weir_cache_set_limit");
+    }
+    /* Free objects that no reclaim takes; they are made at once. */
+    void set_reserve(std::size_t objects) {
+        detail::check(weir_cache_set_reserve(native_handle(), objects), "weir_cache_set_reserve");
+    }
+
+    struct weir_cache_stats stats() const { return detail::cache_stats(native_handle()); }
+    weir_cache *native_handle() const noexcept { return cache_.get(); }
+
+private:
+    detail::cache_owner cache_;
+};
+
+/*
+ * A resource for containers of std::pmr. Without arguments everything comes from the heap, which is Weir's. With a name and a
+ * size there is an object cache: it serves what fits into `size` bytes at `align`, as the nodes of a list, map or set do, and
+ * the heap the rest. A request that is much smaller than `size` takes as much as one that fills it.
+ */
+class memory_resource final : public std::pmr::memory_resource {
+public:
+    memory_resource() noexcept = default;
+    memory_resource(const char *name, std::size_t size, std::size_t align = alignof(std::max_align_t))
+        : cache_(detail::make_cache(name, size, align, 0)), size_(size), align_(align) {}
+
+    /* The cache's figures; std::system_error if there is none. */
+    struct weir_cache_stats stats() const { return detail::cache_stats(native_handle()); }
+    /* NULL if there is none. */
+    weir_cache *native_handle() const noexcept { return cache_.get(); }
+
+private:
+    bool is_cached(std::size_t bytes, std::size_t align) const noexcept {
+        return cache_ != nullptr && bytes <= size_ && align <= align_;
+    }
+
+    void *do_allocate(std::size_t bytes, std::size_t align) override {
+        if (!is_cached(bytes, align)) return detail::heap_allocate(bytes, align);
+        return detail::checked(weir_cache_alloc(cache_.get()), "weir_cache_alloc");
+    }
+
+    void do_deallocate(void *block, std::size_t bytes, std::size_t align) override {
+        if (!is_cached(bytes, align)) return detail::heap_free(block, align);
+        weir_cache_free(cache_.get(), block);
+    }
+
+    /* Any two without a cache are equal. */
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+        const auto *that = dynamic_cast<const memory_resource *>(&other);
+        return that != nullptr && that->cache_ == cache_;
+    }
+
+    detail::cache_owner cache_;
+    std::size_t size_ = 0;
+    std::size_t align_ = 0;
+};
+
+/*
+ * An allocator without state: all are equal. Single objects, such as the nodes of a list, map or set, come from one object
+ * cache for each T, named by typeid(T) and never destroyed; arrays come from the heap, which is Weir's. Where shared objects
+ * are built with -fvisibility=hidden each has a cache of its own: there a container is to be emptied where it was filled.
+ */
+template <class T>
+class allocator {
+public:
+    using value_type = T;
+    using is_always_equal = std::true_type;
+    using propagate_on_container_move_assignment = std::true_type;
+
+    constexpr allocator() noexcept = default;
+    template <class Other>
+    constexpr allocator(const allocator<Other> &) noexcept {}
+
+    [[nodiscard]] T *allocate(std::size_t count) {
+        if (is_cached(count)) return static_cast<T *>(detail::checked(weir_cache_alloc(cache()), "weir_cache_alloc"));
+        if (count > PTRDIFF_MAX / sizeof(T)) throw std::bad_array_new_length();
+        return static_cast<T *>(detail::heap_allocate(count * sizeof(T), alignof(T)));
+    }
+
+    void deallocate(T *objects, std::size_t count) noexcept {
+        if (!is_cached(count)) return detail::heap_free(objects, alignof(T));
+        weir_cache_free(cache(), objects);
+    }
+
+    /* The cache of T's, made at the first call. */
+    static weir_cache *cache() {
+        static weir_cache *const cache = detail::make_cache(typeid(T).name(), sizeof(T), alignof(T), 0);
+        return cache;
+    }
+
+private:
+    static constexpr bool is_cached(std::size_t count) noexcept { return detail::fits_cache<T> && count == 1; }
+};
+
+template <class T, class Other>
+constexpr bool operator==(const allocator<T> &, const allocator<Other> &) noexcept {
+    return true;
+}
+template <class T, class Other>
+constexpr bool operator!=(const allocator<T> &, const allocator<Other> &) noexcept {
+    return false;
+}
+
+/* Pages for the I/O of a device or a queue. Runs that outlive the pool are sound: it then stays until the process ends. */
+class page_pool {
+public:
+    /* Puts a run back. */
+    struct deleter {
+        weir_page_pool *pool = nullptr;
+        void operator()(std::byte *run) const noexcept { weir_page_pool_put(pool, run); }
+    };
+    using run = std::unique_ptr<std::byte[], deleter>;
+
+    /* `name` is for figures; `flags` is 0 or WEIR_PAGE_POOL_TENDED. */
+    explicit page_pool(const char *name, unsigned flags = 0)
+        : pool_(detail::checked(weir_page_pool_create(name, flags), "weir_page_pool_create")) {}
+
+    /* A run of at least `pages` pages of 4,096 bytes, whose contents are undefined. */
+    run get(std::size_t pages) {
+        void *got = detail::checked(weir_page_pool_get(native_handle(), pages), "weir_page_pool_get");
+        return run(static_cast<std::byte *>(got), deleter{native_handle()});
+    }
+
+    struct weir_page_pool_stats stats() const {
+        struct weir_page_pool_stats stats;
+        detail::check(::weir_page_pool_stats(native_handle(), &stats, sizeof stats), "weir_page_pool_stats");
+        return stats;
+    }
+    weir_page_pool *native_handle() const noexcept { return pool_.get(); }
+
+private:
+    /* Destroys a pool, unless runs are in flight: then it stays for them. */
+    struct end {
+        void operator()(weir_page_pool *pool) const noexcept { weir_page_pool_destroy(pool); }
+    };
+    std::unique_ptr<weir_page_pool, end> pool_;
+};
+
+namespace detail {
+
+/*
+ * The function objects behind a registration. Weir holds their address. A call holds them by a share of its own, as they may
+ * end inside it: a callback may destroy what it belongs to.
+ */
+template <class Functions>
+class registration {
+public:
+    explicit registration(Functions functions) : shared_(std::make_shared<state>(std::move(functions))) {}
+    registration(registration &&other) noexcept
+        : shared_(std::move(other.shared_)), callback_(std::exchange(other.callback_, nullptr)) {}
+    registration &operator=(registration &&other) noexcept {
+        registration old(std::move(other));
+        std::swap(shared_, old.shared_);
+        std::swap(callback_, old.callback_);
+        return *this;
+    }
+    ~registration() { weir_unregister(callback_); }
+
+    void *data() const noexcept { return shared_.get(); }
+    void begin(weir_callback *callback, const char *function) { callback_ = checked(callback, function); }
+    weir_callback *native_handle() const noexcept { return callback_; }
+
+    /* Calls, and returns `otherwise` where it throws: no exception may leave for C. What threw is named and not called again. */
+    template <class Result, class Call>
+    static Result call(void *data, Result otherwise, Call call) noexcept {
+        const auto here = static_cast<state *>(data)->shared_from_this();
+        if (here->has_thrown) return otherwise;
+        try {
+            return call(here->functions);
+        } catch (const std::exception &error) {
+            here->give_up(error.what());
+        } catch (...) {
+            here->give_up("an exception that is no std::exception");
+        }
+        return otherwise;
+    }
+
+private:
+    struct state : std::enable_shared_from_this<state> {
+        explicit state(Functions given) : functions(std::move(given)) {}
+        void give_up(const char *why) noexcept {
+            has_thrown = true;
+            std::fprintf(stderr, "weir: the callback \"%s\" threw, and is not called again: %s\n", functions.name.c_str(),
+                         why);
+        }
+        Functions functions;
+        bool has_thrown = false; // a callback is never called by two threads at once
+    };
+    std::shared_ptr<state> shared_;
+    weir_callback *callback_ = nullptr;
+};
+
+} // namespace detail
+
+/*
+ * A cache of the program's own that frees its entries when memory is short. The functions are called as weir.h says: on
+ * Weir's thread, under no lock of Weir's, never by two threads at once. The destructor waits for a call that runs, unless it
+ * is in that call. Where one throws, that is said on standard error, and the shrinker is not called any more.
+ */
+class shrinker {
+public:
+    /* As the fields of struct weir_shrinker; zero is each one's default. */
+    struct options {
+        std::function<void()> relieved; // pressure has ended: the cache may grow again
+        std::size_t batch = 0;
+        unsigned seeks = 0;
+        unsigned thread = WEIR_THREAD_SHARED;
+        weir_queue *queue = nullptr;
+    };
+
+    /* `count()` says how many bytes could be freed now; `scan(bytes, reason)` frees
+       about so many, and returns how many, or WEIR_SCAN_STOP. */
+    shrinker(const char *name, std::function<std::size_t()> count, std::function<std::size_t(std::size_t, int)> scan)
+        : shrinker(name, std::move(count), std::move(scan), options()) {}
+    shrinker(const char *name, std::function<std::size_t()> count, std::function<std::size_t(std::size_t, int)> scan,
+             options how)
+        : registration_(functions{name, std::move(count), std::move(scan), std::move(how.relieved)}) {
+        weir_shrinker spec{};
+        spec.name = name;
+        spec.count = [](void *data) {
+            return held::call(data, std::size_t(0), [](functions &of) { return of.count(); });
+        };
+        spec.scan = [](std::size_t bytes, int reason, void *data) {
+            return held::call(data, WEIR_SCAN_STOP, [=](functions &of) { return of.scan(bytes, reason); });
+        };
+        spec.relieved = [](void *data) {
+            held::call(data, 0, [](functions &of) { return of.relieved ? of.relieved() : void(), 0; });
+        };
+        spec.data = registration_.data();
+        spec.batch = how.batch;
+        spec.seeks = how.seeks;
+        spec.thread = how.thread;
+        spec.queue = how.queue;
+        registration_.begin(weir_shrinker_register(&spec, sizeof spec), "weir_shrinker_register");
+    }
+
+    struct weir_callback_stats stats() const {
+        struct weir_callback_stats stats;
+        detail::check(::weir_callback_stats(native_handle(), &stats, sizeof stats), "weir_callback_stats");
+        return stats;
+    }
+    weir_callback *native_handle() const noexcept { return registration_.native_handle(); }
+
+private:
+    struct functions {
+        std::string name;
+        std::function<std::size_t()> count;
+        std::function<std::size_t(std::size_t, int)> scan;
+        std::function<void()> relieved;
+    };
+    using held = detail::registration<functions>;
+    held registration_;
+};
+
+/*
+ * Calls a function with each event of memory pressure of `level` or above, and with the relief that follows, on Weir's thread
+ * or by who serves `queue`. The destructor and exceptions are as with weir::shrinker.
+ */
+class pressure_listener {
+public:
+    pressure_listener(unsigned level, std::function<void(const weir_pressure_event &)> function, weir_queue *queue = nullptr)
+        : registration_(functions{"pressure_listener", std::move(function)}) {
+        auto *call = +[](const weir_pressure_event *event, void *data) {
+            held::call(data, 0, [=](functions &of) { return of.function(*event), 0; });
+        };
+        registration_.begin(weir_pressure_subscribe(level, call, registration_.data(), queue), "weir_pressure_subscribe");
+    }
+
+    weir_callback *native_handle() const noexcept { return registration_.native_handle(); }
+
+private:
+    struct functions {
+        std::string name;
+        std::function<void(const weir_pressure_event &)> function;
+    };
+    using held = detail::registration<functions>;
+    held registration_;
+};
+
+} // namespace weir
+
+#endif
