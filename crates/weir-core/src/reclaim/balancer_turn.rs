@@ -6,8 +6,9 @@
 //! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work
 //! loses nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over.
 //! Not so where as much was evicted as is missing, and lies in another allocator's memory: that has been told to release it.
-//! Once twice as much was reclaimed as the order asks for (`compact_gap`) of each zone that lacks it, the order falls to 0: what is
-//! missing then is a contiguous block, which more of the same does not bring. A balanced node that outside pressure has boosted gets a gentle
+//! Once twice as much was reclaimed as the order asks for (`compact_gap`) of a zone that lacks it, the order falls to 0: what is
+//! missing then is a contiguous block, which more of the same does not bring. For 100 ms requests of such orders count as of order 0 then: each
+//! of many that come while memory is short would else cost a small zone as much. A balanced node that outside pressure has boosted gets a gentle
 //! run: as much as the boost is reclaimed, without write-back and not below priority 10. At the end only what the run began
 //! with is taken off the boosts.
 //!
@@ -55,6 +56,8 @@ pub struct Turn {
     phase: Phase,
     /// Request that is not yet seen to.
     request: Request,
+    /// The order that a run gave up last, and until when requests of it, and of smaller ones, count as of order 0, ns.
+    given_up: (u32, u64),
     /// Before this time its share of the CPU is used up, ns.
     pause_until: u64,
     /// When its time was last counted: since then it has been awake.
@@ -125,7 +128,7 @@ impl NodeBalancer {
 
     /// Looks after a wake-up or a doze: takes the requests, and begins a run or goes (back) to sleep.
     fn look(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool) -> Next {
-        turn.request = turn.request.merged(self.requests.take());
+        turn.request = turn.request.merged(self.take_requests(node, turn));
         let zones = self.view(node);
         match self.work(node, &zones, turn.request) {
             Some(request) => {
@@ -134,6 +137,12 @@ impl NodeBalancer {
             }
             None => self.sleep(node, turn, has_dozed, false),
         }
+    }
+
+    /// Takes what was requested.
+    fn take_requests(&self, node: &impl Node, turn: &Turn) -> Request {
+        let (request, (most, until)) = (self.requests.take(), turn.given_up);
+        if node.now() < until { lowered(request, |order, _| order <= most) } else { request }
     }
 
     /// A run for `request` begins.
@@ -172,16 +181,20 @@ impl NodeBalancer {
         }
         let zones = self.view(node);
         if !is_request_balanced(&zones, run.request, node.policy()) {
-            // The order's pages are free in each zone that lacks it, and no block came of it. What another zone gave says nothing.
+            // The order's pages are free in a zone that lacks it, and no block came of it. What a balanced zone gave says nothing.
             let has_tried = |order, list| {
                 let lacks = |&zone: &usize| {
                     is_eligible(&zones, zone, order, list) && !watermarks::is_zone_balanced(&zones, zone, order, list)
                 };
                 let is_tried = |zone: usize| run.reclaimed[zone] >= 2 << order;
                 let mut lacking = (0..ZONES).filter(lacks).filter(|&zone| self.is_worth(node, zone));
-                order > 0 && lacking.all(is_tried)
+                order > 0 && lacking.any(is_tried)
             };
-            run.request = lowered(run.request, has_tried);
+            let given_up = run.request.parts().filter(|&(order, list)| has_tried(order, ZoneList::ALL[list]));
+            if let Some(order) = given_up.map(|(order, _)| order).max() {
+                turn.given_up = (order, node.now() + DOZE_NS);
+                run.request = lowered(run.request, has_tried);
+            }
         }
         // Below: a run that was severe as it began, and is gentle since there was relief.
         let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
@@ -261,7 +274,7 @@ impl NodeBalancer {
         let zones = self.view(node);
         self.note_balance(&zones);
         if !has_failed {
-            turn.request = turn.request.merged(self.requests.take());
+            turn.request = turn.request.merged(self.take_requests(node, turn));
             if let Some(request) = self.work(node, &zones, turn.request) {
                 turn.phase = Phase::Running(self.begin(node, request));
                 return Next::Again;

@@ -1,12 +1,11 @@
-//! Balancing: a file system (ext4 by nbdfuse and a loop device) on an export of weir-nbd, beside a program that scans anonymous
-//! memory in the same memory cgroup, with swap. The server's requests and blocks lie in a small zone of locked memory first, and
-//! then in NORMAL: requests ask for runs of pages, and cached blocks of one page fill both zones; dirty ones wait for
-//! their disk. When is the node balanced for a
-//! run: when all zones are (`all`), when any is (`any`), when a quarter is (`25 %`)? What it costs is seen by the blocks that leave
-//! the small zone.
+//! Balancing: an export of weir-nbd beside a program that scans anonymous memory in the same memory cgroup, with swap. The server's
+//! requests and blocks lie in a small zone of locked memory first, and then in NORMAL: requests ask for runs of pages, cached
+//! blocks of one page fill both zones, and dirty ones wait for their disk. When is the node balanced for a run: when all zones
+//! are (`all`), when any is (`any`), when a quarter is (`25 %`)? What it costs is seen by the blocks that leave the small zone.
 //!
-//! `postmark` (Debian's) and `streaming` (a file written and read from end to end by fio). The file system's users have a cgroup
-//! of their own, so that the kernel's cache of it stays small. Reclaim's counters are the server's, from `weir export`. Root.
+//! `postmark` (Debian's) runs on a file system: ext4 by nbdfuse and a loop device, whose users have a cgroup of their own, so that
+//! the kernel's cache of it stays small. `streaming` writes and reads the export from end to end, a MiB at a time, by fio's own client.
+//! Reclaim's counters are the server's, from `weir export`. Root.
 
 use crate::harness::nbd::block_device::Mounted;
 use crate::harness::nbd::fio::{self, Fio};
@@ -118,13 +117,14 @@ fn one(folder: &Folder, weir: &Path, size: Size, part: &str, policy: u64) -> Res
         .env("WEIR_BALANCE_POLICY", policy.to_string());
     shared.group.enter(&mut command);
     let mut server = Server::run(Kind::Weir, command, &socket)?;
-    let mounted = Mounted::make(&folder.below("fuse")?, &folder.below("mnt")?, &server.uri("disk"), true)?;
+    let mount = || Mounted::make(&folder.below("fuse")?, &folder.below("mnt")?, &server.uri("disk"), true);
+    let mounted = (part == "postmark").then(mount).transpose()?;
     let scan = plain_load(&format!("hog bytes={} pause_us=2000", size.segment))?;
     let _consumer = Program::first_phase("the consumer", scan, Some(&shared))?;
     let (before, swaps, start) = (counters(weir, &server.child)?, swapped()?, Instant::now());
-    let mut figures = match part {
-        "postmark" => postmark(folder, &mounted.at, size, &client)?,
-        _ => stream(folder, &mounted.at, size, &client)?,
+    let mut figures = match &mounted {
+        Some(mounted) => postmark(folder, &mounted.at, size, &client)?,
+        None => stream(folder, &server.uri("disk"), size, &client)?,
     };
     figures.push(start.elapsed().as_secs_f64());
     figures.push(evicted_from_small_zone(&control)?);
@@ -180,18 +180,18 @@ fn parse(said: &str) -> Result<Vec<f64>> {
     Ok(vec![rate("of transactions")?, rate("megabytes read")?, rate("megabytes written")?])
 }
 
-/// A file written, made durable, and read again, each so many times.
-fn stream(folder: &Folder, at: &Path, size: Size, client: &Cgroup) -> Result<Vec<f64>> {
+/// The export written, made durable, and read again, each so many times: rates of reading and of writing.
+fn stream(folder: &Folder, uri: &str, size: Size, client: &Cgroup) -> Result<Vec<f64>> {
     let [bytes, times] = size.stream;
     let mut rates = [0.0; 2];
     for _ in 0..times {
         for (rate, how) in rates.iter_mut().zip(["read", "write"]).rev() {
-            let file = at.join("stream");
-            let jobs = format!("[stream]\nfilename={}\nrw={how}\nbs=64k\nsize={bytes}\nend_fsync=1\n", file.display());
+            let jobs = format!(
+                "[stream]\nioengine=nbd\nthread=1\nuri={uri}\nrw={how}\nbs=1m\nsize={bytes}\niodepth=8\nend_fsync=1\n"
+            );
             let fio = Fio::start(&folder.at("jobs"), &jobs)?;
             client.take_in(fio.pid())?;
             *rate += fio.outcome()?.bytes_a_second / 1e6 / times as f64;
-            run_system("sh", &["-c", "sync; echo 1 > /proc/sys/vm/drop_caches"])?;
         }
     }
     Ok(rates.into())

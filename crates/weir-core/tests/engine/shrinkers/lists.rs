@@ -76,6 +76,15 @@ impl Small {
         self.cache = Some(register(heap, self.queue, spec, PAGES * PAGE, Some(evict)).0);
     }
 
+    /// The cache gives up what it has in the first pageblock.
+    fn empty_a_pageblock(&self) {
+        let mut cached = self.cached.lock().unwrap();
+        let first = cached.iter().min().unwrap() / PAGEBLOCK;
+        let (gone, left) = cached.drain(..).partition::<VecDeque<_>, _>(|page| page / PAGEBLOCK == first);
+        *cached = left;
+        gone.into_iter().for_each(|page| self.heap.pages().zone_give(self.zone, page, Pages(1)).unwrap());
+    }
+
     /// NORMAL has `capacity` bytes, and so many above its low mark are free.
     fn normal_at_low(&self, capacity: u64, above: usize) {
         let free = Marks::of(capacity as usize / PAGE, 250).low * PAGE + above;
@@ -150,11 +159,55 @@ fn needless(policy: u64, capacity: u64) -> usize {
 #[test]
 fn a_high_order_that_normal_serves_takes_nothing_from_the_small_zone_unless_all_must_be_balanced() {
     let [any, all, quarter] = [ANY, ALL, QUARTER].map(|policy| needless(policy, GIB));
+    println!("pages that leave the small zone: any {any}, all {all}, a quarter {quarter}");
     assert!(any <= 1 && quarter == any, "the first pass's batch: any {any}, a quarter {quarter}");
     assert!(all >= 2 * BLOCK, "as much as it may try for a block: {all}");
     // NORMAL is less than a quarter of the two now.
     let [any, quarter] = [ANY, QUARTER].map(|policy| needless(policy, 2 << 20));
+    println!("where NORMAL is less than a quarter: any {any}, a quarter {quarter}");
     assert!(any <= 1 && quarter >= 2 * BLOCK, "any {any}, a quarter {quarter}");
+}
+
+#[test]
+fn a_block_that_does_not_come_costs_the_small_zone_twice_its_pages_whatever_another_zone_lacks() {
+    for policy in [ANY, ALL, QUARTER] {
+        let mut small = small();
+        small.heap.purge();
+        small.fill(PAGES / 8, false);
+        small.heap.platform().tunables().balance_policy.set(policy);
+        // What lies in NORMAL is dirty, and none of it goes.
+        let (dirty, _) =
+            register(small.heap, small.queue, shrinker("dirty", Class::Cache), SIZE, Some(Box::new(|_| Ok(0))));
+        let cached = small.cached.lock().unwrap().len();
+        small.normal_at_low(GIB, 1);
+        assert!(small.take_first(BLOCK).is_err());
+        small.balance();
+        let evicted = small.evicted(cached);
+        assert!((2 * BLOCK..=4 * BLOCK).contains(&evicted), "policy {policy}: {evicted}");
+        dirty.unregister(small.heap);
+        small.end();
+    }
+}
+
+#[test]
+fn an_order_that_was_given_up_is_tried_again_in_100_ms_and_not_for_each_request() {
+    let mut small = small();
+    small.heap.purge();
+    small.fill(PAGES / 4, false);
+    let cached = small.cached.lock().unwrap().len();
+    small.normal_at_low(GIB, 1);
+    let mut turn = Turn::default();
+    let mut evicted = || {
+        assert!(small.take_first(BLOCK).is_err());
+        while small.heap.reclaim().balance_zones(&mut turn) == Next::Again {}
+        small.evicted(cached)
+    };
+    let first = evicted();
+    assert!((2 * BLOCK..=4 * BLOCK).contains(&first), "{first}");
+    assert_eq!([evicted(), evicted()], [first; 2]);
+    small.heap.platform().pass_ms(100);
+    assert!(evicted() >= first + 2 * BLOCK);
+    small.end();
 }
 
 #[test]
@@ -172,17 +225,21 @@ fn order_0_of_the_small_zone_is_seen_to_before_the_balancer_sleeps() {
 #[test]
 fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
     let mut small = small();
-    // The small zone is balanced; a zone that counts as NORMAL, and is full, asks for a block of NORMAL's list.
-    small.fill(PAGES / 2, false);
+    // The small zone is balanced, for a block of the order too; a zone that counts as NORMAL, and is full, asks for one along
+    // NORMAL's list.
+    small.fill(PAGES / 4, false);
+    small.empty_a_pageblock();
     let cached = small.cached.lock().unwrap().len();
     let (heap, fake) = (small.heap, NonNull::from(small.heap.platform()));
     let (other, _) = zone_of(heap, 1, PRIVATE, fake);
     let run = heap.zones().take(&other, Pages::BLOCK, Order::PAGE).unwrap();
-    small.normal_at_low(GIB, 1);
+    // NORMAL is balanced for a page, and not for the block.
+    let free = Marks::of(GIB as usize / PAGE, 250).high * PAGE + 4 * PAGE;
+    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - free as u64 });
     assert!(heap.zones().take(&other, Pages(BLOCK), Order::PAGE).is_err());
     small.balance();
     let normal = heap.reclaim().budget_figures();
-    assert!(normal.free > normal.high, "{normal:?}");
+    assert!(normal.free > normal.high + BLOCK * PAGE - PAGE, "{normal:?}");
     assert_eq!(small.evicted(cached), 0);
     heap.pages().zone_give(&other, heap.pages().zone_addr(&other, run), Pages::BLOCK).unwrap();
     heap.pages().remove_zone(&other);
