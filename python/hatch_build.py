@@ -1,0 +1,34 @@
+"""Puts the library into the wheel, and names the machines on which that runs."""
+
+import os
+import re
+import struct
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+MACHINES = {62: "x86_64", 183: "aarch64"}
+# glibc's version on manylinux2014.
+OLDEST = 17
+
+
+def tag(library):
+    """The tag of a wheel with this library: it needs its processor, and the newest version of glibc's that it names."""
+    with open(library, "rb") as file:
+        content = file.read()
+    machine = MACHINES[struct.unpack_from("<H", content, 18)[0]]
+    newest = max((int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", content)), default=0)
+    if newest <= OLDEST:
+        # The older name is for installers that do not know the newer one.
+        return f"py3-none-manylinux2014_{machine}.manylinux_2_{OLDEST}_{machine}"
+    return f"py3-none-manylinux_2_{newest}_{machine}"
+
+
+class CustomBuildHook(BuildHookInterface):
+    def initialize(self, version, build_data):
+        project = os.path.dirname(self.root)
+        library = os.environ.get("WEIR_LIB") or os.path.join(project, "target", "release", "libweir.so")
+        build_data["pure_python"] = False
+        build_data["tag"] = tag(library)
+        build_data["force_include"][library] = "weir/libweir.so.0"
+        for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+            build_data["force_include"][os.path.join(project, name)] = f"weir/{name}"

@@ -1,0 +1,44 @@
+"""``python -m weir``: starts Python programs on Weir."""
+
+import os
+import sys
+
+USAGE = """usage: python -m weir run ARGUMENTS...   Python with these arguments, on Weir: `run app.py`, `run -m gunicorn`
+       python -m weir library            print the path of the library, for LD_PRELOAD
+"""
+
+
+def library():
+    """The library's path: WEIR_LIB, or what the package carries."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = os.environ.get("WEIR_LIB") or os.path.join(here, "libweir.so.0")
+    if not os.path.isfile(path):
+        sys.exit(f"weir: {path} is missing: install the wheel weir-malloc again, or set WEIR_LIB")
+    if any(character in path for character in " :\n"):
+        sys.exit(f"weir: LD_PRELOAD cannot hold a path with a blank or a colon: {path}")
+    return path
+
+
+def preload(before, path):
+    """The value of LD_PRELOAD: the library after what is there already, once."""
+    names = before.replace(":", " ").split()
+    if any(os.path.basename(name).startswith("libweir.so") for name in names):
+        return before
+    return ":".join([*names, path])
+
+
+def main(arguments):
+    if arguments == ["library"]:
+        print(library())
+    elif arguments[:1] == ["run"]:
+        os.environ["LD_PRELOAD"] = preload(os.environ.get("LD_PRELOAD", ""), library())
+        os.execv(sys.executable, [sys.executable, *arguments[1:]])
+    elif arguments in (["-h"], ["--help"]):
+        print(USAGE, end="")
+    else:
+        sys.stderr.write(USAGE)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

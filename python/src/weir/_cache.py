@@ -1,0 +1,199 @@
+"""``cache``: functools.lru_cache without a size, which gives way when memory is short.
+
+All caches of the process are one shrinker to Weir. It is told how much to free, and takes that from each cache in
+proportion to what it holds, what was not used for longest first. Weir calls it on a thread of its own, which ctypes gives
+Python's lock (the GIL) for the call. A cache that the program has dropped is not among them any more.
+"""
+
+import functools
+import sys
+import traceback
+from collections import OrderedDict
+from ctypes import byref, c_size_t, sizeof
+from operator import index
+from typing import NamedTuple
+from weakref import WeakSet
+
+from ._library import Shrinker, is_loaded, lock, register, resume_after_fork
+
+#: WEIR_SCAN_STOP: nothing can be freed now.
+STOP = c_size_t(-1).value
+#: Bytes of an entry beside its value and its arguments: the places in the table, the tuples of key and entry.
+OVERHEAD = 250
+#: Bytes that Weir asks for at a time. Each call waits for Python's lock, so they are few.
+BATCH = 1 << 20
+
+# Between the positional arguments of a key and the named ones.
+_NAMED = object()
+
+_caches = WeakSet()
+_is_registered = False
+
+
+class CacheInfo(NamedTuple):
+    """What a cache did and holds."""
+
+    hits: int
+    misses: int
+    #: Entries that gave way.
+    evicted: int
+    #: Entries now,
+    entries: int
+    #: and their bytes, as they were weighed.
+    bytes: int
+
+
+class _Entries:
+    """The entries of one cache. All but the weighing is done under the package's lock."""
+
+    def __init__(self, weigh, bound):
+        self.weigh, self.bound = weigh, bound
+        self.by_key = OrderedDict()
+        self.bytes = self.hits = self.misses = self.evicted = 0
+        with lock:
+            _caches.add(self)
+
+    def get(self, key):
+        with lock:
+            entry = self.by_key.get(key)
+            if entry is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            try:
+                self.by_key.move_to_end(key)
+            except KeyError:  # the comparison of keys came back here, and the entry is gone
+                pass
+            return entry
+
+    def insert(self, key, value):
+        weight = index(self.weigh(value))
+        if weight < 0:
+            raise ValueError(f"weigh() says {weight} bytes")
+        size = weight + sum(map(_size, key)) + OVERHEAD
+        is_bounded = not _register_once()
+        victims = []
+        with lock:
+            if key not in self.by_key:
+                self.by_key[key] = (value, size)
+                self.bytes += size
+            if is_bounded:
+                self._evict(self.bytes - self.bound, victims)
+        # The victims' finalizers run here, without the lock.
+
+    def evict(self, size):
+        """Evicts entries of that size in all; the bytes that went."""
+        victims = []
+        with lock:
+            return self._evict(size, victims)
+
+    def _evict(self, size, victims):
+        freed = 0
+        while freed < size and self.by_key:
+            _, entry = self.by_key.popitem(last=False)
+            victims.append(entry)
+            freed += entry[1]
+            self.bytes -= entry[1]
+        self.evicted += len(victims)
+        return freed
+
+    def clear(self):
+        with lock:
+            victims, self.by_key = self.by_key, OrderedDict()
+            self.bytes = self.hits = self.misses = self.evicted = 0
+        del victims
+
+    def info(self):
+        with lock:
+            return CacheInfo(self.hits, self.misses, self.evicted, len(self.by_key), self.bytes)
+
+
+def _size(part):
+    # Types, which a key has with `typed`, are there without the cache.
+    return 0 if isinstance(part, type) else sys.getsizeof(part, 0)
+
+
+def cache(function=None, *, weigh=sys.getsizeof, typed=False, bound=64 << 20):
+    """Keeps what a function returns, by its arguments, and gives way when memory is short: ``@cache`` or ``@cache(weigh=len)``.
+
+    ``weigh(value)`` says how many bytes an entry's value takes; ``sys.getsizeof`` looks at the object alone, not at what it
+    refers to. With ``typed`` 3 and 3.0 are different arguments. Where the process does not run on Weir, nothing tells when
+    memory is short: then the entries are at most ``bound`` bytes, each cache's.
+
+    As with ``functools.lru_cache`` arguments are hashable, several threads may call the function at once, also for the same
+    arguments, and what raises is not kept. The function gets ``cache_info()``, ``cache_clear()`` and ``__wrapped__``. What is
+    evicted may be finalized on a thread of Weir's.
+    """
+    if function is None:
+        return functools.partial(cache, weigh=weigh, typed=typed, bound=bound)
+    if not callable(function):
+        raise TypeError("cache is for functions: @cache or @cache(weigh=...)")
+    entries = _Entries(weigh, bound)
+
+    @functools.wraps(function)
+    def cached(*positional, **named):
+        key = positional
+        if named:
+            key += (_NAMED, *(part for item in named.items() for part in item))
+        if typed:
+            key += (_NAMED, *map(type, positional), *map(type, named.values()))
+        entry = entries.get(key)
+        if entry is not None:
+            return entry[0]
+        value = function(*positional, **named)
+        entries.insert(key, value)
+        return value
+
+    cached.cache_info = entries.info
+    cached.cache_clear = entries.clear
+    return cached
+
+
+def _register_once():
+    """Whether Weir calls the shrinker, which is registered with the first entry of all."""
+    global _is_registered
+    if not is_loaded():
+        return False
+    resume_after_fork()
+    with lock:
+        # Another thread may be about to register it: this one takes that for done.
+        was_registered, _is_registered = _is_registered, True
+    if not was_registered:
+        try:
+            register("weir_shrinker_register", byref(_SHRINKER), sizeof(_SHRINKER))
+        except OSError:
+            _is_registered = False
+    return _is_registered
+
+
+def _all():
+    with lock:
+        return list(_caches)
+
+
+# These functions are never freed: nothing can take them from under a call. Nothing that they raise may reach Weir's code.
+
+
+@Shrinker.COUNT
+def _count(_data):
+    try:
+        return sum(entries.bytes for entries in _all())
+    except BaseException:
+        traceback.print_exc()
+        return 0
+
+
+@Shrinker.SCAN
+def _scan(size, _reason, _data):
+    try:
+        held = [(entries, entries.bytes) for entries in _all()]
+        total = sum(share for _, share in held)
+        # Rounded up: a cache may be smaller than what it is asked for.
+        freed = sum(entries.evict(-(-size * share // total)) for entries, share in held if share > 0)
+        return freed or STOP
+    except BaseException:
+        traceback.print_exc()
+        return STOP
+
+
+_SHRINKER = Shrinker(name=b"python caches", count=_count, scan=_scan, batch=BATCH)

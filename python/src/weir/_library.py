@@ -1,0 +1,180 @@
+"""The functions of weir.h, in the library that this process was started with.
+
+The library is a malloc. So it is not loaded from here, where the program has memory of another malloc already: what a
+preload or the linker brought is looked up, and without that there is none.
+"""
+
+import atexit
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+NOT_LOADED = (
+    "this process does not run on Weir: start it by `python -m weir run`, or with"
+    " LD_PRELOAD=$(python -m weir library)"
+)
+
+
+class NotLoaded(RuntimeError):
+    """The process does not run on Weir."""
+
+
+class Shrinker(ctypes.Structure):
+    """struct weir_shrinker"""
+
+    COUNT = ctypes.CFUNCTYPE(c_size_t, c_void_p)
+    SCAN = ctypes.CFUNCTYPE(c_size_t, c_size_t, c_int, c_void_p)
+    RELIEVED = ctypes.CFUNCTYPE(None, c_void_p)
+    _fields_ = [
+        ("name", c_char_p),
+        ("count", COUNT),
+        ("scan", SCAN),
+        ("relieved", RELIEVED),
+        ("data", c_void_p),
+        ("batch", c_size_t),
+        ("seeks", c_uint),
+        ("thread", c_uint),
+        ("queue", c_void_p),
+    ]
+
+
+class PressureEvent(ctypes.Structure):
+    """struct weir_pressure_event"""
+
+    _fields_ = [("level", c_uint), ("cause", c_uint), ("generation", c_uint), ("reserved", c_uint)]
+
+
+class Usage(ctypes.Structure):
+    """struct weir_usage"""
+
+    _fields_ = [
+        (name, c_size_t)
+        for name in (
+            "live_bytes",
+            "idle_bytes",
+            "address_space_bytes",
+            "mapped_bytes",
+            "mapped_count",
+            "metadata_bytes",
+            "fragmented_bytes",
+            "untouched_bytes",
+        )
+    ]
+
+
+PRESSURE_CALLBACK = ctypes.CFUNCTYPE(None, POINTER(PressureEvent), c_void_p)
+
+# Result and arguments. ctypes releases Python's lock (the GIL) in each call, and takes it in each callback.
+FUNCTIONS = {
+    "weir_version": (c_char_p, []),
+    "weir_trim": (c_int, []),
+    "weir_usage": (c_int, [POINTER(Usage), c_size_t]),
+    "weir_ctl": (c_int, [c_char_p, POINTER(c_uint64), POINTER(c_size_t), POINTER(c_uint64), c_size_t]),
+    "weir_shrinker_register": (c_void_p, [POINTER(Shrinker), c_size_t]),
+    "weir_pressure_subscribe": (c_void_p, [c_uint, PRESSURE_CALLBACK, c_void_p, c_void_p]),
+    "weir_pressure_latest": (c_int, [POINTER(PressureEvent), c_size_t]),
+    "weir_unregister": (c_int, [c_void_p]),
+    "weir_resume_after_fork": (None, []),
+}
+
+
+def _look_up():
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        for name, (result, arguments) in FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError:
+        return None
+    return library
+
+
+_library = _look_up()
+
+# One lock for what this package shares between threads. A thread may take it twice: what runs under it allocates, so that
+# the collector may call a finalizer there, and asks keys whether they are equal, which is the program's code. Nothing that
+# waits for a callback is called under it, as a callback takes it.
+lock = threading.RLock()
+
+_handles = set()
+_is_exiting = False
+_is_forked = False
+
+
+def library():
+    """The library; NotLoaded if there is none."""
+    if _library is None:
+        raise NotLoaded(NOT_LOADED)
+    return _library
+
+
+def is_loaded():
+    """Whether this process runs on Weir."""
+    return _library is not None
+
+
+def version():
+    """The library's version."""
+    return library().weir_version().decode()
+
+
+def failed(function):
+    """The exception for what a function of Weir's said by errno."""
+    why = ctypes.get_errno()
+    return OSError(why, f"{function}: {os.strerror(why)}")
+
+
+def register(function, *arguments):
+    """Registers a callback by this function; its handle. None when the program is at its end, where nothing is registered.
+
+    In a forked child the threads that call callbacks are made anew.
+    """
+    if _is_exiting:
+        return None
+    resume_after_fork()
+    handle = getattr(library(), function)(*arguments)
+    if handle is None:
+        raise failed(function)
+    with lock:
+        _handles.add(handle)
+    return handle
+
+
+def unregister(handle):
+    """Ends a callback, and waits while another thread is in it. Once is enough."""
+    with lock:
+        if handle not in _handles:
+            return
+        _handles.remove(handle)
+    _library.weir_unregister(handle)
+
+
+def resume_after_fork():
+    """In a forked child: callbacks of the parent are called here too. Elsewhere it does nothing."""
+    global _is_forked
+    with lock:
+        is_forked, _is_forked = _is_forked, False
+    if is_forked and _library is not None:
+        _library.weir_resume_after_fork()
+
+
+def _exit():
+    # A thread that asks for Python's lock after this would end in the middle of Weir's code.
+    global _is_exiting
+    with lock:
+        _is_exiting = True
+        handles = list(_handles)
+    for handle in handles:
+        unregister(handle)
+
+
+def _in_child():
+    global _is_forked
+    _is_forked = True
+    lock.release()
+
+
+atexit.register(_exit)
+# No thread is between two steps under the lock at a fork: a child begins with what is whole.
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=_in_child)

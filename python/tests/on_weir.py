@@ -1,0 +1,198 @@
+"""What there is on Weir. Pressure begins and ends with a limit far below what is in use."""
+
+import contextlib
+import gc
+import io
+import textwrap
+import threading
+import unittest
+
+import weir
+from support import in_child, python, wait_until
+
+LIMIT = 16 << 20
+
+
+def block(number):
+    """Some 100 kB that are written, and so resident: what was never touched takes no memory."""
+    return b"x" * (100_000 + number)
+
+
+def fill(function, entries=600):
+    for number in range(entries):
+        function(number)
+
+
+class OnWeir(unittest.TestCase):
+    def setUp(self):
+        weir.settings["relief_ms"] = 100
+        self.addCleanup(weir.settings.__setitem__, "limit", 0)
+
+    def gives_way(self, function, below=30 << 20):
+        weir.settings["limit"] = LIMIT
+        wait_until("the cache to give way", lambda: function.cache_info().bytes < below)
+        weir.settings["limit"] = 0
+        return True
+
+    def test_figures(self):
+        self.assertTrue(weir.is_loaded())
+        self.assertRegex(weir.version(), r"^\d+\.\d+\.\d+$")
+        before = weir.stats()
+        held = [block(number) for number in range(100)]
+        during = weir.stats()
+        self.assertGreater(during.live_bytes, before.live_bytes + 9_000_000)
+        self.assertGreater(during.resident_bytes, 9_000_000)
+        del held
+        self.assertIsInstance(weir.trim(), bool)
+        after = weir.stats()
+        self.assertLess(after.live_bytes, before.live_bytes + 5_000_000)
+        self.assertLess(after.idle_bytes, 5_000_000)
+
+    def test_settings(self):
+        self.assertTrue("limit" in weir.settings and "idle_ms" in weir.settings)
+        weir.settings["limit"] = 1 << 40
+        self.assertEqual(weir.settings["limit"], 1 << 40)
+        for name in ("no such setting", "stats.live_bytes", "limit\0", "", 3):
+            self.assertFalse(name in weir.settings)
+            with self.assertRaises(KeyError):
+                weir.settings[name] = 1
+        for value in (-1, 1 << 64, (1 << 64) - 1):
+            with self.assertRaisesRegex(ValueError, "idle_ms: .* is out of range"):
+                weir.settings["idle_ms"] = value
+        with self.assertRaises(TypeError):
+            weir.settings["limit"] = "512M"
+
+    def test_subscribers_hear_of_pressure_and_relief(self):
+        events, others, held = [], [], [block(number) for number in range(400)]
+        subscription = weir.pressure.subscribe(events.append)
+
+        def fails(event):
+            others.append(event)
+            raise SystemExit("it fails")
+
+        said = io.StringIO()
+        redirect = contextlib.redirect_stderr(said)
+        redirect.__enter__()
+        self.addCleanup(redirect.__exit__, None, None, None)
+        broken = weir.pressure.subscribe(fails)
+        with self.assertRaises(OSError):
+            weir.pressure.subscribe(print, level=99)
+        weir.settings["limit"] = LIMIT
+        wait_until("pressure", lambda: any(event.cause == 2 and event.level >= weir.pressure.SOME for event in events))
+        wait_until("the other one", lambda: len(others) > 1)
+        self.assertGreater(weir.pressure.latest().generation, 0)
+        weir.settings["limit"] = 0
+        wait_until("relief", lambda: events[-1].level == weir.pressure.NONE)
+        broken.close()
+        self.assertIn("SystemExit: it fails", said.getvalue())
+        subscription.close()
+        subscription.close()
+        with weir.pressure.subscribe(events.append, weir.pressure.SEVERE):
+            pass
+        self.assertEqual(len(held), 400)
+
+    def test_a_cache_has_no_size_and_gives_way(self):
+        function = weir.cache(block, bound=1000)
+        fill(function)
+        info = function.cache_info()
+        self.assertEqual((info.entries, info.evicted), (600, 0))
+        self.gives_way(function)
+        info = function.cache_info()
+        self.assertEqual(info.entries + info.evicted, 600)
+        self.assertEqual(info.bytes, sum(len(block(number)) + 311 for number in range(600 - info.entries, 600)))
+        # What was used last is there still.
+        hits = info.hits
+        for number in range(600 - info.entries, 600):
+            function(number)
+        self.assertEqual(function.cache_info().hits, hits + info.entries)
+
+    def test_each_cache_gives_its_share_and_one_that_is_gone_none(self):
+        large, small, gone = (weir.cache(block) for _ in range(3))
+        fill(large), fill(small, 200), fill(gone)
+        del gone
+        gc.collect()
+        self.gives_way(large)
+        self.assertGreater(small.cache_info().evicted, 0)
+
+    def test_a_value_may_use_its_cache_where_it_is_finalized(self):
+        class Value:
+            def __init__(self, number):
+                self.text = block(number)
+
+            def __del__(self):
+                threads.add(threading.get_ident())
+                numbers(len(self.text))
+
+        threads = set()
+        numbers = weir.cache(lambda number: number)
+        values = weir.cache(Value, weigh=lambda value: len(value.text))
+        fill(values)
+        self.gives_way(values)
+        wait_until("finalizers", lambda: numbers.cache_info().misses >= values.cache_info().evicted)
+        self.assertNotIn(threading.get_ident(), threads)
+
+    def test_in_a_forked_child_a_cache_gives_way_too(self):
+        function = weir.cache(block)
+        fill(function)
+        self.assertTrue(in_child(lambda: function(601) and self.gives_way(function)))
+        events = []
+        with weir.pressure.subscribe(events.append):
+
+            def child():
+                weir.resume_after_fork()
+                weir.settings["limit"] = LIMIT
+                wait_until("pressure in the child", lambda: any(event.cause == 2 for event in events))
+                return True
+
+            self.assertTrue(in_child(child))
+        self.assertEqual(function.cache_info().entries + function.cache_info().evicted, 600)
+
+    def test_threads_forks_and_pressure_together(self):
+        function = weir.cache(block)
+        is_over, wrong = threading.Event(), []
+
+        def use(seed):
+            number = 0
+            while not is_over.is_set():
+                number = (number + seed) % 1000
+                if len(function(number)) != 100_000 + number:
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=use, args=(seed,)) for seed in (1, 7, 13)]
+        for thread in threads:
+            thread.start()
+        try:
+            weir.settings["limit"] = 48 << 20
+            for _ in range(20):
+                self.assertTrue(in_child(lambda: len(function(7)) == 100_007))
+            wait_until("evictions", lambda: function.cache_info().evicted > 1000)
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(wrong, [])
+        info = function.cache_info()
+        self.assertEqual(info.bytes, sum(size for _, size in function.cache_info.__self__.by_key.values()))
+
+    def test_a_program_may_end_while_it_gives_way(self):
+        for end in ("", "import sys; sys.exit()", "raise SystemExit(0)", "import os; os._exit(0)"):
+            for pause in range(3):
+                script = f"""
+                    import threading, time, weir
+                    function = weir.cache(lambda number: b"x" * (100_000 + number))
+                    weir.pressure.subscribe(lambda event: function(0))
+                    def use():
+                        number = 0
+                        while True:
+                            number += 1
+                            function(number % 1000)
+                    for _ in range(2):
+                        threading.Thread(target=use, daemon=True).start()
+                    weir.settings["limit"] = 16 << 20
+                    time.sleep({pause} / 20)
+                """
+                python(textwrap.dedent(script) + end)
+
+
+if __name__ == "__main__":
+    unittest.main()

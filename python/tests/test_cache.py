@@ -1,0 +1,165 @@
+"""@weir.cache, on Weir and without it."""
+
+import threading
+import unittest
+
+import weir
+from support import in_child
+
+
+class Results(unittest.TestCase):
+    def setUp(self):
+        self.calls = []
+
+    def test_what_was_returned_is_kept_by_its_arguments(self):
+        @weir.cache
+        def join(*parts, **named):
+            """Joins."""
+            self.calls.append(parts)
+            return [parts, named]
+
+        first = join(1, 2, a=3)
+        self.assertIs(join(1, 2, a=3), first)
+        self.assertEqual(join(1, 2), [(1, 2), {}])
+        # Positional arguments are not taken for named ones.
+        self.assertEqual(join(1, 2, "a", 3), [(1, 2, "a", 3), {}])
+        self.assertEqual(len(self.calls), 3)
+        self.assertEqual((join.__name__, join.__doc__), ("join", "Joins."))
+        self.assertIsNot(join.__wrapped__(1, 2, a=3), first)
+        self.assertEqual(join.cache_info()[:4], (1, 3, 0, 3))
+        join.cache_clear()
+        self.assertEqual(join.cache_info(), (0, 0, 0, 0, 0))
+        self.assertIsNot(join(1, 2, a=3), first)
+
+    def test_none_is_a_value(self):
+        function = weir.cache(self.calls.append)
+        self.assertEqual([function(1), function(1)], [None, None])
+        self.assertEqual(self.calls, [1])
+
+    def test_types_count_where_they_are_to(self):
+        self.assertEqual([weir.cache(str)(3), weir.cache(str)(3.0)], ["3", "3.0"])
+        alike, typed = weir.cache(str), weir.cache(str, typed=True)
+        self.assertEqual([alike(3), alike(3.0)], ["3", "3"])
+        self.assertEqual([typed(3), typed(3.0), typed(object=3), typed(object=3.0)], ["3", "3.0", "3", "3.0"])
+
+    def test_what_raises_is_not_kept(self):
+        @weir.cache
+        def fails(_):
+            self.calls.append(1)
+            raise KeyError("as it does")
+
+        for _ in range(2):
+            with self.assertRaisesRegex(KeyError, "as it does"):
+                fails(1)
+        self.assertEqual((len(self.calls), fails.cache_info().entries), (2, 0))
+        with self.assertRaisesRegex(TypeError, "unhashable"):
+            fails([])
+
+    def test_methods_and_functions_that_call_themselves(self):
+        class Adder:
+            @weir.cache
+            def add(this, number):
+                self.calls.append(number)
+                return (this, number)
+
+        one, other = Adder(), Adder()
+        self.assertIs(one.add(1), one.add(1))
+        self.assertIsNot(one.add(1), other.add(1))
+        self.assertEqual(self.calls, [1, 1])
+
+        @weir.cache
+        def fibonacci(n):
+            return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+        self.assertEqual(fibonacci(90), 2880067194370816120)
+
+    def test_entries_are_weighed(self):
+        plain, weighed = weir.cache(bytes), weir.cache(bytes, weigh=len)
+        for size in (10_000, 20_000):
+            plain(size), weighed(size)
+        self.assertIn(plain.cache_info().bytes - weighed.cache_info().bytes, range(2 * 16, 2 * 64))
+        self.assertIn(weighed.cache_info().bytes, range(30_000, 31_000))
+        for wrong, error in ((-1, ValueError), ("1", TypeError)):
+            with self.assertRaises(error):
+                weir.cache(bytes, weigh=lambda _, wrong=wrong: wrong)(1)
+        with self.assertRaises(TypeError):
+            weir.cache(3)
+
+
+class Threads(unittest.TestCase):
+    def test_what_several_threads_do_adds_up(self):
+        @weir.cache(weigh=lambda _: 1)
+        def twice(number):
+            return 2 * number
+
+        wrong = []
+
+        def work(seed):
+            for step in range(5000):
+                number = (seed * step) % 1000
+                if twice(number) != 2 * number:
+                    wrong.append(number)
+                if step % 1000 == 999:
+                    twice.cache_clear()
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        twice.cache_clear()
+        one = twice(1) and twice.cache_info().bytes
+        for number in range(1, 11):
+            twice(number)
+        self.assertEqual(twice.cache_info()[3:], (10, 10 * one))
+
+    def test_keys_and_finalizers_may_use_the_cache(self):
+        class Key:
+            def __init__(self, number):
+                self.number = number
+
+            def __hash__(self):
+                return 1
+
+            def __eq__(self, other):
+                numbers(0)
+                return self.number == other.number
+
+        class Value:
+            def __del__(self):
+                ended.append(numbers(1))
+
+        ended = []
+        numbers = weir.cache(lambda number: number)
+        values = weir.cache(lambda key: Value())
+        for number in range(20):
+            values(Key(number))
+        self.assertIs(values(Key(3)), values(Key(3)))
+        values.cache_clear()
+        self.assertEqual(ended, [1] * 20)
+
+    def test_a_child_can_use_what_another_thread_used_at_the_fork(self):
+        function = weir.cache(lambda number: [number])
+        is_over = threading.Event()
+
+        def use():
+            number = 0
+            while not is_over.is_set():
+                number = (number + 1) % 5000
+                function(number)
+
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(30):
+                self.assertTrue(in_child(lambda: function(7) == [7] and function("new") == ["new"]))
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""Where the process does not run on Weir; and the command that starts one that does."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import weir
+from support import python
+
+MAPS = "print(open('/proc/self/maps').read())"
+
+
+class Without(unittest.TestCase):
+    def test_what_needs_weir_says_how_to_get_it(self):
+        self.assertFalse(weir.is_loaded())
+        for call in (
+            weir.stats,
+            weir.trim,
+            weir.version,
+            weir.pressure.latest,
+            lambda: weir.settings["limit"],
+            lambda: weir.settings.__setitem__("limit", 1),
+            lambda: weir.pressure.subscribe(print),
+        ):
+            with self.assertRaisesRegex(weir.NotLoaded, "python -m weir run"):
+                call()
+        self.assertIsNone(weir.resume_after_fork())
+
+    def test_a_cache_is_bounded(self):
+        @weir.cache(weigh=len, bound=100_000)
+        def text(size):
+            return bytes(size)
+
+        for size in range(10_000, 10_020):
+            text(size)
+            text(10_000)  # it stays, as it was used
+        info = text.cache_info()
+        self.assertLessEqual(info.bytes, 100_000)
+        self.assertEqual((info.entries, info.evicted), (9, 11))
+        misses = info.misses
+        text(10_000), text(10_019)
+        self.assertEqual(text.cache_info().misses, misses)
+        text(10_005)
+        self.assertEqual(text.cache_info().misses, misses + 1)
+        # What does not fit at all is not kept.
+        self.assertEqual(len(text(200_000)), 200_000)
+        self.assertEqual(text.cache_info()[3:], (0, 0))
+
+    def test_the_bound_is_for_each_cache(self):
+        small, large = (weir.cache(bytes, bound=bound) for bound in (10_000, 1_000_000))
+        for size in range(1000, 1100):
+            small(size), large(size)
+        self.assertEqual((small.cache_info().entries, large.cache_info().entries), (7, 100))
+
+
+class Run(unittest.TestCase):
+    def test_it_runs_python_with_the_arguments_on_weir(self):
+        path = weir_command("library").stdout.strip()
+        self.assertTrue(os.path.isfile(path))
+        self.assertIn(os.path.realpath(path), python(MAPS, "-m", "weir", "run"))
+        said = python("import sys; print(sys.argv, sys.flags.isolated)", "-m", "weir", "run", "-I")
+        self.assertEqual(said, "['-c'] 1\n")
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as app:
+            app.write("import sys; print(sys.argv[1:]); sys.exit(7)")
+            app.flush()
+            done = weir_command("run", app.name, "--flag", "a b")
+        self.assertEqual((done.stdout, done.returncode), ("['--flag', 'a b']\n", 7))
+
+    def test_a_preload_that_is_there_stays_and_comes_first(self):
+        preload = "import os; print(os.environ['LD_PRELOAD'])"
+        with tempfile.TemporaryDirectory() as folder:
+            other = os.path.join(folder, "other.so")
+            subprocess.run(["cc", "-shared", "-o", other, "-x", "c", "/dev/null"], check=True)
+            said = python(preload, "-m", "weir", "run", environment={"LD_PRELOAD": other})
+            path = weir_command("library").stdout.strip()
+            self.assertEqual(said, f"{other}:{path}\n")
+            # Once is enough.
+            said = python(preload, "-m", "weir", "run", "-m", "weir", "run", environment={"LD_PRELOAD": other})
+            self.assertEqual(said, f"{other}:{path}\n")
+
+    def test_what_cannot_be_is_said_in_a_line(self):
+        for library, why in (("/nowhere/libweir.so", "is missing"), ("/proc/self/exe", None)):
+            done = weir_command("library", WEIR_LIB=library)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1) if why else (0, 0))
+            self.assertIn(why or "", done.stderr)
+        with tempfile.TemporaryDirectory(prefix="a blank") as folder:
+            library = os.path.join(folder, "libweir.so")
+            open(library, "w").close()
+            done = weir_command("run", WEIR_LIB=library)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("cannot hold a path with a blank", done.stderr)
+        for wrong in ([], ["walk"], ["library", "more"]):
+            done = weir_command(*wrong)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("usage: ", done.stderr)
+        self.assertIn("usage: ", weir_command("--help").stdout)
+
+
+def weir_command(*arguments, **environment):
+    command = [sys.executable, "-m", "weir", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+if __name__ == "__main__":
+    unittest.main()
