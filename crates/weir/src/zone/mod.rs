@@ -11,6 +11,9 @@
 //! | [`Zone::hugetlb`] | huge pages of 2 MiB from the system's pool | `MADV_DONTNEED`, whole huge pages only |
 //! | [`Zone::locked`] | `mlock`ed: no page fault, no swap | never |
 //!
+//! A zone can be the first of a list, of which the heap is the next: for memory that is dear and not enough for all
+//! ([`Zone::alloc_first`], [`EvictableCacheBuilder::zone_first`](crate::EvictableCacheBuilder::zone_first)).
+//!
 //! All sizes, offsets and figures are bytes.
 //!
 //! In a forked child a zone with a memfd is the parent's: nothing is handed out or released there.
