@@ -141,6 +141,11 @@ impl Blocks {
         if core::mem::replace(&mut self.watch.is_seen, true) { None } else { self.newest() }
     }
 
+    /// Whether [`Blocks::see_newest`] would find none.
+    pub(crate) fn is_newest_seen(&self) -> bool {
+        self.watch.is_seen || self.newest().is_none()
+    }
+
     /// The block that was handed out last, if it is in use still and it cannot be told to be as it was.
     pub(crate) fn newest(&self) -> Option<Block> {
         self.get(self.watch.newest).filter(|block| self.is_doubtful(block))

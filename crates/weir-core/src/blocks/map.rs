@@ -7,7 +7,6 @@ use super::looks::look;
 use super::mapped::{Mapped, moved};
 use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
-use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK, Pages};
 use crate::pages::{Hold, Short};
@@ -42,20 +41,39 @@ impl<P: Platform> Mapped<'_, P> {
         let is_exact = self.pages.hard_limit().is_some();
         let mut blocks = self.mapped_room()?;
         // Room in the table is kept from here on.
-        let reused = if align <= PAGE { blocks.reuse(len, is_exact) } else { None };
-        drop(blocks);
+        let mut reused = if align <= PAGE { blocks.reuse(len, is_exact) } else { None };
+        if let Some((kept, true)) = reused
+            && !is_exact
+            && blocks.is_newest_seen()
+            && !blocks.density.pays()
+        {
+            // As most are: there is no room to be held, nothing to be looked at, no advice to be given. The lock is taken once.
+            let (run, expected) = self.insert(blocks, kept.block, kept.resident, 0);
+            if self.pages.platform.renew(run, run.len).is_ok() {
+                return Ok(self.note_mapped(run, kept.resident, 0, expected));
+            }
+            self.lock().lift(run.addr);
+            self.unmap_kept(kept);
+            reused = None;
+        } else {
+            drop(blocks);
+        }
         let reused = reused.map_or(Ok(None), |(kept, is_whole)| self.reuse_block(len, kept, is_whole));
         let found = reused.and_then(|found| found.map_or_else(|| self.new_block(len, align), Ok));
         let Found { kept: Kept { block, resident }, fresh, _hold } = found.inspect_err(|_| self.lock().unreserve())?;
         let (run, expected) = self.hand_out(block, resident, fresh);
+        Ok(self.note_mapped(run, resident, fresh, expected))
+    }
+
+    /// Counts a block that is handed out, `resident` bytes of which were so before.
+    fn note_mapped(&self, run: Run, resident: usize, fresh: usize, expected: usize) -> Fresh {
         let shown = &self.pages.platform.stats().mapped_bytes;
         self.pages.gauges.mapped_bytes.add(run.len as u64, shown);
         self.pages.hard_limit.recharge(resident, run.len);
-        Ok(Fresh { addr: run.addr, zero: fresh == run.len, expected })
+        Fresh { addr: run.addr, zero: fresh == run.len, expected }
     }
 
-    /// Puts a block into the table, of which the last `fresh` bytes are new; returns where it is, and what is expected to
-    /// become resident, as [`Fresh`] has it.
+    /// [`Mapped::insert`] of a block: the one before it is looked at first, and huge pages are asked for where they pay.
     fn hand_out(&self, mut block: Block, resident: usize, fresh: usize) -> (Run, usize) {
         let mut blocks = self.look_at_newest();
         let wants_huge = blocks.density.wants_huge() && !block.huge;
@@ -65,6 +83,18 @@ impl<P: Platform> Mapped<'_, P> {
             block.huge = true;
             blocks = self.lock();
         }
+        self.insert(blocks, block, resident, fresh)
+    }
+
+    /// Puts a block into the table, of which the last `fresh` bytes are new; returns where it is, and what is expected to
+    /// become resident, as [`Fresh`] has it.
+    fn insert(
+        &self,
+        mut blocks: Guard<'_, Blocks, P, { rank::BLOCKS }>,
+        block: Block,
+        resident: usize,
+        fresh: usize,
+    ) -> (Run, usize) {
         let untouched = block.run.len - resident;
         blocks.insert(Block { is_touched: untouched == 0, untouched, fresh, ..block });
         let expected = blocks.filled.of(block.run.len).saturating_sub(resident);
@@ -188,13 +218,11 @@ impl<P: Platform> Mapped<'_, P> {
 // A block is freed: it is retained for a while, if that costs no peak.
 
 impl<P: Platform> Mapped<'_, P> {
-    /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
-    pub(crate) fn free_mapped(&self, addr: usize) {
+    /// Frees the block mapped on its own that begins at `addr`: it is kept for a while, if that costs no peak. `false`: none does.
+    pub(crate) fn free_mapped(&self, addr: usize) -> bool {
         let mut blocks = self.lock();
-        let Some(mut block) = blocks.remove(addr) else {
-            drop(blocks);
-            return self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
-        };
+        let Some(mut block) = blocks.remove(addr) else { return false };
+        self.note_mapped_free(block.run.len);
         let surprises = blocks.surprises;
         let (untouched, is_known) = (block.untouched, block.untouched > 0);
         // What counts against a hard limit is looked at.
@@ -232,8 +260,11 @@ impl<P: Platform> Mapped<'_, P> {
         }
         let shown = &self.pages.platform.stats().mapped_bytes;
         self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
-        // What is not resident can not be released.
-        self.pages.events.freed(&self.pages.platform, resident);
+        if resident > 0 {
+            // What is not resident can not be released.
+            self.pages.events.freed(&self.pages.platform, resident);
+        }
+        true
     }
 
     pub(super) fn keep_or_unmap(&self, kept: Kept) {

@@ -57,7 +57,7 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// A block of `len` bytes that is mapped on its own is freed.
-    pub(crate) fn note_mapped_free(&self, len: usize) {
+    pub(super) fn note_mapped_free(&self, len: usize) {
         if len <= LAST_MAPPED {
             self.blocks.mapped_from.fetch_max(len + PAGE, Relaxed);
         }

@@ -45,10 +45,16 @@ impl<P: Platform> Heap<P> {
 
     /// Finds the block that begins at `addr`; `None`: no block does.
     pub(super) fn lookup(&self, addr: usize) -> Option<Found> {
+        self.lookup_pages(addr).unwrap_or_else(|| self.mapped().len_of(addr).map(Found::Mapped))
+    }
+
+    /// Finds the object or run that begins at `addr`, `Some(None)` if none does; `None` where the address is of no page in use: what
+    /// may begin there is a block mapped on its own.
+    pub(super) fn lookup_pages(&self, addr: usize) -> Option<Option<Found>> {
         for kind in ZoneKind::ALL {
             let window = self.pages().window(kind);
             let Some(page) = window.page_of(addr) else { continue };
-            return match window.class_of(page) {
+            return Some(match window.class_of(page) {
                 // Perhaps the heap grew past a block that is mapped on its own.
                 NOTHING => break,
                 class if heads_run(class) && addr.is_multiple_of(PAGE) && !window.is_pooled(page) => {
@@ -57,9 +63,9 @@ impl<P: Platform> Heap<P> {
                 }
                 class if heads_run(class) => None,
                 class => self.caches.number_of(class.into(), page).map(Found::Object),
-            };
+            });
         }
-        self.mapped().len_of(addr).map(Found::Mapped)
+        None
     }
 }
 

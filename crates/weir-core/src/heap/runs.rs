@@ -81,9 +81,12 @@ impl<P: Platform> Large<'_, P> {
         }
         let pages = Pages::to_hold(size);
         if pages > MAX_RUN || align > MAX_RUN.bytes() {
-            // What is freed next may be this block's former copy.
-            self.heap.pages().note_large(pages);
-            return self.map_block(pages.bytes(), align.max(PAGE));
+            let (block, is_new) = self.map_block(pages.bytes(), align.max(PAGE));
+            if is_new {
+                // What is freed next may be this block's former copy.
+                self.heap.pages().note_large(pages);
+            }
+            return (block, is_new);
         }
         let order = Order::of_align(align);
         let Ok((kind, run)) = self.take_run(pages, order) else { return (null_mut(), false) };
@@ -123,8 +126,8 @@ impl<P: Platform> Large<'_, P> {
     /// A free of a block on a page that is no slab's, or outside the window.
     pub(super) fn free_run(self, block: *mut u8) {
         stats::add(&self.heap.platform().stats().free_misses, 1);
-        match self.heap.lookup(block as usize) {
-            Some(Found::Run { page, kind, .. }) => {
+        match self.heap.lookup_pages(block as usize) {
+            Some(Some(Found::Run { page, kind, .. })) => {
                 let window = self.heap.pages().window(kind);
                 // Of two threads that free it at once, one clears the mark.
                 if !window.unmark_run(page, LARGE) {
@@ -142,10 +145,11 @@ impl<P: Platform> Large<'_, P> {
                 }
                 self.heap.direct().slow_path_ends();
             }
-            Some(Found::Mapped(len)) => {
+            None => {
                 self.heap.samples().unsample(block);
-                self.heap.mapped().note_mapped_free(len);
-                self.heap.mapped().free_mapped(block as usize);
+                if !self.heap.mapped().free_mapped(block as usize) {
+                    self.heap.platform().invalid_free(self.why_invalid(block as usize), block as usize, 0);
+                }
             }
             _ => self.heap.platform().invalid_free(self.why_invalid(block as usize), block as usize, 0),
         }

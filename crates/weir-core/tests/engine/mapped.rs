@@ -230,6 +230,30 @@ fn blocks_replaced_untouched_take_nothing_from_the_budget() {
     parts.into_iter().for_each(|part| peaks.free(part));
 }
 
+/// A kept block that the system does not give again is unmapped, and a new one is in its place; whatever its length was.
+#[test]
+fn a_kept_block_that_cannot_be_renewed_gives_way_to_a_new_one() {
+    let mut peaks = Peaks::new();
+    for wanted in [5 * MIB, 6 * MIB] {
+        let mut part = peaks.alloc(5 * MIB);
+        peaks.touch(&mut part, PAGE);
+        peaks.free(part);
+        let fake = peaks.heap.platform();
+        let unmapped = fake.unmapped.load(Relaxed);
+        fake.fail(Call::Renew, u64::MAX);
+        let new = peaks.alloc(wanted);
+        let fake = peaks.heap.platform();
+        fake.fail_nothing();
+        assert_eq!(fake.unmapped.load(Relaxed), unmapped + 1, "{wanted}");
+        assert_eq!(peaks.heap.audit().unwrap().mapped, 1);
+        // SAFETY: the block is the test's.
+        assert!(unsafe { peaks.heap.usable_size(new.addr) } >= wanted);
+        peaks.free(new);
+        peaks.heap.purge();
+        assert_eq!(peaks.heap.platform().stats().mapped_bytes.load(Relaxed), 0);
+    }
+}
+
 /// What few looks missed goes too where everything is to go.
 #[test]
 fn a_page_that_no_look_saw_does_not_stay() {

@@ -61,6 +61,7 @@ pub enum Call {
     MapAt,
     Map,
     Remap,
+    Renew,
     Release,
     UnmapAt,
 }
@@ -92,7 +93,7 @@ pub struct Fake {
     clock: AtomicU64,
     /// What each look at the clock takes, ns.
     pub clock_step: AtomicU64,
-    plans: [Plan; 6],
+    plans: [Plan; 7],
     pub node_count: AtomicUsize,
     pub huge: AtomicBool,
     /// They come to what asked for them.

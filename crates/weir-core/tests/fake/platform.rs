@@ -101,6 +101,13 @@ impl Memory for Fake {
         remapped.ok_or(REFUSED)
     }
 
+    fn renew(&self, run: Run, len: usize) -> Result<usize, Refused> {
+        if self.fails(Call::Renew) {
+            return Err(REFUSED);
+        }
+        if len == run.len { Ok(run.addr) } else { self.remap(run, len) }
+    }
+
     fn advise_huge(&self, run: Run) {
         locked(&self.advised).push(run);
     }
