@@ -11,6 +11,7 @@
 mod base {
     pub mod cause;
     pub mod level;
+    pub mod time;
     pub mod zone_class;
 }
 
@@ -70,14 +71,14 @@ mod platform {
     }
 
     pub trait Clock {
-        fn now(&self) -> u64;
+        fn now(&self) -> crate::base::time::Time;
     }
 
     pub struct Setting(pub u64);
 
     impl Setting {
-        pub fn ns(&self) -> u64 {
-            self.0 * 1_000_000
+        pub fn ns(&self) -> crate::base::time::Nanos {
+            crate::base::time::Nanos::of_ms(self.0)
         }
     }
 
@@ -117,6 +118,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use base::cause::Cause;
 use base::level::Level;
+use base::time::Time;
 use evict::callbacks::Callbacks;
 use evict::callbacks::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, SLOW_NS};
 use evict::callbacks::calling::{Ran, Taken};
@@ -179,8 +181,8 @@ impl Wait for Thread {
 }
 
 impl Clock for Thread {
-    fn now(&self) -> u64 {
-        self.kernel.now.load(Relaxed)
+    fn now(&self) -> Time {
+        Time(self.kernel.now.load(Relaxed))
     }
 }
 
@@ -425,7 +427,7 @@ static WENT_ON: AtomicBool = AtomicBool::new(false);
 fn be_late(world: &World, called: &Called) {
     if called.number == 0 {
         assert!(!world.is_late.swap(true, Relaxed), "it is called while it runs");
-        if world.kernel.now.fetch_add(2 * SLOW_NS, Relaxed) == 1 {
+        if world.kernel.now.fetch_add(2 * SLOW_NS.0, Relaxed) == 1 {
             // All are to be called once more, this one too.
             world.callbacks.raise(world.me(), Level::Severe, Cause::Pressure);
         }

@@ -14,6 +14,12 @@ mod sync {
     pub(crate) use constructor;
 }
 
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../weir-core/src/base"]
+mod base {
+    pub mod time;
+}
+
 /// As much of the platform as they need.
 mod wait {
     pub trait Wait {
@@ -29,6 +35,7 @@ mod squeeze;
 #[path = "../../weir-core/src/pools/visits.rs"]
 mod visits;
 
+use base::time::{Nanos, Time};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -94,7 +101,7 @@ impl Shared {
     }
 
     fn is_open(&self) -> bool {
-        self.squeeze.is_open(&self.closed, NS, || 1)
+        self.squeeze.is_open(&self.closed, Nanos(NS), || Time(1))
     }
 
     fn put(&self) {
@@ -106,7 +113,7 @@ impl Shared {
     }
 
     fn event(&self) {
-        self.squeeze.signal(&self.futex, 1);
+        self.squeeze.signal(&self.futex, Time(1));
     }
 
     /// The owner, until it has tended for `events` events.

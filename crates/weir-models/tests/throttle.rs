@@ -13,6 +13,12 @@ mod sync {
     pub(crate) use constructor;
 }
 
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../weir-core/src/base"]
+mod base {
+    pub mod time;
+}
+
 /// As much of the platform as a throttle needs.
 mod wait {
     pub trait Wait {
@@ -28,6 +34,7 @@ mod request;
 #[path = "../../weir-core/src/reclaim/throttle.rs"]
 mod throttle;
 
+use base::time::Nanos;
 use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -68,7 +75,7 @@ struct Shared {
 
 impl Shared {
     fn allocate(&self) {
-        self.throttle.wait(&self.futex, 1, || !self.requests.is_awake() || self.is_free.load(SeqCst));
+        self.throttle.wait(&self.futex, Nanos(1), || !self.requests.is_awake() || self.is_free.load(SeqCst));
     }
 
     /// Fails, or reclaims enough; then sleeps.

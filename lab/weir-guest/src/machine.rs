@@ -13,6 +13,7 @@ use crate::guest_memory::{GuestMemory, NO_FRAMES};
 use crate::one_cpu::OneCpu;
 use crate::reporter::{Counters, Reporter};
 use crate::virtio::Device;
+use weir_core::base::time::Time;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::units::PAGEBLOCK;
@@ -137,8 +138,8 @@ impl<D: Device> Memory for Machine<D> {
 }
 
 impl<D: Device> Clock for Machine<D> {
-    fn now(&self) -> u64 {
-        (self.clock)()
+    fn now(&self) -> Time {
+        Time((self.clock)())
     }
 }
 

@@ -10,6 +10,7 @@ pub mod level;
 pub mod run;
 pub mod run_class;
 pub mod size_class;
+pub mod time;
 pub mod units;
 pub(crate) mod unwind;
 pub mod zone_class;

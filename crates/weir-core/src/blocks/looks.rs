@@ -4,6 +4,7 @@ use super::block::Block;
 use super::mapped::Mapped;
 use super::table::Blocks;
 use crate::base::run::Run;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, rank};
@@ -12,7 +13,7 @@ use crate::platform::{Platform, rank};
 pub(super) const NEARLY_ALL: usize = 16;
 /// Shortest time, ns, between two looks at many blocks that are not known to be touched, for each so many of them: 16 looks
 /// of a few us each are then at most 1 % of a CPU.
-const LOOK_INTERVAL: u64 = 10_000_000;
+const LOOK_INTERVAL: Nanos = Nanos(10_000_000);
 const LOOKS: usize = 16;
 
 impl<P: Platform> Mapped<'_, P> {
@@ -58,7 +59,7 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     #[inline(never)]
-    fn look_at_many(&self, now: u64) {
+    fn look_at_many(&self, now: Time) {
         let mut blocks = self.lock();
         let (found, count) = blocks.doubtful();
         blocks.watch.due = now + LOOK_INTERVAL * count.div_ceil(LOOKS).max(1) as u64;

@@ -6,11 +6,12 @@ use super::table::{Blocks, KEPT};
 use crate::base::cause::Cause;
 use crate::base::fault::Fault;
 use crate::base::run::Run;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{PAGEBLOCK, Pages};
 use crate::pages::figures::{MEASURED, resident_bytes};
 use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
-use crate::policy::refault::stamp;
+use crate::policy::refault::{span, stamp};
 use crate::reclaim::events::horizon;
 use crate::reclaim::{
     Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step, Usage,
@@ -32,17 +33,21 @@ impl<P: Platform> Mapped<'_, P> {
         if blocks > 0 {
             let (stats, end) = (self.pages.platform.stats(), self.pages.platform.now());
             let event = event(Place::Normal, 0, cause, Kind::Mapped, blocks);
-            stats.trace.record(&Event { end, bytes: bytes as u64, ns, ..event });
-            let (at, horizon) = (stamp(end), stamp(horizon(self.pages.platform.tunables())));
+            stats.trace.record(&Event { end: end.0, bytes: bytes as u64, ns: ns.0, ..event });
+            let (at, horizon) = (stamp(end), span(horizon(self.pages.platform.tunables())));
             let recent = &mut self.lock().recent;
             recent.reported(Pages::in_bytes(bytes), at, cause == Cause::Idle, horizon);
         }
         bytes
     }
 
-    /// Unmaps the kept blocks that `next` names, without a record in the trace; returns resident bytes, blocks and ns.
-    pub(super) fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> (usize, usize, u64) {
-        let (mut bytes, mut blocks, mut begin) = (0, 0, 0);
+    /// Unmaps the kept blocks that `next` names, without a record in the trace; returns resident bytes, blocks and the time.
+    pub(super) fn unmap_those(
+        &self,
+        cause: Cause,
+        next: impl Fn(&mut Blocks) -> Option<Kept>,
+    ) -> (usize, usize, Nanos) {
+        let (mut bytes, mut blocks, mut begin) = (0, 0, Time::ZERO);
         loop {
             let gone = next(&mut self.lock());
             let Some(kept) = gone else { break };
@@ -53,7 +58,7 @@ impl<P: Platform> Mapped<'_, P> {
             (bytes, blocks) = (bytes + kept.resident, blocks + 1);
         }
         if blocks == 0 {
-            return (0, 0, 0);
+            return (0, 0, Nanos::ZERO);
         }
         stats::add(&self.pages.platform.stats().given_back[cause as usize], bytes as u64);
         (bytes, blocks, self.pages.platform.now() - begin)

@@ -6,6 +6,7 @@
 //! Which freed blocks are kept, and which is handed out again: `retain.rs`.
 
 use crate::base::run::Run;
+use crate::base::time::Time;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
 use crate::blocks::habits::Churn;
@@ -278,13 +279,13 @@ pub struct Watch {
     /// The slot of the table that the next look at many begins at.
     pub(super) next: usize,
     /// When that may be, ns.
-    pub(super) due: u64,
+    pub(super) due: Time,
 }
 
 impl Watch {
     /// No block yet.
     pub(crate) const fn new() -> Self {
-        Self { newest: 0, is_seen: true, next: 0, due: 0 }
+        Self { newest: 0, is_seen: true, next: 0, due: Time::ZERO }
     }
 
     /// A block is handed out.

@@ -6,6 +6,7 @@
 use core::ptr::null_mut;
 
 use crate::base::fault::{Fault, check};
+use crate::base::time::Time;
 use crate::caches::bucket_size::Points;
 use crate::caches::geometry::MAX_BATCH;
 use crate::caches::shells::{Bucket, Shells};
@@ -27,7 +28,7 @@ pub struct Depot {
     /// Visits that found it empty.
     pub misses: u64,
     /// When the last of those was, ns, as of the last window's end.
-    pub short_at: u64,
+    pub short_at: Time,
 }
 
 // SAFETY: buckets are reached only through the depot, which is always behind its lock.
@@ -44,12 +45,12 @@ impl Depot {
             points: Points::new(),
             visits: 0,
             misses: 0,
-            short_at: 0,
+            short_at: Time::ZERO,
         }
     }
 
     /// Starts again for another cache, but retains the spare shells.
-    pub(crate) fn reset(&mut self, now: u64) {
+    pub(crate) fn reset(&mut self, now: Time) {
         let spare = self.take_spare();
         *self = Self { spare, short_at: now, ..Self::new() };
     }

@@ -6,6 +6,7 @@ use super::geometry::{BUCKETED, MAX_BATCH};
 use super::heap_caches::Caches;
 use crate::base::id_set::IdSet;
 use crate::base::run_class;
+use crate::base::time::Time;
 use crate::platform::Platform;
 use crate::telemetry::stats;
 
@@ -30,7 +31,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
-    pub(super) fn drain_idle(&self, now: u64, turn: usize) -> usize {
+    pub(super) fn drain_idle(&self, now: Time, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let mut idle = self.idle.lock(&self.pages.platform);
         if now < idle.ended + self.window_ns() {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::base::time::Time;
 use crate::caches::geometry::{BUCKETED, FIRST_USER};
 use crate::caches::heap_caches::Caches;
 use crate::caches::user_cache::{CacheId, NAME_BYTES};
@@ -162,7 +163,7 @@ impl<P: Platform> Caches<P> {
             drained_bytes: counts.drained.load(Relaxed),
             ..CacheStats::default()
         };
-        let (mut out, mut short_at) = (if g.is_of_runs() { self.cpu.came(number) } else { 0 }, 0);
+        let (mut out, mut short_at) = (if g.is_of_runs() { self.cpu.came(number) } else { 0 }, Time::ZERO);
         for domain in cache.domains().filter(|_| !g.is_of_runs()) {
             let depot = domain.depot.lock(&self.pages.platform);
             stats.visits += depot.visits;
@@ -176,7 +177,7 @@ impl<P: Platform> Caches<P> {
             stats.slab_bytes += slabs.slabs * usize::from(g.pages) * crate::base::units::PAGE;
             out += slabs.slabs * usize::from(g.objects) - slabs.free;
         }
-        stats.stale_ns = clock.saturating_sub(short_at);
+        stats.stale_ns = clock.since(short_at).0;
         let (held, crossed) = self.cpu.held(number);
         (stats.free_cpu, stats.crossed) = (held, crossed as u64);
         stats.used = out.saturating_sub(stats.free_depot + held);

@@ -7,6 +7,7 @@ use super::cpu_cache::PerCpu;
 use super::geometry::BUCKETED;
 use super::shells::Stash;
 use crate::base::backoff::Backoff;
+use crate::base::time::Time;
 use crate::base::units::PAGE;
 use crate::pages::HeapPages;
 use crate::platform::lock::Lock;
@@ -72,11 +73,11 @@ pub(crate) struct Idle {
     /// Frees and visits so far.
     pub(super) seen: [u64; BUCKETED],
     pub(super) windows: [u32; BUCKETED],
-    pub(super) ended: u64,
+    pub(super) ended: Time,
 }
 
 impl Idle {
     pub(crate) const fn new() -> Self {
-        Self { seen: [0; BUCKETED], windows: [0; BUCKETED], ended: 0 }
+        Self { seen: [0; BUCKETED], windows: [0; BUCKETED], ended: Time::ZERO }
     }
 }

@@ -1,6 +1,7 @@
 //! How shells move between depots, the stash and the system.
 
 use crate::base::run::Run;
+use crate::base::time::Time;
 use crate::base::units::PAGE;
 use crate::caches::depot::Depot;
 use crate::caches::geometry::MAX_BATCH;
@@ -40,12 +41,12 @@ impl<P: Platform> Caches<P> {
     /// Memory was so short a moment ago that buckets may not grow in number.
     fn are_shells_stopped(&self) -> bool {
         let from = self.shells_from.load(Relaxed);
-        from > 0 && self.pages.platform.now() < from
+        from > 0 && self.pages.platform.now() < Time(from)
     }
 
     /// No memory for shells is asked for before `until`, ns.
-    pub(crate) fn stop_shells(&self, until: u64) {
-        self.shells_from.store(until, Relaxed);
+    pub(crate) fn stop_shells(&self, until: Time) {
+        self.shells_from.store(until.0, Relaxed);
     }
 
     fn take_shells(&self, list: &mut Shells, may_grow: bool) {

@@ -12,6 +12,7 @@
 use super::domain::Domain;
 use super::geometry::MAX_BATCH;
 use super::heap_caches::Caches;
+use crate::base::time::{Nanos, Time};
 use crate::platform::Platform;
 use crate::reclaim::Goal;
 use crate::telemetry::stats;
@@ -19,7 +20,7 @@ use crate::telemetry::stats;
 /// Windows since the last shortage from which on a cache is stale.
 const STALE_WINDOWS: u64 = 2;
 /// How long depots may take to give up what lay unused in a window, ns: of `idle_ms`, 300 ms, less than a hundredth.
-const UNUSED_NS: u64 = 2_000_000;
+const UNUSED: Nanos = Nanos(2_000_000);
 /// Caches that are put in order at a time, on a stack that may be the program's; where there are more, the next that many follow.
 const ORDERED: usize = 16;
 
@@ -37,7 +38,7 @@ pub(super) enum Age {
 /// A cache's place in the order: when it ran short, the longest ago first; among equals, where the scan begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    short_at: u64,
+    short_at: Time,
     turn: usize,
     number: usize,
 }
@@ -50,7 +51,7 @@ struct ByAge {
 
 impl<P: Platform> Caches<P> {
     /// The window of estimates, ns: what the refault meter does to calm windows does not make a cache forget slower.
-    pub(super) fn window_ns(&self) -> u64 {
+    pub(super) fn window_ns(&self) -> Nanos {
         self.pages.platform.tunables().idle_ms.ns()
     }
 
@@ -58,7 +59,7 @@ impl<P: Platform> Caches<P> {
     pub(super) fn trim(&self, age: Age, goal: &Goal) -> usize {
         let (mut bytes, mut after) = (0, None);
         // A goal of its own reason takes what it wants, and no more.
-        let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED_NS } else { 0 };
+        let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED } else { Time::ZERO };
         loop {
             let next = self.next_by_age(age, goal, after);
             for place in next.iter() {
@@ -81,10 +82,10 @@ impl<P: Platform> Caches<P> {
     /// The caches of `age` that come after `after` in the order, as many as are ordered at a time. O(caches).
     fn next_by_age(&self, age: Age, goal: &Goal, after: Option<Place>) -> ByAge {
         let mut next = ByAge { order: [Place::default(); ORDERED], len: 0 };
-        let warm_since = goal.now.saturating_sub(STALE_WINDOWS * self.window_ns());
+        let warm_since = Time(goal.now.since(Time::ZERO).saturating_sub(self.window_ns() * STALE_WINDOWS).0);
         for (turn, number) in self.reclaimable_from(goal.turn).enumerate() {
             let short_at = |domain: &Domain| domain.depot.lock(&self.pages.platform).short_at;
-            let short_at = self.table.get(number).domains().map(short_at).max().unwrap_or(0);
+            let short_at = self.table.get(number).domains().map(short_at).max().unwrap_or_default();
             let place = Place { short_at, turn, number };
             let is_of_age = age == Age::Any || (short_at < warm_since) == (age == Age::Stale);
             if is_of_age && after.is_none_or(|after| place > after) {
@@ -94,7 +95,7 @@ impl<P: Platform> Caches<P> {
         next
     }
 
-    fn trim_cache(&self, number: usize, goal: &Goal, most: usize, unused_until: u64) -> usize {
+    fn trim_cache(&self, number: usize, goal: &Goal, most: usize, unused_until: Time) -> usize {
         let mut bytes = 0;
         for domain in self.table.get(number).domains() {
             bytes += self.trim_domain(number, domain, goal, most.saturating_sub(bytes), unused_until);
@@ -123,7 +124,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Trims a depot, until `most` bytes are moved; what lay unused in the window goes until `unused_until`, ns.
-    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: usize, unused_until: u64) -> usize {
+    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: usize, unused_until: Time) -> usize {
         let (mut bytes, mut unused) = (0, None);
         while bytes < most {
             let mut objects = [core::ptr::null_mut(); MAX_BATCH];

@@ -63,7 +63,7 @@ impl<P: Platform> MemoryFigures<'_, P> {
             (&stats.metadata_bytes, usage.metadata),
         ];
         stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
-        to.at.store(self.heap.platform().now(), Relaxed);
+        to.at.store(self.heap.platform().now().0, Relaxed);
         Some(usage)
     }
 

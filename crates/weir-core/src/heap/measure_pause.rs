@@ -1,5 +1,7 @@
 //! When metadata is measured again for the page of counters.
 
+use crate::base::time::Time;
+
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Metadata is measured again only after so many times as long as it took: at most 0.1 % of a CPU.
@@ -14,13 +16,13 @@ impl MeasurePause {
     }
 
     /// Whether it is over.
-    pub(super) fn is_over(&self, now: u64) -> bool {
-        now >= self.0.load(Relaxed)
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        now.0 >= self.0.load(Relaxed)
     }
 
     /// Begins anew after a measurement from `begin` to `end`.
-    pub(super) fn restart(&self, begin: u64, end: u64) {
-        self.0.store(end + end.saturating_sub(begin) * PAUSE, Relaxed);
+    pub(super) fn restart(&self, begin: Time, end: Time) {
+        self.0.store((end + end.since(begin) * PAUSE).0, Relaxed);
     }
 }
 
@@ -31,8 +33,8 @@ mod tests {
     #[test]
     fn a_measurement_takes_a_thousandth_of_the_time() {
         let pause = MeasurePause::new();
-        assert!(pause.is_over(0));
-        pause.restart(1_000, 1_500);
-        assert!(!pause.is_over(501_499) && pause.is_over(501_500));
+        assert!(pause.is_over(Time(0)));
+        pause.restart(Time(1_000), Time(1_500));
+        assert!(!pause.is_over(Time(501_499)) && pause.is_over(Time(501_500)));
     }
 }

@@ -5,6 +5,7 @@ use core::ptr::{NonNull, null_mut};
 use super::Heap;
 use super::view::view;
 use crate::base::cause::Cause;
+use crate::base::time::Time;
 use crate::base::units::{MAX_RUN, Pages};
 use crate::platform::Platform;
 use crate::pools::page_pool::{PagePool, PoolStats};
@@ -111,7 +112,7 @@ impl<P: Platform> HeapPools<'_, P> {
     }
 
     /// For the balancer's thread: when [`HeapPools::tend_due`] is to be called next, ns.
-    pub fn due(&self) -> Option<u64> {
+    pub fn due(&self) -> Option<Time> {
         self.heap.page_pools.due()
     }
 

@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::watch::Watch;
 use crate::base::run::Run;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{BlockNo, PAGE, Pages};
 use crate::caches::slab_lists::Pass;
 use crate::pages::report::ReportSite;
@@ -37,11 +38,11 @@ const BUSY: u64 = 5;
 /// Then a look that took long is also paid for by a pause of so many times that: at most 0.1 % of a CPU.
 const PAUSE: u64 = 1000;
 /// A pause at most, ns.
-const LONGEST_PAUSE: u64 = 60_000_000_000;
+const LONGEST_PAUSE: Nanos = Nanos(60_000_000_000);
 /// Looks after the last change: the first sees what has changed, the second splits it.
 const LOOKS_AFTER: u32 = 2;
 /// How often khugepaged comes by (`scan_sleep_millisecs`), ns.
-const KHUGEPAGED: u64 = 10_000_000_000;
+const KHUGEPAGED: Nanos = Nanos(10_000_000_000);
 
 /// How many hollow pages each pageblock has: memory for the time of one look.
 struct Hollow<'a, P: Platform> {
@@ -111,14 +112,14 @@ impl<P: Platform> Watch<'_, P> {
             looks.left.store(0, Relaxed);
             return 0;
         };
-        if left == 0 || begin < looks.next[usize::from(!quiet)].load(Relaxed) {
+        if left == 0 || begin < Time(looks.next[usize::from(!quiet)].load(Relaxed)) {
             return 0;
         }
         let any = self.look_for_sparse(limit);
-        let cost = self.caches.pages.platform.now().saturating_sub(begin);
+        let cost = self.caches.pages.platform.now().since(begin);
         let pause = self.caches.pages.platform.tunables().sparse_ms.ns();
-        looks.next[0].store(begin + pause, Relaxed);
-        looks.next[1].store(begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE)), Relaxed);
+        looks.next[0].store((begin + pause).0, Relaxed);
+        looks.next[1].store((begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE))).0, Relaxed);
         let (mut bytes, mut split) = (0, 0);
         if any {
             for site in self.caches.pages.sites() {
@@ -220,7 +221,7 @@ impl<P: Platform> Watch<'_, P> {
         }
         self.cool_split();
         if any {
-            self.state.looks.wake_at.store(self.caches.pages.events.clock() + KHUGEPAGED, Release);
+            self.state.looks.wake_at.store((self.caches.pages.events.clock() + KHUGEPAGED).0, Release);
         }
         bytes
     }
@@ -230,7 +231,7 @@ impl<P: Platform> Watch<'_, P> {
     pub(crate) fn wake_for_looks(&self) {
         let wake_at = &self.state.looks.wake_at;
         let at = wake_at.load(Acquire);
-        if at > 0 && self.caches.pages.platform.now() >= at && wake_at.swap(0, Relaxed) > 0 {
+        if at > 0 && self.caches.pages.platform.now() >= Time(at) && wake_at.swap(0, Relaxed) > 0 {
             self.caches.pages.platform.wake_balancer();
         }
     }

@@ -8,6 +8,7 @@ use super::user_zone::UserZones;
 use super::window::Window;
 use super::zone::{FreeAreas, PageRun, Purpose, Zone};
 use crate::base::cause::Cause;
+use crate::base::time::Time;
 use crate::base::units::{BlockNo, MAX_ORDER, Order, PAGEBLOCK, PageNo, Pages, Span};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, Reach, rank};
@@ -216,7 +217,7 @@ impl<P: Platform> HeapPages<P> {
     /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
     #[cold]
     pub(crate) fn release_run(&self, kind: ZoneKind, run: Span) {
-        let goal = Goal::new(Kind::Room, Cause::Idle, 0, 0);
+        let goal = Goal::new(Kind::Room, Cause::Idle, Time::ZERO, 0);
         for (block, _) in run.pieces() {
             let node = usize::from(self.window(kind).node_of_block(block));
             let site = self.site(kind, node);

@@ -6,9 +6,10 @@
 use super::zone::ReportOutcome;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
+use crate::base::time::Nanos;
 use crate::base::units::PAGEBLOCK;
 use crate::platform::{Contents, Host, Platform, Released};
-use crate::policy::refault::stamp;
+use crate::policy::refault::{span, stamp};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -67,7 +68,7 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
                 at += 1;
             }
         }
-        self.ns += self.platform.now().saturating_sub(begin);
+        self.ns += self.platform.now().since(begin).0;
     }
 
     /// Releases the runs from `at` up to the first that is refused; returns how many went.
@@ -118,15 +119,15 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
     }
 
     /// Ends the batch; returns its event, and what the system below made of its pages.
-    pub(crate) fn finish(&mut self, event: Event, horizon: u64) -> (Event, ReportOutcome) {
+    pub(crate) fn finish(&mut self, event: Event, horizon: Nanos) -> (Event, ReportOutcome) {
         self.flush();
         let end = self.platform.now();
         let stats = self.platform.stats();
         stats::add(&stats.report_ns, self.ns);
         stats.release_times.note(self.ns);
-        let event = Event { end, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
+        let event = Event { end: end.0, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
         stats.trace.record(&event);
-        (event, ReportOutcome { contents: self.contents, at: stamp(end), horizon: stamp(horizon), calm: self.calm })
+        (event, ReportOutcome { contents: self.contents, at: stamp(end), horizon: span(horizon), calm: self.calm })
     }
 }
 

@@ -1,12 +1,14 @@
 //! Time.
 
+use crate::base::time::{Nanos, Time};
+
 /// A monotonic clock.
 pub trait Clock {
-    /// Nanoseconds since some moment in the past.
-    fn now(&self) -> u64;
-    /// CPU time that the calling thread has used, ns. A platform that cannot say says what time it is: then waiting counts
+    /// What time it is.
+    fn now(&self) -> Time;
+    /// CPU time that the calling thread has used. A platform that cannot say says what time it is: then waiting counts
     /// as work.
-    fn cpu_time(&self) -> u64 {
-        self.now()
+    fn cpu_time(&self) -> Nanos {
+        self.now() - Time::ZERO
     }
 }

@@ -12,6 +12,7 @@
 //! to a window as long as `refault_ms`; and halves it again, ever more cautiously the longer it had become. Pressure is
 //! answered at once whatever the window.
 
+use crate::base::time::{Nanos, Time};
 use crate::base::units::Pages;
 
 /// log2 of a time stamp's unit in ns: 16.8 ms.
@@ -20,8 +21,13 @@ const STAMP_SHIFT: u32 = 24;
 const EVIDENCE: u64 = 1 << 20;
 
 /// A coarse point in time, of a clock in ns. It wraps after two years.
-pub(crate) const fn stamp(now: u64) -> u32 {
-    (now >> STAMP_SHIFT) as u32
+pub(crate) const fn stamp(now: Time) -> u32 {
+    (now.0 >> STAMP_SHIFT) as u32
+}
+
+/// How many stamps `time` is.
+pub(crate) const fn span(time: Nanos) -> u32 {
+    (time.0 >> STAMP_SHIFT) as u32
 }
 
 /// Pages reported lately from one place.
@@ -92,27 +98,28 @@ impl Refault {
 /// How long the calm policy waits, from how often it was wrong.
 ///
 /// ```
+/// use weir_core::base::time::{Nanos, Time};
 /// use weir_core::policy::refault::Patience;
-/// let (second, mib) = (1_000_000_000, 1 << 20);
+/// let (begin, second, mib) = (Time(0), Nanos(1_000_000_000), 1 << 20);
 /// let mut patience = Patience::new();
-/// assert_eq!(patience.update(second, (100 * mib, 5 * mib), 10, 10 * second), 0); // 5 % came back: fine
-/// assert_eq!(patience.update(2 * second, (100 * mib, 50 * mib), 10, 10 * second), 1); // 27 %: wait longer
-/// assert_eq!(patience.update(30 * second, (0, 0), 10, 10 * second), 0); // nothing for 20 s: try again
+/// assert_eq!(patience.update(begin + second, (100 * mib, 5 * mib), 10, second * 10), 0); // 5 % came back: fine
+/// assert_eq!(patience.update(begin + second * 2, (100 * mib, 50 * mib), 10, second * 10), 1); // 27 %: wait longer
+/// assert_eq!(patience.update(begin + second * 30, (0, 0), 10, second * 10), 0); // nothing for 20 s: try again
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Patience {
     level: u32,
     /// When `level` last changed, or last proved to be needed.
-    since: u64,
+    since: Time,
     /// Bytes reported and touched again, in this epoch and in the one before; an epoch is as long as the horizon.
     sums: [(u64, u64); 2],
-    epoch: u64,
+    epoch: Time,
 }
 
 impl Patience {
     /// No need for any.
     pub const fn new() -> Self {
-        Self { level: 0, since: 0, sums: [(0, 0); 2], epoch: 0 }
+        Self { level: 0, since: Time::ZERO, sums: [(0, 0); 2], epoch: Time::ZERO }
     }
 
     /// Doublings of the calm window now.
@@ -122,9 +129,9 @@ impl Patience {
 
     /// Takes in what calm windows reported since the last call and what of their reports was touched again, in bytes;
     /// returns the level. `percent`: the share that is no harm (100: none is); `horizon`: what "again" means, ns.
-    pub fn update(&mut self, now: u64, (reported, again): (u64, u64), percent: u64, horizon: u64) -> u32 {
-        if now.saturating_sub(self.epoch) >= horizon {
-            let lately = now.saturating_sub(self.epoch) < 2 * horizon;
+    pub fn update(&mut self, now: Time, (reported, again): (u64, u64), percent: u64, horizon: Nanos) -> u32 {
+        if now.since(self.epoch) >= horizon {
+            let lately = now.since(self.epoch) < horizon * 2;
             self.sums = [(0, 0), if lately { self.sums[0] } else { (0, 0) }];
             self.epoch = now;
         }
@@ -136,7 +143,7 @@ impl Patience {
         if hurts {
             // The same evidence counts once.
             (self.level, self.since, self.sums) = (self.level + 1, now, [(0, 0); 2]);
-        } else if self.level > 0 && now.saturating_sub(self.since) >= horizon << self.level.min(32) {
+        } else if self.level > 0 && now.since(self.since) >= horizon.saturating_mul(1 << self.level.min(32)) {
             (self.level, self.since) = (self.level - 1, now);
         }
         self.level
@@ -176,16 +183,20 @@ mod tests {
         let mut now = SECOND;
         for level in 1..=3 {
             now += SECOND;
-            assert_eq!(patience.update(now, (10 * MIB, 5 * MIB), 10, 10 * SECOND), level);
+            assert_eq!(patience.update(Time(now), (10 * MIB, 5 * MIB), 10, Nanos(10 * SECOND)), level);
             now += SECOND;
-            assert_eq!(patience.update(now, (0, 5 * MIB), 10, 10 * SECOND), level, "old reports prove nothing new");
+            assert_eq!(
+                patience.update(Time(now), (0, 5 * MIB), 10, Nanos(10 * SECOND)),
+                level,
+                "old reports prove nothing new"
+            );
         }
         let raised = now - SECOND;
         let mut falls = Vec::new();
         while patience.level() > 0 {
             now += SECOND;
             let before = patience.level();
-            if patience.update(now, (0, 0), 10, 10 * SECOND) < before {
+            if patience.update(Time(now), (0, 0), 10, Nanos(10 * SECOND)) < before {
                 falls.push((now - raised) / SECOND);
             }
         }
@@ -195,8 +206,8 @@ mod tests {
     #[test]
     fn too_little_to_tell_is_no_harm() {
         let mut patience = Patience::new();
-        assert_eq!(patience.update(SECOND, (MIB / 2, MIB / 2), 10, 10 * SECOND), 0);
-        assert_eq!(patience.update(2 * SECOND, (100 * MIB, 100 * MIB), 100, 10 * SECOND), 0);
+        assert_eq!(patience.update(Time(SECOND), (MIB / 2, MIB / 2), 10, Nanos(10 * SECOND)), 0);
+        assert_eq!(patience.update(Time(2 * SECOND), (100 * MIB, 100 * MIB), 100, Nanos(10 * SECOND)), 0);
     }
 
     proptest! {
@@ -208,7 +219,7 @@ mod tests {
             for (pause, reported, again) in steps {
                 now += pause;
                 let before = patience.level();
-                let level = patience.update(now, (reported, again), 10, 10 * SECOND);
+                let level = patience.update(Time(now), (reported, again), 10, Nanos(10 * SECOND));
                 evidence += reported;
                 prop_assert!(level <= before + 1 && u64::from(level) * EVIDENCE <= evidence);
             }

@@ -3,6 +3,7 @@
 //! All sizes are pages. The formulas are Linux's (`mm/page_alloc.c`): min is the square root of 16 times the size in KiB, low and
 //! high lie a gap apart above it; each zone keeps a part of itself from requests that could have used a higher one.
 
+use crate::base::time::Nanos;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::base::zone_class::ZoneList;
 
@@ -190,8 +191,8 @@ pub(crate) fn boost_step(resident: usize, is_severe: bool) -> usize {
 }
 
 /// A boost of `pages` that was made `age` ago, of which nothing is left after `life`.
-pub(crate) fn decayed(pages: usize, age: u64, life: u64) -> usize {
-    if age >= life { 0 } else { (pages as u128 * u128::from(life - age) / u128::from(life)) as usize }
+pub(crate) fn decayed(pages: usize, age: Nanos, life: Nanos) -> usize {
+    if age >= life { 0 } else { (pages as u128 * u128::from((life - age).0) / u128::from(life.0)) as usize }
 }
 
 #[cfg(test)]
@@ -326,7 +327,12 @@ mod tests {
         assert_eq!(boost_cap(0, Marks::default(), 5000), 5000, "no limit is known");
         assert_eq!((boost_step(0, false), boost_step(GIB, true)), (PAGEBLOCK_PAGES, GIB / 16));
         assert_eq!(
-            (decayed(100, 0, 10), decayed(100, 5, 10), decayed(100, 10, 10), decayed(100, 0, 0)),
+            (
+                decayed(100, Nanos(0), Nanos(10)),
+                decayed(100, Nanos(5), Nanos(10)),
+                decayed(100, Nanos(10), Nanos(10)),
+                decayed(100, Nanos(0), Nanos(0))
+            ),
             (100, 50, 0, 0)
         );
     }

@@ -1,5 +1,7 @@
 //! How much of what is free will be wanted again: two estimates, one for pages and one for caches.
 
+use crate::base::time::{Nanos, Time};
+
 use super::hold::MOST_WINDOWS;
 
 /// The highest value over the last windows, as many as idle memory is kept for.
@@ -81,14 +83,14 @@ pub struct WorkingSet {
     pub batch_min: u32,
     /// The estimate, as the last window left it.
     size: u32,
-    /// When this window began, ns.
-    since: u64,
+    /// When this window began.
+    since: Time,
 }
 
 impl WorkingSet {
     /// An empty cache without any demand yet.
     pub(crate) const fn new() -> Self {
-        Self { items: 0, max: 0, min: 0, batch_min: 0, size: 0, since: 0 }
+        Self { items: 0, max: 0, min: 0, batch_min: 0, size: 0, since: Time::ZERO }
     }
 
     /// `n` items came in.
@@ -124,15 +126,15 @@ impl WorkingSet {
 
     /// How many items nobody took in a window, `window` long, that ends at `now` (both ns); 0: it is not over. To be asked before
     /// [`WorkingSet::update`] begins the next one.
-    pub(crate) fn unused(&self, now: u64, window: u64) -> u32 {
-        if now.saturating_sub(self.since) >= window.max(1) { self.min } else { 0 }
+    pub(crate) fn unused(&self, now: Time, window: Nanos) -> u32 {
+        if now.since(self.since) >= window.max(Nanos(1)) { self.min } else { 0 }
     }
 
     /// [`WorkingSet::size`] at `now`, of windows that are `window` long (both ns). For each window that has ended
     /// since the last call the estimate fades by a quarter, but not below the batch just seen; then the bounds close
     /// in on `items`.
-    pub(crate) fn update(&mut self, now: u64, window: u64) -> u32 {
-        let ended = now.saturating_sub(self.since) / window.max(1);
+    pub(crate) fn update(&mut self, now: Time, window: Nanos) -> u32 {
+        let ended = now.since(self.since) / window.max(Nanos(1));
         if ended > 0 {
             self.since = now;
             // After so many windows nothing is left of any estimate.
@@ -195,7 +197,7 @@ mod tests {
                     4..=6 => ws.get(n.min(ws.items)),
                     7 => ws.shift(n.min(ws.items)),
                     8 => now += time,
-                    _ => { ws.update(now, WINDOW); }
+                    _ => { ws.update(Time(now), Nanos(WINDOW)); }
                 }
                 prop_assert!(ws.max >= ws.items && ws.items >= ws.batch_min && ws.batch_min >= ws.min, "{ws:?}");
                 // Neither reclaim nor frees are demand.
@@ -207,13 +209,13 @@ mod tests {
         fn asking_often_fades_nothing(asked in 1usize..100, demand in 1u32..1000) {
             let (mut often, mut once) = (WorkingSet::new(), WorkingSet::new());
             for ws in [&mut often, &mut once] {
-                ws.update(10 * WINDOW, WINDOW);
+                ws.update(Time(10 * WINDOW), Nanos(WINDOW));
                 ws.put(demand);
                 ws.get(demand);
-                ws.update(11 * WINDOW, WINDOW);
+                ws.update(Time(11 * WINDOW), Nanos(WINDOW));
             }
-            (0..asked as u64).for_each(|i| { often.update(11 * WINDOW + i * WINDOW / 100, WINDOW); });
-            prop_assert_eq!(often.update(12 * WINDOW, WINDOW), once.update(12 * WINDOW, WINDOW));
+            (0..asked as u64).for_each(|i| { often.update(Time(11 * WINDOW + i * WINDOW / 100), Nanos(WINDOW)); });
+            prop_assert_eq!(often.update(Time(12 * WINDOW), Nanos(WINDOW)), once.update(Time(12 * WINDOW), Nanos(WINDOW)));
         }
     }
 
@@ -223,7 +225,7 @@ mod tests {
         let mut now = 0;
         let mut update = |ws: &mut WorkingSet, windows: u64| {
             now += windows * WINDOW;
-            ws.update(now, WINDOW)
+            ws.update(Time(now), Nanos(WINDOW))
         };
         ws.put(100);
         assert_eq!(update(&mut ws, 1), 0);
@@ -240,13 +242,16 @@ mod tests {
     fn unused_is_what_was_there_all_the_window() {
         let mut ws = WorkingSet::new();
         ws.put(100);
-        assert_eq!(ws.unused(WINDOW, WINDOW), 0, "they came in this window");
-        ws.update(WINDOW, WINDOW);
+        assert_eq!(ws.unused(Time(WINDOW), Nanos(WINDOW)), 0, "they came in this window");
+        ws.update(Time(WINDOW), Nanos(WINDOW));
         ws.get(40);
         ws.put(90);
-        assert_eq!((ws.unused(2 * WINDOW - 1, WINDOW), ws.unused(2 * WINDOW, WINDOW)), (0, 60));
-        ws.update(2 * WINDOW, WINDOW);
+        assert_eq!(
+            (ws.unused(Time(2 * WINDOW - 1), Nanos(WINDOW)), ws.unused(Time(2 * WINDOW), Nanos(WINDOW))),
+            (0, 60)
+        );
+        ws.update(Time(2 * WINDOW), Nanos(WINDOW));
         ws.shift(60);
-        assert_eq!(ws.unused(3 * WINDOW, WINDOW), 90);
+        assert_eq!(ws.unused(Time(3 * WINDOW), Nanos(WINDOW)), 90);
     }
 }

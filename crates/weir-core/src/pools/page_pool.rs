@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::idle::{IdleRuns, length_of, pages_of};
 use super::squeeze::Closed;
 use super::visits::Visits;
+use crate::base::time::Nanos;
 use crate::base::units::Pages;
 use crate::platform::lock::Lock;
 use crate::platform::{Diagnostics, Wait, rank};
@@ -173,9 +174,9 @@ impl PagePool {
     }
 
     /// How long the pool is squeezed after a pressure event, ns; 0: never.
-    pub(super) fn squeeze_ns<P: Diagnostics>(&self, platform: &P) -> u64 {
+    pub(super) fn squeeze_ns<P: Diagnostics>(&self, platform: &P) -> Nanos {
         let own = self.squeeze_ms.load(Relaxed);
-        (if own == COMMON { platform.tunables().squeeze_ms.get() } else { own }).saturating_mul(1_000_000)
+        Nanos::of_ms(if own == COMMON { platform.tunables().squeeze_ms.get() } else { own })
     }
 
     /// Figures of the pool.

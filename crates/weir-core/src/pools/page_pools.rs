@@ -9,6 +9,7 @@ use core::sync::atomic::{
 use super::page_pool::PagePool;
 use super::squeeze::Squeeze;
 use super::visits::Departures;
+use crate::base::time::Time;
 use crate::base::units::Pages;
 use crate::pages::HeapPages;
 use crate::platform::lock::Lock;
@@ -181,7 +182,7 @@ impl PagePools {
     // ---- pressure, and the time --------------------------------------------------------------------------------
 
     /// A pressure event at `now`: see [`Squeeze::signal`].
-    pub(crate) fn signal<P: Wait>(&self, platform: &P, now: u64) {
+    pub(crate) fn signal<P: Wait>(&self, platform: &P, now: Time) {
         self.squeeze.signal(platform, now);
     }
 
@@ -196,21 +197,21 @@ impl PagePools {
     }
 
     /// The balancer is to tend the pools at `at`, or before.
-    pub(super) fn tend_at<P: Workers>(&self, platform: &P, at: u64) {
-        let earlier = |due: u64| (due == 0 || at < due).then_some(at);
+    pub(super) fn tend_at<P: Workers>(&self, platform: &P, at: Time) {
+        let earlier = |due: u64| (due == 0 || at.0 < due).then_some(at.0);
         if self.due.fetch_update(SeqCst, SeqCst, earlier).is_ok() && platform.has_balancer_thread() {
             platform.wake_balancer();
         }
     }
 
     /// When the balancer is to tend the pools, ns.
-    pub(crate) fn due(&self) -> Option<u64> {
-        Some(self.due.load(SeqCst)).filter(|&due| due != 0)
+    pub(crate) fn due(&self) -> Option<Time> {
+        Some(Time(self.due.load(SeqCst))).filter(|&due| due > Time::ZERO)
     }
 
     /// Whether the pools are to be tended now; then nothing is due any more.
-    pub(crate) fn take_due(&self, now: u64) -> bool {
-        self.due.fetch_update(SeqCst, SeqCst, |due| (due != 0 && due <= now).then_some(0)).is_ok()
+    pub(crate) fn take_due(&self, now: Time) -> bool {
+        self.due.fetch_update(SeqCst, SeqCst, |due| (due != 0 && due <= now.0).then_some(0)).is_ok()
     }
 
     // ---- fork --------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ use super::idle::{is_idle, pages_of};
 use super::page_pool::PagePool;
 use super::page_pools::PoolsOn;
 use crate::base::fault::{Fault, check};
+use crate::base::time::Nanos;
 use crate::base::units::Pages;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
@@ -18,7 +19,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         match goal.row().pools {
             Pools::IdleOfAll => Some(Pages::ZERO),
             Pools::Idle | Pools::Squeeze => {
-                (!pool.is_tended && pool.squeeze_ns(self.platform()) > 0).then_some(Pages::ZERO)
+                (!pool.is_tended && pool.squeeze_ns(self.platform()) > Nanos::ZERO).then_some(Pages::ZERO)
             }
             Pools::Surplus => (!pool.is_tended).then(|| pool.max_idle_pages(self.platform())),
         }

@@ -3,6 +3,8 @@
 //! Only the time of the last event is kept: the window's end follows from it and from the pool's `squeeze_ms`. A pool
 //! remembers the event whose window it has found closed: its puts read the clock, a system call, in windows alone.
 
+use crate::base::time::{Nanos, Time};
+
 use super::sync::{AtomicU32, AtomicU64, constructor};
 use super::wait::Wait;
 use core::sync::atomic::Ordering::SeqCst;
@@ -45,8 +47,8 @@ impl Squeeze {
 
     /// A pressure event at `now`: opens the window or extends it, and wakes owners that sleep. Takes no lock; makes a
     /// system call only where an owner sleeps.
-    pub(crate) fn signal<P: Wait>(&self, platform: &P, now: u64) {
-        self.event.fetch_max(now.max(1), SeqCst);
+    pub(crate) fn signal<P: Wait>(&self, platform: &P, now: Time) {
+        self.event.fetch_max(now.0.max(1), SeqCst);
         self.generation.fetch_add(1, SeqCst);
         // A write, so that of this and a sleeper's own one comes second and sees what was written before the other.
         if self.sleepers.fetch_add(0, SeqCst) > 0 {
@@ -61,7 +63,7 @@ impl Squeeze {
 
     /// Whether the window is open for a pool that is squeezed for `ns` after an event. Reads the clock only if there
     /// was an event whose window the pool has not found closed.
-    pub(crate) fn is_open(&self, closed: &Closed, ns: u64, now: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn is_open(&self, closed: &Closed, ns: Nanos, now: impl FnOnce() -> Time) -> bool {
         // Before the time of the event, which is written before: the window that is found closed is this one's or a
         // later one's.
         let window = u64::from(self.generation()) + 1;
@@ -69,7 +71,7 @@ impl Squeeze {
             return false;
         }
         let event = self.event.load(SeqCst);
-        let is_open = event != 0 && ns != 0 && now() < event.saturating_add(ns);
+        let is_open = event != 0 && ns > Nanos::ZERO && now() < Time(event).saturating_add(ns);
         if !is_open {
             closed.0.store(window, SeqCst);
         }
@@ -114,15 +116,15 @@ mod tests {
     #[test]
     fn each_event_extends_the_window() {
         let (squeeze, woken, closed) = (Squeeze::new(), Woken::default(), Closed::new());
-        let is_open = |ns, now: u64| squeeze.is_open(&closed, ns, || now);
-        assert!(!squeeze.is_open(&closed, 10, || unreachable!("the clock is not read before the first event")));
-        squeeze.signal(&woken, 100);
+        let is_open = |ns, now| squeeze.is_open(&closed, Nanos(ns), || Time(now));
+        assert!(!squeeze.is_open(&closed, Nanos(10), || unreachable!("the clock is not read before the first event")));
+        squeeze.signal(&woken, Time(100));
         assert!(is_open(10, 109) && !is_open(10, 110));
-        assert!(!squeeze.is_open(&closed, 10, || unreachable!("nor once the window was found closed")));
-        squeeze.signal(&woken, 105);
+        assert!(!squeeze.is_open(&closed, Nanos(10), || unreachable!("nor once the window was found closed")));
+        squeeze.signal(&woken, Time(105));
         assert!(is_open(10, 114) && !is_open(10, 115));
         // One that comes late, of another thread, takes nothing away.
-        squeeze.signal(&woken, 101);
+        squeeze.signal(&woken, Time(101));
         assert!(is_open(10, 114));
         assert_eq!((squeeze.generation(), woken.0.get()), (3, 0), "none slept: no system call");
         assert!(!is_open(0, 105), "squeezing is off");

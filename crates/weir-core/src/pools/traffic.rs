@@ -6,6 +6,7 @@ use super::idle::{self, NotInFlight, length_of, pages_of};
 use super::page_pool::{Inner, PagePool};
 use super::page_pools::PoolsOn;
 use crate::base::invalid_free::InvalidFree;
+use crate::base::time::Nanos;
 use crate::base::units::{Order, PAGE, PageNo, Pages, Span};
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -14,9 +15,9 @@ use crate::pages::zone::Purpose;
 use crate::platform::Platform;
 
 /// How long a pool with runs in flight may have more than `max_idle_pages` idle (blkback's `LRU_INTERVAL`), ns.
-const OVERSHOOT_NS: u64 = 100_000_000;
+const OVERSHOOT: Nanos = Nanos(100_000_000);
 /// How long what puts give up in a window waits to be released in one go, ns: blkback's window.
-const RELEASE_NS: u64 = 10_000_000;
+const RELEASE: Nanos = Nanos(10_000_000);
 
 impl<P: Platform> PoolsOn<'_, P> {
     pub(super) fn window(&self) -> &Window {
@@ -107,7 +108,7 @@ impl<P: Platform> PoolsOn<'_, P> {
             let pages = self.squeeze(pool, Pages::ZERO);
             if !pages.is_zero() {
                 self.pools.note_squeezed(pages);
-                self.pools.tend_at(p, p.now() + ns.min(RELEASE_NS));
+                self.pools.tend_at(p, p.now() + ns.min(RELEASE));
             }
             return;
         }
@@ -118,7 +119,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         if in_flight.is_zero() {
             self.give_above(pool, most);
         } else if !pool.is_tended && self.pools.due().is_none() {
-            self.pools.tend_at(p, p.now() + OVERSHOOT_NS);
+            self.pools.tend_at(p, p.now() + OVERSHOOT);
         }
     }
 }
@@ -174,7 +175,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         let event = self.pools.squeeze.generation();
         let is_new = core::mem::replace(&mut pool.inner.lock(p).seen, event) != event;
         let ns = pool.squeeze_ns(p);
-        if ns > 0 && (is_new || self.pools.squeeze.is_open(&pool.closed, ns, || p.now())) {
+        if ns > Nanos::ZERO && (is_new || self.pools.squeeze.is_open(&pool.closed, ns, || p.now())) {
             let pages = self.squeeze(pool, Pages::ZERO);
             self.pools.note_squeezed(pages);
             return pages;

@@ -22,6 +22,7 @@ use super::layout::{MAGIC, PROFILE_BYTES, Profile, SLOTS, Stack, VERSION};
 use super::samples::{Sample, Samples};
 use super::stacks;
 use crate::base::run::Run;
+use crate::base::time::Time;
 use crate::base::units::{PAGE, PAGEBLOCK};
 use crate::platform::lock::Lock;
 use crate::platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, constructor};
@@ -95,9 +96,9 @@ impl Recorder {
         self.live.load(Relaxed)
     }
 
-    /// Switches sampling to a mean, or off by 0. `now` is in ns since 1970. An error: the tables cannot be mapped, and
+    /// Switches sampling to a mean, or off by 0. `now` is the time since 1970. An error: the tables cannot be mapped, and
     /// sampling is off.
-    pub fn switch<P: Platform>(&self, p: &P, mean: u64, now: u64) -> Result<(), Refused> {
+    pub fn switch<P: Platform>(&self, p: &P, mean: u64, now: Time) -> Result<(), Refused> {
         if mean != 0 && self.table().is_none() {
             let at = p.map_metadata(BYTES, PAGE)?;
             if !self.install(p, at, now) {
@@ -114,7 +115,7 @@ impl Recorder {
     }
 
     /// Makes the fresh mapping at `at` the tables; `false`: another thread was faster with one of its own.
-    fn install<P: Platform>(&self, p: &P, at: usize, now: u64) -> bool {
+    fn install<P: Platform>(&self, p: &P, at: usize, now: Time) -> bool {
         let mut samples = self.lock.lock(p);
         if samples.is_some() {
             return false;
@@ -128,7 +129,7 @@ impl Recorder {
         };
         *samples = Some(Samples::new(slots));
         table.header.version.store(VERSION, Relaxed);
-        table.header.began_ns.store(now, Relaxed);
+        table.header.began_ns.store(now.0, Relaxed);
         table.header.magic.store(MAGIC, Release);
         self.table.store(at as *mut Profile, Release);
         p.stats().profile.store(at as u64, Release);

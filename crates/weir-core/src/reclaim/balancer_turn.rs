@@ -35,6 +35,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use super::node_balancer::{DOZE_NS, NodeBalancer, WRITE_BACK_NS};
 use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
+use crate::base::time::Time;
 use crate::base::zone_class::ZoneList;
 use crate::policy::scan_priority::{BATCH, FIRST, FIRST_CONGESTED, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
@@ -45,7 +46,7 @@ pub enum Next {
     /// Another step, at once.
     Again,
     /// Another step at this time (ns), or when it is woken.
-    At(u64),
+    At(Time),
     /// Nothing until it is woken.
     Asleep,
 }
@@ -59,9 +60,9 @@ pub struct Turn {
     /// The order that a run gave up last, and until when requests of it, and of smaller ones, count as of order 0, ns.
     given_up: (u32, u64),
     /// Before this time its share of the CPU is used up, ns.
-    pause_until: u64,
+    pause_until: Time,
     /// When its time was last counted: since then it has been awake.
-    awake_since: Option<u64>,
+    awake_since: Option<Time>,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +71,7 @@ enum Phase {
     Asleep,
     Running(Run),
     Dozing {
-        until: u64,
+        until: Time,
         /// The run before it brought nothing: a request does not cut it short.
         has_failed: bool,
     },
@@ -116,7 +117,7 @@ impl NodeBalancer {
             dozing_or_asleep => self.look(node, turn, matches!(dozing_or_asleep, Phase::Dozing { .. })),
         };
         let (now, used) = (node.now(), node.cpu_time().saturating_sub(cpu));
-        node.note_awake(now.saturating_sub(awake_since), used);
+        node.note_awake(now.since(awake_since), used);
         turn.awake_since = if next == Next::Asleep { None } else { Some(now) };
         if !node.is_severe() {
             // What an earlier step used is paid for as well, though its run may be over.
@@ -290,7 +291,7 @@ impl NodeBalancer {
             self.requests.sleep_regardless();
         } else if !self.requests.sleep() {
             // It came just now.
-            turn.phase = Phase::Dozing { until: 0, has_failed: false };
+            turn.phase = Phase::Dozing { until: Time::ZERO, has_failed: false };
             return Next::Again;
         }
         node.release_throttled();

@@ -5,6 +5,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
+use crate::base::time::{Nanos, Time};
 use crate::policy::watermarks::decayed;
 
 /// Bits of the time, in milliseconds: 34 years.
@@ -22,17 +23,17 @@ impl Boost {
     }
 
     /// The boost at `now` (ns), of which nothing is left `life` ns after it was last raised.
-    pub(crate) fn pages(&self, now: u64, life: u64) -> usize {
+    pub(crate) fn pages(&self, now: Time, life: Nanos) -> usize {
         pages_of(self.0.load(Relaxed), now, life)
     }
 
     /// Adds `pages`, up to `cap` in all.
-    pub(crate) fn add(&self, pages: usize, cap: usize, now: u64, life: u64) {
+    pub(crate) fn add(&self, pages: usize, cap: usize, now: Time, life: Nanos) {
         self.update(now, life, |before| before.saturating_add(pages).min(cap.max(before)));
     }
 
     /// Takes `pages` off.
-    pub(crate) fn subtract(&self, pages: usize, now: u64, life: u64) {
+    pub(crate) fn subtract(&self, pages: usize, now: Time, life: Nanos) {
         if pages > 0 {
             self.update(now, life, |before| before.saturating_sub(pages));
         }
@@ -43,18 +44,18 @@ impl Boost {
         self.0.store(0, Relaxed);
     }
 
-    fn update(&self, now: u64, life: u64, change: impl Fn(usize) -> usize) {
+    fn update(&self, now: Time, life: Nanos, change: impl Fn(usize) -> usize) {
         let word = |before: u64| {
             let pages = change(pages_of(before, now, life)).min(MOST) as u64;
-            if pages == 0 { 0 } else { (pages << TIME_BITS) | ((now / 1_000_000) & ((1 << TIME_BITS) - 1)) }
+            if pages == 0 { 0 } else { (pages << TIME_BITS) | ((now.0 / 1_000_000) & ((1 << TIME_BITS) - 1)) }
         };
         let _ = self.0.fetch_update(SeqCst, Relaxed, |before| Some(word(before)));
     }
 }
 
-fn pages_of(word: u64, now: u64, life: u64) -> usize {
+fn pages_of(word: u64, now: Time, life: Nanos) -> usize {
     let at = (word & ((1 << TIME_BITS) - 1)) * 1_000_000;
-    decayed((word >> TIME_BITS) as usize, now.saturating_sub(at), life)
+    decayed((word >> TIME_BITS) as usize, now.since(Time(at)), life)
 }
 
 #[cfg(test)]
@@ -62,26 +63,27 @@ mod tests {
     use super::*;
 
     const S: u64 = 1_000_000_000;
+    const LIFE: Nanos = Nanos(2 * S);
 
     #[test]
     fn it_is_capped_fades_and_gives_back_only_what_a_run_began_with() {
         let boost = Boost::new();
-        boost.add(100, 150, 10 * S, 2 * S);
-        boost.add(100, 150, 10 * S, 2 * S);
-        assert_eq!(boost.pages(10 * S, 2 * S), 150);
-        assert_eq!(boost.pages(11 * S, 2 * S), 75);
-        assert_eq!(boost.pages(12 * S, 2 * S), 0);
-        let began_with = boost.pages(10 * S, 2 * S);
-        boost.add(100, 1000, 10 * S, 2 * S);
-        boost.subtract(began_with, 10 * S, 2 * S);
-        assert_eq!(boost.pages(10 * S, 2 * S), 100, "what came while the run went on stays");
-        boost.subtract(1000, 10 * S, 2 * S);
-        assert_eq!(boost.pages(10 * S, 2 * S), 0);
-        boost.add(usize::MAX / 2, usize::MAX, 10 * S, 2 * S);
-        assert_eq!(boost.pages(10 * S, 2 * S), MOST);
-        boost.add(usize::MAX, usize::MAX, 10 * S, 2 * S);
-        assert_eq!(boost.pages(9 * S, 2 * S), MOST, "a clock that is set back takes nothing off");
+        boost.add(100, 150, Time(10 * S), LIFE);
+        boost.add(100, 150, Time(10 * S), LIFE);
+        assert_eq!(boost.pages(Time(10 * S), LIFE), 150);
+        assert_eq!(boost.pages(Time(11 * S), LIFE), 75);
+        assert_eq!(boost.pages(Time(12 * S), LIFE), 0);
+        let began_with = boost.pages(Time(10 * S), LIFE);
+        boost.add(100, 1000, Time(10 * S), LIFE);
+        boost.subtract(began_with, Time(10 * S), LIFE);
+        assert_eq!(boost.pages(Time(10 * S), LIFE), 100, "what came while the run went on stays");
+        boost.subtract(1000, Time(10 * S), LIFE);
+        assert_eq!(boost.pages(Time(10 * S), LIFE), 0);
+        boost.add(usize::MAX / 2, usize::MAX, Time(10 * S), LIFE);
+        assert_eq!(boost.pages(Time(10 * S), LIFE), MOST);
+        boost.add(usize::MAX, usize::MAX, Time(10 * S), LIFE);
+        assert_eq!(boost.pages(Time(9 * S), LIFE), MOST, "a clock that is set back takes nothing off");
         boost.inherit();
-        assert_eq!(boost.pages(10 * S, 2 * S), 0);
+        assert_eq!(boost.pages(Time(10 * S), LIFE), 0);
     }
 }

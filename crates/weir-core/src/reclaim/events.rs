@@ -6,10 +6,11 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{PAGE, Pages};
 use crate::platform::{Clock, Workers};
 use crate::policy::hold::Hold;
-use crate::policy::refault::{Refault, stamp};
+use crate::policy::refault::{Refault, span, stamp};
 use crate::telemetry::stats;
 use crate::telemetry::tunables::Tunables;
 
@@ -87,14 +88,14 @@ impl Events {
 
     /// The time as of the last [`Events::tick`], ns.
     #[inline]
-    pub(crate) fn clock(&self) -> u64 {
-        self.clock.load(Relaxed)
+    pub(crate) fn clock(&self) -> Time {
+        Time(self.clock.load(Relaxed))
     }
 
     /// Reads the clock for the others.
-    pub(crate) fn tick<P: Clock>(&self, platform: &P) -> u64 {
+    pub(crate) fn tick<P: Clock>(&self, platform: &P) -> Time {
         let now = platform.now();
-        self.clock.store(now, Relaxed);
+        self.clock.store(now.0, Relaxed);
         now
     }
 }
@@ -103,17 +104,17 @@ impl Events {
 fn count_again<P: Workers + Clock>(platform: &P, again: Refault) {
     let (stats, tunables, now) = (platform.stats(), platform.tunables(), stamp(platform.now()));
     let bytes = u64::from(again.pages) * PAGE as u64;
-    if again.is_soon(now, stamp(horizon(tunables))) {
+    if again.is_soon(now, span(horizon(tunables))) {
         stats::add(&stats.refault_bytes, bytes);
     }
     let (idle, longest) = (tunables.idle_ms.ns(), tunables.hold_ms.ns());
     let hold = Hold::of(stats.patience.load(Relaxed) as u32, idle);
-    if again.calm && again.is_soon(now, stamp(hold.spared_ns(idle, longest))) {
+    if again.calm && again.is_soon(now, span(hold.spared_ns(idle, longest))) {
         stats::add(&stats.calm_refault_bytes, bytes);
     }
 }
 
 /// For how long a report is recent, ns.
-pub(crate) fn horizon(tunables: &Tunables) -> u64 {
+pub(crate) fn horizon(tunables: &Tunables) -> Nanos {
     tunables.refault_ms.ns()
 }

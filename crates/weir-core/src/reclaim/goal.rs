@@ -4,6 +4,7 @@
 use super::step::Step::{self, *};
 use crate::base::backing::Backing;
 use crate::base::cause::Cause;
+use crate::base::time::Time;
 use crate::base::zone_class::ZoneClass;
 use crate::policy::scan_priority::{FIRST, LAST_BOOSTED};
 
@@ -334,7 +335,7 @@ pub struct Goal {
     /// Who is told to have caused it.
     pub cause: Cause,
     /// The time it began, ns.
-    pub now: u64,
+    pub now: Time,
     /// A number that rises with each goal: where scans begin, so that none is always first.
     pub turn: usize,
     /// Bytes wanted; `usize::MAX`: all that the goal lets go.
@@ -373,7 +374,7 @@ impl Kind {
 
 impl Goal {
     /// A goal of `kind`, which takes all that the kind lets go; of what is in use as much as the kind says.
-    pub(crate) fn new(kind: Kind, cause: Cause, now: u64, turn: usize) -> Self {
+    pub(crate) fn new(kind: Kind, cause: Cause, now: Time, turn: usize) -> Self {
         let (bytes, priority) = (usize::MAX, kind.row().priority);
         let zone = ZoneClass::Normal;
         Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone }

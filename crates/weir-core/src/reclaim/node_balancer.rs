@@ -10,15 +10,16 @@ use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::boost::Boost;
 use super::request::{LISTS, Request, Requests};
+use crate::base::time::{Nanos, Time};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
 
 /// Fruitless runs after which a zone is hopeless (`MAX_RECLAIM_RETRIES`).
 pub const MOST_FAILURES: u32 = 16;
 /// The first, short sleep, ns (Linux: HZ/10).
-pub const DOZE_NS: u64 = 100_000_000;
+pub const DOZE_NS: Nanos = Nanos(100_000_000);
 /// How long reclaim waits for write-back at a time before it takes more of what is in use, ns (Linux: HZ/10).
-pub const WRITE_BACK_NS: u64 = 100_000_000;
+pub const WRITE_BACK_NS: Nanos = Nanos(100_000_000);
 
 /// State that threads share with the balancer.
 pub struct NodeBalancer {
@@ -180,23 +181,23 @@ pub trait Node {
     /// When the node is balanced for high orders.
     fn policy(&self) -> Policy;
     /// The time, ns.
-    fn now(&self) -> u64;
+    fn now(&self) -> Time;
     /// CPU time that the calling thread has used, ns.
-    fn cpu_time(&self) -> u64;
+    fn cpu_time(&self) -> Nanos;
     /// The balancer's share of a CPU, percent. Not kept to at the severe level.
     fn cpu_percent(&self) -> u64;
     /// Whether pressure is severe.
     fn is_severe(&self) -> bool;
     /// For how long a boost lasts, ns.
-    fn boost_life(&self) -> u64;
+    fn boost_life(&self) -> Nanos;
     /// Whether anything could be reclaimed for zone `zone`. Where not, it is left out and no failure.
     fn is_reclaimable(&self, zone: usize) -> bool;
     /// Reclaims for one zone.
     fn scan(&self, scan: &ZoneScan) -> Scanned;
     /// Lets throttled allocations look again.
     fn release_throttled(&self);
-    /// The balancer was awake for `ns` more, `cpu_ns` of it on a CPU.
-    fn note_awake(&self, ns: u64, cpu_ns: u64);
+    /// The balancer was awake for so much more, `cpu` of it on a CPU.
+    fn note_awake(&self, awake: Nanos, cpu: Nanos);
 }
 
 /// Order for one scan.

@@ -70,6 +70,7 @@ pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnM
 mod tests {
     use super::*;
     use crate::base::cause::Cause;
+    use crate::base::time::Time;
     use core::cell::{Cell, RefCell};
 
     /// Holds bytes that go in one step, at most `bite` of them in a scan, and writes down in which order it is scanned.
@@ -97,7 +98,7 @@ mod tests {
     }
 
     fn goal(kind: Kind, bytes: usize, turn: usize) -> Goal {
-        Goal { bytes, ..Goal::new(kind, Cause::Pressure, 0, turn) }
+        Goal { bytes, ..Goal::new(kind, Cause::Pressure, Time::ZERO, turn) }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::level::Level;
+use crate::base::time::{Nanos, Time};
 
 /// Bits of the level in the word; above them the time of the last event, ns.
 const LEVEL_BITS: u32 = 2;
@@ -29,8 +30,8 @@ impl Pressure {
     }
 
     /// An event at `now`; the level before. A lower level than that of the last event does not lower it: relief does.
-    pub(crate) fn raise(&self, level: Level, now: u64) -> Level {
-        let raised = |before: u64| Some(now << LEVEL_BITS | level_of(before).max(level) as u64);
+    pub(crate) fn raise(&self, level: Level, now: Time) -> Level {
+        let raised = |before: u64| Some(now.0 << LEVEL_BITS | level_of(before).max(level) as u64);
         self.0.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of)
     }
 
@@ -40,16 +41,16 @@ impl Pressure {
     }
 
     /// When relief may come at the earliest, ns; `None`: there is no pressure.
-    pub(crate) fn relief_due(&self, hold: u64) -> Option<u64> {
+    pub(crate) fn relief_due(&self, hold: Nanos) -> Option<Time> {
         let word = self.0.load(Acquire);
-        (level_of(word) > Level::None).then_some((word >> LEVEL_BITS) + hold)
+        (level_of(word) > Level::None).then_some(Time(word >> LEVEL_BITS) + hold)
     }
 
     /// Ends the pressure if no event came for `hold` ns before `now` and `is_balanced` says so; whether it did.
-    pub(crate) fn relieve(&self, now: u64, hold: u64, is_balanced: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn relieve(&self, now: Time, hold: Nanos, is_balanced: impl FnOnce() -> bool) -> bool {
         let word = self.0.load(Acquire);
         level_of(word) > Level::None
-            && now >= (word >> LEVEL_BITS) + hold
+            && now >= Time(word >> LEVEL_BITS) + hold
             && is_balanced()
             && self.0.compare_exchange(word, 0, SeqCst, Acquire).is_ok()
     }
@@ -70,18 +71,18 @@ mod tests {
     #[test]
     fn relief_comes_once_after_the_hold_and_not_before_balance_has_returned() {
         let pressure = Pressure::new();
-        assert_eq!((pressure.level(), pressure.relief_due(10)), (Level::None, None));
-        assert!(!pressure.relieve(1000, 10, || true));
-        assert_eq!(pressure.raise(Level::Severe, 100), Level::None);
-        assert_eq!(pressure.raise(Level::Some, 105), Level::Severe);
-        assert_eq!((pressure.level(), pressure.relief_due(10)), (Level::Severe, Some(115)));
-        assert!(!pressure.relieve(114, 10, || true) && !pressure.relieve(200, 10, || false));
+        assert_eq!((pressure.level(), pressure.relief_due(Nanos(10))), (Level::None, None));
+        assert!(!pressure.relieve(Time(1000), Nanos(10), || true));
+        assert_eq!(pressure.raise(Level::Severe, Time(100)), Level::None);
+        assert_eq!(pressure.raise(Level::Some, Time(105)), Level::Severe);
+        assert_eq!((pressure.level(), pressure.relief_due(Nanos(10))), (Level::Severe, Some(Time(115))));
+        assert!(!pressure.relieve(Time(114), Nanos(10), || true) && !pressure.relieve(Time(200), Nanos(10), || false));
         // An event while the balance is looked at.
-        assert!(!pressure.relieve(200, 10, || {
-            pressure.raise(Level::Some, 199);
+        assert!(!pressure.relieve(Time(200), Nanos(10), || {
+            pressure.raise(Level::Some, Time(199));
             true
         }));
-        assert!(pressure.relieve(209, 10, || true) && !pressure.relieve(300, 10, || true));
+        assert!(pressure.relieve(Time(209), Nanos(10), || true) && !pressure.relieve(Time(300), Nanos(10), || true));
         assert_eq!(pressure.level(), Level::None);
     }
 }

@@ -5,6 +5,8 @@
 //! excludes: a thread sees the balancer awake, the balancer goes to sleep and wakes all waiters, and then the thread begins to
 //! wait for a balancer that sleeps. It finds another epoch, and does not.
 
+use crate::base::time::Nanos;
+
 use super::sync::{AtomicU32, constructor};
 use super::wait::Wait;
 use core::sync::atomic::Ordering::SeqCst;
@@ -24,15 +26,15 @@ impl Throttle {
         }
     }
 
-    /// Waits once, unless `is_over`: until the balancer lets the waiters go, for `ns` at most, or for no reason. The caller
+    /// Waits once, unless `is_over`: until the balancer lets the waiters go, for `time` at most, or for no reason. The caller
     /// looks again, a bounded number of times.
-    pub(crate) fn wait<P: Wait>(&self, platform: &P, ns: u64, is_over: impl Fn() -> bool) {
+    pub(crate) fn wait<P: Wait>(&self, platform: &P, time: Nanos, is_over: impl Fn() -> bool) {
         let epoch = self.epoch.load(SeqCst);
         if is_over() {
             return;
         }
         self.waiters.fetch_add(1, SeqCst);
-        platform.wait_for(&self.epoch, epoch, Some(ns));
+        platform.wait_for(&self.epoch, epoch, Some(time.0));
         // In a child that a signal handler forked meanwhile none is counted any more.
         let _ = self.waiters.fetch_update(SeqCst, SeqCst, |waiters| waiters.checked_sub(1));
     }
@@ -74,7 +76,7 @@ mod tests {
     #[test]
     fn a_fork_while_a_thread_waits_leaves_no_waiter() {
         let throttle = Throttle::new();
-        throttle.wait(&ForksInWait(&throttle), 1, || false);
+        throttle.wait(&ForksInWait(&throttle), Nanos(1), || false);
         assert_eq!(throttle.waiters.load(SeqCst), 0);
     }
 }

@@ -7,6 +7,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::cause::Cause;
+use crate::base::time::{Nanos, Time};
 use crate::platform::lock::Lock;
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::policy::hold::Hold;
@@ -53,7 +54,7 @@ impl Windows {
     }
 
     /// Length of a calm window now, ns.
-    pub(crate) fn window<P: Diagnostics>(&self, platform: &P) -> u64 {
+    pub(crate) fn window<P: Diagnostics>(&self, platform: &P) -> Nanos {
         self.hold(platform).window_ns
     }
 
@@ -63,10 +64,10 @@ impl Windows {
     }
 
     /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller.
-    pub(crate) fn is_window_over<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
+    pub(crate) fn is_window_over<P: Diagnostics>(&self, platform: &P, now: Time) -> bool {
         let due = self.next_window.load(Relaxed);
         let next = now + self.window(platform);
-        now >= due && self.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok()
+        now >= Time(due) && self.next_window.compare_exchange(due, next.0, Acquire, Relaxed).is_ok()
     }
 
     /// A window ends with `activity` in all: whether there was none in it, and how many such there were in a row before.
@@ -83,11 +84,11 @@ impl Windows {
     }
 
     /// Whether caches may be emptied at `now`: once in `severe_interval_ms`, as that costs a program its caches.
-    pub(crate) fn may_empty_caches<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
+    pub(crate) fn may_empty_caches<P: Diagnostics>(&self, platform: &P, now: Time) -> bool {
         let last = self.last_drain.load(Relaxed);
-        let may = last == 0 || now >= last + platform.tunables().severe_interval_ms.ns();
+        let may = last == 0 || now >= Time(last) + platform.tunables().severe_interval_ms.ns();
         if may {
-            self.last_drain.store(now, Relaxed);
+            self.last_drain.store(now.0, Relaxed);
         }
         may
     }

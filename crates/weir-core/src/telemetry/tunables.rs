@@ -4,6 +4,8 @@
 //! A setting is read on slow paths by one relaxed load and may be set at any time while the process runs; the next
 //! decision uses the new value. Documents, the command line, the Rust API and `weir_ctl` are made from [`TABLE`].
 
+use crate::base::time::Nanos;
+
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 mod setting;
@@ -166,10 +168,10 @@ impl Value {
         self.0.load(Relaxed)
     }
 
-    /// The value of a setting in milliseconds, in nanoseconds.
+    /// The time that a setting in milliseconds says.
     #[inline]
-    pub fn ns(&self) -> u64 {
-        self.get().saturating_mul(1_000_000)
+    pub fn ns(&self) -> Nanos {
+        Nanos::of_ms(self.get())
     }
 
     /// Sets the value; the caller has checked the range.

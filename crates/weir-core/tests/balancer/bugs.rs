@@ -1,6 +1,7 @@
 //! Bugs that were found in kswapd, each by the commit that mended it: none of them is here.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
+use weir_core::base::time::Time;
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST};
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
@@ -44,7 +45,7 @@ fn _215ddd6664ce_after_a_failed_run_it_dozes_although_there_is_a_request() {
                 next => break next,
             }
         };
-        let Next::At(at) = next else { panic!("{next:?}") };
+        let Next::At(Time(at)) = next else { panic!("{next:?}") };
         assert!(at > node.clock.get());
         let tried = node.scans.borrow().iter().filter(|scan| scan.priority == FIRST).count();
         assert_eq!(tried, runs as usize);
@@ -184,7 +185,7 @@ fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_pr
     // It fails: while it dozes, and after it gave up, none waits.
     while !balancer.is_hopeless(LARGE) {
         match balancer.step(&node, &mut turn) {
-            Next::At(at) => {
+            Next::At(Time(at)) => {
                 assert!(!is_throttled(&node), "the balancer dozes");
                 node.clock.set(at);
             }

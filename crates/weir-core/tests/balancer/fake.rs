@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use weir_core::base::time::{Nanos, Time};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::watermarks::{Policy, Zone};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
@@ -101,7 +102,7 @@ impl FakeNode {
     pub fn sleep(&self, balancer: &NodeBalancer, turn: &mut Turn) {
         for _ in 0..10_000 {
             match self.settle(balancer, turn).0 {
-                Next::At(at) => self.clock.set(self.clock.get().max(at)),
+                Next::At(Time(at)) => self.clock.set(self.clock.get().max(at)),
                 _ => return,
             }
         }
@@ -123,12 +124,12 @@ impl Node for FakeNode {
         self.policy.get()
     }
 
-    fn now(&self) -> u64 {
-        self.clock.get()
+    fn now(&self) -> Time {
+        Time(self.clock.get())
     }
 
-    fn cpu_time(&self) -> u64 {
-        self.cpu.get()
+    fn cpu_time(&self) -> Nanos {
+        Nanos(self.cpu.get())
     }
 
     fn cpu_percent(&self) -> u64 {
@@ -139,8 +140,8 @@ impl Node for FakeNode {
         self.severe.get()
     }
 
-    fn boost_life(&self) -> u64 {
-        2000 * MS
+    fn boost_life(&self) -> Nanos {
+        Nanos(2000 * MS)
     }
 
     fn is_reclaimable(&self, zone: usize) -> bool {
@@ -183,8 +184,8 @@ impl Node for FakeNode {
         self.releases.set(self.releases.get() + 1);
     }
 
-    fn note_awake(&self, ns: u64, cpu_ns: u64) {
+    fn note_awake(&self, awake: Nanos, on_cpu: Nanos) {
         let (all, cpu) = self.awake.get();
-        self.awake.set((all + ns, cpu + cpu_ns));
+        self.awake.set((all + awake.0, cpu + on_cpu.0));
     }
 }

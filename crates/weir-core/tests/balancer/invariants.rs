@@ -1,6 +1,7 @@
 //! What always holds.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
+use weir_core::base::time::{Nanos, Time};
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use weir_core::policy::watermarks::{Marks, is_balanced};
@@ -69,7 +70,7 @@ fn it_dozes_first_and_sleeps_only_if_the_balance_lasts() {
     assert!(!turn.is_asleep());
     // Too early, and for no reason.
     node.pass_ms(50);
-    assert_eq!(balancer.step(&node, &mut turn), Next::At(node.now() + DOZE_NS - 50 * MS));
+    assert_eq!(balancer.step(&node, &mut turn), Next::At(node.now() + DOZE_NS - Nanos(50 * MS)));
     // Others took it all meanwhile.
     node.change(LARGE, |zone| zone.free = 0);
     node.pass_ms(50);
@@ -110,7 +111,7 @@ fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
     let runs = node.scans.borrow().iter().filter(|scan| scan.priority == FIRST).count();
     assert_eq!(runs, MOST_FAILURES as usize);
     assert!(balancer.is_hopeless(LARGE) && !balancer.is_awake());
-    assert!(node.now() - begin >= u64::from(MOST_FAILURES) * DOZE_NS, "it dozes between failures");
+    assert!(node.now() - begin >= DOZE_NS * u64::from(MOST_FAILURES), "it dozes between failures");
     assert!(!balancer.wake(&node, 0, ZoneList::Normal, false), "hopeless: nothing wakes it");
     // A little is freed, and can be reclaimed now: not enough to try again.
     node.change(LARGE, |zone| (zone.free, zone.yields) = (marks.low / 2, 1));
@@ -250,11 +251,11 @@ fn it_keeps_to_its_share_of_the_cpu_but_at_the_severe_level() {
         balancer.wake(&node, 0, ZoneList::Normal, false);
         let begin = node.now();
         while node.zone(LARGE).free <= Marks::of(GIB, 10).high {
-            if let Next::At(at) = balancer.step(&node, &mut turn) {
-                node.clock.set(node.now().max(at));
+            if let Next::At(Time(at)) = balancer.step(&node, &mut turn) {
+                node.clock.set(node.now().0.max(at));
             }
         }
-        let share = node.cpu.get() * 100 / (node.now() - begin);
+        let share = node.cpu.get() * 100 / (node.now() - begin).0;
         assert!((least..=most).contains(&share), "{share} %");
     }
 }
@@ -273,7 +274,7 @@ fn a_run_that_failed_pays_for_its_last_pass_too() {
             node.clock.set(node.now().max(at));
         }
         // But for the pass that was the last until now.
-        assert!(node.cpu.get().saturating_sub(100 * MS) * 10 <= node.now() - begin);
+        assert!(node.cpu.get().saturating_sub(100 * MS) * 10 <= (node.now() - begin).0);
     }
     assert!(balancer.is_hopeless(LARGE));
 }
@@ -313,10 +314,10 @@ fn active_time_is_from_waking_to_sleeping_and_time_on_a_cpu_is_told_apart() {
     node.scan_ns.set((MS, 5 * MS));
     balancer.wake(&node, 0, ZoneList::Normal, true);
     node.sleep(&balancer, &mut turn);
-    assert_eq!(node.awake.get(), (5 * MS + DOZE_NS, MS));
+    assert_eq!(node.awake.get(), (5 * MS + DOZE_NS.0, MS));
     node.pass_ms(10_000);
     assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
-    assert_eq!(node.awake.get(), (5 * MS + DOZE_NS, MS), "sleep is not counted");
+    assert_eq!(node.awake.get(), (5 * MS + DOZE_NS.0, MS), "sleep is not counted");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree::{DoubleFree, InteriorPointer};
 use weir_core::base::level::Level;
 use weir_core::base::run_class::{ALL, size_of_class};
+use weir_core::base::time::Time;
 use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
 
@@ -159,7 +160,7 @@ fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
         }
         let run = world.heap.alloc(100 * KIB);
         let origin = weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
-        world.heap.profile().switch(world.heap.platform(), 1, 0).unwrap();
+        world.heap.profile().switch(world.heap.platform(), 1, Time(0)).unwrap();
         let sample = world.heap.samples().alloc(100 * KIB, 16, false, origin);
         let low = world.heap.alloc_low32(100 * KIB);
         let others = [run.wrapping_add(PAGE), run.wrapping_add(16), sample, low, std::ptr::null_mut()];
@@ -450,7 +451,7 @@ fn former_copies_by_small_steps_are_released() {
 fn a_sampled_run_is_of_no_class() {
     for world in worlds(8) {
         let heap = &world.heap;
-        heap.profile().switch(heap.platform(), 1, 0).unwrap();
+        heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
         let origin = || weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
         let block = heap.samples().alloc(100 * KIB, 16, false, origin());
         // SAFETY: allocated here; so in what follows.

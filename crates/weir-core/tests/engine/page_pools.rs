@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
+use weir_core::base::time::Nanos;
 use weir_core::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
 use weir_core::heap::Heap;
 use weir_core::heap::page_pools::InFlight;
@@ -210,7 +211,7 @@ fn with_runs_in_flight_too_many_idle_pages_stay_for_100_ms() {
     assert_eq!(world.idle(0), 3000);
     assert!(world.fake().notices.load(Relaxed) > notices, "the balancer sleeps without a time to wake up: it is woken");
     let due = world.heap.page_pools().due().unwrap();
-    assert_eq!(due, world.fake().now() + 100_000_000);
+    assert_eq!(due, world.fake().now() + Nanos(100_000_000));
     // It does not begin anew with each put.
     world.fake().pass_ms(99);
     world.fill(0, 2000);

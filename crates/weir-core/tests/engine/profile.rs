@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::time::Time;
 use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
@@ -55,7 +56,7 @@ fn what_samples_stand_for_is_what_was_allocated() {
     // Size, allocations, and how many of ten are freed.
     let stacks = [(24, 60_000, 3), (300, 20_000, 5), (5000, 4000, 9)];
     let (heap, mut state) = (heap(), 42);
-    heap.profile().switch(heap.platform(), MEAN, 0).unwrap();
+    heap.profile().switch(heap.platform(), MEAN, Time(0)).unwrap();
     let mut left = draw(next_random(&mut state), MEAN);
     for (stack, &(size, count, freed)) in stacks.iter().enumerate() {
         for number in 0..count {
@@ -92,18 +93,18 @@ fn what_samples_stand_for_is_what_was_allocated() {
 fn samples_are_followed_until_they_are_freed_also_after_the_end() {
     let heap = heap();
     assert!(heap.profile().table().is_none() && heap.platform().stats().profile.load(Relaxed) == 0);
-    heap.profile().switch(heap.platform(), 0, 0).unwrap();
+    heap.profile().switch(heap.platform(), 0, Time(0)).unwrap();
     assert!(heap.profile().table().is_none(), "nothing is mapped for nothing");
-    heap.profile().switch(heap.platform(), 64, 0).unwrap();
+    heap.profile().switch(heap.platform(), 64, Time(0)).unwrap();
     let at = heap.platform().stats().profile.load(Relaxed);
     assert_eq!(at, std::ptr::from_ref(table(&heap)) as u64);
     let [first, second] = [1000, 2000].map(|size| sampled(&heap, size, &[5]));
-    heap.profile().switch(heap.platform(), 0, 0).unwrap();
+    heap.profile().switch(heap.platform(), 0, Time(0)).unwrap();
     let untracked = sampled(&heap, 4000, &[5]);
     assert_eq!((live(&heap), heap.profile().live()), ([2, 3000], 2));
     // SAFETY: allocated above.
     unsafe { heap.free(first) };
-    heap.profile().switch(heap.platform(), 1 << 20, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1 << 20, Time(0)).unwrap();
     assert_eq!(heap.platform().stats().profile.load(Relaxed), at, "the tables stay where they are");
     // What is taken off is what was added, whatever the mean is by now.
     // SAFETY: allocated above.
@@ -117,7 +118,7 @@ fn samples_are_followed_until_they_are_freed_also_after_the_end() {
 #[test]
 fn a_stack_is_kept_up_to_its_bound_and_one_of_nothing_too() {
     let heap = heap();
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     let long = Vec::from_iter(1..=FRAMES + 9);
     sampled(&heap, 100, &long);
     sampled(&heap, 100, &long[..FRAMES]);
@@ -135,7 +136,7 @@ fn full_tables_lose_samples_and_no_memory() {
     fake.window = 1 << 30;
     let heap = Box::new(Heap::new(fake));
     heap.prepare();
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     let header = &table(&heap).header;
     for stack in 0..2 * STACKS {
         let block = sampled(&heap, 100, &[stack + 1]);
@@ -161,13 +162,13 @@ fn full_tables_lose_samples_and_no_memory() {
 fn without_memory_for_the_tables_sampling_stays_off() {
     let heap = heap();
     heap.platform().fail(Call::Map, u64::MAX);
-    assert_eq!(heap.profile().switch(heap.platform(), 64, 0).map_err(|why| why.error), Err(12));
+    assert_eq!(heap.profile().switch(heap.platform(), 64, Time(0)).map_err(|why| why.error), Err(12));
     assert!(heap.profile().mean() == 0 && heap.profile().table().is_none());
     // Whoever decided before that is served all the same.
     let block = sampled(&heap, 100, &[1]);
     assert!(!block.is_null());
     heap.platform().fail_nothing();
-    heap.profile().switch(heap.platform(), 64, 0).unwrap();
+    heap.profile().switch(heap.platform(), 64, Time(0)).unwrap();
     // SAFETY: allocated above.
     unsafe { heap.free(block) };
     assert!(heap.profile().mean() == 64 && live(&heap) == [0, 0]);
@@ -176,7 +177,7 @@ fn without_memory_for_the_tables_sampling_stays_off() {
 #[test]
 fn a_resize_that_fails_leaves_the_sample_and_one_that_succeeds_does_not() {
     let heap = heap();
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     let block = sampled(&heap, 5 * MIB, &[1]);
     heap.platform().fail(Call::Remap, u64::MAX);
     heap.platform().fail(Call::Map, u64::MAX);
@@ -194,7 +195,7 @@ fn a_resize_that_fails_leaves_the_sample_and_one_that_succeeds_does_not() {
 #[test]
 fn a_double_free_takes_nothing_off_twice() {
     let heap = heap();
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     let (kept, block) = (sampled(&heap, 100, &[1]), sampled(&heap, 100, &[1]));
     // SAFETY: freed twice on purpose: the platform hears of it, and nothing uses the block.
     unsafe {
@@ -210,7 +211,7 @@ fn a_double_free_takes_nothing_off_twice() {
 #[test]
 fn a_forked_child_goes_on_with_the_tables() {
     let heap = heap();
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     let block = sampled(&heap, 100, &[1]);
     heap.fork().freeze();
     // SAFETY: frozen just now on this thread, which plays the child's only one.
@@ -224,7 +225,7 @@ fn a_forked_child_goes_on_with_the_tables() {
 #[test]
 fn threads_sample_and_free_while_sampling_is_switched() {
     let heap: Arc<Heap<Fake>> = Arc::from(heap());
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     std::thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::sync_channel::<usize>(64);
         let of_threads = (0..3).map(|thread| {
@@ -243,8 +244,8 @@ fn threads_sample_and_free_while_sampling_is_switched() {
             receive.into_iter().for_each(|block| unsafe { frees.free(block as *mut u8) });
         });
         while !of_threads.iter().all(|thread| thread.is_finished()) {
-            heap.profile().switch(heap.platform(), 0, 0).unwrap();
-            heap.profile().switch(heap.platform(), 1, 0).unwrap();
+            heap.profile().switch(heap.platform(), 0, Time(0)).unwrap();
+            heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
         }
         other.join().unwrap();
     });
@@ -258,7 +259,7 @@ fn several_that_switch_it_on_at_once_have_one_table() {
         let heap: Arc<Heap<Fake>> = Arc::from(heap());
         let tables = std::thread::scope(|scope| {
             let switch = || {
-                heap.profile().switch(heap.platform(), 64, 0).unwrap();
+                heap.profile().switch(heap.platform(), 64, Time(0)).unwrap();
                 std::ptr::from_ref(table(&heap)) as usize
             };
             let threads = [scope.spawn(switch), scope.spawn(switch), scope.spawn(switch)];
@@ -275,7 +276,7 @@ fn the_tables_count_as_metadata_by_what_is_resident() {
     heap.platform().really.store(true, Relaxed);
     assert!(!heap.alloc(100).is_null());
     let before = heap.figures().usage().metadata;
-    heap.profile().switch(heap.platform(), 1, 0).unwrap();
+    heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
     let on = heap.figures().usage().metadata;
     assert_eq!(on - before, PAGE, "the header");
     (1..=50).for_each(|stack| assert!(!sampled(&heap, 100, &[stack]).is_null()));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_core::base::size_class::MAX_SIZE;
+use weir_core::base::time::Time;
 use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
 use weir_core::profile::interval::next_random;
@@ -120,7 +121,7 @@ impl Program {
 fn counts_are_exact_where_every_sample_counts_for_itself() {
     for seed in 1..=4 {
         let mut program = Program { heap: heap(), blocks: BTreeMap::new(), counts: BTreeMap::new(), state: seed };
-        program.heap.profile().switch(program.heap.platform(), 1, 77).unwrap();
+        program.heap.profile().switch(program.heap.platform(), 1, Time(77)).unwrap();
         for step in 0..1500 {
             match program.random(8) {
                 0..4 => program.alloc(),

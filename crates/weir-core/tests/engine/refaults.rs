@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
+use weir_core::base::time::Nanos;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::{Clock, Diagnostics};
 
@@ -15,11 +16,10 @@ fn touched_again(world: &World) -> usize {
 
 /// Ends calm windows of the length that the heap asks for, until `ms` have passed.
 fn wait(world: &World, ms: u64) {
-    let end = world.fake().now() + ms * 1_000_000;
+    let end = world.fake().now() + Nanos::of_ms(ms);
     while world.fake().now() < end {
-        let window =
-            (world.heap.reclaim().calm_window() / 1_000_000).min((end - world.fake().now()).div_ceil(1_000_000));
-        world.fake().pass_ms(window);
+        let window = world.heap.reclaim().calm_window().min(end - world.fake().now());
+        world.fake().pass_ms(window.0.div_ceil(1_000_000));
         world.heap.reclaim().balance_calm();
     }
 }
@@ -115,7 +115,7 @@ fn steady_swings(period: u64, hold_ms: u64, minutes: u64) {
     assert!(world.audit().idle_pages * PAGE <= RUN);
     wait(&world, 30 * minute);
     assert_eq!(world.fake().stats().patience.load(Relaxed), 0);
-    assert_eq!(world.heap.reclaim().calm_window(), world.fake().tunables().idle_ms.get() * 1_000_000);
+    assert_eq!(world.heap.reclaim().calm_window(), world.fake().tunables().idle_ms.ns());
     world.finish();
 }
 
@@ -164,7 +164,7 @@ fn idle(world: &World) -> usize {
 /// was used last just now, may still allocate and free an object at once, and then every `beat` ms.
 fn rest(world: &mut World, beat: Option<u64>) -> u64 {
     let begun = world.fake().now();
-    let passed = |world: &World| (world.fake().now() - begun) / 1_000_000;
+    let passed = |world: &World| (world.fake().now() - begun).0 / 1_000_000;
     let mut next = 0;
     while idle(world) > REST {
         assert!(passed(world) <= 10_000, "{} bytes are idle after 10 s", idle(world));
@@ -175,7 +175,7 @@ fn rest(world: &mut World, beat: Option<u64>) -> u64 {
             let block = world.alloc(100).unwrap();
             world.free(block, false);
         }
-        world.fake().pass_ms(world.heap.reclaim().calm_window() / 1_000_000);
+        world.fake().pass_ms(world.heap.reclaim().calm_window().0 / 1_000_000);
         let goes_on = world.heap.reclaim().balance_calm();
         assert!(goes_on || idle(world) <= REST, "the thread sleeps, and {} bytes are idle", idle(world));
     }

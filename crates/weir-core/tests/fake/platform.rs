@@ -1,6 +1,7 @@
 //! The fake as the engine sees it: the traits of a platform.
 
 use super::*;
+use weir_core::base::time::Time;
 
 impl Host for Fake {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
@@ -157,8 +158,8 @@ impl Memory for Fake {
 }
 
 impl Clock for Fake {
-    fn now(&self) -> u64 {
-        self.clock.fetch_add(self.clock_step.load(Relaxed), Relaxed)
+    fn now(&self) -> Time {
+        Time(self.clock.fetch_add(self.clock_step.load(Relaxed), Relaxed))
     }
 }
 

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
+use weir_core::base::time::Time;
 use weir_core::base::units::{BlockNo, Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::geometry::{BUCKETED, FIRST_USER};
 use weir_core::caches::user_cache::{CacheId, Spec};
@@ -210,7 +211,7 @@ fn callbacks() {
 #[test]
 fn sampled_blocks() {
     with_heap(|heap| {
-        heap.profile().switch(heap.platform(), 1, 0).unwrap();
+        heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
         let mut held = Held { heap, blocks: Vec::new() };
         let sampled = |size: usize, align: usize| {
             let frames = [size, align];
@@ -224,6 +225,6 @@ fn sampled_blocks() {
         held.realloc(1, 300);
         held.free_all();
         assert_eq!(heap.profile().live(), 0);
-        heap.profile().switch(heap.platform(), 0, 0).unwrap();
+        heap.profile().switch(heap.platform(), 0, Time(0)).unwrap();
     });
 }

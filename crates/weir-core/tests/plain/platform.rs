@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
+use weir_core::base::time::Time;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::cpu_table::{CpuSlab, NO_CPU, Pushed, Table};
 use weir_core::platform::{
@@ -158,8 +159,8 @@ impl Memory for Plain {
 }
 
 impl Clock for Plain {
-    fn now(&self) -> u64 {
-        self.clock.load(Relaxed)
+    fn now(&self) -> Time {
+        Time(self.clock.load(Relaxed))
     }
 }
 

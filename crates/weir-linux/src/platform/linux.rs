@@ -8,6 +8,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
+use weir_core::base::time::{Nanos, Time};
 use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, Topology, Wait, Workers};
@@ -100,12 +101,12 @@ impl Host for Linux {
 }
 
 impl Clock for Linux {
-    fn now(&self) -> u64 {
-        monotonic_ns()
+    fn now(&self) -> Time {
+        Time(monotonic_ns())
     }
 
-    fn cpu_time(&self) -> u64 {
-        thread_cpu_ns()
+    fn cpu_time(&self) -> Nanos {
+        Nanos(thread_cpu_ns())
     }
 }
 

@@ -8,6 +8,7 @@ use crate::os::syscall::Errno;
 use crate::platform::linux::Engine;
 use crate::platform::rseq;
 use crate::platform::statics::TUNABLES;
+use weir_core::base::time::Time;
 
 /// Mean of the bytes between two samples; 0: off. What allocations look at.
 static MEAN: AtomicU64 = AtomicU64::new(0);
@@ -22,7 +23,7 @@ pub fn mean() -> u64 {
 pub fn follow_setting(heap: &Engine) {
     loop {
         let mean = TUNABLES.profile_bytes.get();
-        if let Err(why) = heap.profile().switch(heap.platform(), mean, clock::realtime_ns()) {
+        if let Err(why) = heap.profile().switch(heap.platform(), mean, Time(clock::realtime_ns())) {
             messages::profile_stays_off(Errno(why.error as i32));
             TUNABLES.profile_bytes.set(0);
             continue;

@@ -17,6 +17,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
+use weir_core::base::time::Time;
 use weir_core::evict::callback::Queue;
 use weir_core::evict::calling::Taken;
 
@@ -275,8 +276,8 @@ impl CallbackThreads {
 }
 
 /// Sleeps until something is posted to the queue since `seen` was read, or the time is there.
-fn sleep(queue: &Queue, seen: u32, until: Option<u64>) {
-    let left = until.map(|at| at.saturating_sub(monotonic_ns()));
+fn sleep(queue: &Queue, seen: u32, until: Option<Time>) {
+    let left = until.map(|at| at.since(Time(monotonic_ns())).0);
     let _ = futex_wait(queue.posted(), seen, left);
 }
 

@@ -4,6 +4,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use weir_core::base::time::Time;
 use weir_linux::process::callbacks::Registration;
 use weir_linux::process::evictable_list::Node;
 
@@ -79,7 +80,7 @@ impl<C: Content> Shared<C> {
 
     /// The time, ns, where entries have an end.
     #[inline]
-    pub fn time(&self) -> Option<u64> {
+    pub fn time(&self) -> Option<Time> {
         self.ages.as_ref().map(Ages::now)
     }
 

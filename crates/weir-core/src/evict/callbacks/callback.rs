@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::base::level::Level;
+use crate::base::time::{Nanos, Time};
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Clock;
 use crate::platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, constructor};
@@ -136,7 +137,7 @@ impl Default for CallbackSpec<'_> {
 }
 
 /// How long one call runs before the callback is named in a message, ns.
-pub const SLOW_NS: u64 = 1_000_000_000;
+pub const SLOW_NS: Nanos = Nanos(1_000_000_000);
 
 /// Requests that are posted to an entry, in [`Entry::wanted`].
 pub(super) const SCAN: u32 = 1;
@@ -294,16 +295,16 @@ impl Entry {
 
     /// Calls the program's code by `f`, and notes for how long.
     pub(super) fn timed<T>(&self, clock: &impl Clock, f: impl FnOnce() -> T) -> T {
-        self.called.store(clock.now().max(1), Relaxed);
+        self.called.store(clock.now().0.max(1), Relaxed);
         let result = f();
         self.called.store(0, Relaxed);
         result
     }
 
     /// When it is to be named, ns, if the program's code runs and goes on to; `None`: it was, or is not called now.
-    pub(super) fn named_at(&self) -> Option<u64> {
+    pub(super) fn named_at(&self) -> Option<Time> {
         let called = self.called.load(Relaxed);
-        (called != 0 && self.is(RUNNING) && !self.is(NAMED)).then(|| called.saturating_add(SLOW_NS))
+        (called != 0 && self.is(RUNNING) && !self.is(NAMED)).then(|| Time(called).saturating_add(SLOW_NS))
     }
 
     /// Whether something waits to be done that may be done now.

@@ -10,6 +10,7 @@ use super::callback::{
 };
 use super::shrink::shrink;
 use super::{Callbacks, List, callback_ns, thread_of};
+use crate::base::time::Time;
 use crate::platform::lock::Guard;
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::Event;
@@ -24,7 +25,7 @@ pub enum Taken {
     /// The thread looks again: something was named.
     Again,
     /// The thread sleeps on [`Queue::posted`], and looks again at this time at the latest, ns.
-    Sleep(Option<u64>),
+    Sleep(Option<Time>),
 }
 
 /// An entry that the calling thread is to run.
@@ -58,14 +59,14 @@ impl Callbacks {
         let slow = |entry: &&Entry| entry.named_at().is_some_and(|at| now >= at);
         let named = list.iter().find(slow).map(|entry| {
             entry.set(NAMED);
-            (entry.name, now.saturating_sub(entry.called.load(Relaxed)))
+            (entry.name, now.since(Time(entry.called.load(Relaxed))))
         });
         if let Some((name, ns)) = named {
             drop(list);
-            platform.callback_is_slow(name_of(&name), ns);
+            platform.callback_is_slow(name_of(&name), ns.0);
             return Taken::Again;
         }
-        let late_at = |entry: &Entry| entry.since.load(Relaxed) + callback_ns(platform);
+        let late_at = |entry: &Entry| Time(entry.since.load(Relaxed)) + callback_ns(platform);
         // SAFETY: null, or an entry that runs, which is not disposed of before it has left the queue under this lock.
         let current = unsafe { queue.current.load(Relaxed).as_ref() };
         let is_late = current.is_some_and(|entry| {
@@ -87,7 +88,7 @@ impl Callbacks {
             }
         }
         // The next moment at which there is something to do unless more is posted: a callback is late, or to be named.
-        let mut wake_at: Option<u64> = None;
+        let mut wake_at: Option<Time> = None;
         for entry in list.iter().filter(|entry| entry.is(RUNNING) || entry.wanted.load(Relaxed) != 0) {
             let late_at = Some(late_at(entry)).filter(|&at| at > now && core::ptr::eq(entry.queue(), queue));
             // Between two of its calls: the next one begins now at the earliest.
@@ -99,11 +100,11 @@ impl Callbacks {
     }
 
     /// The calling thread is about to run an entry.
-    fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: u64) -> Job {
+    fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: Time) -> Job {
         entry.set(RUNNING);
         entry.clear(LATE | NAMED);
         entry.runner.store(thread_of(platform), Relaxed);
-        entry.since.store(now, Relaxed);
+        entry.since.store(now.0, Relaxed);
         queue.current.store(core::ptr::from_ref(entry).cast_mut(), Relaxed);
         let reason = match entry.reason.swap(0, Relaxed) {
             0 => ScanReason::Mild,

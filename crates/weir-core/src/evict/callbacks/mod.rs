@@ -27,6 +27,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::base::cause::Cause;
 use crate::base::level::Level;
+use crate::base::time::{Nanos, Time};
 use crate::base::zone_class::ZoneClass;
 use crate::platform::lock::Lock;
 use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
@@ -151,9 +152,9 @@ impl Callbacks {
     // ---- posting -----------------------------------------------------------------------------------------------
 
     /// Posts to an entry, under the lock, and wakes its queue.
-    fn post<P: Wait + Clock>(&self, platform: &P, entry: &Entry, what: u32, now: u64) {
+    fn post<P: Wait + Clock>(&self, platform: &P, entry: &Entry, what: u32, now: Time) {
         if entry.wanted.fetch_or(what, Relaxed) == 0 && !entry.is(RUNNING) {
-            entry.since.store(now, Relaxed);
+            entry.since.store(now.0, Relaxed);
         }
         let queue = entry.queue();
         Self::wake_queue(platform, queue);
@@ -220,7 +221,7 @@ impl Callbacks {
         platform: &P,
         class: Class,
         zone: ZoneClass,
-        deadline: u64,
+        deadline: Time,
     ) {
         loop {
             let seen = self.finished.load(SeqCst);
@@ -237,7 +238,7 @@ impl Callbacks {
             }
             if now >= deadline {
                 // Not what another thread posted, or one began, later than that.
-                let is_late = |entry: &&Entry| entry.since.load(Relaxed) + callback_ns(platform) <= now;
+                let is_late = |entry: &&Entry| Time(entry.since.load(Relaxed)) + callback_ns(platform) <= now;
                 list.iter().filter(is_open).filter(is_late).for_each(|entry| {
                     entry.set(LATE);
                     // Its queue has other threads, which may go on with the next entry now.
@@ -246,7 +247,7 @@ impl Callbacks {
                 return;
             }
             drop(list);
-            platform.wait_for(&self.finished, seen, Some(deadline - now));
+            platform.wait_for(&self.finished, seen, Some((deadline - now).0));
         }
     }
 
@@ -345,6 +346,6 @@ fn thread_of<P: Wait>(platform: &P) -> usize {
     platform.held_ranks().map_or(0, |word| core::ptr::from_ref(word) as usize)
 }
 
-fn callback_ns<P: Diagnostics>(platform: &P) -> u64 {
+fn callback_ns<P: Diagnostics>(platform: &P) -> Nanos {
     platform.tunables().callback_ms.ns()
 }

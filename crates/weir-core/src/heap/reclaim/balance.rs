@@ -7,6 +7,7 @@
 use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
+use crate::base::time::Nanos;
 use crate::base::units::PAGE;
 use crate::platform::Platform;
 use crate::reclaim::node_balancer::Scanned;
@@ -56,7 +57,7 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// Length of a calm window now, ns.
-    pub fn calm_window(&self) -> u64 {
+    pub fn calm_window(&self) -> Nanos {
         self.heap.reclaim.windows.window(self.heap.platform())
     }
 

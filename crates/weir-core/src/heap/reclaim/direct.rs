@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::cause::Cause;
 use crate::base::level::Level;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{PAGE, Pages};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::heap::Heap;
@@ -24,7 +25,7 @@ use crate::telemetry::stats;
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
 const CALLS_PER_LOOK: u32 = 256;
 /// How long a throttled allocation waits for progress of the balancer, ns.
-const WAIT_NS: u64 = 25_000_000;
+const WAIT_NS: Nanos = Nanos(25_000_000);
 /// How often, while there is progress: at most 100 ms in all (Linux: HZ/10).
 const WAITS: u32 = 4;
 
@@ -76,7 +77,7 @@ impl<P: Platform> Direct<'_, P> {
             stats::add(&self.heap.platform().stats().pressure_events, 1);
             self.heap.reclaim().note_pressure(level, cause);
             self.heap.reclaim().balance_pressure(level, cause);
-            self.heap.platform().stats().note_latency(self.heap.platform().now() - now);
+            self.heap.platform().stats().note_latency((self.heap.platform().now() - now).0);
         }
     }
 
@@ -85,7 +86,7 @@ impl<P: Platform> Direct<'_, P> {
         let (stats, begin) = (self.heap.platform().stats(), self.heap.platform().now());
         stats::add(&stats.direct_reclaims, 1);
         let result = work();
-        let ns = self.heap.platform().now().saturating_sub(begin);
+        let ns = self.heap.platform().now().since(begin).0;
         stats::add(&stats.direct_stall_ns, ns);
         stats.direct_stalls.note(ns);
         result
@@ -223,7 +224,7 @@ impl<P: Platform> Direct<'_, P> {
 
     /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
     fn reclaim_directly(self, bytes: usize) {
-        if self.heap.platform().now() < self.heap.reclaim.fruitless_until.load(Relaxed) {
+        if self.heap.platform().now() < Time(self.heap.reclaim.fruitless_until.load(Relaxed)) {
             return;
         }
         let (mut left, evicted) = (bytes, self.heap.platform().evicted_elsewhere());
@@ -248,7 +249,7 @@ impl<P: Platform> Direct<'_, P> {
         }
         if left == bytes && evicted_since() == 0 {
             // There was nothing. Other allocations do not search again at once.
-            self.heap.reclaim.fruitless_until.store(self.heap.platform().now() + DOZE_NS, Relaxed);
+            self.heap.reclaim.fruitless_until.store((self.heap.platform().now() + DOZE_NS).0, Relaxed);
         }
     }
 
@@ -260,7 +261,7 @@ impl<P: Platform> Direct<'_, P> {
                 return;
             }
             self.heap.reclaim.throttle.wait(self.heap.platform(), WAIT_NS, || !self.is_throttled());
-            if self.heap.platform().now().saturating_sub(begin) >= WAIT_NS {
+            if self.heap.platform().now().since(begin) >= WAIT_NS {
                 return;
             }
         }

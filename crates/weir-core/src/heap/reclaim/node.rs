@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{MAX_ORDER, PAGE, Pages};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::pages::figures::ClassTotals;
@@ -107,11 +108,11 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         Policy::of_number(self.heap.platform().tunables().balance_policy.get())
     }
 
-    fn now(&self) -> u64 {
+    fn now(&self) -> Time {
         self.heap.platform().now()
     }
 
-    fn cpu_time(&self) -> u64 {
+    fn cpu_time(&self) -> Nanos {
         self.heap.platform().cpu_time()
     }
 
@@ -123,7 +124,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         self.heap.reclaim.pressure.level() == Level::Severe
     }
 
-    fn boost_life(&self) -> u64 {
+    fn boost_life(&self) -> Nanos {
         self.relief_ns()
     }
 
@@ -132,7 +133,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         if !self.heap.pages().is_reporting() {
             return false;
         }
-        let goal = Goal { zone: class, ..Goal::new(Kind::balance(class), Cause::Pressure, 0, 0) };
+        let goal = Goal { zone: class, ..Goal::new(Kind::balance(class), Cause::Pressure, Time::ZERO, 0) };
         let has_idle = || self.heap.parts().reclaimable().iter().any(|part| part.count(&goal) > 0);
         self.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
     }
@@ -166,9 +167,9 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         self.heap.reclaim.throttle.release(self.heap.platform());
     }
 
-    fn note_awake(&self, ns: u64, cpu_ns: u64) {
+    fn note_awake(&self, awake: Nanos, cpu: Nanos) {
         let stats = self.heap.platform().stats();
-        stats::add(&stats.balancer_active_ns, ns);
-        stats::add(&stats.balancer_cpu_ns, cpu_ns);
+        stats::add(&stats.balancer_active_ns, awake.0);
+        stats::add(&stats.balancer_cpu_ns, cpu.0);
     }
 }

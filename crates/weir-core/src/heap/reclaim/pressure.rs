@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::PAGE;
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::platform::Platform;
@@ -62,7 +63,7 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// When there may be relief that a cache or a subscriber waits for, ns.
-    pub fn relief_due(&self) -> Option<u64> {
+    pub fn relief_due(&self) -> Option<Time> {
         let due = self.heap.reclaim.pressure.relief_due(self.relief_ns())?;
         self.heap.parts().reclaimable().iter().any(|part| part.hears_pressure()).then_some(due)
     }
@@ -95,7 +96,7 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// A pressure event: the level rises, if it does, and stays until relief.
-    pub(crate) fn pressure_is(&self, level: Level, now: u64) {
+    pub(crate) fn pressure_is(&self, level: Level, now: Time) {
         let before = self.heap.reclaim.pressure.raise(level, now);
         self.heap.platform().stats().pressure_level.store(level.max(before) as u64, Relaxed);
         if level > before {
@@ -172,7 +173,7 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// How long a level of pressure, and what it adds to the watermarks, outlast the last event, ns.
-    pub(crate) fn relief_ns(&self) -> u64 {
+    pub(crate) fn relief_ns(&self) -> Nanos {
         self.heap.platform().tunables().relief_ms.ns()
     }
 

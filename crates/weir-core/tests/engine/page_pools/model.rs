@@ -1,6 +1,7 @@
 //! Any history of two pools, against a model that has no lists.
 
 use super::*;
+use weir_core::base::time::{Nanos, Time};
 
 /// What is done to two pools, of which the program tends the second.
 #[derive(Clone, Debug)]
@@ -50,10 +51,10 @@ struct Model {
 fn run(acts: &[Act]) {
     let mut world = World::new(&[PoolSpec::default(), TENDED]);
     let model = || Model { max_idle: 1024, squeeze_ns: 10_000_000, in_flight: 0, idle: 0 };
-    let (mut models, mut event) = ([model(), model()], None::<u64>);
+    let (mut models, mut event) = ([model(), model()], None::<Time>);
     for act in acts {
         let now = world.fake().now();
-        let is_open = |model: &Model| event.is_some_and(|at| now < at + model.squeeze_ns);
+        let is_open = |model: &Model| event.is_some_and(|at| now < at + Nanos(model.squeeze_ns));
         match *act {
             Act::Get(pool, pages) => {
                 let before = world.stats(pool);

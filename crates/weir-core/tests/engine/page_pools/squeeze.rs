@@ -1,6 +1,7 @@
 //! Pools under pressure: the window in which nothing stays idle, and whose task it is.
 
 use super::*;
+use weir_core::base::time::Nanos;
 
 #[test]
 fn a_pressure_event_takes_what_is_idle_and_releases_it() {
@@ -59,7 +60,7 @@ fn what_puts_give_up_in_a_window_is_released_10_ms_later_in_one_go() {
     pages.iter().for_each(|&page| world.put(0, &[page]));
     assert_eq!((world.idle(0), world.released()), (0, 0), "a put makes no system call for it");
     let due = world.heap.page_pools().due().unwrap();
-    assert_eq!(due, world.fake().now() + 10_000_000);
+    assert_eq!(due, world.fake().now() + Nanos(10_000_000));
     world.fake().pass_ms(10);
     world.balancer();
     assert!(world.released() >= 1000 * PAGE);
@@ -155,12 +156,12 @@ fn an_owner_does_not_sleep_through_an_event_that_came_before() {
     let pool = &world.pools[0].0;
     let now = world.fake().now();
     world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
-    assert_eq!(world.fake().now(), now + 1000, "there was no event: the time passed");
+    assert_eq!(world.fake().now(), now + Nanos(1000), "there was no event: the time passed");
     world.signal();
     world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
-    assert_eq!(world.fake().now(), now + 1000, "it did not sleep");
+    assert_eq!(world.fake().now(), now + Nanos(1000), "it did not sleep");
     world.heap.page_pools().tend(pool);
     world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
-    assert_eq!(world.fake().now(), now + 2000);
+    assert_eq!(world.fake().now(), now + Nanos(2000));
     world.finish();
 }

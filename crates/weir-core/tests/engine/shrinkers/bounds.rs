@@ -55,7 +55,7 @@ fn a_run_ends_after_the_batch_in_which_somebody_unregisters_it() {
 fn many_short_calls_are_not_a_long_one() {
     let (heap, queue) = (heap(), queue());
     let on_scan: OnScan = Box::new(move |bytes| {
-        heap.platform().pass_ms(SLOW_NS / 1_000_000 / 4);
+        heap.platform().pass_ms(SLOW_NS.0 / 1_000_000 / 4);
         // Another thread of the queue's looks.
         thread::spawn(move || serve(heap, queue)).join().unwrap();
         Ok(bytes)

@@ -27,7 +27,7 @@ fn a_callback_that_never_returns_is_named_once_and_others_are_called_meanwhile()
     let before = heap.platform().now();
     pressure(heap, Level::Some);
     let waited = heap.platform().now() - before;
-    assert_eq!(waited, heap.platform().tunables().callback_ms.get() * 1_000_000, "once, not at each priority");
+    assert_eq!(waited, heap.platform().tunables().callback_ms.ns(), "once, not at each priority");
     assert!(stuck.entry().stats().is_late);
     // Another one, on the same queue, is served by another thread.
     let (other, other_told) = register(heap, queue, shrinker("other", Class::Program), SIZE, None);
@@ -36,7 +36,7 @@ fn a_callback_that_never_returns_is_named_once_and_others_are_called_meanwhile()
     assert_eq!(other_told.scans.lock().unwrap().len(), 7);
     assert_eq!(stuck_told.scans.lock().unwrap().len(), 1, "it is left alone until it returns");
     assert!(heap.platform().slow.lock().unwrap().is_empty());
-    heap.platform().pass_ms(SLOW_NS / 1_000_000);
+    heap.platform().pass_ms(SLOW_NS.0 / 1_000_000);
     serve(heap, queue);
     serve(heap, queue);
     assert_eq!(*heap.platform().slow.lock().unwrap(), ["stuck"]);

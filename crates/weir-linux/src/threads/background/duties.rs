@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
+use weir_core::base::time::Time;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::platform::Memory;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
@@ -132,7 +133,7 @@ impl<'a> Loop<'a> {
         Duty { due: |this| this.schedule.rest.ends_at, tend: Self::release_at_rest },
         Duty { due: |_| None, tend: Self::answer_pressure },
         Duty { due: |this| this.schedule.balance_at, tend: Self::balance_zones },
-        Duty { due: |this| this.heap.page_pools().due(), tend: Self::tend_pools },
+        Duty { due: |this| this.heap.page_pools().due().map(|at| at.0), tend: Self::tend_pools },
         Duty { due: |this| this.schedule.relief_at, tend: Self::look_for_relief },
         Duty { due: |this| this.steering.due(), tend: Self::serve_clients },
         Duty { due: |this| this.schedule.window_ends, tend: Self::end_window },
@@ -234,7 +235,7 @@ impl<'a> Loop<'a> {
             self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
             match self.heap.reclaim().balance_zones(&mut self.schedule.turn) {
                 Next::Asleep => break None,
-                Next::At(at) => break Some(at),
+                Next::At(Time(at)) => break Some(at),
                 Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
                 Next::Again => {}
             }
@@ -251,12 +252,12 @@ impl<'a> Loop<'a> {
     fn look_for_relief(&mut self, _: &Heard) -> Result<(), End> {
         let now = monotonic_ns();
         self.schedule.relief_at = match self.heap.reclaim().relief_due() {
-            Some(due) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
+            Some(Time(due)) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
                 self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
                 self.heap.reclaim().relieve_if_due();
-                self.heap.reclaim().relief_due().map(|at| at.max(now + RELIEF_NS))
+                self.heap.reclaim().relief_due().map(|at| at.0.max(now + RELIEF_NS))
             }
-            Some(due) => Some(due.max(self.schedule.relief_at.unwrap_or(0))),
+            Some(Time(due)) => Some(due.max(self.schedule.relief_at.unwrap_or(0))),
             None => None,
         };
         Ok(())
@@ -363,7 +364,7 @@ impl<'a> Loop<'a> {
     }
 
     fn next_window(&self) -> u64 {
-        monotonic_ns() + self.heap.reclaim().calm_window()
+        monotonic_ns() + self.heap.reclaim().calm_window().0
     }
 }
 

@@ -174,7 +174,7 @@ macro_rules! common_options {
         /// A clock for caches whose entries have an end: the time since any moment in the past. For tests: without one the cache
         /// takes the system's monotonic time as of its last tick, some milliseconds ago.
         pub fn clock(mut self, clock: impl Fn() -> core::time::Duration + Send + Sync + 'static) -> Self {
-            let clock = move || $crate::evictable_cache::eviction::expiry::nanoseconds(clock());
+            let clock = move || $crate::evictable_cache::eviction::expiry::nanoseconds(clock()).0;
             self.options.ages.clock = self.options.keep(clock, |at| at as *mut _);
             self
         }

@@ -4,6 +4,7 @@
 //! found: by a look-up, by the few that each insertion looks at, by an eviction.
 
 use core::time::Duration;
+use weir_core::base::time::{Nanos, Time};
 use weir_core::evict::lifetime::{FOR_EVER, Times};
 use weir_linux::os::clock::coarse_ns;
 
@@ -30,13 +31,13 @@ pub struct Ages<C: Content> {
     pub clock: Option<Closure<Clock>>,
     pub by_entry: Option<Closure<ExpireAfter<C>>>,
     /// ns, as the next one.
-    pub live: u64,
-    pub idle: u64,
+    pub live: Nanos,
+    pub idle: Nanos,
 }
 
 /// A time in ns; one of centuries is for ever.
-pub fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(FOR_EVER)
+pub fn nanoseconds(time: Duration) -> Nanos {
+    u64::try_from(time.as_nanos()).map_or(FOR_EVER, Nanos)
 }
 
 impl<C: Content> Ages<C> {
@@ -50,15 +51,15 @@ impl<C: Content> Ages<C> {
         self.live.min(self.idle) != FOR_EVER || self.by_entry.is_some()
     }
 
-    /// The time, ns. The clock may be the program's code: to be called under no lock.
-    pub fn now(&self) -> u64 {
-        self.clock.as_ref().map_or_else(coarse_ns, |clock| clock())
+    /// The time. The clock may be the program's code: to be called under no lock.
+    pub fn now(&self) -> Time {
+        Time(self.clock.as_ref().map_or_else(coarse_ns, |clock| clock()))
     }
 
     /// The times of an entry that is to be put in. The program's code as well.
     pub fn times_of(&self, key: &C::Key, value: &C::Value) -> Times {
         let own = self.by_entry.as_ref().map(|by| by(key, value)).unwrap_or_default();
-        let or = |own: Option<Duration>, all: u64| own.map_or(all, nanoseconds);
+        let or = |own: Option<Duration>, all: Nanos| own.map_or(all, nanoseconds);
         Times::new(self.now(), or(own.live, self.live), or(own.idle, self.idle))
     }
 }

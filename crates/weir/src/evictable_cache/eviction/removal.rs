@@ -7,6 +7,7 @@ use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::shard::state::State;
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
+use weir_core::base::time::Time;
 
 /// Entries at which each insertion looks for their time: all of a shard, in as many insertions as it has an eighth of entries.
 const SWEPT: u32 = 8;
@@ -120,7 +121,7 @@ impl<C: Content> Shared<C> {
     }
 
     /// Looks at so many entries of a shard; the number and weight of those that left.
-    fn sweep(&self, home: usize, now: u64, mut left: u32) -> (usize, usize) {
+    fn sweep(&self, home: usize, now: Time, mut left: u32) -> (usize, usize) {
         let (mut count, mut weight) = (0, 0);
         loop {
             let over = |storage: &mut Storage| storage.next_over(now, &mut left);

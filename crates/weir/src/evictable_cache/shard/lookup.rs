@@ -1,6 +1,7 @@
 //! Look-up of keys.
 
 use core::ptr::NonNull;
+use weir_core::base::time::Time;
 
 use super::state::Found;
 use crate::evictable_cache::entry::header::{Content, Header};
@@ -60,7 +61,7 @@ impl<C: Content> Shared<C> {
         hash: u64,
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
-        now: Option<u64>,
+        now: Option<Time>,
     ) -> Option<T> {
         let mut state = self.shards()[self.home(hash)].lock();
         let over = match state.look_up::<C>(hash, is_it, now) {

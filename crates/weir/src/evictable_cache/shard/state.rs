@@ -1,6 +1,7 @@
 //! A shard: a part of the entries, chosen by hash, behind a lock of its own.
 
 use core::ptr::NonNull;
+use weir_core::base::time::Time;
 use weir_core::evict::landings::Landings;
 use weir_core::platform::lock::{Guard, Lock, holds};
 use weir_core::platform::rank::EVICTABLE_SHARD;
@@ -131,7 +132,7 @@ impl State {
         &mut self,
         hash: u64,
         mut is_it: impl FnMut(&C::Key) -> bool,
-        now: Option<u64>,
+        now: Option<Time>,
     ) -> Found {
         let Some(storage) = &mut self.storage else { return Found::Nothing };
         storage.prefetch(hash);

@@ -6,6 +6,7 @@
 
 use core::ptr::{NonNull, with_exposed_provenance_mut, without_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
+use weir_core::base::time::Time;
 use weir_core::evict::index::Index;
 use weir_core::evict::lifetime::Times;
 use weir_core::evict::policy::setting::Setting;
@@ -207,12 +208,12 @@ impl Storage {
     }
 
     /// Notes a use of an entry at this time.
-    pub fn use_at(&mut self, header: &Header, now: u64) {
+    pub fn use_at(&mut self, header: &Header, now: Time) {
         self.times[header.number.get() as usize].use_at(now);
     }
 
     /// Whether an entry in here has had its time.
-    pub fn is_over(&self, header: &Header, now: u64) -> bool {
+    pub fn is_over(&self, header: &Header, now: Time) -> bool {
         self.times[header.number.get() as usize].is_over(now)
     }
 
@@ -224,7 +225,7 @@ impl Storage {
     }
 
     /// Looks at entries in turn, at `left` at most and at each once, for one whose time is over; its number.
-    pub fn next_over(&mut self, now: u64, left: &mut u32) -> Option<u32> {
+    pub fn next_over(&mut self, now: Time, left: &mut u32) -> Option<u32> {
         *left = (*left).min(self.fresh);
         while *left > 0 {
             *left -= 1;
