@@ -5,6 +5,7 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;
+use weir_core::base::time::Nanos;
 use weir_core::policy::hold::Hold;
 use weir_core::telemetry::stats::Stats;
 
@@ -36,8 +37,8 @@ impl IdleWindow {
     }
 
     pub fn new(idle_ms: u64, doublings: u64, released: u64, again: u64) -> Self {
-        let hold = Hold::of(doublings.try_into().unwrap_or(u32::MAX), idle_ms.saturating_mul(1_000_000));
-        Self { ns: hold.least_ns(), gone_ns: hold.most_ns(), doublings, released, again }
+        let hold = Hold::of(doublings.try_into().unwrap_or(u32::MAX), Nanos::of_ms(idle_ms));
+        Self { ns: hold.least_ns().0, gone_ns: hold.most_ns().0, doublings, released, again }
     }
 }
 

@@ -92,7 +92,7 @@ struct Run {
     /// Zones that were scanned.
     tried: [bool; ZONES],
     /// Until then it waits for write-back that lags behind, ns.
-    write_back_until: u64,
+    write_back_until: Time,
 }
 
 impl NodeBalancer {
@@ -157,7 +157,7 @@ impl NodeBalancer {
             is_boosted: true,
             reclaimed: [0; ZONES],
             tried: [false; ZONES],
-            write_back_until: 0,
+            write_back_until: Time::ZERO,
         }
     }
 

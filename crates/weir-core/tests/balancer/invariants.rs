@@ -270,8 +270,8 @@ fn a_run_that_failed_pays_for_its_last_pass_too() {
     let begin = node.now();
     for _ in 0..1000 {
         balancer.wake(&node, 0, ZoneList::Normal, false);
-        if let Next::At(at) = balancer.step(&node, &mut turn) {
-            node.clock.set(node.now().max(at));
+        if let Next::At(Time(at)) = balancer.step(&node, &mut turn) {
+            node.clock.set(node.now().0.max(at));
         }
         // But for the pass that was the last until now.
         assert!(node.cpu.get().saturating_sub(100 * MS) * 10 <= (node.now() - begin).0);

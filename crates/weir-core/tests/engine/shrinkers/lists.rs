@@ -3,6 +3,7 @@
 
 use super::*;
 use std::collections::VecDeque;
+use weir_core::base::time::Nanos;
 use weir_core::base::units::{Order, PAGE, PAGEBLOCK_PAGES, Pages};
 use weir_core::pages::Short;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
@@ -98,7 +99,7 @@ impl Small {
             match self.heap.reclaim().balance_zones(&mut turn) {
                 Next::Again => {}
                 Next::At(at) => {
-                    self.heap.platform().pass_ms((at.saturating_sub(self.heap.platform().now())).div_ceil(1_000_000))
+                    self.heap.platform().pass_ms(at.since(self.heap.platform().now()).0.div_ceil(1_000_000))
                 }
                 Next::Asleep => return,
             }
@@ -327,7 +328,7 @@ fn the_balancer_waits_for_write_back_before_it_takes_more() {
         small.heap.reclaim().set_congested(ZoneClass::Pinned, is_congested);
         let begin = small.heap.platform().now();
         small.balance();
-        let ms = (small.heap.platform().now() - begin) / 1_000_000;
+        let ms = (small.heap.platform().now() - begin).0 / 1_000_000;
         small.end();
         ms
     });
@@ -345,7 +346,7 @@ fn the_balancer_goes_on_as_soon_as_write_back_has_caught_up() {
     heap.reclaim().set_congested(ZoneClass::Pinned, true);
     while waits < 2 {
         if let Next::At(at) = heap.reclaim().balance_zones(&mut turn) {
-            assert_eq!(at, heap.platform().now() + 100_000_000);
+            assert_eq!(at, heap.platform().now() + Nanos(100_000_000));
             waits += 1;
             heap.platform().pass_ms(if waits < 2 { 100 } else { 0 });
         }
