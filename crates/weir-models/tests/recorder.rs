@@ -5,6 +5,8 @@
 #![cfg(loom)]
 
 #[allow(dead_code, reason = "a part of it is used here")]
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../weir-core/src/base"]
 mod base {
     pub mod run {
         #[derive(Clone, Copy)]
@@ -13,6 +15,8 @@ mod base {
             pub len: usize,
         }
     }
+
+    pub mod time;
 
     pub mod units {
         pub const PAGE: usize = 8;
@@ -262,7 +266,7 @@ impl World {
     }
 
     fn switch(&self, mean: u64) {
-        self.recorder.switch(&self.memory, mean, 0).unwrap();
+        self.recorder.switch(&self.memory, mean, base::time::Time(0)).unwrap();
     }
 
     fn record(&self, block: usize) -> bool {
