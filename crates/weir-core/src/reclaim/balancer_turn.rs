@@ -58,7 +58,7 @@ pub struct Turn {
     /// Request that is not yet seen to.
     request: Request,
     /// The order that a run gave up last, and until when requests of it, and of smaller ones, count as of order 0, ns.
-    given_up: (u32, u64),
+    given_up: (u32, Time),
     /// Before this time its share of the CPU is used up, ns.
     pause_until: Time,
     /// When its time was last counted: since then it has been awake.
