@@ -9,6 +9,7 @@ pub mod caches;
 pub mod evict;
 pub mod heap;
 pub mod huge_pages;
+pub(crate) mod merge;
 pub mod pages;
 pub mod platform;
 pub mod policy;

@@ -43,8 +43,8 @@ int weir_trim(void);
  * Where the memory is. The figures are gathered while other threads go on: they are exact as long as nothing is
  * allocated or freed.
  *
- * live + idle + fragmented + metadata - untouched is what is resident of Weir. The rest of the process's resident set
- * is not Weir's: code and data, stacks, other mappings, and the program's own zones (struct weir_zone_usage).
+ * live + idle + fragmented + merged + metadata - untouched is what is resident of Weir; merged is charged to nobody. The
+ * rest of the process's resident set is not Weir's: code and data, stacks, other mappings, and the program's own zones (struct weir_zone_usage).
  */
 struct weir_usage {
     size_t live_bytes;          /* blocks and objects that the program holds, at their usable sizes */
@@ -55,6 +55,7 @@ struct weir_usage {
     size_t metadata_bytes;      /* Weir's own, resident */
     size_t fragmented_bytes;    /* free and resident, but objects in use are on the same pages: cannot be released */
     size_t untouched_bytes;     /* of live (or in a CPU's bucket): not resident, never touched or swapped out */
+    size_t merged_bytes;        /* as fragmented, but without memory of its own: the kernel merged its page with others */
 };
 
 /*
@@ -72,9 +73,10 @@ int weir_usage(struct weir_usage *usage, size_t size);
  *
  *   "limit", "idle_ms", ...                 the settings: `weir settings` and docs/SETTINGS.md list names, units, ranges
  *   "stats.live_bytes", "stats.idle_bytes", "stats.fragmented_bytes", "stats.metadata_bytes",
- *   "stats.untouched_bytes", "stats.mapped_bytes", "stats.mapped_count", "stats.address_space_bytes"
+ *   "stats.untouched_bytes", "stats.mapped_bytes", "stats.mapped_count", "stats.address_space_bytes",
+ *   "stats.merged_bytes"
  *                                           the fields of struct weir_usage; they can only be read
- *   "stats.resident_bytes"                  live + idle + fragmented + metadata - untouched
+ *   "stats.resident_bytes"                  live + idle + fragmented + merged + metadata - untouched
  *
  * Read: `oldp` is room for the value and *oldlenp its size, 8. Either or both may be NULL if nothing is to be read;
  * where `oldlenp` is given, the value's size is stored there. Write: `newp` is the value and `newlen` its size, 8;
@@ -127,6 +129,7 @@ typedef void weir_cache_dtor(void *object, size_t size, void *argument);
 #define WEIR_CACHE_ZERO 1u       /* objects are zero when they are handed out, before ctor */
 #define WEIR_CACHE_NO_RECLAIM 2u /* no pressure takes anything from this cache */
 #define WEIR_CACHE_LIMITED 4u    /* it can be limited: each call then costs an atomic addition */
+#define WEIR_CACHE_NO_MERGE 8u   /* its objects hold secrets: none is copied to merge pages (setting "merge") */
 
 /* Largest size of an object; the smallest is 1. */
 #define WEIR_CACHE_MAX_OBJECT 131072u

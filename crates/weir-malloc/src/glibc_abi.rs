@@ -48,7 +48,7 @@ fn describe<T>(convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
     let usage = heap::usage();
     let mut objects = 0;
     each_used(|cache| objects += cache.free_cpu + cache.free_depot + cache.free_slab);
-    let free = usage.idle_bytes + usage.fragmented_bytes;
+    let free = usage.idle_bytes + usage.fragmented_bytes + usage.merged_bytes;
     // Other threads may have gone on between one number and the next.
     let used = usage.live_bytes.saturating_sub(usage.mapped_bytes);
     MallInfoOf {
@@ -90,7 +90,7 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     let usage = heap::usage();
     let mut xml = Text::<2048>::new();
     xml.str("<malloc version=\"1\">\n");
-    total(&mut xml, "rest", None, usage.idle_bytes + usage.fragmented_bytes);
+    total(&mut xml, "rest", None, usage.idle_bytes + usage.fragmented_bytes + usage.merged_bytes);
     total(&mut xml, "mmap", Some(usage.mapped_count), usage.mapped_bytes);
     for (element, kind, size) in [
         ("system", "current", usage.resident_bytes()),
@@ -98,6 +98,7 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
         ("weir", "live", usage.live_bytes),
         ("weir", "idle", usage.idle_bytes),
         ("weir", "fragmented", usage.fragmented_bytes),
+        ("weir", "merged", usage.merged_bytes),
         ("weir", "metadata", usage.metadata_bytes),
         ("weir", "untouched", usage.untouched_bytes),
     ] {
@@ -171,6 +172,7 @@ pub fn malloc_stats() {
         ("live bytes          = ", usage.live_bytes),
         ("idle bytes          = ", usage.idle_bytes),
         ("fragmented bytes    = ", usage.fragmented_bytes),
+        ("merged bytes        = ", usage.merged_bytes),
         ("metadata bytes      = ", usage.metadata_bytes),
         ("untouched bytes     = ", usage.untouched_bytes),
         ("resident bytes      = ", usage.resident_bytes()),

@@ -83,7 +83,8 @@ pub struct Lock {
 ///
 /// - `pressure`: the test makes memory pressure that the machine's other processes feel, or must not feel any;
 /// - `huge pages`: it changes, or counts on, the system's huge pages or their mode;
-/// - `processes`: it counts all processes that run on Weir.
+/// - `processes`: it counts all processes that run on Weir;
+/// - `same-page merging`: it switches the kernel's on.
 pub fn lock(name: &str) -> Lock {
     let file = lock_file(name);
     file.lock().expect("a lock of a file");

@@ -168,8 +168,8 @@ pub(crate) fn note_program_allocator() {
 /// Where the memory is, in bytes (and the number of blocks mapped on their own). The figures are gathered while other
 /// threads go on: they are exact as long as nothing is allocated or freed.
 ///
-/// Live, idle, fragmented and metadata, less what is untouched, are what is resident of Weir
-/// ([`Usage::resident_bytes`]). The rest of the process's resident set is not Weir's: code and data, stacks, other
+/// Live, idle, fragmented, merged and metadata, less what is untouched, are what is resident of Weir
+/// ([`Usage::resident_bytes`]); what is merged is resident, and charged to nobody. The rest of the process's resident set is not Weir's: code and data, stacks, other
 /// mappings, and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::zone::Zone::usage) tells
 /// of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,6 +182,8 @@ pub struct Usage {
     pub idle_bytes: usize,
     /// Free and resident, and cannot be released: objects in use are on the same pages.
     pub fragmented_bytes: usize,
+    /// Free and resident beside objects in use, and without memory of its own: the kernel merged its page with others (setting `merge`).
+    pub merged_bytes: usize,
     /// Weir's own state that is resident.
     pub metadata_bytes: usize,
     /// The part of what is live (or in a CPU's bucket) that is not resident, as the program never touched it, or as it was swapped out.
@@ -197,7 +199,8 @@ pub struct Usage {
 impl Usage {
     /// Bytes of Weir that are resident.
     pub fn resident_bytes(&self) -> usize {
-        let parts = self.live_bytes + self.idle_bytes + self.fragmented_bytes + self.metadata_bytes;
+        let free = self.idle_bytes + self.fragmented_bytes + self.merged_bytes;
+        let parts = self.live_bytes + free + self.metadata_bytes;
         parts.saturating_sub(self.untouched_bytes)
     }
 }
@@ -215,6 +218,7 @@ pub fn usage() -> Usage {
         live_bytes: usage.live,
         idle_bytes: usage.idle,
         fragmented_bytes: usage.fragmented,
+        merged_bytes: usage.merged,
         metadata_bytes: usage.metadata,
         untouched_bytes: usage.untouched,
         mapped_bytes: gauges.mapped_bytes.get() as usize,

@@ -16,7 +16,15 @@ fn check(name: &'static str, good: bool, found: impl Into<String>, with: &'stati
 /// Looks at everything.
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![kernel(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
-    checks.extend([huge_pages(), khugepaged(), process_madvise(), locked_memory(), numa(), system_psi()]);
+    checks.extend([
+        huge_pages(),
+        khugepaged(),
+        same_page_merging(),
+        process_madvise(),
+        locked_memory(),
+        numa(),
+        system_psi(),
+    ]);
     checks.extend(group_checks());
     checks.extend([descriptors(), deepbind()]);
     checks
@@ -134,6 +142,21 @@ fn khugepaged() -> Check {
     let good = none.is_none_or(|n| n == 0);
     let without = "khugepaged may fill a block released in part: whole blocks are released first. 0 would stop it";
     check("khugepaged", good, found, "memory that was released in part stays so", without)
+}
+
+/// Whether the kernel merges equal pages, which is root's to switch.
+fn same_page_merging() -> Check {
+    let read = |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/ksm/{name}")).ok();
+    let found = match (read("run"), read("pages_to_scan"), read("sleep_millisecs")) {
+        (Some(run), Some(pages), Some(ms)) => {
+            format!("ksm/run={}, {} pages each {} ms", run.trim(), pages.trim(), ms.trim())
+        }
+        _ => "not in this kernel, or hidden".into(),
+    };
+    let good = read("run").is_some_and(|run| run.trim() == "1");
+    let with = "WEIR_MERGE=1 has pages of which few objects are left merged: `weir why PID` says what that releases";
+    let without = "WEIR_MERGE=1 does nothing; as root: echo 1 > /sys/kernel/mm/ksm/run (off is the kernel's default)";
+    check("same-page merging", good, found, with, without)
 }
 
 fn process_madvise() -> Check {

@@ -126,11 +126,11 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "When the process was started, since 1970."
     Gauge "resident" BYTES [|it, write| write(&[], Value::Whole(it.memory.resident_bytes))] "Resident set of the process."
     Gauge "memory" BYTES [|it, write| {
-        let states = ["live", "idle", "fragmented", "metadata", "not_weirs"];
+        let states = ["live", "idle", "fragmented", "merged", "metadata", "not_weirs"];
         it.memory.parts().map_or(Ok(()), |parts| each(write, "state", &states, |i| Value::Whole(parts[i])))
     }]
         "What the resident set consists of; the states add up to it; no samples while that is unknown. live: in use by the program; idle: free, and can \
-         be released; fragmented: free, beside objects in use on the same pages; metadata: of Weir's own; not_weirs: \
+         be released; fragmented: free, beside objects in use on the same pages; merged: as fragmented, and charged to nobody; metadata: of Weir's own; not_weirs: \
          code, data, stacks, mappings of the program's own."
     Gauge "untouched" BYTES [|it, write| it.memory.untouched_bytes.map_or(Ok(()), |size| write(&[], Value::Whole(size)))]
         "In use by the program and not resident: never touched, or swapped out."

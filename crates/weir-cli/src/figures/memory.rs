@@ -14,7 +14,7 @@ const SLACK: u64 = 1 << 20;
 const SLACK_SHARE: u64 = 16;
 
 /// The names of [`Memory::parts`].
-pub const PARTS: [&str; 5] = ["live", "idle", "fragmented", "metadata", "not Weir's"];
+pub const PARTS: [&str; 6] = ["live", "idle", "fragmented", "merged", "metadata", "not Weir's"];
 
 /// Parts that add up to the resident set, bytes. They are unknown, all of them, where what was measured is of a resident set
 /// that is no more.
@@ -25,6 +25,9 @@ pub struct Memory {
     pub live_bytes: Option<u64>,
     pub idle_bytes: Option<u64>,
     pub fragmented_bytes: Option<u64>,
+    /// Resident, and charged to nobody: the kernel merged these pages with others. None in what older versions wrote.
+    #[serde(default)]
+    pub merged_bytes: Option<u64>,
     pub metadata_bytes: Option<u64>,
     /// Code and data, stacks, mappings of the program's own, zones of the program's own.
     pub not_weirs_bytes: Option<u64>,
@@ -40,6 +43,7 @@ pub struct Measured {
     pub live: u64,
     pub idle: u64,
     pub fragmented: u64,
+    pub merged: u64,
     pub metadata: u64,
     pub untouched: u64,
 }
@@ -48,21 +52,21 @@ impl Measured {
     /// By a page, and when, ns of the monotonic clock; none: never yet.
     pub fn of(page: &Stats) -> Option<(Self, u64)> {
         let it = &page.measured;
-        let all = [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched];
-        let [live, idle, fragmented, metadata, untouched] = all.map(|figure| figure.load(Relaxed));
+        let all = [&it.live, &it.idle, &it.fragmented, &it.merged, &it.metadata, &it.untouched];
+        let [live, idle, fragmented, merged, metadata, untouched] = all.map(|figure| figure.load(Relaxed));
         let at = it.at.load(Relaxed);
-        (at > 0).then_some((Self { live, idle, fragmented, metadata, untouched }, at))
+        (at > 0).then_some((Self { live, idle, fragmented, merged, metadata, untouched }, at))
     }
 
     /// Resident bytes of Weir's.
     pub fn resident(&self) -> u64 {
-        let all = [self.live, self.idle, self.fragmented, self.metadata];
+        let all = [self.live, self.idle, self.fragmented, self.merged, self.metadata];
         all.into_iter().fold(0, u64::saturating_add).saturating_sub(self.untouched)
     }
 
-    /// As parts of `found` bytes, which are resident now: live, idle, fragmented, metadata, and what no figure explains. Where
+    /// As parts of `found` bytes, which are resident now: live, idle, fragmented, merged, metadata, and what no figure explains. Where
     /// the figures exceed what was found, it was memory that can go which went since: what is idle first.
-    pub fn divide(&self, found: u64) -> [u64; 5] {
+    pub fn divide(&self, found: u64) -> [u64; 6] {
         // Objects in buckets and depots are idle; of them, too, some may never have been touched.
         let (live, more) = (self.live.saturating_sub(self.untouched), self.untouched.saturating_sub(self.live));
         let mut left = found;
@@ -71,15 +75,16 @@ impl Measured {
             left -= taken;
             taken
         };
-        let [live, metadata, fragmented] = [live, self.metadata, self.fragmented].map(&mut take);
+        let all = [live, self.metadata, self.fragmented, self.merged];
+        let [live, metadata, fragmented, merged] = all.map(&mut take);
         let idle = take(self.idle.saturating_sub(more));
-        [live, idle, fragmented, metadata, left]
+        [live, idle, fragmented, merged, metadata, left]
     }
 
     /// Whether it is of another resident set than this.
     fn is_beyond(&self, resident: u64) -> bool {
-        let stays =
-            self.live.saturating_sub(self.untouched).saturating_add(self.metadata).saturating_add(self.fragmented);
+        let beside = self.fragmented.saturating_add(self.merged);
+        let stays = self.live.saturating_sub(self.untouched).saturating_add(self.metadata).saturating_add(beside);
         stays.saturating_sub(resident) > SLACK.max(resident / SLACK_SHARE)
     }
 }
@@ -102,15 +107,16 @@ impl Memory {
     }
 
     /// With these parts, in the order of [`PARTS`].
-    pub fn with_parts(self, parts: [u64; 5]) -> Self {
-        let [live_bytes, idle_bytes, fragmented_bytes, metadata_bytes, not_weirs_bytes] = parts.map(Some);
-        Self { live_bytes, idle_bytes, fragmented_bytes, metadata_bytes, not_weirs_bytes, ..self }
+    pub fn with_parts(self, parts: [u64; 6]) -> Self {
+        let [live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes, not_weirs_bytes] = parts.map(Some);
+        Self { live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes, not_weirs_bytes, ..self }
     }
 
     /// The parts, as far as they are known: all or none.
-    pub fn parts(&self) -> Option<[u64; 5]> {
+    pub fn parts(&self) -> Option<[u64; 6]> {
         let Self { live_bytes, idle_bytes, fragmented_bytes, metadata_bytes, not_weirs_bytes, .. } = *self;
-        Some([live_bytes?, idle_bytes?, fragmented_bytes?, metadata_bytes?, not_weirs_bytes?])
+        let merged_bytes = self.merged_bytes.unwrap_or(0);
+        Some([live_bytes?, idle_bytes?, fragmented_bytes?, merged_bytes, metadata_bytes?, not_weirs_bytes?])
     }
 
     /// The sum of two processes; parts that are unknown are left out.
@@ -134,10 +140,13 @@ impl fmt::Display for Memory {
             "in use by the program",
             "free, can be released",
             "free, beside objects in use on the same pages",
+            "as fragmented; not charged, as the kernel merged these pages",
             "Weir's own",
             "code, data, stacks, mappings of the program's own",
         ];
-        for ((name, part), what) in PARTS.iter().zip(parts).zip(words) {
+        let each = PARTS.iter().zip(parts).zip(words);
+        // Nearly no process has any.
+        for ((name, part), what) in each.filter(|((name, part), _)| **name != "merged" || *part > 0) {
             let percent = part as f64 * 100.0 / self.resident_bytes.max(1) as f64;
             writeln!(f, "  {name:<12} {:>12} {percent:>6.1} %  {what}", bytes(part))?;
         }
@@ -161,6 +170,9 @@ pub struct Heap {
     pub idle_bytes: u64,
     /// Free and resident, in slabs that have objects in use.
     pub fragmented_bytes: u64,
+    /// As fragmented, and without memory of its own.
+    #[serde(default)]
+    pub merged_bytes: u64,
     /// Weir's own, resident.
     pub metadata_bytes: u64,
 }
@@ -171,24 +183,30 @@ impl Heap {
             live_bytes: sum.live_bytes.saturating_add(page.live_bytes.load(Relaxed)),
             idle_bytes: sum.idle_bytes.saturating_add(page.idle_bytes.load(Relaxed)),
             fragmented_bytes: sum.fragmented_bytes.saturating_add(page.fragmented_bytes.load(Relaxed)),
+            merged_bytes: sum.merged_bytes.saturating_add(page.merged_bytes.load(Relaxed)),
             metadata_bytes: sum.metadata_bytes.saturating_add(page.metadata_bytes.load(Relaxed)),
         })
     }
 
+    /// In the order of [`PARTS`].
+    fn parts(&self) -> [u64; 5] {
+        [self.live_bytes, self.idle_bytes, self.fragmented_bytes, self.merged_bytes, self.metadata_bytes]
+    }
+
     /// As parts of a resident set, if they fit into it: else what was said is of another.
     pub fn within(&self, resident_bytes: u64) -> Memory {
-        let parts = [self.live_bytes, self.idle_bytes, self.fragmented_bytes, self.metadata_bytes];
+        let parts = self.parts();
         let rest = resident_bytes.checked_sub(parts.into_iter().fold(0, u64::saturating_add));
         let memory = Memory { resident_bytes, ..Memory::default() };
-        let [live, idle, fragmented, metadata] = parts;
-        rest.map_or(memory, |rest| memory.with_parts([live, idle, fragmented, metadata, rest]))
+        let [live, idle, fragmented, merged, metadata] = parts;
+        rest.map_or(memory, |rest| memory.with_parts([live, idle, fragmented, merged, metadata, rest]))
     }
 }
 
 impl fmt::Display for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [self.live_bytes, self.idle_bytes, self.fragmented_bytes, self.metadata_bytes];
-        let each = PARTS.iter().zip(all).map(|(name, size)| format!("{name} {}", bytes(size)));
+        let all = PARTS.iter().zip(self.parts()).filter(|(name, part)| **name != "merged" || *part > 0);
+        let each = all.map(|(name, size)| format!("{name} {}", bytes(size)));
         f.write_str(&each.collect::<Vec<_>>().join(", "))
     }
 }
@@ -198,7 +216,7 @@ mod tests {
     use super::*;
 
     fn measured([live, idle, fragmented, metadata, untouched]: [u64; 5]) -> Measured {
-        Measured { live, idle, fragmented, metadata, untouched }
+        Measured { live, idle, fragmented, merged: 0, metadata, untouched }
     }
 
     #[test]
@@ -215,11 +233,14 @@ mod tests {
             assert_eq!(it.parts().unwrap().iter().sum::<u64>(), 100, "{it:?}");
         }
         let it = Memory::part(100, measured([50, 20, 5, 3, 8]), None);
-        assert_eq!(it.parts(), Some([42, 20, 5, 3, 30]));
+        assert_eq!(it.parts(), Some([42, 20, 5, 0, 3, 30]));
         // 80 idle bytes were released since they were measured, of which 20 are missing in the resident set.
         assert_eq!(Memory::part(100, measured([40, 80, 0, 0, 0]), None).idle_bytes, Some(60));
-        assert!(it.to_string().lines().count() >= 6);
-        assert_eq!(it.and(&it).parts(), Some([84, 40, 10, 6, 60]));
+        assert!(it.to_string().lines().count() >= 6 && !it.to_string().contains("merged"));
+        let merged = Memory::part(100, Measured { merged: 7, ..measured([50, 20, 5, 3, 8]) }, None);
+        assert_eq!(merged.parts(), Some([42, 20, 5, 7, 3, 23]));
+        assert!(merged.to_string().contains("merged"));
+        assert_eq!(it.and(&it).parts(), Some([84, 40, 10, 0, 6, 60]));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub struct Told {
     pub page: Page,
     /// The process's settings now; none: it could not be asked.
     pub settings: BTreeMap<String, u64>,
+    /// Bytes that merging sparse pages would release, where that was asked.
+    pub mergeable: Option<u64>,
     /// Why it could not be asked.
     pub silent: Option<String>,
 }
@@ -24,18 +26,25 @@ impl Told {
 
 /// Has the process measure where its memory is now, if it can be told to in so much time, and reads its page.
 pub fn read(inspected: &Inspected, patience: Duration) -> Result<Told, Missing> {
+    read_with(inspected, patience, false)
+}
+
+/// Where `asks_more`, it also tries what merging sparse pages would release, which takes it longer.
+pub fn read_with(inspected: &Inspected, patience: Duration, asks_more: bool) -> Result<Told, Missing> {
     let page = inspected.page()?;
-    let ask = || {
+    let ask = || -> Result<(String, Option<u64>), String> {
         let control = channel(inspected, &page, patience)?;
         let answer = |request: &str| control.ask(request).map_err(|why| why.to_string());
-        answer("report").and_then(|_| answer("get"))
+        let lines = answer("report").and_then(|_| answer("get"))?;
+        let mergeable = if asks_more { answer("mergeable")?.lines().find_map(figure) } else { None };
+        Ok((lines, mergeable.map(|(_, bytes)| bytes)))
     };
     Ok(match ask() {
-        Ok(lines) => {
+        Ok((lines, mergeable)) => {
             let settings = lines.lines().filter_map(figure).collect();
-            Told { page: inspected.page()?, settings, silent: None }
+            Told { page: inspected.page()?, settings, mergeable, silent: None }
         }
-        Err(why) => Told { page, settings: BTreeMap::new(), silent: Some(why) },
+        Err(why) => Told { page, settings: BTreeMap::new(), mergeable: None, silent: Some(why) },
     })
 }
 

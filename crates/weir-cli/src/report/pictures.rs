@@ -22,12 +22,12 @@ pub struct Extent {
 const NS: f64 = 1e9;
 
 /// The names of the parts of a resident set, in the order in which they are drawn on each other.
-pub const PARTS: [&str; 5] = ["not Weir's", "metadata", "live", "fragmented", "idle"];
+pub const PARTS: [&str; 6] = ["not Weir's", "metadata", "live", "fragmented", "idle", "merged"];
 
 /// The parts in that order; 0 where they are unknown.
-fn parts(memory: &Memory) -> [u64; 5] {
-    let [live, idle, fragmented, metadata, others] = memory.parts().unwrap_or_default();
-    [others, metadata, live, fragmented, idle]
+fn parts(memory: &Memory) -> [u64; 6] {
+    let [live, idle, fragmented, merged, metadata, others] = memory.parts().unwrap_or_default();
+    [others, metadata, live, fragmented, idle, merged]
 }
 
 impl Extent {

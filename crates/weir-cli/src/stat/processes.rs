@@ -54,18 +54,30 @@ impl Table {
 }
 
 /// The widths of a process's columns: the last one's is that of the blank before it, too.
-const WIDTHS: [isize; 9] = [8, 11, 11, 11, 11, 11, 11, 11, -8];
+const WIDTHS: [isize; 10] = [8, 11, 11, 11, 11, 11, 11, 11, 11, -8];
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = ["PID", "RESIDENT", "LIVE", "IDLE", "FRAGMENTED", "METADATA", "NOT WEIR'S", "RELEASED", " COMMAND"];
+        let names = [
+            "PID",
+            "RESIDENT",
+            "LIVE",
+            "IDLE",
+            "FRAGMENTED",
+            "MERGED",
+            "METADATA",
+            "NOT WEIR'S",
+            "RELEASED",
+            " COMMAND",
+        ];
         f.write_str(&head(WIDTHS, names))?;
         for Line { pid, command, memory, released_bytes } in &self.processes {
-            let parts = memory.parts().map_or_else(|| [(); 5].map(|()| "unknown".into()), |parts| parts.map(bytes));
-            let [live, idle, fragmented, metadata, others] = parts;
+            let parts = memory.parts().map_or_else(|| [(); 6].map(|()| "unknown".into()), |parts| parts.map(bytes));
+            let [live, idle, fragmented, merged, metadata, others] = parts;
             let [resident, released] = [memory.resident_bytes, *released_bytes].map(bytes);
             let command = format!(" {}", printable_line(command));
-            let cells = [pid.to_string(), resident, live, idle, fragmented, metadata, others, released, command];
+            let cells =
+                [pid.to_string(), resident, live, idle, fragmented, merged, metadata, others, released, command];
             f.write_str(&row(WIDTHS, cells))?;
         }
         for Unreadable { pid, why } in &self.unreadable {

@@ -221,7 +221,7 @@ mod tests {
         for byte in [0, 1, 0x1b, 0x7f, 0x80, 0xff] {
             let page = Page::of(&[byte; PAGE_BYTES]).unwrap();
             let settings = [("idle_ms".to_owned(), u64::MAX)].into();
-            let report = Report::of(&inspected, Told { page, settings, silent: None });
+            let report = Report::of(&inspected, Told { page, settings, mergeable: None, silent: None });
             assert!(serde_json::to_string(&report).is_ok());
             assert!(!report.text(true).chars().any(|c| c.is_control() && c != '\n'), "{byte}");
         }

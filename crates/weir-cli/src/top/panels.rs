@@ -22,8 +22,14 @@ pub const LINES: u16 = 8;
 /// Processes that a question names.
 const NAMED: usize = 3;
 /// How the parts of its memory are drawn, in the order of [`PARTS`].
-const MARKS: [(char, Color); 5] =
-    [('#', Color::Green), ('.', Color::Blue), ('%', Color::Yellow), ('m', Color::Magenta), ('=', Color::Gray)];
+const MARKS: [(char, Color); 6] = [
+    ('#', Color::Green),
+    ('.', Color::Blue),
+    ('%', Color::Yellow),
+    ('~', Color::Cyan),
+    ('m', Color::Magenta),
+    ('=', Color::Gray),
+];
 
 /// Draws the process under the bar: the parts of its memory, who released what, the pressure around it, its resident set.
 pub fn details(frame: &mut Frame, model: &Model, area: Rect) {
@@ -60,6 +66,9 @@ fn of_weir(weir: &OfWeir, width: u16) -> Vec<Line<'static>> {
     let columns = |bytes: u64| (u128::from(width.saturating_sub(2)) * u128::from(bytes) / whole) as usize;
     let (mut bar, mut figures) = (vec![Span::raw("[")], Vec::new());
     for ((name, held), (mark, color)) in PARTS.into_iter().zip(it.parts().unwrap_or_default()).zip(MARKS) {
+        if name == "merged" && held == 0 {
+            continue;
+        }
         let name = if name == "not Weir's" { "other" } else { name };
         bar.push(Span::styled(mark.to_string().repeat(columns(held)), color));
         figures.push(Span::styled(format!("{mark} {name} {}  ", short(held)), color));

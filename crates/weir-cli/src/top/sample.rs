@@ -107,7 +107,7 @@ pub mod example {
     pub fn process(pid: i32, parent: i32, command: &str, resident_bytes: u64, has_weir: bool) -> Process {
         let all = resident_bytes;
         let memory = Memory { resident_bytes, measured_ns_ago: Some(1), ..Memory::default() };
-        let memory = memory.with_parts([all / 2, all / 4, all / 8, 0, all / 8]);
+        let memory = memory.with_parts([all / 2, all / 4, all / 8, 0, 0, all / 8]);
         let released = Released::from([5 << 20, 1 << 20, 0, 2 << 20]);
         let weir = has_weir.then_some(OfWeir { memory, released, pressure: 1 });
         Process { pid, started: 0, parent, command: command.to_owned(), resident_bytes, weir }

@@ -49,6 +49,8 @@ pub struct OfWeir {
     pub settings: BTreeMap<String, u64>,
     /// For how long idle memory is kept now, if `idle_ms` is told.
     pub window: Option<IdleWindow>,
+    /// Bytes that merging sparse pages would release, if it was asked.
+    pub mergeable: Option<u64>,
     /// Why it could not be steered, and so not be told to measure.
     pub silent: Option<String>,
 }
@@ -93,7 +95,7 @@ impl Look {
     /// Looks at process `pid` now.
     pub fn at(pid: i32) -> Result<Self, Failure> {
         let inspected = Inspected::new(pid).map_err(|why| why.of(pid))?;
-        let told = asked::read(&inspected, PATIENCE).map(|told| match told.silent {
+        let told = asked::read_with(&inspected, PATIENCE, true).map(|told| match told.silent {
             Some(_) => Told { settings: settings_of_start(&inspected), ..told },
             None => told,
         });
@@ -166,6 +168,7 @@ impl OfWeir {
             holders: holders::all(page),
             window,
             settings: told.settings,
+            mergeable: told.mergeable,
             // The process may have said it, and is to add no line.
             silent: told.silent.map(|why| printable_line(&why)),
         }
@@ -237,7 +240,12 @@ mod tests {
     #[test]
     fn a_process_that_refuses_to_be_told_adds_no_line() {
         let page = Page::of(&[0; PAGE_BYTES]).unwrap();
-        let weir = OfWeir::of(Told { page, settings: BTreeMap::new(), silent: Some("not\nnow\u{1b}".into()) });
+        let weir = OfWeir::of(Told {
+            page,
+            settings: BTreeMap::new(),
+            mergeable: None,
+            silent: Some("not\nnow\u{1b}".into()),
+        });
         assert_eq!(weir.silent.as_deref(), Some("not?now?"));
     }
 }

@@ -34,6 +34,7 @@ names! {
     Live "live" "in use by the program" "the program itself, by freeing it";
     Idle "idle" "free, can be released" "weir ctl PID trim, or drain for all of it";
     Fragmented "fragmented" "free, beside objects in use" "the program, by freeing the objects beside it";
+    Merged "merged" "as fragmented; charged to nobody" "it takes no memory: the kernel merged these pages";
     Metadata "metadata" "Weir's own" "fewer objects; weir ctl PID drain";
     /// Resident in Weir's mappings, and in none of its figures: it came between the measurement and the look.
     Unexplained "unexplained" "Weir's, newer than its figures" "look again";
@@ -86,10 +87,11 @@ impl Parts {
                 // Blocks that Weir maps singly lie among the program's mappings: what Weir has beyond its own areas.
                 let blocks = measured.resident().saturating_sub(heap + metadata).min(weir.elsewhere).min(anonymous);
                 own -= blocks;
-                let [live, idle, fragmented, metadata, rest] = measured.divide(heap + metadata + blocks);
+                let [live, idle, fragmented, merged, metadata, rest] = measured.divide(heap + metadata + blocks);
                 add(Name::Live, live);
                 add(Name::Idle, idle);
                 add(Name::Fragmented, fragmented);
+                add(Name::Merged, merged);
                 add(Name::Metadata, metadata + page);
                 add(Name::Unexplained, rest);
             }
@@ -140,6 +142,7 @@ mod tests {
             live,
             idle,
             fragmented,
+            merged: 0,
             metadata,
             untouched,
         };

@@ -136,8 +136,10 @@ impl<P: Platform> Caches<P> {
                     let number = number.ok_or(Fault { what: "a slab of no cache", at: page.index() })?;
                     let g = self.table.get(number).shape.get();
                     let sum = if number < BUCKETED { &mut sums.bucketed[number] } else { &mut sums.others };
+                    let merged = sum.merged;
                     let first = slab::audit::audit_slab(window, &g, page, sum)?;
                     check(first == page, "a slab's first page", page.index())?;
+                    audit.merged_pages += sum.merged - merged;
                     audit.slab_pages += usize::from(g.pages);
                     g.slab_pages()
                 }

@@ -13,6 +13,7 @@
 //! push, and the slow path reads the number in the header of the slab. Which page that header belongs to, the two
 //! values say.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::run_class;
@@ -146,6 +147,36 @@ impl Geometry {
     #[inline]
     pub(crate) const fn header_words(&self) -> usize {
         header_words(self.number as usize)
+    }
+
+    /// Whether pages of its slabs can be merged ([`crate::merge`]): a page has parts of at most 64 objects, and several.
+    #[inline]
+    pub(crate) const fn may_merge(&self) -> bool {
+        self.size as usize >= PAGE / 64 && (self.size as usize) < PAGE
+    }
+
+    /// Word of a slab's descriptors with the mask of its merged pages, behind the bitmap. A word for each page follows: which
+    /// page is next in its ring. Only where [`Geometry::may_merge`] says so.
+    #[inline]
+    pub(crate) const fn merged_word(&self) -> usize {
+        self.pages as usize * (DESC_WORDS - 1) - 1
+    }
+
+    /// Objects that have bytes on page `i` of a slab.
+    pub(crate) fn objects_on(&self, i: usize) -> Range<usize> {
+        let (first, last) = (self.object_at(i * PAGE).0, self.object_at(i * PAGE + PAGE - 1).0);
+        first.min(self.objects.into())..(last + 1).min(self.objects.into())
+    }
+
+    /// The bytes of object `object` that lie on page `i` of its slab, which has some, from the page's first on.
+    pub(crate) fn bytes_on(&self, object: usize, i: usize) -> Range<usize> {
+        let (begin, end) = (object * self.size as usize, (object + 1) * self.size as usize);
+        begin.max(i * PAGE) - i * PAGE..end.min((i + 1) * PAGE) - i * PAGE
+    }
+
+    /// Pages with the same number have their objects at the same places. `i` is the page's place in its slab.
+    pub(crate) const fn phase_of(&self, i: usize) -> usize {
+        if PAGE.is_multiple_of(self.size as usize) { 0 } else { i }
     }
 
     /// Which object of its slab the byte at `offset` belongs to, and how far into it.
@@ -291,6 +322,27 @@ mod tests {
             let waste = pages * PAGE - objects * g.size as usize;
             let allowed = if g.number as usize <= COUNT || g.size <= 4096 { 16 } else { 4 };
             assert!(waste * allowed <= pages * PAGE, "{g:?} wastes {waste}");
+        }
+    }
+
+    #[test]
+    fn pages_that_can_be_merged_have_room_for_their_rings_and_their_objects_cover_them() {
+        for g in all().filter(Geometry::may_merge) {
+            let bitmap_end = g.header_words() + usize::from(g.objects).div_ceil(32);
+            assert!(bitmap_end <= g.merged_word(), "{g:?}");
+            assert_eq!(g.merged_word() + 1 + usize::from(g.pages), usize::from(g.pages) * DESC_WORDS);
+            for i in 0..usize::from(g.pages) {
+                let (mut at, objects) = (0, g.objects_on(i));
+                assert!(objects.len() <= 64, "{g:?}");
+                for bytes in objects.map(|object| g.bytes_on(object, i)) {
+                    assert_eq!(bytes.start, at, "{g:?}");
+                    at = bytes.end;
+                }
+                // What is left over is the slab's tail.
+                let tail = usize::from(g.pages) * PAGE - usize::from(g.objects) * g.size as usize;
+                assert!(at <= PAGE && PAGE - at <= tail && at.is_multiple_of(8), "{g:?}");
+                assert!(g.phase_of(i) == i || at == PAGE, "{g:?}");
+            }
         }
     }
 

@@ -2,9 +2,11 @@
 //!
 //! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the count
 //! of free objects with class, list and last look, the mask of pages that are reported, the number of the cache if that
-//! has no buckets, and the bitmap (1: free). Which slab serves next, [`super::slab_lists`] says.
+//! has no buckets, and the bitmap (1: free); at the end the mask of pages that are merged, and a word for each of them
+//! ([`merged`]). Which slab serves next, [`super::slab_lists`] says.
 
 pub(crate) mod audit;
+pub(crate) mod merged;
 pub(crate) mod usage;
 
 use core::sync::atomic::{
@@ -33,6 +35,24 @@ pub struct Isolated {
     pub page: PageNo,
     /// Bit i: page i of it is wholly free and backed.
     pub pages: u32,
+}
+
+/// How many pages are merged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Merged {
+    /// Pages in rings.
+    pub(crate) pages: usize,
+    /// Pages that go when the kernel merges each ring: all of a ring but one.
+    pub(crate) spared: usize,
+}
+
+impl Merged {
+    pub(crate) const NONE: Self = Self { pages: 0, spared: 0 };
+
+    /// As many as both have.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { pages: self.pages + other.pages, spared: self.spared + other.spared }
+    }
 }
 
 /// A view of one slab's header and bitmap.
@@ -156,6 +176,7 @@ pub(super) fn number_in_header(window: &Window, page: PageNo) -> Option<usize> {
 pub(super) struct State(pub(super) u32);
 
 impl State {
+    /// The last bit is not set: [`Slab::is_still`] of a slab that changed.
     pub(super) fn new(free: u32, class: u8, list: u32, look: u32) -> Self {
         Self(free | u32::from(class) << 16 | list << 24 | look << 29)
     }

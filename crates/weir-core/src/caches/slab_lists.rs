@@ -4,7 +4,7 @@
 use crate::base::backing::Backing;
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
-use crate::caches::slab::{Empty, Isolated, Slab, is_slab_page};
+use crate::caches::slab::{Empty, Isolated, Merged, Slab, is_slab_page};
 use crate::pages::window::Window;
 use crate::pages::zone::ReportOutcome;
 use crate::platform::lock::Lock;
@@ -24,10 +24,13 @@ const HELD: [u32; 2] = [0, 1];
 /// Objects came back since.
 pub(super) const NEW: u32 = 2;
 /// Nothing was left to report.
-const DONE: u32 = 3;
+pub(super) const DONE: u32 = 3;
 const LOOKS: usize = 4;
+/// The list of the partial slabs that have merged pages, and nothing to report: an object of one costs the kernel a copy of a
+/// page, so they are taken from after all others that have objects in use.
+pub(super) const MERGED: u32 = (FILLS * LOOKS) as u32;
 /// The list of the slabs with no object in use: taken from last, and given back to the zone from here.
-pub(super) const EMPTY: u32 = (FILLS * LOOKS) as u32;
+pub(super) const EMPTY: u32 = MERGED + 1;
 /// The list of a slab with no free object: none.
 pub(super) const UNLISTED: u32 = EMPTY + 1;
 /// Slabs looked at for a report under one hold of the lock.
@@ -38,7 +41,7 @@ pub type Slabs = Lock<SlabLists, { rank::SLABS }>;
 
 /// The slabs of one cache that have free objects.
 pub struct SlabLists {
-    pub(super) heads: [PageNo; FILLS * LOOKS + 1],
+    pub(super) heads: [PageNo; EMPTY as usize + 1],
     /// Which of [`HELD`] takes what is kept now; what a pass comes back to is on the other.
     held: usize,
     /// Slabs there are.
@@ -53,6 +56,8 @@ pub struct SlabLists {
     pub(crate) isolated: usize,
     /// Windows that have ended since an object came back, if one did since the last look at the slabs' pages.
     pub(super) changed: Option<u32>,
+    /// Pages of its slabs that are merged.
+    pub(crate) merged: Merged,
     /// Pages of its slabs that were reported lately.
     pub(super) recent: Recent,
     pub(super) again: Refault,
@@ -74,7 +79,7 @@ impl SlabLists {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            heads: [PageNo::NONE; FILLS * LOOKS + 1],
+            heads: [PageNo::NONE; EMPTY as usize + 1],
             held: 0,
             slabs: 0,
             free: 0,
@@ -82,6 +87,7 @@ impl SlabLists {
             reported: 0,
             isolated: 0,
             changed: None,
+            merged: Merged::NONE,
             recent: Recent::NONE,
             again: Refault::NONE,
         }
@@ -103,6 +109,9 @@ impl SlabLists {
         if g.is_numbered() {
             slab.set(NUMBER_WORD, g.number);
         }
+        if g.may_merge() {
+            slab.set(g.merged_word(), 0);
+        }
         slab.set_state(0, g.class(), UNLISTED, DONE);
         self.slabs += 1;
         self.free += objects;
@@ -116,6 +125,7 @@ impl SlabLists {
             return None;
         }
         let slab = Slab { window, page: self.heads[EMPTY as usize] };
+        self.leave(slab, g, u32::MAX);
         self.unlist(slab);
         self.slabs -= 1;
         self.free -= objects;
@@ -157,7 +167,7 @@ impl SlabLists {
     pub(crate) fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(PageNo, Pages)) -> bool {
         let look = HELD[self.held ^ 1] as usize;
         for _ in 0..LOOKS_AT_A_TIME {
-            let heads = self.heads[look..EMPTY as usize].iter().step_by(LOOKS);
+            let heads = self.heads[look..MERGED as usize].iter().step_by(LOOKS);
             let Some(&page) = heads.into_iter().find(|&&head| head != PageNo::NONE) else { return false };
             let slab = Slab { window, page };
             f(page, Pages((slab.free_pages(g) & !slab.reported()).count_ones() as usize));
@@ -184,7 +194,7 @@ impl SlabLists {
 
     /// Whether no slab is on the lists of `look`.
     fn is_clear(&self, look: u32) -> bool {
-        self.heads[look as usize..EMPTY as usize].iter().step_by(LOOKS).all(|&head| head == PageNo::NONE)
+        self.heads[look as usize..MERGED as usize].iter().step_by(LOOKS).all(|&head| head == PageNo::NONE)
     }
 
     /// Isolates free backed pages inside partial slabs that have some to give, up to `out.len()` slabs: their free
@@ -242,6 +252,7 @@ impl SlabLists {
             });
             self.free -= taken as usize;
             self.isolated += taken as usize;
+            self.leave(slab, g, pages);
         }
         self.relist(slab, g, slab.free() - taken, DONE);
         (pages != 0).then_some(Isolated { page: slab.page, pages })
@@ -295,6 +306,7 @@ impl SlabLists {
         let list = match free {
             0 => UNLISTED,
             _ if free == u32::from(g.objects) => EMPTY,
+            _ if look == DONE && self.has_merged(slab, g) => MERGED,
             _ => list_of(g, free, look),
         };
         if list == slab.list() {

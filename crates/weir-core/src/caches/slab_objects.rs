@@ -30,7 +30,7 @@ impl SlabLists {
     /// Takes up to `most` objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported.
     /// Returns how many.
     fn take_from(&mut self, slab: Slab<'_>, g: &Geometry, most: usize, out: &mut Pieces) -> usize {
-        let (reported, mut n, mut touched) = (slab.reported(), 0, 0);
+        let (reported, merged, mut n, mut touched) = (slab.reported(), self.merged_pages(slab, g), 0, 0);
         for word in 0..usize::from(g.objects).div_ceil(32) {
             let free = slab.get(g.header_words() + word);
             if free == 0 {
@@ -40,7 +40,7 @@ impl SlabLists {
             slab.set(g.header_words() + word, free & !taken);
             out.push(slab.page, word as u16, taken);
             n += taken.count_ones() as usize;
-            if reported != 0 {
+            if reported | merged != 0 {
                 touched |= slab.pages_of(g, word, taken);
             }
             if n == most {
@@ -53,6 +53,7 @@ impl SlabLists {
             self.reported -= again;
             self.again = self.again.and(self.recent.taken(Pages(again)));
         }
+        self.leave(slab, g, merged & touched);
         n
     }
 

@@ -24,6 +24,8 @@ pub struct Flags {
     pub zero: bool,
     /// No trim, drain or pressure touches the cache.
     pub no_reclaim: bool,
+    /// No object of the cache is copied for [merging](crate::merge), as it holds secrets.
+    pub no_merge: bool,
 }
 
 /// Specification of a new cache.
@@ -111,6 +113,7 @@ impl core::error::Error for LimitError {}
 pub(crate) const LIMITED: u8 = 1;
 pub(crate) const ZERO: u8 = 2;
 const NO_RECLAIM: u8 = 4;
+const NO_MERGE: u8 = 8;
 
 /// The part of a cache that only a user cache uses.
 pub(crate) struct UserPart {
@@ -148,7 +151,8 @@ impl UserPart {
         let limited = if spec.limit == usize::MAX { 0 } else { LIMITED };
         let zero = if spec.flags.zero { ZERO } else { 0 };
         let exempt = if spec.flags.no_reclaim { NO_RECLAIM } else { 0 };
-        self.traits.store(limited | zero | exempt, Relaxed);
+        let apart = if spec.flags.no_merge { NO_MERGE } else { 0 };
+        self.traits.store(limited | zero | exempt | apart, Relaxed);
         self.reserve.store(0, Relaxed);
         self.limit.store(spec.limit, Relaxed);
         self.used.store(0, Relaxed);
@@ -180,6 +184,11 @@ impl UserPart {
     /// Free objects keep their contents, or are a reserve: their pages are not released from inside a slab.
     pub(crate) fn retains_pages(&self) -> bool {
         !self.init.load(Relaxed).is_null() || self.has_finalizer() || self.reserve.load(Relaxed) > 0
+    }
+
+    /// Pages of its slabs may be merged: its free objects may hold anything, and those in use are no secret.
+    pub(crate) fn may_merge(&self) -> bool {
+        self.traits.load(Relaxed) & NO_MERGE == 0 && !self.retains_pages()
     }
 
     /// No reclaim touches it.

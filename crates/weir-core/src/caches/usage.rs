@@ -69,6 +69,7 @@ impl<P: Platform> Caches<P> {
             live: slabs.out - cached + walk.runs - cached_runs,
             idle: walk.free + slabs.free_resident + cached + cached_runs,
             fragmented: (slabs.resident - slabs.free_resident).saturating_sub(in_use),
+            merged: 0,
             metadata: 0,
             untouched: slabs.out_untouched + walk.runs_untouched,
         };

@@ -58,6 +58,7 @@ impl<P: Platform> MemoryFigures<'_, P> {
             (&to.live, usage.live),
             (&to.idle, usage.idle),
             (&to.fragmented, usage.fragmented),
+            (&to.merged, usage.merged),
             (&to.metadata, usage.metadata),
             (&to.untouched, usage.untouched),
             (&stats.metadata_bytes, usage.metadata),
@@ -109,6 +110,7 @@ impl<P: Platform> MemoryFigures<'_, P> {
             (&stats.live_bytes, figures.live()),
             (&stats.idle_bytes, figures.idle),
             (&stats.fragmented_bytes, figures.fragmented),
+            (&stats.merged_bytes, figures.merged),
             (&stats.objects_out, figures.objects_out),
         ];
         stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));

@@ -32,6 +32,7 @@ use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
 use crate::evict::callbacks::Callbacks;
 use crate::huge_pages::{HugePages, Watch};
+use crate::merge::{MergeState, Merger};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{HeapPages, Short};
 use crate::platform::cpu_table::Pushed;
@@ -49,6 +50,7 @@ pub struct Heap<P: Platform> {
     caches: Caches<P>,
     blocks: MappedBlocks,
     huge_pages: HugePages,
+    merge: MergeState,
     page_pools: PagePools,
     callbacks: Callbacks,
     profile: Recorder,
@@ -71,6 +73,7 @@ impl<P: Platform> Heap<P> {
             caches: Caches::new(platform),
             blocks: MappedBlocks::new(),
             huge_pages: HugePages::new(),
+            merge: MergeState::new(),
             page_pools: PagePools::new(),
             callbacks: Callbacks::new(),
             profile: Recorder::new(),
@@ -106,6 +109,10 @@ impl<P: Platform> Heap<P> {
 
     fn watch(&self) -> Watch<'_, P> {
         self.huge_pages.on(&self.caches)
+    }
+
+    fn merger(&self) -> Merger<'_, P> {
+        self.merge.on(&self.caches)
     }
 
     /// Sets the fast path up; to be called while there is one thread.

@@ -44,19 +44,29 @@ impl<P: Platform> HeapPages<P> {
         }
     }
 
-    /// Advises the window's mapped part, row by row: what lies in its holes is not the heap's.
+    /// Advises the window's mapped part.
     fn advise_window(&self, kind: ZoneKind) {
-        let growing = self.window(kind).growing(&self.platform);
-        let advise = |row: Run| {
+        self.each_row(kind, |growing, row| {
             if growing.asks_for_huge() { self.platform.advise_huge(row) } else { self.platform.advise_small(row) }
-        };
+        });
+    }
+
+    /// Calls `f` with the mapped part of the heap's window of small objects, row by row, in its turn to grow.
+    pub(crate) fn each_mapped_row(&self, mut f: impl FnMut(Run)) {
+        self.each_row(ZoneKind::Normal, |_, row| f(row));
+    }
+
+    /// Calls `f` with a window's mapped part, row by row: what lies in its holes is not the heap's.
+    fn each_row(&self, kind: ZoneKind, mut f: impl FnMut(&Growing<'_, P>, Run)) {
+        let growing = self.window(kind).growing(&self.platform);
+        let mut advise = |row: Run| f(&growing, row);
         let mut row: Option<Run> = None;
         for block in BlockNo::each(BlockNo(0)..growing.window.top().block()) {
             let Some(run) = self.mapped_of(kind, block) else { continue };
             row = match row {
                 Some(row) if row.addr + row.len == run.addr => Some(Run { len: row.len + run.len, ..row }),
                 before => {
-                    before.into_iter().for_each(advise);
+                    before.into_iter().for_each(&mut advise);
                     Some(run)
                 }
             };

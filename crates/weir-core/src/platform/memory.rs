@@ -97,6 +97,24 @@ pub trait Memory: Host {
     fn cool(&self, runs: &[Run]) {
         let _ = runs;
     }
+    /// Whether what is below has one page behind several with the same contents, where it is asked to, until one is written.
+    fn merges(&self) -> bool {
+        false
+    }
+    /// Asks for it behind `run`, or asks no more, and then each page has its own again. `false`: it is refused. Contents
+    /// stay as they are.
+    fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
+        let _ = (run, is_mergeable);
+        false
+    }
+    /// Pages that share memory with others so now, as far as that was asked of late; 0 where it is not known.
+    fn merged_pages(&self) -> usize {
+        0
+    }
+    /// Numbers that no other process can guess, new ones at each call; `None`: there are none.
+    fn secret(&self) -> Option<[u64; 2]> {
+        None
+    }
     /// How many pages of `run` (at most a pageblock) are resident; `None` where the platform cannot say.
     fn resident(&self, run: Run) -> Option<usize>;
     /// Which pages of `run` (at most a pageblock) are resident: bit i % 64 of word i / 64 for page i. Where nothing

@@ -141,6 +141,7 @@ const CALM: Row = Row {
         StaleCaches,
         BlocksAgain,
         WarmCaches,
+        Merge,
         Runs,
         SlabPages,
         Filled,
@@ -180,6 +181,29 @@ const PRESSURE: Row = Row {
     pools: Pools::Squeeze,
     need: Need::Pressure,
     ..CALM
+};
+
+/// [`PRESSURE`] where pages are merged too: tasks suffer, or the program asked for it.
+const HARDEST: Row = Row {
+    steps: &[
+        Refused,
+        Retained,
+        Blocks,
+        Pools,
+        Buckets,
+        StaleCaches,
+        BlocksAgain,
+        WarmCaches,
+        Merge,
+        Runs,
+        SlabPages,
+        Filled,
+        Cool,
+        Metadata,
+    ],
+    splits: Backing::Huge,
+    empties_below: ALWAYS,
+    ..PRESSURE
 };
 
 const NODE: Row = Row { kind: Kind::Node, steps: &[Blocks, Runs, SlabPages, Cool], need: Need::None, ..PRESSURE };
@@ -224,6 +248,7 @@ static GOALS: [Row; 15] = [
             StaleCaches,
             BlocksAgain,
             WarmCaches,
+            Merge,
             Runs,
             SlabPages,
             Filled,
@@ -235,24 +260,8 @@ static GOALS: [Row; 15] = [
         ..PRESSURE
     },
     PRESSURE,
-    Row {
-        kind: Kind::Severe,
-        splits: Backing::Huge,
-        empties_below: ALWAYS,
-        drains: Drains::AllAndSink,
-        priority: LAST_BOOSTED,
-        ..PRESSURE
-    },
-    Row {
-        kind: Kind::Purge,
-        splits: Backing::Huge,
-        empties_below: ALWAYS,
-        drains: Drains::All,
-        pools: Pools::IdleOfAll,
-        need: Need::None,
-        priority: 0,
-        ..PRESSURE
-    },
+    Row { kind: Kind::Severe, drains: Drains::AllAndSink, priority: LAST_BOOSTED, ..HARDEST },
+    Row { kind: Kind::Purge, drains: Drains::All, pools: Pools::IdleOfAll, need: Need::None, priority: 0, ..HARDEST },
     NODE,
     Row { kind: Kind::SevereNode, splits: Backing::Huge, ..NODE },
     Row {

@@ -5,7 +5,7 @@ use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
 
 /// The order.
-pub const ORDER: [Step; 20] = [
+pub const ORDER: [Step; 21] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
@@ -16,6 +16,7 @@ pub const ORDER: [Step; 20] = [
     Step::BlocksAgain,
     Step::WarmCaches,
     Step::BlocksAgain,
+    Step::Merge,
     Step::Evict,
     Step::Shrink,
     Step::CachesAgain,
@@ -134,6 +135,7 @@ mod tests {
             &[Step::Buckets],
             &[Step::StaleCaches],
             &[Step::WarmCaches],
+            &[Step::Merge],
             &[Step::Evict],
             &[Step::Shrink],
             // Dear for what they bring: single pages, and pages inside slabs.

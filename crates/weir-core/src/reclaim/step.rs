@@ -21,6 +21,8 @@ pub enum Step {
     WarmCaches,
     /// Whole free pageblocks again, if caches gave any.
     BlocksAgain,
+    /// Pages inside slabs that few objects are left on are made equal, for the kernel to merge.
+    Merge,
     /// Inactive objects of evictable caches.
     Evict,
     /// The program's own shrinkers.

@@ -6,10 +6,12 @@
 //! | **live** | objects, runs and blocks that the program holds, at their usable sizes |
 //! | **idle** | free and resident, and can be released: free pages (also whole ones inside slabs), objects and runs in CPUs' buckets and depots, retained blocks |
 //! | **fragmented** | free and resident, and cannot be released: free objects on pages that also hold an object in use (or in a bucket or depot), and what is left over of such pages |
+//! | **merged** | as fragmented, and resident, but the kernel has no memory of its own behind it: it shares a page's ([`crate::merge`]) |
 //! | **metadata** | resident and Weir's own: class maps, descriptors, pageblocks, CPUs' buckets, the memory of depots' buckets, tables |
 //! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident: the program never touched them, or they were swapped out |
 //!
-//! live + idle + fragmented + metadata - untouched = what is resident of Weir ([`Usage::resident`]). The resident set
+//! live + idle + fragmented + merged + metadata - untouched = what is resident of Weir ([`Usage::resident`]); without *merged* it
+//! is what is charged for it. The resident set
 //! of the process less that is not Weir's: code and data (the heap's own fixed tables are in the data segment),
 //! stacks, other mappings, and the program's own zones (`zone_usage` tells of each).
 //!
@@ -30,6 +32,8 @@ pub struct Usage {
     pub idle: usize,
     /// Free, resident, and cannot be released: beside objects in use on the same pages.
     pub fragmented: usize,
+    /// Counted as resident, free, beside objects in use, and without memory of its own: the kernel merged its page with others.
+    pub merged: usize,
     /// Resident, and Weir's own.
     pub metadata: usize,
     /// Bytes that are live (or in a bucket) and not resident, as it was never touched or was swapped out.
@@ -39,7 +43,7 @@ pub struct Usage {
 impl Usage {
     /// Resident bytes of Weir.
     pub fn resident(&self) -> usize {
-        (self.live + self.idle + self.fragmented + self.metadata).saturating_sub(self.untouched)
+        (self.live + self.idle + self.fragmented + self.merged + self.metadata).saturating_sub(self.untouched)
     }
 }
 
@@ -50,6 +54,7 @@ impl Add for Usage {
             live: self.live + other.live,
             idle: self.idle + other.idle,
             fragmented: self.fragmented + other.fragmented,
+            merged: self.merged + other.merged,
             metadata: self.metadata + other.metadata,
             untouched: self.untouched + other.untouched,
         }
@@ -73,6 +78,8 @@ pub struct Figures {
     pub idle: usize,
     /// See [`Usage::fragmented`].
     pub fragmented: usize,
+    /// See [`Usage::merged`].
+    pub merged: usize,
     /// Pages that zones handed out, to slabs and runs.
     pub pages: usize,
     /// Bytes of pages that slabs have.
@@ -99,6 +106,8 @@ impl Figures {
 pub struct Audit {
     /// Pages of slabs.
     pub slab_pages: usize,
+    /// Pages of slabs that were made equal to others.
+    pub merged_pages: usize,
     /// Pages of large runs, in use or in buckets.
     pub run_pages: usize,
     /// Large runs in use.
@@ -127,10 +136,10 @@ mod tests {
 
     #[test]
     fn parts_are_summed_one_by_one() {
-        let part = Usage { live: 1, idle: 20, fragmented: 300, metadata: 4000, untouched: 7 };
+        let part = Usage { live: 1, idle: 20, fragmented: 300, merged: 5, metadata: 4000, untouched: 7 };
         let mut sum = part;
         sum += part + part;
-        assert_eq!(sum, Usage { live: 3, idle: 60, fragmented: 900, metadata: 12_000, untouched: 21 });
-        assert_eq!(sum.resident(), 12_942);
+        assert_eq!(sum, Usage { live: 3, idle: 60, fragmented: 900, merged: 15, metadata: 12_000, untouched: 21 });
+        assert_eq!(sum.resident(), 12_957);
     }
 }

@@ -14,7 +14,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -101,6 +101,8 @@ pub struct Measured {
     pub idle: AtomicU64,
     /// [`Usage::fragmented`](crate::reclaim::Usage::fragmented).
     pub fragmented: AtomicU64,
+    /// [`Usage::merged`](crate::reclaim::Usage::merged).
+    pub merged: AtomicU64,
     /// [`Usage::metadata`](crate::reclaim::Usage::metadata).
     pub metadata: AtomicU64,
     /// [`Usage::untouched`](crate::reclaim::Usage::untouched).
@@ -181,6 +183,8 @@ pub struct Stats {
     /// ([`Usage::fragmented`](crate::reclaim::Usage::fragmented)): here also whole pages inside slabs that are in
     /// use.
     pub fragmented_bytes: AtomicU64,
+    /// Bytes that are resident as those are, and share memory ([`Usage::merged`](crate::reclaim::Usage::merged)).
+    pub merged_bytes: AtomicU64,
     /// Resident bytes of Weir's own ([`Usage::metadata`](crate::reclaim::Usage::metadata)).
     pub metadata_bytes: AtomicU64,
     /// Bytes of pages now handed out by the zones, to slabs and runs.

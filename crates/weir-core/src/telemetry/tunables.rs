@@ -86,6 +86,12 @@ tunables! {
     sparse_ms = 3_000, 100, 3_600_000, Milliseconds,
         "Time for which a huge page must be in little use, with no page of it handed out or freed, before calm windows split it; at most twice that in a program at rest, ten times in a busy one.",
         "choice: idle memory is gone within 10 s, and a pause of a second between two bursts costs no huge page";
+    merge = 0, 0, 2, Mode,
+        "1: make pages of small objects that have few objects left equal, at rest and under severe pressure, so that the kernel's same-page merging has one page behind several (needs /sys/kernel/mm/ksm/run to be 1; what is resident stays, what is charged falls). Pages that the process's own random words keep apart from those of other processes. 2: also pages that have no room for such words, as those of 2 KiB objects. 0: none; what was merged gets memory of its own again.",
+        "choice: off, as the kernel's merging is, and a write to a merged page costs a copy (docs/design/merged-pages.md)";
+    merge_windows = 3, 1, 1_000_000, Count,
+        "Quiet windows of idle_ms in which nothing of a slab has changed, after which its pages are merged.",
+        "choice: memory of a program at rest is merged within three seconds, and none of a program between two bursts";
     huge_heap = 0, 0, 1, Switch => Effect::HugeHeap,
         "Ask for huge pages behind the heap where the system gives them to those who ask (`madvise`): a large heap is filled in a quarter to half of the time, and walks over it are a third faster; what is left of a peak goes back later, some seconds instead of one. Without effect where they are `always` or `never`.",
         "choice: `madvise` is the setting of those who want huge pages where a program asks for them (docs/design/reclaim.md, Which blocks get huge pages)";

@@ -148,7 +148,7 @@ fn use_up_buckets(heap: &Heap<Fake>) -> Vec<CacheId> {
 #[test]
 fn an_exempt_caches_finalizers_run_at_its_end_only_and_wake_no_thread() {
     let (heap, hooks) = (heap(), Hooks::default());
-    let flags = Flags { zero: false, no_reclaim: true };
+    let flags = Flags { no_reclaim: true, ..Flags::default() };
     let id = heap.user_caches().make(&Spec { flags, ..constructed(&hooks, 3000) }).unwrap();
     // Without shells for buckets, what is freed goes to its slabs at once.
     heap.platform().fail(Call::Map, u64::MAX);
@@ -234,7 +234,7 @@ fn batches_are_whole_and_counted(heap: Box<Heap<Fake>>) {
 }
 
 fn zero_caches_hand_out_zeros(heap: Box<Heap<Fake>>) {
-    let id = heap.user_caches().make(&Spec { flags: Flags { zero: true, no_reclaim: false }, ..spec(100) }).unwrap();
+    let id = heap.user_caches().make(&Spec { flags: Flags { zero: true, ..Flags::default() }, ..spec(100) }).unwrap();
     for _ in 0..3 {
         let mut objects = take(&heap, id, 50);
         let mut batch = [std::ptr::null_mut(); 50];

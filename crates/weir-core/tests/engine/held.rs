@@ -201,6 +201,13 @@ impl World {
         self.by_addr.iter().map(|(&addr, &len)| (addr, len))
     }
 
+    /// Writes something else to a held block.
+    pub fn rewrite(&mut self, i: usize) {
+        self.next_byte = self.next_byte % 255 + 1;
+        self.held[i].byte = self.next_byte;
+        self.held[i].fill();
+    }
+
     /// Checks every held block's contents.
     pub fn check_contents(&self) {
         self.held.iter().for_each(|block| block.assert_filled(block.len, block.byte));

@@ -14,6 +14,7 @@ mod held;
 mod huge_heap;
 mod low32;
 mod mapped;
+mod merging;
 mod misuse;
 mod model;
 mod node;

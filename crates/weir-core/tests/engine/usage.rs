@@ -80,6 +80,13 @@ pub fn check(world: &World) -> Usage {
     usage
 }
 
+/// Holds the sum of the figures against the truth.
+pub fn check_sum(world: &World) {
+    let usage = world.heap.figures().usage();
+    let (resident, _) = world.fake().resident_bytes();
+    assert_eq!(usage.resident(), resident, "{usage:?}");
+}
+
 /// Live, idle, fragmented and metadata as the page of counters has them.
 fn page(stats: &Stats) -> [usize; 4] {
     [&stats.live_bytes, &stats.idle_bytes, &stats.fragmented_bytes, &stats.metadata_bytes]

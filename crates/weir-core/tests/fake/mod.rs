@@ -160,6 +160,13 @@ pub struct Fake {
     /// Runs that were cooled.
     cooled: Mutex<Vec<Run>>,
     windows: Mutex<Vec<Run>>,
+    /// Whether what is below merges equal pages.
+    pub merges: AtomicBool,
+    /// Where it was asked to, in order, and whether it still is.
+    mergeable: Mutex<Vec<(Run, bool)>>,
+    /// What it merged so far, in pages.
+    merged: AtomicUsize,
+    secrets: AtomicU64,
     /// What is resident is not told.
     pub is_blind: AtomicBool,
     /// What is taken back at least.
@@ -228,6 +235,10 @@ impl Fake {
             collapsed: Mutex::default(),
             cooled: Mutex::default(),
             windows: Mutex::default(),
+            merges: AtomicBool::new(false),
+            mergeable: Mutex::default(),
+            merged: AtomicUsize::new(0),
+            secrets: AtomicU64::new(1),
             is_blind: AtomicBool::new(false),
             unit: PAGE,
             stats: Stats::new(),
@@ -412,6 +423,38 @@ impl Fake {
     /// Bytes of all that is mapped here and has memory behind it; and of those what is metadata.
     pub fn resident_bytes(&self) -> (usize, usize) {
         locked(&self.memory).resident_bytes()
+    }
+
+    /// Merges as the kernel does: of the pages where it was asked to, those that are equal share one. Returns how many share,
+    /// and how many pages they share.
+    pub fn merge_equal(&self) -> (usize, usize) {
+        let mut same: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for page in self.mergeable_pages() {
+            let run = Run { addr: page, len: PAGE };
+            if memory::resident(run) == 1 {
+                // SAFETY: mapped memory of the heap, as it was asked to be merged; no other thread of the test uses it now.
+                *same.entry(unsafe { std::slice::from_raw_parts(page as *const u8, PAGE) }.to_vec()).or_default() += 1;
+            }
+        }
+        let shared: Vec<_> = same.values().filter(|&&pages| pages > 1).collect();
+        let (sharing, of) = (shared.iter().copied().sum(), shared.len());
+        self.merged.store(sharing, Relaxed);
+        (sharing, of)
+    }
+
+    /// The pages where it was asked to merge.
+    pub fn mergeable_pages(&self) -> Vec<usize> {
+        let mut pages = std::collections::BTreeSet::new();
+        for &(run, on) in locked(&self.mergeable).iter() {
+            for page in (run.addr..run.addr + run.len).step_by(PAGE) {
+                if on {
+                    pages.insert(page)
+                } else {
+                    pages.remove(&page)
+                };
+            }
+        }
+        pages.into_iter().collect()
     }
 
     /// The windows asked for so far.

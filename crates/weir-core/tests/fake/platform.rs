@@ -123,6 +123,26 @@ impl Memory for Fake {
         locked(&self.cooled).extend(runs);
     }
 
+    fn merges(&self) -> bool {
+        self.merges.load(Relaxed)
+    }
+
+    fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
+        self.outside_locks();
+        assert!(run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0);
+        locked(&self.mergeable).push((run, is_mergeable));
+        true
+    }
+
+    fn merged_pages(&self) -> usize {
+        self.merged.load(Relaxed)
+    }
+
+    fn secret(&self) -> Option<[u64; 2]> {
+        let secret = self.secrets.fetch_add(1, Relaxed);
+        Some([secret, !secret])
+    }
+
     /// Every page of a block counts as touched, so that it looks filled, unless `really`; of a window, those in
     /// `collapsed`.
     fn resident(&self, run: Run) -> Option<usize> {

@@ -24,7 +24,9 @@ pub trait Host {
     /// Releases all that is free; bytes.
     fn drain(&mut self) -> usize;
     /// Where the memory is now, bytes by name.
-    fn report(&mut self) -> [(&'static str, usize); 6];
+    fn report(&mut self) -> [(&'static str, usize); 7];
+    /// What merging would release, bytes: a dry run.
+    fn mergeable(&mut self) -> usize;
     /// Whether the program has put itself into a sandbox, which may end the process for a call.
     fn is_in_sandbox(&self) -> bool;
 }
@@ -67,6 +69,7 @@ pub fn write_answer(answer: &mut Answer, request: Request<'_>, host: &mut impl H
             answer.write_str("ok\n")?;
             host.report().into_iter().try_for_each(|(name, bytes)| writeln!(answer, "{name} {bytes} bytes"))
         }
+        Request::Mergeable => write!(answer, "ok\nmergeable {} bytes\n", host.mergeable()),
         Request::Subscribe | Request::Target(_) => answer.write_str("ok\n"),
     }
 }
@@ -110,8 +113,12 @@ mod tests {
         fn drain(&mut self) -> usize {
             2
         }
-        fn report(&mut self) -> [(&'static str, usize); 6] {
-            [("live", 1), ("idle", 2), ("fragmented", 3), ("metadata", 4), ("untouched", 5), ("resident", 6)]
+        fn report(&mut self) -> [(&'static str, usize); 7] {
+            let names = ["live", "idle", "fragmented", "merged", "metadata", "untouched", "resident"];
+            core::array::from_fn(|i| (names[i], i + 1))
+        }
+        fn mergeable(&mut self) -> usize {
+            3
         }
         fn is_in_sandbox(&self) -> bool {
             false
@@ -144,7 +151,8 @@ mod tests {
         let mut host = Fake { tunables: Tunables::new(), effects: Vec::new() };
         assert_eq!(said("trim", &mut host), "ok\nreleased 1 bytes\n");
         assert_eq!(said("drain", &mut host), "ok\nreleased 2 bytes\n");
-        assert!(said("report", &mut host).ends_with("untouched 5 bytes\nresident 6 bytes\n"));
+        assert!(said("report", &mut host).ends_with("untouched 6 bytes\nresident 7 bytes\n"));
+        assert_eq!(said("mergeable", &mut host), "ok\nmergeable 3 bytes\n");
     }
 
     #[test]

@@ -25,8 +25,11 @@ impl Host for Fake {
     fn drain(&mut self) -> usize {
         0
     }
-    fn report(&mut self) -> [(&'static str, usize); 6] {
-        [("x", 0); 6]
+    fn mergeable(&mut self) -> usize {
+        0
+    }
+    fn report(&mut self) -> [(&'static str, usize); 7] {
+        [("x", 0); 7]
     }
     fn is_in_sandbox(&self) -> bool {
         let left = self.looks_left.get();

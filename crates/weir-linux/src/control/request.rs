@@ -15,6 +15,8 @@ pub enum Request<'a> {
     Drain,
     /// `report`: where the memory is now. The page of counters is brought up to date.
     Report,
+    /// `mergeable`: what merging sparse pages would release.
+    Mergeable,
     /// `subscribe`: from now on the client is sent events.
     Subscribe,
     /// `target BYTES`: as long as the client is connected no more is to be resident; 0 takes that back.
@@ -39,7 +41,9 @@ impl fmt::Display for BadRequest {
         match self {
             Self::TooLong => write!(f, "the request is longer than {} bytes", super::LONGEST_REQUEST),
             Self::NotText => f.write_str("the request is not one line of ASCII text"),
-            Self::Unknown => f.write_str("no such command: get, set, trim, drain, report, subscribe, target"),
+            Self::Unknown => {
+                f.write_str("no such command: get, set, trim, drain, report, mergeable, subscribe, target")
+            }
             Self::WrongWords(form) => write!(f, "write: {form}"),
         }
     }
@@ -66,6 +70,7 @@ impl<'a> Request<'a> {
             ("trim", _) => alone(Self::Trim, "trim"),
             ("drain", _) => alone(Self::Drain, "drain"),
             ("report", _) => alone(Self::Report, "report"),
+            ("mergeable", _) => alone(Self::Mergeable, "mergeable"),
             ("subscribe", _) => alone(Self::Subscribe, "subscribe"),
             ("target", [Some(bytes), None, None]) => {
                 bytes.parse().map(Self::Target).map_err(|_| BadRequest::WrongWords("target BYTES"))
@@ -91,6 +96,7 @@ mod tests {
             (b"trim", Request::Trim),
             (b"drain", Request::Drain),
             (b"report\n", Request::Report),
+            (b"mergeable", Request::Mergeable),
             (b"subscribe", Request::Subscribe),
             (b"target 4096", Request::Target(4096)),
         ] {

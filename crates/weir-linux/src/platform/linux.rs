@@ -27,6 +27,7 @@ use crate::platform::address_layout::AddressLayout;
 use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::machine::{self, HugePages};
 use crate::platform::memory_probes;
+use crate::platform::merging::Merging;
 use crate::platform::other_malloc;
 use crate::platform::release::Releaser;
 use crate::platform::rseq;
@@ -52,6 +53,8 @@ pub struct Linux {
     pub(super) addresses: AddressLayout,
     /// How memory is released.
     pub(super) releaser: Releaser,
+    /// The kernel's same-page merging.
+    pub(crate) merging: Merging,
     /// Functions of the layers above.
     hooks: &'static Hooks,
 }
@@ -67,6 +70,7 @@ impl Linux {
             may_have_huge: AtomicBool::new(false),
             addresses: AddressLayout::new(),
             releaser: Releaser::new(),
+            merging: Merging::new(),
             hooks,
         }
     }

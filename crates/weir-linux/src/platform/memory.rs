@@ -7,6 +7,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::{Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
+use crate::os::process::secret_words;
 use crate::os::syscall::Errno;
 use crate::platform::address_layout::{AddressLayout, Area};
 use crate::platform::fork_advice;
@@ -177,6 +178,24 @@ impl Memory for Linux {
 
     fn cool(&self, runs: &[Run]) {
         self.releaser.cool(runs);
+    }
+
+    fn merges(&self) -> bool {
+        self.merging.is_on()
+    }
+
+    fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
+        let advice = if is_mergeable { mman::MADV_MERGEABLE } else { mman::MADV_UNMERGEABLE };
+        // SAFETY: the mapping is the engine's; the advice changes no contents.
+        unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) }.is_ok()
+    }
+
+    fn merged_pages(&self) -> usize {
+        self.merging.pages()
+    }
+
+    fn secret(&self) -> Option<[u64; 2]> {
+        secret_words().ok().map(|words| words.map(|word| word as u64))
     }
 
     fn resident(&self, run: Run) -> Option<usize> {

@@ -8,6 +8,7 @@ pub mod linux;
 pub mod machine;
 mod memory;
 mod memory_probes;
+pub mod merging;
 pub mod other_malloc;
 mod own_registration;
 pub mod release;

@@ -24,6 +24,7 @@ pub type Dtor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 const ZERO: c_uint = 1;
 const NO_RECLAIM: c_uint = 2;
 const LIMITED: c_uint = 4;
+const NO_MERGE: c_uint = 8;
 
 /// First word of a cache, while there is one.
 const IS_CACHE: usize = 0x7765_6972_0063_6163;
@@ -62,7 +63,7 @@ pub unsafe fn create(
     fini: Option<Fini>,
     flags: c_uint,
 ) -> *mut Cache {
-    if flags & !(ZERO | NO_RECLAIM | LIMITED) != 0 {
+    if flags & !(ZERO | NO_RECLAIM | LIMITED | NO_MERGE) != 0 {
         return fail(EINVAL).cast();
     }
     let cache = heap::alloc(size_of::<Cache>()).cast::<Cache>();
@@ -79,7 +80,11 @@ pub unsafe fn create(
         size: mark.object_size(size),
         align: align.max(1),
         // The engine would zero the mark before it was looked at.
-        flags: Flags { zero: zero && !mark.is_there(), no_reclaim: flags & NO_RECLAIM != 0 },
+        flags: Flags {
+            zero: zero && !mark.is_there(),
+            no_reclaim: flags & NO_RECLAIM != 0,
+            no_merge: flags & NO_MERGE != 0,
+        },
         init: init.map(|_| init_object as user_cache::Init),
         fini: fini.map(|_| fini_object as user_cache::Fini),
         data: cache.cast(),

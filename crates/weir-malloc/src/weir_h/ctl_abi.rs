@@ -14,10 +14,11 @@ const STATS: &str = "stats.";
 type Figure = fn(&Usage) -> usize;
 
 /// The figures that can be read, by their names behind [`STATS`].
-const FIGURES: [(&str, Figure); 9] = [
+const FIGURES: [(&str, Figure); 10] = [
     ("live_bytes", |usage| usage.live_bytes),
     ("idle_bytes", |usage| usage.idle_bytes),
     ("fragmented_bytes", |usage| usage.fragmented_bytes),
+    ("merged_bytes", |usage| usage.merged_bytes),
     ("metadata_bytes", |usage| usage.metadata_bytes),
     ("untouched_bytes", |usage| usage.untouched_bytes),
     ("resident_bytes", Usage::resident_bytes),

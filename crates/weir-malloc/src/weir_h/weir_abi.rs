@@ -17,6 +17,7 @@ pub struct Usage {
     metadata_bytes: usize,
     fragmented_bytes: usize,
     untouched_bytes: usize,
+    merged_bytes: usize,
 }
 
 /// `weir_version`: the library's version as text, such as "0.1.0".
@@ -44,6 +45,7 @@ pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
         metadata_bytes: usage.metadata_bytes,
         fragmented_bytes: usage.fragmented_bytes,
         untouched_bytes: usage.untouched_bytes,
+        merged_bytes: usage.merged_bytes,
     };
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
     unsafe { fill(out.cast(), size, &answer) };

@@ -29,7 +29,15 @@ impl<T> ObjectCache<T> {
 
     /// Sets out how a cache is made, of either kind.
     pub fn builder(name: &str) -> ObjectCacheBuilder<'_, T> {
-        ObjectCacheBuilder { name, limit: usize::MAX, reserve: 0, no_reclaim: false, align: 1, types: PhantomData }
+        ObjectCacheBuilder {
+            name,
+            limit: usize::MAX,
+            reserve: 0,
+            no_reclaim: false,
+            no_merge: false,
+            align: 1,
+            types: PhantomData,
+        }
     }
 }
 
@@ -47,6 +55,7 @@ pub struct ObjectCacheBuilder<'a, T> {
     limit: usize,
     reserve: usize,
     no_reclaim: bool,
+    no_merge: bool,
     align: usize,
     types: PhantomData<fn() -> T>,
 }
@@ -68,6 +77,13 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         Self { no_reclaim: true, ..self }
     }
 
+    /// No object is copied to the free places of other pages, where the setting `merge` has that done: for objects that hold
+    /// secrets, of which no copy is to outlive the object.
+    #[must_use]
+    pub fn no_merge(self) -> Self {
+        Self { no_merge: true, ..self }
+    }
+
     /// Objects are aligned to `align` at least, a power of two up to a page.
     pub fn align(self, align: usize) -> Self {
         Self { align, ..self }
@@ -78,7 +94,7 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
             name: self.name.as_bytes(),
             size: size_of::<T>().max(1),
             align: self.align.max(align_of::<T>()),
-            flags: Flags { zero: false, no_reclaim: self.no_reclaim },
+            flags: Flags { zero: false, no_reclaim: self.no_reclaim, no_merge: self.no_merge },
             limit: self.limit,
             ..Spec::default()
         }

@@ -26,11 +26,25 @@ pub fn fragmentation(case: &Case) -> Option<Finding> {
         bytes(fragmented),
         if worst.is_empty() { "no one cache stands out".into() } else { worst.join(", ") }
     );
+    let mergeable = case.look.weir.as_ref().and_then(|weir| weir.mergeable).filter(|&size| size >= LEAST_GROWTH);
+    let merging = mergeable.map(|size| {
+        let size = bytes(size);
+        match case.look.setting("merge") {
+            Some(0) => case.ctl(
+                "set merge 1",
+                &format!("merging would release {size}, where the kernel merges pages (`weir doctor` says it)"),
+            ),
+            _ => format!(
+                "merging would release {size}, once nothing changes there and the kernel merges pages (`weir doctor`)"
+            ),
+        }
+    });
     let cures = [
         "free the objects that were left of the peak, or allocate what lives long before it or from an object cache of \
          its own (`weir::ObjectCache`, `weir_cache_create`)",
         "new allocations of the same sizes fill it first: it is not lost, and need not grow",
     ];
+    let cures = cures.map(String::from).into_iter().chain(merging);
     case.finding(Cause::Fragmentation, fragmented, says, cures)
 }
 

@@ -36,7 +36,7 @@ mod tests {
 
     fn measured(mib: [u64; 5]) -> Option<Measured> {
         let [live, idle, fragmented, metadata, untouched] = mib.map(|mib| mib << 20);
-        Some(Measured { live, idle, fragmented, metadata, untouched })
+        Some(Measured { live, idle, fragmented, merged: 0, metadata, untouched })
     }
 
     fn look(mappings: &[(Kind, u64)], mib: [u64; 5]) -> Look {

@@ -4,7 +4,8 @@ use super::{Slab, is_slab_page};
 use crate::base::fault::{Fault, check};
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, SLAB_TAIL};
-use crate::caches::slab_lists::{EMPTY, SlabLists, UNLISTED, list_of};
+use crate::caches::slab::merged::audit_merged;
+use crate::caches::slab_lists::{DONE, EMPTY, MERGED, SlabLists, UNLISTED, list_of};
 use crate::pages::window::Window;
 
 /// Contents of a cache's slabs, found by a walk over the pages.
@@ -15,6 +16,7 @@ pub(crate) struct Sum {
     pub(crate) listed: usize,
     pub(crate) empty: usize,
     pub(crate) reported: usize,
+    pub(crate) merged: usize,
 }
 
 impl Sum {
@@ -24,6 +26,7 @@ impl Sum {
         self.listed += other.listed;
         self.empty += other.empty;
         self.reported += other.reported;
+        self.merged += other.merged;
     }
 }
 
@@ -46,6 +49,7 @@ pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: PageNo, sum: &mut 
     sum.listed += usize::from(free > 0);
     sum.empty += usize::from(free == u32::from(g.objects));
     sum.reported += slab.reported().count_ones() as usize;
+    sum.merged += audit_merged(slab, g)?;
     Ok(slab.page)
 }
 
@@ -66,12 +70,17 @@ impl SlabLists {
                 let right = slab.list() as usize == list && PageNo(slab.get(1)) == prev && slab.is_of(g);
                 check(right, "a link of a slab list", page.index())?;
                 let (free, objects) = (slab.free() as usize, usize::from(g.objects));
-                let right = if free == objects { EMPTY } else { list_of(g, slab.free(), slab.look()) };
+                let right = match list_of(g, slab.free(), slab.look()) {
+                    _ if free == objects => EMPTY,
+                    _ if slab.look() == DONE && self.has_merged(slab, g) => MERGED,
+                    list => list,
+                };
                 check(right as usize == list, "a slab on the wrong list", page.index())?;
                 (prev, page, listed) = (page, PageNo(slab.get(0)), listed + 1);
             }
         }
         check(self.isolated == 0, "objects isolated, and no batch in flight", self.isolated)?;
-        Ok(Sum { slabs: self.slabs, free: self.free, listed, empty: self.empty, reported: self.reported })
+        let Self { slabs, free, empty, reported, .. } = *self;
+        Ok(Sum { slabs, free, listed, empty, reported, merged: self.merged.pages })
     }
 }

@@ -82,7 +82,8 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.figures().publish();
         // What was used in the last windows goes when as many quiet ones have passed.
         let least = IDLE_WINDOWS.max(windows as u32 + 1);
-        moved || !quiet || self.heap.watch().has_looks_left() || self.heap.reclaim.windows.quiet_windows() < least
+        let has_more = self.heap.watch().has_looks_left() || self.heap.merger().is_waiting();
+        moved || !quiet || has_more || self.heap.reclaim.windows.quiet_windows() < least
     }
 
     /// For a heap that has come to rest and whose memory is limited; returns bytes.
@@ -137,6 +138,11 @@ impl<P: Platform> Reclaim<'_, P> {
         let bytes = self.run(&self.goal(Kind::Purge, Cause::Asked)).released;
         self.heap.figures().publish();
         bytes
+    }
+
+    /// Bytes that merging would release of what is not merged yet, as the tunable `merge` has it: a dry run.
+    pub fn mergeable(&self) -> usize {
+        self.heap.merger().would_release()
     }
 
     /// Makes the heap ask for huge pages as the tunable `huge_heap` says. Of calls at once the last value holds.

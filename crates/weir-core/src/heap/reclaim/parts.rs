@@ -5,6 +5,7 @@ use crate::caches::Caches;
 use crate::evict::shrinkers::Shrinkers;
 use crate::heap::Heap;
 use crate::huge_pages::Watch;
+use crate::merge::Merger;
 use crate::pages::HeapPages;
 use crate::platform::Platform;
 use crate::pools::page_pools::PoolsOn;
@@ -16,6 +17,7 @@ pub(crate) struct Parts<'a, P: Platform> {
     caches: &'a Caches<P>,
     blocks: Mapped<'a, P>,
     huge_pages: Watch<'a, P>,
+    merger: Merger<'a, P>,
     pools: PoolsOn<'a, P>,
     shrinkers: Shrinkers<'a, P>,
 }
@@ -27,6 +29,7 @@ impl<P: Platform> Heap<P> {
             caches: &self.caches,
             blocks: self.mapped(),
             huge_pages: self.watch(),
+            merger: self.merger(),
             pools: self.page_pools.on(self.pages()),
             shrinkers: self.callbacks.on(self.platform(), self.reclaim().budget_room()),
         }
@@ -35,8 +38,8 @@ impl<P: Platform> Heap<P> {
 
 impl<P: Platform> Parts<'_, P> {
     /// Parts that hold memory which may be idle.
-    pub(crate) fn reclaimable(&self) -> [&dyn Reclaimable; 6] {
-        [self.pages, self.caches, &self.blocks, &self.huge_pages, &self.pools, &self.shrinkers]
+    pub(crate) fn reclaimable(&self) -> [&dyn Reclaimable; 7] {
+        [self.pages, self.caches, &self.blocks, &self.huge_pages, &self.merger, &self.pools, &self.shrinkers]
     }
 
     /// Parts that have locks.
@@ -50,7 +53,7 @@ impl<P: Platform> Parts<'_, P> {
     }
 
     /// Parts that have figures.
-    pub(crate) fn measured(&self) -> [&dyn Measured; 4] {
-        [self.pages, self.caches, &self.blocks, &self.pools]
+    pub(crate) fn measured(&self) -> [&dyn Measured; 5] {
+        [self.pages, self.caches, &self.blocks, &self.pools, &self.merger]
     }
 }

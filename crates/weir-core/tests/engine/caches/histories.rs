@@ -50,7 +50,7 @@ impl Shelf {
         match which {
             0 => constructed(&self.hooks, size),
             1 => Spec { limit: 700, ..spec(size) },
-            2 => Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(size) },
+            2 => Spec { flags: Flags { no_reclaim: true, ..Flags::default() }, ..spec(size) },
             _ => spec(size),
         }
     }

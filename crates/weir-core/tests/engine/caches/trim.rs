@@ -44,7 +44,8 @@ fn a_reserve_beyond_all_memory_is_refused_at_once() {
 }
 
 pub(super) fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
-    let id = heap.user_caches().make(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
+    let id =
+        heap.user_caches().make(&Spec { flags: Flags { no_reclaim: true, ..Flags::default() }, ..spec(256) }).unwrap();
     demand(&heap, id, 1000);
     let before = heap.user_caches().stats(id);
     heap.platform().pass_ms(10_000);

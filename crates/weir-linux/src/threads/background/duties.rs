@@ -273,6 +273,7 @@ impl<'a> Loop<'a> {
     fn end_window(&mut self, _: &Heard) -> Result<(), End> {
         if is_due(self.schedule.window_ends, monotonic_ns()) {
             self.look_for_huge_pages();
+            self.look_at_merging();
             self.schedule.window_ends = self.heap.reclaim().balance_calm().then(|| self.next_window());
             if self.schedule.window_ends.is_none() {
                 self.come_to_rest()?;
@@ -294,6 +295,12 @@ impl<'a> Loop<'a> {
         if platform.huge_on_touch() && has_no_huge_pages(platform.huge_on_advice()) {
             self.heap.reclaim().forget_huge();
         }
+    }
+
+    /// How the kernel merges pages, where they are to be merged.
+    fn look_at_merging(&self) {
+        let merging = &self.heap.platform().merging;
+        if TUNABLES.merge.get() != 0 && self.sources.is_private() { merging.look() } else { merging.forget() }
     }
 
     /// Nothing moves any more: the thread is about to sleep until it is woken.
@@ -341,7 +348,7 @@ impl<'a> Loop<'a> {
             return Heat::Empty;
         }
         // What counts as resident, but for blocks mapped on their own that are in use.
-        let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
+        let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes, &STATS.merged_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
         if self.heap.reclaim().hears_pressure() {
             // Blocks mapped on their own may be caches.

@@ -59,6 +59,9 @@ impl Figures {
     /// Brings them up to date now, however long that takes: for who asks for them.
     pub fn bring_up_to_date(&mut self, heap: &Engine) -> Usage {
         self.under_way = None;
+        if TUNABLES.merge.get() != 0 {
+            heap.platform().merging.look();
+        }
         loop {
             if let Some(usage) = self.measure(heap, usize::MAX) {
                 return usage;

@@ -156,12 +156,17 @@ impl Host for BackgroundHost<'_> {
         self.heap.reclaim().purge()
     }
 
-    fn report(&mut self) -> [(&'static str, usize); 6] {
+    fn mergeable(&mut self) -> usize {
+        self.heap.reclaim().mergeable()
+    }
+
+    fn report(&mut self) -> [(&'static str, usize); 7] {
         let usage = self.figures.bring_up_to_date(self.heap);
         [
             ("live", usage.live),
             ("idle", usage.idle),
             ("fragmented", usage.fragmented),
+            ("merged", usage.merged),
             ("metadata", usage.metadata),
             ("untouched", usage.untouched),
             ("resident", usage.resident()),

@@ -1,0 +1,110 @@
+//! The merging of a heap's pages: what is remembered of it, and what the kernel is asked for and says.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::base::run::Run;
+use crate::base::units::PAGE;
+use crate::caches::Caches;
+use crate::caches::slab::Merged;
+use crate::platform::Platform;
+
+/// Ranges that the kernel is asked to merge in, at most; a process may have 65,530 mappings.
+const MOST_RANGES: usize = 4096;
+
+/// Something has changed since the last pass; a pass is to see what changes further; nothing has changed.
+pub(super) const CHANGED: u32 = 0;
+pub(super) const SEEN: u32 = 1;
+pub(super) const SETTLED: u32 = 2;
+
+/// What is remembered from one window to the next.
+pub struct MergeState {
+    pub(super) stage: AtomicU32,
+    /// Quiet windows since the last pass.
+    pub(super) windows: AtomicU32,
+    /// Ranges that the kernel was asked to merge in.
+    pub(super) ranges: AtomicUsize,
+    /// The kernel merges nothing, and never will.
+    pub(super) is_refused: AtomicBool,
+    /// What is in rings was not asked for: the kernel was told to merge no more.
+    pub(super) forgets: AtomicBool,
+    /// Until when the kernel is expected to go on merging, ns.
+    pub(super) settles_at: AtomicU64,
+}
+
+impl MergeState {
+    pub(crate) const fn new() -> Self {
+        Self {
+            stage: AtomicU32::new(CHANGED),
+            windows: AtomicU32::new(0),
+            ranges: AtomicUsize::new(0),
+            is_refused: AtomicBool::new(false),
+            forgets: AtomicBool::new(true),
+            settles_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Merging of the pages of caches.
+    pub(crate) fn on<'a, P: Platform>(&'a self, caches: &'a Caches<P>) -> Merger<'a, P> {
+        Merger { state: self, caches }
+    }
+}
+
+/// Merging of the pages of a heap's caches.
+pub(crate) struct Merger<'a, P> {
+    pub(super) state: &'a MergeState,
+    pub(super) caches: &'a Caches<P>,
+}
+
+impl<'a, P: Platform> Merger<'a, P> {
+    pub(super) fn platform(&self) -> &'a P {
+        &self.caches.pages.platform
+    }
+
+    /// Whether pages are to be merged, and can be.
+    pub(super) fn is_on(&self) -> bool {
+        let may = self.platform().release_unit() == PAGE && !self.state.is_refused.load(Relaxed);
+        self.platform().tunables().merge.get() != 0 && may && self.platform().merges()
+    }
+
+    /// Whether a pass takes what it finds in rings out of them.
+    pub(super) fn forgets(&self) -> bool {
+        self.state.forgets.load(Relaxed)
+    }
+
+    /// Asks the kernel to merge in `run`.
+    pub(super) fn ask(&self, run: Run) {
+        if self.state.ranges.load(Relaxed) >= MOST_RANGES {
+            return;
+        }
+        if self.platform().set_mergeable(run, true) {
+            self.state.ranges.fetch_add(1, Relaxed);
+        } else {
+            self.state.is_refused.store(true, Relaxed);
+        }
+    }
+
+    /// Takes back all that the kernel was asked for: each page gets memory of its own again.
+    pub(super) fn undo(&self) {
+        if self.state.ranges.swap(0, Relaxed) > 0 {
+            self.state.forgets.store(true, Relaxed);
+            self.caches.pages.each_mapped_row(|row| _ = self.platform().set_mergeable(row, false));
+        }
+    }
+
+    /// Pages in rings.
+    pub(super) fn merged(&self) -> Merged {
+        let of = |number: usize| {
+            let slabs = self.caches.table.get(number).domains().map(|domain| domain.slabs.lock(self.platform()).merged);
+            slabs.fold(Merged::NONE, Merged::and)
+        };
+        self.caches.reclaimable().map(of).fold(Merged::NONE, Merged::and)
+    }
+
+    /// Pages of `merged` that have no memory of their own, by what the kernel says: of each ring one has.
+    pub(super) fn shared(&self, merged: Merged) -> usize {
+        if merged.spared == 0 {
+            return 0;
+        }
+        self.platform().merged_pages().saturating_sub(merged.pages - merged.spared).min(merged.spared)
+    }
+}

@@ -1,0 +1,125 @@
+//! When pages are merged, and what reclaim and the figures ask.
+//!
+//! In a program at rest: a quiet window begins it by a first pass, which notes which slabs are as they are; after
+//! `merge_windows` more quiet windows a second merges those that have not changed. Passes go on until one finds nothing that
+//! changed. Under severe pressure, and when the program asks for all that is idle, a pass is made at once, which merges what
+//! has not changed since the one before. So a page that is used is left alone: to fill one again that is merged costs memory
+//! first.
+//!
+//! With the setting at 0 a window's end costs a look at it, and where the kernel merges nothing (`run` in
+//! `/sys/kernel/mm/ksm`) one more.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::merger::{CHANGED, Merger, SEEN, SETTLED};
+use super::pass::{Found, Work};
+use crate::base::time::{Nanos, Time};
+use crate::base::units::PAGE;
+use crate::caches::slab::Merged;
+use crate::platform::Platform;
+use crate::reclaim::{Ended, Figures, Goal, Measured, Reclaimable, Reclaimed, Step, Usage};
+
+/// How long the kernel's merging is watched for the figures: it scans 100 pages in 20 ms, if nobody set it otherwise, and
+/// needs two scans.
+const SETTLING: Nanos = Nanos::of_ms(20_000);
+/// Of what was expected to be merged, the part that counts as all: pages that the program writes to are not.
+const NEARLY_ALL: (usize, usize) = (98, 100);
+
+impl<P: Platform> Merger<'_, P> {
+    /// A window ends.
+    fn window_ended(&self, ended: Ended) {
+        let state = self.state;
+        if self.platform().tunables().merge.get() == 0 {
+            self.undo();
+            return state.stage.store(CHANGED, Relaxed);
+        }
+        if !ended.quiet || ended.first_quiet {
+            return state.stage.store(CHANGED, Relaxed);
+        }
+        let is_due = match state.stage.load(Relaxed) {
+            CHANGED => true,
+            SEEN => {
+                u64::from(state.windows.fetch_add(1, Relaxed)) + 1 >= self.platform().tunables().merge_windows.get()
+            }
+            _ => false,
+        };
+        if is_due && self.is_on() {
+            self.merge();
+        }
+    }
+
+    /// One pass.
+    fn merge(&self) {
+        let found = self.pass(Work::Merge);
+        self.state.forgets.store(false, Relaxed);
+        self.state.windows.store(0, Relaxed);
+        self.state.stage.store(if found.changed > 0 { SEEN } else { SETTLED }, Relaxed);
+        if found.bytes > 0 {
+            self.state.settles_at.store((self.platform().now() + SETTLING).0, Relaxed);
+        } else if self.merged() == Merged::NONE {
+            self.undo();
+        }
+    }
+
+    /// Whether there is a pass to come, or the kernel goes on merging: calm windows go on too.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let is_settling = || {
+            let until = self.state.settles_at.load(Relaxed);
+            let (part, whole) = NEARLY_ALL;
+            let is_done = || self.shared(self.merged()) * whole >= self.merged().spared * part;
+            let waits = until > 0 && self.platform().now() < Time(until) && !is_done();
+            if until > 0 && !waits {
+                self.state.settles_at.store(0, Relaxed);
+            }
+            waits
+        };
+        self.platform().tunables().merge.get() != 0
+            && (self.state.stage.load(Relaxed) == SEEN && self.is_on() || is_settling())
+    }
+
+    /// Bytes that merging would release, of what is not merged yet, whether or not it is used. O(pages of the heap), and up to
+    /// 13 us a page that could be merged.
+    pub(crate) fn would_release(&self) -> usize {
+        let Found { bytes, .. } = self.pass(Work::Count);
+        bytes
+    }
+
+    /// Bytes of the heap that have no memory of their own.
+    fn merged_bytes(&self) -> usize {
+        if self.state.ranges.load(Relaxed) == 0 { 0 } else { self.shared(self.merged()) * PAGE }
+    }
+}
+
+impl<P: Platform> Reclaimable for Merger<'_, P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Merge]
+    }
+
+    fn count(&self, _goal: &Goal) -> usize {
+        // It is free once the kernel has come by.
+        0
+    }
+
+    fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {
+        match goal.ended {
+            Some(ended) => self.window_ended(ended),
+            None if self.is_on() => self.merge(),
+            None => {}
+        }
+        Reclaimed::default()
+    }
+}
+
+impl<P: Platform> Measured for Merger<'_, P> {
+    fn publish(&self, figures: &mut Figures, waits: bool) {
+        if waits {
+            figures.merged = self.merged_bytes().min(figures.fragmented);
+            figures.fragmented -= figures.merged;
+        }
+    }
+
+    fn add_usage(&self, usage: &mut Usage) {
+        usage.merged = self.merged_bytes().min(usage.fragmented);
+        usage.fragmented -= usage.merged;
+    }
+}

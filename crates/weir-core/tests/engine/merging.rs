@@ -1,0 +1,253 @@
+//! Sparse pages made equal, and merged by a fake kernel.
+
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::level::Level;
+use weir_core::base::units::PAGE;
+use weir_core::caches::user_cache::{Flags, Spec};
+use weir_core::platform::Diagnostics;
+
+use crate::fake::Fake;
+use crate::held::World;
+use crate::model::{Step, apply, config, step, variant, world};
+use crate::policy::{calm, pressure};
+
+/// A world in which pages are merged.
+fn merging(mode: u64) -> World {
+    let fake = Fake::new();
+    switch_on(&fake, mode);
+    World::new(fake)
+}
+
+fn switch_on(fake: &Fake, mode: u64) {
+    fake.merges.store(true, Relaxed);
+    fake.tunables().merge.set(mode);
+}
+
+/// Blocks of `sizes` bytes in turn, of which one in `every` is kept at random.
+fn thinned(world: &mut World, sizes: &[usize], count: usize, every: u64) {
+    let begin = world.held.len();
+    for size in (0..count).map(|i| sizes[i % sizes.len()]) {
+        assert!(world.alloc(size).is_some());
+    }
+    let mut random = 88_172_645_463_325_252u64;
+    for i in (begin..world.held.len()).rev() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        if !random.is_multiple_of(every) {
+            world.free(i, false);
+        }
+    }
+}
+
+/// Calm windows until the balancer wants no more of them.
+fn rest(world: &World) {
+    let windows = (0..400).take_while(|_| {
+        world.fake().pass_ms(world.fake().tunables().idle_ms.get());
+        world.fake().merge_equal();
+        world.heap.reclaim().balance_calm()
+    });
+    assert!(windows.count() < 200, "the balancer does not sleep");
+    world.check_contents();
+}
+
+/// Pages that hold a part of what is held.
+fn pages(world: &World) -> usize {
+    let pages = |(addr, len): (usize, usize)| addr / PAGE..(addr + len - 1) / PAGE + 1;
+    world.usable().flat_map(pages).collect::<BTreeSet<_>>().len()
+}
+
+/// Holds what the heap says of merged pages against what the fake kernel finds; returns pages that share memory, and those that
+/// they share.
+fn check(world: &World) -> (usize, usize) {
+    let (sharing, of) = world.fake().merge_equal();
+    // The audit reads metadata that was never written, so that it is resident from then on.
+    let (audit, usage) = (world.audit(), world.heap.figures().usage());
+    assert_eq!((sharing, (sharing - of) * PAGE), (audit.merged_pages, usage.merged), "{usage:?}");
+    let (resident, _) = world.fake().resident_bytes();
+    assert_eq!(usage.resident(), resident, "the sum of the parts: {usage:?}");
+    (sharing, of)
+}
+
+#[test]
+fn sparse_pages_become_equal_and_nothing_else_is_asked_for() {
+    for (sizes, every, most_percent) in [
+        (&[64usize][..], 16, 130),
+        (&[128], 16, 130),
+        (&[256], 16, 130),
+        (&[512], 20, 130),
+        (&[1024], 20, 145),
+        (&[80, 112, 176, 320, 384, 896], 16, 170),
+    ] {
+        let mut world = merging(1);
+        thinned(&mut world, sizes, 24_000_000 / sizes.iter().sum::<usize>() * sizes.len(), every);
+        rest(&world);
+        let (sharing, of) = check(&world);
+        let live: usize = world.usable().map(|(_, len)| len).sum();
+        let left = (pages(&world) - sharing + of) * PAGE;
+        assert!(left * 100 <= live * most_percent, "{sizes:?}: {left} bytes for {live} live");
+        let resident = |&page: &usize| {
+            let run = weir_core::base::run::Run { addr: page, len: PAGE };
+            weir_core::platform::Memory::resident_pages(world.fake(), run).unwrap()[0] == 1
+        };
+        let asked_for = world.fake().mergeable_pages();
+        assert_eq!(asked_for.iter().filter(|page| resident(page)).count(), sharing, "another page may be merged");
+        world.finish();
+    }
+}
+
+#[test]
+fn pages_without_room_for_random_words_are_merged_only_where_the_setting_says_so() {
+    for (mode, any) in [(1, false), (2, true)] {
+        let mut world = merging(mode);
+        thinned(&mut world, &[2048], 20_000, 20);
+        rest(&world);
+        // Without random words groups may be equal by chance, here of few contents.
+        assert_eq!((world.fake().merge_equal().0 > 0, world.audit().merged_pages > 0), (any, any));
+        world.finish();
+    }
+}
+
+#[test]
+fn a_dry_run_says_what_merging_will_release() {
+    let mut world = merging(0);
+    thinned(&mut world, &[100, 1000], 20_000, 16);
+    (0..5).for_each(|_| calm(&world));
+    let would = world.heap.reclaim().mergeable();
+    assert_eq!(check(&world), (0, 0), "nothing was done");
+    world.fake().tunables().merge.set(1);
+    rest(&world);
+    let (sharing, of) = check(&world);
+    assert!(would > 0 && would == (sharing - of) * PAGE, "{would} for {sharing} - {of} pages");
+    assert_eq!(world.heap.reclaim().mergeable(), 0);
+    world.finish();
+}
+
+#[test]
+fn with_the_setting_at_0_or_a_kernel_that_merges_nothing_nothing_happens() {
+    let mut world = merging(0);
+    thinned(&mut world, &[256], 20_000, 16);
+    rest(&world);
+    world.fake().merges.store(false, Relaxed);
+    world.fake().tunables().merge.set(1);
+    rest(&world);
+    pressure(&world, Level::Severe);
+    world.heap.purge();
+    assert_eq!((world.fake().mergeable_pages().len(), world.audit().merged_pages), (0, 0));
+    world.finish();
+}
+
+#[test]
+fn switched_off_pages_get_their_own_memory_and_switched_on_they_are_merged_again() {
+    let mut world = merging(1);
+    thinned(&mut world, &[256], 20_000, 16);
+    rest(&world);
+    let merged = check(&world);
+    world.fake().tunables().merge.set(0);
+    calm(&world);
+    assert_eq!(world.fake().mergeable_pages().len(), 0);
+    assert_eq!(world.heap.figures().usage().merged, 0);
+    world.fake().tunables().merge.set(1);
+    rest(&world);
+    assert_eq!(check(&world), merged);
+    world.free_all();
+    rest(&world);
+    assert_eq!(world.fake().mergeable_pages().len(), 0, "nothing is merged, so nothing is asked for");
+    world.finish();
+}
+
+#[test]
+fn slabs_that_change_wait() {
+    let mut world = merging(1);
+    thinned(&mut world, &[256], 20_000, 16);
+    for _ in 0..20 {
+        // Not quiet.
+        let i = world.alloc(256).unwrap();
+        world.free(i, false);
+        calm(&world);
+    }
+    assert_eq!(world.audit().merged_pages, 0);
+    // Severe pressure merges what has not changed since it came before.
+    pressure(&world, Level::Severe);
+    assert_eq!(world.audit().merged_pages, 0);
+    world.fake().pass_ms(2_000);
+    pressure(&world, Level::Severe);
+    assert!(world.audit().merged_pages > 0);
+    world.finish();
+}
+
+#[test]
+fn merged_pages_are_taken_last_and_the_first_object_of_one_parts_it() {
+    let mut world = merging(1);
+    thinned(&mut world, &[256], 20_000, 16);
+    rest(&world);
+    let (before, _) = check(&world);
+    // A slab that is fresh, and has room.
+    let first = world.held.len();
+    (0..1280).for_each(|_| assert!(world.alloc(256).is_some()));
+    let after = world.audit().merged_pages;
+    assert!(after < before, "there was no other room");
+    (first..world.held.len()).rev().filter(|i| i % 2 == 0).for_each(|i| world.free(i, false));
+    world.heap.purge();
+    let parted = world.audit().merged_pages;
+    (0..16).for_each(|_| assert!(world.alloc(256).is_some()));
+    assert_eq!(world.audit().merged_pages, parted, "there was other room");
+    world.check_contents();
+    world.finish();
+}
+
+#[test]
+fn caches_with_secrets_are_left_alone() {
+    for no_merge in [false, true] {
+        let world = merging(2);
+        let spec = Spec { name: b"keys", size: 256, flags: Flags { no_merge, ..Flags::default() }, ..Spec::default() };
+        let id = world.heap.user_caches().make(&spec).unwrap();
+        let objects: Vec<_> = (0..4000).map(|_| world.heap.user_caches().alloc(id)).collect();
+        for &object in &objects {
+            // SAFETY: an object of 256 bytes, just allocated.
+            unsafe { object.write_bytes(7, 256) };
+        }
+        // SAFETY: each object is freed once, and those that are kept below.
+        let free = |object: *mut u8| unsafe { world.heap.free(object) };
+        objects.iter().enumerate().filter(|(i, _)| i % 17 > 0).for_each(|(_, &object)| free(object));
+        rest(&world);
+        assert_eq!(world.heap.audit().unwrap().merged_pages > 0, !no_merge);
+        objects.iter().step_by(17).for_each(|&object| free(object));
+        // SAFETY: it is not used any more.
+        unsafe { world.heap.user_caches().destroy(id) }.unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Random histories, with writes to what is held, in which passes come as often as they can.
+    #[test]
+    fn no_object_changes_but_by_the_program(
+        v in variant(),
+        mode in 1u64..3,
+        steps in prop::collection::vec((step(), any::<prop::sample::Index>(), 0usize..40), 1..60),
+    ) {
+        let mut world = world(v);
+        switch_on(world.fake(), mode);
+        world.fake().tunables().merge_windows.set(1);
+        world.fake().tunables().severe_interval_ms.set(0);
+        for (step, at, writes) in &steps {
+            apply(&mut world, step);
+            for i in 0..*writes {
+                if !world.held.is_empty() {
+                    let i = at.index(1 << 20).wrapping_mul(i + 1) % world.held.len();
+                    world.rewrite(i);
+                }
+            }
+            apply(&mut world, &Step::Pressure(Level::Severe));
+            world.check_contents();
+            world.audit();
+            world.fake().merge_equal();
+            crate::usage::check_sum(&world);
+        }
+        world.finish();
+    }
+}

@@ -1,0 +1,67 @@
+//! The kernel's same-page merging (KSM), as the background thread sees it.
+//!
+//! It is the machine's: whoever is root switches it on (`/sys/kernel/mm/ksm/run`), and says how fast it looks. Files are read by the
+//! background thread alone, in the descriptor table that it has for itself, and not in a program that has put itself into a
+//! sandbox; what was read last is what the engine is told. So nothing is merged where there is no such thread.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::os::fd;
+use crate::os::file::text::number;
+use crate::os::rights::sandbox::Sandbox;
+
+/// What was read last.
+pub struct Merging {
+    is_on: AtomicBool,
+    /// Pages of this process that share memory.
+    pages: AtomicUsize,
+}
+
+impl Merging {
+    pub(super) const fn new() -> Self {
+        Self { is_on: AtomicBool::new(false), pages: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.pages.load(Relaxed)
+    }
+
+    /// Reads how it is now. For a thread with a descriptor table of its own.
+    pub(crate) fn look(&self) {
+        let may_read = Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own());
+        let read = |file| if may_read { read_number(file) } else { None };
+        self.is_on.store(read(c"/sys/kernel/mm/ksm/run") == Some(1), Relaxed);
+        // Of Linux 5.19. Before that nothing says it, and nothing counts as merged.
+        self.pages.store(read(c"/proc/self/ksm_merging_pages").unwrap_or(0) as usize, Relaxed);
+    }
+
+    /// It cannot be read any more.
+    pub(crate) fn forget(&self) {
+        self.is_on.store(false, Relaxed);
+        self.pages.store(0, Relaxed);
+    }
+}
+
+fn read_number(file: &CStr) -> Option<u64> {
+    let mut buf = [0u8; 24];
+    number(fd::read_file(file, &mut buf).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_read_where_it_says_anything() {
+        let merging = Merging::new();
+        merging.look();
+        assert_eq!(merging.is_on(), std::fs::read_to_string("/sys/kernel/mm/ksm/run").is_ok_and(|run| run == "1\n"));
+        merging.forget();
+        assert_eq!((merging.is_on(), merging.pages()), (false, 0));
+    }
+}
