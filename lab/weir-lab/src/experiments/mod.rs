@@ -5,6 +5,7 @@ mod demonstration;
 mod e10_many_threads;
 mod e12_live_shrink;
 mod e13_two;
+mod e14_sparse;
 mod e1_page_pools;
 mod e2_squeeze_cost;
 mod e3_object_caches;
@@ -68,6 +69,7 @@ experiments! {
     "e10": e10_many_threads, "e10_many_threads.rs", [5, 1];
     "e12": e12_live_shrink, "e12_live_shrink.rs", [50, 1];
     "e13": e13_two, "e13_two.rs", [1, 1];
+    "sparse": e14_sparse, "e14_sparse.rs", [3, 1];
     "fio": fio, "fio.rs", [5, 1];
     "groups": groups, "groups.rs", [5, 1];
     "hitrate": hitrate, "hitrate/mod.rs", [5, 1];

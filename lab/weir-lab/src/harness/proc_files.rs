@@ -46,6 +46,11 @@ pub fn anonymous(pid: u32) -> Option<f64> {
     of(pid, Process::status).ok()?.rssanon.map(|kib| kib as f64 * 1024.0)
 }
 
+/// Whether that is the name of a process.
+pub fn is_named(pid: u32, name: &str) -> bool {
+    of(pid, Process::stat).is_ok_and(|stat| stat.comm == name)
+}
+
 /// Minor faults of the process and of the children that it waited for.
 pub fn minor_faults(pid: u32) -> Result<f64> {
     of(pid, Process::stat).map(|stat| (stat.minflt + stat.cminflt) as f64)

@@ -43,6 +43,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
         "page-fault" => page_fault::main(&words)?,
         "page-pools" => page_pools::main(&words)?,
         "soak" => soak::main(&words)?,
+        "sparse" => sparse::main(&words)?,
         "sweep" => sweep::main(&words)?,
         "sweep-calls" => sweep_calls::main(&words)?,
         "swing" => swing::main(&words)?,

@@ -24,6 +24,7 @@ pub mod rptest;
 pub mod sh;
 pub mod short_threads;
 pub mod soak;
+pub mod sparse;
 pub mod sweep;
 pub mod sweep_calls;
 pub mod swing;
