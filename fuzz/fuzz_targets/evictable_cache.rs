@@ -8,11 +8,11 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64};
-use weir_core::evict::policy::duel::{Duel, DuelStorage, Held};
 use weir_core::evict::mix;
-use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::policy::duel::{Duel, DuelStorage, Held};
 use weir_core::evict::policy::setting::Setting;
 use weir_core::evict::policy::slot::Slot;
+use weir_core::evict::policy::{Policy, Sightings};
 
 /// Steps of a history at most.
 const STEPS: usize = 600;

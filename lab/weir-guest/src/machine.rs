@@ -13,9 +13,9 @@ use crate::guest_memory::{GuestMemory, NO_FRAMES};
 use crate::one_cpu::OneCpu;
 use crate::reporter::{Counters, Reporter};
 use crate::virtio::Device;
-use weir_core::base::time::Time;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
+use weir_core::base::time::Time;
 use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
