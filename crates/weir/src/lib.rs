@@ -34,8 +34,8 @@ pub mod zone;
 
 pub use evictable_cache::{
     ByteCache, ByteCacheBuilder, ByteEntries, ByteEntry, ByteFill, CacheHasher, Entries, Entry, Equivalent,
-    EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, InsertError, Refusal, RemovalCause, SeededHash,
-    Weigh,
+    EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, InsertError, OwnedEntry, Refusal, RemovalCause,
+    SeededHash, Weigh,
 };
 pub use fd::Fd;
 pub use global::Weir;

@@ -6,6 +6,7 @@ mod expiry;
 mod hostile;
 mod loads;
 mod model;
+mod owned;
 mod pressure;
 mod reclaim;
 mod removal;

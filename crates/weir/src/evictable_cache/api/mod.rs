@@ -8,5 +8,6 @@ pub mod common;
 pub mod errors;
 pub mod guards;
 pub mod hasher;
+pub mod owned;
 pub mod stats;
 pub mod weigh;

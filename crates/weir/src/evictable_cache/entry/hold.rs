@@ -1,6 +1,7 @@
 //! Holds of entries: who has one keeps the entry from being freed.
 
 use core::alloc::Layout;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -27,6 +28,16 @@ impl<'a, C: Content> Hold<'a, C> {
     #[inline]
     pub unsafe fn new(shared: &'a Shared<C>, entry: NonNull<Header>) -> Self {
         Self { shared, entry }
+    }
+
+    /// Whether the entry is one of this cache's.
+    pub fn is_of(&self, shared: &Shared<C>) -> bool {
+        core::ptr::eq(self.shared, shared)
+    }
+
+    /// Gives the hold up without ending it: [`Hold::new`] takes it up again.
+    pub fn into_entry(self) -> NonNull<Header> {
+        ManuallyDrop::new(self).entry
     }
 
     /// The entry's address.

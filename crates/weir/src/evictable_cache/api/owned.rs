@@ -1,0 +1,137 @@
+//! Guards that keep their cache as well as their entry.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use super::cache::EvictableCache;
+use super::guards::Entry;
+use super::hasher::{Equivalent, SeededHash};
+use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::entry::hold::Hold;
+use crate::evictable_cache::entry::typed::Typed;
+
+/// An [`Entry`] that borrows nothing: it has a handle of the cache, which lives until the last such guard is dropped.
+/// [`EvictableCache::get_owned`] and [`Entry::into_owned`] make one. A value that has a guard of its own cache keeps that alive
+/// until it is taken out.
+///
+/// A value that is bytes can be the body of a response without a copy:
+///
+/// ```
+/// use std::sync::Arc;
+/// use bytes::Bytes;
+///
+/// let pages = Arc::new(weir::EvictableCache::<u32, Vec<u8>>::builder().build().unwrap());
+/// let page = pages.get_or_insert_with(1, || b"<html>".to_vec()).into_owned(&pages);
+/// let at = page.as_ptr();
+/// let body = Bytes::from_owner(page);
+/// assert_eq!((&body[..], body.as_ptr()), (&b"<html>"[..], at));
+/// ```
+pub struct OwnedEntry<K: Eq + 'static, V: 'static, S = SeededHash> {
+    /// An entry of the cache, of which this has a hold.
+    entry: NonNull<Header>,
+    /// A field, so that its drop follows that of the hold, also where that panics.
+    cache: Arc<EvictableCache<K, V, S>>,
+}
+
+// SAFETY: it gives out shared references, may drop key and value, and may end the cache, on whichever thread has it.
+unsafe impl<K: Eq + Send + Sync + 'static, V: Send + Sync + 'static, S: Send + Sync> Send for OwnedEntry<K, V, S> {}
+// SAFETY: a shared guard gives out shared references, and may be cloned, so that another thread has one of its own.
+unsafe impl<K: Eq + Send + Sync + 'static, V: Send + Sync + 'static, S: Send + Sync> Sync for OwnedEntry<K, V, S> {}
+
+impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
+    /// The guard as one that borrows nothing, with another handle of the cache.
+    ///
+    /// # Panics
+    /// If the entry is of another cache.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let cache = Arc::new(weir::EvictableCache::<u32, u32>::builder().build().unwrap());
+    /// let nine = cache.insert(3, 9).unwrap().into_owned(&cache);
+    /// assert_eq!((*nine.key(), *nine), (3, 9));
+    /// ```
+    pub fn into_owned<S>(self, cache: &Arc<EvictableCache<K, V, S>>) -> OwnedEntry<K, V, S> {
+        assert!(self.0.is_of(&cache.shared), "an entry is owned with a handle of its own cache");
+        OwnedEntry { cache: Arc::clone(cache), entry: self.0.into_entry() }
+    }
+}
+
+impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
+    /// The entry of a key, pinned by a guard that has a handle of the cache: for other threads, tasks and bodies of responses,
+    /// which outlive the caller. That counts as a use. [`Entry::into_owned`] makes such a guard of any other.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let pages = Arc::new(weir::EvictableCache::<String, Vec<u8>>::builder().build().unwrap());
+    /// drop(pages.insert("/".into(), b"<html>".to_vec()));
+    /// let page = pages.get_owned("/").unwrap();
+    /// drop(pages);
+    /// assert_eq!(std::thread::spawn(move || page.len()).join().unwrap(), 6);
+    /// ```
+    pub fn get_owned<Q>(self: &Arc<Self>, key: &Q) -> Option<OwnedEntry<K, V, S>>
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        self.get(key).map(|entry| entry.into_owned(self))
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> OwnedEntry<K, V, S> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        // SAFETY: an entry of the cache has its key until it is freed, which the hold delays.
+        unsafe { Typed::<K, V>::key(self.entry) }
+    }
+
+    /// The weight that the entry counts in the cache's bytes.
+    pub fn weight(&self) -> usize {
+        // SAFETY: an entry is valid while it is held.
+        unsafe { self.entry.as_ref() }.weight
+    }
+
+    /// The cache that the entry is of.
+    pub fn cache(&self) -> &Arc<EvictableCache<K, V, S>> {
+        &self.cache
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Clone for OwnedEntry<K, V, S> {
+    fn clone(&self) -> Self {
+        let cache = Arc::clone(&self.cache);
+        // SAFETY: an entry is valid while it is held.
+        unsafe { self.entry.as_ref() }.pins.pin();
+        Self { entry: self.entry, cache }
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Drop for OwnedEntry<K, V, S> {
+    fn drop(&mut self) {
+        // SAFETY: an entry of this cache with key and value; the hold that this had is the one that ends here.
+        drop(unsafe { Hold::<Typed<K, V>>::new(&self.cache.shared, self.entry) });
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Deref for OwnedEntry<K, V, S> {
+    type Target = V;
+    fn deref(&self) -> &V {
+        // SAFETY: an entry of the cache has its value until it is freed, which the hold delays.
+        unsafe { Typed::<K, V>::value(self.entry) }
+    }
+}
+
+impl<K: Eq + 'static, V: AsRef<T> + 'static, S, T: ?Sized> AsRef<T> for OwnedEntry<K, V, S> {
+    fn as_ref(&self) -> &T {
+        (**self).as_ref()
+    }
+}
+
+impl<K: Eq + fmt::Debug + 'static, V: fmt::Debug + 'static, S> fmt::Debug for OwnedEntry<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedEntry").field("key", self.key()).field("value", &**self).finish()
+    }
+}
