@@ -165,6 +165,7 @@ impl<C: Content> Evictable for Shared<C> {
                 continue;
             };
             state.flights.inherit();
+            state.waiters.inherit();
             state.walks = 0;
             if let Some(storage) = &state.storage {
                 bytes += storage.policy().weight();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `api` | what programs see |
 //! | `entry` | an entry's block, what lies in it and where, and who holds it |
-//! | `load` | entries on their way in, and values that one thread computes while others wait |
+//! | `load` | entries on their way in, and values that one thread or task computes while others wait |
 //! | `shard` | a part of the cache behind a lock: storage, look-ups, walks |
 //! | `eviction` | room and growth, eviction, removal, times, and how the policy is run |
 //! | `options`, `closure` | how a cache is to be; closures on Weir's heap |

@@ -12,6 +12,7 @@ mod reclaim;
 mod removal;
 mod scan;
 mod statistics;
+mod tasks;
 mod threads;
 mod walks;
 mod weight;

@@ -40,14 +40,14 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// ```
 ///
 /// # Locks
-/// No lock of the cache is held while code of the program's runs (closures, weigher, listener, `Drop`), but
+/// No lock of the cache is held while code of the program's runs (closures, futures, wakers, weigher, listener, `Drop`), but
 /// for `Eq` of keys, which runs under a shard's lock: it must not use an evictable cache, nor wait for a thread that does. A
 /// debug build panics where it does; else it may wait for itself. A panic in any of them leaves the cache
 /// whole; one as it is dropped drops the rest, of which the listener is not told.
 ///
 /// # fork
-/// A forked child has the cache as it was. Values that other threads of the parent were computing are computed by who
-/// wants them first.
+/// A forked child has the cache as it was. Values that other threads or tasks of the parent were computing are computed by who
+/// wants them first; futures of the parent that waited for one are not woken in the child.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
     pub(super) shared: Owner<Typed<K, V>>,
     pub(super) hasher: S,
@@ -59,7 +59,7 @@ impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
     #[inline]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         self.shared.spread(self.hasher.hash_one(key))
     }
 
@@ -228,7 +228,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     }
 
     /// A block with the key in it; the key, where there is no memory.
-    fn fresh(&self, hash: u64, key: K) -> Result<Fresh<'_, Typed<K, V>>, K> {
+    pub(super) fn fresh(&self, hash: u64, key: K) -> Result<Fresh<'_, Typed<K, V>>, K> {
         let layout = Layout::new::<Block<K, V>>();
         let is_possible = layout.size() <= self.shared.place.largest();
         match is_possible.then(|| Fresh::alloc(&self.shared, hash, layout)).flatten() {
@@ -240,7 +240,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
 
     /// A block of the program's allocator with the key in it; without memory the process ends, as by every `Box`.
     #[cold]
-    fn spare(&self, hash: u64, key: K) -> Fresh<'_, Typed<K, V>> {
+    pub(super) fn spare(&self, hash: u64, key: K) -> Fresh<'_, Typed<K, V>> {
         let layout = Layout::new::<Block<K, V>>();
         let entry = Fresh::<Typed<K, V>>::alloc_spare(hash, layout);
         // SAFETY: a fresh block of this layout.

@@ -1,5 +1,6 @@
 //! The part that programs see: the two kinds of cache, how they are made, their guards, errors, figures, hashes and weights.
 
+pub mod async_load;
 pub mod builder;
 pub mod byte_builder;
 pub mod byte_cache;

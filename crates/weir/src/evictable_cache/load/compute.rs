@@ -1,14 +1,74 @@
-//! Values that are computed by who misses them, once for all who want them.
+//! Values that are computed by who misses them, once for all who want them: by a closure on a thread, or by a future.
+
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
 
 use super::flight::Flight;
 use super::fresh::Fresh;
 use super::landing::{Landing, wait};
+use super::waiting::Waiting;
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
-use crate::evictable_cache::shard::state::Found;
+use crate::evictable_cache::shard::state::{Found, ShardGuard};
 use crate::evictable_cache::shared::Shared;
 
+/// What who wants a key finds.
+enum Boarding<'a, 'f, C: Content> {
+    /// The entry.
+    There(Hold<'a, C>),
+    /// Neither entry nor flight: the value is to be computed, and the flight is linked until its landing.
+    First(Landing<'f>),
+    /// Another's flight, under the lock.
+    Behind(Behind<'a>),
+}
+
+/// Another's flight, found under the lock.
+struct Behind<'a> {
+    state: ShardGuard<'a>,
+    /// Its address.
+    flight: usize,
+    /// The thread that computes, if one thread does.
+    runner: usize,
+    /// The calling thread computes.
+    is_own: bool,
+}
+
 impl<C: Content> Shared<C> {
+    /// Looks for the entry of `fresh`'s key; where neither that is there nor another's flight, links this one.
+    ///
+    /// # Safety
+    /// The flight stays where it is, and `fresh` has its key, until the landing was dropped.
+    unsafe fn board<'a: 'f, 'f>(&'a self, fresh: &Fresh<'a, C>, flight: &'f Flight) -> Boarding<'a, 'f, C> {
+        let hash = fresh.hash();
+        let shard = &self.shards()[self.home(hash)];
+        loop {
+            let now = self.time();
+            let mut state = shard.lock();
+            match state.look_up::<C>(hash, |key| C::is_same(key, fresh.key()), now) {
+                // SAFETY: in the index, under the lock.
+                Found::Entry(entry) => return Boarding::There(unsafe { self.pin(entry) }),
+                Found::Over(place) => {
+                    let over = self.take_over(&mut state, place);
+                    drop(state);
+                    over.tell_and_drop();
+                    continue;
+                }
+                Found::Nothing => {}
+            }
+            let Some(other) = state.flights.find::<C>(hash, |key| C::is_same(key, fresh.key())) else {
+                // SAFETY: the caller's promise.
+                unsafe { state.flights.link(flight) };
+                return Boarding::First(Landing::new(shard, flight));
+            };
+            let (runner, is_own, address) = (other.thread, other.is_run_here(), other.address());
+            if !flight.is_of_task() {
+                other.is_awaited.set(true);
+            }
+            return Boarding::Behind(Behind { state, flight: address, runner, is_own });
+        }
+    }
+
     /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not. Who
     /// wants the same key meanwhile waits.
     ///
@@ -19,35 +79,56 @@ impl<C: Content> Shared<C> {
         mut fresh: Fresh<'a, C>,
         compute: impl FnOnce(&mut Fresh<'a, C>) -> Result<(), E>,
     ) -> Result<Hold<'a, C>, E> {
-        let hash = fresh.hash();
-        let shard = &self.shards()[self.home(hash)];
-        let flight = Flight::new(hash, fresh.entry);
-        loop {
-            let now = self.time();
-            let mut state = shard.lock();
-            match state.look_up::<C>(hash, |key| C::is_same(key, fresh.key()), now) {
-                // SAFETY: in the index, under the lock.
-                Found::Entry(entry) => return Ok(unsafe { self.pin(entry) }),
-                Found::Over(place) => {
-                    let over = self.take_over(&mut state, place);
-                    drop(state);
-                    over.tell_and_drop();
-                    continue;
-                }
-                Found::Nothing => {}
-            }
-            let Some(other) = state.flights.find::<C>(hash, |key| C::is_same(key, fresh.key())) else {
-                // SAFETY: the flight and `fresh` with its key stay until `landing` is dropped, or has landed.
-                unsafe { state.flights.link(&flight) };
-                break;
-            };
-            other.is_awaited.set(true);
-            let runner = other.thread;
-            wait(shard, state, runner);
-        }
+        let shard = &self.shards()[self.home(fresh.hash())];
+        let flight = Flight::new(fresh.hash(), fresh.entry);
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
-        let landing = Landing::new(shard, &flight);
+        let landing = loop {
+            // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put_or_hold`.
+            match unsafe { self.board(&fresh, &flight) } {
+                Boarding::There(hold) => return Ok(hold),
+                Boarding::First(landing) => break landing,
+                Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
+            }
+        };
         compute(&mut fresh)?;
+        fresh.has_value = true;
+        Ok(fresh.put_or_hold(landing))
+    }
+
+    /// [`Shared::get_or_compute`] by a future, which `put` writes the value of. Where this is dropped before its end the next
+    /// who waits computes.
+    pub async fn get_or_load<'a, T, E>(
+        &'a self,
+        mut fresh: Fresh<'a, C>,
+        load: impl Future<Output = Result<T, E>>,
+        put: impl FnOnce(&mut Fresh<'a, C>, T),
+    ) -> Result<Hold<'a, C>, E> {
+        let flight = Flight::of_task(fresh.hash(), fresh.entry);
+        // Declared after `fresh`, so dropped before it: the key outlives the flight.
+        let landing = {
+            let waiting = Waiting::new(&self.shards()[self.home(fresh.hash())]);
+            let board = poll_fn(|context| {
+                // Wakers are code of the program's, so they are cloned and dropped under no lock.
+                let waker = context.waker().clone();
+                // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after them.
+                match unsafe { self.board(&fresh, &flight) } {
+                    Boarding::There(hold) => Poll::Ready(Ok(hold)),
+                    Boarding::First(landing) => Poll::Ready(Err(landing)),
+                    Boarding::Behind(behind) => {
+                        // SAFETY: this future is pinned.
+                        unsafe { waiting.wait(behind.state, behind.flight, waker) };
+                        Poll::Pending
+                    }
+                }
+            });
+            match board.await {
+                Ok(hold) => return Ok(hold),
+                Err(landing) => landing,
+            }
+        };
+        let mut load = pin!(load);
+        let value = poll_fn(|context| flight.run_here(|| load.as_mut().poll(context))).await?;
+        put(&mut fresh, value);
         fresh.has_value = true;
         Ok(fresh.put_or_hold(landing))
     }

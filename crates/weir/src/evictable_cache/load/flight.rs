@@ -1,29 +1,70 @@
-//! Values that are being computed: one thread computes, others of the same key wait for it.
+//! Values that are being computed: one thread or task computes, others of the same key wait for it.
 //!
-//! A flight is a node on the computing thread's stack, linked into its shard under the lock, and unlinked in the section
-//! that puts the value in. How others wait for that is told in `weir_core::evict::landings`.
+//! A flight is a node on the computing thread's stack, or in the pinned future that computes. It is linked into its shard
+//! under the lock, and unlinked in the section that puts the value in. How threads wait for that is told in
+//! `weir_core::evict::landings`, and how tasks do in `waiters`.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weir_linux::arch::thread::thread_pointer;
 
 use crate::evictable_cache::entry::header::{Content, Header};
+
+/// The thread of a flight that is a task's: none.
+const NO_THREAD: usize = 0;
 
 /// A value on its way. The cells are used under the shard's lock.
 pub struct Flight {
     hash: u64,
     /// The block that is to be the entry; it has its key.
     entry: NonNull<Header>,
-    /// The thread that computes.
+    /// The thread that computes; none, where a task does.
     pub thread: usize,
+    /// The thread on which the task runs just now.
+    runs_on: AtomicUsize,
     pub is_awaited: Cell<bool>,
     next: Cell<Option<NonNull<Flight>>>,
 }
 
+// SAFETY: the cells, and what the pointers refer to, are used under the shard's lock.
+unsafe impl Send for Flight {}
+// SAFETY: as above.
+unsafe impl Sync for Flight {}
+
 impl Flight {
     /// The flight of an entry to come, of this thread.
     pub fn new(hash: u64, entry: NonNull<Header>) -> Self {
-        Self { hash, entry, thread: thread_pointer(), is_awaited: Cell::new(false), next: Cell::new(None) }
+        Self { thread: thread_pointer(), ..Self::of_task(hash, entry) }
+    }
+
+    /// The flight of an entry to come, of a task that may run on any thread.
+    pub fn of_task(hash: u64, entry: NonNull<Header>) -> Self {
+        let (is_awaited, next) = (Cell::new(false), Cell::new(None));
+        Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, next }
+    }
+
+    /// The address, which is this flight's until its landing was dropped.
+    pub fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// Whether a task computes.
+    pub fn is_of_task(&self) -> bool {
+        self.thread == NO_THREAD
+    }
+
+    /// Whether the calling thread is inside the computation: it would wait for itself.
+    pub fn is_run_here(&self) -> bool {
+        [self.thread, self.runs_on.load(Relaxed)].contains(&thread_pointer())
+    }
+
+    /// Runs a step of a task's computation on this thread. Only this thread asks whether it is the one, so no order is needed.
+    pub fn run_here<R>(&self, step: impl FnOnce() -> R) -> R {
+        self.runs_on.store(thread_pointer(), Relaxed);
+        let result = step();
+        self.runs_on.store(NO_THREAD, Relaxed);
+        result
     }
 }
 

@@ -1,24 +1,27 @@
-//! The end of a computation, and waiting for it.
+//! The end of a computation, and a thread's waiting for it.
 
-use weir_linux::arch::thread::thread_pointer;
 use weir_linux::os::futex::futex_wake;
 use weir_linux::process::evictable_list::wait_for;
 use weir_linux::process::heap::HEAP;
 
 use super::flight::Flight;
+use super::waiting::wake_all;
 use crate::evictable_cache::shard::state::{Shard, ShardGuard, State};
 
-/// A flight of this thread's, ended when this is dropped: also where the closure panics.
+/// A flight, ended when this is dropped: also where the closure or the future panics, and where the future is dropped.
 pub struct Landing<'a> {
     shard: &'a Shard,
     flight: Option<&'a Flight>,
+    /// Threads wait for it.
     is_awaited: bool,
+    /// The flight's address, if tasks may wait for it.
+    awaited: Option<usize>,
 }
 
 impl<'a> Landing<'a> {
     /// The end of a flight that is linked in that shard.
     pub fn new(shard: &'a Shard, flight: &'a Flight) -> Self {
-        Self { shard, flight: Some(flight), is_awaited: false }
+        Self { shard, flight: Some(flight), is_awaited: false, awaited: None }
     }
 
     /// Unlinks the flight, under the shard's lock; who waits is woken when this is dropped.
@@ -26,6 +29,7 @@ impl<'a> Landing<'a> {
         if let Some(flight) = self.flight.take() {
             state.flights.unlink(flight);
             self.is_awaited = flight.is_awaited.get();
+            self.awaited = (!state.waiters.is_empty()).then_some(flight.address());
         }
     }
 }
@@ -39,6 +43,9 @@ impl Drop for Landing<'_> {
         if self.is_awaited {
             self.shard.landings.landed(|word| _ = futex_wake(word, u32::MAX));
         }
+        if let Some(flight) = self.awaited {
+            wake_all(self.shard, flight);
+        }
     }
 }
 
@@ -46,12 +53,12 @@ impl Drop for Landing<'_> {
 /// no reason. Gives the lock back.
 ///
 /// # Panics
-/// If the flight is the calling thread's, or that of one that waits for the calling thread: its closure wants the key that
+/// If the flight is the calling thread's (`is_own`), or that of one that waits for the calling thread: its closure wants the key that
 /// it computes, directly or through others.
-pub fn wait(shard: &Shard, state: ShardGuard<'_>, runner: usize) {
+pub fn wait(shard: &Shard, state: ShardGuard<'_>, runner: usize, is_own: bool) {
     let seen = shard.landings.seen();
     drop(state);
-    assert!(runner != thread_pointer(), "a closure of get_or_insert_with asks for the key whose value it computes");
+    assert!(!is_own, "a closure of get_or_insert_with asks for the key whose value it computes");
     let mut is_circle = false;
     shard.landings.wait(seen, |word, seen| is_circle = !wait_for(HEAP.platform(), word, seen, runner));
     assert!(!is_circle, "closures of get_or_insert_with ask for the keys whose values each other's threads compute");

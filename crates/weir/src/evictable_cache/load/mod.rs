@@ -1,6 +1,8 @@
-//! Entries on their way in: blocks that are filled, and values that one thread computes while others wait.
+//! Entries on their way in: blocks that are filled, and values that one thread or task computes while others wait.
 
 pub mod compute;
 pub mod flight;
 pub mod fresh;
 pub mod landing;
+pub mod waiters;
+pub mod waiting;

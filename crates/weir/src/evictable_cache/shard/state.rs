@@ -11,6 +11,7 @@ use weir_linux::process::heap::HEAP;
 use super::storage::Storage;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::load::flight::Flights;
+use crate::evictable_cache::load::waiters::Waiters;
 
 /// Counts since the cache was made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +49,8 @@ pub struct State {
     /// Walks that are in the shard: its entries keep their numbers.
     pub walks: u32,
     pub counts: Counts,
+    /// Tasks that wait for values that are being computed.
+    pub waiters: Waiters,
 }
 
 // SAFETY: entries and flights are reached through the state under its lock; what they hold may be sent (the cache's own
@@ -68,7 +71,8 @@ pub type ShardGuard<'a> = Guard<'a, State, Linux, EVICTABLE_SHARD>;
 impl Shard {
     /// An empty one.
     pub fn new() -> Self {
-        let state = State { storage: None, flights: Flights::new(), walks: 0, counts: Counts::default() };
+        let (flights, waiters) = (Flights::new(), Waiters::new());
+        let state = State { storage: None, flights, walks: 0, counts: Counts::default(), waiters };
         Self { state: Lock::new(state), landings: Landings::new() }
     }
 

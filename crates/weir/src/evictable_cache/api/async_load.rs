@@ -1,0 +1,75 @@
+//! Values that futures compute, on any runtime.
+
+use core::convert::Infallible;
+use core::future::Future;
+use core::hash::{BuildHasher, Hash};
+
+use super::cache::EvictableCache;
+use super::guards::Entry;
+use crate::evictable_cache::entry::typed::Typed;
+use crate::evictable_cache::load::fresh::Fresh;
+
+impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
+    /// The entry of a key, or that of the value that `load` gives: [`EvictableCache::get_or_insert_with`] for tasks of any
+    /// runtime. Who wants the same key meanwhile waits: a task by its waker, a thread by sleeping.
+    ///
+    /// The future may be dropped at any time. If it was the one that loads, all who wait are woken, and the next of them
+    /// loads; so it is if `load` panics. A task that loads and is not polled keeps the others waiting, as does a `load` that
+    /// waits for its own key by this function: give it a time limit where that may be.
+    ///
+    /// # Panics
+    /// As [`EvictableCache::get_or_insert_with`] if that is called inside `load` for the same key. Called for another task's key
+    /// it blocks its thread: do not use it on a runtime's threads for keys that tasks load.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use weir::EvictableCache;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let pages = Arc::new(EvictableCache::<u32, String>::builder().build().unwrap());
+    /// let tasks = (0..8).map(|_| {
+    ///     let pages = pages.clone();
+    ///     // Loaded once; each task gets the entry.
+    ///     tokio::spawn(async move { pages.get_or_insert_async(1, fetch(1)).await.into_owned(&pages) })
+    /// });
+    /// for task in tasks.collect::<Vec<_>>() {
+    ///     assert_eq!(**task.await.unwrap(), *"page 1");
+    /// }
+    /// # }
+    ///
+    /// async fn fetch(page: u32) -> String {
+    ///     tokio::task::yield_now().await;
+    ///     format!("page {page}")
+    /// }
+    /// ```
+    pub async fn get_or_insert_async(&self, key: K, load: impl Future<Output = V>) -> Entry<'_, K, V> {
+        match self.try_get_or_insert_async(key, async { Ok::<V, Infallible>(load.await) }).await {
+            Ok(entry) => entry,
+        }
+    }
+
+    /// [`EvictableCache::get_or_insert_async`] of a future that can fail: its error is returned to the caller alone, and the next
+    /// who waits loads.
+    ///
+    /// # Errors
+    /// The future's own.
+    ///
+    /// # Panics
+    /// As [`EvictableCache::get_or_insert_async`].
+    pub async fn try_get_or_insert_async<E>(
+        &self,
+        key: K,
+        load: impl Future<Output = Result<V, E>>,
+    ) -> Result<Entry<'_, K, V>, E> {
+        let hash = self.hash(&key);
+        if let Some(hold) = self.shared.get(hash, |other| *other == key) {
+            return Ok(Entry(hold));
+        }
+        let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
+        // SAFETY: the block has a place for the value, where there is none yet.
+        let put =
+            |fresh: &mut Fresh<'_, Typed<K, V>>, value| unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+        self.shared.get_or_load(fresh, load, put).await.map(Entry)
+    }
+}
