@@ -118,7 +118,11 @@ fn collect(tokens: &[TokenTree], found: &mut impl FnMut(&[String])) {
         at = match &tokens[at] {
             TokenTree::Ident(_) => read_path(tokens, at, &[], found),
             TokenTree::Group(group) => {
-                collect(&group.stream().into_iter().collect::<Vec<_>>(), found);
+                let inner: Vec<_> = group.stream().into_iter().collect();
+                // `pub(in crate::a)` says who may use the item, and uses nothing.
+                if !matches!(inner.first(), Some(TokenTree::Ident(word)) if word == "in") {
+                    collect(&inner, found);
+                }
                 at + 1
             }
             _ => at + 1,
@@ -266,6 +270,7 @@ fn arrows_are_seen_wherever_they_are_written() {
         use crate::{a::{B, c::D}, e};
         pub use child::Thing;
         pub(super) fn f() { println!("{}", super::g::H); let x: crate::i::J = child::k(); }
+        pub(in crate::not_seen) fn visible() {}
         #[cfg(test)]
         mod tests { use crate::not_seen::X; }
         const SEEN: usize = crate::after::TESTS;

@@ -1,5 +1,5 @@
 //! The per-CPU buckets: sections that pop and push, against drains, installs and resizes. The protocol is its own source
-//! (`caches/cpu_cache.rs` and its folder), on one CPU with one class of objects and one of runs.
+//! (`caches/cpu/buckets.rs` and its folder), on one CPU with one class of objects and one of runs.
 //!
 //! A restartable section is modelled as what it does when it is not interrupted: the CPU is held, the table is read
 //! once, the bucket is used, and the CPU is let go. The fence waits until the CPU was let go once. Whether a section
@@ -232,7 +232,9 @@ mod platform {
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
 #[path = "../../weir-core/src/caches"]
 mod caches {
-    pub mod cpu_cache;
+    pub mod cpu {
+        pub mod buckets;
+    }
 
     pub mod geometry {
         pub const BUCKETED: usize = 3;
@@ -247,8 +249,8 @@ mod caches {
 use base::id_set::IdSet;
 use base::run::Run;
 use base::units::Pages;
-use caches::cpu_cache::PerCpu;
-use caches::cpu_cache::rooms::Budget;
+use caches::cpu::buckets::PerCpu;
+use caches::cpu::buckets::rooms::Budget;
 use loom::sync::atomic::Ordering::Acquire;
 use loom::sync::{Arc, Mutex};
 use loom::thread;

@@ -1,23 +1,25 @@
-//! Threads that allocate at once below a hard limit (`pages/hard_limit.rs`), its own source, on a model checker's atomics: what
-//! they take together stays below the limit.
+//! Threads that allocate at once below a hard limit (`pages/hard_limit/limit.rs`), its own source, on a model checker's
+//! atomics: what they take together stays below the limit.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// What `hard_limit.rs` is made of, here.
-mod sync {
-    pub use loom::sync::atomic::AtomicUsize;
-    macro_rules! constructor {
-        ($($item:tt)*) => { $($item)* };
+/// What the source stands on, here.
+mod platform {
+    pub mod sync {
+        pub use loom::sync::atomic::AtomicUsize;
+        macro_rules! constructor {
+            ($($item:tt)*) => { $($item)* };
+        }
+        pub(crate) use constructor;
     }
-    pub(crate) use constructor;
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/pages/hard_limit.rs"]
-mod hard_limit;
+#[path = "../../weir-core/src/pages/hard_limit/limit.rs"]
+mod limit;
 
-use hard_limit::HardLimit;
+use limit::HardLimit;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::thread;

@@ -1,5 +1,6 @@
 //! A cache is destroyed, and its number becomes another's, while reclaim and the thread that runs finalizers look at it. The life
-//! of the number is its own source (`caches/life.rs`); the batch locks are the checker's, and the objects counts behind locks.
+//! of the number is its own source (`caches/cache/life.rs`); the batch locks are the checker's, and the objects counts
+//! behind locks.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
@@ -39,7 +40,7 @@ mod pages {
 }
 
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/caches/life.rs"]
+#[path = "../../weir-core/src/caches/cache/life.rs"]
 mod life;
 
 use life::{LIVE, Life};

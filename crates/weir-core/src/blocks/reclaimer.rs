@@ -9,7 +9,7 @@ use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::{PAGEBLOCK, Pages};
 use crate::pages::figures::{MEASURED, resident_bytes};
-use crate::pages::releaser::event;
+use crate::pages::report::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::{span, stamp};
 use crate::reclaim::events::horizon;

@@ -1,16 +1,22 @@
 //! One object cache: what lies below the per-CPU buckets. malloc's size classes are such caches, and so are user caches
 //! ([`super::user_cache`]).
 //!
-//! How objects move between the levels, [`super::refill`] and [`super::flush`] say; how many lie on each,
-//! [`super::bucket_size`] and [`crate::policy::working_set`]; what reclaim takes, [`super::trim`] and [`super::drain`].
+//! How objects move between the levels, [`super::cpu::refill`] and [`super::cpu::flush`] say; how many lie on each,
+//! [`super::cpu::bucket_size`] and [`crate::policy::working_set`]; what reclaim takes, [`super::depot::trim`] and
+//! [`super::cpu::drain`].
+
+pub(crate) mod domain;
+pub(crate) mod domain_routing;
+pub(crate) mod life;
+pub(crate) mod table;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::caches::bucket_size::Tuning;
-use crate::caches::domain::{Domain, Domains};
+use crate::caches::cache::domain::{Domain, Domains};
+use crate::caches::cache::life::Life;
+use crate::caches::cpu::bucket_size::Tuning;
 use crate::caches::geometry::{Geometry, Shape};
-use crate::caches::life::Life;
-use crate::caches::spec::UserPart;
+use crate::caches::user_cache::spec::UserPart;
 
 /// Counters of rare events of a cache; frequent ones are counted by its depots.
 pub(crate) struct Counts {
@@ -53,7 +59,7 @@ impl Counts {
 #[repr(C, align(64))]
 pub struct Cache {
     pub(crate) shape: Shape,
-    pub(super) life: Life,
+    pub(in crate::caches) life: Life,
     pub(crate) tuning: Tuning,
     pub(crate) user: UserPart,
     pub(crate) counts: Counts,

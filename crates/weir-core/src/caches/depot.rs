@@ -1,15 +1,19 @@
 //! Buckets: arrays of object pointers that move between CPUs and slabs by way of the depot.
 //!
-//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A
+//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`shells`]). A
 //! depot retains the shells of buckets that became empty until its next trim.
+
+mod shell_supply;
+pub(crate) mod shells;
+pub(crate) mod trim;
 
 use core::ptr::null_mut;
 
 use crate::base::fault::{Fault, check};
 use crate::base::time::Time;
-use crate::caches::bucket_size::Points;
+use crate::caches::cpu::bucket_size::Points;
+use crate::caches::depot::shells::{Bucket, Shells};
 use crate::caches::geometry::MAX_BATCH;
-use crate::caches::shells::{Bucket, Shells};
 use crate::policy::working_set::WorkingSet;
 
 /// A depot: the buckets of one cache that no CPU has, and spare shells.

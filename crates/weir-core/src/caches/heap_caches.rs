@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-use super::cache_table::CacheTable;
-use super::cpu_cache::PerCpu;
+use super::cache::table::CacheTable;
+use super::cpu::buckets::PerCpu;
+use super::depot::shells::Stash;
 use super::geometry::BUCKETED;
-use super::shells::Stash;
 use crate::base::backoff::Backoff;
 use crate::base::time::Time;
 use crate::base::units::PAGE;

@@ -10,9 +10,9 @@
 //! | NORMAL is low | stalest first, down to the working set; then all | of idle caches, and of runs | |
 //! | a program at rest | | of idle caches, and of runs | |
 
+use super::depot::trim::Age;
 use super::heap_caches::Caches;
-use super::slab_lists::Pass;
-use super::trim::Age;
+use super::slab::lists::Pass;
 use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
 use crate::reclaim::{Audit, Audited, Drains, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step};

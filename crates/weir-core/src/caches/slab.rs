@@ -3,10 +3,14 @@
 //! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the count
 //! of free objects with class, list and last look, the mask of pages that are reported, the number of the cache if that
 //! has no buckets, and the bitmap (1: free); at the end the mask of pages that are merged, and a word for each of them
-//! ([`merged`]). Which slab serves next, [`super::slab_lists`] says.
+//! ([`merged`]). Which slab serves next, [`lists`] says.
 
 pub(crate) mod audit;
+pub mod lists;
 pub(crate) mod merged;
+pub(crate) mod objects;
+pub(crate) mod pages;
+pub mod pieces;
 pub(crate) mod usage;
 
 use core::sync::atomic::{

@@ -6,10 +6,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::cache::Cache;
-use super::cpu_cache::SLAB_BYTES;
+use super::cpu::buckets::SLAB_BYTES;
+use super::depot::shells::GROUP;
 use super::geometry::BUCKETED;
 use super::heap_caches::Caches;
-use super::shells::GROUP;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
 use crate::base::run_class;

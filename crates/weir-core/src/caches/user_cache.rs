@@ -1,8 +1,13 @@
 //! User caches, as UMA's `uma_zcreate` makes them: of objects of one size, with what is done to each object when its
-//! slab comes ([`super::spec::Init`]) and goes ([`super::finalizers`]).
+//! slab comes ([`spec::Init`]) and goes ([`finalizers`]).
 //!
-//! [`crate::heap::user_caches::UserCaches::destroy`] ends the life of a cache's number ([`super::life`]), empties the CPUs' buckets and the
-//! depots, and gives the slabs back. If objects are still out, the cache is live again, and nothing has happened.
+//! [`crate::heap::user_caches::UserCaches::destroy`] ends the life of a cache's number ([`super::cache::life`]), empties the
+//! CPUs' buckets and the depots, and gives the slabs back. If objects are still out, the cache is live again, and nothing has
+//! happened.
+
+mod alloc;
+pub(crate) mod finalizers;
+pub(crate) mod spec;
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,11 +18,11 @@ use crate::caches::cache::Cache;
 use crate::caches::geometry::FIRST_USER;
 use crate::caches::geometry::{BUCKETED, Geometry, MAX_BATCH, MAX_OBJECT, MIN_OBJECT, class_of_number};
 use crate::caches::heap_caches::Caches;
-use crate::caches::slab_lists::SlabLists;
+use crate::caches::slab::lists::SlabLists;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
 
-pub use crate::caches::spec::{Fini, Flags, Init, LimitError, MakeError, NAME_BYTES, Spec};
+pub use spec::{Fini, Flags, Init, LimitError, MakeError, NAME_BYTES, Spec};
 
 /// A cache was not destroyed: so many of its objects are still out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

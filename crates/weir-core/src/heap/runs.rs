@@ -1,6 +1,6 @@
 //! Runs of pages: what is larger than a size class and no longer than 4 MiB. A run grows in place as long as the pages behind
 //! it are free. Most runs are of a run class: they come from a CPU's bucket and go back to it
-//! ([`crate::caches::run_caches`]), else from a zone and to it.
+//! ([`crate::caches::cpu::runs`]), else from a zone and to it.
 
 use core::ptr::null_mut;
 
@@ -13,7 +13,7 @@ use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
 use crate::base::units::{MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
 use crate::base::zone_class::{ZoneClass, ZoneList};
-use crate::caches::run_caches::Kept;
+use crate::caches::cpu::runs::Kept;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::LARGE;

@@ -14,7 +14,7 @@ use super::watch::Watch;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
-use crate::caches::slab_lists::Pass;
+use crate::caches::slab::lists::Pass;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::SPARSE;
 use crate::pages::window::{NOTHING, heads_run};

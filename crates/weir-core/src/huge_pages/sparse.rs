@@ -23,7 +23,7 @@ use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::{BlockNo, PAGE, Pages};
-use crate::caches::slab_lists::Pass;
+use crate::caches::slab::lists::Pass;
 use crate::pages::report::ReportSite;
 use crate::pages::report::slices;
 use crate::pages::window::Window;

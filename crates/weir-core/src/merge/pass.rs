@@ -23,7 +23,7 @@ use crate::base::run::Run;
 use crate::base::units::{BlockNo, MAX_RUN, Order, PAGE, PAGEBLOCK_PAGES, PageNo, Pages};
 use crate::caches::cache::Cache;
 use crate::caches::geometry::Geometry;
-use crate::caches::slab_lists::SlabLists;
+use crate::caches::slab::lists::SlabLists;
 use crate::pages::node::ZoneKind;
 use crate::pages::page_set::PageSet;
 use crate::pages::window::{NOTHING, heads_run};

@@ -6,7 +6,7 @@ use core::sync::atomic::{
 };
 
 use super::page_set::PageSet;
-use super::releaser::RUNS;
+use super::report::releaser::RUNS;
 use super::zone::{FreeAreas, Zone};
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGE};

@@ -17,9 +17,12 @@
 //! What is refused (`releaser`) stays as it was, on a list apart, so that the others are not held up. It is tried
 //! again after it was handed out, or under pressure.
 
+mod descriptions;
+pub(crate) mod releaser;
+pub(crate) mod reporter;
+
 use super::node::{BATCH, Batch, Isolated};
 use super::page_set::PageSet;
-use super::releaser::{RUNS, Releaser, event};
 use super::window::Window;
 use super::zone::{FreeAreas, Zone};
 use crate::base::backing::Backing;
@@ -30,6 +33,7 @@ use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
+use releaser::{RUNS, Releaser, event};
 
 /// A zone, and all that a report of it needs.
 pub(crate) struct ReportSite<'a, P: Platform, B: Host + ?Sized> {

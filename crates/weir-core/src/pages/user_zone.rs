@@ -14,6 +14,8 @@
 //! A heap holds its zones in a list. Whoever visits one without holding the list's lock has *pinned* it; removing waits
 //! until none has.
 
+mod calls;
+
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64,

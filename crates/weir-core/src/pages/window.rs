@@ -9,6 +9,11 @@
 //! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
 
+mod huge_advice;
+#[doc(hidden)]
+pub mod unchecked;
+mod unmapped;
+
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -1,5 +1,5 @@
 //! What the restartable sections of the fast path work on: a table with an entry for each CPU, and the slab of buckets that
-//! an entry points to. The protocol is in [`crate::caches::cpu_cache`].
+//! an entry points to. The protocol is in [`crate::caches::cpu::buckets`].
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 

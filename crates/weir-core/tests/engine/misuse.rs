@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
 use weir_core::base::units::{Pages, Span};
 use weir_core::caches::user_cache::Spec;
-use weir_core::pages::unchecked;
+use weir_core::pages::window::unchecked;
 use weir_core::pages::window::{LARGE, Window};
 use weir_core::platform::{Diagnostics, Reach};
 

@@ -4,8 +4,8 @@ use super::{Slab, is_slab_page};
 use crate::base::fault::{Fault, check};
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, SLAB_TAIL};
+use crate::caches::slab::lists::{DONE, EMPTY, MERGED, SlabLists, UNLISTED, list_of};
 use crate::caches::slab::merged::audit_merged;
-use crate::caches::slab_lists::{DONE, EMPTY, MERGED, SlabLists, UNLISTED, list_of};
 use crate::pages::window::Window;
 
 /// Contents of a cache's slabs, found by a walk over the pages.

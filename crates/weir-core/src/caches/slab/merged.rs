@@ -11,7 +11,7 @@ use super::{Slab, is_slab_page};
 use crate::base::fault::{Fault, check};
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::Geometry;
-use crate::caches::slab_lists::{DONE, EMPTY, SlabLists, UNLISTED};
+use crate::caches::slab::lists::{DONE, EMPTY, SlabLists, UNLISTED};
 use crate::pages::window::Window;
 
 /// The bit of a slab's state that says that nothing changed since a look: whoever changes the state leaves it out.

@@ -3,7 +3,7 @@
 use super::{Slab, is_slab_page, page_mask};
 use crate::base::units::{PAGE, PageNo};
 use crate::caches::geometry::Geometry;
-use crate::caches::slab_lists::SlabLists;
+use crate::caches::slab::lists::SlabLists;
 use crate::pages::window::Window;
 
 /// Usage of one slab, bytes.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use weir_core::base::units::{PageNo, Pages, Span};
 use weir_core::caches::geometry::{Geometry, MALLOC, MAX_BATCH, SLAB_TAIL};
-use weir_core::caches::slab_lists::SlabLists;
-use weir_core::caches::slab_pieces::{Faults, Pieces};
-use weir_core::pages::unchecked;
+use weir_core::caches::slab::lists::SlabLists;
+use weir_core::caches::slab::pieces::{Faults, Pieces};
 use weir_core::pages::window::Window;
+use weir_core::pages::window::unchecked;
 use weir_core::platform::Reach;
 
 use super::*;

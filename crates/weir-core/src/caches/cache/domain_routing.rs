@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PageNo};
 use crate::caches::cache::Cache;
+use crate::caches::cache::domain::{Domain, Domains, unavailable};
 use crate::caches::depot::Depot;
-use crate::caches::domain::{Domain, Domains, unavailable};
 use crate::caches::geometry::Geometry;
 use crate::caches::heap_caches::Caches;
 use crate::platform::Platform;
@@ -15,7 +15,7 @@ use crate::platform::lock::Guard;
 use crate::platform::rank;
 
 /// Takes a depot's lock for a visit, which is counted, and counted for more if another thread held it.
-pub(super) fn visit_depot<'a, P: Platform>(
+pub(in crate::caches) fn visit_depot<'a, P: Platform>(
     cache: &Cache,
     g: &Geometry,
     domain: &'a Domain,
@@ -33,7 +33,7 @@ pub(super) fn visit_depot<'a, P: Platform>(
 
 impl<P: Platform> Caches<P> {
     /// The domain of `node`.
-    pub(super) fn domain<'a>(&'a self, cache: &'a Cache, node: usize) -> &'a Domain {
+    pub(in crate::caches) fn domain<'a>(&'a self, cache: &'a Cache, node: usize) -> &'a Domain {
         let domains = &cache.domains;
         if node == 0 {
             return &domains.home;
@@ -89,13 +89,13 @@ impl<P: Platform> Caches<P> {
     }
 
     /// The domain that `object` is of; the first one's for what is no object.
-    pub(super) fn domain_of_object<'a>(&'a self, cache: &'a Cache, object: *mut u8) -> &'a Domain {
+    pub(in crate::caches) fn domain_of_object<'a>(&'a self, cache: &'a Cache, object: *mut u8) -> &'a Domain {
         let page = if self.pages.nodes.count() == 1 { None } else { self.pages.normal.page_of(object as usize) };
         page.map_or(&cache.domains.home, |page| self.domain_of(cache, page))
     }
 
     /// Splits objects into stretches of one domain each.
-    pub(super) fn by_domain<'a>(
+    pub(in crate::caches) fn by_domain<'a>(
         &'a self,
         cache: &'a Cache,
         objects: &[*mut u8],

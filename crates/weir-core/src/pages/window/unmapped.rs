@@ -7,13 +7,13 @@
 
 use core::ops::Range;
 
-use super::heap_pages::HeapPages;
-use super::node::ZoneKind;
-use super::pageblock::Pageblock;
-use super::window::Growing;
-use super::zone::FreeAreas;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK};
+use crate::pages::heap_pages::HeapPages;
+use crate::pages::node::ZoneKind;
+use crate::pages::pageblock::Pageblock;
+use crate::pages::window::Growing;
+use crate::pages::zone::FreeAreas;
 use crate::platform::{Placed, Platform};
 
 /// Pageblocks that leave a zone at a time, under its lock.

@@ -26,7 +26,7 @@ pub(super) const LIVE: u8 = 2;
 const DYING: u8 = 3;
 
 /// Where in its life a cache is.
-pub(super) struct Life {
+pub(crate) struct Life {
     state: AtomicU8,
     /// Slabs of it whose finalizers run now, outside of all locks.
     finalizing: AtomicU32,
@@ -51,7 +51,7 @@ impl Life {
     }
 
     /// The cache is whole, or what was to end it is undone: reclaim may look at it.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.state.store(LIVE, Release);
     }
 
@@ -61,7 +61,7 @@ impl Life {
     }
 
     /// Ends it: returns once neither reclaim nor a finalizer works on it or will. `false`: it was not live.
-    pub(super) fn end<P: Platform>(&self, pages: &HeapPages<P>) -> bool {
+    pub(crate) fn end<P: Platform>(&self, pages: &HeapPages<P>) -> bool {
         let batch = pages.batch(0);
         if self.state.compare_exchange(LIVE, DYING, AcqRel, Acquire).is_err() {
             return false;
@@ -84,18 +84,18 @@ impl Life {
     }
 
     /// Finalizers of a slab begin. Under the first node's batch lock, of a cache that is live.
-    pub(super) fn begin_finalizers(&self) {
+    pub(crate) fn begin_finalizers(&self) {
         self.finalizing.fetch_add(1, Acquire);
     }
 
     /// They have returned, and the slab has been given back. The cache may be gone when this returns.
-    pub(super) fn end_finalizers<P: Platform>(&self, platform: &P) {
+    pub(crate) fn end_finalizers<P: Platform>(&self, platform: &P) {
         self.finalizing.fetch_sub(1, Release);
         platform.wake(&self.finalizing);
     }
 
     /// In a forked child: what the parent's other threads finalized is lost to it, and not waited for.
-    pub(super) fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.finalizing.store(0, Relaxed);
     }
 }

@@ -99,7 +99,7 @@ impl Pieces {
 }
 
 /// The numbers of the bits that are set.
-pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+pub(in crate::caches) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let bit = set.trailing_zeros();
         set &= set.wrapping_sub(1);

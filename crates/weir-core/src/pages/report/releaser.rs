@@ -3,11 +3,11 @@
 //! A run that the platform does not take (locked pages are in it) is tried once more by the pageblock; what is refused then
 //! stays as it was. After `GIVE_UP` refusals in a batch nothing of it is tried any more: all memory is locked.
 
-use super::zone::ReportOutcome;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::time::Nanos;
 use crate::base::units::PAGEBLOCK;
+use crate::pages::zone::ReportOutcome;
 use crate::platform::{Contents, Host, Platform, Released};
 use crate::policy::refault::{span, stamp};
 use crate::telemetry::stats;

@@ -7,7 +7,7 @@
 //! pressure a cache that holds more than it uses halves its ceiling, once a window at most; at severe pressure all
 //! sink, half of the way to the least.
 //!
-//! Each CPU's bucket gets the ceiling at that CPU's next visit to the depot, by the protocol of [`super::cpu_cache`].
+//! Each CPU's bucket gets the ceiling at that CPU's next visit to the depot, by the protocol of [`super::buckets`].
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 

@@ -1,7 +1,7 @@
 //! The class map of a window that has no heap around it, by page number: for this crate's tests.
 
-use super::window::Window;
 use crate::base::units::{PageNo, Span};
+use crate::pages::window::Window;
 
 /// The class-map entry of a page.
 ///

@@ -4,10 +4,10 @@
 use crate::base::units::{Order, PageNo, Pages, Span};
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
-use crate::caches::domain_routing::visit_depot;
+use crate::caches::cache::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_TAIL, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
-use crate::caches::slab_pieces::Pieces;
+use crate::caches::slab::pieces::Pieces;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::zone::Purpose;

@@ -7,7 +7,7 @@ use core::sync::atomic::{
 
 use crate::base::units::PAGE;
 use crate::caches::depot::Depot;
-use crate::caches::slab_lists::{SlabLists, Slabs};
+use crate::caches::slab::lists::{SlabLists, Slabs};
 use crate::platform::lock::Lock;
 use crate::platform::rank;
 
@@ -46,7 +46,7 @@ impl Domains {
     }
 
     /// Bytes of those of nodes 1 and up, all of which are resident.
-    pub(super) fn more_bytes(&self) -> usize {
+    pub(in crate::caches) fn more_bytes(&self) -> usize {
         ((self.iter().count() - 1) * size_of::<Domain>()).next_multiple_of(PAGE)
     }
 

@@ -5,7 +5,7 @@
 //! A finalizer is a program's own code: it is called with no lock held, and only where a program's code may run: inside
 //! [`crate::heap::user_caches::UserCaches::destroy`], [`crate::heap::Heap::purge`] and [`crate::heap::user_caches::UserCaches::run_finalizers`], for
 //! which the platform has a thread of the program's kind. A slab whose finalizers run is on no list, and the end of the
-//! cache waits for them ([`super::life`]).
+//! cache waits for them ([`crate::caches::cache::life`]).
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -13,12 +13,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::base::units::PAGE;
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
-use crate::caches::domain::Domain;
+use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::{FIRST_USER, Geometry};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab::Empty;
-use crate::caches::spec::UserPart;
-use crate::caches::spec::{Fini, Init};
+use crate::caches::user_cache::spec::UserPart;
+use crate::caches::user_cache::spec::{Fini, Init};
 use crate::platform::Platform;
 
 impl UserPart {

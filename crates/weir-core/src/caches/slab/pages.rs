@@ -1,14 +1,14 @@
 //! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects
 //! on them count as taken meanwhile.
 
-use super::domain::Domain;
-use super::heap_caches::Caches;
-use super::slab::Isolated;
-use super::slab_lists::Pass;
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PageNo, Pages};
+use crate::caches::cache::domain::Domain;
+use crate::caches::heap_caches::Caches;
+use crate::caches::slab::Isolated;
+use crate::caches::slab::lists::Pass;
 use crate::pages::node::ZoneKind;
-use crate::pages::releaser::{RUNS, Releaser, event};
+use crate::pages::report::releaser::{RUNS, Releaser, event};
 use crate::platform::{Contents, Platform};
 use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;

@@ -1,12 +1,12 @@
 //! What reclaim asks of pages: whole free pageblocks, free runs, and the metadata of both. Zones of the heap and a program's
 //! own are treated alike, and take turns.
 
-use super::heap_pages::HeapPages;
-use super::node::BATCH;
-use super::node::ZoneKind;
-use super::report::ReportSite;
 use crate::base::fault::Fault;
 use crate::base::units::Pages;
+use crate::pages::heap_pages::HeapPages;
+use crate::pages::node::BATCH;
+use crate::pages::node::ZoneKind;
+use crate::pages::report::ReportSite;
 use crate::platform::{Host, Platform, rank};
 use crate::reclaim::{
     Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step,
@@ -128,7 +128,7 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     }
 
     fn end_window(&self, ended: Ended) {
-        let roll = |zone: &super::zone::Zone| {
+        let roll = |zone: &crate::pages::zone::Zone| {
             let mut zone = zone.lock(&self.platform);
             let used = zone.used.0;
             zone.peak.roll(used, ended.windows, ended.quiet);

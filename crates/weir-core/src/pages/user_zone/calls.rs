@@ -16,7 +16,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::user_zone::{InUse, UserZone, ZoneUsage};
+use crate::pages::user_zone::{InUse, UserZone, ZoneUsage};
 
 impl<P: Platform> HeapPages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard

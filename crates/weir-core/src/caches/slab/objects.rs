@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
+use crate::caches::slab::lists::{NEW, SlabLists, list_of};
+use crate::caches::slab::pieces::{Piece, Pieces};
 use crate::caches::slab::{Slab, State, is_slab_page};
-use crate::caches::slab_lists::{NEW, SlabLists, list_of};
-use crate::caches::slab_pieces::{Piece, Pieces};
 use crate::pages::window::Window;
 
 impl SlabLists {

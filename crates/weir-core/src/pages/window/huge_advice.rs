@@ -4,11 +4,11 @@
 //! changes, in the window's turn to grow; the value is read in that turn, so that of several changes at once the last
 //! one holds in the end, for the windows and for what is counted.
 
-use super::heap_pages::HeapPages;
-use super::node::ZoneKind;
-use super::window::Growing;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK_PAGES, Pages};
+use crate::pages::heap_pages::HeapPages;
+use crate::pages::node::ZoneKind;
+use crate::pages::window::Growing;
 use crate::platform::Platform;
 
 impl<P: Platform> Growing<'_, P> {

@@ -3,7 +3,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::PageNo;
-use crate::caches::domain_routing::visit_depot;
+use crate::caches::cache::domain_routing::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab;
@@ -40,7 +40,7 @@ impl<P: Platform> Caches<P> {
     /// Whether `page` is of a slab of cache `number`, one without buckets.
     #[cold]
     #[inline(never)]
-    pub(super) fn is_of_unbucketed(&self, page: PageNo, number: usize) -> bool {
+    pub(in crate::caches) fn is_of_unbucketed(&self, page: PageNo, number: usize) -> bool {
         number >= UNBUCKETED && self.number_in_header(page) == Some(number)
     }
 

@@ -16,18 +16,18 @@
 //! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
 //! larger:
 //!
-//! 1. a run is kept only if one of its class was the last that buckets did not have (`cpu_cache::rooms`);
+//! 1. a run is kept only if one of its class was the last that buckets did not have (`buckets::rooms`);
 //! 2. all CPUs' buckets together have room for a part of what slabs and runs have (`BUDGET_PART`), and a CPU for one run, or for
 //!    its share of a little (`LEAST_BUDGET`), if it was the last that missed one: what it handed out was in use just now;
 //! 3. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
 //!    zones, and those of all CPUs once for each `FRESH_PART` of the heap that became so (`take_pages`);
 //! 4. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
 
-use super::cpu_cache::rooms::Budget;
-use super::heap_caches::Caches;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::units::{Order, PAGE, PageNo, Pages, Span};
+use crate::caches::cpu::buckets::rooms::Budget;
+use crate::caches::heap_caches::Caches;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::hard_limit::Hold;
-use super::heap_pages::HeapPages;
+use super::limit::Hold;
 use crate::base::units::Pages;
+use crate::pages::heap_pages::HeapPages;
 use crate::platform::Platform;
 
 impl<P: Platform> HeapPages<P> {
@@ -49,7 +49,7 @@ impl<P: Platform> HeapPages<P> {
 
     /// Room for `pages` pages below the hard limit, and how many pages may become resident as they are taken. Where there is
     /// less room than they could need, that is what there is: what is resident already may be handed out all the same.
-    pub(super) fn hold_pages(&self, pages: Pages, huge_on_touch: bool) -> (Hold<'_>, Pages) {
+    pub(in crate::pages) fn hold_pages(&self, pages: Pages, huge_on_touch: bool) -> (Hold<'_>, Pages) {
         let Some(limit) = self.hard_limit() else { return (self.hard_limit.hold_nothing(), Pages::MAX) };
         // The first touch of a fresh pageblock may bring all of it.
         let worst = if huge_on_touch { Pages::BLOCK * (pages.blocks() + 1) } else { pages }.bytes();

@@ -9,10 +9,10 @@
 //! give up a quarter of its long-term minimum after 15 minutes without a shortage; here each calm window trims to the
 //! working set anyway, so that what is left to give up without any pressure are the CPUs' buckets of idle caches.
 
-use super::domain::Domain;
-use super::geometry::MAX_BATCH;
-use super::heap_caches::Caches;
 use crate::base::time::{Nanos, Time};
+use crate::caches::cache::domain::Domain;
+use crate::caches::geometry::MAX_BATCH;
+use crate::caches::heap_caches::Caches;
 use crate::platform::Platform;
 use crate::reclaim::Goal;
 use crate::telemetry::stats;
@@ -26,7 +26,7 @@ const ORDERED: usize = 16;
 
 /// Which caches a trim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Age {
+pub(in crate::caches) enum Age {
     /// Caches that did not run short lately.
     Stale,
     /// Caches that ran short lately.
@@ -51,12 +51,12 @@ struct ByAge {
 
 impl<P: Platform> Caches<P> {
     /// The window of estimates, ns: what the refault meter does to calm windows does not make a cache forget slower.
-    pub(super) fn window_ns(&self) -> Nanos {
+    pub(in crate::caches) fn window_ns(&self) -> Nanos {
         self.pages.platform.tunables().idle_ms.ns()
     }
 
     /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns bytes.
-    pub(super) fn trim(&self, age: Age, goal: &Goal) -> usize {
+    pub(in crate::caches) fn trim(&self, age: Age, goal: &Goal) -> usize {
         let (mut bytes, mut after) = (0, None);
         // A goal of its own reason takes what it wants, and no more.
         let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED } else { Time::ZERO };
@@ -155,7 +155,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Bytes in depots beyond what `goal` leaves there, as of the last estimate, and of runs in buckets. For the goal of a zone that is low.
-    pub(super) fn surplus(&self, goal: &Goal) -> usize {
+    pub(in crate::caches) fn surplus(&self, goal: &Goal) -> usize {
         let of = |number: usize| {
             let surplus = |domain: &Domain| {
                 let depot = domain.depot.lock(&self.pages.platform);

@@ -2,7 +2,8 @@
 //!
 //! What is handed out counts in full, touched or not: a program may touch it at any time, when nothing could be refused any
 //! more. Free memory counts as far as it is resident. An allocation that would exceed the limit gets
-//! [`Short`](super::request::Short), as where the system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
+//! [`Short`](crate::pages::Short), as where the system refuses memory, unless memory that is resident already serves it; the
+//! heap then reclaims, and tries again.
 //!
 //! # Threads at once
 //!
@@ -21,7 +22,7 @@
 //!
 //! Without a limit nothing of this is done, but for one load.
 
-use super::sync::{AtomicUsize, constructor};
+use crate::platform::sync::{AtomicUsize, constructor};
 use core::sync::atomic::Ordering::SeqCst;
 
 /// Bytes that count beside what zones and statistics say.

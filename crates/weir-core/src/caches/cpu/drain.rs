@@ -1,26 +1,26 @@
 //! CPUs' buckets are drained into slabs: those of all caches, or of caches that have been idle for long.
 
-use super::cache::Counts;
-use super::domain::Domain;
-use super::geometry::{BUCKETED, MAX_BATCH};
-use super::heap_caches::Caches;
 use crate::base::id_set::IdSet;
 use crate::base::run_class;
 use crate::base::time::Time;
+use crate::caches::cache::Counts;
+use crate::caches::cache::domain::Domain;
+use crate::caches::geometry::{BUCKETED, MAX_BATCH};
+use crate::caches::heap_caches::Caches;
 use crate::platform::Platform;
 use crate::telemetry::stats;
 
 impl<P: Platform> Caches<P> {
     /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty
     /// then; returns bytes.
-    pub(super) fn drain_all(&self, turn: usize) -> usize {
+    pub(in crate::caches) fn drain_all(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         self.drain_set(self.drainable(), turn, true)
     }
 
     /// [`Caches::drain_all`] at the severe level: all ceilings sink first, by one measure. CPUs are busy, and stopped as
     /// shortly as can be.
-    pub(super) fn sink_and_drain(&self, turn: usize) -> usize {
+    pub(in crate::caches) fn sink_and_drain(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let set = self.drainable();
         let caches = set.from(0).filter(|&number| !run_class::contains(number));
@@ -31,7 +31,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
-    pub(super) fn drain_idle(&self, now: Time, turn: usize) -> usize {
+    pub(in crate::caches) fn drain_idle(&self, now: Time, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let mut idle = self.idle.lock(&self.pages.platform);
         if now < idle.ended + self.window_ns() {
@@ -57,7 +57,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Takes every CPU's runs back; returns bytes.
-    pub(super) fn drain_runs(&self, turn: usize) -> usize {
+    pub(in crate::caches) fn drain_runs(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let mut set = IdSet::EMPTY;
         run_class::ALL.filter(|&class| self.cpu.held(class).0 > 0).for_each(|class| set.insert(class));

@@ -1,3 +1,0 @@
-//! What the hard limit is made of: a model checker puts its own under the same file.
-
-pub(super) use crate::platform::sync::{AtomicUsize, constructor};
