@@ -12,7 +12,9 @@ mod table;
 use anyhow::{Context, Result, ensure};
 use base::process::{end_with_the_harness, peak_kib};
 use base::run::Run;
-use programs::*;
+use programs::calls::{big_heap, latency, sweep, sweep_calls};
+use programs::neighbours::{hog, neighbour, swing};
+use programs::{file_server, forward, guest, huge_heap, many_threads, page_fault, page_pools, soak, sparse};
 use weir_lab::common::words::Words;
 
 fn main() {
@@ -26,7 +28,7 @@ fn main() {
 fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
     let name = args.next().unwrap_or_default();
     if name == "guest-init" {
-        return guest_init::main(args);
+        return guest::init::main(args);
     }
     let words = Words::read(args)?;
     match name.as_str() {

@@ -1,7 +1,7 @@
 //! The table of E9's workloads: the one place that says which there are.
 
 use crate::base::run::Run;
-use crate::programs::{
+use crate::programs::workloads::{
     alloc_test, apps, cache_lines, churn, glibc_bench, larson, mstress, rptest, sh, short_threads, xmalloc,
 };
 

@@ -1,31 +1,14 @@
 //! The programs, one a file.
 
-pub mod alloc_test;
-pub mod apps;
-pub mod big_heap;
-pub mod cache_lines;
-pub mod churn;
+pub mod calls;
 pub mod file_server;
 pub mod forward;
-pub mod glibc_bench;
-pub mod groups;
-pub mod guest_init;
-pub mod hog;
+pub mod guest;
 pub mod huge_heap;
-pub mod larson;
-pub mod latency;
-pub mod live_shrink;
 pub mod many_threads;
-pub mod mstress;
-pub mod neighbour;
+pub mod neighbours;
 pub mod page_fault;
 pub mod page_pools;
-pub mod rptest;
-pub mod sh;
-pub mod short_threads;
 pub mod soak;
 pub mod sparse;
-pub mod sweep;
-pub mod sweep_calls;
-pub mod swing;
-pub mod xmalloc;
+pub mod workloads;
