@@ -4,6 +4,7 @@ mod compute;
 mod counted;
 mod expiry;
 mod hostile;
+mod hot;
 mod loads;
 mod model;
 mod owned;

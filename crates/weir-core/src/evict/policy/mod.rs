@@ -142,6 +142,12 @@ impl<'a> Policy<'a> {
         self.queues.slots()[entry as usize].place() != Place::Nowhere
     }
 
+    /// How much the cache gains by `entry`, which is in the shard, to be compared with others': how often its key was seen
+    /// lately, then how often it was hit.
+    pub fn worth(&self, entry: u32) -> (u64, u8) {
+        self.queues.worth(entry, &self.sightings.sketch)
+    }
+
     /// The mixed hash of `entry`'s key.
     pub fn hash_of(&self, entry: u32) -> u32 {
         self.queues.slots()[entry as usize].hash()

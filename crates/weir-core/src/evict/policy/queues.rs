@@ -269,13 +269,11 @@ impl<'a> Queues<'a> {
             // A linear congruential generator (Numerical Recipes); its high bits choose.
             self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let entry = ((u64::from(self.random) * u64::from(self.numbers)) >> 32) as u32;
-            let Some(slot) = self.slots.get(entry as usize).filter(|slot| slot.place() != Place::Nowhere) else {
-                continue;
-            };
-            if is_pinned(entry) {
+            let is_there = |slot: &Slot| slot.place() != Place::Nowhere;
+            if !self.slots.get(entry as usize).is_some_and(is_there) || is_pinned(entry) {
                 continue;
             }
-            let seen = (sketch.frequency(slot.hash()), self.hits.get(entry));
+            let seen = self.worth(entry, sketch);
             if rarest.is_none_or(|(_, least)| seen < least) {
                 rarest = Some((entry, seen));
             }
@@ -285,6 +283,11 @@ impl<'a> Queues<'a> {
             }
         }
         rarest.map(|(entry, _)| entry)
+    }
+
+    /// How often an entry's key was seen lately, and, where that is the same, how often the entry was hit.
+    pub fn worth(&self, entry: u32, sketch: &Sketch) -> (u64, u8) {
+        (sketch.frequency(self.slots[entry as usize].hash()), self.hits.get(entry))
     }
 
     /// Takes over the entries of `other`, under their numbers, and how it is run; `self` is empty and has as many slots or

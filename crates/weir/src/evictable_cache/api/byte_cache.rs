@@ -1,5 +1,6 @@
 //! The cache of bytes.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
 use core::ptr::NonNull;
@@ -116,6 +117,12 @@ impl ByteCache {
     /// All entries, pinned as they come; see [`EvictableCache::iter`](crate::EvictableCache::iter).
     pub fn iter(&self) -> ByteEntries<'_> {
         ByteEntries(self.shared.walk())
+    }
+
+    /// Copies of the keys most worth keeping, the hottest first; see
+    /// [`EvictableCache::hot_keys`](crate::EvictableCache::hot_keys).
+    pub fn hot_keys(&self, count: usize) -> Vec<Vec<u8>> {
+        self.shared.hottest(count, <[u8]>::to_vec)
     }
 
     /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C

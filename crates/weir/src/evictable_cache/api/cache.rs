@@ -1,5 +1,6 @@
 //! The typed cache.
 
+use alloc::vec::Vec;
 use core::alloc::Layout;
 use core::convert::Infallible;
 use core::fmt;
@@ -225,6 +226,46 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// once, what is put in or removed meanwhile may come or not. Up to 16 entries are pinned at a time.
     pub fn iter(&self) -> Entries<'_, K, V> {
         Entries(self.shared.walk())
+    }
+
+    /// Copies of the keys of up to `count` entries that are most worth keeping, the hottest first: by how often they were used
+    /// lately, as eviction goes by. A program can write them out and fill its cache by them at its next start. That counts as
+    /// no use. O(entries), each of which takes its shard's lock for a moment.
+    ///
+    /// ```
+    /// use std::fs;
+    /// use weir::EvictableCache;
+    ///
+    /// fn pages() -> EvictableCache<String, String> {
+    ///     EvictableCache::builder().max_bytes(1 << 20).build().unwrap()
+    /// }
+    /// fn fetch(url: &str) -> String {
+    ///     format!("<html>{url}")
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = std::env::temp_dir().join(format!("hot-pages-{}", std::process::id()));
+    /// let cache = pages();
+    /// for url in ["/", "/a", "/b", "/", "/b", "/"] {
+    ///     cache.get_or_insert_with(url.into(), || fetch(url));
+    /// }
+    /// // As the program ends, or every few minutes.
+    /// fs::write(&file, cache.hot_keys(2).join("\n"))?;
+    ///
+    /// // As it starts again: the hottest last, so that none that is colder takes its place.
+    /// let cache = pages();
+    /// for url in fs::read_to_string(&file)?.lines().rev() {
+    ///     cache.get_or_insert_with(url.into(), || fetch(url));
+    /// }
+    /// assert!(cache.contains("/") && cache.contains("/b") && !cache.contains("/a"));
+    /// # fs::remove_file(file)
+    /// # }
+    /// ```
+    pub fn hot_keys(&self, count: usize) -> Vec<K>
+    where
+        K: Clone,
+    {
+        self.shared.hottest(count, K::clone)
     }
 
     /// A block with the key in it; the key, where there is no memory.

@@ -300,6 +300,11 @@ impl Storage {
         self.place_of(unsafe { entry.as_ref() })
     }
 
+    /// How much the cache gains by an entry ([`Policy::worth`]), if it is in here.
+    pub fn worth(&self, header: &Header) -> Option<(u64, u8)> {
+        self.place_of(header).map(|_| self.policy.worth(header.number.get()))
+    }
+
     /// Takes the entry at a place of the index out.
     pub fn take(&mut self, place: usize) -> NonNull<Header> {
         // SAFETY: an entry in the index is valid.

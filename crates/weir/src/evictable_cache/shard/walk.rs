@@ -3,6 +3,9 @@
 //! Entries are held in batches, under one shard's lock at a time, in the order of their numbers. Numbers change only where a
 //! shard's storage becomes smaller, which waits until nobody walks in it: so what is there all the time comes once.
 
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::shared::Shared;
@@ -36,6 +39,33 @@ impl<C: Content> Shared<C> {
                 self.remove_held(&hold);
             }
         }
+    }
+}
+
+impl<C: Content> Shared<C> {
+    /// What `take` takes of the keys of the `count` entries by which the cache gains most, those by which it gains most first. Up
+    /// to 16 entries are held at a time.
+    pub fn hottest<T>(&self, count: usize, mut take: impl FnMut(&C::Key) -> T) -> Vec<T> {
+        let mut hot = Vec::new();
+        let cut = |hot: &mut Vec<((u64, u8), T)>| {
+            hot.sort_by_key(|&(worth, _)| Reverse(worth));
+            hot.truncate(count);
+        };
+        // That of the last one, once there are enough.
+        let mut least = None;
+        for hold in self.walk().take_while(|_| count > 0) {
+            let state = self.shards()[self.home(hold.header().hash)].lock();
+            let worth = state.storage.as_ref().and_then(|storage| storage.worth(hold.header()));
+            drop(state);
+            let Some(worth) = worth.filter(|&worth| least.is_none_or(|least| worth > least)) else { continue };
+            hot.push((worth, take(hold.key())));
+            if hot.len() >= count.saturating_mul(2) {
+                cut(&mut hot);
+                least = hot.last().map(|&(worth, _)| worth);
+            }
+        }
+        cut(&mut hot);
+        hot.into_iter().map(|(_, taken)| taken).collect()
     }
 }
 
