@@ -21,8 +21,15 @@ const CONNECTIONS: usize = 20;
 const TURNS: usize = 1000;
 /// A user who is neither root nor who fuzzes.
 const STRANGER: u32 = 1234;
-const REPORT: [(&str, usize); 6] =
-    [("live", 1), ("idle", 2), ("fragmented", 3), ("metadata", 4), ("untouched", 5), ("resident", usize::MAX)];
+const REPORT: [(&str, usize); 7] = [
+    ("live", 1),
+    ("idle", 2),
+    ("fragmented", 3),
+    ("merged", 4),
+    ("metadata", 5),
+    ("untouched", 6),
+    ("resident", usize::MAX),
+];
 const ONLY_ROOT: &str = "error: only root and the process's own user may steer it\n";
 
 fuzz_target!(|data: &[u8]| {
@@ -86,7 +93,7 @@ fn message(u: &mut Unstructured, bench: &Bench) -> Result<Vec<u8>> {
         0 => bench.token().into(),
         1 => format!("get {name}").into(),
         2 => b"get".into(),
-        3 => (*u.choose(&["trim", "drain", "report\n", "subscribe"])?).into(),
+        3 => (*u.choose(&["trim", "drain", "report\n", "mergeable", "subscribe", "target 4096", "target 0"])?).into(),
         4 | 5 => {
             let value = match u.int_in_range(0..=4u8)? {
                 0 => setting.max.wrapping_add(u.int_in_range(0..=2)?).wrapping_sub(1),
@@ -137,8 +144,11 @@ impl Host for Fake {
     fn drain(&mut self) -> usize {
         usize::MAX
     }
-    fn report(&mut self) -> [(&'static str, usize); 6] {
+    fn report(&mut self) -> [(&'static str, usize); 7] {
         REPORT
+    }
+    fn mergeable(&mut self) -> usize {
+        23
     }
     fn is_in_sandbox(&self) -> bool {
         self.is_in_sandbox
@@ -327,10 +337,22 @@ fn expected(message: &[u8], model: &Tunables, host: &Fake) -> String {
         ["drain"] if releases => format!("ok\nreleased {} bytes\n", usize::MAX),
         ["trim" | "drain"] => error(off),
         ["report"] => "ok\n".to_owned() + &REPORT.map(|(name, bytes)| format!("{name} {bytes} bytes\n")).concat(),
+        ["mergeable"] => "ok\nmergeable 23 bytes\n".into(),
         ["subscribe"] => "ok\n".into(),
-        [word @ ("trim" | "drain" | "report" | "subscribe"), ..] => error(&format!("write: {word}")),
-        _ => error("no such command: get, set, trim, drain, report, subscribe"),
+        ["target", bytes] if is_number(bytes) => "ok\n".into(),
+        ["target", ..] => error("write: target BYTES"),
+        [word @ ("trim" | "drain" | "report" | "mergeable" | "subscribe"), ..] => error(&format!("write: {word}")),
+        _ => error("no such command: get, set, trim, drain, report, mergeable, subscribe, target"),
     }
+}
+
+/// Whether `text` is a number of bytes, as far as 64 bits go.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let most = u64::MAX.to_string();
+    let value = digits.trim_start_matches('0');
+    let is_small = value.len() < most.len() || value.len() == most.len() && value <= most.as_str();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) && is_small
 }
 
 /// A connection.

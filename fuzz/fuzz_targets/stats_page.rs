@@ -186,7 +186,8 @@ thread_local! {
 
 fn told(page: Page, idle_ms: Option<u64>, why: &str) -> Told {
     let settings = idle_ms.map(|ms| ("idle_ms".to_owned(), ms)).into_iter().collect();
-    Told { page, settings, silent: Some(why.to_owned()) }
+    let mergeable = idle_ms.map(|ms| ms.wrapping_mul(4096));
+    Told { page, settings, mergeable, silent: Some(why.to_owned()) }
 }
 
 fn stat(bytes: &[u8], idle_ms: Option<u64>, command: &str) {

@@ -178,7 +178,7 @@ fn lines_come_at_intervals() {
 fn where_the_memory_is_has_the_words_of_the_header() {
     let Some(bench) = Bench::new() else { return };
     let json = bench.dir.path().join("out.json");
-    let words = "live 5.0 MiB, idle 6.0 MiB, fragmented 7.0 MiB, metadata 8.0 MiB";
+    let words = "live 5.0 MiB, idle 6.0 MiB, fragmented 7.0 MiB, merged 8.0 MiB, metadata 9.0 MiB";
     let wanted = format!("in 1 process, {words}, given back");
     let options = ["--verbose", "--stats-interval", "100ms", "--json", json.to_str().unwrap(), "--", "cat"];
     let text = stderr(&followed(bench.weir(&options), |line| line.contains(&wanted)));
@@ -187,7 +187,8 @@ fn where_the_memory_is_has_the_words_of_the_header() {
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     for heap in [&value["last_heap"], &value["peak"]["heap"]] {
         let of = |name: &str| heap[name].as_u64().unwrap() >> 20;
-        assert_eq!(["live_bytes", "idle_bytes", "fragmented_bytes", "metadata_bytes"].map(of), [5, 6, 7, 8]);
+        let names = ["live_bytes", "idle_bytes", "fragmented_bytes", "merged_bytes", "metadata_bytes"];
+        assert_eq!(names.map(of), [5, 6, 7, 8, 9]);
     }
 }
 

@@ -39,8 +39,8 @@ __attribute__((constructor)) static void begin(void) {
     memcpy(page + 12, &pid, 4);
     uint64_t given = 3 << 20;
     memcpy(page + 24, &given, 8);
-    uint64_t live_idle_fragmented_metadata[4] = {5 << 20, 6 << 20, 7 << 20, 8 << 20};
-    memcpy(page + LIVE, live_idle_fragmented_metadata, 32);
+    uint64_t live_idle_fragmented_merged_metadata[5] = {5 << 20, 6 << 20, 7 << 20, 8 << 20, 9 << 20};
+    memcpy(page + LIVE, live_idle_fragmented_merged_metadata, 40);
     memcpy(page, "weirstat", 8);
 }
 "#;

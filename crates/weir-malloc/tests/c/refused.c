@@ -23,7 +23,7 @@ static void caches(void) {
     REFUSED(p_cache_create("c", (size_t)-1, 0, NULL, NULL, NULL, NULL, WEIR_CACHE_LIMITED), NULL, EINVAL);
     REFUSED(p_cache_create("c", 8, 3, NULL, NULL, NULL, NULL, 0), NULL, EINVAL);
     REFUSED(p_cache_create("c", 8, (size_t)-1, NULL, NULL, NULL, NULL, WEIR_CACHE_LIMITED), NULL, EINVAL);
-    REFUSED(p_cache_create("c", 8, 0, NULL, NULL, NULL, NULL, 8), NULL, EINVAL);
+    REFUSED(p_cache_create("c", 8, 0, NULL, NULL, NULL, NULL, 16), NULL, EINVAL);
     REFUSED(p_cache_alloc(NULL), NULL, EINVAL);
     REFUSED(p_cache_alloc_arg(NULL, objects), NULL, EINVAL);
     REFUSED(p_cache_alloc_batch(NULL, objects, 4), 0, EINVAL);
