@@ -39,6 +39,7 @@ impl<C: Content> Shared<C> {
     ///
     /// # Safety
     /// The flight stays where it is, and `fresh` has its key, until the landing was dropped.
+    #[inline(always)]
     unsafe fn board<'a: 'f, 'f>(&'a self, fresh: &Fresh<'a, C>, flight: &'f Flight) -> Boarding<'a, 'f, C> {
         let hash = fresh.hash();
         let shard = &self.shards()[self.home(hash)];

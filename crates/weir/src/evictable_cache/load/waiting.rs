@@ -47,6 +47,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// Wakes all tasks that wait for the flight at an address, which was unlinked and is still there; no lock is held.
+#[cold]
 pub fn wake_all(shard: &Shard, flight: usize) {
     /// Goes on where waking one panics.
     struct Rest<'a>(&'a Shard, usize);
