@@ -135,6 +135,8 @@ pub struct Fake {
     released: Mutex<Vec<Vec<Run>>>,
     /// Bytes of metadata released so far.
     pub metadata_released: AtomicUsize,
+    /// Bytes evicted so far into another allocator's memory, and bytes resident of the process; 0 for the latter: not known.
+    pub elsewhere: (AtomicU64, AtomicU64),
     /// Metadata is not taken back.
     pub keeps_metadata: AtomicBool,
     /// Calls that were refused for that.
@@ -220,6 +222,7 @@ impl Fake {
             misuses: Mutex::default(),
             released: Mutex::default(),
             metadata_released: AtomicUsize::new(0),
+            elsewhere: Default::default(),
             keeps_metadata: AtomicBool::new(false),
             metadata_refusals: AtomicUsize::new(0),
             in_flight: Mutex::default(),

@@ -274,6 +274,14 @@ impl Workers for Fake {
         self.outside_locks();
         self.finalizer_wakes.fetch_add(1, Relaxed);
     }
+
+    fn evicted_elsewhere(&self) -> u64 {
+        self.elsewhere.0.load(Relaxed)
+    }
+
+    fn process_resident(&self) -> Option<u64> {
+        Some(self.elsewhere.1.load(Relaxed)).filter(|&bytes| bytes > 0)
+    }
 }
 
 impl Diagnostics for Fake {

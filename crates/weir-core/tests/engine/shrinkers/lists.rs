@@ -355,3 +355,46 @@ fn the_balancer_goes_on_as_soon_as_write_back_has_caught_up() {
     assert_eq!(heap.reclaim().balance_zones(&mut turn), Next::Again);
     small.end();
 }
+
+/// What the balancer counts as reclaimed, in pages, where a cache in NORMAL says that it evicted what was asked: into another
+/// allocator's memory if so said. By each eviction the process becomes smaller by as much, if its size is known.
+fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
+    let (heap, queue) = (heap(), queue());
+    let elsewhere = &heap.platform().elsewhere;
+    elsewhere.0.store(GIB, SeqCst);
+    elsewhere.1.store(if is_known { GIB } else { 0 }, SeqCst);
+    serve_always(heap, queue);
+    let evict: OnScan = Box::new(move |bytes| {
+        let pages = (bytes.div_ceil(PAGE) * PAGE) as u64;
+        let elsewhere = &heap.platform().elsewhere;
+        elsewhere.0.fetch_add(if is_elsewhere { pages } else { 0 }, SeqCst);
+        elsewhere.1.fetch_sub(if is_known { pages } else { 0 }, SeqCst);
+        Ok(pages as usize)
+    });
+    let (cache, told) = register(heap, queue, shrinker("values", Class::Cache), 64 << 20, Some(evict));
+    let low = Marks::of(GIB as usize / PAGE, 250).low * PAGE;
+    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - low as u64 + (1 << 20) });
+    let mut turn = Turn::default();
+    let mut steps = 0;
+    while told.scans.lock().unwrap().is_empty() || steps < 4 {
+        let next = heap.reclaim().balance_zones(&mut turn);
+        let Next::At(at) = next else {
+            assert_eq!(next, Next::Again, "NORMAL lacks memory");
+            steps += 1;
+            continue;
+        };
+        heap.platform().pass_ms(at.since(heap.platform().now()).0.div_ceil(1_000_000));
+    }
+    let asked: usize = told.scans.lock().unwrap().iter().map(|bytes| bytes.div_ceil(PAGE)).sum();
+    let counted = heap.platform().stats().reclaimed_pages[0].load(SeqCst);
+    assert!(counted == 0 || counted == asked as u64, "{counted} pages of {asked} that went");
+    cache.unregister(heap);
+    counted
+}
+
+#[test]
+fn what_another_allocator_gave_back_counts_by_what_the_process_lost() {
+    assert!(counted(true, true) > 0);
+    assert_eq!(counted(true, false), 0, "the process may hold it still");
+    assert_eq!(counted(false, true), 0, "the process became smaller by what others did");
+}
