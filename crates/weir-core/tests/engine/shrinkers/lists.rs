@@ -360,6 +360,7 @@ fn the_balancer_goes_on_as_soon_as_write_back_has_caught_up() {
 /// allocator's memory if so said. By each eviction the process becomes smaller by as much, if its size is known.
 fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
     let (heap, queue) = (heap(), queue());
+    heap.platform().tunables().background.set(1);
     let elsewhere = &heap.platform().elsewhere;
     elsewhere.0.store(GIB, SeqCst);
     elsewhere.1.store(if is_known { GIB } else { 0 }, SeqCst);
