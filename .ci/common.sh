@@ -148,7 +148,12 @@ in_laboratory() { # COMMAND...: in its workspace, with the product's target dire
     (cd lab && CARGO_TARGET_DIR=$target "$@")
 }
 
+archive() { # TRIPLE: libweir.a for static programs, as `cargo xtask install` builds it
+    RUSTFLAGS="-C target-feature=+crt-static" cargo rustc --locked --quiet --release --target "$1" -p weir-malloc --lib --crate-type staticlib
+}
+
 build() { # what is installed, as it is
     first_command
     cargo build --locked --release -p weir-nbd
+    archive "$(rustc --print host-tuple)"
 }

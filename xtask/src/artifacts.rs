@@ -14,6 +14,7 @@ pub struct Artifacts {
     pub sources: PathBuf,
     target: PathBuf,
     profile: String,
+    triple: String,
 }
 
 impl Artifacts {
@@ -22,25 +23,45 @@ impl Artifacts {
         let this = std::env::current_exe().context("cannot tell where this program is")?;
         let target = this.ancestors().nth(2).context("this program is in no target directory")?.to_path_buf();
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?.to_path_buf();
-        Ok(Self { sources, target, profile: profile.to_owned() })
+        let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+        let triple = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
+        Ok(Self { sources, target, profile: profile.to_owned(), triple })
     }
 
     /// Builds them.
     pub fn build(&self) -> Result<()> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         for packages in PACKAGES {
-            let mut command = Command::new(&cargo);
-            command.current_dir(&self.sources).args(["build", "--locked", "--profile", &self.profile, "--target-dir"]);
-            command.arg(&self.target).args(packages.iter().flat_map(|name| ["--package", name]));
-            ensure!(command.status().context("cannot start cargo")?.success(), "the build failed");
+            let mut build = self.cargo("build");
+            finish(build.args(packages.iter().flat_map(|name| ["--package", name])))?;
         }
-        Ok(())
+        // Static programs want other references to libc (`weir_linux::os::symbol`). The flag is for the target alone, not for
+        // programs that the build itself runs, so the target is named.
+        let mut archive = self.cargo("rustc");
+        archive.args(["--target", &self.triple, "--package", "weir-malloc", "--lib", "--crate-type", "staticlib"]);
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        finish(archive.env("RUSTFLAGS", format!("{flags} -C target-feature=+crt-static").trim_start()))
+    }
+
+    fn cargo(&self, task: &str) -> Command {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(&self.sources).args([task, "--locked", "--profile", &self.profile, "--target-dir"]);
+        cargo.arg(&self.target);
+        cargo
     }
 
     /// The file that was built under this name.
     pub fn built(&self, name: &str) -> Result<PathBuf> {
+        self.built_in(&self.target, name)
+    }
+
+    /// The archive for static programs.
+    pub fn archive(&self) -> Result<PathBuf> {
+        self.built_in(&self.target.join(&self.triple), "libweir.a")
+    }
+
+    fn built_in(&self, target: &Path, name: &str) -> Result<PathBuf> {
         let folder = if self.profile == "dev" { "debug" } else { &self.profile };
-        let path = self.target.join(folder).join(name);
+        let path = target.join(folder).join(name);
         ensure!(path.is_file(), "{} is not built: leave out --no-build", path.display());
         Ok(path)
     }
@@ -49,4 +70,9 @@ impl Artifacts {
     pub fn source(&self, name: &str) -> PathBuf {
         self.sources.join(name)
     }
+}
+
+fn finish(cargo: &mut Command) -> Result<()> {
+    ensure!(cargo.status().context("cannot start cargo")?.success(), "the build failed");
+    Ok(())
 }

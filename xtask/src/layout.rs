@@ -9,6 +9,9 @@ use std::process::Command;
 /// The library's name for the loader, which `crates/weir-malloc/build.rs` writes into it.
 const LIBRARY: &str = concat!("libweir.so.", env!("CARGO_PKG_VERSION_MAJOR"));
 
+/// The library for static programs.
+const ARCHIVE: &str = "libweir.a";
+
 /// One file of an installed Weir.
 pub struct Entry {
     /// Below the prefix.
@@ -39,6 +42,7 @@ pub fn entries(artifacts: &Artifacts, options: &InstallOptions) -> Result<Vec<En
     let libdir = &options.libdir;
     entries.push(copy(libdir.join(LIBRARY), &artifacts.built("libweir.so")?, PLAIN)?);
     entries.push(Entry { path: libdir.join("libweir.so"), content: Content::Link(LIBRARY) });
+    entries.push(copy(libdir.join(ARCHIVE), &artifacts.archive()?, PLAIN)?);
     let description = pkg_config(&options.place.prefix, libdir).into_bytes();
     entries.push(plain(libdir.join("pkgconfig/weir.pc"), description));
     for name in ["weir-config.cmake", "weir-config-version.cmake"] {
@@ -96,6 +100,8 @@ fn pkg_config(prefix: &Path, libdir: &Path) -> String {
          Description: a memory allocator that releases idle memory under pressure\n\
          Version: {}\n\
          Libs: -L${{libdir}} -lweir\n\
+         # A program that leaves malloc to libc's own functions takes it from the archive all the same.\n\
+         Libs.private: -Wl,-u,malloc\n\
          Cflags: -I${{includedir}}\n",
         prefix.display(),
         libdir.display(),
@@ -113,6 +119,7 @@ fn cmake(artifacts: &Artifacts, name: &str, libdir: &Path) -> Result<String> {
         .replace("@UP@", &up)
         .replace("@LIBDIR@", &libdir.display().to_string())
         .replace("@LIBRARY@", LIBRARY)
+        .replace("@ARCHIVE@", ARCHIVE)
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
         .replace("@MAJOR@", env!("CARGO_PKG_VERSION_MAJOR")))
 }

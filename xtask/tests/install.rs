@@ -7,13 +7,14 @@ use std::process::Command;
 use support::{Place, describe, run};
 
 /// Below the prefix, with their modes. Man pages are those that the programs write.
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 19] = [
     ("bin/weir", "755"),
     ("bin/weir-nbd", "755"),
     ("include/weir.h", "644"),
     ("include/weir.hpp", "644"),
     ("lib/cmake/weir/weir-config-version.cmake", "644"),
     ("lib/cmake/weir/weir-config.cmake", "644"),
+    ("lib/libweir.a", "644"),
     ("lib/libweir.so", "-> libweir.so.0"),
     ("lib/libweir.so.0", "644"),
     ("lib/pkgconfig/weir.pc", "644"),

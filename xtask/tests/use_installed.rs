@@ -87,13 +87,43 @@ fn a_c_program_is_built_by_pkg_config_and_runs() {
             .env("PKG_CONFIG_PATH", place.file("lib/pkgconfig")));
         assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
         let flags = run(pkg_config.args(["--cflags", "--libs", "weir"]));
-        let program = compile(place.root.path(), flags.split_whitespace());
+        let program = compile(PROGRAM, place.root.path(), flags.split_whitespace());
         let used = run(Command::new(program).env("LD_LIBRARY_PATH", place.file("lib")));
         assert_eq!(used.trim(), library(&place, "lib"));
     }
 }
 
-/// Of CMake's `weir::weir` and `weir::preload`; and versions that this one is not are refused.
+/// Calls nothing of malloc's itself, as programs do that leave it to libc's functions. Fails if the block that `getline`
+/// takes is glibc's: that has its first ones behind the program's data.
+const STATIC: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <unistd.h>
+extern char end;
+int main(void) {
+    char *line = 0;
+    size_t size = 0;
+    FILE *file = fopen("/proc/self/maps", "r");
+    if (!file || getline(&line, &size, file) < 0) return 1;
+    return line >= &end && line < (char *)sbrk(0) ? 2 : 0;
+}
+"#;
+
+#[test]
+fn a_static_c_program_is_built_by_pkg_config_and_runs() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let place = Place::with_prefix();
+    place.install(&[]);
+    let mut pkg_config = Command::new("pkg-config");
+    pkg_config.env("PKG_CONFIG_PATH", place.file("lib/pkgconfig"));
+    let flags = run(pkg_config.args(["--static", "--cflags", "--libs", "weir"]));
+    let program = compile(STATIC, place.root.path(), ["-static"].into_iter().chain(flags.split_whitespace()));
+    run(&mut Command::new(program));
+}
+
+/// Of CMake's `weir::weir`, `weir::static` and `weir::preload`; and versions that this one is not are refused.
 const CMAKE: &str = r#"
 cmake_minimum_required(VERSION 3.13)
 project(program C)
@@ -109,6 +139,10 @@ find_package(weir 0.1...<1 REQUIRED)
 add_executable(program program.c)
 target_compile_options(program PRIVATE -fno-builtin)
 target_link_libraries(program PRIVATE weir::weir)
+add_executable(static static.c)
+target_link_options(static PRIVATE -static)
+target_link_libraries(static PRIVATE weir::static)
+add_test(NAME static COMMAND static)
 add_test(NAME preload COMMAND grep /libweir.so.0 /proc/self/maps)
 set_tests_properties(preload PROPERTIES ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:weir::preload>")
 "#;
@@ -129,6 +163,7 @@ fn a_c_program_is_built_by_cmake_and_runs() {
         place.install(&["--libdir", libdir]);
         let folder = place.root.path();
         std::fs::write(folder.join("program.c"), PROGRAM).expect("the source");
+        std::fs::write(folder.join("static.c"), STATIC).expect("the source");
         std::fs::write(folder.join("CMakeLists.txt"), CMAKE).expect("what to build");
         let build = folder.join("build");
         let mut configure = Command::new("cmake");
@@ -197,14 +232,14 @@ fn a_program_linked_in_the_build_tree_runs() {
     let tree = Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("target/PROFILE").display().to_string();
     let header = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/weir-malloc/include");
     let flags = [header, &format!("-L{tree}"), "-lweir", &format!("-Wl,-rpath,{tree}")];
-    let program = compile(place.root.path(), flags.into_iter());
+    let program = compile(PROGRAM, place.root.path(), flags.into_iter());
     let used = run(Command::new(program).env_remove("LD_LIBRARY_PATH"));
     assert_eq!(used.trim(), format!("{tree}/libweir.so"));
 }
 
-fn compile<'a>(folder: &Path, flags: impl Iterator<Item = &'a str>) -> std::path::PathBuf {
+fn compile<'a>(text: &str, folder: &Path, flags: impl Iterator<Item = &'a str>) -> std::path::PathBuf {
     let (source, program) = (folder.join("program.c"), folder.join("program"));
-    std::fs::write(&source, PROGRAM).expect("the source");
+    std::fs::write(&source, text).expect("the source");
     run(Command::new("cc").arg("-O1").arg("-fno-builtin").arg(&source).arg("-o").arg(&program).args(flags));
     program
 }
