@@ -152,6 +152,11 @@ archive() { # TRIPLE: libweir.a for static programs, as `cargo xtask install` bu
     RUSTFLAGS="-C target-feature=+crt-static" cargo rustc --locked --quiet --release --target "$1" -p weir-malloc --lib --crate-type staticlib
 }
 
+musl_library() { # libweir.so for programs of musl's, in a target directory of its own: target/musl-shared
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=musl-gcc RUSTFLAGS="-C target-feature=-crt-static" \
+        cargo build --locked --quiet --release --target x86_64-unknown-linux-musl -p weir-malloc --target-dir "$target/musl-shared"
+}
+
 build() { # what is installed, as it is
     first_command
     cargo build --locked --release -p weir-nbd
