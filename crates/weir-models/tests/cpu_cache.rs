@@ -13,29 +13,40 @@
 #[path = "../../weir-core/src/base"]
 mod base {
     pub mod backoff;
+    pub mod class_set;
     pub mod fault;
-    pub mod id_set;
     pub mod run;
     pub mod units;
 
     /// One run class, behind the class of objects.
     pub mod run_class {
-        use super::units::PAGE;
+        use super::units::{Class, PAGE};
 
         pub const RUN_CLASSES: usize = 1;
-        pub const FIRST: usize = 2;
-        pub const ALL: core::ops::RangeInclusive<usize> = FIRST..=FIRST;
+        pub const FIRST: Class = Class(2);
         pub const MAX_CLASS_RUN: usize = PAGE;
 
-        pub const fn contains(number: usize) -> bool {
-            number == FIRST
+        pub const fn nth(_i: usize) -> Class {
+            FIRST
         }
 
-        pub const fn size_of_class(_class: usize) -> usize {
+        pub const fn place(_class: Class) -> usize {
+            0
+        }
+
+        pub fn all() -> impl Iterator<Item = Class> {
+            core::iter::once(FIRST)
+        }
+
+        pub fn contains(class: Class) -> bool {
+            class == FIRST
+        }
+
+        pub const fn size_of_class(_class: Class) -> usize {
             PAGE
         }
 
-        pub fn class_of_run(size: usize) -> Option<usize> {
+        pub fn class_of_run(size: usize) -> Option<Class> {
             (size == PAGE).then_some(FIRST)
         }
     }
@@ -43,7 +54,7 @@ mod base {
 
 mod pages {
     pub mod window {
-        pub const LARGE: u8 = 3;
+        pub const LARGE: crate::base::units::Class = crate::base::units::Class(3);
     }
 }
 
@@ -75,6 +86,7 @@ mod platform {
         use loom::sync::atomic::{AtomicPtr, AtomicU32};
 
         use crate::Flaw;
+        use crate::base::units::Class;
 
         pub const MAX_CPUS: usize = 1;
         pub const NO_CPU: usize = MAX_CPUS;
@@ -165,10 +177,10 @@ mod platform {
 
             /// # Safety
             /// The slab is there. That nobody else works on it is what the protocol is to guarantee, and the checker to check.
-            pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
+            pub unsafe fn pop(slab: *const Self, class: Class) -> *mut u8 {
                 // SAFETY: as the caller says.
                 let slab = unsafe { &*slab };
-                let current = &slab.headers[class].current;
+                let current = &slab.headers[class.index()].current;
                 let top = current.load(Relaxed) - 1;
                 // SAFETY: as above.
                 let object = slab.slots[top as usize].with(|slot| unsafe { *slot });
@@ -180,10 +192,10 @@ mod platform {
 
             /// # Safety
             /// As of [`CpuSlab::pop`].
-            pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> bool {
+            pub unsafe fn push(slab: *const Self, class: Class, object: *mut u8) -> bool {
                 // SAFETY: as the caller says.
                 let slab = unsafe { &*slab };
-                let Header { current, end } = &slab.headers[class];
+                let Header { current, end } = &slab.headers[class.index()];
                 let at = current.load(Relaxed);
                 if at >= end.load(Relaxed) {
                     return false;
@@ -237,18 +249,23 @@ mod caches {
     }
 
     pub mod geometry {
-        pub const BUCKETED: usize = 3;
-        pub const UNBUCKETED: usize = 4;
+        use crate::base::units::Class;
 
-        pub const fn slots(_number: usize) -> usize {
+        pub const BUCKETED: usize = 3;
+
+        pub const fn class_of_number(number: usize) -> Class {
+            Class(number as u8)
+        }
+
+        pub const fn slots(_class: Class) -> usize {
             3
         }
     }
 }
 
-use base::id_set::IdSet;
+use base::class_set::ClassSet;
 use base::run::Run;
-use base::units::Pages;
+use base::units::{Class, Pages};
 use caches::cpu::buckets::PerCpu;
 use caches::cpu::buckets::rooms::Budget;
 use loom::sync::atomic::Ordering::Acquire;
@@ -258,8 +275,8 @@ use platform::cpu_table::{CpuSlab, dummy, set_flaw};
 use platform::{Platform, lock, rank};
 
 /// The class of objects, and the one of runs.
-const OBJECTS: usize = 1;
-const RUNS: usize = 2;
+const OBJECTS: Class = Class(1);
+const RUNS: Class = Class(2);
 
 /// What is done wrong.
 #[derive(Clone, Copy, PartialEq)]
@@ -368,7 +385,7 @@ impl World {
         (!object.is_null()).then_some(object as usize)
     }
 
-    fn push(&self, class: usize, object: usize) -> bool {
+    fn push(&self, class: Class, object: usize) -> bool {
         // SAFETY: as in `pop`.
         self.section(|slab| unsafe { CpuSlab::push(slab, class, object as *mut u8) }).unwrap_or(false)
     }
@@ -380,9 +397,8 @@ impl World {
 
     /// Takes all over; the bucket of objects may hold `room` of them afterwards, and that of runs none.
     fn drain(&self, room: usize) -> Vec<usize> {
-        let (mut set, mut found) = (IdSet::of(OBJECTS), Vec::new());
-        set.insert(RUNS);
-        let room = |class: usize| if class == OBJECTS { room } else { 0 };
+        let (set, mut found) = (ClassSet::from_iter([OBJECTS, RUNS]), Vec::new());
+        let room = |class: Class| if class == OBJECTS { room } else { 0 };
         self.buckets.drain(&self.cpu, set, OBJECTS, room, false, |_, object| found.push(object as usize));
         found
     }

@@ -19,7 +19,7 @@
 //! ```
 
 use core::alloc::Layout;
-use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN, class_aligned, class_of, size_of};
 use weir_core::base::units::PAGE;
 use weir_linux::platform::other_malloc;
 use weir_linux::process::heap::HEAP;
@@ -122,7 +122,7 @@ pub fn block_size(layout: Layout) -> usize {
         true => (layout.size() <= MAX_SIZE).then(|| class_of(layout.size())),
         false => class_aligned(layout.size(), layout.align()),
     };
-    class.map_or(layout.size().div_ceil(PAGE).saturating_mul(PAGE), |class| SIZE[class] as usize)
+    class.map_or(layout.size().div_ceil(PAGE).saturating_mul(PAGE), size_of)
 }
 
 /// Bytes that a block of this layout takes of the program's global allocator; an empty one takes none. Where that is

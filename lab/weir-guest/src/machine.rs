@@ -16,7 +16,7 @@ use crate::virtio::Device;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::time::Time;
-use weir_core::base::units::PAGEBLOCK;
+use weir_core::base::units::{Class, PAGEBLOCK};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
@@ -194,22 +194,22 @@ impl<D: Device> CpuOps for Machine<D> {
         0
     }
 
-    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+    unsafe fn pop(&self, table: &Table, class: Class) -> *mut u8 {
         // SAFETY: the table's slabs live on (the caller's promise); nothing else runs meanwhile.
         unsafe { CpuSlab::pop(table.entry(0).load(Acquire), class) }
     }
 
-    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+    unsafe fn push(&self, table: &Table, class: Class, object: *mut u8) -> Pushed {
         // SAFETY: as in `pop`.
         unsafe { CpuSlab::push(table.entry(0).load(Acquire), class, object) }
     }
 
-    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+    unsafe fn push_batch(&self, table: &Table, class: Class, objects: &[*mut u8]) -> usize {
         // SAFETY: as in `pop`.
         unsafe { CpuSlab::push_batch(table.entry(0).load(Acquire), class, objects) }
     }
 
-    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+    unsafe fn pop_batch(&self, table: &Table, class: Class, objects: &mut [*mut u8]) -> usize {
         for (n, slot) in objects.iter_mut().enumerate() {
             // SAFETY: as in `pop`.
             *slot = unsafe { self.pop(table, class) };

@@ -3,8 +3,8 @@
 pub(crate) mod backing;
 pub mod backoff;
 pub mod cause;
+pub mod class_set;
 pub(crate) mod fault;
-pub mod id_set;
 pub mod invalid_free;
 pub mod level;
 pub mod run;

@@ -2,7 +2,7 @@
 //!
 //! Class 0 means "none"; classes 1 to [`COUNT`] are the sizes of [`SIZE`].
 
-use crate::base::units::PAGE;
+use crate::base::units::{Class, PAGE};
 
 /// Number of classes.
 pub const COUNT: usize = 72;
@@ -14,7 +14,7 @@ pub const MIN_ALIGN: usize = 16;
 /// Object size by class.
 pub const SIZE: [u32; COUNT + 1] = sizes();
 /// Class by `(size + 15) / 16`.
-pub static CLASS: [u8; MAX_SIZE / MIN_ALIGN + 1] = classes();
+pub static CLASS: [Class; MAX_SIZE / MIN_ALIGN + 1] = classes();
 
 const fn sizes() -> [u32; COUNT + 1] {
     let mut out = [0; COUNT + 1];
@@ -31,14 +31,14 @@ const fn sizes() -> [u32; COUNT + 1] {
     out
 }
 
-const fn classes() -> [u8; MAX_SIZE / MIN_ALIGN + 1] {
-    let mut out = [1; MAX_SIZE / MIN_ALIGN + 1];
+const fn classes() -> [Class; MAX_SIZE / MIN_ALIGN + 1] {
+    let mut out = [Class(1); MAX_SIZE / MIN_ALIGN + 1];
     let (mut i, mut class) = (1, 1);
     while i < out.len() {
         if i * MIN_ALIGN > SIZE[class] as usize {
             class += 1;
         }
-        out[i] = class as u8;
+        out[i] = Class(class as u8);
         i += 1;
     }
     out
@@ -46,16 +46,22 @@ const fn classes() -> [u8; MAX_SIZE / MIN_ALIGN + 1] {
 
 /// The class for `size` bytes (at most [`MAX_SIZE`]).
 #[inline]
-pub fn class_of(size: usize) -> usize {
-    CLASS[size.div_ceil(MIN_ALIGN)] as usize
+pub fn class_of(size: usize) -> Class {
+    CLASS[size.div_ceil(MIN_ALIGN)]
+}
+
+/// Bytes of an object of `class`, a size class.
+#[inline]
+pub const fn size_of(class: Class) -> usize {
+    SIZE[class.index()] as usize
 }
 
 /// The smallest class for `size` bytes whose objects are all aligned to `align`, a power of two up to a page.
-pub fn class_aligned(size: usize, align: usize) -> Option<usize> {
+pub fn class_aligned(size: usize, align: usize) -> Option<Class> {
     if size > MAX_SIZE || align > PAGE {
         return None;
     }
-    (class_of(size)..=COUNT).find(|&c| (SIZE[c] as usize).is_multiple_of(align))
+    (class_of(size).0..=COUNT as u8).map(Class).find(|&class| size_of(class).is_multiple_of(align))
 }
 
 #[cfg(test)]
@@ -66,12 +72,12 @@ mod tests {
     fn every_size_gets_the_smallest_class_and_wastes_at_most_an_eighth() {
         for size in 1..=MAX_SIZE {
             let class = class_of(size);
-            assert!(SIZE[class] as usize >= size && (class == 1 || (SIZE[class - 1] as usize) < size), "{size}");
-            let waste = SIZE[class] as usize - size;
-            assert!(waste < 16 || waste * 8 <= SIZE[class] as usize, "{size} wastes {waste}");
+            assert!(size_of(class) >= size && (class == Class(1) || size_of(Class(class.0 - 1)) < size), "{size}");
+            let waste = size_of(class) - size;
+            assert!(waste < 16 || waste * 8 <= size_of(class), "{size} wastes {waste}");
         }
-        assert_eq!(class_of(0), 1);
-        assert_eq!(SIZE[COUNT] as usize, MAX_SIZE);
+        assert_eq!(class_of(0), Class(1));
+        assert_eq!(class_of(MAX_SIZE), Class(COUNT as u8));
     }
 
     #[test]
@@ -79,8 +85,8 @@ mod tests {
         for shift in 4..=12 {
             for size in [1, 100, 1000, 5000, 20_000, 32_768] {
                 let class = class_aligned(size, 1 << shift).unwrap();
-                assert_eq!(SIZE[class] as usize % (1 << shift), 0);
-                assert!(SIZE[class] as usize >= size);
+                assert_eq!(size_of(class) % (1 << shift), 0);
+                assert!(size_of(class) >= size);
             }
         }
         assert_eq!(class_aligned(MAX_SIZE + 1, 16), None);

@@ -1,4 +1,4 @@
-//! The units that everything is counted in: pages, orders, pageblocks.
+//! The units that everything is counted in: pages, orders, pageblocks, classes.
 //!
 //! Each unit is a type of its own, so that a number of pages cannot stand where the number of a page is wanted. A type has
 //! only the operations that mean something: two page numbers have a distance in pages, and no sum.
@@ -315,6 +315,22 @@ impl Span {
                 (block, from..to)
             })
         })
+    }
+}
+
+/// What lies on a page, as the class map has it in a byte; and the bucket of a CPU that such blocks pass through.
+///
+/// 0 is none. malloc's size classes come first, then the run classes, then caches of a program. The last ones are marks, and
+/// their buckets are empty and full at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Class(pub u8);
+
+impl Class {
+    /// Where it is in an array of all classes. Of a class that is no mark: the number of its cache.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
     }
 }
 

@@ -61,18 +61,18 @@ impl<P: Platform> Caches<P> {
         check(others == sums.others, "what lists and pages say of caches without buckets", UNBUCKETED)?;
         let stash = self.stash.lock(&self.pages.platform).audit();
         check(stash == Some(shells), "shells that depots have", shells)?;
-        for class in run_class::ALL {
-            check(self.cpu.held(class).0 <= sums.class_runs[class - run_class::FIRST], "runs of a class", class)?;
+        for (class, &runs) in run_class::all().zip(&sums.class_runs) {
+            check(self.cpu.held(class).0 <= runs, "runs of a class", class.index())?;
         }
-        self.cpu.audit(|number, addr| {
-            if run_class::contains(number) {
+        self.cpu.audit(|class, addr| {
+            if run_class::contains(class) {
                 audit.cpu_runs += 1;
-                let heads = |page| usize::from(self.pages.normal.class_of(page)) == number;
+                let heads = |page| self.pages.normal.class_of(page) == class;
                 let is_run = addr.is_multiple_of(PAGE) && self.pages.normal.page_of(addr).is_some_and(heads);
                 return check(is_run, "a run of a bucket", addr);
             }
             audit.cpu_objects += 1;
-            let g = self.table.get(number).shape.get();
+            let g = self.table.get(class.index()).shape.get();
             check(slab::audit::is_out(&self.pages.normal, &g, addr), "an object of a bucket", addr)
         })?;
         let cached = audit.depot_objects + audit.cpu_objects;
@@ -121,18 +121,18 @@ impl<P: Platform> Caches<P> {
                     continue;
                 }
                 class if heads_run(class) => {
-                    let (len, number) = (window.run_pages(page), usize::from(class));
-                    if run_class::contains(number) {
-                        sums.class_runs[number - run_class::FIRST] += 1;
-                        let class = run_class::class_of_run(len.bytes());
-                        check(class == Some(number), "the length of a run of a class", page.index())?;
+                    let len = window.run_pages(page);
+                    if run_class::contains(class) {
+                        sums.class_runs[run_class::place(class)] += 1;
+                        let right = run_class::class_of_run(len.bytes()) == Some(class);
+                        check(right, "the length of a run of a class", page.index())?;
                     }
                     audit.runs += 1;
                     audit.run_pages += len.0;
                     len
                 }
                 class => {
-                    let number = self.number_of(class.into(), page).filter(|&number| self.table.contains(number));
+                    let number = self.number_of(class, page).filter(|&number| self.table.contains(number));
                     let number = number.ok_or(Fault { what: "a slab of no cache", at: page.index() })?;
                     let g = self.table.get(number).shape.get();
                     let sum = if number < BUCKETED { &mut sums.bucketed[number] } else { &mut sums.others };

@@ -2,8 +2,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::base::run_class;
 use crate::base::time::Time;
-use crate::caches::geometry::{BUCKETED, FIRST_USER};
+use crate::caches::geometry::{BUCKETED, FIRST_USER, class_of_number};
 use crate::caches::heap_caches::Caches;
 use crate::caches::user_cache::{CacheId, NAME_BYTES};
 use crate::platform::Platform;
@@ -71,6 +72,11 @@ impl CacheStats {
     pub fn name(&self) -> &str {
         let bytes = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
         bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+    }
+
+    /// Whether it is a run class: its objects are runs of pages.
+    pub fn is_of_runs(&self) -> bool {
+        run_class::contains(class_of_number(self.number))
     }
 
     /// The table's head, for lines made by `Display`.
@@ -163,7 +169,7 @@ impl<P: Platform> Caches<P> {
             drained_bytes: counts.drained.load(Relaxed),
             ..CacheStats::default()
         };
-        let (mut out, mut short_at) = (if g.is_of_runs() { self.cpu.came(number) } else { 0 }, Time::ZERO);
+        let (mut out, mut short_at) = (if g.is_of_runs() { self.cpu.came(g.class()) } else { 0 }, Time::ZERO);
         for domain in cache.domains().filter(|_| !g.is_of_runs()) {
             let depot = domain.depot.lock(&self.pages.platform);
             stats.visits += depot.visits;
@@ -178,10 +184,10 @@ impl<P: Platform> Caches<P> {
             out += slabs.slabs * usize::from(g.objects) - slabs.free;
         }
         stats.stale_ns = clock.since(short_at).0;
-        let (held, crossed) = self.cpu.held(number);
+        let (held, crossed) = self.cpu.held(g.class());
         (stats.free_cpu, stats.crossed) = (held, crossed as u64);
         stats.used = out.saturating_sub(stats.free_depot + held);
-        let pushes = self.cpu.pushes_of(number) - cache.user.frees_before.load(Relaxed);
+        let pushes = self.cpu.pushes_of(g.class()) - cache.user.frees_before.load(Relaxed);
         stats.requests = pushes + counts.slow_frees.load(Relaxed) + stats.used as u64;
         stats
     }

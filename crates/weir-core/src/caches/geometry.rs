@@ -3,33 +3,33 @@
 //!
 //! malloc's size classes have theirs at compile time ([`MALLOC`]); a user cache gets its own when it is made.
 //!
-//! # Numbers and class-map values
+//! # Numbers and classes
 //!
-//! The class map has a byte a page, and a CPU's slab a bucket for each value of it. Numbers below [`BUCKETED`] are such
-//! values themselves: malloc's 1 to 72, the run classes 73 to 128 ([`crate::base::run_class`]: they have buckets, and no slabs),
+//! The class map has a [`Class`] a page, and a CPU's slab a bucket for each class. Numbers below [`BUCKETED`] are
+//! classes themselves: malloc's 1 to 72, the run classes 73 to 128 ([`crate::base::run_class`]: they have buckets, and no slabs),
 //! and the user caches that were made first. Any further user cache has a number
-//! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two values, [`SLAB_HEAD`] and [`SLAB_TAIL`],
+//! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two classes, [`SLAB_HEAD`] and [`SLAB_TAIL`],
 //! and the bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to
 //! push, and the slow path reads the number in the header of the slab. Which page that header belongs to, the two
-//! values say.
+//! classes say.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::run_class;
-use crate::base::size_class::{COUNT, SIZE};
-use crate::base::units::{PAGE, Pages};
+use crate::base::size_class::{self, COUNT};
+use crate::base::units::{Class, PAGE, Pages};
 use crate::pages::window::DESC_WORDS;
 
 /// Number of the first user cache.
-pub const FIRST_USER: usize = run_class::LAST + 1;
+pub const FIRST_USER: usize = run_class::LAST.index() + 1;
 /// Numbers below this have per-CPU buckets; number 0 is no cache.
 pub const BUCKETED: usize = 253;
-/// Class-map value of the pages, but for the first, of a slab of a cache without buckets.
-pub const SLAB_TAIL: u8 = 253;
-/// Class-map value of the first page of such a slab.
-pub const SLAB_HEAD: u8 = 254;
-/// The first number of a cache without buckets: no class-map value is a number of these.
+/// Class of the pages, but for the first, of a slab of a cache without buckets.
+pub const SLAB_TAIL: Class = Class(253);
+/// Class of the first page of such a slab.
+pub const SLAB_HEAD: Class = Class(254);
+/// The first number of a cache without buckets: no class is a number of these.
 pub const UNBUCKETED: usize = 256;
 /// Word of a slab's header that holds the number of its cache, if that is one without buckets.
 pub const NUMBER_WORD: usize = HEADER_WORDS;
@@ -85,7 +85,7 @@ pub const MALLOC: [Geometry; COUNT + 1] = {
     let mut out = [Geometry::NONE; COUNT + 1];
     let mut class = 1;
     while class <= COUNT {
-        out[class] = Geometry::new(class, SIZE[class] as usize);
+        out[class] = Geometry::new(class, size_class::size_of(Class(class as u8)));
         class += 1;
     }
     out
@@ -113,10 +113,10 @@ impl Geometry {
     }
 
     /// That of run class `class`. What a CPU's bucket may hold of it is decided CPU by CPU, not by the cache's ceiling.
-    pub(crate) const fn of_runs(class: usize) -> Self {
+    pub(crate) const fn of_runs(class: Class) -> Self {
         let size = run_class::size_of_class(class);
         let most = clamp(MAX_CPU_RUN_BYTES / size, 1, MAX_RUN_BUCKET);
-        Self { number: class as u32, bucket: [0, 0, most as u16], batch: 1, size: size as u32, ..Self::NONE }
+        Self { number: class.0 as u32, bucket: [0, 0, most as u16], batch: 1, size: size as u32, ..Self::NONE }
     }
 
     /// Pages of a slab, as what zones are asked for.
@@ -128,13 +128,13 @@ impl Geometry {
     /// Whether it is of runs, which have no slabs.
     #[inline]
     pub(crate) const fn is_of_runs(&self) -> bool {
-        run_class::contains(self.number as usize)
+        run_class::contains(self.class())
     }
 
-    /// Class-map value of the first page of its slabs.
+    /// Class of the first page of its slabs.
     #[inline]
-    pub const fn class(&self) -> u8 {
-        class_of_number(self.number as usize) as u8
+    pub const fn class(&self) -> Class {
+        class_of_number(self.number as usize)
     }
 
     /// Whether its slabs have their cache's number in their headers.
@@ -206,21 +206,21 @@ impl Geometry {
     }
 }
 
-/// Objects of cache `number` that a CPU's slab has slots for.
-pub(crate) const fn slots(number: usize) -> usize {
-    if number <= COUNT {
-        MALLOC[number].bucket[2] as usize
-    } else if run_class::contains(number) {
-        Geometry::of_runs(number).bucket[2] as usize
+/// Objects of `class` that a CPU's slab has slots for.
+pub(crate) const fn slots(class: Class) -> usize {
+    if class.index() <= COUNT {
+        MALLOC[class.index()].bucket[2] as usize
+    } else if run_class::contains(class) {
+        Geometry::of_runs(class).bucket[2] as usize
     } else {
         MAX_USER_BUCKET
     }
 }
 
-/// Class-map value of the first page of the slabs of cache `number`; the bucket that CPUs have for it.
+/// Class of the first page of the slabs of cache `number`.
 #[inline]
-pub(crate) const fn class_of_number(number: usize) -> usize {
-    if number < BUCKETED { number } else { SLAB_HEAD as usize }
+pub(crate) const fn class_of_number(number: usize) -> Class {
+    if number < UNBUCKETED { Class(number as u8) } else { SLAB_HEAD }
 }
 
 const fn header_words(number: usize) -> usize {
@@ -366,7 +366,7 @@ mod tests {
         for g in all() {
             let [least, start, most] = g.bucket;
             assert!(2 <= least && least <= start && start <= most, "{g:?}");
-            assert!(usize::from(most) <= slots(g.number as usize) && u16::from(g.batch) * 2 <= most.max(4), "{g:?}");
+            assert!(usize::from(most) <= slots(g.class()) && u16::from(g.batch) * 2 <= most.max(4), "{g:?}");
             assert_eq!(Shape::new(g).get(), g);
         }
     }

@@ -19,7 +19,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use crate::base::units::{Order, PAGE, PAGE_SHIFT, PageNo, Pages};
+use crate::base::units::{Class, Order, PAGE, PAGE_SHIFT, PageNo, Pages};
 use crate::caches::geometry::{Geometry, MAX_PAGES, NUMBER_WORD, SLAB_HEAD, SLAB_TAIL};
 use crate::pages::window::Window;
 
@@ -84,13 +84,13 @@ impl<'a> Slab<'a> {
     pub(super) fn free(&self) -> u32 {
         State(self.get(2)).free()
     }
-    pub(super) fn class(&self) -> u32 {
+    pub(super) fn class(&self) -> Class {
         State(self.get(2)).class()
     }
     /// Whether its header says that it is a slab of the cache with this geometry. One that has just been emptied is of
     /// none: its header is cleared before its pages are.
     pub(super) fn is_of(&self, g: &Geometry) -> bool {
-        self.class() == u32::from(g.class()) && (!g.is_numbered() || self.get(NUMBER_WORD) == g.number)
+        self.class() == g.class() && (!g.is_numbered() || self.get(NUMBER_WORD) == g.number)
     }
     pub(super) fn list(&self) -> u32 {
         State(self.get(2)).list()
@@ -99,7 +99,7 @@ impl<'a> Slab<'a> {
     pub(super) fn look(&self) -> u32 {
         self.get(2) >> 29 & 3
     }
-    pub(super) fn set_state(&self, free: u32, class: u8, list: u32, look: u32) {
+    pub(super) fn set_state(&self, free: u32, class: Class, list: u32, look: u32) {
         self.state_word().store(State::new(free, class, list, look).0, Relaxed);
     }
     pub(super) fn state_word(&self) -> &'a AtomicU32 {
@@ -172,7 +172,7 @@ pub(super) fn number_in_header(window: &Window, page: PageNo) -> Option<usize> {
     fence(Acquire);
     let slab = Slab { window, page: first };
     let (class, number) = (slab.class(), slab.get(NUMBER_WORD));
-    (class == u32::from(SLAB_HEAD)).then_some(number as usize)
+    (class == SLAB_HEAD).then_some(number as usize)
 }
 
 /// The word of a header with the count of free objects, class, list and last look.
@@ -181,14 +181,14 @@ pub(super) struct State(pub(super) u32);
 
 impl State {
     /// The last bit is not set: [`Slab::is_still`] of a slab that changed.
-    pub(super) fn new(free: u32, class: u8, list: u32, look: u32) -> Self {
-        Self(free | u32::from(class) << 16 | list << 24 | look << 29)
+    pub(super) fn new(free: u32, class: Class, list: u32, look: u32) -> Self {
+        Self(free | u32::from(class.0) << 16 | list << 24 | look << 29)
     }
     pub(super) fn free(self) -> u32 {
         self.0 & 0xffff
     }
-    pub(super) fn class(self) -> u32 {
-        self.0 >> 16 & 0xff
+    pub(super) fn class(self) -> Class {
+        Class((self.0 >> 16) as u8)
     }
     pub(super) fn list(self) -> u32 {
         self.0 >> 24 & 0x1f

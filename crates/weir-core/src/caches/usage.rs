@@ -8,12 +8,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::cache::Cache;
 use super::cpu::buckets::SLAB_BYTES;
 use super::depot::shells::GROUP;
-use super::geometry::BUCKETED;
+use super::geometry::class_of_number;
 use super::heap_caches::Caches;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{BlockNo, MAX_RUN, PAGE, PageNo, Pages};
+use crate::base::units::{BlockNo, Class, MAX_RUN, PAGE, PageNo, Pages};
 use crate::pages::figures::{BlockPages, resident_bytes};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
@@ -102,7 +102,7 @@ impl<P: Platform> Caches<P> {
                     walk.run_end = page + window.run_pages(page).clamp(Pages(1), MAX_RUN);
                 }
                 class => {
-                    let slab = if class == NOTHING { None } else { self.slab_usage(page, class.into(), pages) };
+                    let slab = if class == NOTHING { None } else { self.slab_usage(page, class, pages) };
                     if let Some((slab, n)) = slab {
                         walk.slabs.out += slab.out;
                         walk.slabs.out_untouched += slab.out_untouched;
@@ -120,7 +120,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Usage of the slab that begins at `page`, and its pages.
-    fn slab_usage(&self, page: PageNo, class: usize, pages: &BlockPages) -> Option<(SlabUsage, Pages)> {
+    fn slab_usage(&self, page: PageNo, class: Class, pages: &BlockPages) -> Option<(SlabUsage, Pages)> {
         let number = self.number_of(class, page).filter(|&number| self.table.contains(number))?;
         let cache = self.table.get(number);
         let g = cache.shape.get();
@@ -136,11 +136,6 @@ impl<P: Platform> Caches<P> {
         Some((slabs.usage_of(&self.pages.normal, &g, page, resident)?, g.slab_pages()))
     }
 
-    /// Objects of cache `number` in CPUs' buckets.
-    fn in_buckets(&self, number: usize) -> usize {
-        if number < BUCKETED { self.cpu.held(number).0 } else { 0 }
-    }
-
     /// Bytes of objects in CPUs' buckets, in depots, and isolated. O(caches * CPUs).
     fn cached_bytes(&self) -> usize {
         let of = |number: usize, cache: &Cache| {
@@ -148,9 +143,9 @@ impl<P: Platform> Caches<P> {
                 let in_depot = domain.depot.lock(&self.pages.platform).objects;
                 in_depot + domain.slabs.lock(&self.pages.platform).isolated
             });
-            (domains.sum::<usize>() + self.in_buckets(number)) * cache.shape.get().size as usize
+            (domains.sum::<usize>() + self.cpu.held(class_of_number(number)).0) * cache.shape.get().size as usize
         };
-        let has_slabs = |&number: &usize| !run_class::contains(number);
+        let has_slabs = |&number: &usize| !run_class::contains(class_of_number(number));
         self.table.numbers().filter(has_slabs).map(|number| of(number, self.table.get(number))).sum()
     }
 
@@ -160,9 +155,10 @@ impl<P: Platform> Caches<P> {
         let cached_runs = self.cached_runs();
         figures.idle += cached_runs;
         figures.cached_runs += cached_runs;
-        for number in self.table.numbers().filter(|&number| !run_class::contains(number)) {
+        for number in self.table.numbers().filter(|&number| !run_class::contains(class_of_number(number))) {
             let cache = self.table.get(number);
-            let (g, mut cached) = (cache.shape.get(), self.in_buckets(number));
+            let g = cache.shape.get();
+            let mut cached = self.cpu.held(g.class()).0;
             let (mut out, mut resident, mut empty) = (0, 0, 0);
             for domain in cache.domains() {
                 let depot = if waits { Some(domain.depot.lock(p)) } else { domain.depot.try_lock(p) };

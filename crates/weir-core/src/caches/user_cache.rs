@@ -11,9 +11,9 @@ pub(crate) mod spec;
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::base::id_set::IdSet;
+use crate::base::class_set::ClassSet;
 use crate::base::size_class::COUNT;
-use crate::base::units::PAGE;
+use crate::base::units::{Class, PAGE};
 use crate::caches::cache::Cache;
 use crate::caches::geometry::FIRST_USER;
 use crate::caches::geometry::{BUCKETED, Geometry, MAX_BATCH, MAX_OBJECT, MIN_OBJECT, class_of_number};
@@ -49,7 +49,7 @@ impl CacheId {
 
     /// The bucket that CPUs have for it: one that is empty and full at once, if the cache has none.
     #[inline(always)]
-    pub(crate) fn class(self) -> usize {
+    pub(crate) fn class(self) -> Class {
         class_of_number(self.number())
     }
 }
@@ -73,8 +73,8 @@ impl<P: Platform> Caches<P> {
         cache.user.set(spec);
         let now = self.pages.events.clock();
         cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).reset(now));
-        self.cpu.forget(number);
-        cache.user.frees_before.store(self.cpu.pushes_of(number), Relaxed);
+        self.cpu.forget(geometry.class());
+        cache.user.frees_before.store(self.cpu.pushes_of(geometry.class()), Relaxed);
         cache.life.begin();
         Ok(CacheId(number as u32))
     }
@@ -121,7 +121,9 @@ impl<P: Platform> Caches<P> {
             }
         };
         if number < BUCKETED {
-            self.cpu.drain(&self.pages.platform, IdSet::of(number), number, |_| 0, false, to_slabs);
+            let class = class_of_number(number);
+            let set = ClassSet::from_iter([class]);
+            self.cpu.drain(&self.pages.platform, set, class, |_| 0, false, to_slabs);
         }
         self.to_slabs(number, &batch[..n]);
         for domain in self.table.get(number).domains() {
@@ -174,7 +176,7 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn cache_at(&self, addr: usize) -> Option<CacheId> {
         let page = self.pages.normal.page_of(addr)?;
         let class = self.pages.normal.class_of(page);
-        let number = if class == LARGE { None } else { self.number_of(class.into(), page) };
+        let number = if class == LARGE { None } else { self.number_of(class, page) };
         number.filter(|&number| number >= FIRST_USER).map(|number| CacheId(number as u32))
     }
 }

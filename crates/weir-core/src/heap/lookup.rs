@@ -62,7 +62,7 @@ impl<P: Platform> Heap<P> {
                     Some(Found::Run { page, pages: window.run_pages(page), kind })
                 }
                 class if heads_run(class) => None,
-                class => self.caches.number_of(class.into(), page).map(Found::Object),
+                class => self.caches.number_of(class, page).map(Found::Object),
             });
         }
         None

@@ -27,7 +27,8 @@ use core::ptr::{self, null_mut};
 use crate::base::fault::Fault;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
-use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, class_aligned, class_of, size_of};
+use crate::base::units::Class;
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
 use crate::evict::callbacks::Callbacks;
@@ -141,39 +142,39 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     pub fn alloc_slow(&self, size: usize) -> *mut u8 {
-        if size > MAX_SIZE { self.large().alloc_run(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
+        if size > MAX_SIZE { self.large().alloc_run(size, MIN_ALIGN).0 } else { self.refill(class_of(size).index()) }
     }
 
-    /// An object of a class whose bucket is empty; null when memory is refused.
+    /// An object of cache `number`, whose bucket is empty; null when memory is refused.
     #[cold]
     #[inline(never)]
-    fn refill(&self, class: usize) -> *mut u8 {
-        if let Some(object) = self.caches.pop_locked(class) {
+    fn refill(&self, number: usize) -> *mut u8 {
+        if let Some(object) = self.caches.pop_locked(number) {
             return object;
         }
-        let object = self.caches.refill(class).or_else(|Short| self.refill_short(class));
+        let object = self.caches.refill(number).or_else(|Short| self.refill_short(number));
         self.direct().slow_path_ends();
         object.unwrap_or(null_mut())
     }
 
     #[cold]
-    fn refill_short(&self, class: usize) -> Result<*mut u8, Short> {
-        let object = self.direct().reclaim_for(self.caches.slab_bytes(class), || self.caches.refill(class));
+    fn refill_short(&self, number: usize) -> Result<*mut u8, Short> {
+        let object = self.direct().reclaim_for(self.caches.slab_bytes(number), || self.caches.refill(number));
         if object.is_err() {
-            self.caches.note_failures(class, 1);
+            self.caches.note_failures(number, 1);
         }
         object
     }
 
     /// Allocates an object of a size class.
     #[inline(always)]
-    pub(crate) fn alloc_class(&self, class: usize) -> *mut u8 {
+    pub(crate) fn alloc_class(&self, class: Class) -> *mut u8 {
         // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
         let object = unsafe { self.platform().pop(&self.caches.cpu.table, class) };
         if !object.is_null() {
             return object;
         }
-        self.refill(class)
+        self.refill(class.index())
     }
 
     /// Allocates `size` zero bytes.
@@ -188,7 +189,7 @@ impl<P: Platform> Heap<P> {
         if !object.is_null() {
             // All of it: programs that ask for the usable size expect zeros there too.
             // SAFETY: an object of the class has that many bytes, and no one else has this one's address.
-            unsafe { ptr::write_bytes(object, 0, SIZE[class] as usize) };
+            unsafe { ptr::write_bytes(object, 0, size_of(class)) };
         }
         object
     }
@@ -224,10 +225,10 @@ impl<P: Platform> Heap<P> {
     pub unsafe fn free_fast(&self, block: *mut u8) -> Result<(), FreeLeft> {
         let window = &self.caches.pages.normal;
         let Some(page) = window.page_of(block as usize) else {
-            return Err(FreeLeft { class: 0, pushed: Pushed::Full });
+            return Err(FreeLeft { class: NOTHING, pushed: Pushed::Full });
         };
         // SAFETY: the caller gives the block up.
-        unsafe { self.push(window.class_of(page).into(), block) }
+        unsafe { self.push(window.class_of(page), block) }
     }
 
     /// [`Heap::free_sized`] in the same way.
@@ -242,7 +243,7 @@ impl<P: Platform> Heap<P> {
                 .pages
                 .normal
                 .page_of(block as usize)
-                .is_some_and(|p| usize::from(self.caches.pages.normal.class_of(p)) == class),
+                .is_some_and(|p| self.caches.pages.normal.class_of(p) == class),
             "freed with a size that is not its own"
         );
         // SAFETY: the caller gives the block up.
@@ -252,7 +253,7 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// The block is not used any more.
     #[inline(always)]
-    unsafe fn push(&self, class: usize, block: *mut u8) -> Result<(), FreeLeft> {
+    unsafe fn push(&self, class: Class, block: *mut u8) -> Result<(), FreeLeft> {
         // SAFETY: the table's entries point to slabs that are there for good. The block is not null (it lies in the window, or
         // the caller says so), and the caller gives it up. Where its class is none, its bucket is empty and full at once.
         match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
@@ -265,7 +266,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     pub fn free_slow(&self, block: *mut u8, left: FreeLeft) {
-        if left.class == usize::from(NOTHING) || left.class == usize::from(LARGE) {
+        if left.class == NOTHING || left.class == LARGE {
             if !block.is_null() {
                 self.large().free_run(block);
             }
@@ -277,7 +278,13 @@ impl<P: Platform> Heap<P> {
         let Some(number) = self.caches.number_of_block(left.class, block) else {
             return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
         };
-        if self.caches.free_slow(block, number, left.pushed) {
+        self.free_object(block, number, left.pushed);
+    }
+
+    /// A free of an object of cache `number` that its CPU's bucket did not take.
+    #[inline(always)]
+    fn free_object(&self, object: *mut u8, number: usize, pushed: Pushed) {
+        if self.caches.free_slow(object, number, pushed) {
             self.direct().slow_path_ends();
         }
     }
@@ -329,7 +336,7 @@ impl<P: Platform> Heap<P> {
 /// Rest of a free that the fast path did not do.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeLeft {
-    /// The value of the class map for the block's page, or a cache's number; 0 outside the window.
-    class: usize,
+    /// Class of the block's page; [`NOTHING`] outside the window.
+    class: Class,
     pushed: Pushed,
 }

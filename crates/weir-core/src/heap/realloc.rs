@@ -7,7 +7,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::size_class::{MAX_SIZE, SIZE};
-use crate::base::units::{PAGE, Pages};
+use crate::base::units::{Class, PAGE, Pages};
 use crate::blocks::FIRST_MAPPED;
 use crate::platform::Platform;
 
@@ -26,8 +26,8 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         };
         let old = match found {
-            Found::Object(class) => {
-                let now = self.caches.size_of(class);
+            Found::Object(number) => {
+                let now = self.caches.size_of(number);
                 if size <= now && size > now / 2 {
                     // Of a cache of the program's.
                     return block;
@@ -76,9 +76,9 @@ impl<P: Platform> Heap<P> {
     pub fn stays(&self, block: *mut u8, size: usize) -> bool {
         let window = &self.pages().normal;
         let Some(page) = window.page_of(block as usize) else { return false };
-        let class = usize::from(window.class_of(page));
-        match SIZE.get(class) {
-            Some(&now) => size.wrapping_sub(1) < now as usize && (size > now as usize / 2 || class == 1),
+        let class = window.class_of(page);
+        match SIZE.get(class.index()) {
+            Some(&now) => size.wrapping_sub(1) < now as usize && (size > now as usize / 2 || class == Class(1)),
             None if run_class::contains(class) => {
                 let is_whole = (block as usize).is_multiple_of(PAGE);
                 is_whole && size > MAX_SIZE && Pages::to_hold(size) == window.run_pages(page)

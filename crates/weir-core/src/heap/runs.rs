@@ -11,7 +11,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
-use crate::base::units::{MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
+use crate::base::units::{Class, MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::caches::cpu::runs::Kept;
 use crate::pages::Short;
@@ -35,11 +35,11 @@ impl<P: Platform> Large<'_, P> {
     }
 
     #[cold]
-    fn take_class_run(self, class: usize, pages: Pages) -> (*mut u8, bool) {
+    fn take_class_run(self, class: Class, pages: Pages) -> (*mut u8, bool) {
         stats::add(&self.heap.platform().stats().large_allocs, 1);
         self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
         let Ok((kind, run)) = self.take_run(pages, Order::PAGE) else {
-            self.heap.caches.note_failures(class, 1);
+            self.heap.caches.note_failures(class.index(), 1);
             return (null_mut(), false);
         };
         if kind != ZoneKind::Normal {
@@ -52,7 +52,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// A free of a run of `class` that its CPU's bucket did not take.
-    pub(super) fn free_class_run(self, block: *mut u8, class: usize, pushed: Pushed) {
+    pub(super) fn free_class_run(self, block: *mut u8, class: Class, pushed: Pushed) {
         let (p, size) = (self.heap.platform(), size_of_class(class));
         let invalid = |what| p.invalid_free(what, block as usize, size);
         if !(block as usize).is_multiple_of(PAGE) {

@@ -2,13 +2,14 @@
 
 use core::ptr::null_mut;
 
+use super::Heap;
 use super::view::view;
-use super::{FreeLeft, Heap};
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::figures::CacheStats;
 use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
 use crate::pages::Short;
 use crate::platform::Platform;
+use crate::platform::cpu_table::Pushed;
 
 view! {
     /// Object caches of a program.
@@ -80,8 +81,14 @@ impl<P: Platform> UserCaches<'_, P> {
         self.heap.caches.count_in(id, 1);
         // SAFETY: the object is one of the cache, so not null, and the caller gives it up.
         if let Err(left) = unsafe { self.heap.push(id.class(), object) } {
-            self.heap.free_slow(object, FreeLeft { class: id.number(), ..left });
+            self.free_slow(id, object, left.pushed);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_slow(self, id: CacheId, object: *mut u8, pushed: Pushed) {
+        self.heap.free_object(object, id.number(), pushed);
     }
 
     /// The fast path of [`UserCaches::free`] alone; whether the object was taken back.

@@ -103,7 +103,7 @@ impl<P: Platform> Watch<'_, P> {
         while page < block.next().first() {
             let number = match window.class_of(page) {
                 class if class == NOTHING || heads_run(class) => None,
-                class => self.caches.number_of(class.into(), page),
+                class => self.caches.number_of(class, page),
             };
             let cache = number.filter(|&number| self.caches.is_reclaimable(number)).map(|n| self.caches.table.get(n));
             if let Some(cache) = cache

@@ -20,7 +20,7 @@ use super::group::{Candidate, Group, group};
 use super::merger::Merger;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, MAX_RUN, Order, PAGE, PAGEBLOCK_PAGES, PageNo, Pages};
+use crate::base::units::{BlockNo, Class, MAX_RUN, Order, PAGE, PAGEBLOCK_PAGES, PageNo, Pages};
 use crate::caches::cache::Cache;
 use crate::caches::geometry::Geometry;
 use crate::caches::slab::lists::SlabLists;
@@ -199,7 +199,7 @@ impl<'a, P: Platform> Part<'a, '_, P> {
             page += match window.class_of(page) {
                 NOTHING => Pages(1),
                 class if heads_run(class) => window.run_pages(page).clamp(Pages(1), MAX_RUN),
-                class => self.collect_slab(page, class.into(), &mut changed),
+                class => self.collect_slab(page, class, &mut changed),
             };
         }
         if self.candidates > begin {
@@ -209,7 +209,7 @@ impl<'a, P: Platform> Part<'a, '_, P> {
     }
 
     /// Adds the sparse pages of the slab that begins at `page`; returns its pages.
-    fn collect_slab(&mut self, page: PageNo, class: usize, changed: &mut usize) -> Pages {
+    fn collect_slab(&mut self, page: PageNo, class: Class, changed: &mut usize) -> Pages {
         let caches = self.merger.caches;
         let number = caches.number_of(class, page).filter(|&number| caches.is_reclaimable(number));
         let Some(cache) = number.map(|number| caches.table.get(number)) else { return Pages(1) };

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{BlockNo, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
+use crate::base::units::{BlockNo, Class, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::request::Short;
 use crate::platform::lock::{Guard, Lock};
@@ -33,15 +33,15 @@ pub const DESC_WORDS: usize = 9;
 /// whole pages: one and 36.
 pub const DESCRIBED_TOGETHER: u32 = 8;
 
-/// Class-map value of the first page of a large run that is of no run class.
-pub const LARGE: u8 = 255;
-/// Class-map value of a page to which no allocation belongs.
-pub const NOTHING: u8 = 0;
+/// Class of the first page of a large run that is of no run class.
+pub const LARGE: Class = Class(255);
+/// Class of a page to which no allocation belongs.
+pub const NOTHING: Class = Class(0);
 
-/// Whether a page with class-map value `class` heads a run.
+/// Whether a page of class `class` heads a run.
 #[inline]
-pub(crate) const fn heads_run(class: u8) -> bool {
-    class == LARGE || run_class::contains(class as usize)
+pub(crate) const fn heads_run(class: Class) -> bool {
+    class.0 == LARGE.0 || run_class::contains(class)
 }
 
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
@@ -240,34 +240,34 @@ impl Window {
 
     /// The class-map entry of `page`, which must be below the top.
     #[inline]
-    pub(crate) fn class_of(&self, page: PageNo) -> u8 {
+    pub(crate) fn class_of(&self, page: PageNo) -> Class {
         // SAFETY: callers pass a page that `page_of` found, or that a zone handed out: below `top`, as far as which the class
         // map is mapped for good. Entries are atomics to all.
-        unsafe { (*self.class_map.load(Relaxed).add(page.index())).load(Relaxed) }
+        Class(unsafe { (*self.class_map.load(Relaxed).add(page.index())).load(Relaxed) })
     }
 
     /// The last page at or before `page`, among the `most` up to that, whose class-map entry is one that `is_head` says.
-    pub(crate) fn head(&self, page: PageNo, most: Pages, is_head: impl Fn(u8) -> bool) -> Option<PageNo> {
+    pub(crate) fn head(&self, page: PageNo, most: Pages, is_head: impl Fn(Class) -> bool) -> Option<PageNo> {
         let first = page.saturating_sub(most - Pages(1));
         (first.0..=page.0).rev().map(PageNo).find(|&page| is_head(self.class_of(page)))
     }
 
     /// Sets the class-map entries of `pages`.
-    pub(crate) fn set_class(&self, pages: Span, class: u8) {
+    pub(crate) fn set_class(&self, pages: Span, class: Class) {
         for page in pages.first.index()..pages.end().index() {
             // SAFETY: a zone handed the pages out to the caller, so they lie below `top`, where the class map is mapped.
-            unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
+            unsafe { (*self.class_map.load(Relaxed).add(page)).store(class.0, Release) }
         }
     }
 
     /// Clears the class-map entry of `page` if it heads a run marked `mark`, that is [`LARGE`] or its run class; whether it did.
     /// Of several threads that free a run at once, one gets `true`. The entry is left alone otherwise: by now it may be that of
     /// a slab.
-    pub(crate) fn unmark_run(&self, page: PageNo, mark: u8) -> bool {
+    pub(crate) fn unmark_run(&self, page: PageNo, mark: Class) -> bool {
         // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
         // entries are reached as atomics alone.
         let entry = unsafe { &*self.class_map.load(Relaxed).add(page.index()) };
-        entry.compare_exchange(mark, NOTHING, AcqRel, Relaxed).is_ok()
+        entry.compare_exchange(mark.0, NOTHING.0, AcqRel, Relaxed).is_ok()
     }
 
     /// Word `i` of the descriptor of `page`, which must be below the top and in use; the words of the pages after it follow.

@@ -4,14 +4,14 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::base::size_class::{CLASS, MIN_ALIGN};
-use crate::base::units::PAGE;
+use crate::base::units::{Class, PAGE};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
 /// The index of a thread that has none: its entry is the dummy for good. A platform's threads have it before the fast
 /// path is set up, so that what they began then can never touch buckets that exist after.
 pub const NO_CPU: usize = MAX_CPUS;
-/// Class numbers there may be: as many as a byte of the class map tells apart.
+/// Classes there may be.
 pub(crate) const CLASSES: usize = 256;
 /// Words (of 8 bytes) before the first slot: a header a class, then two counters of four bytes a class.
 pub(crate) const FIRST_SLOT: usize = CLASSES * 2;
@@ -82,7 +82,7 @@ pub enum Pushed {
 #[repr(C, align(64))]
 pub struct Table {
     entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],
-    classes: [u8; CLASS.len()],
+    classes: [Class; CLASS.len()],
 }
 
 /// Where in a table the classes by `(size + 15) / 16` begin, bytes: for the platform's assembly.
@@ -96,8 +96,8 @@ impl Table {
 
     /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::base::size_class::MAX_SIZE).
     #[inline(always)]
-    pub(crate) fn class_of(&self, size: usize) -> usize {
-        self.classes[size.div_ceil(MIN_ALIGN)] as usize
+    pub(crate) fn class_of(&self, size: usize) -> Class {
+        self.classes[size.div_ceil(MIN_ALIGN)]
     }
 
     /// The slab that `cpu`'s fast path uses now.
@@ -129,11 +129,11 @@ impl CpuSlab {
     ///
     /// # Safety
     /// Nobody else works on the slab now.
-    pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
+    pub unsafe fn pop(slab: *const Self, class: Class) -> *mut u8 {
         // SAFETY: the caller promises that no other thread works on the slab. `current` is above the word before the class's
         // first slot, so that `top` names that word, which is zero, or a slot.
         unsafe {
-            let current = &(*slab).headers[class].current;
+            let current = &(*slab).headers[class.index()].current;
             let top = current.load(Relaxed) - 1;
             let object = *Self::slot(slab, top);
             if !object.is_null() {
@@ -148,11 +148,11 @@ impl CpuSlab {
     ///
     /// # Safety
     /// Nobody else works on the slab now.
-    pub unsafe fn push_batch(slab: *const Self, class: usize, objects: &[*mut u8]) -> usize {
+    pub unsafe fn push_batch(slab: *const Self, class: Class, objects: &[*mut u8]) -> usize {
         // SAFETY: the caller promises that no other thread works on the slab. `end` is at most the end of the class's slots, so
         // the `n` slots from `current` on are the class's.
         unsafe {
-            let header = &(*slab).headers[class];
+            let header = &(*slab).headers[class.index()];
             let current = header.current.load(Relaxed);
             let n = objects.len().min(header.end.load(Relaxed).saturating_sub(current) as usize);
             for (i, &object) in objects[..n].iter().enumerate() {
@@ -167,11 +167,11 @@ impl CpuSlab {
     ///
     /// # Safety
     /// Nobody else works on the slab now.
-    pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> Pushed {
+    pub unsafe fn push(slab: *const Self, class: Class, object: *mut u8) -> Pushed {
         // SAFETY: the caller promises that no other thread works on the slab. The word before `current` is a slot of the class
         // or the zero word before them; `current` is written to only below `end`, where it names a slot.
         unsafe {
-            let header = &(*slab).headers[class];
+            let header = &(*slab).headers[class.index()];
             let current = header.current.load(Relaxed);
             if *Self::slot(slab, current - 1) == object {
                 return Pushed::Twice;
@@ -180,7 +180,7 @@ impl CpuSlab {
                 return Pushed::Full;
             }
             Self::put(slab, current, object);
-            (*slab).pushes[class].store((*slab).pushes[class].load(Relaxed).wrapping_add(1), Relaxed);
+            (*slab).pushes[class.index()].store((*slab).pushes[class.index()].load(Relaxed).wrapping_add(1), Relaxed);
             header.current.store(current + 1, Relaxed);
             Pushed::Done
         }

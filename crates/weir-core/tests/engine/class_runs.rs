@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree::{DoubleFree, InteriorPointer};
 use weir_core::base::level::Level;
-use weir_core::base::run_class::{ALL, size_of_class};
+use weir_core::base::run_class::{all, size_of_class};
 use weir_core::base::time::Time;
 use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
@@ -178,7 +178,7 @@ fn what_cpus_hold_is_bounded() {
             run_on(cpu);
             let before = held(&world);
             // One after the other, upwards and downwards; the first CPU has all of it, each further one its share.
-            for class in ALL.chain(ALL.rev()) {
+            for class in all().chain(all().rev()) {
                 passing(&mut world, size_of_class(class));
                 let (held, all) = (held(&world), pages(&world) / PART);
                 // Or just the one that it has taken back.
@@ -199,7 +199,7 @@ fn what_cpus_hold_is_bounded() {
 #[test]
 fn a_small_heap_keeps_what_a_cpu_takes_back() {
     for mut world in worlds(0) {
-        for size in ALL.map(size_of_class) {
+        for size in all().map(size_of_class) {
             // One in some displaces others, where there are any.
             (0..9).for_each(|_| assert!(passing(&mut world, size) > 0));
             let before = taken(&world);
@@ -216,7 +216,7 @@ fn a_small_heap_keeps_nothing_that_others_asked_for() {
     for mut world in worlds(0) {
         run_on(1);
         passing(&mut world, 100);
-        for size in ALL.map(size_of_class) {
+        for size in all().map(size_of_class) {
             run_on(0);
             let i = world.alloc(size).unwrap();
             run_on(1);
@@ -278,7 +278,7 @@ fn figures_have_their_lengths() {
 fn a_class_that_frees_on_displaces_others() {
     for mut world in worlds(32) {
         // The budget is used up by others.
-        ALL.for_each(|class| assert!(passing(&mut world, size_of_class(class)) > 0));
+        all().for_each(|class| assert!(passing(&mut world, size_of_class(class)) > 0));
         (0..1000).for_each(|_| assert!(passing(&mut world, 900 * KIB) > 0));
         let before = taken(&world);
         (0..100).for_each(|_| assert!(passing(&mut world, 900 * KIB) > 0));

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
-use weir_core::base::units::{Pages, Span};
+use weir_core::base::units::{Class, Pages, Span};
 use weir_core::caches::user_cache::Spec;
 use weir_core::pages::window::unchecked;
 use weir_core::pages::window::{LARGE, Window};
@@ -218,9 +218,9 @@ fn a_late_free_of_a_run_leaves_a_slab_in_its_place_alone() {
         unchecked::set_class(&window, Span::new(page, Pages(1)), LARGE);
         let unmark = || unchecked::unmark_run(&window, page, LARGE);
         assert!(unmark() && !unmark(), "one of two is the first");
-        unchecked::set_class(&window, Span::new(page, Pages(1)), 7);
+        unchecked::set_class(&window, Span::new(page, Pages(1)), Class(7));
         assert!(!unmark());
-        assert_eq!(unchecked::class_of(&window, page), 7);
+        assert_eq!(unchecked::class_of(&window, page), Class(7));
     }
 }
 

@@ -12,7 +12,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::time::Time;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::base::units::{Class, PAGE, PAGEBLOCK};
 use weir_core::platform::cpu_table::{CpuSlab, NO_CPU, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
@@ -221,23 +221,23 @@ impl CpuOps for Plain {
         CPU.get()
     }
 
-    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+    unsafe fn pop(&self, table: &Table, class: Class) -> *mut u8 {
         // SAFETY: the section's lock makes the slab this thread's; a drain fences before it touches the slab. That of no CPU
         // is the dummy, which is only read.
         self.on_cpu(table, |slab| unsafe { CpuSlab::pop(slab, class) })
     }
 
-    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+    unsafe fn push(&self, table: &Table, class: Class, object: *mut u8) -> Pushed {
         // SAFETY: as in `pop`.
         self.on_cpu(table, |slab| unsafe { CpuSlab::push(slab, class, object) })
     }
 
-    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+    unsafe fn push_batch(&self, table: &Table, class: Class, objects: &[*mut u8]) -> usize {
         // SAFETY: as in `pop`.
         self.on_cpu(table, |slab| unsafe { CpuSlab::push_batch(slab, class, objects) })
     }
 
-    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+    unsafe fn pop_batch(&self, table: &Table, class: Class, objects: &mut [*mut u8]) -> usize {
         self.on_cpu(table, |slab| {
             for (n, slot) in objects.iter_mut().enumerate() {
                 // SAFETY: as in `pop`.

@@ -9,6 +9,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::base::time::{Nanos, Time};
+use weir_core::base::units::Class;
 use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, Topology, Wait, Workers};
@@ -255,23 +256,23 @@ impl CpuOps for Linux {
     }
 
     #[inline(always)]
-    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+    unsafe fn pop(&self, table: &Table, class: Class) -> *mut u8 {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
         unsafe { sections::pop(table, class) }
     }
 
     #[inline(always)]
-    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+    unsafe fn push(&self, table: &Table, class: Class, object: *mut u8) -> Pushed {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
         unsafe { sections::push(table, class, object) }
     }
 
-    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+    unsafe fn push_batch(&self, table: &Table, class: Class, objects: &[*mut u8]) -> usize {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
         unsafe { sections::push_batch(table, class, objects) }
     }
 
-    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+    unsafe fn pop_batch(&self, table: &Table, class: Class, objects: &mut [*mut u8]) -> usize {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
         unsafe { sections::pop_batch(table, class, objects) }
     }

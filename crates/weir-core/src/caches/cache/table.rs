@@ -8,9 +8,8 @@ use core::sync::atomic::{
 };
 
 use crate::base::run::Run;
-use crate::base::run_class;
 use crate::base::size_class::COUNT;
-use crate::base::units::PAGE;
+use crate::base::units::{Class, PAGE};
 use crate::caches::cache::Cache;
 use crate::caches::cache::life::{FREE, LIVE, MAKING};
 use crate::caches::geometry::{BUCKETED, FIRST_USER, Geometry, MALLOC, UNBUCKETED};
@@ -52,14 +51,14 @@ fn chunk_bytes(chunk: usize) -> usize {
 /// malloc's caches, the run classes, and room for user caches.
 const fn bucketed() -> [Cache; BUCKETED] {
     let mut out = [const { Cache::new(Geometry::NONE, FREE) }; BUCKETED];
-    let mut class = 1;
-    while class <= COUNT {
-        out[class] = Cache::new(MALLOC[class], LIVE);
-        class += 1;
+    let mut number = 1;
+    while number <= COUNT {
+        out[number] = Cache::new(MALLOC[number], LIVE);
+        number += 1;
     }
-    while class <= run_class::LAST {
-        out[class] = Cache::new(Geometry::of_runs(class), LIVE);
-        class += 1;
+    while number < FIRST_USER {
+        out[number] = Cache::new(Geometry::of_runs(Class(number as u8)), LIVE);
+        number += 1;
     }
     out
 }

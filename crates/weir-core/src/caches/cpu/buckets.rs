@@ -50,8 +50,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::base::backoff::Backoff;
 use crate::base::fault::{Fault, check};
 use crate::base::run::Run;
-use crate::base::units::PAGE;
-use crate::caches::geometry::{BUCKETED, slots};
+use crate::base::units::{Class, PAGE};
+use crate::caches::geometry::{BUCKETED, class_of_number, slots};
 use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, array, constructor};
@@ -66,7 +66,7 @@ const BEGIN: [u32; BUCKETED + 1] = {
     let (mut at, mut class) = (FIRST_SLOT + 1, 1);
     while class < BUCKETED {
         out[class] = at as u32;
-        at += slots(class) + 1;
+        at += slots(Class(class as u8)) + 1;
         class += 1;
     }
     out[BUCKETED] = at as u32;
@@ -96,14 +96,14 @@ unsafe fn init(slab: *mut CpuSlab) {
 }
 
 /// Lets the bucket of `class` hold `room` objects from now on.
-fn resize(slab: &CpuSlab, class: usize, room: usize) {
+fn resize(slab: &CpuSlab, class: Class, room: usize) {
     debug_assert!(room <= slots(class));
-    slab.headers[class].end.store(BEGIN[class] + room as u32, Relaxed);
+    slab.headers[class.index()].end.store(BEGIN[class.index()] + room as u32, Relaxed);
 }
 
 /// Objects in the bucket of `class`.
-fn in_bucket(slab: &CpuSlab, class: usize) -> usize {
-    (slab.headers[class].current.load(Relaxed) - BEGIN[class]) as usize
+fn in_bucket(slab: &CpuSlab, class: Class) -> usize {
+    (slab.headers[class.index()].current.load(Relaxed) - BEGIN[class.index()]) as usize
 }
 
 /// The CPUs' slabs.
@@ -240,19 +240,19 @@ impl PerCpu {
     }
 
     /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
-    pub(crate) fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
+    pub(crate) fn resize<P: Platform>(&self, platform: &P, class: Class, room: usize) -> bool {
         self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
     }
 
     /// [`PerCpu::resize`] of the slab that the caller holds the lock of.
-    pub(crate) fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
+    pub(crate) fn resize_locked(slab: &CpuSlab, class: Class, room: usize) -> bool {
         resize(slab, class, room);
         in_bucket(slab, class) <= room
     }
 
     /// Lets every CPU's bucket of `class`, if it has buckets, hold `room` objects.
-    pub(crate) fn resize_all(&self, class: usize, room: usize) {
-        if class >= BUCKETED {
+    pub(crate) fn resize_all(&self, class: Class, room: usize) {
+        if class.index() >= BUCKETED {
             return;
         }
         self.all().for_each(|slab| resize(slab, class, room));
@@ -305,22 +305,23 @@ impl PerCpu {
 
 impl PerCpu {
     /// Checks every CPU's buckets; calls `f` with class and object of each object in them.
-    pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn audit(&self, mut f: impl FnMut(Class, usize) -> Result<(), Fault>) -> Result<(), Fault> {
         let seen = self.seen.load(Acquire) as usize;
         for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
-            for (class, &begin) in BEGIN.iter().enumerate().take(BUCKETED).skip(1) {
+            for class in (1..BUCKETED).map(class_of_number) {
                 // SAFETY: a slab is never unmapped, and what is read of it here are atomics.
-                let header = unsafe { &(*slab).headers[class] };
+                let header = unsafe { &(*slab).headers[class.index()] };
+                let begin = BEGIN[class.index()];
                 let within = begin..=begin + slots(class) as u32;
                 let current = header.current.load(Relaxed);
                 let right = within.contains(&current) && within.contains(&header.end.load(Relaxed));
-                check(right, "a bucket's header", class)?;
+                check(right, "a bucket's header", class.index())?;
                 for word in begin - 1..current {
                     // SAFETY: `current` lies within the class's slots, as was just checked, and the word before the
                     // first of them is the slab's too. No thread uses the caches during an audit, so nothing writes it
                     // now.
                     let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
-                    check((object == 0) == (word < begin), "a bucket's slot", class)?;
+                    check((object == 0) == (word < begin), "a bucket's slot", class.index())?;
                     if object != 0 {
                         f(class, object)?;
                     }

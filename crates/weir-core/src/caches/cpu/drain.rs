@@ -1,11 +1,12 @@
 //! CPUs' buckets are drained into slabs: those of all caches, or of caches that have been idle for long.
 
-use crate::base::id_set::IdSet;
+use crate::base::class_set::ClassSet;
 use crate::base::run_class;
 use crate::base::time::Time;
+use crate::base::units::Class;
 use crate::caches::cache::Counts;
 use crate::caches::cache::domain::Domain;
-use crate::caches::geometry::{BUCKETED, MAX_BATCH};
+use crate::caches::geometry::{BUCKETED, MAX_BATCH, class_of_number};
 use crate::caches::heap_caches::Caches;
 use crate::platform::Platform;
 use crate::telemetry::stats;
@@ -23,8 +24,8 @@ impl<P: Platform> Caches<P> {
     pub(in crate::caches) fn sink_and_drain(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let set = self.drainable();
-        let caches = set.from(0).filter(|&number| !run_class::contains(number));
-        for cache in caches.map(|number| self.table.get(number)) {
+        let caches = set.from(Class(0)).filter(|&class| !run_class::contains(class));
+        for cache in caches.map(|class| self.table.get(class.index())) {
             cache.tuning.sink(&cache.shape.get());
         }
         self.drain_set(set, turn, false)
@@ -40,15 +41,16 @@ impl<P: Platform> Caches<P> {
         idle.ended = now;
         self.cpu.pushes();
         let enough = self.pages.platform.tunables().cache_idle_windows.get();
-        let mut set = IdSet::EMPTY;
-        for class in self.drainable().from(0) {
+        let mut set = ClassSet::EMPTY;
+        for class in self.drainable().from(Class(0)) {
             let visits = |domain: &Domain| domain.depot.lock(&self.pages.platform).visits;
-            let cache = if run_class::contains(class) { None } else { Some(self.table.get(class)) };
+            let cache = if run_class::contains(class) { None } else { Some(self.table.get(class.index())) };
             let visits = cache.map_or(0, |cache| cache.domains().map(visits).sum::<u64>());
             let seen = self.cpu.pushes_of(class) + visits;
-            let moved = core::mem::replace(&mut idle.seen[class], seen) != seen;
-            idle.windows[class] = if moved { 0 } else { idle.windows[class].saturating_add(1) };
-            if u64::from(idle.windows[class]) >= enough && self.cpu.held(class).0 > 0 {
+            let moved = core::mem::replace(&mut idle.seen[class.index()], seen) != seen;
+            let windows = &mut idle.windows[class.index()];
+            *windows = if moved { 0 } else { windows.saturating_add(1) };
+            if u64::from(*windows) >= enough && self.cpu.held(class).0 > 0 {
                 set.insert(class);
             }
         }
@@ -59,41 +61,38 @@ impl<P: Platform> Caches<P> {
     /// Takes every CPU's runs back; returns bytes.
     pub(in crate::caches) fn drain_runs(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
-        let mut set = IdSet::EMPTY;
-        run_class::ALL.filter(|&class| self.cpu.held(class).0 > 0).for_each(|class| set.insert(class));
+        let set: ClassSet = run_class::all().filter(|&class| self.cpu.held(class).0 > 0).collect();
         if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
     }
 
     /// Puts drained objects into their slabs, and runs into their zones.
-    fn put_back(&self, number: usize, objects: &[*mut u8]) {
-        if run_class::contains(number) {
-            objects.iter().for_each(|&run| self.give_run(number, run));
+    fn put_back(&self, class: Class, objects: &[*mut u8]) {
+        if run_class::contains(class) {
+            objects.iter().for_each(|&run| self.give_run(class, run));
         } else {
-            self.to_slabs(number, objects);
+            self.to_slabs(class.index(), objects);
         }
     }
 
     /// The caches that have buckets and that reclaim may look at, and the run classes.
-    fn drainable(&self) -> IdSet {
-        let mut set = IdSet::EMPTY;
+    fn drainable(&self) -> ClassSet {
         let caches = self.reclaimable().take_while(|&number| number < BUCKETED);
-        caches.chain(run_class::ALL).for_each(|number| set.insert(number));
-        set
+        caches.map(class_of_number).chain(run_class::all()).collect()
     }
 
     /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots
     /// that are empty then; the first node's batch lock is held.
-    fn drain_set(&self, set: IdSet, turn: usize, release: bool) -> usize {
+    fn drain_set(&self, set: ClassSet, turn: usize, release: bool) -> usize {
         stats::add(&self.pages.platform.stats().drains, 1);
         let mut sink = Sink {
             caches: self,
             batch: [core::ptr::null_mut(); MAX_BATCH],
             n: 0,
-            class: 0,
+            class: Class(0),
             bytes: 0,
-            counted: IdSet::EMPTY,
+            counted: ClassSet::EMPTY,
         };
-        let room = |class| if run_class::contains(class) { 0 } else { self.table.get(class).tuning.ceiling() };
+        let room = |class| if run_class::contains(class) { 0 } else { self.table.get(class.index()).tuning.ceiling() };
         let first = set.nth(turn);
         self.cpu.drain(&self.pages.platform, set, first, room, release, |class, object| sink.take(class, object));
         sink.flush();
@@ -106,14 +105,14 @@ struct Sink<'a, P: Platform> {
     caches: &'a Caches<P>,
     batch: [*mut u8; MAX_BATCH],
     n: usize,
-    class: usize,
+    class: Class,
     bytes: usize,
     /// Caches that this drain has been counted for.
-    counted: IdSet,
+    counted: ClassSet,
 }
 
 impl<P: Platform> Sink<'_, P> {
-    fn take(&mut self, class: usize, object: *mut u8) {
+    fn take(&mut self, class: Class, object: *mut u8) {
         if self.n == MAX_BATCH || class != self.class {
             self.flush();
             if !self.counted.contains(class) {
@@ -130,13 +129,13 @@ impl<P: Platform> Sink<'_, P> {
         }
     }
 
-    fn counts(&self, class: usize) -> &Counts {
-        &self.caches.table.get(class).counts
+    fn counts(&self, class: Class) -> &Counts {
+        &self.caches.table.get(class.index()).counts
     }
 
     fn flush(&mut self) {
         if self.n > 0 {
-            let bytes = self.n * self.caches.size_of(self.class);
+            let bytes = self.n * self.caches.size_of(self.class.index());
             stats::add(&self.counts(self.class).drained, bytes as u64);
             self.caches.put_back(self.class, &self.batch[..self.n]);
             self.bytes += bytes;

@@ -1,11 +1,11 @@
 //! Refill: objects on their way to a program or a CPU's bucket, from the depot, else from slabs, else from a fresh
 //! slab.
 
-use crate::base::units::{Order, PageNo, Pages, Span};
+use crate::base::units::{Class, Order, PageNo, Pages, Span};
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain_routing::visit_depot;
-use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_TAIL, UNBUCKETED};
+use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_HEAD, SLAB_TAIL, UNBUCKETED, class_of_number};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab::pieces::Pieces;
 use crate::pages::Short;
@@ -25,7 +25,7 @@ impl<P: Platform> Caches<P> {
         let (_guard, slab) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu())?;
         // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds
         // that lock.
-        let object = unsafe { CpuSlab::pop(slab, number) };
+        let object = unsafe { CpuSlab::pop(slab, class_of_number(number)) };
         (!object.is_null()).then_some(object)
     }
 
@@ -37,7 +37,8 @@ impl<P: Platform> Caches<P> {
         if number >= UNBUCKETED {
             return self.refill_unbucketed(number);
         }
-        let mut object = self.refill_from_stock(number, None);
+        let class = class_of_number(number);
+        let mut object = self.refill_from_stock(class, None);
         if object.is_null() {
             let cache = self.table.get(number);
             let fresh = self.fresh_slab(cache, &cache.shape.get())?;
@@ -45,16 +46,16 @@ impl<P: Platform> Caches<P> {
                 self.note_failures(number, 1);
                 return Ok(core::ptr::null_mut());
             };
-            object = self.refill_from_stock(number, Some(page));
+            object = self.refill_from_stock(class, Some(page));
         }
         Ok(object)
     }
 
     /// Refills the bucket from what [`Caches::stock`] finds, and hands an object out; null where it finds nothing.
     #[inline(never)]
-    fn refill_from_stock(&self, number: usize, fresh: Option<PageNo>) -> *mut u8 {
+    fn refill_from_stock(&self, class: Class, fresh: Option<PageNo>) -> *mut u8 {
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
-        let cache = self.table.get(number);
+        let cache = self.table.get(class.index());
         let checks_all = self.pages.platform.checks_all();
         let batch = if checks_all { 1 } else { cache.tuning.batch(&cache.shape.get()) };
         let n = self.stock(cache, &mut objects[..batch], fresh);
@@ -63,10 +64,10 @@ impl<P: Platform> Caches<P> {
         }
         // The first is handed out; the others are pushed last first, so that they come out ascending.
         objects[1..n].reverse();
-        let kept = self.fill_bucket(number, &objects[1..n]);
-        self.cpu.note_came(&self.pages.platform, number, 1 + kept as i32);
+        let kept = self.fill_bucket(class, &objects[1..n]);
+        self.cpu.note_came(&self.pages.platform, class, 1 + kept as i32);
         if kept < n - 1 {
-            self.flush(number, &objects[1 + kept..n]);
+            self.flush(class.index(), &objects[1 + kept..n]);
         }
         objects[0]
     }
@@ -140,26 +141,26 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Pushes objects on the current CPU's bucket; returns how many it took.
-    pub(crate) fn fill_bucket(&self, number: usize, objects: &[*mut u8]) -> usize {
-        if objects.is_empty() || number >= UNBUCKETED {
+    pub(crate) fn fill_bucket(&self, class: Class, objects: &[*mut u8]) -> usize {
+        if objects.is_empty() || class == SLAB_HEAD {
             return 0;
         }
-        let room = self.table.get(number).tuning.ceiling();
+        let room = self.table.get(class.index()).tuning.ceiling();
         if !self.pages.platform.lockless() {
             let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu()) else {
                 return 0;
             };
-            self.cpu.resize(&self.pages.platform, number, room);
+            self.cpu.resize(&self.pages.platform, class, room);
             // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
             // holds that lock. The objects are the caller's, and no other thread uses them.
-            return unsafe { CpuSlab::push_batch(slab, number, objects) };
+            return unsafe { CpuSlab::push_batch(slab, class, objects) };
         }
         if !self.cpu.install(&self.pages.platform) {
             return 0;
         }
-        self.cpu.resize(&self.pages.platform, number, room);
-        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the objects are the
+        self.cpu.resize(&self.pages.platform, class, room);
+        // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the objects are the
         // caller's.
-        unsafe { self.pages.platform.push_batch(&self.cpu.table, number, objects) }
+        unsafe { self.pages.platform.push_batch(&self.cpu.table, class, objects) }
     }
 }

@@ -25,7 +25,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
-use crate::base::units::{Order, PAGE, PageNo, Pages, Span};
+use crate::base::units::{Class, Order, PAGE, PageNo, Pages, Span};
 use crate::caches::cpu::buckets::rooms::Budget;
 use crate::caches::heap_caches::Caches;
 use crate::pages::Short;
@@ -67,12 +67,12 @@ impl<P: Platform> Caches<P> {
     /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
     /// its zone; what a wrong free put there is named.
     #[inline]
-    pub(crate) fn pop_run(&self, class: usize, size: usize) -> *mut u8 {
+    pub(crate) fn pop_run(&self, class: Class, size: usize) -> *mut u8 {
         let run = if self.pages.platform.lockless() {
             // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
             unsafe { self.pages.platform.pop(&self.cpu.table, class) }
         } else {
-            self.pop_locked(class).unwrap_or(core::ptr::null_mut())
+            self.pop_locked(class.index()).unwrap_or(core::ptr::null_mut())
         };
         if run.is_null() {
             return run;
@@ -89,9 +89,9 @@ impl<P: Platform> Caches<P> {
     /// the bucket's top alone: it may be a pointer into a run's first page, or one that another CPU's bucket had too, and gave to
     /// its zone.
     #[inline]
-    fn is_run_of(&self, class: usize, run: *mut u8, size: usize) -> bool {
+    fn is_run_of(&self, class: Class, run: *mut u8, size: usize) -> bool {
         let window = &self.pages.normal;
-        let is_run = |page| usize::from(window.class_of(page)) == class && window.run_pages(page).bytes() >= size;
+        let is_run = |page| window.class_of(page) == class && window.run_pages(page).bytes() >= size;
         (run as usize).is_multiple_of(PAGE) && window.page_of(run as usize).is_some_and(is_run)
     }
 
@@ -108,7 +108,7 @@ impl<P: Platform> Caches<P> {
 
     /// Keeps a run of `class` that a program freed, `pages` pages, in the current CPU's bucket, which had no room for it. Full: there
     /// is none.
-    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, pages: Pages) -> Kept {
+    pub(crate) fn keep_run(&self, class: Class, run: *mut u8, pages: Pages) -> Kept {
         let p = &self.pages.platform;
         if p.checks_all() {
             return Kept::Full;
@@ -139,7 +139,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    fn push_run(&self, class: usize, run: *mut u8) -> Pushed {
+    fn push_run(&self, class: Class, run: *mut u8) -> Pushed {
         let p = &self.pages.platform;
         if p.lockless() {
             // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the program gave the run up.
@@ -152,12 +152,12 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Gives the runs in the current CPU's bucket of `class` to their zones.
-    fn flush_runs(&self, class: usize) {
+    fn flush_runs(&self, class: Class) {
         self.flush_runs_by(class, |run| self.give_run(class, run));
     }
 
     /// Takes the runs of `class` out of the current CPU's bucket, and calls `give` with each.
-    fn flush_runs_by(&self, class: usize, give: impl Fn(*mut u8)) {
+    fn flush_runs_by(&self, class: Class, give: impl Fn(*mut u8)) {
         loop {
             let mut runs = [core::ptr::null_mut(); AT_A_TIME];
             let n = self.pop_runs(class, &mut runs);
@@ -169,7 +169,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    fn pop_runs(&self, class: usize, out: &mut [*mut u8]) -> usize {
+    fn pop_runs(&self, class: Class, out: &mut [*mut u8]) -> usize {
         let p = &self.pages.platform;
         if p.lockless() {
             // SAFETY: what the table's entries point to is never unmapped, and `class` has a bucket.
@@ -208,15 +208,15 @@ impl<P: Platform> Caches<P> {
     }
 
     /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone.
-    pub(crate) fn give_freed(&self, class: usize, run: *mut u8) {
+    pub(crate) fn give_freed(&self, class: Class, run: *mut u8) {
         self.cpu.note_came(&self.pages.platform, class, -1);
-        stats::add(&self.table.get(class).counts.slow_frees, 1);
+        stats::add(&self.table.get(class.index()).counts.slow_frees, 1);
         self.give_late(class, run);
     }
 
     /// Gives a run of `class` that a program freed to its zone, which hears of the free only now. The former copy of a buffer that
     /// grows is of no use to the zone, and released.
-    fn give_late(&self, class: usize, run: *mut u8) {
+    fn give_late(&self, class: Class, run: *mut u8) {
         let given = self.give_by_class(class, run, |zone, window, pages| {
             zone.give(window, pages, 0);
             zone.growth.give(pages.len).then_some(pages)
@@ -227,20 +227,20 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Gives a run of `class`, which is in no bucket, to its zone.
-    pub(crate) fn give_run(&self, class: usize, run: *mut u8) {
+    pub(crate) fn give_run(&self, class: Class, run: *mut u8) {
         self.give_by_class(class, run, |zone, window, pages| zone.give(window, pages, 0));
     }
 
     /// Gives a run of `class` to its zone by `give`. One that is there already was freed twice: it is named, and `None`.
     fn give_by_class<T>(
         &self,
-        class: usize,
+        class: Class,
         run: *mut u8,
         give: impl FnOnce(&mut FreeAreas, &Window, Span) -> T,
     ) -> Option<T> {
         let (p, window) = (&self.pages.platform, &self.pages.normal);
         let is_whole = (run as usize).is_multiple_of(PAGE);
-        let page = window.page_of(run as usize).filter(|&page| is_whole && window.unmark_run(page, class as u8));
+        let page = window.page_of(run as usize).filter(|&page| is_whole && window.unmark_run(page, class));
         let Some(page) = page else {
             let what = if is_whole { InvalidFree::DoubleFree } else { InvalidFree::InteriorPointer };
             p.invalid_free(what, run as usize, run_class::size_of_class(class));
@@ -256,14 +256,14 @@ impl<P: Platform> Caches<P> {
         let class = run_class::class_of_run(window.run_pages(page).bytes());
         if let Some(class) = class.filter(|_| kind == ZoneKind::Normal) {
             self.cpu.note_came(&self.pages.platform, class, 1);
-            window.set_class(Span::new(page, Pages(1)), class as u8);
+            window.set_class(Span::new(page, Pages(1)), class);
         }
     }
 
     /// Makes a run of the caller's one of no class, if it is of one.
     pub(crate) fn leave_class(&self, kind: ZoneKind, page: PageNo) {
         let window = self.pages.window(kind);
-        let class = usize::from(window.class_of(page));
+        let class = window.class_of(page);
         if run_class::contains(class) {
             self.cpu.note_came(&self.pages.platform, class, -1);
             window.set_class(Span::new(page, Pages(1)), LARGE);
@@ -287,7 +287,7 @@ impl<P: Platform> Caches<P> {
         let mut sum = 0;
         self.cpu.each_run(|class, run| {
             // Taken and freed meanwhile, it may be of another length, or none: these are figures.
-            let page = window.page_of(run).filter(|&page| usize::from(window.class_of(page)) == class);
+            let page = window.page_of(run).filter(|&page| window.class_of(page) == class);
             sum += page.map_or(0, |page| window.run_pages(page).bytes().min(run_class::size_of_class(class)));
         });
         sum

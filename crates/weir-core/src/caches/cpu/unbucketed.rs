@@ -2,28 +2,31 @@
 //! one by one between the program and the depot, under its lock.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::PageNo;
+use crate::base::units::{Class, PageNo};
 use crate::caches::cache::domain_routing::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab;
 use crate::pages::Short;
+use crate::pages::window::NOTHING;
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
 use crate::telemetry::stats;
 
 impl<P: Platform> Caches<P> {
-    /// The number of the cache that a page with class-map value `class` belongs to, if it is a slab's.
+    /// The number of the cache that `page`, which is of `class`, belongs to, if it is a slab's.
     #[inline]
-    pub(crate) fn number_of(&self, class: usize, page: PageNo) -> Option<usize> {
-        if class < BUCKETED { (class > 0).then_some(class) } else { self.number_in_header(page) }
+    pub(crate) fn number_of(&self, class: Class, page: PageNo) -> Option<usize> {
+        match class.index() {
+            number if number < BUCKETED => (class != NOTHING).then_some(number),
+            _ => self.number_in_header(page),
+        }
     }
 
-    /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
-    /// page. `None`: its slab has gone.
-    pub(crate) fn number_of_block(&self, class: usize, block: *mut u8) -> Option<usize> {
-        if !(BUCKETED..UNBUCKETED).contains(&class) {
-            return Some(class);
+    /// The number of the cache that a block belongs to whose page is of `class`. `None`: its slab has gone.
+    pub(crate) fn number_of_block(&self, class: Class, block: *mut u8) -> Option<usize> {
+        if class.index() < BUCKETED {
+            return Some(class.index());
         }
         self.number_of(class, self.pages.normal.page_of(block as usize)?)
     }

@@ -11,7 +11,7 @@
 
 use crate::base::time::{Nanos, Time};
 use crate::caches::cache::domain::Domain;
-use crate::caches::geometry::MAX_BATCH;
+use crate::caches::geometry::{MAX_BATCH, class_of_number};
 use crate::caches::heap_caches::Caches;
 use crate::platform::Platform;
 use crate::reclaim::Goal;
@@ -119,7 +119,7 @@ impl<P: Platform> Caches<P> {
         stats::add(&cache.counts.trimmed, bytes as u64);
         if goal.is_pressure() && !goal.empties_caches() {
             cache.tuning.halve(&cache.shape.get());
-            self.cpu.resize_all(number, cache.tuning.ceiling());
+            self.cpu.resize_all(class_of_number(number), cache.tuning.ceiling());
         }
     }
 

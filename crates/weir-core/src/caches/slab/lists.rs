@@ -5,7 +5,7 @@ use crate::base::backing::Backing;
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
 use crate::caches::slab::{Empty, Isolated, Merged, Slab, is_slab_page};
-use crate::pages::window::Window;
+use crate::pages::window::{NOTHING, Window};
 use crate::pages::zone::ReportOutcome;
 use crate::platform::lock::Lock;
 use crate::platform::rank;
@@ -131,7 +131,7 @@ impl SlabLists {
         self.free -= objects;
         self.reported -= slab.reported().count_ones() as usize;
         // Of no cache: a second free of an object of it is found, until its pages are used again.
-        slab.set_state(0, 0, UNLISTED, DONE);
+        slab.set_state(0, NOTHING, UNLISTED, DONE);
         Some(Empty { page: slab.page, reported: slab.reported() })
     }
 

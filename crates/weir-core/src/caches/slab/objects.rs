@@ -72,7 +72,7 @@ impl SlabLists {
             let state = State(state_word.load(Relaxed));
             // Otherwise another thread has just emptied it, and its pages may be of another cache by now.
             let is_here = window.class_of(page) == class
-                && state.class() == u32::from(class)
+                && state.class() == class
                 && (!g.is_numbered() || slab.get(NUMBER_WORD) == g.number);
             let (mut n, mut done) = (0, 0);
             while let Some(piece) = rest.get_mut(done)

@@ -65,7 +65,7 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn is_of(&self, id: CacheId, object: *mut u8) -> bool {
         let window = &self.pages.normal;
         window.page_of(object as usize).is_some_and(|page| {
-            usize::from(window.class_of(page)) == id.number() || self.is_of_unbucketed(page, id.number())
+            window.class_of(page).index() == id.number() || self.is_of_unbucketed(page, id.number())
         })
     }
 
@@ -116,7 +116,7 @@ impl<P: Platform> Caches<P> {
                         break;
                     }
                 }
-                self.cpu.note_came(&self.pages.platform, number, got as i32);
+                self.cpu.note_came(&self.pages.platform, id.class(), got as i32);
             }
             filling.n += got;
         }
@@ -140,10 +140,10 @@ impl<P: Platform> Caches<P> {
             done = unsafe { self.pages.platform.push_batch(&self.cpu.table, id.class(), objects) };
         }
         if done < objects.len() {
-            done += self.fill_bucket(number, &objects[done..]);
+            done += self.fill_bucket(id.class(), &objects[done..]);
         }
         let rest = &objects[done..];
-        self.cpu.note_came(&self.pages.platform, number, -(rest.len() as i32));
+        self.cpu.note_came(&self.pages.platform, id.class(), -(rest.len() as i32));
         for part in rest.chunks(MAX_BATCH) {
             let mut copy = [core::ptr::null_mut(); MAX_BATCH];
             copy[..part.len()].copy_from_slice(part);

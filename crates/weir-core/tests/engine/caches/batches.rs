@@ -6,8 +6,8 @@ use weir_core::base::units::{PageNo, Pages, Span};
 use weir_core::caches::geometry::{Geometry, MALLOC, MAX_BATCH, SLAB_TAIL};
 use weir_core::caches::slab::lists::SlabLists;
 use weir_core::caches::slab::pieces::{Faults, Pieces};
-use weir_core::pages::window::Window;
 use weir_core::pages::window::unchecked;
+use weir_core::pages::window::{NOTHING, Window};
 use weir_core::platform::Reach;
 
 use super::*;
@@ -142,7 +142,9 @@ impl Slabs<'_> {
                         assert!(self.free.remove(&(first + i * self.g.size as usize)), "a slab in use was given up");
                     }
                     // SAFETY: pages of a slab that was taken from the window.
-                    unsafe { unchecked::set_class(self.window, Span::new(slab.page, Pages(self.g.pages.into())), 0) };
+                    unsafe {
+                        unchecked::set_class(self.window, Span::new(slab.page, Pages(self.g.pages.into())), NOTHING)
+                    };
                     self.fresh.push(slab.page);
                 }
             }

@@ -1,6 +1,7 @@
 //! Pops from and pushes to the calling CPU's buckets: no restartable sections are written for arm64 yet, so that the
 //! platform uses its buckets under their locks. Each function here says what a section says that gave up.
 
+use weir_core::base::units::Class;
 use weir_core::platform::cpu_table::{Pushed, Table};
 
 /// The signature that the kernel finds before an abort address.
@@ -12,7 +13,7 @@ pub const THERE_ARE_ANY: bool = false;
 ///
 /// # Safety
 /// As on every processor: the table's entries point to slabs that live on.
-pub unsafe fn pop(_table: &Table, _class: usize) -> *mut u8 {
+pub unsafe fn pop(_table: &Table, _class: Class) -> *mut u8 {
     core::ptr::null_mut()
 }
 
@@ -20,7 +21,7 @@ pub unsafe fn pop(_table: &Table, _class: usize) -> *mut u8 {
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn push(_table: &Table, _class: usize, _object: *mut u8) -> Pushed {
+pub unsafe fn push(_table: &Table, _class: Class, _object: *mut u8) -> Pushed {
     Pushed::Full
 }
 
@@ -28,7 +29,7 @@ pub unsafe fn push(_table: &Table, _class: usize, _object: *mut u8) -> Pushed {
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn pop_batch(_table: &Table, _class: usize, _objects: &mut [*mut u8]) -> usize {
+pub unsafe fn pop_batch(_table: &Table, _class: Class, _objects: &mut [*mut u8]) -> usize {
     0
 }
 
@@ -36,6 +37,6 @@ pub unsafe fn pop_batch(_table: &Table, _class: usize, _objects: &mut [*mut u8])
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn push_batch(_table: &Table, _class: usize, _objects: &[*mut u8]) -> usize {
+pub unsafe fn push_batch(_table: &Table, _class: Class, _objects: &[*mut u8]) -> usize {
     0
 }

@@ -9,6 +9,7 @@
 //! is aborted, and one in four of those takes the slow path, which costs less than the switch that aborted it.
 
 use core::arch::asm;
+use weir_core::base::units::Class;
 use weir_core::platform::cpu_table::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
 
 use crate::arch::words::{ABORTS, DELTA, ID};
@@ -90,7 +91,7 @@ macro_rules! begin {
 /// # Safety
 /// The table's entries point to slabs that live on.
 #[inline(always)]
-pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
+pub unsafe fn pop(table: &Table, class: Class) -> *mut u8 {
     let object: *mut u8;
     // SAFETY: a section as described above; the slot below `current` is an object or the zero word.
     unsafe {
@@ -104,7 +105,7 @@ pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
             "mov dword ptr [{t} + {class}*8], {c:e}",
             "63:",
             t = out(reg) _, c = out(reg) _, object = out(reg) object,
-            table = in(reg) table, class = in(reg) class,
+            table = in(reg) table, class = in(reg) class.index(),
             delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );
@@ -117,7 +118,7 @@ pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
 /// # Safety
 /// As [`pop`]; the object is not null and the caller's.
 #[inline(always)]
-pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
+pub unsafe fn push(table: &Table, class: Class, object: *mut u8) -> Pushed {
     // SAFETY: a section as described above; `current < end` names a slot of the class. The jumps to the labels leave
     // the section before anything is written.
     unsafe {
@@ -134,7 +135,7 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
             "mov dword ptr [{t} + {class}*8], {c:e}",
             "63:",
             t = out(reg) _, c = out(reg) _,
-            table = in(reg) table, class = in(reg) class, object = in(reg) object,
+            table = in(reg) table, class = in(reg) class.index(), object = in(reg) object,
             pushes = const PUSHES_OFFSET, end = const END_OFFSET,
             twice = label { return Pushed::Twice },
             full = label { return Pushed::Full },
@@ -149,7 +150,7 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
 ///
 /// # Safety
 /// As [`pop`].
-pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+pub unsafe fn pop_batch(table: &Table, class: Class, objects: &mut [*mut u8]) -> usize {
     let n: usize;
     // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom, and writes at
     // most `objects.len()` of them to the caller's array.
@@ -174,7 +175,7 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
             "mov dword ptr [{t} + {class}*8], {c:e}",
             "63:",
             t = out(reg) _, c = out(reg) _, object = out(reg) _, n = out(reg) n,
-            table = in(reg) table, class = in(reg) class, out = in(reg) objects.as_mut_ptr(), max = in(reg) objects.len(),
+            table = in(reg) table, class = in(reg) class.index(), out = in(reg) objects.as_mut_ptr(), max = in(reg) objects.len(),
             delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );
@@ -186,7 +187,7 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
 ///
 /// # Safety
 /// As [`push`].
-pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+pub unsafe fn push_batch(table: &Table, class: Class, objects: &[*mut u8]) -> usize {
     let n: usize;
     // SAFETY: the section writes slots from `current` up to `end`, which are free until the store of `current` commits,
     // and reads at most `objects.len()` objects.
@@ -212,7 +213,7 @@ pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> us
             "mov dword ptr [{t} + {class}*8], {c:e}",
             "63:",
             t = out(reg) _, c = out(reg) _, end = out(reg) _, object = out(reg) _, n = out(reg) n,
-            table = in(reg) table, class = in(reg) class, from = in(reg) objects.as_ptr(), max = in(reg) objects.len(),
+            table = in(reg) table, class = in(reg) class.index(), from = in(reg) objects.as_ptr(), max = in(reg) objects.len(),
             end_at = const END_OFFSET, delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );

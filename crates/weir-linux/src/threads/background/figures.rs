@@ -2,7 +2,6 @@
 //! and evictable caches. The background thread brings them up to date at the end of calm windows, and when it is asked to.
 
 use arrayvec::ArrayVec;
-use weir_core::base::run_class;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
 use weir_core::heap::figures::Measurement;
@@ -95,7 +94,7 @@ fn write_caches(heap: &Engine) {
         for are_runs in [false, true] {
             heap.user_caches().each(&mut |cache| {
                 let is_used = cache.number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0;
-                if is_used && run_class::contains(cache.number) == are_runs {
+                if is_used && cache.is_of_runs() == are_runs {
                     add(cache_row(&cache));
                 }
             });

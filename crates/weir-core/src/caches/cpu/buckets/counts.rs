@@ -7,12 +7,10 @@ use core::sync::atomic::{
 
 use super::{BEGIN, PerCpu, in_bucket};
 use crate::base::run_class;
-use crate::caches::geometry::{BUCKETED, UNBUCKETED, slots};
+use crate::base::units::Class;
+use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::Platform;
-use crate::platform::cpu_table::{CLASSES, CpuSlab};
-
-// What is counted by class has a place for every number with buckets, and none for those without.
-const _: () = assert!(BUCKETED < CLASSES && CLASSES == UNBUCKETED);
+use crate::platform::cpu_table::CpuSlab;
 
 /// Classes that are summed up at a time.
 const SUMMED: usize = 32;
@@ -20,25 +18,23 @@ const SUMMED: usize = 32;
 impl PerCpu {
     /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
     /// moved counts them on the wrong CPU: these are statistics.
-    pub(crate) fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
-        if let Some(slab) = self.here(platform)
-            && let Some(came) = slab.came.get(class)
-        {
-            came.fetch_add(objects as u32, Relaxed);
+    pub(crate) fn note_came<P: Platform>(&self, platform: &P, class: Class, objects: i32) {
+        if let Some(slab) = self.here(platform) {
+            slab.came[class.index()].fetch_add(objects as u32, Relaxed);
         }
     }
 
     /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
     /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
     /// difference from elsewhere. What went one way and as much the other is not seen.
-    pub(crate) fn held(&self, class: usize) -> (usize, usize) {
+    pub(crate) fn held(&self, class: Class) -> (usize, usize) {
         let (mut held, mut crossed) = (0, 0);
-        if class >= BUCKETED {
+        if class.index() >= BUCKETED {
             return (held, crossed);
         }
         for slab in self.all() {
             let here = in_bucket(slab, class);
-            let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
+            let surplus = here as i32 - slab.came[class.index()].load(Relaxed) as i32;
             held += here;
             crossed += surplus.max(0) as usize;
         }
@@ -46,13 +42,13 @@ impl PerCpu {
     }
 
     /// Calls `f` with class and address of each run in buckets. What moves meanwhile may be missed, or told twice.
-    pub(crate) fn each_run(&self, mut f: impl FnMut(usize, usize)) {
+    pub(crate) fn each_run(&self, mut f: impl FnMut(Class, usize)) {
         let seen = self.seen.load(Acquire) as usize;
         for slab in self.slabs[..seen].iter().map(|slab| slab.load(Acquire)).filter(|slab| !slab.is_null()) {
-            for class in run_class::ALL {
+            for class in run_class::all() {
                 // SAFETY: a slab is never unmapped, and what is read of it here are atomics.
                 let runs = unsafe { in_bucket(&*slab, class) };
-                for word in (BEGIN[class]..).take(runs.min(slots(class))) {
+                for word in (BEGIN[class.index()]..).take(runs.min(slots(class))) {
                     // SAFETY: it names a slot of the class, which is aligned and never unmapped. Its CPU writes it in one piece: by an
                     // instruction of a restartable section, or by `CpuSlab`'s atomic stores.
                     let run = unsafe { AtomicPtr::from_ptr(CpuSlab::slot(slab, word)) }.load(Relaxed);
@@ -64,20 +60,20 @@ impl PerCpu {
 
     /// Objects of `class` that came from below buckets, all CPUs together, less those that went there: those of the program, and
     /// those in buckets, if none came or went past a CPU without buckets.
-    pub(crate) fn came(&self, class: usize) -> usize {
-        let sum = self.all().fold(0u32, |sum, slab| sum.wrapping_add(slab.came[class].load(Relaxed)));
+    pub(crate) fn came(&self, class: Class) -> usize {
+        let sum = self.all().fold(0u32, |sum, slab| sum.wrapping_add(slab.came[class.index()].load(Relaxed)));
         (sum as i32).max(0) as usize
     }
 
     /// Forgets what was counted of `class`, which is about to be another cache's number.
-    pub(crate) fn forget(&self, class: usize) {
-        self.all().filter_map(|slab| slab.came.get(class)).for_each(|came| came.store(0, Relaxed));
+    pub(crate) fn forget(&self, class: Class) {
+        self.all().for_each(|slab| slab.came[class.index()].store(0, Relaxed));
         self.pushes();
     }
 
     /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
-    pub(crate) fn pushes_of(&self, class: usize) -> u64 {
-        self.retired.get(class).map_or(0, |retired| retired.load(Relaxed))
+    pub(crate) fn pushes_of(&self, class: Class) -> u64 {
+        self.retired[class.index()].load(Relaxed)
     }
 
     /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).

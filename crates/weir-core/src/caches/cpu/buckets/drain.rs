@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::rooms::has_runs;
 use super::{ACTIVE, PerCpu, SLAB_BYTES, STOPPED, in_bucket, resize};
-use crate::base::id_set::IdSet;
+use crate::base::class_set::ClassSet;
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::PAGE;
-use crate::caches::geometry::BUCKETED;
+use crate::base::units::{Class, PAGE};
+use crate::caches::geometry::{BUCKETED, class_of_number};
 use crate::platform::Platform;
 use crate::platform::cpu_table::{CpuSlab, SLOTS, dummy};
 use crate::platform::lock::Guard;
@@ -22,11 +22,11 @@ impl PerCpu {
     pub(crate) fn drain<P: Platform>(
         &self,
         platform: &P,
-        set: IdSet,
-        first: usize,
-        room: impl Fn(usize) -> usize,
+        set: ClassSet,
+        first: Class,
+        room: impl Fn(Class) -> usize,
         release: bool,
-        mut sink: impl FnMut(usize, *mut u8),
+        mut sink: impl FnMut(Class, *mut u8),
     ) {
         let one = self.draining.lock(platform);
         self.drain_all(platform, &one, |_| true, set, first, room, release, &mut sink);
@@ -34,10 +34,9 @@ impl PerCpu {
 
     /// Takes every CPU's runs over, as [`PerCpu::drain`] does, unless a drain goes on; whether it did. A CPU that has none keeps all
     /// its buckets meanwhile: this is done each time that a heap has grown by a small part.
-    pub(crate) fn try_drain_runs<P: Platform>(&self, platform: &P, mut sink: impl FnMut(usize, *mut u8)) -> bool {
+    pub(crate) fn try_drain_runs<P: Platform>(&self, platform: &P, mut sink: impl FnMut(Class, *mut u8)) -> bool {
         let Some(one) = self.draining.try_lock(platform) else { return false };
-        let mut set = IdSet::EMPTY;
-        run_class::ALL.for_each(|class| set.insert(class));
+        let set = run_class::all().collect();
         self.drain_all(platform, &one, has_runs, set, run_class::FIRST, |_| 0, false, &mut sink);
         true
     }
@@ -49,11 +48,11 @@ impl PerCpu {
         platform: &P,
         _one: &Guard<'_, (), P, { rank::DRAIN }>,
         wanted: impl Fn(&CpuSlab) -> bool,
-        set: IdSet,
-        first: usize,
-        room: impl Fn(usize) -> usize,
+        set: ClassSet,
+        first: Class,
+        room: impl Fn(Class) -> usize,
         release: bool,
-        mut sink: impl FnMut(usize, *mut u8),
+        mut sink: impl FnMut(Class, *mut u8),
     ) {
         let release = release && platform.release_unit() == PAGE;
         let seen = self.seen.load(Acquire) as usize;
@@ -98,10 +97,10 @@ impl PerCpu {
     fn empty(
         &self,
         slab: *mut CpuSlab,
-        set: IdSet,
-        first: usize,
-        room: &impl Fn(usize) -> usize,
-        sink: &mut impl FnMut(usize, *mut u8),
+        set: ClassSet,
+        first: Class,
+        room: &impl Fn(Class) -> usize,
+        sink: &mut impl FnMut(Class, *mut u8),
     ) {
         for class in set.from(first) {
             let mut taken = 0;
@@ -117,7 +116,7 @@ impl PerCpu {
             // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone: the slots, which are not, lie behind
             // it.
             let slab = unsafe { &*slab };
-            slab.came[class].fetch_sub(taken, Relaxed);
+            slab.came[class.index()].fetch_sub(taken, Relaxed);
             if run_class::contains(class) {
                 self.set_room(slab, class, room(class));
             } else {
@@ -130,7 +129,7 @@ impl PerCpu {
 /// Releases the memory of the slots of `slab`, which is the caller's alone, if all its buckets are empty.
 fn release_slots<P: Platform>(platform: &P, slab: *mut CpuSlab) {
     // SAFETY: the slab is never unmapped, and what is read of it are atomics.
-    let is_empty = (1..BUCKETED).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
+    let is_empty = (1..BUCKETED).map(class_of_number).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
     if is_empty {
         platform.release_metadata(&[Run { addr: slab as usize + SLOTS, len: SLAB_BYTES - SLOTS }]);
     }

@@ -18,8 +18,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{BEGIN, PerCpu, in_bucket};
-use crate::base::run_class::{ALL, FIRST, MAX_CLASS_RUN, RUN_CLASSES, class_of_run, size_of_class};
-use crate::base::units::{PAGE, Pages};
+use crate::base::run_class::{MAX_CLASS_RUN, RUN_CLASSES, all, class_of_run, nth, place, size_of_class};
+use crate::base::units::{Class, PAGE, Pages};
 use crate::caches::geometry::slots;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
@@ -28,8 +28,8 @@ use crate::platform::cpu_table::CpuSlab;
 /// Frees on a CPU that find no room, of which one looks for some, and displaces other classes: the others cost a displaced one as
 /// much as they gain.
 const DISPLACES: u32 = 8;
-/// Where a CPU counts them: no class has this number.
-const REFUSED: usize = LARGE as usize;
+/// Where a CPU counts them: nothing of this class comes to a bucket.
+const REFUSED: usize = LARGE.index();
 const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 /// Bits of each length in `PerCpu::missed`.
 const LENGTH_BITS: u32 = 16;
@@ -63,37 +63,37 @@ const PAGES: [u32; RUN_CLASSES] = {
     let mut out = [0; RUN_CLASSES];
     let mut i = 0;
     while i < RUN_CLASSES {
-        out[i] = (size_of_class(FIRST + i) / PAGE) as u32;
+        out[i] = (size_of_class(nth(i)) / PAGE) as u32;
         i += 1;
     }
     out
 };
 
-fn room_of(slab: &CpuSlab, class: usize) -> usize {
-    (slab.headers[class].end.load(Relaxed) - BEGIN[class]) as usize
+fn room_of(slab: &CpuSlab, class: Class) -> usize {
+    (slab.headers[class.index()].end.load(Relaxed) - BEGIN[class.index()]) as usize
 }
 
 /// Pages that a CPU's bucket of `class` has room for.
-fn pages_of(slab: &CpuSlab, class: usize) -> Pages {
-    Pages(room_of(slab, class) * PAGES[class - FIRST] as usize)
+fn pages_of(slab: &CpuSlab, class: Class) -> Pages {
+    Pages(room_of(slab, class) * PAGES[place(class)] as usize)
 }
 
 /// Whether a CPU's bucket of `class` has room for runs, or one that came past its room.
-fn is_used(slab: &CpuSlab, class: usize) -> bool {
+fn is_used(slab: &CpuSlab, class: Class) -> bool {
     room_of(slab, class) > 0 || in_bucket(slab, class) > 0
 }
 
 /// Whether one of a CPU's buckets of runs does.
 pub(super) fn has_runs(slab: &CpuSlab) -> bool {
-    ALL.into_iter().any(|class| is_used(slab, class))
+    all().any(|class| is_used(slab, class))
 }
 
 impl PerCpu {
     /// Lets a bucket of run class `class` hold `room` runs.
-    pub(super) fn set_room(&self, slab: &CpuSlab, class: usize, room: usize) {
-        let end = BEGIN[class] + room as u32;
-        let before = slab.headers[class].end.swap(end, Relaxed);
-        self.room_pages.fetch_add(end.wrapping_sub(before).wrapping_mul(PAGES[class - FIRST]), Relaxed);
+    pub(super) fn set_room(&self, slab: &CpuSlab, class: Class, room: usize) {
+        let end = BEGIN[class.index()] + room as u32;
+        let before = slab.headers[class.index()].end.swap(end, Relaxed);
+        self.room_pages.fetch_add(end.wrapping_sub(before).wrapping_mul(PAGES[place(class)]), Relaxed);
     }
 
     /// Whether any CPU has room for runs: if none has, none holds any (but for one on its way).
@@ -116,7 +116,7 @@ impl PerCpu {
 
     /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one of
     /// the class was missed last.
-    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: usize, pages: Pages) -> bool {
+    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class, pages: Pages) -> bool {
         let Some(slab) = self.here(platform) else { return false };
         let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
         let is_of_class =
@@ -137,13 +137,13 @@ impl PerCpu {
     pub(crate) fn make_room<P: Platform>(
         &self,
         platform: &P,
-        class: usize,
+        class: Class,
         budget: &Budget,
-        mut displaced: impl FnMut(usize),
+        mut displaced: impl FnMut(Class),
     ) -> bool {
         let Some(slab) = self.here(platform) else { return false };
-        let more = Pages(PAGES[class - FIRST] as usize);
-        let others = ALL.filter(|&other| other != class).map(|other| pages_of(slab, other)).sum::<Pages>();
+        let more = Pages(PAGES[place(class)] as usize);
+        let others = all().filter(|&other| other != class).map(|other| pages_of(slab, other)).sum::<Pages>();
         let all = Pages(self.room_pages.load(Relaxed) as usize);
         let mut over = budget.over(all + more, pages_of(slab, class) + others + more);
         if !over.is_zero() {
@@ -153,7 +153,7 @@ impl PerCpu {
                 return false;
             }
             let turn = (refused / DISPLACES) as usize;
-            let in_turn = (0..RUN_CLASSES).map(|i| FIRST + (turn + i) % RUN_CLASSES);
+            let in_turn = (0..RUN_CLASSES).map(|i| nth((turn + i) % RUN_CLASSES));
             for loser in in_turn.filter(|&other| other != class) {
                 let pages = pages_of(slab, loser);
                 if !over.is_zero() && !pages.is_zero() {
@@ -169,9 +169,9 @@ impl PerCpu {
 
     /// Takes the room of the current CPU's buckets of runs; calls `f` with each class that had some, or runs without: those that a
     /// thread left which was moved to another CPU in the middle of this.
-    pub(crate) fn take_rooms<P: Platform>(&self, platform: &P, mut f: impl FnMut(usize)) {
+    pub(crate) fn take_rooms<P: Platform>(&self, platform: &P, mut f: impl FnMut(Class)) {
         let Some(slab) = self.here(platform) else { return };
-        for class in ALL.filter(|&class| is_used(slab, class)) {
+        for class in all().filter(|&class| is_used(slab, class)) {
             self.set_room(slab, class, 0);
             f(class);
         }
