@@ -22,7 +22,7 @@ pub const PAGEBLOCK: usize = PAGEBLOCK_PAGES * PAGE;
 /// No page, no pageblock: the end of a list whose links are plain words.
 pub const NONE: u32 = u32::MAX;
 /// Largest run that comes from a zone (4 MiB); larger blocks are mapped on their own.
-pub const MAX_RUN: Pages = Pages(1 << (MAX_ORDER - 1));
+pub const MAX_RUN: Pages = Pages::of_order(MAX_ORDER - 1);
 
 const _: () = assert!(PAGE == 1 << PAGE_SHIFT && PAGEBLOCK == PAGEBLOCK_PAGES * PAGE);
 
@@ -67,6 +67,12 @@ impl Pages {
         Self(bytes.div_ceil(PAGE))
     }
 
+    /// Pages of a block of `order`.
+    #[inline]
+    pub const fn of_order(order: u32) -> Self {
+        Self(1 << order)
+    }
+
     /// Bytes of these pages.
     #[inline]
     pub const fn bytes(self) -> usize {
@@ -83,6 +89,12 @@ impl Pages {
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
+    }
+
+    /// Both together; [`Pages::MAX`] if they are more.
+    #[inline]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
     }
 
     /// These without `other`; none if `other` are more.

@@ -71,7 +71,7 @@ impl<'a, P: Platform> Zones<'a, P> {
         }
         let run = self.heap.pages().zone_take_above(zone, pages, align, |marks| marks.low).or_else(|Short| {
             let (order, normal) = (order(pages, align), self.heap.reclaim().normal_zone());
-            if normal.managed == 0 || normal.free > normal.marks.low + (1 << order) {
+            if normal.managed.is_zero() || normal.free > normal.marks.low + Pages::of_order(order) {
                 return Err(Short);
             }
             self.heap.reclaim().wake_node_balancer(order, ZoneList::first(zone.class()), false);

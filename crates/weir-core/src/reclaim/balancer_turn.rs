@@ -36,6 +36,7 @@ use super::node_balancer::{DOZE_NS, NodeBalancer, WRITE_BACK_NS};
 use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
 use crate::base::time::Time;
+use crate::base::units::Pages;
 use crate::base::zone_class::ZoneList;
 use crate::policy::scan_priority::{BATCH, FIRST, FIRST_CONGESTED, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
@@ -83,12 +84,12 @@ struct Run {
     request: Request,
     priority: u32,
     /// The boosts as it began.
-    boosts: [usize; ZONES],
-    /// Pages that are still to be reclaimed for them; 0 in a run for a node that is not balanced.
-    boost_left: usize,
+    boosts: [Pages; ZONES],
+    /// Pages that are still to be reclaimed for them; none in a run for a node that is not balanced.
+    boost_left: Pages,
     /// The run is for a boost, up to its end.
     is_boosted: bool,
-    reclaimed: [usize; ZONES],
+    reclaimed: [Pages; ZONES],
     /// Zones that were scanned.
     tried: [bool; ZONES],
     /// Until then it waits for write-back that lags behind, ns.
@@ -153,9 +154,9 @@ impl NodeBalancer {
             request,
             priority: FIRST,
             boosts,
-            boost_left: boosts.iter().sum(),
+            boost_left: boosts.into_iter().sum(),
             is_boosted: true,
-            reclaimed: [0; ZONES],
+            reclaimed: [Pages::ZERO; ZONES],
             tried: [false; ZONES],
             write_back_until: Time::ZERO,
         }
@@ -165,16 +166,16 @@ impl NodeBalancer {
     fn pass(&self, node: &impl Node, turn: &mut Turn, mut run: Run) -> Next {
         let zones = self.view(node);
         let balanced = is_request_balanced(&zones, run.request, node.policy());
-        if !balanced && (run.is_boosted || run.boost_left > 0) {
+        if !balanced && (run.is_boosted || !run.boost_left.is_zero()) {
             // What the node lacks is reclaimed as any other shortage; its marks stay boosted meanwhile.
-            (run.boost_left, run.is_boosted) = (0, false);
+            (run.boost_left, run.is_boosted) = (Pages::ZERO, false);
         }
-        if balanced && run.boost_left == 0 {
+        if balanced && run.boost_left.is_zero() {
             return self.end(node, turn, run);
         }
         let is_gentle = run.is_boosted && !node.is_severe();
         let (wanted, got) = self.scan_zones(node, &mut run, zones, is_gentle);
-        if got.reclaimed > 0 {
+        if !got.reclaimed.is_zero() {
             node.release_throttled();
         }
         if run.is_boosted {
@@ -187,7 +188,7 @@ impl NodeBalancer {
                 let lacks = |&zone: &usize| {
                     is_eligible(&zones, zone, order, list) && !watermarks::is_zone_balanced(&zones, zone, order, list)
                 };
-                let is_tried = |zone: usize| run.reclaimed[zone] >= 2 << order;
+                let is_tried = |zone: usize| run.reclaimed[zone] >= Pages::of_order(order) * 2;
                 let mut lacking = (0..ZONES).filter(lacks).filter(|&zone| self.is_worth(node, zone));
                 order > 0 && lacking.any(is_tried)
             };
@@ -201,8 +202,8 @@ impl NodeBalancer {
         let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
         // What was evicted into another allocator's memory is on its way. While that is as much as is missing, more of what is in
         // use would go in vain.
-        let falls = got.elsewhere < wanted && (got.scanned < wanted || got.reclaimed == 0);
-        if wanted == 0 || is_gentle && got.reclaimed == 0 && is_last || falls && is_last && !is_gentle {
+        let falls = got.elsewhere < wanted && (got.scanned < wanted || got.reclaimed.is_zero());
+        if wanted.is_zero() || is_gentle && got.reclaimed.is_zero() && is_last || falls && is_last && !is_gentle {
             return self.end(node, turn, run);
         }
         if falls && !is_last {
@@ -227,10 +228,10 @@ impl NodeBalancer {
         run: &mut Run,
         mut zones: [Zone; ZONES],
         is_gentle: bool,
-    ) -> (usize, Scanned) {
-        let (mut wanted, mut all) = (0, Scanned::default());
+    ) -> (Pages, Scanned) {
+        let (mut wanted, mut all) = (Pages::ZERO, Scanned::default());
         for zone in (0..ZONES).rev() {
-            if wanted > 0 {
+            if !wanted.is_zero() {
                 zones = self.view(node);
             }
             if !self.is_worth(node, zone) {
@@ -241,7 +242,7 @@ impl NodeBalancer {
             } else {
                 lack(&zones, zone, run.request, node.policy())
             };
-            if lacks == 0 {
+            if lacks.is_zero() {
                 continue;
             }
             let pages = lacks.max(BATCH);
@@ -265,10 +266,10 @@ impl NodeBalancer {
         self.boosts.iter().zip(run.boosts).for_each(|(boost, pages)| boost.subtract(pages, now, life));
         let mut has_failed = false;
         if !run.is_boosted {
-            for zone in (0..ZONES).filter(|&zone| run.tried[zone] && run.reclaimed[zone] == 0) {
+            for zone in (0..ZONES).filter(|&zone| run.tried[zone] && run.reclaimed[zone].is_zero()) {
                 self.failures[zone].fetch_add(1, Relaxed);
             }
-            has_failed = run.reclaimed.iter().all(|&pages| pages == 0);
+            has_failed = run.reclaimed.iter().all(|pages| pages.is_zero());
         }
         // What the run made of the request is what sleep looks at: a high order that was given up is not asked for again.
         turn.request = turn.request.filter(|order, list| order == 0 || run.request.order(list) == Some(order));
@@ -319,12 +320,12 @@ fn is_request_balanced(zones: &[Zone], request: Request, policy: Policy) -> bool
 }
 
 /// Pages that a zone lacks for those parts of a request that are not balanced, and the largest order among them.
-fn lack(zones: &[Zone], zone: usize, request: Request, policy: Policy) -> (usize, u32) {
+fn lack(zones: &[Zone], zone: usize, request: Request, policy: Policy) -> (Pages, u32) {
     let parts = request
         .parts()
         .map(|(order, list)| (order, ZoneList::ALL[list]))
         .filter(|&(order, list)| is_eligible(zones, zone, order, list) && !is_balanced(zones, order, list, policy));
-    parts.fold((0, 0), |(pages, largest), (order, list)| {
+    parts.fold((Pages::ZERO, 0), |(pages, largest), (order, list)| {
         (watermarks::shortfall(zones, zone, order, list).max(pages), order.max(largest))
     })
 }

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32};
 use super::boost::Boost;
 use super::request::{LISTS, Request, Requests};
 use crate::base::time::{Nanos, Time};
+use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
 
@@ -71,7 +72,7 @@ impl NodeBalancer {
 
     /// Pressure from outside raises the marks of a zone for a time, so that the balancer has something to do. Whether it slept,
     /// and the caller is to wake it.
-    pub fn boost(&self, node: &impl Node, zone: ZoneClass, resident: usize, is_severe: bool) -> bool {
+    pub fn boost(&self, node: &impl Node, zone: ZoneClass, resident: Pages, is_severe: bool) -> bool {
         let of = node.zones()[zone as usize];
         let step = watermarks::boost_step(resident, is_severe);
         let cap = watermarks::boost_cap(of.managed, of.marks, step);
@@ -110,7 +111,7 @@ impl NodeBalancer {
     pub fn is_throttled(&self, node: &impl Node, zone: ZoneClass) -> bool {
         let of = node.zones()[zone as usize];
         let mark = if self.is_congested(zone) { of.marks.min } else { of.marks.min / 2 };
-        of.managed > 0
+        !of.managed.is_zero()
             && of.free <= mark
             && self.is_awake()
             && !self.is_hopeless(zone as usize)
@@ -156,7 +157,7 @@ impl NodeBalancer {
         // Of order 0 each zone counts for itself; these lists have their zones' numbers.
         let all = (0..ZONES).fold(Request::NONE, |all, zone| all.merged(Request::new(0, zone)));
         let is_low = |_, zone: usize| !is_zone_balanced(zones, zone, 0, ZoneList::ALL[zone]) && is_worth(zone);
-        let is_boosted = |_, zone: usize| zones[zone].boost > 0 && is_worth(zone);
+        let is_boosted = |_, zone: usize| !zones[zone].boost.is_zero() && is_worth(zone);
         let kinds = [request.filter(is_high), all.filter(is_low), all.filter(is_boosted)];
         kinds.into_iter().find(|work| !work.is_none())
     }
@@ -208,20 +209,20 @@ pub struct ZoneScan {
     /// The order that is wanted.
     pub order: u32,
     /// Pages that the zone lacks: no more is reclaimed.
-    pub pages: usize,
+    pub pages: Pages,
     /// Scans of what is in use take size >> priority.
     pub priority: u32,
     /// Whether dirty entries may be written back.
     pub may_write: bool,
 }
 
-/// Outcome of a scan, pages.
+/// Outcome of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// Looked at.
-    pub scanned: usize,
+    pub scanned: Pages,
     /// Reclaimed.
-    pub reclaimed: usize,
+    pub reclaimed: Pages,
     /// Evicted into another allocator's memory: it is free for the zone as that allocator releases it.
-    pub elsewhere: usize,
+    pub elsewhere: Pages,
 }

@@ -2,6 +2,7 @@
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
 use weir_core::base::time::Time;
+use weir_core::base::units::Pages;
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST};
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
@@ -135,12 +136,12 @@ fn e716f2eb24de_a_request_for_a_low_zone_is_not_put_off_by_a_balanced_high_one()
 #[test]
 fn _597c892038e0_without_a_boost_a_balanced_node_is_not_woken() {
     let (balancer, mut turn) = new();
-    let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(GIB, 10).high + 100))]);
+    let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(Pages(GIB), 10).high.0 + 100))]);
     for order in [0, 3] {
         assert!(!balancer.wake(&node, order, ZoneList::Normal, true));
     }
     // A boost that has faded is none.
-    balancer.boost(&node, ZoneClass::Normal, GIB / 2, false);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), false);
     node.pass_ms(2000);
     node.sleep(&balancer, &mut turn);
     assert!(node.scans.borrow().is_empty() && !balancer.wake(&node, 0, ZoneList::Normal, true));
@@ -170,8 +171,8 @@ fn _2026_hopelessness_is_ended_by_balance_and_by_nothing_else() {
 #[test]
 fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_progress() {
     let (balancer, mut turn) = new();
-    let marks = Marks::of(GIB, 10);
-    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, marks.min / 2) })]);
+    let marks = Marks::of(Pages(GIB), 10);
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, marks.min.0 / 2) })]);
     let is_throttled = |node: &FakeNode| balancer.is_throttled(node, ZoneClass::Normal);
     assert!(!is_throttled(&node), "the balancer sleeps");
     balancer.wake(&node, 0, ZoneList::Normal, false);
@@ -232,7 +233,7 @@ fn evictions_elsewhere_stop_at_what_is_missing() {
         node.change(LARGE, |zone| (zone.cached, zone.free) = (GIB, 0));
         balancer.wake(&node, 0, ZoneList::Normal, false);
         node.sleep(&balancer, &mut turn);
-        let (taken, lacks) = (GIB - node.zone(LARGE).cached, Marks::of(GIB, 10).high);
+        let (taken, lacks) = (GIB - node.zone(LARGE).cached, Marks::of(Pages(GIB), 10).high.0);
         assert!((3 * lacks..6 * lacks).contains(&taken), "{taken} pages went for {lacks}");
         assert!(is_balanced(&balancer.view(&node), 0, ZoneList::Normal, Policy::Any) && !balancer.is_hopeless(LARGE));
     }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use weir_core::base::time::{Nanos, Time};
+use weir_core::base::units::Pages;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::watermarks::{Policy, Zone};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
@@ -117,7 +118,9 @@ pub fn zone(managed: usize, free: usize) -> FakeZone {
 
 impl Node for FakeNode {
     fn zones(&self) -> [Zone; ZONES] {
-        self.zones.borrow().map(|of| Zone::new(of.managed, of.free, (of.free > 0).then_some(of.largest), 10))
+        self.zones
+            .borrow()
+            .map(|of| Zone::new(Pages(of.managed), Pages(of.free), (of.free > 0).then_some(of.largest), 10))
     }
 
     fn policy(&self) -> Policy {
@@ -157,7 +160,7 @@ impl Node for FakeNode {
         let mut of = self.zone(scan.zone);
         // No more is looked at than is needed for what is wanted.
         let most = window(of.cached, scan.priority, 32);
-        let scanned = if of.yields > 0 { most.min(scan.pages * of.yields) } else { most };
+        let scanned = if of.yields > 0 { most.min(scan.pages.0 * of.yields) } else { most };
         let reclaimed = scanned.checked_div(of.yields).unwrap_or(0);
         of.cached -= reclaimed;
         of.free += if of.is_elsewhere { reclaimed / 4 } else { reclaimed };
@@ -174,10 +177,8 @@ impl Node for FakeNode {
             during(self);
             *self.during.borrow_mut() = Some(during);
         }
-        match of.is_elsewhere {
-            true => Scanned { scanned, reclaimed: 0, elsewhere: reclaimed },
-            false => Scanned { scanned, reclaimed, elsewhere: 0 },
-        }
+        let (reclaimed, elsewhere) = if of.is_elsewhere { (0, reclaimed) } else { (reclaimed, 0) };
+        Scanned { scanned: Pages(scanned), reclaimed: Pages(reclaimed), elsewhere: Pages(elsewhere) }
     }
 
     fn release_throttled(&self) {

@@ -2,6 +2,7 @@
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
 use weir_core::base::time::{Nanos, Time};
+use weir_core::base::units::Pages;
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use weir_core::policy::watermarks::{Marks, is_balanced};
@@ -14,17 +15,17 @@ fn is_node_balanced(node: &FakeNode, balancer: &NodeBalancer, order: u32, list: 
 
 #[test]
 fn it_wakes_below_low_and_stops_above_high() {
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low + 1))]);
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0 + 1))]);
     assert!(!balancer.wake(&node, 0, ZoneList::Normal, false), "between low and high it is not woken");
     assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
-    node.change(LARGE, |zone| zone.free = marks.low);
+    node.change(LARGE, |zone| zone.free = marks.low.0);
     assert!(balancer.wake(&node, 0, ZoneList::Normal, false));
     node.sleep(&balancer, &mut turn);
     let free = node.zone(LARGE).free;
     assert!(
-        free > marks.high && free <= marks.high + 32,
+        free > marks.high.0 && free <= marks.high.0 + 32,
         "{free} of {marks:?}: up to high, and no more than a batch beyond"
     );
 }
@@ -32,8 +33,8 @@ fn it_wakes_below_low_and_stops_above_high() {
 #[test]
 fn waking_stopping_and_sleeping_say_the_same() {
     // Whatever is free: it is woken only where the predicate says that something is missing, and sleeps only where nothing is.
-    let marks = Marks::of(GIB, 10);
-    for free in (0..2 * marks.high).step_by(37) {
+    let marks = Marks::of(Pages(GIB), 10);
+    for free in (0..2 * marks.high.0).step_by(37) {
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
         let node = FakeNode::new(&[(LARGE, zone(GIB, free))]);
         let was_balanced = is_node_balanced(&node, &balancer, 0, ZoneList::Normal);
@@ -61,9 +62,9 @@ fn requests_that_arrive_while_it_is_awake_are_all_seen_to_before_it_sleeps() {
 
 #[test]
 fn it_dozes_first_and_sleeps_only_if_the_balance_lasts() {
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low))]);
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0))]);
     balancer.wake(&node, 0, ZoneList::Normal, false);
     let (next, _) = node.settle(&balancer, &mut turn);
     assert_eq!(next, Next::At(node.now() + DOZE_NS));
@@ -76,7 +77,7 @@ fn it_dozes_first_and_sleeps_only_if_the_balance_lasts() {
     node.pass_ms(50);
     let scans = node.scans.borrow().len();
     let (next, _) = node.settle(&balancer, &mut turn);
-    assert!(matches!(next, Next::At(_)) && node.scans.borrow().len() > scans && node.zone(LARGE).free > marks.high);
+    assert!(matches!(next, Next::At(_)) && node.scans.borrow().len() > scans && node.zone(LARGE).free > marks.high.0);
     node.pass_ms(100);
     assert_eq!(node.settle(&balancer, &mut turn).0, Next::Asleep);
     assert!(turn.is_asleep() && !balancer.is_awake());
@@ -91,9 +92,9 @@ fn scans_go_from_priority_12_to_1_and_take_no_more_than_is_missing() {
     let priorities: Vec<u32> = node.scans.borrow().iter().map(|scan| scan.priority).collect();
     assert_eq!(priorities, (LAST..=FIRST).rev().collect::<Vec<_>>(), "one pass each, as nothing is reclaimed");
     // Plenty is found at once: one pass, of what is missing.
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high - 50))]);
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high.0 - 50))]);
     balancer.wake(&node, 0, ZoneList::Normal, true);
     node.settle(&balancer, &mut turn);
     assert_eq!(node.reclaimed.get()[LARGE], 51);
@@ -102,7 +103,7 @@ fn scans_go_from_priority_12_to_1_and_take_no_more_than_is_missing() {
 
 #[test]
 fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
     balancer.wake(&node, 0, ZoneList::Normal, false);
@@ -114,31 +115,31 @@ fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
     assert!(node.now() - begin >= DOZE_NS * u64::from(MOST_FAILURES), "it dozes between failures");
     assert!(!balancer.wake(&node, 0, ZoneList::Normal, false), "hopeless: nothing wakes it");
     // A little is freed, and can be reclaimed now: not enough to try again.
-    node.change(LARGE, |zone| (zone.free, zone.yields) = (marks.low / 2, 1));
+    node.change(LARGE, |zone| (zone.free, zone.yields) = (marks.low.0 / 2, 1));
     assert!(!balancer.wake(&node, 0, ZoneList::Normal, false) && balancer.is_hopeless(LARGE));
     // The balance has returned, by itself.
-    node.change(LARGE, |zone| zone.free = marks.high + 1);
+    node.change(LARGE, |zone| zone.free = marks.high.0 + 1);
     assert!(!balancer.wake(&node, 0, ZoneList::Normal, false) && !balancer.is_hopeless(LARGE));
     node.change(LARGE, |zone| zone.free = 0);
     assert!(balancer.wake(&node, 0, ZoneList::Normal, false));
     node.sleep(&balancer, &mut turn);
-    assert!(node.zone(LARGE).free > marks.high);
+    assert!(node.zone(LARGE).free > marks.high.0);
 }
 
 #[test]
 fn a_hopeless_zone_does_not_keep_another_from_being_balanced() {
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let pinned = ZoneClass::Pinned as usize;
     let full = FakeZone { yields: 0, ..zone(GIB, 0) };
-    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high + 10)), (pinned, full)]);
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high.0 + 10)), (pinned, full)]);
     balancer.wake(&node, 0, ZoneList::Pinned, true);
     node.sleep(&balancer, &mut turn);
     assert!(balancer.is_hopeless(pinned) && !balancer.is_hopeless(LARGE));
     node.change(LARGE, |zone| zone.free = 0);
     assert!(balancer.wake(&node, 0, ZoneList::Normal, false));
     node.sleep(&balancer, &mut turn);
-    assert!(node.zone(LARGE).free > marks.high);
+    assert!(node.zone(LARGE).free > marks.high.0);
 }
 
 #[test]
@@ -156,13 +157,13 @@ fn a_zone_without_anything_to_reclaim_is_no_reason_to_wake_and_no_failure() {
 fn a_boost_of_a_balanced_node_is_reclaimed_gently() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
-    assert!(balancer.boost(&node, ZoneClass::Normal, GIB / 2, false));
-    let boost = balancer.view(&node)[LARGE].boost;
+    assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), false));
+    let boost = balancer.view(&node)[LARGE].boost.0;
     assert_eq!(boost, GIB / 2 / 64);
     node.sleep(&balancer, &mut turn);
     assert_eq!(node.reclaimed.get()[LARGE], boost);
     assert!(node.scans.borrow().iter().all(|scan| !scan.may_write && scan.priority >= LAST_BOOSTED));
-    assert_eq!(balancer.view(&node)[LARGE].boost, 0);
+    assert!(balancer.view(&node)[LARGE].boost.is_zero());
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn at_the_severe_level_a_boost_may_write_and_goes_to_priority_1() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 1000, ..zone(GIB, GIB / 2) })]);
     node.severe.set(true);
-    assert!(balancer.boost(&node, ZoneClass::Normal, GIB / 2, true));
+    assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), true));
     node.sleep(&balancer, &mut turn);
     let scans = node.scans.borrow();
     assert!(scans.iter().all(|scan| scan.may_write) && scans.iter().any(|scan| scan.priority < LAST_BOOSTED));
@@ -181,7 +182,7 @@ fn runs_for_a_boost_are_no_failures_and_end() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, GIB / 2) })]);
     for _ in 0..2 * MOST_FAILURES {
-        assert!(balancer.boost(&node, ZoneClass::Normal, GIB / 2, false));
+        assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), false));
         node.sleep(&balancer, &mut turn);
     }
     assert!(!balancer.is_hopeless(LARGE));
@@ -193,40 +194,40 @@ fn a_run_takes_off_only_the_boost_that_it_began_with() {
     let balancer = std::rc::Rc::new(NodeBalancer::new());
     let mut turn = Turn::default();
     let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
-    balancer.boost(&node, ZoneClass::Normal, GIB / 64, false);
-    let first = balancer.view(&node)[LARGE].boost;
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 64), false);
+    let first = balancer.view(&node)[LARGE].boost.0;
     // Another event comes during the run's first scan.
     let (other, came) = (balancer.clone(), std::cell::Cell::new(false));
     *node.during.borrow_mut() = Some(Box::new(move |node| {
         if !came.replace(true) {
-            other.boost(node, ZoneClass::Normal, GIB / 64, false);
+            other.boost(node, ZoneClass::Normal, Pages(GIB / 64), false);
         }
     }));
     while node.reclaimed.get()[LARGE] < first {
         assert_eq!(balancer.step(&node, &mut turn), Next::Again);
     }
-    assert!(balancer.view(&node)[LARGE].boost >= first);
+    assert!(balancer.view(&node)[LARGE].boost.0 >= first);
     node.sleep(&balancer, &mut turn);
     assert_eq!(node.reclaimed.get()[LARGE], 2 * first, "the second event's share was not lost, nor reclaimed twice");
-    assert_eq!(balancer.view(&node)[LARGE].boost, 0);
+    assert!(balancer.view(&node)[LARGE].boost.is_zero());
 }
 
 #[test]
 fn a_low_node_that_is_boosted_is_balanced_as_any_other() {
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, 0))]);
-    balancer.boost(&node, ZoneClass::Normal, GIB / 64, false);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 64), false);
     node.sleep(&balancer, &mut turn);
-    assert!(node.scans.borrow()[0].may_write && node.zone(LARGE).free > marks.high);
+    assert!(node.scans.borrow()[0].may_write && node.zone(LARGE).free > marks.high.0);
 }
 
 #[test]
 fn congested_flags_are_cleared_and_throttled_allocations_let_go_before_it_sleeps() {
-    let marks = Marks::of(GIB, 10);
+    let marks = Marks::of(Pages(GIB), 10);
     for yields in [0, 1] {
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-        let node = FakeNode::new(&[(LARGE, FakeZone { yields, ..zone(GIB, marks.min / 2) })]);
+        let node = FakeNode::new(&[(LARGE, FakeZone { yields, ..zone(GIB, marks.min.0 / 2) })]);
         balancer.set_congested(ZoneClass::Normal, true);
         balancer.set_congested(ZoneClass::Low32, true);
         balancer.wake(&node, 0, ZoneList::Normal, false);
@@ -250,7 +251,7 @@ fn it_keeps_to_its_share_of_the_cpu_but_at_the_severe_level() {
         node.scan_ns.set((3 * MS, 3 * MS));
         balancer.wake(&node, 0, ZoneList::Normal, false);
         let begin = node.now();
-        while node.zone(LARGE).free <= Marks::of(GIB, 10).high {
+        while node.zone(LARGE).free <= Marks::of(Pages(GIB), 10).high.0 {
             if let Next::At(Time(at)) = balancer.step(&node, &mut turn) {
                 node.clock.set(node.now().0.max(at));
             }
@@ -286,7 +287,7 @@ fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
         // 4 MiB, nearly all free but for a small cache.
         let node = FakeNode::new(&[(LARGE, zone(1000, 950))]);
         node.severe.set(severe);
-        (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, 50, severe));
+        (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, Pages(50), severe));
         assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal), "a boosted zone can be balanced");
         // Its limit is lowered to a quarter meanwhile.
         node.change(LARGE, |zone| (zone.managed, zone.free) = (250, 200));
@@ -299,17 +300,17 @@ fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
 fn a_forked_child_begins_without_its_parents_boosts() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
-    balancer.boost(&node, ZoneClass::Normal, GIB, true);
-    assert!(balancer.view(&node)[LARGE].boost > 0);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB), true);
+    assert!(balancer.view(&node)[LARGE].boost.0 > 0);
     balancer.inherit();
-    assert_eq!(balancer.view(&node)[LARGE].boost, 0);
+    assert!(balancer.view(&node)[LARGE].boost.is_zero());
     assert_eq!(balancer.step(&node, &mut turn), Next::Asleep, "nor their requests");
 }
 
 #[test]
 fn active_time_is_from_waking_to_sleeping_and_time_on_a_cpu_is_told_apart() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(GIB, 10).high - 10))]);
+    let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(Pages(GIB), 10).high.0 - 10))]);
     // Of a scan of 5 ms the thread is scheduled out for 4.
     node.scan_ns.set((MS, 5 * MS));
     balancer.wake(&node, 0, ZoneList::Normal, true);

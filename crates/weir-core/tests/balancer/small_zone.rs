@@ -2,6 +2,7 @@
 //! could not set up. The three policies compared.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
+use weir_core::base::units::Pages;
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
 use weir_core::reclaim::balancer_turn::Turn;
@@ -45,14 +46,14 @@ fn high_orders_that_the_large_zone_serves_take_nothing_from_the_small_one() {
 #[test]
 fn order_0_of_the_small_zone_is_seen_to_before_it_sleeps() {
     let node = small_beside_large(Policy::Any, 40);
-    let marks = Marks::of(GIB / 16, 10);
-    node.change(SMALL, |zone| (zone.free, zone.cached) = (marks.low, GIB / 16 - marks.low));
+    let marks = Marks::of(Pages(GIB / 16), 10);
+    node.change(SMALL, |zone| (zone.free, zone.cached) = (marks.low.0, GIB / 16 - marks.low.0));
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     balancer.set_congested(ZoneClass::Low32, true);
     balancer.wake(&node, ORDER, ZoneList::Normal, true);
     node.sleep(&balancer, &mut turn);
     let free = node.zone(SMALL).free;
-    assert!(free > marks.high && free <= marks.high + 32, "{free}: order 0, and no more");
+    assert!(free > marks.high.0 && free <= marks.high.0 + 32, "{free}: order 0, and no more");
     assert!(!balancer.is_congested(ZoneClass::Low32));
 }
 
@@ -74,9 +75,9 @@ fn a_zone_that_the_request_cannot_use_does_not_end_the_run() {
 /// `any` is a small low zone that is balanced, but keeps its pages from requests that could use the large one.
 #[test]
 fn a_small_balanced_zone_does_not_end_a_run_for_the_large_one_where_it_would_not_serve_the_request() {
-    let marks = Marks::of(GIB / 16, 10);
+    let marks = Marks::of(Pages(GIB / 16), 10);
     // As much as it wants for itself, and less than it keeps of 8 GiB (32 MiB).
-    let small = zone(GIB / 16, marks.high + 1000);
+    let small = zone(GIB / 16, marks.high.0 + 1000);
     let node =
         FakeNode::new(&[(SMALL, small), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(8 * GIB, GIB) })]);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree::{DoubleFree, InteriorPointer};
-use weir_core::base::units::PAGE;
+use weir_core::base::units::{PAGE, Pages};
 use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
 use weir_core::policy::watermarks::Marks;
@@ -86,7 +86,7 @@ fn the_balancer_takes_runs_where_little_is_left() {
         assert_eq!(world.audit().cpu_runs, 2);
         let capacity = 1 << 30;
         let mut turn = Turn::default();
-        let low = Marks::of(capacity / PAGE, 250).low * PAGE;
+        let low = Marks::of(Pages::in_bytes(capacity), 250).low.bytes();
         world.heap.reclaim().read_room(Room { capacity: capacity as u64, used: (capacity - low) as u64 });
         let woken = world.fake().stats().wakeups.load(Relaxed);
         for _ in 0..100 {

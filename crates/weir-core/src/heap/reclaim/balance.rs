@@ -8,7 +8,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::Nanos;
-use crate::base::units::PAGE;
+use crate::base::units::Pages;
 use crate::platform::Platform;
 use crate::reclaim::node_balancer::Scanned;
 use crate::reclaim::windows::IDLE_WINDOWS;
@@ -38,15 +38,14 @@ impl<P: Platform> Reclaim<'_, P> {
     /// Counts what one side scanned.
     pub(crate) fn note_scan(&self, side: Side, pages: Scanned) {
         let stats = self.heap.platform().stats();
-        stats::add(&stats.scanned_pages[side as usize], pages.scanned as u64);
-        stats::add(&stats.reclaimed_pages[side as usize], pages.reclaimed as u64);
+        stats::add(&stats.scanned_pages[side as usize], pages.scanned.0 as u64);
+        stats::add(&stats.reclaimed_pages[side as usize], pages.reclaimed.0 as u64);
     }
 
     /// Counts what one side reclaimed.
     pub(crate) fn note_bytes(&self, side: Side, got: Reclaimed) {
-        let pages =
-            Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: got.released.div_ceil(PAGE), elsewhere: 0 };
-        self.note_scan(side, pages);
+        let [scanned, reclaimed] = [got.scanned, got.released].map(Pages::to_hold);
+        self.note_scan(side, Scanned { scanned, reclaimed, elsewhere: Pages::ZERO });
     }
 
     /// Lets the next free wake the balancer again, where waking it led to nothing.

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{PAGE, Pages};
+use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::heap::Heap;
 use crate::heap::view::view;
@@ -149,7 +149,7 @@ impl<P: Platform> Direct<'_, P> {
     /// may free something itself.
     fn reclaim_below_hard_limit(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
         let is_possible = self.heap.pages().hard_limit().is_none_or(|limit| bytes <= limit);
-        let missing = bytes.saturating_sub(self.heap.pages().hard_room()).max(BATCH * PAGE);
+        let missing = bytes.saturating_sub(self.heap.pages().hard_room()).max(BATCH.bytes());
         let is_found = is_possible
             && (self.reclaim_and_try(Kind::HardLimit, missing, attempt)
                 || self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt)
@@ -185,9 +185,8 @@ impl<P: Platform> Direct<'_, P> {
                 zone,
                 ..self.heap.reclaim().goal_of_limit(Kind::balance(zone))
             });
-            let reclaimed = got.total().div_ceil(PAGE);
-            let pages = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed, elsewhere: 0 };
-            self.heap.reclaim().note_scan(Side::Direct, pages);
+            let [scanned, reclaimed] = [got.scanned, got.total()].map(Pages::to_hold);
+            self.heap.reclaim().note_scan(Side::Direct, Scanned { scanned, reclaimed, elsewhere: Pages::ZERO });
             if let Ok(found) = attempt() {
                 return Ok(found);
             }
@@ -202,7 +201,7 @@ impl<P: Platform> Direct<'_, P> {
         }
         self.heap.reclaim.budget.fresh(pages.bytes() as u64);
         let normal = self.heap.reclaim().normal_zone();
-        if normal.managed == 0 || normal.free > normal.marks.low {
+        if normal.managed.is_zero() || normal.free > normal.marks.low {
             return None;
         }
         self.heap.reclaim().wake_node_balancer(0, ZoneList::Normal, false);
@@ -216,7 +215,7 @@ impl<P: Platform> Direct<'_, P> {
         let Some(normal) = self.note_fresh(pages) else { return };
         if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
             self.stalled(|| {
-                self.reclaim_directly(pages.clamp(Pages(BATCH), Pages::BLOCK).bytes());
+                self.reclaim_directly(pages.clamp(BATCH, Pages::BLOCK).bytes());
                 self.wait_for_balancer();
             });
         }

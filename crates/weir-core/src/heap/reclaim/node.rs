@@ -9,7 +9,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{MAX_ORDER, PAGE, Pages};
+use crate::base::units::{MAX_ORDER, Pages};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::pages::figures::ClassTotals;
 use crate::platform::Platform;
@@ -20,15 +20,15 @@ use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
 
 /// A zone of `managed` pages, `free` of them free.
-fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone {
-    Zone::new(managed, free.min(managed), largest.filter(|_| free > 0), scale)
+fn zone(managed: Pages, free: Pages, largest: Option<u32>, scale: usize) -> Zone {
+    Zone::new(managed, free.min(managed), largest.filter(|_| !free.is_zero()), scale)
 }
 
 /// An elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
 fn elastic(room: Room, scale: usize) -> Zone {
     // A limit of less than a page is one all the same; a zone of no pages would have none.
-    let (managed, free) = ((room.capacity as usize).div_ceil(PAGE), room.free() as usize / PAGE);
-    zone(managed, free, free.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
+    let (managed, free) = (Pages::to_hold(room.capacity as usize), Pages::in_bytes(room.free() as usize));
+    zone(managed, free, free.0.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
 }
 
 impl<P: Platform> Reclaim<'_, P> {
@@ -39,8 +39,8 @@ impl<P: Platform> Reclaim<'_, P> {
         let Some(limit) = self.heap.pages().hard_limit() else { return budget };
         let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.heap.pages().hard_room()) as u64 };
         let hard = elastic(room, scale);
-        let spare = |zone: &Zone| zone.free as isize - zone.marks.high as isize;
-        if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }
+        let spare = |zone: &Zone| zone.free.0 as isize - zone.marks.high.0 as isize;
+        if budget.managed.is_zero() || spare(&hard) < spare(&budget) { hard } else { budget }
     }
 
     /// Room below the tightest limit but the hard one.
@@ -56,7 +56,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub(crate) fn keeps_low32(&self, order: u32) -> bool {
         let zones = self.heap.reclaim.node_balancer.view(self);
         let low = ZoneClass::Low32 as usize;
-        zones[low].managed == 0 || !is_zone_above(&zones, low, order.max(1), ZoneList::Normal, |marks| marks.min)
+        zones[low].managed.is_zero() || !is_zone_above(&zones, low, order.max(1), ZoneList::Normal, |marks| marks.min)
     }
 
     /// Resident pages of the heap, about.
@@ -92,12 +92,12 @@ impl<P: Platform> Node for Reclaim<'_, P> {
     fn zones(&self) -> [Zone; ZONES] {
         let (normal, pages) = (self.normal_zone(), self.heap.pages());
         let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
-        let zone = |of: ClassTotals| zone(of.pages.0, of.free.0, of.largest, scale);
+        let zone = |of: ClassTotals| zone(of.pages, of.free, of.largest, scale);
         ZoneClass::ALL.map(|class| match class {
             ZoneClass::Low32 => {
                 let low = zone(pages.low32_totals());
                 // What becomes resident there counts against the budget as well.
-                Zone { free: if normal.managed == 0 { low.free } else { low.free.min(normal.free) }, ..low }
+                Zone { free: if normal.managed.is_zero() { low.free } else { low.free.min(normal.free) }, ..low }
             }
             ZoneClass::Normal => normal,
             ZoneClass::Pinned | ZoneClass::Hugetlb => zone(pages.user_totals(class)),
@@ -140,7 +140,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
 
     fn scan(&self, scan: &ZoneScan) -> Scanned {
         let class = ZoneClass::ALL[scan.zone];
-        let bytes = scan.pages * PAGE;
+        let bytes = scan.pages.bytes();
         if scan.may_write {
             // Otherwise it is a boost, of pressure that was heard.
             self.zone_is_short(class);
@@ -157,7 +157,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         // What NORMAL gains is what was released, here or by another allocator; in a zone that is not elastic what was moved is
         // free for others.
         let reclaimed = if class == ZoneClass::Normal { got.released.max(fell) } else { got.total() };
-        let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(|bytes| bytes.div_ceil(PAGE));
+        let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(Pages::to_hold);
         let scanned = Scanned { scanned, reclaimed, elsewhere };
         self.note_scan(Side::Balancer, scanned);
         scanned

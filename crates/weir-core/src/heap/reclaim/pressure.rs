@@ -6,7 +6,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::PAGE;
+use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::platform::Platform;
 use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
@@ -127,7 +127,7 @@ impl<P: Platform> Reclaim<'_, P> {
         if self.evictable(ZoneClass::Normal) == 0 {
             return 0;
         }
-        let resident = self.resident_pages().0;
+        let resident = self.resident_pages();
         if !self.heap.platform().has_balancer_thread() {
             return self.reclaim_boost(boost_step(resident, level == Level::Severe), level);
         }
@@ -139,8 +139,8 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns bytes.
-    fn reclaim_boost(&self, pages: usize, level: Level) -> usize {
-        let (may_write, mut left) = (level == Level::Severe, pages * PAGE);
+    fn reclaim_boost(&self, pages: Pages, level: Level) -> usize {
+        let (may_write, mut left) = (level == Level::Severe, pages.bytes());
         for priority in (if may_write { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
             let before = self.heap.platform().evicted_elsewhere();
             let got = self.run(&Goal { bytes: left, priority, may_write, ..self.goal_of_limit(Kind::Balance) });
@@ -151,7 +151,7 @@ impl<P: Platform> Reclaim<'_, P> {
                 break;
             }
         }
-        pages * PAGE - left
+        pages.bytes() - left
     }
 
     /// A request of `order` along `list` found little free, or nothing (`is_short`).
@@ -182,7 +182,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub fn may_grow(&self, bytes: usize) -> bool {
         let is_free = || {
             let normal = self.normal_zone();
-            normal.managed == 0 || normal.free > normal.marks.high + bytes.div_ceil(PAGE)
+            normal.managed.is_zero() || normal.free > normal.marks.high + Pages::to_hold(bytes)
         };
         self.is_unpressed() && is_free()
     }
@@ -207,12 +207,12 @@ impl<P: Platform> Reclaim<'_, P> {
         let normal = self.normal_zone();
         let marks = normal.marks;
         BudgetFigures {
-            capacity: normal.managed * PAGE,
-            resident: (normal.managed - normal.free) * PAGE,
-            free: normal.free * PAGE,
-            min: marks.min * PAGE,
-            low: marks.low * PAGE,
-            high: marks.high * PAGE,
+            capacity: normal.managed.bytes(),
+            resident: (normal.managed - normal.free).bytes(),
+            free: normal.free.bytes(),
+            min: marks.min.bytes(),
+            low: marks.low.bytes(),
+            high: marks.high.bytes(),
             level: self.heap.reclaim.pressure.level(),
         }
     }

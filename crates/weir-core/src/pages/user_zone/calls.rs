@@ -65,7 +65,7 @@ impl<P: Platform> HeapPages<P> {
         zone: &UserZone,
         pages: Pages,
         align: Order,
-        mark: impl Fn(&Marks) -> usize,
+        mark: impl Fn(&Marks) -> Pages,
     ) -> Result<PageRun, Short> {
         self.zone_take_if(zone, pages, align, |areas| self.stays_above(areas, pages, mark))
     }
@@ -75,9 +75,9 @@ impl<P: Platform> HeapPages<P> {
         self.stays_above(&zone.areas.lock(&self.platform), pages, |marks| marks.low)
     }
 
-    fn stays_above(&self, areas: &FreeAreas, pages: Pages, mark: impl Fn(&Marks) -> usize) -> bool {
+    fn stays_above(&self, areas: &FreeAreas, pages: Pages, mark: impl Fn(&Marks) -> Pages) -> bool {
         let scale = self.platform.tunables().watermark_scale.get() as usize;
-        areas.pages - areas.used > pages + Pages(mark(&Marks::of(areas.pages.0, scale)))
+        areas.pages - areas.used > pages + mark(&Marks::of(areas.pages, scale))
     }
 
     fn zone_take_if(

@@ -33,7 +33,7 @@ struct Small {
 }
 
 fn marks() -> Marks {
-    Marks::of(PAGES, 250)
+    Marks::of(Pages(PAGES), 250)
 }
 
 fn small() -> Small {
@@ -88,7 +88,7 @@ impl Small {
 
     /// NORMAL has `capacity` bytes, and so many above its low mark are free.
     fn normal_at_low(&self, capacity: u64, above: usize) {
-        let free = Marks::of(capacity as usize / PAGE, 250).low * PAGE + above;
+        let free = Marks::of(Pages::in_bytes(capacity as usize), 250).low.bytes() + above;
         self.heap.reclaim().read_room(Room { capacity, used: capacity - free as u64 });
     }
 
@@ -129,13 +129,13 @@ fn a_request_falls_back_at_low_and_the_zone_serves_down_to_min_where_normal_is_l
     let small = small();
     small.heap.reclaim().read_room(Room { capacity: GIB, used: GIB / 2 });
     while small.take_first(1).is_ok() {}
-    assert_eq!((small.free_pages(), small.wakeups()), (marks().low + 1, 0), "NORMAL is next, and has plenty");
+    assert_eq!((small.free_pages(), small.wakeups()), (marks().low.0 + 1, 0), "NORMAL is next, and has plenty");
     // What is left is for requests that use no other zone.
     small.heap.zones().take(small.zone, Pages(1), Order::PAGE).unwrap();
     small.normal_at_low(GIB, 1);
     let wakeups = small.wakeups();
     while small.take_first(1).is_ok() {}
-    assert_eq!(small.free_pages(), marks().min + 1);
+    assert_eq!(small.free_pages(), marks().min.0 + 1);
     assert_eq!(wakeups, 1, "by the reading, for the idle pages of NORMAL");
     small.end();
 }
@@ -214,12 +214,12 @@ fn an_order_that_was_given_up_is_tried_again_in_100_ms_and_not_for_each_request(
 #[test]
 fn order_0_of_the_small_zone_is_seen_to_before_the_balancer_sleeps() {
     let mut small = small();
-    small.fill(marks().low, false);
+    small.fill(marks().low.0, false);
     small.normal_at_low(GIB, 1);
     assert!(small.take_first(BLOCK).is_err());
     small.balance();
     let free = small.free_pages();
-    assert!(free > marks().high && free <= marks().high + 32, "{free} of {:?}: up to high, and no more", marks());
+    assert!(free > marks().high.0 && free <= marks().high.0 + 32, "{free} of {:?}: up to high, and no more", marks());
     small.end();
 }
 
@@ -235,7 +235,7 @@ fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
     let (other, _) = zone_of(heap, 1, PRIVATE, fake);
     let run = heap.zones().take(&other, Pages::BLOCK, Order::PAGE).unwrap();
     // NORMAL is balanced for a page, and not for the block.
-    let free = Marks::of(GIB as usize / PAGE, 250).high * PAGE + 4 * PAGE;
+    let free = Marks::of(Pages::in_bytes(GIB as usize), 250).high.bytes() + 4 * PAGE;
     heap.reclaim().read_room(Room { capacity: GIB, used: GIB - free as u64 });
     assert!(heap.zones().take(&other, Pages(BLOCK), Order::PAGE).is_err());
     small.balance();
@@ -250,7 +250,7 @@ fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
 #[test]
 fn a_request_for_the_small_zone_alone_is_not_ended_by_normal_and_reclaims_on_its_own_side() {
     let mut small = small();
-    small.fill(marks().high + BLOCK + 1, false);
+    small.fill(marks().high.0 + BLOCK + 1, false);
     small.heap.reclaim().read_room(Room { capacity: GIB, used: 0 });
     let stats = small.heap.platform().stats();
     let sides = || [&stats.scanned_pages, &stats.reclaimed_pages].map(|all| [0, 1].map(|side| all[side].load(SeqCst)));
@@ -267,7 +267,7 @@ fn a_request_for_the_small_zone_alone_is_not_ended_by_normal_and_reclaims_on_its
 fn a_zone_of_which_nothing_can_be_reclaimed_wakes_nobody_until_it_is_balanced_again() {
     let mut small = small();
     small.heap.purge();
-    small.fill(marks().low, true);
+    small.fill(marks().low.0, true);
     small.normal_at_low(GIB, 1);
     let calls = |small: &Small| small.cache.map(|cache| cache.entry().stats().calls);
     let runs = |small: &Small| {
@@ -315,7 +315,7 @@ fn what_a_cache_holds_below_4_gib_goes_for_a_request_that_can_use_no_other_pages
 fn dirty() -> Small {
     let mut small = small();
     small.heap.purge();
-    small.fill(marks().low, true);
+    small.fill(marks().low.0, true);
     small.normal_at_low(GIB, 1);
     assert!(small.take_first(BLOCK).is_err());
     small
@@ -373,7 +373,7 @@ fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
         Ok(pages as usize)
     });
     let (cache, told) = register(heap, queue, shrinker("values", Class::Cache), 64 << 20, Some(evict));
-    let low = Marks::of(GIB as usize / PAGE, 250).low * PAGE;
+    let low = Marks::of(Pages::in_bytes(GIB as usize), 250).low.bytes();
     heap.reclaim().read_room(Room { capacity: GIB, used: GIB - low as u64 + (1 << 20) });
     let mut turn = Turn::default();
     let mut steps = 0;

@@ -1,6 +1,7 @@
 //! An allocation that waits for the balancer: only while that is awake, half of min is not free, and for a bounded time.
 
 use super::*;
+use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
@@ -20,7 +21,7 @@ fn short(free: u64) -> (TheHeap, &'static Queue, Registered) {
 }
 
 fn half_of_min() -> u64 {
-    Marks::of((GIB / 4096) as usize, 250).min as u64 * 4096 / 2
+    Marks::of(Pages::in_bytes(GIB as usize), 250).min.bytes() as u64 / 2
 }
 
 /// How long an allocation of a block waits, ns. (Callbacks are served at once, which takes no time.)

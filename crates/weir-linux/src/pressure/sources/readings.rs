@@ -9,7 +9,7 @@ use crate::pressure::group::memcg::{level_of, tightest_room};
 use crate::pressure::psi::{Meter, Threshold, Totals};
 use core::ffi::CStr;
 use weir_core::base::level::Level;
-use weir_core::base::units::PAGE;
+use weir_core::base::units::{PAGE, Pages};
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tunables::Tunables;
@@ -100,8 +100,8 @@ impl Readings {
 
     /// The room below a limit to which the balancer keeps by having no more resident than the target.
     pub(super) fn target_room(&self, scale: u64) -> Option<Room> {
-        let pages = Marks::managed_for((self.target?.bytes / PAGE as u64) as usize, scale as usize);
-        Some(Room { capacity: (pages * PAGE) as u64, used: self.resident().unwrap_or(0) })
+        let pages = Marks::managed_for(Pages::in_bytes(self.target?.bytes as usize), scale as usize);
+        Some(Room { capacity: pages.bytes() as u64, used: self.resident().unwrap_or(0) })
     }
 
     /// The room that the machine has without swapping.

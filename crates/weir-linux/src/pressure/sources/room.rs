@@ -3,7 +3,7 @@
 use crate::os::file::text::{after, number, words};
 use crate::pressure::group::cgroup::GroupDir;
 use crate::pressure::group::memcg;
-use weir_core::base::units::PAGE;
+use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
@@ -26,7 +26,7 @@ pub(super) fn of_machine(text: &[u8]) -> Option<Room> {
 /// The limit that is nearest to its own high mark, or farthest above it.
 pub(super) fn tightest(rooms: impl Iterator<Item = Room>, scale: u64) -> Option<Room> {
     rooms.min_by_key(|room| {
-        let high = Marks::of(room.capacity as usize / PAGE, scale as usize).high * PAGE;
+        let high = Marks::of(Pages::in_bytes(room.capacity as usize), scale as usize).high.bytes();
         i128::from(room.capacity) - i128::from(room.used) - high as i128
     })
 }
