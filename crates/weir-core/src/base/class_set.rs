@@ -3,31 +3,20 @@
 use super::units::Class;
 
 /// A set of classes, one bit each.
-///
-/// ```
-/// use weir_core::base::class_set::ClassSet;
-/// use weir_core::base::units::Class;
-///
-/// let mut set = ClassSet::EMPTY;
-/// set.insert(Class(7));
-/// set.insert(Class(200));
-/// assert!(set.contains(Class(200)) && !set.contains(Class(8)));
-/// assert_eq!(set.from(Class(100)).collect::<Vec<_>>(), [Class(200), Class(7)]);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClassSet([u64; 4]);
+pub(crate) struct ClassSet([u64; 4]);
 
 impl ClassSet {
     /// The empty set.
-    pub const EMPTY: Self = Self([0; 4]);
+    pub(crate) const EMPTY: Self = Self([0; 4]);
 
     /// Adds `class`.
-    pub fn insert(&mut self, class: Class) {
+    pub(crate) fn insert(&mut self, class: Class) {
         self.0[class.index() / 64] |= 1 << (class.index() % 64);
     }
 
     /// Whether `class` is in it.
-    pub fn contains(&self, class: Class) -> bool {
+    pub(crate) fn contains(&self, class: Class) -> bool {
         self.0[class.index() / 64] >> (class.index() % 64) & 1 == 1
     }
 
@@ -47,7 +36,7 @@ impl ClassSet {
     }
 
     /// Members, ascending from the first that is at least `first`, then the others.
-    pub fn from(self, first: Class) -> impl Iterator<Item = Class> {
+    pub(crate) fn from(self, first: Class) -> impl Iterator<Item = Class> {
         (0..=u8::MAX).map(move |i| Class(first.0.wrapping_add(i))).filter(move |&class| self.contains(class))
     }
 }
@@ -57,5 +46,19 @@ impl FromIterator<Class> for ClassSet {
         let mut set = Self::EMPTY;
         classes.into_iter().for_each(|class| set.insert(class));
         set
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_come_round_from_any_class_on() {
+        let set = ClassSet::from_iter([7, 200, 255].map(Class));
+        assert!(set.contains(Class(255)) && !set.contains(Class(8)));
+        assert!(set.from(Class(100)).eq([200, 255, 7].map(Class)));
+        assert_eq!([0, 1, 5].map(|turn| set.nth(turn)), [7, 200, 255].map(Class));
+        assert!(ClassSet::EMPTY.is_empty() && ClassSet::EMPTY.nth(3) == Class(0));
     }
 }

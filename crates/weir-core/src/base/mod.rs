@@ -3,7 +3,7 @@
 pub(crate) mod backing;
 pub mod backoff;
 pub mod cause;
-pub mod class_set;
+pub(crate) mod class_set;
 pub(crate) mod fault;
 pub mod invalid_free;
 pub mod level;

@@ -34,19 +34,19 @@ impl Nanos {
 
     /// So many times as long; at most what 64 bits hold.
     #[inline]
-    pub const fn saturating_mul(self, times: u64) -> Self {
+    pub(crate) const fn saturating_mul(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
 
     /// Both, one after the other; at most what 64 bits hold.
     #[inline]
-    pub const fn saturating_add(self, other: Self) -> Self {
+    pub(crate) const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
     /// What is left of it after `other`.
     #[inline]
-    pub const fn saturating_sub(self, other: Self) -> Self {
+    pub(crate) const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
@@ -116,7 +116,7 @@ impl Time {
 
     /// The moment `later` after this one, or the last one there is.
     #[inline]
-    pub const fn saturating_add(self, later: Nanos) -> Self {
+    pub(crate) const fn saturating_add(self, later: Nanos) -> Self {
         Self(self.0.saturating_add(later.0))
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Each unit is a type of its own, so that a number of pages cannot stand where the number of a page is wanted. A type has
 //! only the operations that mean something: two page numbers have a distance in pages, and no sum.
+//!
+//! Bytes are plain numbers, as the platform, the allocation calls and addresses have them: a size, a length, a limit. What is
+//! counted in anything else than bytes or objects has a type.
 
 use core::fmt;
 use core::iter::Sum;
@@ -69,7 +72,7 @@ impl Pages {
 
     /// Pages of a block of `order`.
     #[inline]
-    pub const fn of_order(order: u32) -> Self {
+    pub(crate) const fn of_order(order: u32) -> Self {
         Self(1 << order)
     }
 
@@ -81,7 +84,7 @@ impl Pages {
 
     /// As many pageblocks as hold these pages.
     #[inline]
-    pub const fn blocks(self) -> usize {
+    pub(crate) const fn blocks(self) -> usize {
         self.0.div_ceil(PAGEBLOCK_PAGES)
     }
 
@@ -93,13 +96,13 @@ impl Pages {
 
     /// Both together; [`Pages::MAX`] if they are more.
     #[inline]
-    pub const fn saturating_add(self, other: Self) -> Self {
+    pub(crate) const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
     /// These without `other`; none if `other` are more.
     #[inline]
-    pub const fn saturating_sub(self, other: Self) -> Self {
+    pub(crate) const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
@@ -179,31 +182,31 @@ impl PageNo {
 
     /// The pageblock that it lies in.
     #[inline]
-    pub const fn block(self) -> BlockNo {
+    pub(crate) const fn block(self) -> BlockNo {
         BlockNo(self.0 >> REPORT_ORDER)
     }
 
     /// Where it is in its pageblock: 0 to 511.
     #[inline]
-    pub const fn in_block(self) -> usize {
+    pub(crate) const fn in_block(self) -> usize {
         self.0 as usize % PAGEBLOCK_PAGES
     }
 
     /// The first page at or before this one that is aligned to `order`.
     #[inline]
-    pub const fn aligned_down(self, order: Order) -> Self {
+    pub(crate) const fn aligned_down(self, order: Order) -> Self {
         Self(self.0 >> order.0 << order.0)
     }
 
     /// The page `pages` before this one, or page 0.
     #[inline]
-    pub const fn saturating_sub(self, pages: Pages) -> Self {
+    pub(crate) const fn saturating_sub(self, pages: Pages) -> Self {
         Self((self.0 as usize).saturating_sub(pages.0) as u32)
     }
 
     /// Pages from `first` to this one; `None`: this one lies before it.
     #[inline]
-    pub const fn since(self, first: Self) -> Option<Pages> {
+    pub(crate) const fn since(self, first: Self) -> Option<Pages> {
         match self.0.checked_sub(first.0) {
             Some(pages) => Some(Pages(pages as usize)),
             None => None,
@@ -253,7 +256,7 @@ impl BlockNo {
 
     /// Where it is in an array of all pageblocks.
     #[inline]
-    pub const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 
@@ -265,13 +268,13 @@ impl BlockNo {
 
     /// Its page `at`, 0 to 511.
     #[inline]
-    pub const fn page(self, at: usize) -> PageNo {
+    pub(crate) const fn page(self, at: usize) -> PageNo {
         PageNo((self.0 << REPORT_ORDER) + at as u32)
     }
 
     /// The pageblock before it.
     #[inline]
-    pub fn before(self) -> Option<Self> {
+    pub(crate) fn before(self) -> Option<Self> {
         self.0.checked_sub(1).map(Self)
     }
 
@@ -312,12 +315,12 @@ impl Span {
 
     /// The page behind the last.
     #[inline]
-    pub fn end(self) -> PageNo {
+    pub(crate) fn end(self) -> PageNo {
         self.first + self.len
     }
 
     /// The pageblocks that the pages lie in, and which of each one's pages they are.
-    pub fn pieces(self) -> impl Iterator<Item = (BlockNo, Range<usize>)> {
+    pub(crate) fn pieces(self) -> impl Iterator<Item = (BlockNo, Range<usize>)> {
         let (mut at, end) = (self.first, self.end());
         core::iter::from_fn(move || {
             (at < end).then(|| {
@@ -348,7 +351,7 @@ impl Class {
 
 /// The smallest order whose block holds `pages`.
 #[inline]
-pub const fn order_of(pages: Pages) -> u32 {
+pub(crate) const fn order_of(pages: Pages) -> u32 {
     pages.0.next_power_of_two().trailing_zeros()
 }
 
@@ -363,7 +366,7 @@ impl Order {
 
     /// The smallest order whose block holds `pages`.
     #[inline]
-    pub const fn of_pages(pages: Pages) -> Self {
+    pub(crate) const fn of_pages(pages: Pages) -> Self {
         Self(order_of(pages))
     }
 

@@ -46,12 +46,12 @@ impl ZoneList {
         [Self::Low32, Self::Normal, Self::Pinned, Self::Hugetlb, Self::PinnedFirst, Self::HugetlbFirst];
 
     /// The list of requests for a class that do not fall back from a program's own zone.
-    pub fn of(class: ZoneClass) -> Self {
+    pub(crate) fn of(class: ZoneClass) -> Self {
         Self::ALL[class as usize]
     }
 
     /// The list of requests that try a class first, and fall back to NORMAL.
-    pub fn first(class: ZoneClass) -> Self {
+    pub(crate) fn first(class: ZoneClass) -> Self {
         match class {
             ZoneClass::Pinned => Self::PinnedFirst,
             ZoneClass::Hugetlb => Self::HugetlbFirst,
@@ -60,7 +60,7 @@ impl ZoneList {
     }
 
     /// Its zones, the first one first; each has a higher number than the next.
-    pub fn zones(self) -> &'static [ZoneClass] {
+    pub(crate) fn zones(self) -> &'static [ZoneClass] {
         use ZoneClass::{Hugetlb, Low32, Normal, Pinned};
         match self {
             Self::Low32 => &[Low32],
@@ -73,7 +73,7 @@ impl ZoneList {
     }
 
     /// Whether the zone of this number is on it.
-    pub fn has(self, zone: usize) -> bool {
+    pub(crate) fn has(self, zone: usize) -> bool {
         self.zones().iter().any(|&class| class as usize == zone)
     }
 }

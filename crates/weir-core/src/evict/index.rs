@@ -123,7 +123,7 @@ fn marks(hash: u32, distance: usize) -> u64 {
 
 /// Fetches the cache line of a value that is needed soon, while others are waited for, where the CPU can.
 #[inline(always)]
-pub fn prefetch<T>(value: &T) {
+pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which reads nothing and never faults; the address is valid in any case.
     unsafe {

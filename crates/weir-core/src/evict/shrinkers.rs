@@ -36,7 +36,7 @@ impl Callbacks {
     ///
     /// A scan takes twice what a cache says it could free at most, and twice what can be resident: a cache that says
     /// `SIZE_MAX` is not scanned for ever.
-    pub fn on<'a, P: Platform>(&'a self, platform: &'a P, room: Room) -> Shrinkers<'a, P> {
+    pub(crate) fn on<'a, P: Platform>(&'a self, platform: &'a P, room: Room) -> Shrinkers<'a, P> {
         let resident = room.capacity.max(room.used);
         let most = if room.capacity == 0 { UNKNOWN } else { usize::try_from(resident).unwrap_or(UNKNOWN) };
         Shrinkers { callbacks: self, platform, most: most.saturating_mul(2) }

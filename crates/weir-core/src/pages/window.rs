@@ -328,7 +328,7 @@ impl Window {
     }
 
     /// Pageblocks of the window's mapped part.
-    pub fn blocks(&self) -> Range<BlockNo> {
+    pub(crate) fn blocks(&self) -> Range<BlockNo> {
         BlockNo(0)..self.top().block()
     }
 

@@ -96,7 +96,7 @@ pub enum Policy {
 
 impl Policy {
     /// By the number that the setting `balance_policy` has.
-    pub fn of_number(number: u64) -> Self {
+    pub(crate) fn of_number(number: u64) -> Self {
         match number {
             0 => Self::Any,
             1 => Self::All,
@@ -134,7 +134,7 @@ fn reserve(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> Pages {
 }
 
 /// Whether one zone is above its high mark for a request. One of no pages is not looked at.
-pub fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> bool {
+pub(crate) fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, list: ZoneList) -> bool {
     zones[zone].managed.is_zero() || is_zone_above(zones, zone, order, list, |marks| marks.high)
 }
 

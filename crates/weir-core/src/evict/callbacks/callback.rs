@@ -259,11 +259,6 @@ impl Entry {
         }
     }
 
-    /// The callback's name.
-    pub fn name(&self) -> &[u8] {
-        name_of(&self.name)
-    }
-
     /// The callback's figures.
     pub fn stats(&self) -> CallbackStats {
         CallbackStats {

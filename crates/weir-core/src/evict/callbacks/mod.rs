@@ -178,7 +178,7 @@ impl Callbacks {
     /// Has all shrinkers of a class, of caches in zones of class `zone`, scan, waits for them for `callback_ms` at most, and
     /// returns the bytes that were freed since the last call. Nothing happens where a callback calls this, as it would wait for
     /// itself.
-    pub fn scan<P: Wait + Clock + Diagnostics>(
+    pub(crate) fn scan<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
         class: Class,
@@ -252,7 +252,7 @@ impl Callbacks {
     }
 
     /// Tells subscribers of pressure.
-    pub fn raise<P: Wait + Clock>(&self, platform: &P, level: Level, cause: Cause) {
+    pub(crate) fn raise<P: Wait + Clock>(&self, platform: &P, level: Level, cause: Cause) {
         let now = platform.now();
         let list = self.list.lock(platform);
         let event = self.events.note(level, cause);
@@ -304,7 +304,7 @@ impl Callbacks {
     /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to
     /// them. The child hears of pressure anew: what was posted is void, and who was told of pressure is to be told of
     /// relief, as soon as a thread takes it.
-    pub fn inherit<P: Wait>(&self, platform: &P) {
+    pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
         let mut list = self.list.lock(platform);
         list.waits.inherit(me);

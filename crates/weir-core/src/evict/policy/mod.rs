@@ -59,7 +59,7 @@ impl<'a> Sightings<'a> {
 
     /// Fetches what a hit of a key of `hash` is about to write.
     #[inline]
-    pub fn prefetch(&self, hash: u32) {
+    pub(crate) fn prefetch(&self, hash: u32) {
         self.sketch.prefetch(hash);
     }
 

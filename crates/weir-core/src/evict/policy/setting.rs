@@ -17,7 +17,7 @@ impl Setting {
 
     /// The small queue's part of `target`, bytes: at least 1, as a cache whose entries weigh 1 each may be small, and where the
     /// main queue had all of it, each entry would come into that without a test.
-    pub const fn small(self, target: usize) -> usize {
+    pub(crate) const fn small(self, target: usize) -> usize {
         // In 1/256, and split so that no target overflows.
         let share = match self {
             Self::Balanced => 13,

@@ -34,7 +34,7 @@ const _: () = assert!(size_of::<Slot>() <= 24);
 
 impl Slot {
     /// In no queue.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             weight: AtomicUsize::new(0),
             previous: AtomicU32::new(0),
@@ -45,17 +45,17 @@ impl Slot {
     }
 
     /// An entry's weight in bytes.
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.weight.load(Relaxed)
     }
 
     /// The mixed hash of its key.
-    pub fn hash(&self) -> u32 {
+    pub(crate) fn hash(&self) -> u32 {
         self.hash.load(Relaxed)
     }
 
     /// The queue that it is in.
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         match self.place.load(Relaxed) {
             1 => Place::Small,
             2 => Place::Main,
@@ -112,19 +112,19 @@ pub struct Hits<'a>(&'a [AtomicU8]);
 
 impl<'a> Hits<'a> {
     /// Counts for each entry number, all zeros.
-    pub const fn new(counts: &'a [AtomicU8]) -> Self {
+    pub(crate) const fn new(counts: &'a [AtomicU8]) -> Self {
         Self(counts)
     }
 
     /// How often an entry was hit lately, at most [`MOST_HITS`].
     #[inline]
-    pub fn get(&self, entry: u32) -> u8 {
+    pub(crate) fn get(&self, entry: u32) -> u8 {
         self.0[entry as usize].load(Relaxed)
     }
 
     /// Counts a hit. An entry that is hit often is only read.
     #[inline]
-    pub fn hit(&self, entry: u32) {
+    pub(crate) fn hit(&self, entry: u32) {
         let count = &self.0[entry as usize];
         let hits = count.load(Relaxed);
         if hits < MOST_HITS {
