@@ -40,6 +40,27 @@ const char *weir_version(void);
 int weir_trim(void);
 
 /*
+ * ---- Blocks that a program moves by itself ----
+ *
+ * After a peak nearly every page may have a few blocks left, and none of them can be released. A program that can change all
+ * its references to a block copies such blocks together. Where weir_should_move() says 1, it
+ *   - takes the place that weir_alloc_to_move() gives it, unless that is NULL,
+ *   - copies malloc_usable_size() bytes, and makes each reference to the block one to the copy,
+ *   - and gives the old block to weir_free_moved().
+ *
+ * weir_should_move() returns 1 if the block of malloc's at `block` lies on pages that would be free without few; else, and for
+ * every other pointer, 0. It is 0 for blocks of a page or more, and as long as less than an eighth of what has memory is
+ * free in the blocks' size class. The answer changes with each allocation and free. A program that goes over its blocks copies
+ * few of them twice, and comes to an end: the second or third time none should move, while it frees nothing else.
+ *
+ * weir_alloc_to_move() returns a block of the same usable size and alignment on pages with more blocks, or NULL where the block
+ * should stay; errno is left alone. weir_free_moved() is free(), but the next malloc() does not get the place.
+ */
+int weir_should_move(const void *block);
+void *weir_alloc_to_move(const void *block);
+void weir_free_moved(void *block);
+
+/*
  * Where the memory is. The figures are gathered while other threads go on: they are exact as long as nothing is
  * allocated or freed.
  *

@@ -4,6 +4,7 @@
  *   weir::object_cache<T>    objects of one type, made by arguments and owned by a std::unique_ptr
  *   weir::memory_resource    for containers of std::pmr: nodes of one size from an object cache, the rest from the heap
  *   weir::allocator<T>       for other containers: single objects from a cache of T's, arrays from the heap
+ *   weir::relocate           moves an object to where others are, if its page would be free without few
  *   weir::page_pool          pages for I/O, owned by a std::unique_ptr
  *   weir::shrinker           a cache of the program's own that gives way when memory is short
  *   weir::pressure_listener  is told of memory pressure, and of its end
@@ -89,6 +90,23 @@ inline struct weir_cache_stats cache_stats(weir_cache *cache) {
 }
 
 } // namespace detail
+
+/*
+ * Moves an object that `new` made, by its move constructor, to a page with more objects, if its own would be free without few
+ * (weir_should_move()). Returns where the object is then: `object` itself, unless it moved. To be called by who can change all
+ * pointers to it. What it returns is deleted as `object` would have been.
+ */
+template <class T>
+[[nodiscard]] T *relocate(T *object) noexcept {
+    static_assert(std::is_nothrow_move_constructible_v<T>, "a move that throws would leave two halves");
+    static_assert(!std::is_polymorphic_v<T> || std::is_final_v<T>, "an object of a derived class would be cut");
+    void *place = weir_should_move(object) != 0 ? weir_alloc_to_move(object) : nullptr;
+    if (place == nullptr) return object;
+    T *moved = ::new (place) T(std::move(*object));
+    object->~T();
+    weir_free_moved(object);
+    return moved;
+}
 
 /*
  * Objects of one type. Free ones are kept while they are likely to be wanted, and released when memory is short. Any thread

@@ -118,6 +118,9 @@ export! {
 
     weir_version = weir_abi::version [() -> *const u8];
     weir_trim = weir_abi::trim [() -> c_int];
+    weir_should_move = weir_abi::should_move [(block: *const u8) -> c_int];
+    weir_alloc_to_move = weir_abi::alloc_to_move [(block: *const u8) -> *mut u8];
+    weir_free_moved = weir_abi::free_moved [(block: *mut u8)];
     weir_usage = weir_abi::usage [(out: *mut weir_abi::Usage, size: usize) -> c_int];
 
     weir_ctl = ctl_abi::ctl [(

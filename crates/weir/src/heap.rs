@@ -137,6 +137,59 @@ pub fn program_block_size(layout: Layout) -> usize {
     }
 }
 
+/// Whether the block at `block` had better be copied elsewhere: its page would be free without a few. For programs that can
+/// change all their references to a block, and so undo what a peak left of their memory.
+///
+/// `false` for every other pointer, for blocks of a page or more, and as long as less than an eighth of what has memory is free
+/// in the blocks' size class. The answer changes with each allocation and free. It costs a lock where the block's pages have
+/// free places, and a few loads elsewhere. A program that goes over its blocks copies few of them twice, and comes to an end:
+/// the second or third time none should move, while it frees nothing else.
+///
+/// ```
+/// use weir::heap;
+///
+/// // SAFETY: blocks of 100 bytes, each used by this list alone and freed once.
+/// unsafe {
+///     let mut blocks: Vec<_> = (0..100_000).map(|_| heap::alloc(100)).collect();
+///     let mut i = 0;
+///     blocks.retain(|&block| {
+///         i += 1;
+///         if i % 16 != 0 {
+///             heap::free(block);
+///         }
+///         i % 16 == 0
+///     });
+///     for block in blocks.iter_mut().filter(|block| heap::should_move(**block)) {
+///         let new = heap::alloc_to_move(*block);
+///         if !new.is_null() {
+///             new.copy_from_nonoverlapping(*block, 100);
+///             heap::free_moved(*block);
+///             *block = new;
+///         }
+///     }
+///     blocks.into_iter().for_each(|block| heap::free(block));
+/// }
+/// ```
+pub fn should_move(block: *const u8) -> bool {
+    HEAP.should_move(block)
+}
+
+/// Allocates the place that the block at `block` should be copied to: of the same usable size and alignment, on pages with more
+/// blocks. `block` stays allocated. Null where it should stay where it is ([`should_move`]).
+pub fn alloc_to_move(block: *const u8) -> *mut u8 {
+    HEAP.alloc_to_move(block)
+}
+
+/// Frees a block that was copied elsewhere. [`free`] would do, but keep the place for the CPU's next allocation, which would lie
+/// where few others are.
+///
+/// # Safety
+/// As [`free`].
+pub unsafe fn free_moved(block: *mut u8) {
+    // SAFETY: the caller promises a block of this heap that is not used any more, or null.
+    unsafe { malloc::free_moved(block) }
+}
+
 /// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns
 /// whether anything was released.
 ///

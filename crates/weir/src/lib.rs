@@ -11,6 +11,7 @@
 //! | a cache of the program's own that becomes smaller when memory is short | [`Shrinker`] |
 //! | to hear when memory is short, and when it is not any more | [`pressure`] |
 //! | memory of another kind, in pages: files, huge pages, locked | [`zone`] |
+//! | to copy blocks together that a peak left on sparse pages | [`heap::should_move`] |
 //! | what is in use and idle; releasing now | [`heap::usage`], [`heap::trim`] |
 //! | settings, while the program runs | [`settings`] |
 //! | releases switched off and on | [`settings::set`]`("report", "0")`, `"1"` |

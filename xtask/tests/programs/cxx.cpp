@@ -238,6 +238,29 @@ void shrinkers() {
     CHECK(waited_for([&] { return held.use_count() == 1; }));
 }
 
+void relocation() {
+    std::vector<std::string *> all;
+    for (int i = 0; i < 20'000; i++) all.push_back(new std::string(std::to_string(i)));
+    std::vector<std::pair<int, std::string *>> few;
+    for (int i = 0; i < 20'000; i++) {
+        if (i % 16 == 0) few.emplace_back(i, all[i]);
+        else delete all[i];
+    }
+    std::size_t moved = 0;
+    for (auto &[number, text] : few) {
+        std::string *const now = weir::relocate(text);
+        moved += now != text;
+        text = now;
+    }
+    CHECK(moved > few.size() / 2);
+    for (auto &[number, text] : few) {
+        CHECK(*text == std::to_string(number));
+        delete text;
+    }
+    std::string here = "not from new";
+    CHECK(weir::relocate(&here) == &here && here == "not from new");
+}
+
 void pressure() {
     std::atomic<unsigned> worst{0}, relief{0};
     std::atomic<int> thrown{0};
@@ -270,6 +293,7 @@ int main() {
     allocators();
     page_pools();
     shrinkers();
+    relocation();
     pressure();
     CHECK(second_unit() == 0);
     std::puts("all passed");

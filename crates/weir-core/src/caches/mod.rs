@@ -7,6 +7,7 @@ pub(crate) mod depot;
 pub mod figures;
 pub mod geometry;
 mod heap_caches;
+mod moving;
 pub(crate) mod reclaimer;
 #[doc(hidden)]
 pub mod slab;

@@ -11,6 +11,7 @@ pub(crate) mod merged;
 pub(crate) mod objects;
 pub(crate) mod pages;
 pub mod pieces;
+pub(crate) mod sparse;
 pub(crate) mod usage;
 
 use core::sync::atomic::{

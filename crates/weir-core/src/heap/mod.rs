@@ -11,6 +11,7 @@ pub(crate) mod fork;
 mod large;
 pub(crate) mod lookup;
 mod measure_pause;
+mod moving;
 pub mod page_pools;
 pub(crate) mod realloc;
 pub mod reclaim;

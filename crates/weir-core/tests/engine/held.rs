@@ -176,6 +176,26 @@ impl World {
         self.held[back].sized = false;
     }
 
+    /// Moves block `i` to another place, if it should be moved.
+    pub fn move_block(&mut self, i: usize) {
+        let old = self.held[i];
+        let addr = old.addr as *mut u8;
+        let new = if self.heap.should_move(addr) { self.heap.alloc_to_move(addr) } else { std::ptr::null_mut() };
+        if new.is_null() {
+            return;
+        }
+        // SAFETY: both are blocks of the test's of one size class, and the old one is forgotten.
+        unsafe {
+            assert_eq!(self.heap.usable_size(new), self.heap.usable_size(addr));
+            new.copy_from_nonoverlapping(addr, old.len);
+            self.give_up(i);
+            assert!(self.heap.free_moved(addr));
+        }
+        Held { addr: new as usize, ..old }.assert_filled(old.len, old.byte);
+        let back = self.take(new, old.len, 16, old.kind).unwrap();
+        self.held[back].sized = old.sized;
+    }
+
     /// What a block of `size` bytes at `addr` is after `realloc`: a run that has grown may be mapped on its own.
     fn resized(&self, addr: usize, size: usize) -> Kind {
         let kind = Kind::of(size, 16);

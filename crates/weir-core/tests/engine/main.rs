@@ -17,6 +17,7 @@ mod mapped;
 mod merging;
 mod misuse;
 mod model;
+mod moving;
 mod node;
 mod page_pools;
 mod places;

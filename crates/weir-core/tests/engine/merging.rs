@@ -94,6 +94,8 @@ fn sparse_pages_become_equal_and_nothing_else_is_asked_for() {
         };
         let asked_for = world.fake().mergeable_pages();
         assert_eq!(asked_for.iter().filter(|page| resident(page)).count(), sharing, "another page may be merged");
+        let should_move = world.held.iter().filter(|block| world.heap.should_move(block.addr as *const u8)).count();
+        assert!(should_move * 4 < world.held.len(), "{should_move} blocks on merged pages had better move");
         world.finish();
     }
 }

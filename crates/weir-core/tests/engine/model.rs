@@ -25,6 +25,8 @@ pub enum Step {
     Calm(u64),
     Pressure(Level),
     Trim,
+    /// Moves the blocks that lie where few others are.
+    Move,
     Report(bool),
     Cpu(usize),
     Node(usize),
@@ -56,6 +58,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Pressure(Level::Some)),
         2 => Just(Step::Pressure(Level::Severe)),
         1 => Just(Step::Trim),
+        2 => Just(Step::Move),
         1 => any::<bool>().prop_map(Step::Report),
         3 => (0usize..4).prop_map(Step::Cpu),
         1 => (0usize..3).prop_map(Step::Node),
@@ -92,6 +95,7 @@ pub fn apply(world: &mut World, step: &Step) {
         }
         Step::Pressure(level) => drop(world.heap.reclaim().balance_pressure(level, Cause::Pressure)),
         Step::Trim => drop(world.heap.purge()),
+        Step::Move => (0..world.held.len()).rev().for_each(|i| world.move_block(i)),
         Step::Report(on) => world.heap.reclaim().set_reporting(on),
         Step::Cpu(cpu) => run_on(cpu),
         Step::Node(node) => run_on_node(node),

@@ -35,6 +35,24 @@ impl Block {
         assert!(bytes[0] == self.2 && bytes[1..] == bytes[..self.1 - 1], "{:#x} lost its contents", self.0);
     }
 
+    /// The block where it should be, if that is elsewhere.
+    fn moved(self, heap: &Heap<Fake>) -> Self {
+        let old = self.0 as *mut u8;
+        let new = if heap.should_move(old) { heap.alloc_to_move(old) } else { std::ptr::null_mut() };
+        if new.is_null() {
+            return self;
+        }
+        heap.platform().hold(new as usize, self.1);
+        // SAFETY: both are this thread's, of one size class; the old one is not used any more.
+        unsafe {
+            new.copy_from_nonoverlapping(old, self.1);
+            self.check();
+            heap.platform().let_go(self.0);
+            assert!(heap.free_moved(old));
+        }
+        Self(new as usize, self.1, self.2)
+    }
+
     fn free(self, heap: &Heap<Fake>) {
         self.check();
         heap.platform().let_go(self.0);
@@ -60,6 +78,9 @@ fn program(heap: &Heap<Fake>, me: usize, market: &Mutex<Vec<Block>>) {
         if step % 16 == 0 {
             run_on(dice.roll(3));
             run_on_node(dice.roll(heap.platform().nodes()));
+        }
+        if step % 64 == 0 {
+            mine.iter_mut().for_each(|block: &mut Block| *block = block.moved(heap));
         }
         match dice.roll(10) {
             0..5 => {

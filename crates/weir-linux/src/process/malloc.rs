@@ -109,6 +109,19 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
     unsafe { HEAP.usable_size(block) }
 }
 
+/// Frees a block that was copied elsewhere so that its page becomes free ([`Heap::free_moved`](weir_core::heap::Heap::free_moved)).
+///
+/// # Safety
+/// The block is null or was allocated here, and is not used any more.
+pub unsafe fn free_moved(block: *mut u8) {
+    // SAFETY: the caller gives the block up; what is no object of a size class is freed as ever.
+    unsafe {
+        if !HEAP.free_moved(block) {
+            free(block);
+        }
+    }
+}
+
 /// Whether a block of this heap begins at `addr`.
 pub fn is_block(addr: usize) -> bool {
     slots::owns(addr) || HEAP.is_block(addr)

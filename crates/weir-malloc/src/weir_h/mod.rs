@@ -3,7 +3,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `weir_abi`, `ctl_abi` | what is idle; settings and figures |
+//! | `weir_abi`, `ctl_abi` | what is idle, and blocks that a program moves; settings and figures |
 //! | `cache_abi`, `cache_stats_abi` | object caches and their figures |
 //! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
 //! | `callback_abi` | shrinkers and pressure |

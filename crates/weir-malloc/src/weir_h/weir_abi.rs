@@ -30,6 +30,22 @@ pub fn trim() -> c_int {
     c_int::from(heap::trim())
 }
 
+/// `weir_should_move`: 1 if the block had better be copied elsewhere.
+pub fn should_move(block: *const u8) -> c_int {
+    c_int::from(heap::should_move(block))
+}
+
+/// `weir_alloc_to_move`: null where the block should stay; `errno` is left alone.
+pub fn alloc_to_move(block: *const u8) -> *mut u8 {
+    heap::alloc_to_move(block)
+}
+
+/// `weir_free_moved`.
+pub unsafe fn free_moved(block: *mut u8) {
+    // SAFETY: the caller's promise is the same.
+    unsafe { heap::free_moved(block) }
+}
+
 /// `weir_usage`: fills as much of the caller's structure as it has, so that the structure can grow at its end.
 pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
     if out.is_null() || size == 0 {

@@ -13,7 +13,7 @@ use crate::policy::refault::{Recent, Refault};
 use crate::reclaim::Ended;
 
 /// Steps of fullness told apart among partial slabs; step 0 is the fullest.
-const FILLS: usize = 4;
+pub(super) const FILLS: usize = 4;
 /// Results of the last look at a slab's free pages, in the order in which allocation prefers slabs of one fullness
 /// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
 /// finds what it has not seen yet without a walk past what it has.
@@ -25,7 +25,7 @@ const HELD: [u32; 2] = [0, 1];
 pub(super) const NEW: u32 = 2;
 /// Nothing was left to report.
 pub(super) const DONE: u32 = 3;
-const LOOKS: usize = 4;
+pub(super) const LOOKS: usize = 4;
 /// The list of the partial slabs that have merged pages, and nothing to report: an object of one costs the kernel a copy of a
 /// page, so they are taken from after all others that have objects in use.
 pub(super) const MERGED: u32 = (FILLS * LOOKS) as u32;
@@ -61,6 +61,8 @@ pub struct SlabLists {
     /// Pages of its slabs that were reported lately.
     pub(super) recent: Recent,
     pub(super) again: Refault,
+    /// The slab that objects move to ([`super::sparse`]), as far as it is one with free objects.
+    pub(super) target: PageNo,
 }
 
 /// Which slabs a pass over free pages looks at.
@@ -90,6 +92,7 @@ impl SlabLists {
             merged: Merged::NONE,
             recent: Recent::NONE,
             again: Refault::NONE,
+            target: PageNo::NONE,
         }
     }
 

@@ -29,7 +29,7 @@ impl SlabLists {
 
     /// Takes up to `most` objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported.
     /// Returns how many.
-    fn take_from(&mut self, slab: Slab<'_>, g: &Geometry, most: usize, out: &mut Pieces) -> usize {
+    pub(super) fn take_from(&mut self, slab: Slab<'_>, g: &Geometry, most: usize, out: &mut Pieces) -> usize {
         let (reported, merged, mut n, mut touched) = (slab.reported(), self.merged_pages(slab, g), 0, 0);
         for word in 0..usize::from(g.objects).div_ceil(32) {
             let free = slab.get(g.header_words() + word);
