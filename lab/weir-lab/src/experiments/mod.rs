@@ -1,6 +1,7 @@
 //! The experiments: a file each, a folder where there is more to it. The head of the file says what is run and what is printed,
 //! and is printed above the tables.
 
+mod defrag;
 mod demonstration;
 mod e10_many_threads;
 mod e12_live_shrink;
@@ -70,6 +71,7 @@ experiments! {
     "e12": e12_live_shrink, "e12_live_shrink.rs", [50, 1];
     "e13": e13_two, "e13_two.rs", [1, 1];
     "sparse": e14_sparse, "e14_sparse.rs", [3, 1];
+    "defrag": defrag, "defrag/mod.rs", [3, 1];
     "fio": fio, "fio.rs", [5, 1];
     "groups": groups, "groups.rs", [5, 1];
     "hitrate": hitrate, "hitrate/mod.rs", [5, 1];
