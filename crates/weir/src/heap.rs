@@ -140,7 +140,7 @@ pub fn program_block_size(layout: Layout) -> usize {
 /// Whether the block at `block` had better be copied elsewhere: its page would be free without a few. For programs that can
 /// change all their references to a block, and so undo what a peak left of their memory.
 ///
-/// `false` for every other pointer, for blocks of a page or more, and as long as less than an eighth of what has memory is free
+/// `false` for a pointer to no block (of a freed one the answer means nothing), for blocks of a page or more, and as long as less than an eighth of what has memory is free
 /// in the blocks' size class. The answer changes with each allocation and free. It costs a lock where the block's pages have
 /// free places, and a few loads elsewhere. A program that goes over its blocks copies few of them twice, and comes to an end:
 /// the second or third time none should move, while it frees nothing else.

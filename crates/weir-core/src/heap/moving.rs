@@ -6,8 +6,8 @@ use super::Heap;
 use crate::platform::Platform;
 
 impl<P: Platform> Heap<P> {
-    /// Whether a block begins at `block` that had better be elsewhere: its page would be free without a few. `false` for every
-    /// other address. O(1).
+    /// Whether a block begins at `block` that had better be elsewhere: its page would be free without a few. `false` for a
+    /// pointer to no block; of a freed block the answer means nothing. O(1).
     pub fn should_move(&self, block: *const u8) -> bool {
         self.caches.should_move(block.addr())
     }

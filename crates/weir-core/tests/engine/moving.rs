@@ -329,3 +329,38 @@ fn what_is_freed_so_goes_to_its_slab_and_a_wrong_one_is_named() {
     assert_eq!(world.fake().take_misuses(), [(DoubleFree, objects[0] as usize), (InteriorPointer, inside as usize)]);
     world.finish();
 }
+
+#[test]
+fn where_the_target_was_other_blocks_may_be() {
+    const OTHER: usize = 256;
+    let mut program = Program::new(128);
+    program.alloc(50_000);
+    program.thin(16);
+    while program.pass() > 0 {}
+    program.thin(u64::MAX);
+    program.world.heap.purge();
+    // Their pages are those that were released just now.
+    let mut others: Vec<*mut u8> = (0..25_000).map(|_| program.world.heap.alloc(OTHER)).collect();
+    // SAFETY: allocated just now, with so many bytes.
+    others.iter().for_each(|other| unsafe { other.write_bytes(7, OTHER) });
+    let mut number = 0;
+    others.retain(|&other| {
+        number += 1;
+        if number % 2 == 0 {
+            // SAFETY: allocated above; the vector forgets it.
+            unsafe { program.world.heap.free(other) };
+        }
+        number % 2 != 0
+    });
+    program.alloc(50_000);
+    program.thin(16);
+    while program.pass() > 0 {}
+    for other in others {
+        // SAFETY: written above, and not used any more afterwards.
+        unsafe {
+            assert!(std::slice::from_raw_parts(other, OTHER).iter().all(|&byte| byte == 7));
+            program.world.heap.free(other);
+        }
+    }
+    program.finish();
+}

@@ -61,7 +61,7 @@ pub struct SlabLists {
     /// Pages of its slabs that were reported lately.
     pub(super) recent: Recent,
     pub(super) again: Refault,
-    /// The slab that objects move to ([`super::sparse`]), as far as it is one with free objects.
+    /// The slab that objects move to ([`super::sparse`]), one of these; it may have become full. `NONE` before the first.
     pub(super) target: PageNo,
 }
 
@@ -135,6 +135,10 @@ impl SlabLists {
         self.reported -= slab.reported().count_ones() as usize;
         // Of no cache: a second free of an object of it is found, until its pages are used again.
         slab.set_state(0, NOTHING, UNLISTED, DONE);
+        // Its page becomes another's.
+        if self.target == slab.page {
+            self.target = PageNo::NONE;
+        }
         Some(Empty { page: slab.page, reported: slab.reported() })
     }
 

@@ -30,7 +30,7 @@ const SEARCH: usize = 16;
 
 impl SlabLists {
     /// Whether the object at `addr` had better be elsewhere: then [`SlabLists::take_to_move`] has a place for it, unless others
-    /// took them meanwhile. `false` for all that is no object in use.
+    /// took them meanwhile. `false` for all that is free in its slab.
     pub(in crate::caches) fn should_move(&mut self, window: &Window, g: &Geometry, addr: usize) -> bool {
         self.source(window, g, addr).is_some_and(|source| self.target_for(source, g).is_some())
     }
@@ -74,22 +74,14 @@ impl SlabLists {
     /// Where objects of `source` go: the target, or a new one if that is full, has fewer objects than `source`, or is `source`.
     fn target_for<'a>(&mut self, source: Slab<'a>, g: &Geometry) -> Option<Slab<'a>> {
         let (is_source, used) = (self.target == source.page, source.used(g));
-        let old = Slab { page: self.target, ..source };
-        if !is_source && self.is_partial(old, g) && old.used(g) >= used {
+        let old = Some(Slab { page: self.target, ..source }).filter(|old| old.page != PageNo::NONE && !is_source);
+        if let Some(old) = old.filter(|&old| old.list() < MERGED && !self.has_merged(old, g) && old.used(g) >= used) {
             return Some(old);
         }
         // What was moved into the target stays there, unless another slab is fuller.
         let new = self.fullest(source, g).filter(|new| new.used(g) >= used + usize::from(is_source))?;
         self.target = new.page;
         Some(new)
-    }
-
-    /// Whether it is a slab of this cache with free objects and others, and without merged pages.
-    fn is_partial(&self, slab: Slab<'_>, g: &Geometry) -> bool {
-        let is_here = slab.page != PageNo::NONE && is_slab_page(slab.window, g, slab.page);
-        // What was a target may be a page in the middle of another slab by now.
-        let is_first = is_here && Slab::of(slab.window, g, slab.page).page == slab.page;
-        is_first && slab.is_of(g) && slab.list() < MERGED && !self.has_merged(slab, g)
     }
 
     /// The slab with most objects of those at the heads of the fullest lists, without `source`. O(1).
