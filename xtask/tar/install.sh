@@ -45,7 +45,8 @@ touch "$work/files" "$work/old" "$work/made"
 # What is listed: directories end with a slash, and may be above the prefix. All else is below it.
 if [ -f "$destdir$list" ]; then
     cp -- "$destdir$list" "$work/old"
-    while IFS= read -r path; do
+    # The last line counts without its end, too.
+    while IFS= read -r path || [ "$path" ]; do
         case $path in
         */../* | */./* | *//* | */..) fail "$destdir$list is damaged: $path" ;;
         "$prefix"/*) continue ;;
@@ -67,7 +68,10 @@ if [ "$uninstall" ]; then
 fi
 
 cd "$(dirname "$0")"
-sha256sum -c SHA256SUMS >"$work/sums" 2>&1 || { grep -v ': OK$' "$work/sums" >&2 && fail "the files here are not those that were packed"; }
+sha256sum -c SHA256SUMS >"$work/sums" 2>&1 || {
+    grep -v ': OK$' "$work/sums" >&2 || true
+    fail "the files here are not those that were packed"
+}
 
 make() { # DIRECTORY, with those above it
     [ ! -d "$destdir$1/" ] || return 0
