@@ -19,8 +19,9 @@
 macro_rules! allocate {
     ($slow:path $(, [$($before:expr),*] $(, $operand:ident = sym $symbol:path)* $(; $($end:literal),*)?)?) => {
         core::arch::naked_asm!(
-            // The function's section, and so its beginning, is aligned as its strictest part.
-            ".p2align 5",
+            // The function's section, and so its beginning, is aligned as its strictest part: a cache line. Where both began in
+            // the middle of one, a pair of malloc and free took 1.03 to 1.09 times as long.
+            ".p2align 6",
             ".cfi_startproc",
             $($($before,)*)?
             "cmp rdi, [rip + {sizes}]",
@@ -71,8 +72,8 @@ macro_rules! allocate {
 macro_rules! free {
     () => {
         core::arch::naked_asm!(
-            // The function's section, and so its beginning, is aligned as its strictest part.
-            ".p2align 5",
+            // As an allocation's.
+            ".p2align 6",
             ".cfi_startproc",
             "mov rax, rdi",
             "sub rax, [rip + {heap} + {base}]",
