@@ -49,9 +49,10 @@ int weir_trim(void);
  *   - and gives the old block to weir_free_moved().
  *
  * weir_should_move() returns 1 if the block of malloc's at `block` lies on pages that would be free without few; else, and for
- * a pointer to no block, 0. For a block that was freed the answer means nothing. It is 0 for blocks of a page or more, and as long as less than an eighth of what has memory is
- * free in the blocks' size class. The answer changes with each allocation and free. A program that goes over its blocks copies
- * few of them twice, and comes to an end: the second or third time none should move, while it frees nothing else.
+ * a pointer to no block, 0. For a block that was freed the answer means nothing. It is 0 for blocks of a page or more, and as
+ * long as less than an eighth of what has memory is free in the blocks' size class. The answer changes with each allocation and
+ * free. A program that goes over its blocks copies few of them twice, and comes to an end: the second or third time none should
+ * move, while it frees nothing else.
  *
  * weir_alloc_to_move() returns a block of the same usable size and alignment on pages with more blocks, or NULL where the block
  * should stay; errno is left alone. weir_free_moved() is free(), but the next malloc() does not get the place. No other thread
