@@ -38,8 +38,8 @@ impl Artifacts {
         // programs that the build itself runs, so the target is named.
         let mut archive = self.cargo("rustc");
         archive.args(["--target", &self.triple, "--package", "weir-malloc", "--lib", "--crate-type", "staticlib"]);
-        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-        finish(archive.env("RUSTFLAGS", format!("{flags} -C target-feature=+crt-static").trim_start()))
+        let (name, flags) = with_flag("-Ctarget-feature=+crt-static", |name| std::env::var(name).ok());
+        finish(archive.env(name, flags))
     }
 
     fn cargo(&self, task: &str) -> Command {
@@ -75,4 +75,31 @@ impl Artifacts {
 fn finish(cargo: &mut Command) -> Result<()> {
     ensure!(cargo.status().context("cannot start cargo")?.success(), "the build failed");
     Ok(())
+}
+
+/// The variable by which cargo takes flags for rustc, and what it holds with one more. Cargo reads `RUSTFLAGS` only where
+/// `CARGO_ENCODED_RUSTFLAGS`, whose flags have a unit separator between them, is not set.
+fn with_flag(flag: &str, variable: impl Fn(&str) -> Option<String>) -> (&'static str, String) {
+    let encoded = "CARGO_ENCODED_RUSTFLAGS";
+    let (name, separator, flags) = match variable(encoded) {
+        Some(flags) => (encoded, '\x1f', flags),
+        None => ("RUSTFLAGS", ' ', variable("RUSTFLAGS").unwrap_or_default()),
+    };
+    (name, if flags.is_empty() { flag.to_owned() } else { format!("{flags}{separator}{flag}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_flag;
+
+    #[test]
+    fn a_flag_is_added_to_the_variable_that_cargo_reads() {
+        let with = |set: &[(&str, &str)]| {
+            with_flag("-Cx=1", |name| set.iter().find(|(set, _)| *set == name).map(|(_, flags)| (*flags).to_owned()))
+        };
+        assert_eq!(with(&[]), ("RUSTFLAGS", "-Cx=1".to_owned()));
+        assert_eq!(with(&[("RUSTFLAGS", "-g")]), ("RUSTFLAGS", "-g -Cx=1".to_owned()));
+        let encoded = with(&[("RUSTFLAGS", "-g"), ("CARGO_ENCODED_RUSTFLAGS", "--cfg\x1floom")]);
+        assert_eq!(encoded, ("CARGO_ENCODED_RUSTFLAGS", "--cfg\x1floom\x1f-Cx=1".to_owned()));
+    }
 }
