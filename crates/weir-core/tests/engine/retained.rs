@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weir_core::base::level::Level;
-use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::caches::user_cache::{CacheId, Spec};
 use weir_core::platform::Diagnostics;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, memory};
 use crate::held::World;
 use crate::policy::{RUN, calm, free_where, full_pageblocks, pressure};
 
@@ -19,14 +18,7 @@ const DESCRIPTION: usize = PAGEBLOCK / PAGE * 37;
 /// Resident bytes of the heap's arrays: of the window that follows the heap's.
 fn arrays(world: &World) -> usize {
     let windows = world.fake().windows();
-    resident(windows[1])
-}
-
-fn resident(run: Run) -> usize {
-    let mut pages = vec![0u8; run.len / PAGE];
-    // SAFETY: the fake reserved it; the vector has a byte for each page.
-    assert_eq!(unsafe { libc::mincore(run.addr as *mut _, run.len, pages.as_mut_ptr()) }, 0);
-    pages.iter().filter(|&&page| page & 1 == 1).count() * PAGE
+    memory::resident(windows[1]) * PAGE
 }
 
 #[test]

@@ -34,7 +34,16 @@ fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Option<usize> {
     let flags = flags | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: a new mapping; NOREPLACE leaves what exists alone where an address is given.
     let got = unsafe { libc::mmap(at as *mut _, len, prot, flags, -1, 0) };
-    (got != libc::MAP_FAILED).then_some(got as usize)
+    if got == libc::MAP_FAILED {
+        return None;
+    }
+    let run = Run { addr: got as usize, len };
+    if at != 0 && run.addr != at {
+        // An emulator that does not know NOREPLACE takes an address for a hint.
+        munmap(run);
+        return None;
+    }
+    Some(run.addr)
 }
 
 fn munmap(run: Run) {
@@ -63,8 +72,20 @@ pub fn resident_pages(run: Run) -> [u64; PAGEBLOCK_PAGES / 64] {
 /// A byte for each page of a mapped run.
 fn residence(run: Run) -> Vec<u8> {
     let mut pages = vec![0u8; run.len / PAGE];
-    // SAFETY: one byte a page.
-    assert_eq!(unsafe { libc::mincore(run.addr as *mut _, run.len, pages.as_mut_ptr()) }, 0);
+    // SAFETY: `known` has a byte for each page from there on.
+    let look = |addr: usize, known: &mut [u8]| unsafe {
+        libc::mincore(addr as *mut _, known.len() * PAGE, known.as_mut_ptr())
+    };
+    if look(run.addr, &mut pages) != 0 {
+        // An emulator refuses pages without rights, which have no memory.
+        for (i, page) in pages.iter_mut().enumerate() {
+            let known = std::slice::from_mut(page);
+            assert!(
+                look(run.addr + i * PAGE, known) == 0
+                    || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM)
+            );
+        }
+    }
     pages
 }
 

@@ -4,7 +4,7 @@
 //! released runs are whole pages of mapped memory, not in use (as far as the test tells) and not in flight twice.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-mod memory;
+pub mod memory;
 mod platform;
 
 use std::cell::Cell;
