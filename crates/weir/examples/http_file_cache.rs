@@ -1,5 +1,5 @@
-//! A small HTTP server of files that keeps what is asked for in an evictable cache: the cache has no size of its own, grows
-//! into memory that is free, and shrinks when memory is short anywhere on the machine.
+//! A small HTTP server of files that keeps what is asked for in an evictable cache. The cache has no size of its own. It
+//! grows into memory that is free, and shrinks when memory is short anywhere on the machine.
 //!
 //! ```text
 //! cargo run --release -p weir --example http_file_cache -- --listen 127.0.0.1:8080 DIRECTORY

@@ -7,9 +7,9 @@ use crate::heap;
 
 /// The process's heap as `#[global_allocator]`.
 ///
-/// Frees pass the size, so small ones need not look it up; the heap profile (setting `profile_bytes`) samples the programs of
-/// `libweir.so` alone, since a sample is no block of its size's class. Where `libweir.so` is preloaded as well, the program's Rust
-/// part and its C part have a heap each; both release what is idle.
+/// Frees pass the size, so small ones need not look it up. The heap profile (setting `profile_bytes`) samples the programs of
+/// `libweir.so` alone, since a sample is no block of its size's class. Where `libweir.so` is preloaded as well, the program's
+/// Rust part and its C part have a heap each; both release what is idle.
 ///
 /// ```
 /// #[global_allocator]

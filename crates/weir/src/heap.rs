@@ -1,6 +1,6 @@
-//! The heap that the process's allocations come from, by plain functions: for code that needs more than
-//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work
-//! whether or not [`Weir`](crate::Weir) is the global allocator.
+//! The heap that the process's allocations come from, by plain functions. They are for code that needs more than
+//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work whether or not
+//! [`Weir`](crate::Weir) is the global allocator.
 //!
 //! ```
 //! use weir::heap;
@@ -63,8 +63,8 @@ pub fn alloc_low32(size: usize) -> *mut u8 {
     HEAP.alloc_low32(size)
 }
 
-/// Frees a block; null is allowed. A block that is free already, or a pointer that is no block, ends the process with a
-/// message, as far as it is seen (setting `abort_on_misuse`).
+/// Frees a block; null is allowed. A block that is free already, or a pointer that is no block, ends the process with a message
+/// (setting `abort_on_misuse`). Not every such mistake is seen.
 ///
 /// # Safety
 /// The block was allocated here and nothing uses it any more.
@@ -77,8 +77,8 @@ pub unsafe fn free(block: *mut u8) {
 /// Frees a block of known size (as it was asked for, at an alignment of at most 16): cheaper than [`free`].
 ///
 /// # Safety
-/// As [`free`]; the size is that which the block was allocated with, or another of the same size class, and the block
-/// has not been through [`realloc`], which leaves a block where it is although a smaller class would do.
+/// As [`free`]. The size is that which the block was allocated with, or another of the same size class. The block has not been
+/// through [`realloc`], which leaves a block where it is although a smaller class would do.
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
     // SAFETY: the caller promises a block of this heap that is not used any more, and a size of its class.
@@ -126,8 +126,8 @@ pub fn block_size(layout: Layout) -> usize {
 }
 
 /// Bytes that a block of this layout takes of the program's global allocator; an empty one takes none. Where that is
-/// [`Weir`](crate::Weir), it is what [`block_size`] says; of another it is taken as glibc's `malloc` has it: 8 bytes for itself, in
-/// steps of 16, and 32 at least.
+/// [`Weir`](crate::Weir), the figure is what [`block_size`] says. Of another allocator it is taken as glibc's `malloc` has it: 8
+/// bytes for itself, in steps of 16, and 32 at least.
 pub fn program_block_size(layout: Layout) -> usize {
     note_program_allocator();
     match layout.size() {
@@ -140,10 +140,11 @@ pub fn program_block_size(layout: Layout) -> usize {
 /// Whether the block at `block` had better be copied elsewhere: its page would be free without a few. For programs that can
 /// change all their references to a block, and so undo what a peak left of their memory.
 ///
-/// `false` for a pointer to no block (of a freed one the answer means nothing), for blocks of a page or more, and as long as less than an eighth of what has memory is free
-/// in the blocks' size class. The answer changes with each allocation and free. It costs a lock where the block's pages have
-/// free places, and a few loads elsewhere. A program that goes over its blocks copies few of them twice, and comes to an end:
-/// the second or third time none should move, while it frees nothing else.
+/// The answer is `false` for a pointer to no block (of a freed one it means nothing), and for blocks of a page or more. It is
+/// `false` as well while less than an eighth of what has memory is free in the blocks' size class. The answer changes with each
+/// allocation and free. It costs a lock where the block's pages have free places, and a few loads elsewhere. A program that goes
+/// over its blocks copies few of them twice, and comes to an end. The second or third time none should move, while it frees
+/// nothing else.
 ///
 /// ```
 /// use weir::heap;
@@ -202,7 +203,7 @@ pub fn trim() -> bool {
     HEAP.purge() > 0
 }
 
-/// Asks once whether what the program allocates comes from this heap: what its caches evict goes to another allocator else,
+/// Asks once whether what the program allocates comes from this heap. If not, what its caches evict goes to another allocator,
 /// which has to be told to release it.
 pub(crate) fn note_program_allocator() {
     other_malloc::note(|| {
@@ -221,25 +222,26 @@ pub(crate) fn note_program_allocator() {
 /// Where the memory is, in bytes (and the number of blocks mapped on their own). The figures are gathered while other
 /// threads go on: they are exact as long as nothing is allocated or freed.
 ///
-/// Live, idle, fragmented, merged and metadata, less what is untouched, are what is resident of Weir
-/// ([`Usage::resident_bytes`]); what is merged is resident, and charged to nobody. The rest of the process's resident set is not Weir's: code and data, stacks, other
-/// mappings, and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::zone::Zone::usage) tells
-/// of.
+/// Live, idle, fragmented, merged and metadata, less what is untouched, are what is resident of Weir ([`Usage::resident_bytes`]).
+/// What is merged is resident, and charged to nobody. The rest of the process's resident set is not Weir's: code and data,
+/// stacks, and other mappings. Memory of the program's own [zones](crate::zone) is not in it either;
+/// [`Zone::usage`](crate::zone::Zone::usage) tells of that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
     /// Blocks and objects that the program holds, at their usable sizes.
     pub live_bytes: usize,
-    /// Free and resident, and can be released: free pages, free objects in CPUs' buckets and depots, and blocks kept
-    /// for a while after they were freed.
+    /// Free and resident, and can be released. That is free pages, free objects in CPUs' buckets and depots, and blocks kept for
+    /// a while after they were freed.
     pub idle_bytes: usize,
     /// Free and resident, and cannot be released: objects in use are on the same pages.
     pub fragmented_bytes: usize,
-    /// Free and resident beside objects in use, and without memory of its own: the kernel merged its page with others (setting `merge`).
+    /// Free and resident beside objects in use, and without memory of its own: the kernel merged its page with others (setting
+    /// `merge`).
     pub merged_bytes: usize,
     /// Weir's own state that is resident.
     pub metadata_bytes: usize,
-    /// The part of what is live (or in a CPU's bucket) that is not resident, as the program never touched it, or as it was swapped out.
+    /// The part of what is live (or in a CPU's bucket) that is not resident: the program never touched it, or it was swapped out.
     pub untouched_bytes: usize,
     /// The part of what is live that is in blocks so large that each has a mapping of its own.
     pub mapped_bytes: usize,

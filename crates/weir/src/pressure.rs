@@ -1,8 +1,8 @@
 //! Memory pressure: hearing when memory is short, how short, and when it is not any more.
 //!
 //! The level is that of whatever is shortest: the machine, a control group of the process, or the limit that was set
-//! ([`settings`](crate::settings), `limit`). Weir hears of it by the kernel's notifications and releases what is idle; a
-//! program may do more: drop caches, refuse new work, or run with fewer workers until *relief*, which comes once, after
+//! ([`settings`](crate::settings), `limit`). Weir hears of it by the kernel's notifications and releases what is idle. A
+//! program may do more: drop caches, refuse new work, or run with fewer workers until *relief*. Relief comes once, after
 //! `relief_ms` without another event.
 //!
 //! ```
@@ -226,9 +226,8 @@ pub fn on_limit(callback: Option<fn(usize) -> bool>) -> Option<fn(usize) -> bool
     limit_function(before)
 }
 
-/// In a forked child that goes on with the shrinkers and subscriptions of its parent: makes the threads that call them,
-/// which `fork` does not copy. Registering something does the same. No other thread may drop a shrinker or a
-/// subscription meanwhile.
+/// For a forked child that goes on with the shrinkers and subscriptions of its parent. Makes the threads that call them, which
+/// `fork` does not copy. Registering something does the same. No other thread may drop a shrinker or a subscription meanwhile.
 pub fn resume_after_fork() {
     callbacks::resume();
 }

@@ -16,9 +16,10 @@
 //! # Ok::<(), settings::SettingError>(())
 //! ```
 //!
-//! A value counts from the next decision on. The calls wait for nothing, with two exceptions: `report` set to 0 waits
-//! for the release in flight, after which there is none (for a program that is about to pin memory, or to measure);
-//! `headroom_percent` waits for the end of the background thread, which is replaced by another.
+//! A value counts from the next decision on. The calls wait for nothing, with two exceptions:
+//! - `report` set to 0 waits for the release in flight, after which there is none. That is for a program that is about
+//!   to pin memory, or to measure.
+//! - `headroom_percent` waits for the end of the background thread, which is replaced by another.
 
 use weir_core::telemetry::tunables::{Effect, TABLE};
 use weir_linux::platform::statics::TUNABLES;

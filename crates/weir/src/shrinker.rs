@@ -1,9 +1,8 @@
 //! Caches of a program's own that become smaller when memory is short.
 //!
-//! A program that keeps a cache registers it with a function that counts what could be freed and one that frees some. When
-//! memory is short, in the process, its control group or the machine, Weir releases first what is idle, then has
-//! [evictable caches](crate#where-to-look) evict, and then calls the shrinkers, a little at a time: pressure that lasts
-//! is heard again.
+//! A program that keeps a cache registers it with a function that counts what could be freed and one that frees some. When memory
+//! is short, in the process, its control group or the machine, Weir releases what is idle first. Then it has [evictable
+//! caches](crate#where-to-look) evict. Then it calls the shrinkers, a little at a time: pressure that lasts is heard again.
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
@@ -32,21 +31,21 @@
 //!
 //! The rule is Linux's (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
 //! priority` bytes, times 4, divided by [`ShrinkerBuilder::seeks`], in batches of [`ShrinkerBuilder::batch`]. What is less
-//! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure from
-//! elsewhere scans at the priorities 12 to 10; where this process's own limit is near, or pressure is severe, scans go on to 1
-//! until enough went; so does an allocation for which the system has no memory left. A trim
-//! ([`crate::heap::trim`]) leaves caches alone: it releases what is free.
+//! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure from elsewhere scans at the
+//! priorities 12 to 10. Where this process's own limit is near, or pressure is severe, scans go on to 1 until enough went. So
+//! does an allocation for which the system has no memory left. A trim ([`crate::heap::trim`]) leaves caches alone: it releases
+//! what is free.
 //!
 //! ## On which thread
 //!
 //! [`CallbackThread`] says. Where the program's allocator is not [`Weir`](crate::Weir), what a shrinker freed is released by that
-//! allocator's own trim (glibc's, jemalloc's) after each scan. None is called under a lock of Weir's, nor inside an allocation, and one registration is
-//! never called by two threads at once. So a callback may allocate, free, lock, and register or drop shrinkers. A thread
-//! that waits for a lock which a shrinker needs, and allocates meanwhile, is not waited for longer than `callback_ms`
-//! (a [setting](crate::settings)).
+//! allocator's own trim (glibc's, jemalloc's) after each scan. None is called under a lock of Weir's, nor inside an allocation,
+//! and one registration is never called by two threads at once. So a callback may allocate, free, lock, and register or drop
+//! shrinkers. A thread that waits for a lock which a shrinker needs, and allocates meanwhile, is not waited for longer than
+//! `callback_ms` (a [setting](crate::settings)).
 //!
-//! - A callback that takes longer than `callback_ms` goes on while the others are called by another thread; a call of a
-//!   second is named on standard error. It is not called again before it has returned.
+//! - A callback that takes longer than `callback_ms` goes on while the others are called by another thread. A call of a second is
+//!   named on standard error. It is not called again before it has returned.
 //! - A scan is called in batches for twice what `count` says at most, and for twice what can be resident.
 //! - One that panics is named too, and not called any more. On a thread of the program's own the panic goes on to whoever
 //!   called [`CallbackQueue::serve`].
@@ -179,8 +178,8 @@ impl<'a> ShrinkerBuilder<'a> {
         Ok(Shrinker { registration: OwnedRegistration::new(registration) })
     }
 
-    /// Registers closures: one that counts the bytes that could be freed, and one that frees about as many as it is told
-    /// and returns how many it did ([`Shrink`] has the details).
+    /// Registers closures. One counts the bytes that could be freed. The other frees about as many as it is told, and returns how
+    /// many it did ([`Shrink`] has the details).
     ///
     /// # Errors
     /// Those of [`ShrinkerBuilder::register`].

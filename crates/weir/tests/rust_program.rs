@@ -1,4 +1,4 @@
-//! A Rust program whose allocator is Weir, and no library preloaded: fork, idle memory and settings work as under
+//! A Rust program whose allocator is Weir, with no library preloaded. Fork, idle memory and settings work as under
 //! `libweir.so`, with no constructor and nothing to be called.
 
 use std::fs::File;

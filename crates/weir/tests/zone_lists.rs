@@ -32,8 +32,8 @@ fn is_in(zone: &Zone, addr: usize) -> bool {
     (zone.as_ptr().addr().get()..zone.as_ptr().addr().get() + zone.size()).contains(&addr)
 }
 
-/// Takes the rest of the zone, and more than is free of it: entries there have to go. An eviction is waited for only for so long, so
-/// that an allocation may come too early.
+/// Takes the rest of the zone, and more than is free of it: entries there have to go. An eviction is waited for only for so long,
+/// so that an allocation may come too early.
 fn take_more(zone: &Zone, bytes: usize) -> Vec<Pages<'_>> {
     let mut runs = Vec::new();
     wait_until("what a cache has there is evicted for it", || {

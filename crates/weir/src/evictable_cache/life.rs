@@ -107,8 +107,8 @@ impl<C: Content> Shared<C> {
     }
 }
 
-/// The end of a cache whose entries are dropped, also where one of them panicked: then the others are dropped and the listener
-/// is told no more, as with the elements of a `Vec`.
+/// The end of a cache whose entries are dropped, also where one of them panicked. After a panic the others are still dropped,
+/// as with the elements of a `Vec`, and the listener is told no more.
 struct End<C: Content>(NonNull<Shared<C>>);
 
 impl<C: Content> Drop for End<C> {
@@ -119,9 +119,9 @@ impl<C: Content> Drop for End<C> {
         shared.drop_all();
         // SAFETY: `new` added it.
         unsafe { evictable_list::remove(HEAP.platform(), NonNull::from(&shared.node)) };
-        // An entry is left where a guard was forgotten, or where this runs inside reclaim's own scan: a listener, or the
-        // `Drop` of a key or value, ended the last handle on the thread of the callback, for which `unregister` does not
-        // wait. That scan goes on with the cache, so the cache is leaked.
+        // An entry is left where a guard was forgotten, or where this runs inside reclaim's own scan. The scan's case: a
+        // listener, or the `Drop` of a key or value, ended the last handle on the callback's thread. `unregister` does not
+        // wait for that thread. That scan goes on with the cache, so the cache is leaked.
         if shared.outside.load(Relaxed) + shared.scans.load(Relaxed) > 0 {
             return;
         }
@@ -158,7 +158,7 @@ impl<C: Content> Evictable for Shared<C> {
     fn inherit(&self) {
         let (mut bytes, mut entries, mut is_whole) = (0, 0, true);
         for shard in self.shards() {
-            // A fork that took no locks (in a signal handler that interrupted a holder of one) left this one held: what is
+            // A fork that took no locks (in a signal handler that interrupted a holder of one) left this one held. The state
             // behind it is not consistent, and waiting for it would be for ever.
             let Some(mut state) = shard.try_lock() else {
                 is_whole = false;

@@ -49,7 +49,8 @@ impl<C: Content> Options<C> {
         }
     }
 
-    /// A closure of the program's on Weir's heap, if there is memory for it; `as_object` only makes a trait object of the pointer.
+    /// A closure of the program's on Weir's heap, if there is memory for it; `as_object` only makes a trait object of the
+    /// pointer.
     pub fn keep<F, T: ?Sized>(&mut self, f: F, as_object: fn(*mut F) -> *mut T) -> Option<Closure<T>> {
         let kept = Closure::new(f, as_object);
         self.is_short |= kept.is_none();

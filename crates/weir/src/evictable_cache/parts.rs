@@ -1,5 +1,5 @@
-//! The parts of a cache along a zone list: entries in the list's first zone, and those on the heap. Where one of the two is short,
-//! entries of that part go.
+//! The parts of a cache along a zone list: entries in the list's first zone, and those on the heap. Where one of the two is
+//! short, entries of that part go.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -57,7 +57,8 @@ impl<C: Content> Shrink for Registered<C> {
     }
 }
 
-/// Makes a cache known to reclaim, for each class of zones that it has memory of; false: there is no memory or no thread for that.
+/// Makes a cache known to reclaim, for each class of zones that it has memory of. Returns false if there is no memory or no
+/// thread for that.
 ///
 /// # Safety
 /// The cache stays where it is until the registrations are ended.

@@ -46,8 +46,8 @@ pub struct Shared<C: Content> {
     pub scans: AtomicUsize,
 }
 
-// SAFETY: all state is atomic or behind locks; keys and values are `Send` and `Sync`, as all that makes a cache demands,
-// since reclaim uses it from threads of Weir's.
+// SAFETY: all state is atomic or behind locks. Keys and values are `Send` and `Sync`, as all that makes a cache demands,
+// since reclaim uses them from threads of Weir's.
 unsafe impl<C: Content> Sync for Shared<C> {}
 
 impl<C: Content> Shared<C> {

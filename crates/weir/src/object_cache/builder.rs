@@ -77,8 +77,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         Self { no_reclaim: true, ..self }
     }
 
-    /// No object is copied to the free places of other pages, where the setting `merge` has that done: for objects that hold
-    /// secrets, of which no copy is to outlive the object.
+    /// No object is copied to the free places of other pages, where the setting `merge` has that done. This is for objects
+    /// that hold secrets, of which no copy is to outlive the object.
     #[must_use]
     pub fn no_merge(self) -> Self {
         Self { no_merge: true, ..self }
@@ -118,9 +118,9 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         self.finish(self.make(&self.spec())?, NonNull::dangling(), hooks)
     }
 
-    /// Makes a cache of retained values: `new` makes each when its slab comes (`None`: the allocation fails),
-    /// `on_alloc` and `on_free` are called at each use, and values are dropped when their slab is released, on a thread
-    /// of the library's. The closures must not use this cache.
+    /// Makes a cache of retained values. `new` makes each value when its slab comes (`None`: the allocation fails).
+    /// `on_alloc` and `on_free` are called at each use. Values are dropped when their slab is released, on a thread of the
+    /// library's. The closures must not use this cache.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].
@@ -151,8 +151,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         let (init, fini) = (Some(init::<T, N, A, F> as _), Some(fini::<T> as _));
         let hooks = const {
             &UseHooks {
-                // SAFETY: a cache calls its hooks with its own closures, which are of these types and live as long as
-                // it does, and with an object of its own that holds a value and is the caller's alone.
+                // SAFETY: a cache calls its hooks with its own closures, which are of these types and live as long as it
+                // does. The object is the cache's own; it holds a value and is the caller's alone.
                 on_alloc: |closures, object| unsafe {
                     (closures.cast::<Closures<N, A, F>>().as_ref().on_alloc)(&mut *object.cast::<T>())
                 },

@@ -48,8 +48,8 @@ pub struct ObjectCache<T, M: ValueLifetime<T> = PerUse> {
     pub(super) types: PhantomData<(T, M)>,
 }
 
-// SAFETY: the engine may be used from any thread; closures are `Send` and `Sync`; objects made or dropped on another
-// thread than their user's are `T`s, which must be `Send` for that.
+// SAFETY: the engine may be used from any thread, and closures are `Send` and `Sync`. Objects that are made or dropped
+// on another thread than their user's are `T`s, which must be `Send` for that.
 unsafe impl<T: Send, M: ValueLifetime<T>> Send for ObjectCache<T, M> {}
 // SAFETY: every method takes `&self` and goes to the engine, which any thread may use at any time; closures are `Sync`.
 unsafe impl<T: Send, M: ValueLifetime<T>> Sync for ObjectCache<T, M> {}

@@ -35,9 +35,9 @@
 //!
 //! # Whose thread gives pages back
 //!
-//! By default Weir's own, which hears of pressure itself, and the threads that put runs back. A pool made with
-//! [`PagePoolBuilder::tended`] has an owner of the program's: an event then frees nothing, but wakes the owner
-//! ([`PagePool::wait`], or [`pressure`](crate::pressure) for an event loop), which calls [`PagePool::tend`].
+//! By default Weir's own thread, which hears of pressure itself, and the threads that put runs back. A pool made with
+//! [`PagePoolBuilder::tended`] has an owner of the program's. An event then frees nothing, but wakes the owner
+//! ([`PagePool::wait`], or [`pressure`](crate::pressure) for an event loop). The owner calls [`PagePool::tend`].
 
 mod builder;
 mod errors;

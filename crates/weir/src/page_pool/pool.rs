@@ -135,9 +135,9 @@ impl PagePool {
         self.0.pool().set_squeeze_ms(time.map(milliseconds));
     }
 
-    /// Does the work of the owner of a [tended](crate::PagePoolBuilder::tended) pool: gives up all that is idle if there was a
-    /// pressure event since the last call, or the window of one is open; else what is above `max_idle_pages`. Returns
-    /// the pages given up for pressure. Any thread may call it, of any pool.
+    /// Does the work of the owner of a [tended](crate::PagePoolBuilder::tended) pool. If there was a pressure event since the
+    /// last call, or the window of one is open, it gives up all that is idle. Else it gives up what is above `max_idle_pages`.
+    /// Returns the pages given up for pressure. Any thread may call it, of any pool.
     pub fn tend(&self) -> usize {
         HEAP.tend_pool(self.0.pool())
     }

@@ -20,8 +20,8 @@ struct State {
 /// One owner of a pool's state; the last one ends the pool.
 pub(super) struct Shared(NonNull<State>);
 
-// SAFETY: the state is a `PagePool`, which any thread may use, and an atomic; it is freed by whoever gives the last
-// reference up, on any thread.
+// SAFETY: the state is a `PagePool`, which any thread may use, and an atomic. Whoever gives up the last reference
+// frees it, on any thread.
 unsafe impl Send for Shared {}
 // SAFETY: a shared reference reaches the pool by shared references alone, and the atomic.
 unsafe impl Sync for Shared {}

@@ -102,8 +102,8 @@ impl Host for Backing {
     }
 }
 
-/// The state of a zone. It lies in a mapping of its own, with the descriptors of its blocks behind it: the engine holds
-/// pointers to it, so it must not move.
+/// The state of a zone. It lies in a mapping of its own, with the descriptors of its blocks behind
+/// it. The engine holds pointers to it, so it must not move.
 #[repr(C, align(64))]
 struct State {
     zone: UserZone,
@@ -148,7 +148,7 @@ impl Home {
             releaser: Releaser::new(),
             refused: AtomicBool::new(false),
         };
-        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page; it is this function's
+        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page. It is this function's
         // alone until the zone is added to the heap, and stays until the zone is dropped.
         unsafe {
             (&raw mut (*state).backing).write(backing);

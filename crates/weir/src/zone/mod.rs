@@ -1,7 +1,6 @@
 //! Zones of the program's own: memory of a kind that `malloc` does not give, handed out in runs of pages.
 //!
-//! Free memory of a zone is released as the heap's is: in calm times what is above the peak of the last window, under
-//! pressure all of it.
+//! Free memory of a zone is released as the heap's is: in calm times what is above the last window's peak, under pressure all.
 //!
 //! | zone | memory | how free memory is released |
 //! |---|---|---|
@@ -11,7 +10,7 @@
 //! | [`Zone::hugetlb`] | huge pages of 2 MiB from the system's pool | `MADV_DONTNEED`, whole huge pages only |
 //! | [`Zone::locked`] | `mlock`ed: no page fault, no swap | never |
 //!
-//! A zone can be the first of a list, of which the heap is the next: for memory that is dear and not enough for all
+//! A zone can be the first of a list, of which the heap is the next. That is for memory that is dear and not enough for all
 //! ([`Zone::alloc_first`], [`EvictableCacheBuilder::zone_first`](crate::EvictableCacheBuilder::zone_first)).
 //!
 //! All sizes, offsets and figures are bytes.

@@ -45,7 +45,7 @@ impl Zone {
         Home::new(size, Kind::Anonymous).map(Self)
     }
 
-    /// A zone of the first `size` bytes of a memfd (or a file on tmpfs), which is at least that long; the descriptor is
+    /// A zone of the first `size` bytes of a memfd (or a file on tmpfs), which is at least that long. The descriptor is
     /// not needed afterwards. Every process that maps the file sees the zone's memory; what is free is taken out of the
     /// file. Contents that the file has are kept until their pages are handed out.
     ///
@@ -56,10 +56,10 @@ impl Zone {
     /// For as long as the zone lives:
     ///
     /// - The file does not become shorter: a touch of what is missing then ends the process (`SIGBUS`).
-    /// - What others write to the file's first `size` bytes, another process, another mapping or another zone, lies in
-    ///   runs that this zone has handed out to them, and no slice of such a run is borrowed meanwhile:
-    ///   [`Pages::filled`], [`Pages::filled_mut`] and the values of a cache whose entries lie in the zone. Bytes that
-    ///   others write are read and written by [`Pages::as_ptr`], with volatile or atomic accesses.
+    /// - Others (processes, mappings or zones) write only to runs of the file's first `size` bytes that this zone has
+    ///   handed out to them. No slice of such a run is borrowed meanwhile: [`Pages::filled`],
+    ///   [`Pages::filled_mut`] and the values of a cache whose entries lie in the zone. Bytes that others write are read
+    ///   and written by [`Pages::as_ptr`], with volatile or atomic accesses.
     ///
     /// Of a safe function two zones could be made of one file, and two `&mut [u8]` of one page:
     ///
@@ -102,7 +102,7 @@ impl Zone {
     }
 
     /// A zone of `size` bytes in huge pages of 2 MiB from the system's pool. They are taken from the pool as they are
-    /// handed out, and returned to it when they are released; where the pool is empty, [`Zone::alloc`] returns `None`.
+    /// handed out, and returned to it when they are released. Where the pool is empty, [`Zone::alloc`] returns `None`.
     /// Needs Linux 5.14 or later.
     ///
     /// # Errors
@@ -134,9 +134,12 @@ impl Zone {
         self.alloc_aligned(bytes, PAGE)
     }
 
-    /// [`Zone::alloc`] for who can use other memory as well: the zone is the first of a zone list, and the heap the next.
-    /// `None` where less than the zone's low mark would be left (some 5 to 10 % of it), which is for those that can use no
-    /// other; or less than its min, while memory is short on the heap too: then caches in both are made smaller.
+    /// Allocates as [`Zone::alloc`] does, for those who can use other memory as well. The zone is the first of a zone
+    /// list, and the heap the next.
+    ///
+    /// `None` where less than the zone's low mark (some 5 to 10 % of it) would be left. What is below the mark is for
+    /// those who can use no other memory. While memory is short on the heap too, the limit is the zone's min, and caches
+    /// in both are made smaller.
     ///
     /// ```
     /// let zone = weir::zone::Zone::anonymous(4 << 20)?;
@@ -241,9 +244,9 @@ impl Zone {
         self.0.memory().len
     }
 
-    /// Takes the bytes of `range` out of use, counted from the zone's first, both ends multiples of [`BLOCK`], if none
-    /// of them is in use: nothing is handed out or released there until [`Zone::online`]. Waits for a release in
-    /// flight.
+    /// Takes the bytes of `range` out of use, if none of them is in use. The range counts from the zone's first byte, and
+    /// both ends are multiples of [`BLOCK`]. Nothing is handed out or released there until [`Zone::online`]. Waits for a
+    /// release in flight.
     ///
     /// # Errors
     /// [`OfflineError::Range`]; [`OfflineError::InUse`]: then nothing has changed.

@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 use super::backing::Home;
 use crate::filling::{Filling, shows_what_is_filled};
 
-/// A run of pages of a [`Zone`](crate::zone::Zone), freed when dropped. It is filled from its beginning, and shows what was filled.
+/// A run of pages of a [`Zone`](crate::zone::Zone), freed when dropped. It is filled from its beginning, and shows what was
+/// filled.
 ///
 /// ```compile_fail,E0308
 /// let zone = weir::zone::Zone::anonymous(2 << 20).unwrap();
@@ -27,8 +28,8 @@ unsafe impl Sync for Pages<'_> {}
 
 impl<'a> Pages<'a> {
     /// # Safety
-    /// The run is in use in this zone, and nothing else's; it is `zero` where the zone's memory is, and nothing was written
-    /// to it since it came from the kernel.
+    /// The run is in use in this zone, and nothing else's. `zero` is true only where the zone's memory comes as zeros, and
+    /// nothing was written to the run since it came from the kernel.
     pub(super) unsafe fn new(zone: &'a Home, run: NonNull<[u8]>, zero: bool) -> Self {
         // SAFETY: a run in use is mapped, and this value's as the caller promises. Where the memory is a file's, whoever
         // made the zone promised what others write.

@@ -1,7 +1,7 @@
 //! What several tests do not wait for.
 
-/// Stalls of the machine that these tests run on are no pressure: under it no cache grows and pools are emptied, and the
-/// tests say themselves when there is some.
+/// Stalls of the machine that these tests run on are no pressure. Under pressure no cache grows and pools are emptied,
+/// and the tests say themselves when there is some.
 extern "C" fn ignore_stalls() {
     for name in ["psi_some_us", "psi_full_us"] {
         weir::settings::set(name, "10000000").expect("a setting");

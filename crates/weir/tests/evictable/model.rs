@@ -1,4 +1,4 @@
-//! Random calls against a map: a hit is the value last put in, the weight is never above the bound, pinned values live,
+//! Random calls against a map. A hit is the value last put in, the weight is never above the bound, pinned values live,
 //! and every value is dropped once.
 
 use crate::counted::{Count, Counted};

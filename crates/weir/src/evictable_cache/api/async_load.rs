@@ -10,12 +10,12 @@ use crate::evictable_cache::entry::typed::Typed;
 use crate::evictable_cache::load::fresh::Fresh;
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
-    /// The entry of a key, or that of the value that `load` gives: [`EvictableCache::get_or_insert_with`] for tasks of any
-    /// runtime. Who wants the same key meanwhile waits: a task by its waker, a thread by sleeping.
+    /// Gets the entry of a key, or that of the value that `load` gives. It is [`EvictableCache::get_or_insert_with`] for tasks of
+    /// any runtime. Who wants the same key meanwhile waits: a task by its waker, a thread by sleeping.
     ///
     /// The future may be dropped at any time. If it was the one that loads, all who wait are woken, and the next of them
-    /// loads; so it is if `load` panics. A task that loads and is not polled keeps the others waiting, as does a `load` that
-    /// waits for its own key by this function: give it a time limit where that may be.
+    /// loads; so it is if `load` panics. A task that loads and is not polled keeps the others waiting. So does a `load` that
+    /// waits for its own key by this function. Give `load` a time limit where either may happen.
     ///
     /// # Panics
     /// As [`EvictableCache::get_or_insert_with`] if that is called inside `load` for the same key. Called for another task's key

@@ -44,12 +44,12 @@ pub struct EvictableCacheBuilder<K: Eq + 'static, V: 'static, S = SeededHash> {
 impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> EvictableCacheBuilder<K, V, S> {
     common_options!(K, V);
 
-    /// How to weigh an entry, bytes. The closure is called once for each insertion. 0 counts as 1: an entry without weight would never be
-    /// evicted.
+    /// How to weigh an entry, bytes. The closure is called once for each insertion. 0 counts as 1: an entry without weight would
+    /// never be evicted.
     ///
-    /// If it is not called, an entry counts its block (key, value and 24 bytes), and what key and value own where they are of
-    /// common types: `Vec<u8>`, `String`, `Arc<str>` and their like. Of other types that own memory [`Self::weighed`] is
-    /// to be called, or this, or [`Self::max_bytes`].
+    /// If it is not called, an entry counts its block: key, value and 24 bytes. What key and value own counts as well where they
+    /// are of common types: `Vec<u8>`, `String`, `Arc<str>` and their like. Key or value of another type may own memory. Then
+    /// call [`Self::weighed`], this, or [`Self::max_bytes`].
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {
         self.options.weigher = self.options.keep(weigher, |at| at as *mut _);
         self
@@ -100,8 +100,8 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     /// Makes the cache.
     ///
     /// # Errors
-    /// [`CacheError::OutOfMemory`], [`CacheError::Shards`]; [`CacheError::Unweighed`] for types that own memory of which the cache
-    /// knows nothing, where it has no bound either: it would hold more than it says.
+    /// [`CacheError::OutOfMemory`], [`CacheError::Shards`]; [`CacheError::Unweighed`] for types that own memory of which the
+    /// cache knows nothing, where it has no bound either: it would hold more than it says.
     pub fn build(self) -> Result<EvictableCache<K, V, S>, CacheError> {
         let Self { options, hasher, .. } = self.weigh_by_default()?;
         Ok(EvictableCache { shared: Owner::new(options)?, hasher })

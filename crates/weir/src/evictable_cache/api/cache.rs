@@ -15,10 +15,12 @@ use crate::evictable_cache::entry::header::Header;
 use crate::evictable_cache::entry::typed::{Block, Typed};
 use crate::evictable_cache::load::fresh::Fresh;
 
-/// A cache of values by key that shares the process's memory with everything else: it grows while memory is free, and
-/// yields when it is short. It is best where [`Weir`](crate::Weir) is the program's global allocator: what is evicted is released at
-/// once, and what values take is known to the byte. On glibc's malloc and on jemalloc evictions are followed by that allocator's
-/// own trim, which costs it time while memory is short. Other allocators release what they like: there a
+/// A cache of values by key that shares the process's memory with everything else. It grows while memory is free, and yields when
+/// memory is short.
+///
+/// A cache is best where [`Weir`](crate::Weir) is the program's global allocator. Then what is evicted is released at once, and
+/// what values take is known to the byte. On glibc's malloc and on jemalloc evictions are followed by that allocator's own trim,
+/// which costs it time while memory is short. Other allocators release what they like: there a
 /// [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
 /// [`ByteCache`](crate::ByteCache)) lies in Weir's heap whichever allocator the program has.
 ///
@@ -41,14 +43,14 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// ```
 ///
 /// # Locks
-/// No lock of the cache is held while code of the program's runs (closures, futures, wakers, weigher, listener, `Drop`), but
-/// for `Eq` of keys, which runs under a shard's lock: it must not use an evictable cache, nor wait for a thread that does. A
-/// debug build panics where it does; else it may wait for itself. A panic in any of them leaves the cache
-/// whole; one as it is dropped drops the rest, of which the listener is not told.
+/// No lock of the cache is held while code of the program's runs: closures, futures, wakers, weigher, listener, `Drop`. Only `Eq`
+/// of keys runs under a shard's lock: it must not use an evictable cache, nor wait for a thread that does. A debug build panics
+/// where it does; else it may wait for itself. A panic in any of them leaves the cache whole; one as it is dropped drops the
+/// rest, of which the listener is not told.
 ///
 /// # fork
 /// A forked child has the cache as it was. Values that other threads or tasks of the parent were computing are computed by who
-/// wants them first; futures of the parent that waited for one are not woken in the child.
+/// wants them first. Futures of the parent that waited for one are not woken in the child.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
     pub(super) shared: Owner<Typed<K, V>>,
     pub(super) hasher: S,
@@ -118,8 +120,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// Puts a value in, in the place of the key's former one, if there is one: whoever pins that keeps it.
     ///
     /// # Errors
-    /// The value is not taken, and is in the error: it is larger than what the cache may hold, all that would have to go
-    /// is pinned, or there is no memory.
+    /// The value is not taken, and is in the error. Either it is larger than what the cache may hold, or all that would have to
+    /// go is pinned, or there is no memory.
     ///
     /// ```
     /// use weir::{EvictableCache, Refusal};
@@ -154,12 +156,12 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// The entry of a key, or that of the value that `compute` returns. Who wants the same key meanwhile waits for it; if
     /// `compute` panics, the next of them computes.
     ///
-    /// A load gives an entry in every case. One that the cache does not keep ([`Refusal`] says why that may be) is held by its
-    /// guard alone, and the next who asks for the key computes it again.
+    /// A load gives an entry in every case. The cache may not keep it ([`Refusal`] says why). Such an entry is held by its guard
+    /// alone, and the next who asks for the key computes it again.
     ///
     /// # Panics
-    /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
-    /// directly or through others, for this one.
+    /// If `compute` gets or computes the same key by this function. Also if it asks for a key whose value another thread
+    /// computes, and that thread waits for this one, directly or through others.
     ///
     /// ```
     /// let cache = weir::EvictableCache::<u32, Vec<u8>>::builder().max_bytes(1000).weigher(|_, v| v.len()).build().unwrap();
@@ -179,8 +181,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// The closure's own.
     ///
     /// # Panics
-    /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
-    /// directly or through others, for this one.
+    /// If `compute` gets or computes the same key by this function. Also if it asks for a key whose value another thread
+    /// computes, and that thread waits for this one, directly or through others.
     pub fn try_get_or_insert_with<E>(
         &self,
         key: K,
@@ -228,9 +230,9 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         Entries(self.shared.walk())
     }
 
-    /// Copies of the keys of up to `count` entries that are most worth keeping, the hottest first: by how often they were used
-    /// lately, as eviction goes by. A program can write them out and fill its cache by them at its next start. That counts as
-    /// no use. O(entries), each of which takes its shard's lock for a moment.
+    /// Copies the keys of up to `count` entries that are most worth keeping, the hottest first. The order goes by how often they
+    /// were used lately, as eviction does. A program can write them out, and fill its cache by them at its next start. That
+    /// counts as no use. O(entries), each of which takes its shard's lock for a moment.
     ///
     /// ```
     /// use std::fs;

@@ -77,9 +77,9 @@ macro_rules! common_methods {
             self.shared.stats()
         }
 
-        /// Says whether write-back lags behind: of what the program has to write before its memory can go. While it does caches
-        /// do not grow, and reclaim waits for up to 100 ms each time before it takes more of what is clean and in use. It is
-        /// forgotten when reclaim has done its work: say it again while it is so.
+        /// Says whether write-back lags behind: whether the program still has to write data before the memory of that data can
+        /// go. While it lags, caches do not grow. Reclaim waits for up to 100 ms each time before it takes more of what is clean
+        /// and in use. Reclaim forgets the note when it has done its work: say it again while it is so.
         pub fn set_congested(&self, is_congested: bool) {
             self.shared.set_congested(is_congested);
         }
@@ -131,8 +131,8 @@ macro_rules! common_options {
 
         /// How long an entry is there from its insertion on, whether it is used or not; for ever if it is not called.
         ///
-        /// An entry whose time is over is no hit, and its memory goes back as the entry is found: by a look-up, by insertions, which
-        /// each look at a few entries, under pressure, or by `expire`.
+        /// An entry whose time is over is no hit. Its memory goes back as the entry is found: by a look-up, under pressure, or by
+        /// `expire`. Insertions, which each look at a few entries, find it as well.
         pub fn time_to_live(mut self, time: core::time::Duration) -> Self {
             self.options.ages.live = $crate::evictable_cache::eviction::expiry::nanoseconds(time);
             self
@@ -179,8 +179,8 @@ macro_rules! common_options {
             self
         }
 
-        /// A listener: it is told of every entry that leaves the cache, and of values that are refused, before they are dropped
-        /// or returned; on the thread that was the reason, or on one of Weir's.
+        /// A listener is told of every entry that leaves the cache, and of values that are refused, before they are dropped or
+        /// returned. It is called on the thread that was the reason, or on one of Weir's.
         pub fn on_evict(
             mut self,
             listener: impl Fn(&$key, &$value, $crate::evictable_cache::api::stats::RemovalCause) + Send + Sync + 'static,
@@ -202,17 +202,17 @@ macro_rules! common_options {
             self
         }
 
-        /// Entries lie in a zone of the program's own while that is above its low mark, and else on the heap, in runs of whole
-        /// pages: for a zone of dear memory (locked, in huge pages) that does not hold the whole cache. Where the zone
-        /// is short entries in it go, and where the heap is, those on the heap.
+        /// Entries lie in a zone of the program's own while that is above its low mark. Else they lie on the heap, in runs of
+        /// whole pages. This is for a zone of dear memory (locked, in huge pages) that does not hold the whole cache. Where the
+        /// zone is short entries in it go, and where the heap is, those on the heap.
         pub fn zone_first(mut self, zone: &'static $crate::zone::Zone) -> Self {
             self.options.place = $crate::evictable_cache::entry::place::Place::First(zone);
             self
         }
 
-        /// Some values own memory in a zone of the program's own (of
-        /// [`Zone::alloc_first`]($crate::zone::Zone::alloc_first)), as `is_there` says of each, and others on the heap; which of
-        /// the two does not change. Where the zone is short entries in it go, and where the heap is, the others.
+        /// Some values own memory in a zone of the program's own (of [`Zone::alloc_first`]($crate::zone::Zone::alloc_first)), and
+        /// others on the heap. `is_there` says of each value whether it does, and the answer must not change. Where the zone is
+        /// short entries in it go, and where the heap is, the others.
         pub fn values_in(
             mut self,
             zone: &'static $crate::zone::Zone,

@@ -14,8 +14,8 @@ use crate::evictable_cache::entry::typed::Typed;
 use crate::evictable_cache::load::fresh::Fresh;
 use crate::evictable_cache::shard::walk::Walk;
 
-/// An entry of an [`EvictableCache`](crate::EvictableCache), pinned: it is not evicted while a guard is there, and if it is
-/// removed or replaced it lives until its last guard is dropped.
+/// An entry of an [`EvictableCache`](crate::EvictableCache), pinned. It is not evicted while a guard is there. If it is
+/// removed or replaced, it lives until its last guard is dropped.
 pub struct Entry<'c, K: Eq + 'static, V: 'static>(pub(super) Hold<'c, Typed<K, V>>);
 
 impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {

@@ -1,5 +1,5 @@
-//! Values that keys are looked up by, and the hash function of evictable caches, unless the program brings its own: a product of
-//! 128 bits folded for each word, with a seed that differs from cache to cache.
+//! Values that keys are looked up by, and the hash function of evictable caches, unless the program brings its own. The function
+//! folds a product of 128 bits for each word, with a seed that differs from cache to cache.
 
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hasher};

@@ -61,8 +61,9 @@ impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
 }
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
-    /// The entry of a key, pinned by a guard that has a handle of the cache: for other threads, tasks and bodies of responses,
-    /// which outlive the caller. That counts as a use. [`Entry::into_owned`] makes such a guard of any other.
+    /// Gets the entry of a key, pinned by a guard that has a handle of the cache. The guard is for other threads, tasks and
+    /// bodies of responses, which outlive the caller. A hit counts as a use. [`Entry::into_owned`] makes such a guard of any
+    /// other.
     ///
     /// ```
     /// use std::sync::Arc;

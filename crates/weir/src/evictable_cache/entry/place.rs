@@ -1,5 +1,5 @@
-//! Where entries lie: in the process's heap, in a zone of the program's own, or along a list of the two; where none has memory, what a load found
-//! lies where the program's other values lie.
+//! Where entries lie: in the process's heap, in a zone of the program's own, or along a list of the two. Where none has memory,
+//! what a load found lies where the program's other values lie.
 
 use alloc::alloc as program;
 use core::alloc::Layout;

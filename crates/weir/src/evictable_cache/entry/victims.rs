@@ -13,8 +13,8 @@ const BATCH: usize = 16;
 
 /// Entries out of the cache, in which the cache's own hold is still to be given up. No lock is held when that is done.
 ///
-/// An evicted entry is held by the cache alone, and cannot be held anew once it is out of the index: it is freed without a
-/// look at its count. What is removed or replaced may be held, and is counted until it is freed.
+/// An evicted entry is held by the cache alone, and cannot be held anew once it is out of the index. So it is freed
+/// without a look at its count. What is removed or replaced may be held, and is counted until it is freed.
 pub struct Victims<'a, C: Content> {
     shared: &'a Shared<C>,
     cause: RemovalCause,

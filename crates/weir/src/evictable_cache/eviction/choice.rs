@@ -74,9 +74,10 @@ impl Choice {
         self.shift.load(Relaxed) != NO_DUEL
     }
 
-    /// Makes a duel when the cache is an eighth as full as it may get: its shadows begin empty, and are to have seen about what
-    /// the cache has seen, as a loop may keep what was held first for good. Shadows that began with the half had none of the dead
-    /// entries that the cache had, and the duel kept the setting by which it hit 27.5 % in place of 37.8 (the trace lirs-ps).
+    /// Makes a duel when the cache is an eighth as full as it may get. Its shadows begin empty, and are to have seen about what
+    /// the cache has seen: a loop may keep what was held first for good. Shadows that began when the cache was half full had none
+    /// of the dead entries that the cache had. The duel then kept the setting by which it hit 27.5 % in place of 37.8 (the trace
+    /// lirs-ps).
     #[inline]
     pub fn start_if_due(&self, room: &Room) {
         if !self.has_duel() {
@@ -100,8 +101,8 @@ impl Choice {
     #[cold]
     fn start(&self) {
         let Some(home) = NonNull::new(heap::alloc_zeroed(size_of::<Home>())).map(NonNull::cast::<Home>) else { return };
-        // SAFETY: a fresh block of zeros, which are an empty storage; nothing else refers to it until it is freed, which is
-        // after the duel's last use.
+        // SAFETY: a fresh block of zeros, which are an empty storage. Nothing else refers to it until it is freed, which is after
+        // the duel's last use.
         let storage: &'static mut DuelStorage = unsafe { &mut (*home.as_ptr()).storage };
         let duel = Duel::new(storage);
         let shift = duel.shift();

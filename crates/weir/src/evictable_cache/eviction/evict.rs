@@ -18,8 +18,8 @@ use crate::evictable_cache::shared::Shared;
 /// Tries to get memory for an entry, each after an eviction.
 const TRIES: usize = 4;
 
-/// A shard evicts entries of its own for one that comes, unless it has less than 7/8 of its part of the target: others have
-/// more than theirs then.
+/// A shard evicts entries of its own for one that comes, unless it has less than 7/8 of its part of the target. Other shards
+/// have more than their part then.
 const SLACK: usize = 8;
 
 impl<C: Content> Shared<C> {
@@ -90,11 +90,11 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// Evicts for `weight` bytes that are about to be put into a shard, under its lock: entries of its own, if it has about
-    /// its part of the target or more, as many as leave it at once.
+    /// Evicts for `weight` bytes that are about to be put into a shard, under its lock. A shard that has about its part of the
+    /// target or more evicts entries of its own. It evicts as many as leave it at once.
     ///
-    /// A shard that has a little less than its part evicts all the same: it takes one lock, where a search for a shard that
-    /// has more takes several, and shards keep about the size that they have.
+    /// A shard that has a little less than its part evicts all the same. That takes one lock, where a search for a shard that
+    /// has more takes several. So shards keep about the size that they have.
     pub fn evict_at_home(&self, storage: &mut Storage, weight: usize, victims: &mut Victims<'_, C>) {
         let room = &self.room;
         let target = room.target.load(Relaxed);
@@ -127,8 +127,8 @@ impl<C: Content> Shared<C> {
     /// Evicts until `wanted` bytes went, if there are; returns how many. `incoming` bytes are for the shard `home`, in
     /// which the eviction begins.
     ///
-    /// Shards above their part of the target are evicted from first, so that a shard may have more than its part as long
-    /// as the cache has room. Only entries of the part go. What went is added to `kept`, or given back.
+    /// Shards above their part of the target are evicted from first. So a shard may have more than its part as long as the cache
+    /// has room. Only entries of the part go. What went is added to `kept`, or given back.
     fn make_room(
         &self,
         home: usize,
@@ -199,7 +199,7 @@ impl<C: Content> Shared<C> {
         self.room.give(weight);
     }
 
-    /// Frees at least `bytes` of a part, if so many are not pinned, lowers the target to what is left, and holds it there until
+    /// Frees at least `bytes` of a part, if so many are not pinned. Lowers the target to what is left, and holds it there until
     /// [`Shared::relieved`].
     pub fn evict(&self, bytes: usize, part: Part) -> usize {
         let room = &self.room;
@@ -226,9 +226,9 @@ impl<C: Content> Shared<C> {
 
     /// The cache may grow again.
     ///
-    /// The shards' storage is made smaller now, and not while memory is short: for that it is copied to fresh pages, and who
-    /// touches one in a control group above its `memory.high` sleeps for up to 2 s. With the copies an
-    /// eviction of 28 MiB took 2.8 s, without them 0.1 s (E12).
+    /// The shards' storage is made smaller now, and not while memory is short, as it is copied to fresh pages for that. A thread
+    /// that touches a fresh page in a control group above its `memory.high` sleeps for up to 2 s. With the copies an eviction of
+    /// 28 MiB took 2.8 s, without them 0.1 s (E12).
     pub fn relieved(&self) {
         self.room.is_pressed.store(false, Relaxed);
         self.room.forget_inserters();
@@ -268,8 +268,8 @@ impl<C: Content> Shared<C> {
     }
 }
 
-/// Bytes that were evicted for an entry and are counted as held still, given back when this is dropped: also where code of the
-/// program's panics.
+/// Bytes that were evicted for an entry and are still counted as held. They are given back when this is dropped, also where code
+/// of the program's panics.
 struct Kept<'a> {
     room: &'a Room,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! How long entries live: the times that a cache gives them, and what becomes of entries whose time is over.
 //!
-//! Times lie beside the policy's slots, in caches that have any. An entry whose time is over is no hit, and leaves as it is
-//! found: by a look-up, by the few that each insertion looks at, by an eviction.
+//! Times lie beside the policy's slots, in caches that have any. An entry whose time is over is no hit. It leaves as it is
+//! found: by a look-up, by an eviction, or by an insertion, each of which looks at a few.
 
 use core::time::Duration;
 use weir_core::base::time::{Nanos, Time};

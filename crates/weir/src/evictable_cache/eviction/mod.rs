@@ -1,5 +1,5 @@
-//! Entries on their way out: how much is held, eviction for what comes and under pressure, removal, the end of an entry's time,
-//! and the choice of how the policy is run.
+//! Entries on their way out, and how much is held. Eviction is for what comes and under pressure; removal and the end of an
+//! entry's time are here too. So is the choice of how the policy is run.
 
 pub mod choice;
 pub mod evict;

@@ -8,8 +8,8 @@ use weir_linux::process::heap::HEAP;
 
 use crate::zone::Zone;
 
-/// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time, so that the question whether memory is
-/// free is put seldom.
+/// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time. So the question whether memory is free is put
+/// seldom.
 const STEP_SHARE: usize = 16;
 pub const LEAST_STEP: usize = 64 << 10;
 const MOST_STEP: usize = 16 << 20;
@@ -64,8 +64,8 @@ impl Room {
         self.bytes.fetch_update(Relaxed, Relaxed, take).is_ok()
     }
 
-    /// The part of the target that pressure leaves: the least that the program asked for, and one entry of each thread that inserts.
-    /// Without that a thread under pressure could keep nothing, not even what it is at work on.
+    /// The part of the target that pressure leaves: the least that the program asked for, and one entry of each thread that
+    /// inserts. Without that a thread under pressure could keep nothing, not even what it is at work on.
     pub fn least(&self) -> usize {
         let inserted = self.inserters.iter().map(|weight| weight.load(Relaxed)).fold(0, usize::saturating_add);
         self.min.max(inserted).min(self.max.load(Relaxed))
@@ -106,8 +106,8 @@ impl Room {
                 return false;
             }
             if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {
-                // The bound may have been lowered since it was read. `set_max` stores it, then lowers the target: either
-                // that comes after the exchange, or the new bound is read here, as all four are in one order.
+                // The bound may have been lowered since it was read. `set_max` stores it, then lowers the target. Either the
+                // lowering comes after the exchange, or the new bound is read here, as all four are in one order.
                 self.target.fetch_min(self.max.load(SeqCst), SeqCst);
                 return true;
             }
@@ -119,11 +119,11 @@ impl Room {
         self.zone.is_some_and(|zone| zone.has_room(bytes)) || HEAP.may_grow(bytes)
     }
 
-    /// Exchanges bytes that an eviction freed, and are counted still, for `weight` bytes of an entry for which they went;
-    /// false where they are fewer, and there is no room for the rest.
+    /// Exchanges bytes that an eviction freed, and that are still counted, for `weight` bytes of the entry for which they went.
+    /// Returns false where they are fewer, and there is no room for the rest.
     ///
-    /// Until then no other thread can take them. So an insertion evicts about what it needs, and never more because others
-    /// insert too; and where the target fell, what is held comes down by the difference.
+    /// Until then no other thread can take them. So an insertion evicts about what it needs, and never more because others insert
+    /// too. Where the target fell, what is held comes down by the difference.
     #[inline]
     pub fn exchange(&self, freed: usize, weight: usize) -> bool {
         match freed.checked_sub(weight) {

@@ -111,7 +111,8 @@ impl<C: Content> Shared<C> {
             let board = poll_fn(|context| {
                 // Wakers are code of the program's, so they are cloned and dropped under no lock.
                 let waker = context.waker().clone();
-                // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after them.
+                // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after
+                // them.
                 match unsafe { self.board(&fresh, &flight) } {
                     Boarding::There(hold) => Poll::Ready(Ok(hold)),
                     Boarding::First(landing) => Poll::Ready(Err(landing)),

@@ -79,8 +79,8 @@ impl Flights {
 
     /// The flight of a key, if its value is being computed.
     pub fn find<C: Content>(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<&Flight> {
-        // SAFETY: a linked flight stays where it is, and its block has its key, until it is unlinked under the lock, which the
-        // caller has for these flights.
+        // SAFETY: a linked flight stays where it is, and its block has its key, until it is unlinked under the lock. The
+        // caller has the lock for these flights.
         let flights = core::iter::successors(self.0, |flight| unsafe { flight.as_ref() }.next.get());
         // SAFETY: the same.
         let mut flights = flights.map(|flight| unsafe { flight.as_ref() });

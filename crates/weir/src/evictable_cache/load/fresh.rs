@@ -71,10 +71,10 @@ impl<'a, C: Content> Fresh<'a, C> {
         unsafe { C::key(self.entry) }
     }
 
-    /// Puts it into the cache, which may evict others for it; it has its value. A landing that it is for ends.
+    /// Puts the entry, which has its value, into the cache. The cache may evict others for it. A landing that it is for ends.
     ///
-    /// The landing is the second parameter, so it is dropped before the entry where code of the program's panics: other
-    /// threads compare keys with the flight's, which is this entry's, until the flight is unlinked.
+    /// The landing is the second parameter, so it is dropped before the entry where code of the program's panics. Other threads
+    /// compare keys with the flight's key until the flight is unlinked, and that key is this entry's.
     pub fn put(mut self, landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
         debug_assert!(self.has_value);
         let weight = self.weigh();
@@ -164,9 +164,9 @@ impl<'a, C: Content> Fresh<'a, C> {
         Ok(hold)
     }
 
-    /// [`Fresh::publish`] under the shard's lock, taken once: room that is not reserved is made in the shard itself, as far as a
-    /// few entries that leave are enough. The entry is the cache's where it lacks nothing; the victims are out of the cache in any
-    /// case.
+    /// Does as [`Fresh::publish`] does, under the shard's lock, taken once. Room that is not reserved is made in the shard
+    /// itself, as far as a few entries that leave are enough. Where the entry lacks nothing it becomes the cache's. The victims
+    /// are out of the cache in any case.
     fn try_publish(
         &mut self,
         home: usize,

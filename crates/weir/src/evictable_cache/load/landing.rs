@@ -49,12 +49,12 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// Waits until a flight of the thread `runner` ends, which was found and noted as awaited under the lock that is given; or for
-/// no reason. Gives the lock back.
+/// Waits until a flight of the thread `runner` ends, or for no reason. The flight was found and noted as awaited under the lock
+/// that is given. Gives the lock back.
 ///
 /// # Panics
-/// If the flight is the calling thread's (`is_own`), or that of one that waits for the calling thread: its closure wants the key that
-/// it computes, directly or through others.
+/// If the flight is the calling thread's (`is_own`), or that of one that waits for the calling thread. Its closure then wants the
+/// key that it computes, directly or through others.
 pub fn wait(shard: &Shard, state: ShardGuard<'_>, runner: usize, is_own: bool) {
     let seen = shard.landings.seen();
     drop(state);

@@ -1,15 +1,17 @@
 //! Tasks that wait for a value that another task, or a thread, computes.
 //!
-//! Who waits is a node in the task's future, which is pinned. It is linked into its shard, with the task's waker, in the same
-//! section under the lock in which the flight was seen. The end of a flight unlinks that under the lock; afterwards the nodes
-//! that wait for it are taken off, and their tasks woken under no lock. Each of them looks again: one becomes the next to
-//! compute, where there is no value, and the others wait for it. A flight stays where it is until all are woken, so its
-//! address tells it from the next one of the key: who waits again is not woken again.
+//! A task that waits is a node in its future, which is pinned. It is linked into its shard, with the task's waker, in the
+//! same section under the lock in which the flight was seen. The end of a flight unlinks it under the lock. Afterwards the
+//! nodes that wait for it are taken off, and their tasks woken under no lock. Each of them looks again: one becomes the next
+//! to compute, where there is no value, and the others wait for it. A flight stays where it is until all are woken, so its
+//! address tells it from the next one of the key. A task that waits again is therefore not woken again.
 //!
-//! The interleavings that this excludes: a flight ends between a task's look and its link, and nobody wakes the task (both
-//! are one section, and nodes are searched after the flight was unlinked). One task is woken to compute, is dropped before
-//! it does, and the others sleep on (all are woken). A task is woken whose future is gone (the drop of a future takes its
-//! node off under the lock, and a waker that was taken before is valid by itself).
+//! The protocol excludes three interleavings:
+//! - A flight ends between a task's look and its link, and nobody wakes the task. Look and link are one section, and nodes
+//!   are searched after the flight was unlinked.
+//! - One task is woken to compute, is dropped before it does, and the others sleep on. Therefore all are woken.
+//! - A task is woken whose future is gone. The drop of a future takes its node off under the lock, and a waker that was taken
+//!   before is valid by itself.
 
 use core::cell::Cell;
 use core::ptr::NonNull;

@@ -28,9 +28,9 @@ impl<C: Content> Shared<C> {
         true
     }
 
-    /// Makes the storage of those shards smaller for which it `is_due`: of most that have few entries left
-    /// ([`Storage::is_roomy`]), or under pressure of those where what is copied is little beside what that frees, or nothing
-    /// ([`Storage::is_sparse`]; more waits for relief, see [`Shared::relieved`]).
+    /// Makes the storage of those shards smaller for which it `is_due`. Most callers pass [`Storage::is_roomy`]: shards that
+    /// have few entries left. Under pressure it is [`Storage::is_sparse`]: shards where the copy is little beside what it
+    /// frees, or nothing. More waits for relief, see [`Shared::relieved`].
     pub fn fit_storage(&self, is_due: fn(&Storage) -> bool) {
         (0..self.shards().len()).for_each(|at| self.fit_shard(at, is_due));
         if self.room.entries.load(Relaxed) == 0 {

@@ -1,8 +1,15 @@
 //! Policy, index and the entries of a shard by number, in one block of Weir's heap.
 //!
-//! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it
-//! takes 73 bytes: 24 of the policy's slot, 16 of sketch, 8 of ghosts, 16 of index (two places), 8 for the address, 1 for
-//! hits. Where entries have an end, 24 more.
+//! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it takes
+//! 73 bytes:
+//! - 24 of the policy's slot,
+//! - 16 of sketch,
+//! - 8 of ghosts,
+//! - 16 of index (two places),
+//! - 8 for the address,
+//! - 1 for hits.
+//!
+//! Where entries have an end, it takes 24 more.
 
 use core::ptr::{NonNull, with_exposed_provenance_mut, without_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
@@ -84,8 +91,8 @@ impl Storage {
         let block = NonNull::new(heap::alloc_zeroed(Self::bytes_for(capacity, is_timed)))?;
         // SAFETY: the first bytes of the block are for the sightings.
         let mut at = unsafe { block.add(SIGHTINGS) };
-        // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it; the capacity is a multiple of
-        // 16 and the block aligned to 16, so each is aligned. `drop` frees the block after the last use.
+        // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it. The capacity is a multiple of 16
+        // and the block aligned to 16, so each is aligned. `drop` frees the block after the last use.
         let (slots, sketch, ghost, index, entries, hits, times) = unsafe {
             let slots: &'static [Slot] = slice(&mut at, capacity);
             let sketch: &'static [AtomicU64] = slice(&mut at, 2 * capacity);
@@ -145,8 +152,8 @@ impl Storage {
         self.policy.len()
     }
 
-    /// Moves all that `other` has here, where nothing is yet. Where there is room for as many entries they keep their
-    /// numbers, and none of them is looked at: in a large cache, growth takes some ns an entry then.
+    /// Moves all that `other` has here, where nothing is yet. Where there is room for as many entries they keep their numbers,
+    /// and none of them is looked at. In a large cache, growth takes some ns an entry then.
     pub fn take_over(&mut self, other: &Self) {
         let Self { policy, index, entries, times, fresh, .. } = self;
         if self.capacity >= other.capacity {
@@ -313,8 +320,8 @@ impl Storage {
         self.forget(place, number)
     }
 
-    /// Takes out an entry that only the cache holds and that `is_wanted`, for `incoming` bytes; where `is_fair`, only as far as
-    /// the policy's target has no room for them.
+    /// Takes out an entry that only the cache holds and that `is_wanted`, for `incoming` bytes. Where `is_fair`, it evicts only
+    /// as far as the policy's target has no room for them.
     pub fn evict(
         &mut self,
         incoming: usize,
