@@ -12,8 +12,11 @@ macro_rules! installed {
     };
 }
 
-/// Where it may be, from the directory of the `weir` binary: as Cargo names it, in the build tree; where `cargo xtask
-/// install` puts it; in Debian's directory of the architecture, and in that of Fedora and SUSE.
+/// Where it may be, from the directory of the `weir` binary:
+/// - as Cargo names it, in the build tree;
+/// - where `cargo xtask install` puts it;
+/// - in Debian's directory of the architecture;
+/// - in that of Fedora and SUSE.
 const PLACES: [&str; 4] =
     ["libweir.so", installed!("../lib"), installed!("../lib/x86_64-linux-gnu"), installed!("../lib64")];
 

@@ -17,7 +17,7 @@ const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 /// Has reads of the pages of `file`, which lies in memory, wait for an answer of this process; why it cannot be done.
 fn have_reads_wait(file: &File) -> Result<(), String> {
     let failed = |call: &str| Err(format!("{call}: {}", std::io::Error::last_os_error()));
-    // SAFETY: a descriptor and a mapping of this test's, which are left as they are to the end; the kernel reads and
+    // SAFETY: a descriptor and a mapping of this test's, which are left as they are to the end. The kernel reads and
     // writes arrays as long as it says.
     unsafe {
         let faults = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;

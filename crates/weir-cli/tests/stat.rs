@@ -387,8 +387,8 @@ fn stat(pid: &str) -> Value {
     serde_json::from_str(&says(&["stat", pid, "--json"])).unwrap()
 }
 
-/// `weir stat PID` says what is true now, not what was measured before the memory changed. What is idle stays for an hour, so that
-/// the process comes to rest with the figures of its peak. One that is stopped is not waited for.
+/// `weir stat PID` says what is true now, not what was measured before the memory changed. What is idle stays for an hour, so
+/// that the process comes to rest with the figures of its peak. One that is stopped is not waited for.
 #[test]
 fn the_process_measures_again_before_it_is_shown() {
     let Some(mut subject) = Subject::new(&[("WEIR_IDLE_MS", "3600000")]) else { return };

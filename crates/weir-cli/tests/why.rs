@@ -158,8 +158,8 @@ fn a_huge_page_policy() {
     assert!(cures(&report).contains("MADV_NOHUGEPAGE"));
 }
 
-/// What `weir why` says with two looks at a process, between which `change` is made: it is stopped meanwhile, so that its
-/// second look comes after, however long that takes.
+/// Returns what `weir why` says with two looks at a process, between which `change` is made. `weir why` is stopped
+/// meanwhile, so its second look comes after the change, however long that takes.
 fn looked_at_twice(pid: &str, change: impl FnOnce()) -> Output {
     for seconds in [1, 4, 16, 64, 256] {
         let mut why = Command::new(env!("CARGO_BIN_EXE_weir"));

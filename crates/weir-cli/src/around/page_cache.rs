@@ -40,8 +40,8 @@ pub fn of_open_files(process: &Process) -> Vec<Cached> {
     found
 }
 
-/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user; none: the
-/// process has more mounts than are read.
+/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user. `None`:
+/// the process has more mounts than are read.
 fn remote_mounts(process: &Process) -> Option<HashSet<i32>> {
     let mut text = Vec::new();
     let file = File::open(format!("/proc/{}/mountinfo", process.pid())).ok()?;

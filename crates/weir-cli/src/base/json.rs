@@ -1,5 +1,5 @@
-//! JSON in which no text of another process's can steer a terminal, neither as it is nor when a program such as `jq -r`
-//! has taken it out of its quotes.
+//! JSON in which no text of another process's can steer a terminal. That holds for the text as it is, and after a
+//! program such as `jq -r` has taken it out of its quotes.
 
 use super::failure::Failure;
 use super::output::printable;

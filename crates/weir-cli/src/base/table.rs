@@ -1,7 +1,7 @@
 //! Lines of tables for people.
 
-/// A line of cells, each in its column: the width is at least so many characters, and the text to the left in a column whose
-/// width is negative.
+/// A line of cells, each in its column. A width is the least number of characters; where it is negative, the text is to the
+/// left.
 pub fn row<const COLUMNS: usize>(widths: [isize; COLUMNS], cells: [String; COLUMNS]) -> String {
     let cell = |(width, cell): (isize, String)| match (width < 0, width.unsigned_abs()) {
         (true, width) => format!("{cell:<width$}"),

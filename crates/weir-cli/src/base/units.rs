@@ -66,7 +66,8 @@ pub fn bytes(count: u64) -> String {
     ByteSize::b(count).display().iec().to_string()
 }
 
-/// Bytes in a unit that loses none of them; where there is no such but bytes, in one that is read at a glance as well.
+/// Bytes in a unit that loses none of them. Where there is no such unit but bytes, they are told in one that is read at
+/// a glance as well.
 pub fn exact_bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let steps = (count.trailing_zeros() as usize / 10).min(UNITS.len() - 1);

@@ -15,8 +15,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libhoard", "Hoard"),
 ];
 
-/// Text found in the file of a program that has an allocator linked into it: the beginning of its messages, which are
-/// there even if its symbols are not.
+/// Text found in the file of a program that has an allocator linked into it. It is the beginning of that allocator's
+/// messages, which are there even if its symbols are not.
 const MESSAGES: [(&[u8], &str); 3] =
     [(b"<jemalloc>: ", "jemalloc"), (b"tcmalloc: large alloc", "tcmalloc"), (b"mimalloc: ", "mimalloc")];
 

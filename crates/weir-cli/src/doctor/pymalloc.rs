@@ -1,5 +1,5 @@
-//! Python's own allocator, pymalloc: it takes objects of up to 512 bytes from arenas that it maps by itself, so that most
-//! of a Python program's memory never comes to malloc.
+//! Python's own allocator, pymalloc. It takes objects of up to 512 bytes from arenas that it maps by itself. So most of a
+//! Python program's memory never comes to malloc.
 
 use crate::inspect::memory_reader;
 use procfs::process::{MMapPath, MemoryMaps};

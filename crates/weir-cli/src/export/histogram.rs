@@ -3,8 +3,8 @@
 use crate::figures::times::Times;
 use weir_core::telemetry::histogram::BUCKETS;
 
-/// The upper ends of the buckets are powers of four from 2^10 ns (1 us) to 2^36 ns (69 s): each two of a page's
-/// buckets, which are of powers of two, are one here. Half as many series tell percentiles to a factor of four.
+/// The upper ends of the buckets are powers of four from 2^10 ns (1 us) to 2^36 ns (69 s). A page's buckets are of powers of
+/// two, so each two of them are one here. Half as many series tell percentiles to a factor of four.
 const FIRST: usize = 10;
 const LAST: usize = 36;
 const STEP: usize = 2;

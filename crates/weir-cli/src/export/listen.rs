@@ -56,7 +56,7 @@ impl Listener {
 }
 
 /// A socket that the owner and the group may connect to. A file that an exporter left behind when it was killed is
-/// replaced; one at which something listens is not, and neither is any other file.
+/// replaced. One at which something listens is not, and neither is any other file.
 fn bind_unix(path: &Path) -> Result<Listener> {
     let bound = UnixListener::bind(path).or_else(|error| {
         let is_socket = || path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());

@@ -143,8 +143,8 @@ impl Metrics {
             return Some(text.clone());
         }
         let extent = self.extent;
-        // The lock goes with the work, which cannot be stopped: a client that goes away meanwhile takes this call with
-        // it, and the next one would begin the same work beside it.
+        // The lock goes with the work, which cannot be stopped. A client that goes away meanwhile takes this call with
+        // it, and the next call would begin the same work beside it.
         let work = move || {
             let begun = Instant::now();
             let text = Bytes::from(text::of(Snapshot::take(extent)).ok()?);

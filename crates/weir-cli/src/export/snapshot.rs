@@ -132,7 +132,7 @@ fn cgroup_of(process: &Process) -> String {
     memory.or(groups.iter().find(|group| group.hierarchy == 0)).map_or_else(String::new, |group| group.pathname.clone())
 }
 
-/// Rows of a table, each by a name of its own. A program may give two of its caches one name: the second is `name#2`, as two
+/// Rows of a table, each by a name of its own. A program may give two of its caches one name. The second is `name#2`, as two
 /// samples with the same labels would make the whole text invalid.
 fn named<R>(rows: Vec<R>, name: fn(&R) -> &str) -> Vec<(String, R)> {
     let mut taken = HashSet::new();

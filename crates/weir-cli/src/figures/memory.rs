@@ -8,8 +8,8 @@ use weir_core::telemetry::stats::Stats;
 
 /// How old a measurement may be that does not fit the resident set any more, ns: it was made a little before.
 const FRESH_NS: u64 = 1_000_000_000;
-/// Bytes by which what cannot be released may exceed the resident set, and as a share of it, 1 / SLACK_SHARE: where it is
-/// more, it was measured of another resident set.
+/// Bytes by which what cannot be released may exceed the resident set, and as a share of it, 1 / SLACK_SHARE. Where it is more,
+/// it was measured of another resident set.
 const SLACK: u64 = 1 << 20;
 const SLACK_SHARE: u64 = 16;
 
@@ -64,8 +64,8 @@ impl Measured {
         all.into_iter().fold(0, u64::saturating_add).saturating_sub(self.untouched)
     }
 
-    /// As parts of `found` bytes, which are resident now: live, idle, fragmented, merged, metadata, and what no figure explains. Where
-    /// the figures exceed what was found, it was memory that can go which went since: what is idle first.
+    /// As parts of `found` bytes, which are resident now: live, idle, fragmented, merged, metadata, and what no figure explains.
+    /// Where the figures exceed what was found, it was memory that can go which went since: what is idle first.
     pub fn divide(&self, found: u64) -> [u64; 6] {
         // Objects in buckets and depots are idle; of them, too, some may never have been touched.
         let (live, more) = (self.live.saturating_sub(self.untouched), self.untouched.saturating_sub(self.live));
@@ -160,8 +160,8 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Where the memory of Weir's heaps is by the counters of pages, in the words of `weir.h`: of several processes, each as of the
-/// end of its last calm window.
+/// Where the memory of Weir's heaps is by the counters of pages, in the words of `weir.h`. The figures of several processes are
+/// each as of the end of that process's last calm window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heap {
     /// Blocks and objects that the programs hold, touched or not.

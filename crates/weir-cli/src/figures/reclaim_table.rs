@@ -1,5 +1,5 @@
-//! The table of reclaim, with the rows and words of the Linux kernel's reclaim statistics where the two mean the same: what the
-//! balancer (there kswapd) and direct reclaim scanned, reclaimed and wrote back, and what that cost.
+//! The table of reclaim: what the balancer and direct reclaim scanned, reclaimed and wrote back, and what that cost. Rows and
+//! words are those of the Linux kernel's reclaim statistics where the two mean the same. The balancer is kswapd there.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicU64;

@@ -38,8 +38,8 @@ pub struct Found {
     pub not_allowed: usize,
 }
 
-/// Looks at all processes. (A program that has Weir built in, and so small a heap that there is no background thread yet,
-/// is found by its number only.)
+/// Looks at all processes. A program that has Weir built in, and so small a heap that there is no background thread yet, is
+/// found by its number only.
 pub fn all() -> Found {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids: Vec<i32> = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();

@@ -2,8 +2,8 @@
 //!
 //! A process with a background thread has it in a memfd, of which the mapping's name says that it is there. The thread has
 //! the file open, in a descriptor table of its own: `/proc/PID/task/TID/fd/N`. Under `weir run` the file is that of
-//! `weir run`. Without either the page is in the data of the library, or of a program that has Weir built in, and is
-//! recognised by its first words.
+//! `weir run`. Without either the page is in the data of the library, or of a program that has Weir built in. It is recognised
+//! by its first words.
 
 use super::memory_reader;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
@@ -77,9 +77,8 @@ impl SharedPage {
         self.open_if_same(Path::new(&memory_reader::variable(process.pid(), "WEIR_STATS")?))
     }
 
-    /// The environment and the names of descriptors are the process's to choose, and root may look at it: so what is
-    /// there is opened only once it is known to be that file. Opening another may wait for ever (a FIFO), or do
-    /// something (a device).
+    /// The environment and the names of descriptors are the process's to choose, and root may look at it. So what is there is
+    /// opened only once it is known to be that file. Opening another may wait for ever (a FIFO), or do something (a device).
     fn open_if_same(&self, path: &Path) -> Option<File> {
         let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         // A file system in user space is not asked: it may never answer.
@@ -96,8 +95,8 @@ impl SharedPage {
     }
 }
 
-/// The places where the page may begin in a process that does not share it: each page of its library's data, or of the
-/// program's own.
+/// The places where the page may begin in a process that does not share it. These are the pages of its library's data, or of
+/// the program's own.
 pub fn private_ranges(maps: &MemoryMaps, program: Option<&Path>) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
     let (mut is_ours, mut end) = (false, 0);

@@ -1,18 +1,18 @@
 //! Reads the memory of other processes, by a child of this one.
 //!
-//! To read a page, the kernel has it brought in. Of a page that lies in a file system in user space (FUSE), or in a range
-//! that a thread of the process answers for (userfaultfd), that takes as long as the process likes: it could have whoever
-//! looks at it wait for ever, root too. Such a wait ends with the death of the thread that waits and by nothing else. So
-//! this process never reads another one's memory itself. A child does, which lets itself be killed by a timer that it sets
-//! before each reading; the next reading has another child.
+//! To read a page, the kernel has it brought in. Some pages lie in a file system in user space (FUSE), or in a range that a
+//! thread of the process answers for (userfaultfd). To bring such a page in takes as long as the process likes: it
+//! could have whoever looks at it wait for ever, root too. Such a wait ends with the death of the thread that waits and by
+//! nothing else. So this process never reads another one's memory itself. A child does, which lets itself be killed by a
+//! timer that it sets before each reading; the next reading has another child.
 //!
-//! Questions and answers lie in memory that both share; a message of one byte each way says that it is there. A reading
-//! takes some 10 us more than the call itself, and more where the child has to be woken on another CPU, so many places
-//! are read by one message.
+//! Questions and answers lie in memory that both share; a message of one byte each way says that it is there. A reading takes
+//! some 10 us more than the call itself, and more where the child has to be woken on another CPU. So many places are read by
+//! one message.
 //!
-//! A child is made by `fork` alone, so between its first step and its end it makes system calls and nothing else: another
-//! thread may hold any lock. It ends when its parent has ended, as the other end of its socket is closed then: it holds no
-//! descriptor but its own.
+//! A child is made by `fork` alone, and another thread may hold any lock then. So between its first step and its end the
+//! child makes system calls and nothing else. It ends when its parent has ended, as the other end of its socket is closed
+//! then. It holds no descriptor but its own.
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -80,9 +80,11 @@ pub fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<
     done
 }
 
-/// Reads `length` bytes from each of some places in processes' memory, by one message to the child for many: to wake it costs
-/// as much as what it does. `take` has the place in the list, and the bytes or the error, and says whether to go on. An error
-/// of kind `TimedOut` says that the patience, which all of a message share, ended there: the process is to be read alone.
+/// Reads `length` bytes from each of some places in processes' memory, by one message to the child for many. To wake the
+/// child costs as much as what it does.
+///
+/// `take` has the place in the list, and the bytes or the error, and says whether to go on. An error of kind `TimedOut` says
+/// that the patience, which all of a message share, ended there: the process is to be read alone.
 pub fn read_each(from: &[(i32, u64)], length: usize, mut take: impl FnMut(usize, io::Result<&[u8]>) -> bool) {
     let at_once = MOST_PLACES.min(MOST_BYTES / length.max(1));
     let (mut begin, mut goes_on) = (0, at_once > 0);
@@ -210,8 +212,8 @@ impl Reader {
             && loop {
                 match recv(&self.socket, &mut [0; 1], RecvFlags::empty()) {
                     Ok((read, _)) => break read == 1,
-                    // Each interruption (a stop, a freeze of the group) begins the socket's time anew, and one that comes to
-                    // the child as well keeps its timer from killing it.
+                    // Each interruption (a stop, a freeze of the group) begins the socket's time anew. One that comes to the
+                    // child as well keeps its timer from killing it.
                     Err(Errno::INTR) if begun.elapsed() < 2 * PATIENCE => {}
                     Err(_) => break false,
                 }
@@ -240,10 +242,11 @@ impl Drop for Reader {
 /// The child's loop, until its parent has ended.
 ///
 /// # Safety
-/// By a child of `fork`, with its end of the socket and the desk, which only it works on between a message and its answer.
+/// By a child of `fork`, with its end of the socket and the desk. Only the child works on the desk between a message and its
+/// answer.
 unsafe fn serve(socket: i32, desk: *mut Desk) -> ! {
     let byte = 0u8;
-    // SAFETY: system calls on this process, on the byte above and on the desk, which is mapped; none of them takes a lock of
+    // SAFETY: system calls on this process, on the byte above and on the desk, which is mapped. None of them takes a lock of
     // the C library's.
     unsafe {
         leave_parents(socket);
@@ -264,8 +267,8 @@ unsafe fn serve(socket: i32, desk: *mut Desk) -> ! {
     }
 }
 
-/// Closes what the parent had open, and has the timer's signal alone reach this process: it ends with its parent, and by
-/// no key of a terminal before.
+/// Closes what the parent had open, and has the timer's signal alone reach this process. So the process ends with its parent,
+/// and by no key of a terminal before.
 ///
 /// # Safety
 /// By the child.

@@ -40,9 +40,9 @@ fn read(file: impl Read, most: u64) -> io::Result<Vec<u8>> {
 
 /// The mappings in the text of such a file.
 ///
-/// The reader of procfs 0.18 refuses text that is not UTF-8 or ends within a line, and takes any file whose path begins
-/// with `/SYSV` for System V shared memory: it panics or refuses all of the text where no key follows. Any process can map
-/// such a file. So these are handed to it in another form: `//SYSV` is the same path.
+/// The reader of procfs 0.18 refuses text that is not UTF-8 or ends within a line. It takes any file whose path begins with
+/// `/SYSV` for System V shared memory. It panics or refuses all of the text where no key follows. Any process can map such a
+/// file. So these are handed to it in another form: `//SYSV` is the same path.
 pub fn parse(text: &[u8]) -> Result<MemoryMaps, ProcError> {
     let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
     let mut text = String::from_utf8_lossy(&text[..whole]);

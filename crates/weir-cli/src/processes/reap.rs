@@ -1,8 +1,8 @@
 //! Waiting for the program, and for all processes that become children of this one.
 //!
 //! When a process ends, the kernel makes its children those of the nearest subreaper above them, which this process is
-//! (`PR_SET_CHILD_SUBREAPER`): so a daemon that the program started stays in the tree that is watched, and in a container,
-//! where this process is PID 1 and gets all orphans, none stays behind as a zombie.
+//! (`PR_SET_CHILD_SUBREAPER`). So a daemon that the program started stays in the tree that is watched. In a container, where this
+//! process is PID 1 and gets all orphans, none stays behind as a zombie.
 
 use crate::processes::signals;
 use crate::processes::tree;
@@ -62,8 +62,8 @@ fn is_empty(tree: &tree::ProcessTree) -> bool {
     tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
 }
 
-/// Waits for all children that changed state, without blocking: the program's end, if that is among them, and whether there is any child
-/// left.
+/// Waits for all children that changed state, without blocking: the program's end, if that is among them, and whether there is
+/// any child left.
 fn reap(program: i32) -> (Option<ReapedProgram>, bool) {
     let mut ended = None;
     loop {

@@ -31,7 +31,7 @@ fn all() -> impl Iterator<Item = i32> {
     FORWARDED.into_iter().chain(real_time())
 }
 
-/// After the program's end there is nothing to forward to: from now on a signal ends this process, which may wait for a reader
+/// After the program's end there is nothing to forward to. From now on a signal ends this process, which may wait for a reader
 /// of what it writes.
 pub fn release() {
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)) {
@@ -54,8 +54,8 @@ pub fn forward(origin: &Origin, programs: &[i32]) {
         return;
     }
     for &program in programs {
-        // SAFETY: sends a signal to a child that has not been waited for, so that its number is not another's, or to a
-        // process that descends from one.
+        // SAFETY: sends a signal to a child that has not been waited for, or to a process that descends from one. So its
+        // number is not another's.
         unsafe { libc::kill(program, origin.signal) };
     }
 }

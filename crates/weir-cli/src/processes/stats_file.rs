@@ -3,11 +3,11 @@
 //! Page 0 hands out the others ([`Header`]); each process that uses Weir takes one and keeps its [`Stats`] there. So what
 //! a process counted outlives it, however it ended.
 //!
-//! The file is a memfd: it has no name that another user could take first or that a killed `weir run` could leave
-//! behind, and its seals keep any process from truncating it while others have it mapped. Processes find it as a descriptor
-//! of this process, `/proc/PID/fd/N`, which the kernel opens for root, and for the same user with no fewer capabilities.
-//! One that cannot open it (another user's, one in a PID or user namespace of its own, one without `/proc`) runs without
-//! statistics, and is named.
+//! The file is a memfd. It has no name that another user could take first, or that a killed `weir run` could leave behind.
+//! Its seals keep any process from truncating it while others have it mapped. Processes find it as a descriptor of this
+//! process, `/proc/PID/fd/N`, which the kernel opens for root, and for the same user with no fewer capabilities. Some
+//! processes cannot open it: another user's, one in a PID or user namespace of its own, one without `/proc`. Such a process
+//! runs without statistics, and is named.
 
 use crate::processes::tree;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};

@@ -1,5 +1,5 @@
-//! The processes that the program consists of: all that descend from this one, also those that let their parents die
-//! (this process adopts them, see `reap.rs`).
+//! The processes that the program consists of: all that descend from this one. Those that let their parents die count
+//! as well (this process adopts them, see `reap.rs`).
 
 use crate::figures::run::ProcessMemory;
 use procfs::process::{Process, all_processes};

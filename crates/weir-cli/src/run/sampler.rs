@@ -2,7 +2,7 @@
 //!
 //! A page that several processes share (a forked worker with its parent, a library) is to count once. The kernel
 //! computes each process's part (`Pss` of `smaps_rollup`) but has to walk the page tables for it. So this is done when a
-//! process started or ended and once a second; in between the part that was shared is subtracted from the resident set,
+//! process started or ended, and once a second. In between, the part that was shared is subtracted from the resident set,
 //! which costs little to read. Where `smaps_rollup` may not be read (a setuid program's), all of its resident set counts.
 //!
 //! Samples take at most a twentieth of one CPU's time: the more one took, the longer until the next. The time for which

@@ -72,8 +72,8 @@ impl Group {
         line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Memory that counts against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2 kills, so
-    /// that there all that is charged counts.
+    /// Memory that counts against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2
+    /// kills, so that there all that is charged counts.
     pub fn counted(&self) -> Result<u64, Failure> {
         let charged = self.charged()?;
         Ok(if self.is_v2() { charged } else { charged.saturating_sub(self.droppable()) })

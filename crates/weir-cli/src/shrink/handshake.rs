@@ -1,8 +1,9 @@
 //! The handshake: the processes of a group give memory back first, and the limit is set when they have.
 //!
-//! First each process with Weir releases what is free. While that is not enough each gets a target by its control channel,
-//! and reclaims below it in the order of cost; what is missing is taken by what their evictable caches hold, or where
-//! there are none by what they hold. A target ends with its connection: with this process at the latest.
+//! First each process with Weir releases what is free. While that is not enough, each gets a target by its control channel,
+//! and reclaims below it in the order of cost. What is missing is shared out among them by what their evictable caches hold.
+//! Where there are no caches, it is shared out by what the processes hold. A target ends with its connection: with this
+//! process at the latest.
 
 use super::group::Group;
 use super::member::{Holder, Member};

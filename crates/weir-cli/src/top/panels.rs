@@ -1,5 +1,5 @@
-//! The parts of the screen below the table and over it: the process under the bar, help, menus, and the question whether something is to
-//! be done.
+//! The parts of the screen below the table and over it: the process under the bar, help and menus. The question whether something
+//! is to be done is one as well.
 
 use super::keys;
 use super::model::{Mode, Model, Request};
@@ -99,7 +99,7 @@ pub fn stall_line(name: &str, stall: Option<&Stall>) -> String {
     format!("{name}  some {} %  full {} %  (10 s, 1 min, 5 min)", three(some), three(full))
 }
 
-/// A line that has room for all of it; else its last column says that it is cut, so that no number looks like a smaller one.
+/// A line that has room for all of it. Else its last column says that it is cut, so that no number looks like a smaller one.
 pub fn fitted(mut line: Line<'static>, width: u16) -> Line<'static> {
     let room = usize::from(width);
     if line.width() <= room {

@@ -39,7 +39,7 @@ impl Column {
         }
     }
 
-    /// The bytes in the column; none: the column has none, or the process has no Weir, or one of which the parts are not known (yet).
+    /// The bytes in the column. `None`: the column has none, or the process has no Weir, or its parts are not known (yet).
     pub fn bytes(self, process: &Process) -> Option<u64> {
         let weir = process.weir.as_ref();
         let memory = weir.map(|weir| &weir.memory).filter(|it| it.measured_ns_ago.is_some());

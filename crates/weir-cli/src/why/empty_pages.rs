@@ -1,7 +1,7 @@
 //! Empty pages in huge pages, beyond what the program wrote: pages of 4 KiB inside them that are all zeros.
 //!
-//! The kernel fills a huge page with zeros at the first touch of any of its 512 pages, and all of it is resident from
-//! then on. It cannot say which of them were written since; but a page without a byte other than zero hardly was.
+//! The kernel fills a huge page with zeros at the first touch of any of its 512 pages. All of it is resident from
+//! then on. It cannot say which of them were written since. But a page without a byte other than zero hardly was.
 
 use super::mappings::Mapping;
 use crate::inspect::memory_reader::{PATIENCE, read_memory};

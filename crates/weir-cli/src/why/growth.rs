@@ -32,8 +32,8 @@ impl Growth {
             // Pages and blocks are counted, if nothing else is.
             _ => difference(first.handed_out, second.handed_out),
         });
-        // Without Weir the allocator's memory is among these. The stack of a thread that runs is not known as one: it
-        // is a mapping of the program's own at one look and a stack at the next.
+        // Without Weir the allocator's memory is among these. The stack of a thread that runs is not known as one. It
+        // is a mapping of the program's own at one look, and a stack at the next.
         let own = |parts: &Parts| {
             let kinds = [Name::OwnMappings, Name::BrkHeap, Name::Stacks];
             kinds.into_iter().map(|name| parts.bytes(name)).sum()

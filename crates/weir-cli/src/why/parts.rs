@@ -4,7 +4,8 @@ use super::look::Look;
 use super::mappings::Kind;
 use serde::Serialize;
 
-/// The words for each part: its name for people, what it is, and what would release it; and the last two in a process without Weir.
+/// The words for each part: its name for people, what it is, and what would release it. The last two are there again for a
+/// process without Weir.
 macro_rules! names {
     ($($(#[$doc:meta])* $Name:ident $word:literal $what:literal $release:literal $(, $other:literal $by:literal)?;)*) => {
         /// A kind of memory.

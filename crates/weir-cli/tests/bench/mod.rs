@@ -126,7 +126,7 @@ impl Drop for Running {
 }
 
 /// Starts a program that says when it is ready. Whoever runs the tests may ignore signals (a shell does so for what it
-/// puts in the background), and its group may be without anyone who could continue it: not so here.
+/// puts in the background). Its group may be without anyone who could continue it. Here neither is so.
 pub fn start(bench: &Bench, options: &[&str], script: &str) -> Running {
     let ready = bench.dir.path().join("ready");
     let script = script.replace("READY", &format!("touch {}", ready.display()));
@@ -146,8 +146,8 @@ pub fn start(bench: &Bench, options: &[&str], script: &str) -> Running {
     running
 }
 
-/// Runs `weir` with a program that ends with its standard input, which ends after a line of standard error that is
-/// enough: however busy the machine is, what is to be sampled lasts as long as that takes, five minutes at most. What is
+/// Runs `weir` with a program that ends with its standard input. That input ends after a line of standard error that is
+/// enough. However busy the machine is, what is to be sampled lasts as long as that takes, five minutes at most. What is
 /// missing then shows in what is said.
 pub fn followed(mut command: Command, mut is_enough: impl FnMut(&str) -> bool) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

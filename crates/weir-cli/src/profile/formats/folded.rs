@@ -1,5 +1,6 @@
-//! A profile by its functions: as lines of `main;work;leak 1048576`, which flame graph programs read, and as one HTML page with
-//! flame graphs, which needs nothing else: no file beside it, no network. All that comes from the process is text to the page.
+//! A profile by its functions, in two forms. One is lines of `main;work;leak 1048576`, which flame graph programs read. The
+//! other is one HTML page with flame graphs, which needs nothing else: no file beside it, no network. All that
+//! comes from the process is text to the page.
 
 use crate::base::failure::Failure;
 use crate::base::output::printable_line;

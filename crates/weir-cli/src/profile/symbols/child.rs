@@ -14,8 +14,9 @@ pub struct Told<T> {
     pub is_whole: bool,
 }
 
-/// Has a child do the work, which may take so much more memory than this process has, and so much time. What it tells is read
-/// up to `most` bytes; where it is ended before, by the kernel or by a fault of its own, what it had told stays.
+/// Has a child do the work, which may take so much more memory than this process has, and so much time. What the child tells
+/// is read up to `most` bytes. Where the child is ended before, by the kernel or by a fault of its own, what it had told
+/// stays.
 pub fn tell<T: Serialize + DeserializeOwned>(
     memory: u64,
     time: Duration,
@@ -23,8 +24,9 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     work: impl FnOnce(&mut dyn FnMut(&T)),
 ) -> std::io::Result<Told<T>> {
     let (reader, mut writer) = pipe()?;
-    // SAFETY: the child works on copies, and ends below. Of this process's other threads, which tests alone have, it has none,
-    // and it takes no lock that one of them may hold but those of malloc, which the C library keeps usable in a child.
+    // SAFETY: the child works on copies, and ends below. Tests alone have other threads in this process, and the child has
+    // none of those. It takes no lock that one of them may hold but those of malloc, which the C library keeps usable in a
+    // child.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(reader);

@@ -1,7 +1,7 @@
 //! Opening the files that a process has mapped, wherever it sees them: in a container, or without a name any more.
 //!
 //! Names are those of the process, and what is behind them may be anything. A file is opened for reading only once it is
-//! known to be a regular one: an `open` of another may wait for ever (a FIFO), or do something (a device).
+//! known to be a regular one. An `open` of another may wait for ever (a FIFO), or do something (a device).
 
 use super::mappings::Mapping;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};

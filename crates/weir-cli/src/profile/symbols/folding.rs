@@ -8,8 +8,8 @@ const LIBRARIES: [&str; 6] = ["std::", "core::", "alloc::", "hashbrown::", "__gn
 /// Their functions without a path.
 const FUNCTIONS: [&str; 4] = ["operator new", "__rust_alloc", "__rust_realloc", "__rdl_"];
 
-/// The frames that are shown, the innermost first: from the program's call on; of others of a library's in a row the
-/// outermost, which is the one that the program called. Where there is nothing else, all.
+/// The frames that are shown, the innermost first, from the program's call on. Of other frames of a library's in a
+/// row, the outermost is shown, which is the one that the program called. Where there is nothing else, all.
 pub fn folded(frames: Vec<&Frame>) -> Vec<&Frame> {
     let Some(begin) = frames.iter().position(|frame| !is_hidden(&frame.function)) else { return frames };
     let mut shown: Vec<&Frame> = Vec::with_capacity(frames.len() - begin);

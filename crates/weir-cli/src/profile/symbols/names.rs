@@ -1,7 +1,7 @@
 //! Names of functions as their language writes them.
 //!
-//! A mangled name may stand for one that is exponentially longer (C++'s substitutions), in another user's file: what is written is
-//! bounded, and a name beyond the bound is shown as the file has it.
+//! A mangled name may stand for one that is exponentially longer (C++'s substitutions), and may be in another user's file. So
+//! what is written is bounded, and a name beyond the bound is shown as the file has it.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 use std::fmt::{self, Write};

@@ -1,8 +1,8 @@
 //! A program or library: where its addresses lie in the file, and the functions and lines that they belong to.
 //!
-//! A file of another user's may claim anything of itself: sections that become a thousand times as large, functions that are inlined
-//! without end, tables that all units share. What a byte of it takes to read cannot be known before. So a [`child`] reads it, to
-//! which the kernel gives so much memory and time and no more.
+//! A file of another user's may claim anything of itself. It may have sections that become a thousand times as large, functions
+//! that are inlined without end, or tables that all units share. What a byte of it takes to read cannot be known before. So a
+//! [`child`] reads it, to which the kernel gives so much memory and time and no more.
 
 use super::child;
 use super::files::Files;
