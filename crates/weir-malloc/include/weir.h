@@ -1,18 +1,20 @@
 /*
  * weir.h: what a C or C++ program can ask of Weir beyond malloc.
  *
- * Link with -lweir, or run under `LD_PRELOAD=libweir.so.0` and look the names up with dlsym(): malloc, free and
- * C++'s new and delete are Weir's in either case, and nothing here is needed to use them.
+ * Link with -lweir, or run under `LD_PRELOAD=libweir.so.0` and look the names up with dlsym(). In either case malloc,
+ * free and C++'s new and delete are Weir's, and nothing here is needed to use them.
  *
  * All functions may be called from any thread at any time, but not from signal handlers.
  *
  * Sizes, lengths, offsets and figures are bytes, unless a name or a comment says otherwise.
  *
  * Errors: a function that returns a value says -1, NULL or 0 and sets errno. EINVAL means that an argument cannot be:
- * a NULL cache or zone, a size of zero, an alignment that is no power of two. Where nothing can be returned, or where
- * the program's memory is no longer sound (a double free, an object given to another cache, a cache that is destroyed
- * already), a line on standard error names the function, the address and what to do, and the process is aborted. With
- * the setting abort_on_misuse at 0 the line is printed and the call ignored.
+ * a NULL cache or zone, a size of zero, an alignment that is no power of two.
+ *
+ * Some functions can return nothing. Some errors leave the program's memory unsound: a double free, an object given to
+ * another cache, a cache that is destroyed already. In both cases a line on standard error names the function, the
+ * address and what to do, and the process is aborted. With the setting abort_on_misuse at 0 the line is printed and the
+ * call ignored.
  */
 #ifndef WEIR_H
 #define WEIR_H
@@ -48,15 +50,18 @@ int weir_trim(void);
  *   - copies malloc_usable_size() bytes, and makes each reference to the block one to the copy,
  *   - and gives the old block to weir_free_moved().
  *
- * weir_should_move() returns 1 if the block of malloc's at `block` lies on pages that would be free without few; else, and for
- * a pointer to no block, 0. For a block that was freed the answer means nothing. It is 0 for blocks of a page or more, and as
- * long as less than an eighth of what has memory is free in the blocks' size class. The answer changes with each allocation and
- * free. A program that goes over its blocks copies few of them twice, and comes to an end: the second or third time none should
- * move, while it frees nothing else.
+ * The call weir_should_move() returns 1 if malloc's block at `block` lies on pages that would be free without few blocks. Else
+ * it returns 0. It returns 0 as well
+ *   - for a pointer to no block (for a block that was freed the answer means nothing);
+ *   - for blocks of a page or more;
+ *   - as long as less than an eighth of what has memory is free in the blocks' size class.
+ * The answer changes with each allocation and free. A program that goes over its blocks copies few of them twice, and comes to
+ * an end. The second or third time none should move, while it frees nothing else.
  *
- * weir_alloc_to_move() returns a block of the same usable size and alignment on pages with more blocks, or NULL where the block
- * should stay; errno is left alone. weir_free_moved() is free(), but the next malloc() does not get the place. No other thread
- * may free the block from the question on until then: to free it twice is as wrong as ever, and seldom named (WEIR_CHECK=1 does).
+ * The call weir_alloc_to_move() returns a block of the same usable size and alignment on pages with more blocks. It returns NULL
+ * where the block should stay; errno is left alone. The call weir_free_moved() is free(), but the next malloc() does not get the
+ * place. No other thread may free the block from the question on until then. To free it twice is as wrong as ever, and seldom
+ * named (WEIR_CHECK=1 does).
  */
 int weir_should_move(const void *block);
 void *weir_alloc_to_move(const void *block);
@@ -66,8 +71,9 @@ void weir_free_moved(void *block);
  * Where the memory is. The figures are gathered while other threads go on: they are exact as long as nothing is
  * allocated or freed.
  *
- * live + idle + fragmented + merged + metadata - untouched is what is resident of Weir; merged is charged to nobody. The
- * rest of the process's resident set is not Weir's: code and data, stacks, other mappings, and the program's own zones (struct weir_zone_usage).
+ * What is resident of Weir is live + idle + fragmented + merged + metadata - untouched; merged is charged to nobody. The
+ * rest of the process's resident set is not Weir's: code and data, stacks, other mappings, and the program's own zones
+ * (struct weir_zone_usage).
  */
 struct weir_usage {
     size_t live_bytes;          /* blocks and objects that the program holds, at their usable sizes */
@@ -83,7 +89,7 @@ struct weir_usage {
 
 /*
  * Fills *usage. That takes a few microseconds for each 2 MiB of the heap, as the kernel is asked what is resident.
- * `size` is sizeof(struct weir_usage) as the caller was compiled with it: the structure may grow at its end, and fields
+ * `size` is sizeof(struct weir_usage) as the caller was compiled with it. The structure may grow at its end, and fields
  * that the library does not have are set to zero. Returns 0; or -1 with errno EINVAL if usage is NULL or size is 0.
  */
 int weir_usage(struct weir_usage *usage, size_t size);
@@ -121,8 +127,8 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
 /*
  * ---- Object caches ----
  *
- * A cache hands out objects of one size. It keeps free objects that are likely to be wanted again and releases the
- * rest, first what has lain idle for longest, when memory is short; objects in use are never touched. An object may be
+ * A cache hands out objects of one size. It keeps free objects that are likely to be wanted again. When memory is
+ * short it releases the rest, first what has lain idle for longest; objects in use are never touched. An object may be
  * freed by any thread on any CPU at the cost of a local free. There is no limit to set: caches grow with demand.
  *
  * What happens to an object, in this order:
@@ -136,11 +142,13 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
  * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own.
  *
- * free() of an object is the same as weir_cache_free() for a cache without a dtor and without WEIR_CACHE_LIMITED. For
- * the others it is an error, as free() calls no dtor and counts nothing back; it is found, and named, when the object
- * is to be handed out again or finalized. realloc() of an object is always an error, found at once. (The check of
- * free() takes 8 bytes behind each object. Caches with objects of more than 64 bytes in which that would cost more than
- * an eighth of an object, because of its alignment, are not checked.)
+ * To call free() with an object is the same as weir_cache_free() for a cache without a dtor and without
+ * WEIR_CACHE_LIMITED. For the others it is an error, as free() calls no dtor and counts nothing back. The error is found,
+ * and named, when the object is to be handed out again or finalized. To call realloc() with an object is always an error,
+ * found at once.
+ *
+ * The check of free() takes 8 bytes behind each object. Because of the alignment that may cost more than an eighth of an
+ * object. Caches of such objects are not checked if an object has more than 64 bytes.
  */
 typedef struct weir_cache weir_cache;
 
@@ -183,9 +191,9 @@ void *weir_cache_alloc_arg(weir_cache *cache, void *argument);
 
 /*
  * Frees an object of this cache; a NULL object is allowed, and does nothing. The process is aborted with a message for
- * an object of another cache, a NULL cache, and a double free as far as it is seen: at once in caches with a dtor or a
- * limit, before dtor is called; in others when the object is to be handed out again or goes back to its slab. In
- * caches with a dtor or a limit a write past the end of the object is found too.
+ * an object of another cache and for a NULL cache. So it is for a double free, as far as that is seen. Caches with a dtor
+ * or a limit see it at once, before dtor is called. Others see it when the object is to be handed out again or goes back
+ * to its slab. In caches with a dtor or a limit a write past the end of the object is found too.
  */
 void weir_cache_free(weir_cache *cache, void *object);
 void weir_cache_free_arg(weir_cache *cache, void *object, void *argument);
@@ -256,8 +264,8 @@ int weir_cache_next(struct weir_cache_stats *stats, size_t size);
 
 /*
  * Switches the release of free memory on (1, as at the start) or off (0): the setting "report". When this returns after
- * switching off, the release in flight has ended and there is no other: for a program that is about to pin memory for a
- * device.
+ * switching off, the release in flight has ended and there is no other. That is for a program that is about to pin memory
+ * for a device.
  */
 void weir_set_reporting(int on);
 
@@ -289,23 +297,23 @@ weir_zone *weir_zone_create(unsigned kind, size_t length, int fd);
 int weir_zone_destroy(weir_zone *zone);
 
 /*
- * A run of whole pages for `size` bytes (1 to 4 MiB), aligned to `align`: a power of two up to 4 MiB, or 0 for a
- * page's. Their contents are undefined. NULL with errno ENOMEM if there are none, or EINVAL for a size or alignment
- * that cannot be, and for a NULL zone.
+ * Allocates a run of whole pages for `size` bytes (1 to 4 MiB), aligned to `align`. That is a power of two up to
+ * 4 MiB, or 0 for a page's. Their contents are undefined. Returns NULL with errno ENOMEM if there are none, or EINVAL
+ * for a size or alignment that cannot be, and for a NULL zone.
  */
 void *weir_zone_alloc(weir_zone *zone, size_t size, size_t align);
 
 /*
  * Frees a run of pages: what weir_zone_alloc() returned, with the size that it was asked for. Returns 0; or -1 with
- * errno EINVAL, and nothing done, if this is no such run: it is not the zone's, or free already, or the size is
+ * errno EINVAL, and nothing done, if this is no such run. Then it is not the zone's, or free already, or the size is
  * another (a part of a run cannot be freed). NULL pages are allowed, and do nothing.
  */
 int weir_zone_free(weir_zone *zone, void *pages, size_t size);
 
 /*
  * Takes `length` bytes from `offset`, both multiples of 2 MiB, out of use, for the memory to be unplugged; and back
- * into use. Returns 0; or -1 with errno EBUSY if pages there are in use (then all stays as it was), or EINVAL if the
- * range is empty, not all in the zone or not in whole 2 MiB, and for a NULL zone.
+ * into use. Returns 0; or -1 with errno EBUSY if pages there are in use (then all stays as it was). The errno is EINVAL
+ * if the range is empty, not all in the zone or not in whole 2 MiB, and for a NULL zone.
  */
 int weir_zone_offline(weir_zone *zone, size_t offset, size_t length);
 int weir_zone_online(weir_zone *zone, size_t offset, size_t length);
@@ -372,16 +380,16 @@ weir_page_pool *weir_page_pool_create(const char *name, unsigned flags);
 int weir_page_pool_destroy(weir_page_pool *pool);
 
 /*
- * A run of at least `pages` pages in a row (1 to 1,024), at most a quarter more; its first byte is at a multiple of 4,096.
- * Its contents are undefined. NULL with errno ENOMEM, or EINVAL for a length that cannot be, and for a NULL pool.
- * weir_page_pool_get_batch() stores `count` of them, as many as can be had, and NULL for the others; returns how many.
+ * Gets a run of at least `pages` pages in a row (1 to 1,024), at most a quarter more. Its first byte is at a multiple of
+ * 4,096. Its contents are undefined. Returns NULL with errno ENOMEM, or EINVAL for a length that cannot be, and for a NULL
+ * pool. The second form stores `count` of them, as many as can be had, and NULL for the others; it returns how many.
  */
 void *weir_page_pool_get(weir_page_pool *pool, size_t pages);
 size_t weir_page_pool_get_batch(weir_page_pool *pool, size_t pages, void **runs, size_t count);
 
 /*
  * Puts a run back, whole; NULL is allowed. A run that is not in flight from this pool is named, and the process aborted.
- * weir_page_pool_put_batch() puts `count` of them back.
+ * The second form puts `count` of them back.
  */
 void weir_page_pool_put(weir_page_pool *pool, void *run);
 void weir_page_pool_put_batch(weir_page_pool *pool, void *const *runs, size_t count);
@@ -391,10 +399,12 @@ int weir_page_pool_set_max_idle_pages(weir_page_pool *pool, size_t pages);
 int weir_page_pool_set_squeeze_ms(weir_page_pool *pool, size_t ms);
 
 /*
- * For the owner of a pool: gives up all that is idle if there was an event of pressure since the last call, or the window of
- * one is open; else what is above max_idle_pages. Returns the pages given up for pressure.
- * weir_page_pool_wait() sleeps until there is an event that was not tended for, for `timeout_ms` (below 0: for ever); it may
- * return earlier. Returns 0. For a NULL pool: 0 and -1, with errno EINVAL.
+ * Both calls are for the owner of a pool. The first gives up all that is idle if there was a pressure event since the last
+ * call, or the window of one is open. Else it gives up what is above max_idle_pages. Returns the pages given up for
+ * pressure.
+ *
+ * The second sleeps until there is an event that was not tended for, for `timeout_ms` (below 0: for ever). It may return
+ * earlier. Returns 0. For a NULL pool the two return 0 and -1, with errno EINVAL.
  */
 size_t weir_page_pool_tend(weir_page_pool *pool);
 int weir_page_pool_wait(weir_page_pool *pool, int timeout_ms);
@@ -416,16 +426,16 @@ int weir_page_pool_stats(weir_page_pool *pool, struct weir_page_pool_stats *stat
 /*
  * ---- Shrinkers and memory pressure ----
  *
- * A program that keeps caches of its own lets Weir make them smaller when memory is short (in the process, its control
- * group, the machine), and hears of pressure and of its end. A callback is called
- *   - on the thread of the program's choice: one of Weir's for all (the default), one of Weir's for it alone, or the
- *     program's own, which serves a queue. All signals that can be are blocked on Weir's;
+ * A program that keeps caches of its own lets Weir make them smaller when memory is short, and hears of pressure and of
+ * its end. Memory may be short in the process, its control group or the machine. A callback is called
+ *   - on the thread of the program's choice. That is one of Weir's for all (the default), one of Weir's for it alone,
+ *     or the program's own, which serves a queue. All signals that can be are blocked on Weir's;
  *   - under no lock of Weir's, never inside an allocation, and never by two threads at once. It may allocate, free,
  *     lock, register and unregister, also itself;
  *   - for as long as it likes. After the setting callback_ms (50) reclaim goes on without it, and others are called by
- *     another thread; after a second it is named on standard error. It is not called again before it has returned.
+ *     another thread. After a second it is named on standard error. It is not called again before it has returned.
  * A C++ exception that leaves it is named, and it is not called again. It may not end its thread (pthread_exit(), or
- * longjmp() out of it): what it holds would never be given back; exit() ends the process as everywhere.
+ * longjmp() out of it): what it holds would never be given back. In a callback exit() ends the process as everywhere.
  *
  * In a forked child no thread calls anything, until it registers something or calls weir_resume_after_fork(). There is
  * no need to where the child executes a program. File descriptors of below are the parent's there.
@@ -451,9 +461,9 @@ typedef struct weir_queue weir_queue;       /* callbacks that the program's own 
  * A cache of the program's. Fields that are zero are the defaults; count and scan must be there.
  *
  * How much it is told to free follows Linux: count() >> priority bytes, times 4, divided by seeks, in batches. Pressure from
- * elsewhere scans at the priorities 12 to 10; where this process's own limit is near, or pressure is severe, scans go on to 1
- * until enough went. What is less than a batch, or was not done, is deferred: a later scan adds a part of it. weir_trim() and
- * malloc_trim() call no shrinker: they release what is free.
+ * elsewhere scans at the priorities 12 to 10. Where this process's own limit is near, or pressure is severe, scans go on to 1
+ * until enough went. What is less than a batch, or was not done, is deferred: a later scan adds a part of it. The calls
+ * weir_trim() and malloc_trim() call no shrinker: they release what is free.
  */
 struct weir_shrinker {
     const char *name;           /* for messages; cut at 32 bytes, and copied */
@@ -476,9 +486,8 @@ weir_callback *weir_shrinker_register(const struct weir_shrinker *shrinker, size
 
 /*
  * Unregisters a shrinker or a subscription. When this returns, it is not called any more: if another thread is in it,
- * that is waited for. Inside the callback itself this returns at once, and so it does where waiting would never end, as
- * two callbacks unregister each other: the other one is then still in its call. Returns 0; NULL is allowed, and does
- * nothing.
+ * that is waited for. Inside the callback itself this returns at once. So it does where waiting would never end, as two
+ * callbacks unregister each other: the other one is then still in its call. Returns 0; NULL is allowed, and does nothing.
  */
 int weir_unregister(weir_callback *callback);
 
@@ -521,8 +530,8 @@ weir_callback *weir_pressure_subscribe(unsigned level, weir_pressure_callback *c
  *     if (read(fd, &event, sizeof event) == sizeof event) ...
  *
  * gives the latest one. It is close-on-exec and blocks. The program closes it, and ends Weir's side by weir_unregister()
- * of what is stored in *callback (NULL: not stored, for a descriptor that stays). -1 with errno EINVAL, ENOMEM, EAGAIN or
- * the kernel's.
+ * of what is stored in *callback. Where `callback` is NULL nothing is stored, for a descriptor that stays. Returns -1 with
+ * errno EINVAL, ENOMEM, EAGAIN or the kernel's.
  */
 int weir_pressure_fd(unsigned level, weir_callback **callback);
 
@@ -546,9 +555,9 @@ int weir_queue_fd(weir_queue *queue);
 
 /*
  * Sets what is called before an allocation of `bytes` fails because of the setting hard_limit; returns what was set before.
- * It is called on the thread that allocates, which may hold locks of the program's: it must not wait for any, nor leave
- * by an exception. It may allocate: what does not fit then fails. If it freed something, it returns 1, and the allocation
- * is tried again.
+ * The callback runs on the thread that allocates, which may hold locks of the program's. It must not wait for any, nor
+ * leave by an exception. It may allocate: what does not fit then fails. If it freed something, it returns 1, and the
+ * allocation is tried again.
  */
 typedef int weir_limit_callback(size_t bytes);
 weir_limit_callback *weir_on_limit(weir_limit_callback *callback);
@@ -560,7 +569,7 @@ void weir_resume_after_fork(void);
 /*
  * ---- Evictable caches ----
  *
- * A cache of byte blocks by key that shares the process's memory with everything else in it: it grows while memory is
+ * A cache of byte blocks by key that shares the process's memory with everything else in it. It grows while memory is
  * free, and evicts when memory is short. Keys and values are bytes of any length; a value has its length from its
  * insertion on. What is evicted is chosen by an adaptive policy that resists scans.
  *
@@ -568,8 +577,8 @@ void weir_resume_after_fork(void);
  * that is removed or replaced meanwhile lives until its last pin is released. The cache does not order reads and writes
  * of a value: that is the program's.
  *
- * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's, and by
- * several threads at once. It may use the cache.
+ * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's. Several
+ * threads may call it at once. It may use the cache.
  */
 typedef struct weir_evictable weir_evictable;
 typedef struct weir_entry weir_entry;
@@ -605,20 +614,20 @@ weir_evictable *weir_evictable_create(const struct weir_evictable_options *optio
  */
 int weir_evictable_destroy(weir_evictable *cache);
 
-/* The entry of a key, pinned, which counts as a use; NULL with errno ENOENT if there is none. O(1). */
+/* Gets the entry of a key, pinned, which counts as a use; NULL with errno ENOENT if there is none. O(1). */
 weir_entry *weir_evictable_get(weir_evictable *cache, const void *key, size_t key_size);
 
 /*
- * An entry of `size` bytes, all zero, that is not in the cache yet: the program fills its value, and ends it by
- * weir_evictable_publish() or weir_evictable_cancel(). NULL with errno ENOMEM, or EFBIG for a size that the cache may
- * never hold.
+ * Makes an entry of `size` bytes, all zero, that is not in the cache yet. The program fills its value, and ends it by
+ * weir_evictable_publish() or weir_evictable_cancel(). Returns NULL with errno ENOMEM, or EFBIG for a size that the cache
+ * may never hold.
  */
 weir_entry *weir_evictable_prepare(weir_evictable *cache, const void *key, size_t key_size, size_t size);
 
 /*
  * Puts a prepared entry into the cache, in the place of the key's former one. Returns 0, and the entry is pinned; or -1, and
- * the entry is still prepared, with errno EFBIG if it is larger than the cache may be now, ENOSPC if all that would have to
- * go for it is pinned, or ENOMEM.
+ * the entry is still prepared. The errno is EFBIG if it is larger than the cache may be now, or ENOMEM. ENOSPC says that all
+ * that would have to go for it is pinned.
  */
 int weir_evictable_publish(weir_evictable *cache, weir_entry *entry);
 

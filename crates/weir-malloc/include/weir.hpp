@@ -9,8 +9,8 @@
  *   weir::shrinker           a cache of the program's own that gives way when memory is short
  *   weir::pressure_listener  is told of memory pressure, and of its end
  *
- * Errors: std::bad_alloc where there is no memory, std::system_error with errno's value for all else. weir.h says what each
- * call may refuse, and what native_handle() may be used for.
+ * Errors: std::bad_alloc where there is no memory, std::system_error with errno's value for all else. The header weir.h says
+ * what each call may refuse, and what native_handle() may be used for.
  */
 #ifndef WEIR_HPP
 #define WEIR_HPP
@@ -162,8 +162,8 @@ private:
 
 /*
  * A resource for containers of std::pmr. Without arguments everything comes from the heap, which is Weir's. With a name and a
- * size there is an object cache: it serves what fits into `size` bytes at `align`, as the nodes of a list, map or set do, and
- * the heap the rest. A request that is much smaller than `size` takes as much as one that fills it.
+ * size there is an object cache. It serves what fits into `size` bytes at `align`, as the nodes of a list, map or set do. The
+ * heap serves the rest. A request that is much smaller than `size` takes as much as one that fills it.
  */
 class memory_resource final : public std::pmr::memory_resource {
 public:
@@ -204,8 +204,9 @@ private:
 
 /*
  * An allocator without state: all are equal. Single objects, such as the nodes of a list, map or set, come from one object
- * cache for each T, named by typeid(T) and never destroyed; arrays come from the heap, which is Weir's. Where shared objects
- * are built with -fvisibility=hidden each has a cache of its own: there a container is to be emptied where it was filled.
+ * cache for each T. The cache is named by typeid(T) and never destroyed. Arrays come from the heap, which is Weir's. Where
+ * shared objects are built with -fvisibility=hidden each has a cache of its own. There a container is to be emptied where it
+ * was filled.
  */
 template <class T>
 class allocator {
@@ -400,8 +401,8 @@ private:
 };
 
 /*
- * Calls a function with each event of memory pressure of `level` or above, and with the relief that follows, on Weir's thread
- * or by who serves `queue`. The destructor and exceptions are as with weir::shrinker.
+ * Calls a function with each event of memory pressure of `level` or above, and with the relief that follows. The call is on
+ * Weir's thread, or on the thread that serves `queue`. The destructor and exceptions are as with weir::shrinker.
  */
 class pressure_listener {
 public:
