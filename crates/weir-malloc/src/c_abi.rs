@@ -104,9 +104,8 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
     }
 }
 
-/// `posix_memalign`: returns the error and, on failure, leaves `*out` alone. `errno` is set where there is no memory,
-/// as glibc's is (the standard leaves it open, and programs print it); a wrong alignment leaves it alone, there and
-/// here.
+/// `posix_memalign`: returns the error and, on failure, leaves `*out` alone. `errno` is set where there is no memory, as glibc's
+/// is (the standard leaves it open, and programs print it). A wrong alignment leaves it alone, there and here.
 #[cold]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {

@@ -1,8 +1,8 @@
 //! `dlopen` without `RTLD_DEEPBIND`. A library that is opened with it finds names in itself and in what it needs before it
-//! finds them in the program, and so binds `free` to libc's: the first block that passes between the two kills the process.
-//! PHP opens each of its extensions so. AddressSanitizer refuses such calls; here the bit is taken out, unless the setting
-//! `deepbind` says otherwise. `dlmopen` is left alone: the libraries of another namespace have a libc of their own, and a
-//! heap.
+//! finds them in the program. So it binds `free` to libc's, and the first block that passes between the two kills the
+//! process. PHP opens each of its extensions so. AddressSanitizer refuses such calls; here the bit is taken out, unless the
+//! setting `deepbind` says otherwise. `dlmopen` is left alone: the libraries of another namespace have a libc of their own,
+//! and a heap.
 //!
 //! libc's function looks at the address that it returns to: the caller's RUNPATH says where libraries are looked for. So
 //! it is jumped to, with the caller's stack, not called.
@@ -40,7 +40,7 @@ extern "C" fn choose(mode: c_int) -> Choice {
 
 /// The next `dlopen`, or what libc has below it, and a flag that this one wants in its mode.
 fn next_or_inner() -> (Open, c_int) {
-    /// Before glibc 2.34 `dlopen` is in a library of its own, which may come later than this one looks, with the library
+    /// Before glibc 2.34 `dlopen` is in a library of its own. That may come later than this one looks, with the library
     /// that calls it. libc's own use of it is there always. It leaves no text for `dlerror`.
     static INNER: LibcSymbol = LibcSymbol::new(c"__libc_dlopen_mode");
     const INNER_FLAG: c_int = c_int::MIN;

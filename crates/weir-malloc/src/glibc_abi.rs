@@ -39,11 +39,10 @@ pub type MallInfo = MallInfoOf<c_int>;
 /// The result of `mallinfo2`.
 pub type MallInfo2 = MallInfoOf<usize>;
 
-/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena` is `uordblks` and `fordblks`; what is
-/// live is `uordblks` and `hblkhd`, in blocks that have no mapping of their own and in those that have. `fordblks` is
-/// what is idle or fragmented. Objects that wait in a CPU's bucket count in `ordblks` as those of depots and slabs do:
-/// `smblks` and `fsmblks` are glibc's fastbins, whose blocks stay apart from free neighbours; Weir has none. Free pages count
-/// as one block.
+/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena` is `uordblks` and `fordblks`. What is live is
+/// `uordblks` and `hblkhd`, in blocks that have no mapping of their own and in those that have. `fordblks` is what is idle or
+/// fragmented. Objects that wait in a CPU's bucket count in `ordblks` as those of depots and slabs do: `smblks` and `fsmblks` are
+/// glibc's fastbins, whose blocks stay apart from free neighbours; Weir has none. Free pages count as one block.
 fn describe<T>(convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
     let usage = heap::usage();
     let mut objects = 0;
@@ -219,8 +218,8 @@ const CHECK_AND_ABORT: c_int = 3;
 /// (`weir settings`), and none of these changes it.
 pub fn mallopt(parameter: c_int, value: c_int) -> c_int {
     let holds = match parameter {
-        // Small blocks come from fast lists. glibc refuses more than it has room for; of none (0) it promises no more than
-        // that free blocks are joined with their neighbours, as they are here once their page has no other.
+        // Small blocks come from fast lists. glibc refuses more than it has room for. Of none (0) it promises no more than
+        // that free blocks are joined with their neighbours. So they are here once their page has no other.
         M_MXFAST => (0..=MAX_FAST).contains(&value),
         // Free memory beyond this much is released by itself; so is what is below. Keeping it (-1) is not possible.
         M_TRIM_THRESHOLD => value >= 0,

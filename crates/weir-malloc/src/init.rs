@@ -1,20 +1,20 @@
 //! The constructor: once, after relocation, before any code of the program. And its counterpart at the end.
 //!
 //! The heap works before this runs: the loader itself allocates, and other libraries' constructors may come
-//! first when two are marked to be first. Here the environment is read, and the handlers for `fork` registered: first
-//! of all (the library is marked `initfirst`), so that other libraries' handlers may allocate freely.
+//! first when two are marked to be first. Here the environment is read, and the handlers for `fork` are registered.
+//! They come first of all (the library is marked `initfirst`), so other libraries' handlers may allocate freely.
 
 use core::ffi::c_int;
 
-// The loader passes `argc, argv, envp` to initialisers on glibc, which may set `environ` after us. musl's passes
-// nothing (the argument registers hold leftovers) but has set `environ` by now, and that counts where it is set.
+// On glibc the loader passes `argc, argv, envp` to initialisers, which may set `environ` after us. On musl it passes
+// nothing (the argument registers hold leftovers), but it has set `environ` by now. Where `environ` is set, it counts.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = constructor;
 
 extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *const u8) {
-    // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment; what
-    // it passes on musl is not used, for sanitizers' shared runtimes are for glibc alone.
+    // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment. On
+    // musl what it passes is not used, as sanitizers' shared runtimes are for glibc alone.
     unsafe { weir_linux::process::environment::reexec::without_weir_if_sanitized(argv, envp) };
     // SAFETY: `envp` is the loader's array on glibc; on musl it is not looked at, as libc's own `environ` is set.
     unsafe { weir_linux::process::heap::init(envp) };

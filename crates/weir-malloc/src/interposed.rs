@@ -1,8 +1,8 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
 //! background thread is not to be there then (`crates/weir-linux/src/threads/changes.rs`). And `madvise`, by which it says what
 //! `fork` is to do with its memory (`crates/weir-linux/src/platform/fork_advice.rs`). Each does what libc's own does, and
-//! libc's own does it: it is found as the next one of its name (`dlsym`), so that a library preloaded behind this one,
-//! or before it, keeps its say.
+//! libc's own does it. That one is found as the next one of its name (`dlsym`), so a library preloaded behind this one, or
+//! before it, keeps its say.
 //!
 //! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
 
@@ -22,9 +22,8 @@ macro_rules! interpose {
             core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());)*
     }
 
-    /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may
-    /// not: the loader's lock may be held there, by a thread that the child does not have; and such children change
-    /// their user.
+    /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may not. The
+    /// loader's lock may be held there, by a thread that the child does not have. Such children change their user.
     pub fn look_up() {
         $(next(interpose!(@name $name), &found::$name);)*
     }

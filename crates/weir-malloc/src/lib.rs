@@ -1,7 +1,7 @@
 //! Weir as a drop-in malloc: `libweir.so`.
 //!
-//! Cargo builds `target/release/libweir.so`. Its soname is `libweir.so.0`, the name under which it is installed; a link of
-//! that name is beside it (`build.rs`), so that what is linked with `-L target/release -lweir` runs there as well.
+//! Cargo builds `target/release/libweir.so`. Its soname is `libweir.so.0`, the name under which it is installed. A link of that
+//! name is beside it (`build.rs`), so what is linked with `-L target/release -lweir` runs there as well.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
 //! the constructor. Nothing here allocates, unwinds or has thread-local storage.
@@ -22,14 +22,15 @@
 //! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
-// The functions here are called by C, by the contracts of the C and POSIX standards; each contract is named in
-// the function's own line rather than repeated in a section.
+// The functions here are called by C, by the contracts of the C and POSIX standards. Each contract is named in the function's own
+// line rather than repeated in a section.
 #![allow(clippy::missing_safety_doc)]
 
 #[cfg(panic = "unwind")]
 extern crate std;
 
-/// The allocator of `weir` where it allocates as any Rust program does: for entries of its caches for which their own place has no memory.
+/// The allocator of `weir` where it allocates as any Rust program does: for entries of its caches for which their own place has
+/// no memory.
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
 

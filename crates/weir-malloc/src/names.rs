@@ -1,9 +1,9 @@
 //! The names under which C finds the functions: each function's first name and glibc's second ones.
 //!
-//! Programs that wrap malloc call the wrapped one by a second name, and a block from one name may be freed by the
-//! other, so all of them have to be ours. No exported function calls another: a call by name would go to the first
-//! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
-//! there the standard says who calls whom by name, and programs count on it: see `cxx::new`.)
+//! Programs that wrap malloc call the wrapped one by a second name. A block from one name may be freed by the other, so all of
+//! them have to be ours. No exported function calls another. A call by name would go to the first definition in the process, such
+//! as that very wrapper, and never return. The operators of C++ are the exception. There the standard says who calls whom by
+//! name, and programs count on it: see `cxx::new`.
 
 use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
 use crate::c_abi;
@@ -47,8 +47,8 @@ macro_rules! export_malloc {
 
 export_malloc!(malloc "weir_ours_malloc" __libc_malloc "weir_ours_libc_malloc");
 
-/// Exports `memalign` under the names given, with `$other` for what its fast path leaves: that of an alignment which a size class
-/// gives is that of `malloc`.
+/// Exports `memalign` under the names given, with `$other` for what its fast path leaves. For an alignment which a size class
+/// gives, that path is `malloc`'s.
 macro_rules! export_memalign {
     ($($name:ident = $other:ident;)*) => {$(
         #[doc = concat!("See `c_abi::", stringify!($other), "`.")]
@@ -80,8 +80,8 @@ macro_rules! export_posix_memalign {
 
 export_posix_memalign!(posix_memalign __posix_memalign);
 
-/// Exports `free` under each of the names given. What else a form is passed is not used: a program that Weir is
-/// preloaded into was never tested with a malloc that relies on it.
+/// Exports `free` under each of the names given. What else a form is passed is not used. A program that Weir is preloaded into
+/// was never tested with a malloc that relies on it.
 macro_rules! export_free {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[doc = concat!("`", stringify!($name), "`. Null is allowed; `errno` is kept.")]

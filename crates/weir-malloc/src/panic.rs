@@ -2,7 +2,7 @@
 //!
 //! The library is built with `panic = "abort"`, as the workspace's profiles say, and then needs no standard library.
 //! Under a profile that unwinds, as when the published package is built by itself, the standard library's handler
-//! stands in; a panic ends the process there too, at the first C function.
+//! stands in. A panic ends the process there too, at the first C function.
 #![cfg(panic = "abort")]
 
 use core::panic::PanicInfo;

@@ -40,8 +40,8 @@ fn metadata_lies_apart(mode: Mode) {
 
 in_all_modes! { metadata_lies_apart }
 
-/// Addresses of a run of pages, of a block mapped on its own, of metadata, of a small block and of a mapping of the program's,
-/// in each of some processes.
+/// Addresses in each of some processes. They are of a run of pages, a block mapped on its own, metadata, a small block and a
+/// mapping of the program's.
 fn places(processes: usize) -> Option<Vec<[u64; 5]>> {
     let program = compile(Kind::C, "placement.c")?;
     let place = |_| {

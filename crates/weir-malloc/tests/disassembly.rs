@@ -1,5 +1,5 @@
-//! What only the finished library shows: that no function of the malloc family ended up calling itself, and that
-//! nothing is asked of the process that a malloc may not ask.
+//! What only the finished library shows. No function of the malloc family ended up calling itself, and nothing is
+//! asked of the process that a malloc may not ask.
 
 mod common;
 use common::{describe, foreign, library};
@@ -40,8 +40,8 @@ fn calloc_never_calls_malloc() {
     }
 }
 
-/// What is ours is called by addresses, never by names, which may be somebody else's; only the operators of C++ go by
-/// name to the form that the standard says they call, which may be the program's own.
+/// What is ours is called by addresses, never by names, which may be somebody else's. Only the operators of C++ go by
+/// name to the form that the standard says they call. That form may be the program's own.
 #[test]
 fn only_operators_go_by_name() {
     let Some(symbols) = inspect("nm", &["-D", "--defined-only"]) else { return };
@@ -74,8 +74,8 @@ fn loads_at_once_and_stays() {
     assert!(needed.iter().all(|line| line.contains("[libc.so.6]")), "needs more than libc: {needed:?}");
 }
 
-/// Thread-local storage of any but the initial-exec model would be allocated, on first use, by the malloc that
-/// uses it; and names of ours must not leak out into programs.
+/// Thread-local storage of any but the initial-exec model would be allocated, on first use, by the malloc that uses
+/// it. Names of ours must not leak out into programs.
 #[test]
 fn thread_local_storage_is_static_and_no_name_is_stray() {
     let Some(symbols) = inspect("nm", &["-D"]) else { return };

@@ -1,6 +1,6 @@
-//! What the fast path is made of: instructions, loads, stores and branches of `malloc`, `free` and the aligned forms up to their
-//! return, read off the finished library and held against `fast_path.golden`, so that a regression shows. And how many
-//! instructions a `realloc` takes that leaves its block as it is.
+//! What the fast path is made of, read off the finished library and held against `fast_path.golden`, so that a regression shows.
+//! These are the instructions, loads, stores and branches of `malloc`, `free` and the aligned forms up to their return. And how
+//! many instructions a `realloc` takes that leaves its block as it is.
 
 mod common;
 use common::{Kind, Mode, compile, describe, optimised, run_under, succeeded};

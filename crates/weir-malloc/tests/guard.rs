@@ -1,4 +1,4 @@
-//! Guarded sampling: each kind of error is named, with the stacks of the allocation and of the free; then happens what would
+//! Guarded sampling. Each kind of error is named, with the stacks of the allocation and of the free. Then happens what would
 //! have happened without Weir. What a program does rightly is as without guarding.
 
 mod common;

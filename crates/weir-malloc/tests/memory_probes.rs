@@ -1,6 +1,6 @@
 //! The probes for tracers are in the library, under the names and with the arguments of OpenTelemetry's contract, and where
-//! the notes say. No tracer is needed: the notes are read, and the code at their places; that a breakpoint there is reached is
-//! shown by a debugger, where there is one.
+//! the notes say. No tracer is needed: the notes are read, and the code at their places. A debugger, where there is one, shows
+//! that a breakpoint there is reached.
 
 mod common;
 use common::{Kind, compile, foreign, library};

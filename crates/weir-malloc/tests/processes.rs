@@ -3,8 +3,8 @@
 mod common;
 use common::{Kind, Mode, all_pass, compile, foreign, passes, run, succeeded};
 
-/// How much of a race is run, as a string: all of it where the heap is as programs have it, half where it does without
-/// restartable sequences, a quarter where only its reservations are smaller.
+/// How much of a race is run, as a string. All of it is run where the heap is as programs have it, half where it does
+/// without restartable sequences. A quarter is run where only its reservations are smaller.
 fn share(all: u32, mode: Mode) -> String {
     match mode {
         Mode::Plain => all.to_string(),

@@ -165,8 +165,8 @@ fn estimates_are_near_the_truth() {
     }
 }
 
-/// Of a program that does nothing but allocate, samples are farther apart, and count for as much more: for 64,000 allocations
-/// together, by some 20 samples or more.
+/// Samples of a program that does nothing but allocate are farther apart, and count for as much more. Some 20 samples or more
+/// count for 64,000 allocations together.
 #[test]
 fn samples_that_are_farther_apart_count_for_more() {
     let Some((program, files)) = profiles_at("many", Mode::Plain, "16K", "1") else { return };
@@ -175,8 +175,8 @@ fn samples_that_are_farther_apart_count_for_more() {
     assert!((8_000..256_000).contains(&objects) && (8_000_000..256_000_000).contains(&bytes), "{objects}, {bytes}");
 }
 
-/// With a name and no mean there is the recommended one, of 512 KiB: a block of 5 MiB is missed once in 22000 times, and two
-/// that are live are not both.
+/// With a name and no mean there is the recommended mean, of 512 KiB. A block of 5 MiB is missed once in 22000 times, and two
+/// that are live are not both missed.
 #[test]
 fn a_name_alone_switches_it_on() {
     let Some((program, files)) = profiles("kinds", Mode::Plain, "") else { return };

@@ -1,4 +1,5 @@
-//! How much of the caller's stack `malloc`, `free` and `realloc` use, on each slow path: the figures in docs/design/being-malloc.md.
+//! How much of the caller's stack `malloc`, `free` and `realloc` use, on each slow path: the figures in
+//! docs/design/being-malloc.md.
 //!
 //! Only an optimised library tells: `WEIR_TEST_RELEASE=/path/to/libweir.so` names one.
 
@@ -6,8 +7,8 @@ mod common;
 use common::{Kind, compile, describe};
 use std::process::Command;
 
-/// The paths of `stack_use.c`. Each may come to reclaim by itself, where memory is short or the background thread gets no CPU:
-/// so one bound, in bytes, holds for all. It is what docs/design/being-malloc.md asks of signal stacks and coroutines.
+/// The paths of `stack_use.c`. Each may come to reclaim by itself, where memory is short or the background thread gets no CPU. So
+/// one bound, in bytes, holds for all. It is what docs/design/being-malloc.md asks of signal stacks and coroutines.
 const PATHS: [&str; 7] = ["objects", "runs", "mapped", "grown", "limited", "hard", "trimmed"];
 const MOST: usize = 4608;
 

@@ -9,15 +9,15 @@ const SIGABRT: i32 = 6;
 const DOUBLE: &str = "double free: {}";
 const INTERIOR: &str = "free of a pointer into the middle of a block: {}";
 const FOREIGN: &str = "free of a pointer that was never allocated: {}";
-/// What follows the pointer: the size class of the 100 bytes of a small block; of pages the class of one, or nothing, by where
-/// chance has put them; nothing where there are none of the heap's.
+/// What follows the pointer. Of a small block it is the size class of its 100 bytes. Of pages it is the class of one, or
+/// nothing, by where chance has put them. Where there are no pages of the heap's it is nothing.
 const SMALL: &[&str] = &[" (size class 112)"];
 const PAGES: &[&str] = &["", " (size class 4096)"];
 const NONE: &[&str] = &[""];
 const ADVICE: &str = "AddressSanitizer or a debugger shows where";
 
-/// The process must abort, and its last words are one line: what is wrong, with the pointer in the place of `{}`, and what to
-/// do. One of `classes` stands behind the pointer.
+/// The process must abort, and its last words are one line. It says what is wrong, with the pointer in the place of `{}`, and
+/// what to do. One of `classes` stands behind the pointer.
 fn is_named(which: &str, wrong: &str, classes: &[&str]) {
     is_named_with(which, &[wrong], classes, &[]);
 }

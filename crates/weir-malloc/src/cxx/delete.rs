@@ -1,6 +1,6 @@
 //! C++ `operator delete`, by its mangled names. Sizes and alignments are not trusted: see `names`.
 //!
-//! Two forms free the block; each other one jumps to the form that the standard says it calls, which may be the
+//! Two forms free the block. Each other one jumps to the form that the standard says it calls, which may be the
 //! program's own: see `cxx::new`.
 
 use crate::arch::fast_path::free;

@@ -1,15 +1,15 @@
 //! C++ `operator new`, by its mangled names: ordinary and array, with and without an alignment, throwing and not.
 //!
-//! A program may replace any of the forms, and the standard says which form each other one then calls: a program that
+//! A program may replace any of the forms, and the standard says which form each other one then calls. A program that
 //! defines `operator new(std::size_t)` and `operator delete(void*)` has all unaligned ones go through its two. So only
-//! these two and their aligned twins allocate and free; the derived forms jump through the global offset table, which
+//! these two and their aligned twins allocate and free. The derived forms jump through the global offset table, which
 //! the loader filled with the first definition in the process: the program's, or this one. One jump costs less than a
 //! look.
 //!
-//! A nothrow form has to catch what the program's form throws, but must not throw where the form is ours: there may be
-//! no C++ runtime to throw with, or one out of the loader's sight. So it looks whether the table names ours.
-//! (A program at a fixed address that takes an operator's address puts a stub of its own there, and is taken for one
-//! that replaces it: ours then throws, and is caught.)
+//! A nothrow form has to catch what the program's form throws, but must not throw where the form is ours. There may be
+//! no C++ runtime to throw with, or one out of the loader's sight. So it looks whether the table names ours. A program
+//! at a fixed address that takes an operator's address puts a stub of its own there. The stub is taken for an operator
+//! that replaces ours: ours then throws, and is caught.
 
 use crate::arch::fast_path::{allocate, allocate_aligned};
 use crate::arch::jump::{jump, jump_by_table, unless_ours};

@@ -3,17 +3,17 @@
 //! C++ says: while there is a new-handler, call it and try again; without one, throw `std::bad_alloc`. Both the
 //! handler and the throw send an exception up through our frames, and a Rust function compiled with
 //! `panic = "abort"` must not let one pass. So this part is not Rust: a few lines of assembly whose unwind tables
-//! the C++ runtime walks like those of any C function. The Rust operators end in a call of it as their last act,
-//! which the optimiser makes a jump: then no frame of theirs is left at all. (Without optimisation the frame is
-//! there, has its unwind table and no landing pad, and is walked through like one of C.)
+//! the C++ runtime walks like those of any C function. The Rust operators end in a call of it as their last act, which
+//! the optimiser makes a jump. Then no frame of theirs is left at all. Without optimisation the frame is there, has its
+//! unwind table and no landing pad, and is walked through like one of C.
 //!
-//! A nothrow `new` promises to throw nothing, also where its handler throws. So its slow path has what a C++ function
-//! with `catch (...)` has: a table that names a landing pad (the "language-specific data", written out below) and the
-//! C++ runtime's personality routine, which reads it. Where there is no C++ runtime, nothing is thrown. A nothrow `new`
-//! whose throwing form is the program's own calls that from a frame of the same kind.
+//! A nothrow `new` promises to throw nothing, also where its handler throws. So its slow path has the two things that a
+//! C++ function with `catch (...)` has. One is a table that names a landing pad (the "language-specific data", written
+//! out below). The other is the C++ runtime's personality routine, which reads the table. Where there is no C++ runtime,
+//! nothing is thrown. A nothrow `new` whose throwing form is the program's own calls that from a frame of the same kind.
 //!
-//! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
-//! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
+//! `libstdc++` is never linked: the loader looks its functions up weakly. For a C++ library that was opened at run time
+//! into a scope of its own, `dlsym` finds them in the moment of failure.
 
 use crate::arch::throw::define_throwing;
 use crate::next_symbol::{lookup, next_dlopen};
@@ -43,8 +43,8 @@ weak_symbol!(end_catch = "__cxa_end_catch": unsafe extern "C" fn());
 unsafe extern "C" {
     /// The slow path of a throwing `new`: returns a block, or leaves by an exception, or ends the process.
     pub safe fn weir_new_or_throw(size: usize, align: usize) -> *mut u8;
-    /// The slow path of a nothrow `new`: returns a block, or null, also where a handler throws. (Only where the C++
-    /// runtime was opened into a scope of its own, out of the loader's sight, does its exception pass through.)
+    /// The slow path of a nothrow `new`: returns a block, or null, also where a handler throws. Only where the C++
+    /// runtime was opened into a scope of its own, out of the loader's sight, does its exception pass through.
     pub safe fn weir_new_or_null(size: usize, align: usize) -> *mut u8;
     /// Calls the throwing `new` whose address is in `rax` (`x16`) with the arguments it finds, and returns null where it
     /// throws. Only for assembly to jump to.

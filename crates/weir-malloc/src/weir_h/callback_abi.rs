@@ -62,7 +62,7 @@ unsafe impl Sync for Functions {}
 /// # Safety
 /// The function, of whatever type, takes these arguments.
 unsafe fn call(function: usize, arguments: [usize; 3]) -> Result<usize, Panicked> {
-    // SAFETY: the caller's promise. Integers and pointers are passed alike, and one argument too many does no harm; what a
+    // SAFETY: the caller's promise. Integers and pointers are passed alike, and one argument too many does no harm. What a
     // function without a result leaves in the register is not used.
     let function = unsafe { core::mem::transmute::<usize, Function>(function) };
     // SAFETY: as above.

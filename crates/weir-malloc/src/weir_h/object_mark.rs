@@ -1,14 +1,14 @@
 //! A mark behind an object says whether the program holds it, in caches where a wrong free would go unnoticed.
 //!
-//! `free()` frees an object of a cache by its address alone, as it frees every block: right for a cache where objects
-//! need nothing more, and wrong where a free has to call a dtor or count the object. The few instructions of `free`
-//! do not tell these caches apart. So their objects end in a word that only this module writes: [`HELD`] from an
-//! allocation to `weir_cache_free()`, [`FREE`] after it. An object that is to be handed out, or to be finalized, and
-//! still says that it is held, was given to `free()`. One that is to be freed and does not say so was freed before, or
-//! overrun.
+//! `free()` frees an object of a cache by its address alone, as it frees every block. That is right for a cache where
+//! objects need nothing more. It is wrong where a free has to call a dtor or count the object. The few instructions of
+//! `free` do not tell these caches apart. So their objects end in a word that only this module writes: [`HELD`] from
+//! an allocation to `weir_cache_free()`, [`FREE`] after it. An object that is to be handed out, or to be finalized,
+//! and still says that it is held, was given to `free()`. One that is to be freed and does not say so was freed
+//! before, or overrun.
 //!
-//! The word is mixed with its own address, so that a copy of an object elsewhere, or what another program part left in
-//! a fresh page, is no mark.
+//! The word is mixed with its own address. So a copy of an object elsewhere, or what another program part left in a
+//! fresh page, is no mark.
 
 use crate::misuse::{WrongCall, misuse};
 
@@ -100,8 +100,8 @@ impl Mark {
             return true;
         }
         let mark = self.of(object);
-        // SAFETY: the caller promises that the mark's bytes are in a slab, which is mapped; a pointer into the middle
-        // of an object may make it unaligned, and what is read then is the program's data.
+        // SAFETY: the caller promises that the mark's bytes are in a slab, which is mapped. A pointer into the middle
+        // of an object may make the mark unaligned, and what is read then is the program's data.
         let found = unsafe { mark.read_unaligned() };
         if found != self.value(object, HELD) {
             // Neither value: also of an object that was free for so long that its page was released.

@@ -1,6 +1,6 @@
 //! Where the runs of a zone begin and end: what a C program frees must be what it was given, whole.
 //!
-//! The engine takes back any pages that are in use. For a C program that is a trap: a free with too small a size leaves
+//! The engine takes back any pages that are in use. For a C program that is a trap. A free with too small a size leaves
 //! pages behind that no pointer of the program's leads to, and the zone can never be destroyed. So two bits are kept
 //! for each page of the zone: a run begins here, a run ends here.
 

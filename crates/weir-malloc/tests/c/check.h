@@ -18,8 +18,8 @@ static inline void check_failed(const char *file, int line, const char *conditio
 }
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
 
-/* Bounds that only a program that hangs comes to, however slow the machine is, s: of one wait, and of a process, which
-   sets it by alarm(). The harness's own bound is beyond them. */
+/* Bounds that only a program that hangs comes to, however slow the machine is, s. One is of a single wait, the other of a
+ * process, which sets it by alarm(). The harness's own bound is beyond them. */
 enum { PATIENCE = 300, LIFETIME = 550 };
 
 static inline double now(void) {

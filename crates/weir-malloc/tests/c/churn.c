@@ -1,6 +1,6 @@
-/* A long churn leaves nothing behind: as much is live after it as before, for each size of blocks by itself, and in the end as
-   little is resident. Two threads allocate in every way, and each frees what the other allocated. If one free in a hundred
-   were lost, it would be ten times of what may differ. */
+/* A long churn leaves nothing behind. As much is live after it as before, for each size of blocks by itself, and in the end as little is resident. Two threads
+ * allocate in every way, and each frees what the other allocated. If one free in a hundred were lost, it would be ten times of
+ * what may differ. */
 #include "check.h"
 #include "weir.h"
 

@@ -1,5 +1,6 @@
-/* Threads that allocate under a lock which fork takes as well; argv[1]: which lock, argv[2]: milliseconds. fork must go on, and its children must
-   be able to use what the lock guards. A fork that hangs is ended by an alarm. */
+/* Threads that allocate under a lock which fork takes as well. The first argument says which lock, the second how many
+ * milliseconds. A fork must go on, and its children must be able to use what the lock guards. A fork that hangs is ended by an
+ * alarm. */
 #include "check.h"
 #include <netdb.h>
 #include <pwd.h>

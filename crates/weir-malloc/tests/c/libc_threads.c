@@ -1,5 +1,5 @@
-/* What C libraries do differently: threads that end joined and detached, forks while others allocate, and what a malloc and a
-   free take, which tells whether the fast path is on. Run by .ci/libcs on several of them. */
+/* What C libraries do differently: threads that end joined and detached, and forks while others allocate. It also tells what
+ * a malloc and a free take, which shows whether the fast path is on. Run by .ci/libcs on several of them. */
 #include "check.h"
 
 enum { THREADS = 20000, FORKS = 200, PAIRS = 3000000 };

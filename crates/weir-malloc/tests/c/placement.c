@@ -11,7 +11,7 @@ static __typeof__(&weir_cache_create) p_create;
 static __typeof__(&weir_cache_alloc) p_alloc;
 static __typeof__(&weir_cache_free) p_free;
 
-/* The end of the mappings without a gap that `address` lies in, as far as they can be written to: a library may follow,
+/* The end of the mappings without a gap that `address` lies in, as far as they can be written to. A library may follow,
  * which begins with a part that can only be read. */
 static uintptr_t end_of(uintptr_t address) {
     char line[400];

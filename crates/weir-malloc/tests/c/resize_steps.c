@@ -1,5 +1,5 @@
-/* Counts the instructions of a realloc that leaves the block as it is, one by one as a debugger does: of a run of pages, and
- * of an object. */
+/* Counts the instructions of a realloc that leaves the block as it is, one by one as a debugger does. The block is a run of
+ * pages, then an object. */
 #include "check.h"
 
 #include <signal.h>

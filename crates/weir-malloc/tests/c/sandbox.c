@@ -1,5 +1,5 @@
-/* A filter that comes late and refuses, with an error, what only a memory manager would ask for: nothing may fail that
-   the C library's own malloc can do. */
+/* A filter that comes late and refuses, with an error, what only a memory manager would ask for. Nothing may fail that
+ * the C library's own malloc can do. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,6 +1,6 @@
-// sizes BEFORE KEEP AFTER: 100 MiB in blocks of BEFORE bytes, all freed but one in KEEP (0: all); then 85 % of that in
-// blocks of AFTER bytes. All is written to. Prints the most bytes that lived at a time and the peak of the resident set,
-// in KiB.
+// Called as `sizes BEFORE KEEP AFTER`. It allocates 100 MiB in blocks of BEFORE bytes, and frees all but one in KEEP (0:
+// all). Then it allocates 85 % of that in blocks of AFTER bytes. All is written to. Prints the most bytes that lived at
+// a time and the peak of the resident set, in KiB.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Everything at once, and every byte checked: more threads than CPUs, frees by others through queues, realloc,
- * calloc, aligned blocks, trims, forks and signals. argv[1]: seconds; argv[2]: the seed, which is printed. */
+/* Everything at once, and every byte checked. There are more threads than CPUs, frees by others through
+ * queues, realloc, calloc, aligned blocks, trims, forks and signals. Arguments: seconds, and the seed,
+ * which is printed. */
 #include "check.h"
 #include <signal.h>
 #include <sys/time.h>

@@ -1,5 +1,5 @@
-/* The background thread blocks all signals: what others send to the process is the program's all the same, also where
-   all its threads block it and one asks for it. */
+/* The background thread blocks all signals. What others send to the process is the program's all the same, also where
+ * all its threads block it and one asks for it. */
 #include "check.h"
 #include <signal.h>
 

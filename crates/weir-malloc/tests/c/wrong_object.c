@@ -1,6 +1,7 @@
 /*
- * argv[1]: what a program does wrong with an object of a cache. Prints the address, does it, and must not come to its end;
- * unless abort_on_misuse is 0: then the call is ignored, and the program checks that it was.
+ * argv[1] says what a program does wrong with an object of a
+ * cache. It prints the address, does it, and must not come to its end. With abort_on_misuse at 0 the call is ignored, and
+ * the program checks that it was.
  */
 #include "check.h"
 

@@ -171,8 +171,8 @@ pub fn library() -> Option<&'static Path> {
         .as_deref()
 }
 
-/// The library as it is installed: the one that `WEIR_TEST_RELEASE` names, or what a release build left if it is newer than
-/// each file that it is made of. None otherwise, which is said: a build takes minutes, and is no test's to make.
+/// The library as it is installed: the one that `WEIR_TEST_RELEASE` names. Else it is what a release build left, if that is
+/// newer than each file that it is made of. None otherwise, which is said: a build takes minutes, and is no test's to make.
 pub fn optimised() -> Option<PathBuf> {
     if foreign() {
         weir_testing::skip!("another library is under test");

@@ -1,5 +1,5 @@
-//! The fast paths of `malloc`, `new`, `free` and `delete`: none is written for arm64 yet. Each call goes to its slow path in Rust,
-//! which does all of it.
+//! The fast paths of `malloc`, `new`, `free` and `delete`: none is written for arm64 yet. Each call goes to its slow path in
+//! Rust, which does all of it.
 
 /// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`. What
 /// follows it is assembly to begin with, which leaves the size alone, and that assembly's operands.

@@ -1,10 +1,10 @@
 //! The fast paths of `malloc`, `new`, `free` and `delete`, written by hand.
 //!
-//! They are what [`weir::heap::alloc`] and [`weir::heap::free`] do when nothing is missing, in the fewest instructions:
-//! a compiler neither shares one register between the table of CPUs and the table of classes, nor leaves from the
-//! middle of a section, nor folds loads of atomics into what uses them. Whatever does not go smoothly (large, empty,
-//! full, foreign, freed twice) jumps to a slow path in Rust with the arguments untouched, which does all of it again
-//! from the start. `tests/fast_path.rs` holds them to their length.
+//! They are what [`weir::heap::alloc`] and [`weir::heap::free`] do when nothing is missing, in the fewest instructions. A
+//! compiler neither shares one register between the table of CPUs and the table of classes, nor leaves from the middle of a
+//! section. Nor does it fold loads of atomics into what uses them. Whatever does not go smoothly (large, empty, full, foreign,
+//! freed twice) jumps to a slow path in Rust with the arguments untouched. The slow path does all of it again from the start.
+//! `tests/fast_path.rs` holds them to their length.
 //!
 //! While the heap profile samples, no size is below the first bound. An allocation then jumps behind the function's end, where
 //! it counts its size off the thread's countdown, and back unless that fell below 0. A slow path finds small sizes counted.
@@ -13,9 +13,9 @@
 //! free's slot, `r8` and `rax` scratch. A section that is sent back to its start finds all it needs: none of the
 //! registers set before it is written inside it.
 
-/// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`. What
-/// follows it is assembly to begin with, which leaves the size alone, that assembly's operands, and what to end with: the block
-/// is in `rax` there.
+/// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`. After it there may
+/// be three more parts. Assembly to begin with comes first, which leaves the size alone, then that assembly's operands. What to
+/// end with comes last: the block is in `rax` there.
 macro_rules! allocate {
     ($slow:path $(, [$($before:expr),*] $(, $operand:ident = sym $symbol:path)* $(; $($end:literal),*)?)?) => {
         core::arch::naked_asm!(
@@ -112,11 +112,11 @@ macro_rules! free {
     };
 }
 
-/// Assembly that makes of a size in `$size`, and an alignment in `$align` that is at most a page and a power of two, a size whose
-/// class is aligned so, in `rdi`: the size, rounded up to a multiple of the alignment. For a class's objects are all multiples of
-/// a power of two, and those of a class whose power is the smaller one have just that size. Whatever else goes to `{other}` as it
-/// came: other alignments, no size, sizes without a fast path (all of them, while allocations are counted). `$least` is the least
-/// alignment; `rax` is scratch, `$align` is lost.
+/// Assembly that makes, of a size in `$size` and an alignment in `$align`, a size in `rdi` whose class is aligned so. The
+/// alignment is at most a page and a power of two. The result is the size, rounded up to a multiple of the alignment. For a
+/// class's objects are all multiples of a power of two. Those of a class whose power is the smaller one have just that size.
+/// Whatever else goes to `{other}` as it came: other alignments, no size, sizes without a fast path (all of them, while
+/// allocations are counted). `$least` is the least alignment; `rax` is scratch, `$align` is lost.
 macro_rules! round_up {
     ($align:literal, $size:literal, $least:literal, [$($before_loss:literal),*]) => {
         concat!(

@@ -1,7 +1,7 @@
 //! Jumps to other forms of C++'s operators, and `dlopen`'s.
 
-/// The body of a function that goes on to `$next` with its arguments, by way of the global offset table, where the loader put
-/// the first definition in the process. In brackets what comes first: assembly.
+/// The body of a function that goes on to `$next` with its arguments. The way is the global offset table, where the loader
+/// put the first definition in the process. In brackets what comes first: assembly.
 macro_rules! jump_by_table {
     ($next:path $(, [$($before:expr),*])?) => {
         core::arch::naked_asm!(
