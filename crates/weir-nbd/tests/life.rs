@@ -120,7 +120,7 @@ fn sockets_of_the_service_manager_are_used_and_left_alone() {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir-nbd"), "serve", "--export", "m=memory:1M"]);
         command.args(["--control", "none", "--io", engine]).env("NOTIFY_SOCKET", folder.path().join("notify"));
-        // SAFETY: between fork and exec, the calls only give the child its descriptor 3, which is not closed by exec,
+        // SAFETY: between fork and exec, the calls only give the child its descriptor 3. It is not closed by exec,
         // even if the listener had that number before.
         unsafe {
             command.pre_exec(move || {

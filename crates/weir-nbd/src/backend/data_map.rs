@@ -1,6 +1,6 @@
 //! Which parts of a file are known to be data.
 //!
-//! `SEEK_HOLE` has no end: in memory (tmpfs, memfd) it looks at every page from where it begins to the next hole, 15 ms for
+//! `SEEK_HOLE` has no end. In memory (tmpfs, memfd) it looks at every page from where it begins to the next hole, 15 ms for
 //! each GiB. So what it has found is remembered, and what the server itself writes is not asked about.
 //!
 //! That something is data may always be said: a hole that is taken for data reads as zeroes. That something is a hole is asked

@@ -3,7 +3,7 @@
 //! One `fdatasync` at a time, by one open file. The kernel reports a failed write-back once to each open file, to
 //! whichever call comes first, and then forgets the data that was lost. With two calls under way, one could succeed
 //! because the other was told. So requests that come while a call is under way wait for the next one, which is theirs
-//! together; and after a failure no flush succeeds any more, since it is not known which data is on the disk.
+//! together. After a failure no flush succeeds any more, since it is not known which data is on the disk.
 //!
 //! Where the block cache has dirty blocks, they are written to the file first.
 
@@ -56,7 +56,7 @@ impl Flusher {
         Self { medium, cached, state: Mutex::default(), is_due, has_failed }
     }
 
-    /// All blocks that were dirty before this was called are in the file when it returns; or an error, and those that
+    /// All blocks that were dirty before this was called are in the file when it returns. After an error, those that
     /// could not be written are still dirty.
     pub async fn write_back(self: &Arc<Self>) -> Result<()> {
         self.wait(false).await

@@ -1,5 +1,5 @@
-//! The bytes of a file, as they are read and written: past the kernel's page cache where the server has a cache of its
-//! own and the range allows it, else through it.
+//! The bytes of a file, as they are read and written. The way is past the kernel's page cache where the server has a
+//! cache of its own and the range allows it, else through it.
 
 use crate::buffers::Buffer;
 use crate::io::{Inline, read_at, take_fixed, write_at};
@@ -87,7 +87,7 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// Direct I/O is not possible here (`EINVAL`), or not now: while the kernel's page cache has the same bytes and
+    /// Direct I/O is not possible here (`EINVAL`), or not now. While the kernel's page cache has the same bytes and
     /// writes them, io_uring's direct I/O on ext4 fails with `EAGAIN`, again and again.
     fn is_refused_by(&self, why: &Error) -> bool {
         self.is_direct && matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EINVAL))

@@ -1,13 +1,13 @@
 //! The memory of one worker for requests, divided among its clients while they need it.
 //!
-//! A client may hold as much as it leaves free: alone half, of n greedy ones each 1/(n+1), and as much is left for the next
-//! that comes (a dynamic threshold, as in the buffers of switches). Small requests have a reserve, divided by the same rule.
-//! Who asks for more waits. Others that ask for less may pass the first in line, but not for ever.
+//! A client may hold as much as it leaves free. A client alone may hold half, each of n greedy ones 1/(n+1), and as much is
+//! left for the next that comes. This is a dynamic threshold, as in the buffers of switches. Small requests have a reserve,
+//! divided by the same rule. Who asks for more waits. Others that ask for less may pass the first in line, but not for ever.
 //!
-//! While clients wait, memory has to come back. Who holds more than an equal share, whose turn it is to read or write, and
-//! who is slower than a floor, is cut off: see [`Shares::look`].
+//! While clients wait, memory has to come back. A client is cut off for which three things hold. It holds more than an equal
+//! share, it is its turn to read or write, and it is slower than a floor. See [`Shares::look`].
 //!
-//! **No deadlock.** What holds memory never waits for more, with one exception: a long write holds its first bytes, of the
+//! **No deadlock.** What holds memory never waits for more, with one exception. A long write holds its first bytes, of the
 //! reserve, and waits for the rest, of the other memory. So each that holds a part of the other memory goes on to its end.
 
 use slab::Slab;
@@ -30,8 +30,8 @@ const MOST_PASSED: u32 = 64;
 pub const LOOK: Duration = Duration::from_millis(100);
 /// Who moves fewer bytes than this between two looks is slow: 64 KiB a second.
 const FLOOR: u64 = (64 << 10) / 10;
-/// Looks in a row at which a client was slow, and at which the first in line waited, before one is cut off: half a second.
-/// A packet that was lost on its way is sent again within that time.
+/// Looks in a row at which a client was slow, and at which the first in line waited, before one is cut off. They take half a
+/// second. A packet that was lost on its way is sent again within that time.
 const LOOKS: u32 = 5;
 
 /// A client, as far as its memory goes.

@@ -1,8 +1,8 @@
 //! Memory for a request's data. Every byte that a client sends or is sent lies in one of these.
 //!
 //! What is a page or more lies in locked memory first, if there is any. Else, in a connection's task, it is a run of the
-//! connection's page pool, and goes back there wherever it is dropped. What is shorter, or longer than such a run can be, and what
-//! stays for long (blocks of the cache), is memory of the heap.
+//! connection's page pool, and goes back there wherever it is dropped. What is shorter, or longer than such a run can be, and
+//! what stays for long (blocks of the cache), is memory of the heap.
 
 use super::fixed_run::{FixedRun, Table};
 use super::{connection_pool, locked};
@@ -110,15 +110,15 @@ impl Buffer {
 
     /// What has been filled.
     pub fn filled(&self) -> &[u8] {
-        // SAFETY: the first `filled` bytes are initialised, and nothing writes to them while `self` is borrowed: an
-        // operation of the kernel holds the buffer by value.
+        // SAFETY: the first `filled` bytes are initialised. Nothing writes to them while `self` is borrowed, as an operation of
+        // the kernel holds the buffer by value.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.filled) }
     }
 
     /// The same, to change it.
     pub fn filled_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the first `filled` bytes are initialised, and nothing else reads or writes them while `self` is
-        // borrowed as mutable: an operation of the kernel holds the buffer by value.
+        // SAFETY: the first `filled` bytes are initialised. Nothing else reads or writes them while `self` is borrowed as
+        // mutable, as an operation of the kernel holds the buffer by value.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.filled) }
     }
 

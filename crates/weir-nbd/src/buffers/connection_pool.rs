@@ -1,12 +1,12 @@
 //! A page pool a connection.
 //!
 //! A connection is a queue: what its requests had, its next requests take again, without another connection's lock and
-//! whatever the others do. A connection that has been quiet for a while, and has no reply on its way, gives its pool up: the pages lie in Weir's zones
-//! then, where a busy connection finds them without a page fault, until Weir releases them. So the server keeps pages
-//! for the connections that use them, and none at rest.
+//! whatever the others do. A connection that has been quiet for a while, and has no reply on its way, gives its pool up. The
+//! pages then lie in Weir's zones, until Weir releases them. A busy connection finds them there without a page fault. So the
+//! server keeps pages for the connections that use them, and none at rest.
 //!
-//! Weir's thread, which hears of memory pressure, is the owner of the pools: a worker that sleeps in the kernel need
-//! not be woken to give plain memory back. What a worker puts back in a squeeze window it gives up itself.
+//! Weir's thread, which hears of memory pressure, is the owner of the pools. So a worker that sleeps in the kernel need not be
+//! woken to give plain memory back. What a worker puts back in a squeeze window it gives up itself.
 
 use super::pools::Pools;
 use std::cell::{Cell, RefCell};
@@ -68,8 +68,8 @@ impl ConnectionPool {
         self.pool.borrow().is_some()
     }
 
-    /// Gives the pool up if it was not used since the last look and no request has pages of it. A reply that its client
-    /// does not read holds its pages for as long: in a pool that was given up they would be in no figure.
+    /// Gives the pool up if it was not used since the last look and no request has pages of it. A reply that its client does not
+    /// read holds its pages for as long. In a pool that was given up they would be in no figure.
     pub fn look(&self) {
         if !self.is_used.replace(false) && self.in_flight_pages() == 0 {
             self.give_up();

@@ -1,22 +1,22 @@
 //! The runs that are registered in the slots of one ring (io_uring's fixed buffers), and what becomes of each.
 //!
-//! The kernel pins the pages of a registered run: an operation on it need not look them up, and they stay resident
-//! until the slot is emptied. So a run is, in this order: registered in an empty slot; *held* by a request; *idle*, for
-//! the next request to hold; *retired*, which no request gets any more; and, after its worker has emptied the slot,
-//! ordinary memory that goes back to its pool.
+//! The kernel pins the pages of a registered run. An operation on it need not look them up, and they stay resident until
+//! the slot is emptied. So a run is, in this order: registered in an empty slot; *held* by a request; *idle*, for the next
+//! request to hold; *retired*, which no request gets any more; and, after its worker has emptied the slot, ordinary memory
+//! that goes back to its pool.
 //!
-//! Three things meet: a request that ends (on any thread), a pressure event (on Weir's), and the worker, which alone may
-//! change the slots of its ring.
+//! Three things meet: the end of a request (on any thread), a pressure event (on Weir's), and the worker. The worker alone
+//! may change the slots of its ring.
 //!
 //! - **Operation against squeeze.** A squeeze retires idle runs alone. A run that a request holds becomes idle or retired
-//!   only by `put`, and a request's buffer is put when all operations on it are done, as an operation owns its buffer
-//!   until its result is delivered. The interleaving that this excludes: the kernel writes to a slot's pages for an
-//!   operation; the slot is emptied and the run goes back; a new owner finds the operation's bytes in it.
+//!   only by `put`. A request's buffer is put when all operations on it are done, as an operation owns its buffer until
+//!   its result is delivered. The interleaving that this excludes: the kernel writes to a slot's pages for an operation.
+//!   The slot is emptied and the run goes back. A new owner finds the operation's bytes in it.
 //! - **Put against squeeze.** Both are under one lock, and a squeeze leaves a mark that a put finds. The interleaving that
 //!   this excludes: a squeeze finds no idle run; then a run is put and stays pinned while memory is short.
-//! - **Emptied before freed.** A retired run lies in the table until the worker takes it with its slot number, empties the
-//!   slot, and drops the run after that. The interleaving that this excludes: the run's pages are released and its
-//!   addresses get other pages, while the slot still names the old ones.
+//! - **Emptied before freed.** A retired run lies in the table until the worker takes it with its slot number. The worker
+//!   empties the slot, and drops the run after that. The interleaving that this excludes: the run's pages are released and
+//!   its addresses get other pages, while the slot still names the old ones.
 //!
 //! The model is `crates/weir-models/tests/fixed_table.rs`.
 

@@ -86,8 +86,8 @@ impl CachedFile {
 
     // ---- writes that reach the file before they are answered
 
-    /// Before `range` is written, trimmed or zeroed: its blocks are not here any more. With `keep`, for a write: of
-    /// blocks that it covers in part and that are here, the old content is kept, so that they can be put back.
+    /// Before `range` is written, trimmed or zeroed: its blocks are not here any more. With `keep`, for a write, the old
+    /// content is kept of blocks that it covers in part and that are here. So they can be put back.
     pub fn begin_write(self: &Arc<Self>, range: Range<u64>, keep: bool) -> WriteGuard {
         let blocks = blocks_of(&range);
         let is_all = blocks.end - blocks.start >= STRIPES as u64;
@@ -115,8 +115,8 @@ impl CachedFile {
 
     // ---- writes that reach the file later
 
-    /// Writes `bytes` into a block at `at`. Where they are not all of it and the rest is not here, it needs `base`: the
-    /// whole block as it was fetched; false if there is none, or a newer one is in the file.
+    /// Writes `bytes` into a block at `at`. Where the bytes are not all of the block and the rest is not here, this needs
+    /// `base`: the whole block as it was fetched. Returns false if there is none, or a newer one is in the file.
     ///
     /// False too for a part of a block while a trim or zeroing of the block is under way. That writes the dirty block to
     /// the file and then changes the file. A dirty block with this part and the old rest would be written to the file
@@ -159,8 +159,8 @@ impl CachedFile {
         changed.transpose().map(|done| done.is_some())
     }
 
-    /// A range has become zeroes below: what waits to be written there is dropped, and of a block that the range covers in
-    /// part, that part is zeroes. The caller has the turn to write below, and the range is guarded.
+    /// A range has become zeroes below. What waits to be written there is dropped. Of a block that the range covers in
+    /// part, that part becomes zeroes. The caller has the turn to write below, and the range is guarded.
     pub fn zero_dirty(&self, range: &Range<u64>) {
         let Some(dirty) = &self.dirty else { return };
         for block in dirty.numbers(blocks_of(range)) {

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use weir::{EvictableCache, RemovalCause};
 
-/// Bytes of a cached block: the block of ext4, XFS and the kernel's page cache, so that what clients write is whole
-/// blocks, and a page of the heap.
+/// Bytes of a cached block: the block of ext4, XFS and the kernel's page cache, and a page of the heap. So what
+/// clients write is whole blocks.
 pub const BLOCK: usize = 4096;
 
 /// The blocks that a range touches.

@@ -2,9 +2,9 @@
 //!
 //! A read misses, fetches block B from the file, and inserts it. Meanwhile a write of B may begin, reach the file and
 //! end: then what was fetched is old, and stays in the cache for ever. So a write counts itself at B's stripe before it
-//! removes B and touches the file, and raises the stripe's generation. A read notes the generation before it fetches,
-//! and inserts only if no write is there and none has come since, all under the stripe's lock. Two writes of B may
-//! reach the file in either order, so the last to end inserts only if no other has begun since it began.
+//! removes B and touches the file, and raises the stripe's generation. A read notes the generation before it fetches. It
+//! inserts only if no write is there and none has come since, all under the stripe's lock. Two writes of B may reach the
+//! file in either order. So the last to end inserts only if no other has begun since it began.
 //!
 //! Blocks share stripes: that costs an insertion now and then, and never a wrong one.
 

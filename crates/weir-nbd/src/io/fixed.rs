@@ -1,8 +1,8 @@
 //! Registered buffers of a worker: runs of pages in the slots of its ring, for direct I/O.
 //!
-//! Of direct I/O the kernel looks up and pins each page for each request. Of a registered run it did so once: on 64 KiB
-//! that saves a third of the processor time of a read, on 1 MiB two thirds (`fio --fixedbufs`, Linux 6.18). I/O through
-//! the kernel's page cache copies, and gains nothing.
+//! Of direct I/O the kernel looks up and pins each page for each request. Of a registered run it did so once. On 64 KiB that
+//! saves a third of the processor time of a read, on 1 MiB two thirds (`fio --fixedbufs`, Linux 6.18). I/O through the
+//! kernel's page cache copies, and gains nothing.
 //!
 //! A run is registered when a request is about to use it and the table has no idle one of its length. It stays for the
 //! next requests until memory is short (`FixedTable::squeeze`), or the worker has had no use for it for a while. Where the
@@ -193,8 +193,8 @@ impl Fixed {
         }
         let slot = *self.empty.borrow().last()?;
         let mut run = self.pool.get_run(pages)?;
-        // SAFETY: the run stays where it is, and is not given back before the slot has been emptied: it lies in the table
-        // or in a `FixedRun`, which puts it there, until `empty_slots` has it.
+        // SAFETY: the run stays where it is, and is not given back before the slot has been emptied. It lies in the table or
+        // in a `FixedRun`, which puts it there, until `empty_slots` has it.
         if let Err(why) = unsafe { ring.fill_slot(slot, run.as_mut_ptr(), run.capacity()) } {
             tracing::debug!("the kernel registers no more buffers ({why}): requests use plain memory");
             self.is_refused.set(true);

@@ -56,8 +56,8 @@ impl Operation {
         done.map_err(Error::from)
     }
 
-    /// Entry of a ring that performs it; `slot` is that of the buffer, if it is registered. It names memory of the buffer, which keeps
-    /// its address while this moves.
+    /// Entry of a ring that performs it; `slot` is that of the buffer, if it is registered. It names memory of the buffer, which
+    /// keeps its address while this moves.
     pub(super) fn entry(&mut self, slot: Option<u16>) -> squeue::Entry {
         let file = Fd(self.file.as_raw_fd());
         match &self.what {

@@ -1,5 +1,5 @@
 //! A worker's io_uring, for files. The ring raises an event when results are there or can be fetched, and the runtime waits for
-//! that. (The ring's own descriptor tells a poller nothing of results that the kernel has deferred.)
+//! that. The ring's own descriptor tells a poller nothing of results that the kernel has deferred.
 
 use super::operation::Operation;
 use io_uring::{IoUring, Probe, opcode, squeue};

@@ -36,9 +36,9 @@ const WORTH_A_WAIT: u32 = 64 << 10;
 /// Longest payload of a refused request that is skipped, bytes. The protocol does not let a server call less an attack.
 const MAX_SKIPPED: u64 = DEFAULT_PAYLOAD as u64;
 
-/// Between two looks whether a connection still uses its page pool: one that is quiet keeps it for so long at least, and
-/// for twice as long at most, unless a reply is on its way. What quiet connections keep until then, memory pressure takes
-/// at once.
+/// Between two looks whether a connection still uses its page pool. A quiet connection keeps it for so long at least, and
+/// for twice as long at most, unless a reply is on its way. What quiet connections keep until then, memory pressure takes at
+/// once.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// A client that uses an export.

@@ -1,18 +1,18 @@
 //! Looking for a client's next request for a moment before waiting for it.
 //!
 //! A client that has one request under way sends the next as soon as it has its reply. A server that sleeps meanwhile pays for
-//! falling asleep and for being woken, and on a virtual machine its CPU halts, from which an interrupt of the host's brings it
-//! back: together more than the request itself takes. So a connection whose client keeps answering soon looks for a short time
+//! falling asleep and for being woken. On a virtual machine its CPU halts, and an interrupt of the host's brings it back.
+//! Together that is more than the request itself takes. So a connection whose client keeps answering soon looks for a short time
 //! before it waits. One that waited for longer than that stops looking: a quiet server takes no processor time.
 //!
-//! Between two looks it lets the worker's other tasks run, and other threads of its CPU: the client may be one. (Without that,
-//! the worker keeps from its CPU just what it waits for: half the throughput where there are as many clients as CPUs.)
+//! Between two looks it lets the worker's other tasks run, and other threads of its CPU: the client may be one. Without that,
+//! the worker keeps from its CPU just what it waits for. The throughput is half then where there are as many clients as CPUs.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A connection looks for as long at most: waking takes 20 to 50 us on a virtual machine, as measured, so that a longer look may
-/// cost more than it saves.
+/// A connection looks for as long at most. Waking takes 20 to 50 us on a virtual machine, as measured, so a longer look may cost
+/// more than it saves.
 const MOST: Duration = Duration::from_micros(50);
 /// For how long it looks when requests begin to come soon.
 const FIRST: Duration = Duration::from_micros(10);

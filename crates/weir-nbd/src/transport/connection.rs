@@ -1,7 +1,8 @@
-//! A client's connection, with TLS or without: who it is, and how fast it has to be when it is its turn to read or write.
+//! A client's connection, with TLS or without. It knows who the client is, and how fast it has to be when it is its turn to
+//! read or write.
 //!
-//! A client that may take its time for each byte keeps what it holds for ever. So the time is for a stretch of bytes: the rest
-//! of a message, or as many as a floor of throughput asks for in that time.
+//! A client that may take its time for each byte keeps what it holds for ever. So the time is for a stretch of bytes. That is
+//! the rest of a message, or as many as a floor of throughput asks for in that time.
 
 use super::socket::Socket;
 use crate::base::shares::Client;

@@ -2,8 +2,8 @@
 //!
 //! Requests without data are short: one call receives many of them into a buffer of 1 KiB. Of writes it would receive one, and
 //! its data by a second call. So while the data of small writes comes the buffer is a wide one, which takes several requests
-//! with their data, and their data is copied: for 4 KiB that costs a fraction of a call. It goes back as soon as the client
-//! has nothing more to be received: a client at rest has its KiB alone.
+//! with their data. Their data is copied: for 4 KiB that costs a fraction of a call. It goes back as soon as the client has
+//! nothing more to be received: a client at rest has its KiB alone.
 
 use super::busy_poll::{BusyPoll, Look};
 use super::connection::{Connection, Reader, Turn};
@@ -22,7 +22,7 @@ use tokio::io::AsyncReadExt;
 const SIZE: usize = 1024;
 /// Bytes of a wide buffer: 15 writes of 4 KiB. A socket of Linux holds three times as much by default.
 const WIDE: usize = 64 << 10;
-/// Longest rest of a write's data that is received together with what follows it, bytes; a longer one is received where it
+/// Longest rest of a write's data that is received together with what follows it, bytes. A longer one is received where it
 /// belongs, without a copy.
 const WORTH_A_COPY: usize = WIDE / 4;
 /// Wide buffers of a worker at most (1 MiB): they are in no client's budget.
