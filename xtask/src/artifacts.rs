@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages that are installed, those of one call of Cargo together. The library by itself, as its tests build it:
-/// beside the programs its dependencies have more features, and each of the two would be linked anew after the other.
+/// The packages that are installed, those of one call of Cargo together. The library is built by itself, as its tests build
+/// it. Beside the programs its dependencies have more features, and each of the two would be linked anew after the other.
 const PACKAGES: [&[&str]; 2] = [&["weir-malloc"], &["weir-cli", "weir-nbd"]];
 
 /// The files that Cargo builds with one profile.

@@ -13,7 +13,8 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Build Weir, and install its programs, libraries, headers, files for pkg-config and CMake, man pages, completions and licences
+    /// Build Weir, and install its programs, libraries, headers, files for pkg-config and CMake, man pages, completions and
+    /// licences
     Install(InstallOptions),
     /// Remove what `install` put down, and nothing else
     Uninstall(Place),

@@ -10,8 +10,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, TempPath};
 
-/// Installs the entries. Each is written beside its place first and renamed when all are written: a program that
-/// runs keeps the library that it has mapped, and one that starts meanwhile finds the old file or the new one. Where
+/// Installs the entries. Each is written beside its place first and renamed when all are written. So a program that
+/// runs keeps the library that it has mapped. One that starts meanwhile finds the old file or the new one. Where
 /// anything cannot be written nothing is changed.
 pub fn install(place: &Place, entries: &[Entry]) -> Result<()> {
     let before = Manifest::read(&place.real(&place.prefix.join(manifest::PATH)), &place.prefix)?.unwrap_or_default();

@@ -5,8 +5,8 @@ use crate::manifest::{self, Manifest};
 use anyhow::{Context, Result};
 use std::io::ErrorKind;
 
-/// Removes the files, their list last, so that it can be done again where one could not be removed; then the
-/// directories that were made for them, if nothing else is in them by now.
+/// Removes the files, their list last, so that it can be done again where one could not be removed. Then it
+/// removes the directories that were made for them, if nothing else is in them by now.
 pub fn uninstall(place: &Place) -> Result<()> {
     let list = place.real(&place.prefix.join(manifest::PATH));
     let manifest = Manifest::read(&list, &place.prefix)?;

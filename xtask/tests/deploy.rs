@@ -1,5 +1,5 @@
-//! The files in docs/deploy are what the programs that read them expect, and fit together. .ci/package follows them on
-//! a machine; this is what can be told from their text.
+//! The files in docs/deploy are what the programs that read them expect, and fit together. .ci/package
+//! follows them on a machine. This test holds what can be told from their text.
 
 mod support;
 

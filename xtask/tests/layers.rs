@@ -1,8 +1,8 @@
 //! Who may use what, in every crate: the table of docs/design/layers.md, held against the sources.
 //!
-//! Every path that a file writes out (`use crate::…`, `super::…`, a child module's name, in code and in macros) is an arrow
-//! to the file that it names. An arrow to a folder that the table does not allow fails, and so does a circle of files. What
-//! only tests use does not count.
+//! Every path that a file writes out is an arrow to the file that it names. Paths count in code and in macros: `use
+//! crate::…`, `super::…`, a child module's name. An arrow to a folder that the table does not allow fails, and so does a
+//! circle of files. What only tests use does not count.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! The public items of the crate `weir`, held against a list: an item that is added, renamed or taken away by accident
-//! fails here, and one that is meant is a line of the list in the same change.
+//! The public items of the crate `weir`, held against a list. An item that is added, renamed or taken away by accident
+//! fails here. One that is meant is a line of the list in the same change.
 //!
 //! `WEIR_TEST_WRITE_API=1 cargo test -p xtask --test public_api` writes the list anew.
 

@@ -72,7 +72,7 @@ fn comes_within(bound: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// A part of the machine that a test needs for itself: other tests that ask for the same name wait, in whatever process
+/// A part of the machine that a test needs for itself. Other tests that ask for the same name wait, in whatever process
 /// and of whatever user they run. The kernel gives it back when the process ends.
 #[must_use = "the lock is held until this is dropped"]
 pub struct Lock {
