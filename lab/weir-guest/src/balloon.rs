@@ -1,9 +1,9 @@
 //! The virtio-balloon's free page reporting: a request lists free blocks; once acknowledged, they are the guest's
 //! again, with nothing behind them.
 //!
-//! The protocol is virtio 1.2's, 5.5.6.8, as Linux speaks it: the guest must not touch a block between request and acknowledgement. What a
-//! block reads as afterwards is only known where page poison was negotiated: then it still reads as what the guest
-//! filled it with, whether or not the host took the memory.
+//! The protocol is virtio 1.2's, 5.5.6.8, as Linux speaks it: the guest must not touch a block between request and
+//! acknowledgement. What a block reads as afterwards is only known where page poison was negotiated. Then it still reads as what
+//! the guest filled it with, whether or not the host took the memory.
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! Which pages of physical memory are free: one bit a page.
 //!
-//! The engine grows its window upwards from the low end; everything else (its arrays, its buckets, blocks of their
-//! own) is taken from the high end, so that the two meet only when memory is short.
+//! The engine grows its window upwards from the low end. Everything else (its arrays, its buckets, blocks of their
+//! own) is taken from the high end. So the two meet only when memory is short.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

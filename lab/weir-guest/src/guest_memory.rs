@@ -1,8 +1,8 @@
 //! Physical memory as the engine takes it and gives it back, at its own addresses.
 //!
 //! Memory is never unmapped here, only free or taken ([`crate::frames`]); what "gives it back" is a report. Where the
-//! engine asks for zero memory it gets memory that was looked at and zeroed where it was not ([`crate::zero`]), so
-//! that growing the heap makes nothing resident in the host.
+//! engine asks for zero memory it gets memory that was looked at, and zeroed where it was not zero ([`crate::zero`]). So
+//! growing the heap makes nothing resident in the host.
 
 use crate::frames::Frames;
 use crate::reporter::Reporter;
@@ -53,7 +53,7 @@ impl<D: Device> GuestMemory<D> {
     }
 
     /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
-    /// a part at its end. That is for the arrays, which are asked for next and get a window of their own: an address
+    /// a part at its end. That is for the arrays, which are asked for next and get a window of their own. An address
     /// can be of one window only, as [`weir_core::platform::Memory::map_at`] does not say for which it is called.
     pub fn window(&mut self, len: usize, align: usize) -> Result<Run, Refused> {
         let longest = self.frames.longest(align);

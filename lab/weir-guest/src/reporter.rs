@@ -1,8 +1,8 @@
 //! Free blocks to the hypervisor: filled with zero, reported, acknowledged; and what that took.
 //!
 //! Under virtio released memory reads as zero only if page poison was negotiated *and* the guest filled the pages before
-//! it reported them: the host may as well leave them alone. So there they are filled (those that are not zero anyway);
-//! and where the balloon has no page poison, nothing is filled, and the engine is told that the contents are undefined.
+//! it reported them. The host may as well leave them alone. So there they are filled (those that are not zero anyway).
+//! Where the balloon has no page poison, nothing is filled, and the engine is told that the contents are undefined.
 
 use crate::balloon::{Balloon, MAX_ENTRY, ReportError};
 use crate::virtio::Device;
@@ -69,8 +69,8 @@ impl<D: Device> Reporter<D> {
         &self.balloon
     }
 
-    /// Reports `runs`, from the first on, up to one that is not made of whole blocks of report order: smaller ones
-    /// would split the host's huge pages. Returns how many were acknowledged.
+    /// Reports `runs`, from the first on, up to one that is not made of whole blocks of report order. Smaller ones would
+    /// split the host's huge pages. Returns how many were acknowledged.
     ///
     /// # Safety
     /// The runs are mapped memory that nobody uses.

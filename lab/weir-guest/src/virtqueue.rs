@@ -1,6 +1,6 @@
 //! A split virtqueue with one request in flight at a time, which is all that a report needs.
 //!
-//! A request is a chain of descriptors from number 0; its head goes into the available ring, and the device puts it
+//! A request is a chain of descriptors from number 0. Its head goes into the available ring, and the device puts it
 //! into the used ring when it is done. Descriptors are not recycled by a free list: there is only ever one chain.
 
 use core::sync::atomic::{

@@ -1,6 +1,6 @@
 //! Making memory zero without touching what is zero already.
 //!
-//! A write makes a page resident in the host; a read of a page that nobody wrote to does not (the host maps its one
+//! A write makes a page resident in the host. A read of a page that nobody wrote to does not (the host maps its one
 //! page of zeros). So fresh memory is looked at first, and stays where it is: with the host.
 
 use weir_core::base::run::Run;

@@ -1,7 +1,7 @@
 //! The kernel image: boots by PVH, manages its memory with Weir, gives it back through the virtio-balloon.
 //!
-//! It is built for the host's own target, so its code uses what that target has (SSE), and is linked without start
-//! files or libc (`build.rs`). One CPU, no interrupts, memory at its own addresses.
+//! The image is built for the host's own target, so its code uses what that target has (SSE). It is linked without
+//! start files or libc (`build.rs`). One CPU, no interrupts, memory at its own addresses.
 #![cfg_attr(all(target_arch = "x86_64", target_os = "linux"), no_std, no_main)]
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -1,7 +1,7 @@
-//! A live container shrinks below its peak: programs that have peaked and idle get a limit of 1.2 times what they
-//! have in use, in a guest with cgroup v2 whose clock counts its instructions, one a nanosecond.
+//! A live container shrinks below its peak: programs that have peaked and idle get a limit of 1.2 times what they have in use.
+//! They run in a guest with cgroup v2 whose clock counts its instructions, one a nanosecond.
 //!
-//! Data of 8 MiB stay; the peak is three times as much besides, and replaces one record of the data with each hundred of its
+//! Data of 8 MiB stay. The peak is three times as much besides, and replaces one record of the data with each hundred of its
 //! own. In use: charged to the group once the data is loaded, before the first peak. `max`: memory.max is written; `high then
 //! max`: memory.high, and memory.max once no more has been charged for 10 ms (refused: not within 5 s). A round passes without
 //! a kill and without swap, if the limit holds within 1 s and requests take at most 5 % longer. --only redis,python,cache

@@ -1,9 +1,10 @@
-//! The total work of two: a program with a cache, in a cgroup with a neighbour whose demand swings between 10 and
-//! 90 % of the limit. Weir's evictable cache, which has no size, against caches whose size is fixed.
+//! The total work of two: a program with a cache, and a neighbour whose demand swings between 10 and 90 % of the limit. Both are
+//! in one cgroup. Weir's evictable cache, which has no size, against caches whose size is fixed.
 //!
-//! The program serves values of 16 KiB by Zipf 0.9, three times the limit of them; a miss reads the disk (O_DIRECT). Work of both:
-//! the mean of each one's work as a share of what it did beside Weir's cache. Swap is the machine's. Root. --only takes weir,
-//! moka, quick_cache, foyer, each also with its size in percent of the limit (moka-25), and on-weir for peers on Weir's malloc.
+//! The program serves values of 16 KiB by Zipf 0.9, three times the limit of them; a miss reads the disk (O_DIRECT). Work of
+//! both: the mean of each one's work as a share of what it did beside Weir's cache. Swap is the machine's. Root. --only takes
+//! weir, moka, quick_cache, foyer, each also with its size in percent of the limit (moka-25), and on-weir for peers on Weir's
+//! malloc.
 
 use crate::harness::prelude::*;
 use std::io::{BufWriter, Write};

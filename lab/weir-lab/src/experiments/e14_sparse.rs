@@ -1,10 +1,11 @@
 //! E14: what a program's group is charged for after a peak of which few blocks are left at random, on every page nearly one.
 //!
-//! Blocks of each size of a case, so many bytes a size, each with contents of its own; then all but one in so many are freed at
-//! random, and the program rests. Charged: the usage of its memory cgroup, of which what it has before the first block is taken off.
-//! ksmd: processor time of the kernel's merging thread. Then it reads all blocks and compares (the experiment fails where one is
-//! wrong), writes to one in ten, and reads them again. The kernel's merging is on, and looks at 2,000 pages each 20 ms, while a case runs with the
-//! setting `merge`: root.
+//! A case has blocks of each of its sizes, so many bytes a size, each with contents of its own. Then all but one in so many are
+//! freed at random, and the program rests. Charged: the usage of its memory cgroup, less what the group has before the first
+//! block. ksmd: processor time of the kernel's merging thread.
+//!
+//! Then it reads all blocks and compares (the experiment fails where one is wrong), writes to one in ten, and reads them again.
+//! The kernel's merging is on, and looks at 2,000 pages each 20 ms, while a case runs with the setting `merge`: root.
 
 use crate::harness::prelude::*;
 

@@ -1,11 +1,11 @@
-//! Page pools under pressure: hundreds of volumes attached to one server, each with a client of libnbd's (fio) that reads in
-//! bursts with pauses, and a program that scans memory in the same cgroup. What is swapped in and out, by how long weir-nbd
+//! Page pools under pressure. Hundreds of volumes are attached to one server, each with a client of libnbd's (fio) that
+//! reads in bursts with pauses. A program scans memory in the same cgroup. What is swapped in and out, by how long weir-nbd
 //! squeezes its pools (0, 1, 10, 100 ms), and of nbdkit and qemu-nbd.
 //!
-//! The bursts come from the connection's own pool, and the pauses are just below the time after which it is given up: so
-//! `no-pools` keeps nothing, and `long-pauses` are longer than that time. Swap is of the whole machine; weir-nbd's
-//! requests under way are bounded; qemu-nbd has one export, to which all its clients are connected. Goal: 10 ms over 0, both
-//! ways at least 98 % less. Root. --only takes the names of the rows.
+//! The bursts come from the connection's own pool, and the pauses are just below the time after which it is given up. So
+//! `no-pools` keeps nothing, and `long-pauses` are longer than that time. Swap is of the whole machine; weir-nbd's requests
+//! under way are bounded; qemu-nbd has one export, to which all its clients are connected. Goal: 10 ms over 0, both ways at
+//! least 98 % less. Root. --only takes the names of the rows.
 
 use crate::harness::nbd::fio::{self, Fio};
 use crate::harness::nbd::servers::{Kind, Server, make_volume};

@@ -1,8 +1,8 @@
-//! What squeezing costs at worst: blocks of 4 KiB, one at a time, onto a volume in memory of weir-nbd through a real client
-//! (fio's, of libnbd), with pools that keep 1,024 idle pages and with pools that keep none.
+//! What squeezing costs at worst. Blocks of 4 KiB go, one at a time, onto a volume in memory of weir-nbd through a real client
+//! (fio's, of libnbd). The pools keep 1,024 idle pages, or none.
 //!
-//! A server is started for each run, and the volume's pages are there before the time counts. Missed: of the runs of pages asked of the pool,
-//! the part that it had not. Rounds go on until a difference of 3 % would be seen.
+//! A server is started for each run, and the volume's pages are there before the time counts. Missed: of the runs of pages asked
+//! of the pool, the part that it had not. Rounds go on until a difference of 3 % would be seen.
 
 use crate::harness::nbd::fio::{self, Fio, Outcome};
 use crate::harness::nbd::servers::{Kind, Server};

@@ -1,9 +1,10 @@
-//! Object caches under back pressure: a file server whose I/O buffers of 4 to 128 KiB come from object caches, with
-//! real clients over a socket.
+//! Object caches under back pressure. A file server's I/O buffers of 4 to 128 KiB come from object caches, with real clients over
+//! a socket.
 //!
-//! `free`: without a limit of memory, beside the kernel's mappings and mallocs. `twentieth`: in a memory cgroup of a twentieth
-//! of it, (a) without back pressure, (b) with the last resort alone, (c) with soft back pressure as well. `idle`: all sizes, then
-//! one alone: what the idle caches hold. `growth` (only if named): ten minutes in a twentieth.
+//! `free`: without a limit of memory, beside the kernel's mappings and mallocs. `twentieth`: in a memory cgroup of a twentieth of
+//! what `free` takes, in three ways. They are (a) without back pressure, (b) with the last resort alone, (c) with soft back
+//! pressure as well. `idle`: all sizes, then one alone: what the idle caches hold. `growth` (only if named): ten minutes in a
+//! twentieth.
 
 use crate::harness::nbd::servers::make_volume;
 use crate::harness::prelude::*;

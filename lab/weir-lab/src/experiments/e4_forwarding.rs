@@ -1,8 +1,9 @@
-//! Allocator-heavy forwarding: buffers of 2 KiB taken on one CPU in bursts of 32 and given back on another, from an object cache
-//! (with no pressure, soft pressure, drains, and a limit to account), from malloc and the peers' mallocs, and from no allocator.
+//! Allocator-heavy forwarding: buffers of 2 KiB are taken on one CPU in bursts of 32 and given back on another. They come from
+//! malloc and the peers' mallocs, from no allocator, or from an object cache. The cache runs with no pressure, soft pressure,
+//! drains, and a limit to account.
 //!
-//! A burst is 32 calls; the longest stall is that of a burst during which the thread kept its CPU, as far as the kernel
-//! knows, which may include CPUs that the machine's host took away.
+//! A burst is 32 calls. The longest stall is that of a burst during which the thread kept its CPU, as far as the kernel knows. It
+//! may include CPUs that the machine's host took away.
 
 use crate::harness::prelude::*;
 

@@ -1,10 +1,10 @@
 //! Density: tenants that each once needed four fifths of their memory, freed it, and idle. How many fit into a cgroup three of
-//! them wide before it first swaps (of 16 processes or 10 guests at most); and, `memhog`, what a need of the whole memory takes
-//! the first, second and third of three tenants.
+//! them wide before it first swaps (of 16 processes or 10 guests at most)? And, as `memhog`, what does a need of the whole memory
+//! take the first, second and third of three tenants?
 //!
-//! The tenants are processes of this machine (`processes`, `memhog-processes`), and guests under software emulation whose
-//! balloon reports free pages or not (`guests`, `memhog-guests`, only if named in a quick run). Seconds are of an allocation of
-//! about a tenant's whole memory, written and freed. Root.
+//! The tenants are processes of this machine (`processes`, `memhog-processes`), and guests under software emulation whose balloon
+//! reports free pages or not. In a quick run the guests (`guests`, `memhog-guests`) run only if named. Seconds are of an
+//! allocation of about a tenant's whole memory, written and freed. Root.
 
 use crate::guest::kernel::GuestKernel;
 use crate::guest::{self, Image, Machine};

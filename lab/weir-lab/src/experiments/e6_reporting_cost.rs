@@ -1,7 +1,7 @@
 //! What reporting costs: page_fault1 written anew, tasks as processes and as threads, reporting off and on.
 //!
-//! A task maps 128 MiB, writes to every page and unmaps it, as `one-block`, which the heap maps on its own, and as
-//! `blocks` of 1 MiB, which are the heap's own pages and so what it reports. With `pauses` the task rests between its
+//! A task maps 128 MiB, writes to every page and unmaps it. It does so as `one-block`, which the heap maps on its own, and
+//! as `blocks` of 1 MiB. Those are the heap's own pages, and so what it reports. With `pauses` the task rests between its
 //! rounds, so that what it freed really is reported before it comes back, and faults again. Goal: at no point proven to be
 //! worse by more than 1 %.
 

@@ -1,11 +1,12 @@
-//! Balancing: an export of weir-nbd beside a program that scans anonymous memory in the same memory cgroup, with swap. The server's
-//! requests and blocks lie in a small zone of locked memory first, and then in NORMAL: requests ask for runs of pages, cached
-//! blocks of one page fill both zones, and dirty ones wait for their disk. When is the node balanced for a run: when all zones
-//! are (`all`), when any is (`any`), when a quarter is (`25 %`)? What it costs is seen by the blocks that leave the small zone.
+//! Balancing: an export of weir-nbd beside a program that scans anonymous memory in the same memory cgroup, with swap. The
+//! server's requests and blocks lie in a small zone of locked memory first, and then in NORMAL. Requests ask for runs of pages,
+//! cached blocks of one page fill both zones, and dirty ones wait for their disk. When is the node balanced for a run: when all
+//! zones are (`all`), when any is (`any`), when a quarter is (`25 %`)? What it costs is seen by the blocks that leave the small
+//! zone.
 //!
-//! `postmark` (Debian's) runs on a file system: ext4 by nbdfuse and a loop device, whose users have a cgroup of their own, so that
-//! the kernel's cache of it stays small. `streaming` writes and reads the export from end to end, a MiB at a time, by fio's own client.
-//! Reclaim's counters are the server's, from `weir export`. Root.
+//! `postmark` (Debian's) runs on a file system: ext4 by nbdfuse and a loop device. Their users have a cgroup of their own, so
+//! that the kernel's cache of it stays small. `streaming` writes and reads the export from end to end, a MiB at a time, by fio's
+//! own client. Reclaim's counters are the server's, from `weir export`. Root.
 
 use crate::harness::nbd::block_device::Mounted;
 use crate::harness::nbd::fio::{self, Fio};

@@ -1,10 +1,11 @@
 //! The neighbour: a process that once peaked and idles, and another in its cgroup that needs the memory.
 //!
-//! A peaks in blocks of 16 B to 256 KiB from 4 threads; other threads free 95 % of it at random; A goes idle. First without a
-//! limit; then in a cgroup of 1.2 times the peak, where B needs as much as that twice; then A is told of pressure, without a
-//! neighbour: by systemd's MEMORY_PRESSURE_WATCH (`heard`: A had the FIFO open), and by a cgroup whose limit falls 1/16 of the peak
-//! below what A uses, both 0.1 s after the frees. `held` is resident and swapped; swap traffic is the machine's. Root for the
-//! cgroups, the swap file and the second setting of huge pages.
+//! A peaks in blocks of 16 B to 256 KiB from 4 threads; other threads free 95 % of it at random; A goes idle. First A has no
+//! limit. Then A is in a cgroup of 1.2 times the peak, where B needs as much as that twice.
+//!
+//! Then A is told of pressure, without a neighbour, in two ways. One is systemd's MEMORY_PRESSURE_WATCH (`heard`: A had the FIFO
+//! open). The other is a cgroup whose limit falls 1/16 of the peak below what A uses. Both come 0.1 s after the frees. `held` is
+//! resident and swapped; swap traffic is the machine's. Root for the cgroups, the swap file and the second setting of huge pages.
 
 use crate::harness::prelude::*;
 

@@ -1,9 +1,9 @@
-//! weir-nbd, nbdkit and qemu-nbd under fio: `throughput`, requests small and random, large and in sequence, at the ends of queue
-//! depth and of clients, against each server in turn, on a Unix socket and a file in memory; and `resident`, what each server
-//! holds at rest, with clients that do nothing, after each read 1 MiB, after a load, and later.
+//! weir-nbd, nbdkit and qemu-nbd under fio, in two parts. `throughput`: requests small and random, large and in sequence, at the
+//! ends of queue depth and of clients. They go against each server in turn, on a Unix socket and a file in memory. `resident`:
+//! what each server holds at rest, with clients that do nothing, after each read 1 MiB, after a load, and later.
 //!
-//! Goals: throughput at least 1.2 times the better of the others', p99 and processor time below it; 6 MiB at rest, a tenth of
-//! the others' with clients at rest. The file is tmpfs's: servers that map it would count it.
+//! Goals: throughput at least 1.2 times the better of the others', p99 and processor time below it. A server at rest holds 6 MiB.
+//! With clients at rest it holds a tenth of the others'. The file is tmpfs's: servers that map it would count it.
 
 use crate::harness::nbd::client::NbdClient;
 use crate::harness::nbd::fio::{Fio, PROGRAM};

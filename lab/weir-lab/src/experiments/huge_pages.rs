@@ -1,10 +1,10 @@
-//! Huge pages behind a heap of one size of block, kind by kind and in both settings of the kernel: the share of it that they
-//! are behind, what a random walk over it costs (the proxy of misses in the data TLB), and what filling it costs.
+//! Huge pages behind a heap of one size of block, kind by kind and in both settings of the kernel. Told is the share of it that
+//! they are behind, and what filling it costs. So is what a random walk over it costs (the proxy of misses in the data TLB).
 //!
 //! Filled, walked, freed, at once filled again, walked; then three of four blocks are freed at random, and it idles for 3 s.
 //! Processor time; a page is one of 4 KiB of the blocks. A step is a load of a random line of the heap by the address that the
-//! last one held. Before each heap another process uses as much memory, in huge pages, and ends. --only takes objects (64 B),
-//! slabs (2 KiB), runs (64 KiB), blocks (8 MiB), madvise, always. Root for both settings.
+//! last one held. Before each heap another process uses as much memory, in huge pages, and ends. The option --only takes objects
+//! (64 B), slabs (2 KiB), runs (64 KiB), blocks (8 MiB), madvise, always. Root for both settings.
 
 use crate::harness::prelude::*;
 

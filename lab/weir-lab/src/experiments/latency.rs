@@ -1,5 +1,5 @@
-//! Tail latency: how long the slowest of many calls of malloc and free take, while memory comes free in bursts and is given
-//! back; with as many threads as CPUs and four times as many, without pressure and with an event every 100 ms.
+//! Tail latency: how long the slowest of many calls of malloc and free take, while memory comes free in bursts and is given back.
+//! There are as many threads as CPUs and four times as many, without pressure and with an event every 100 ms.
 //!
 //! Reading the clock (`clock, ns`) is in every figure. Where threads are more than CPUs, the longest calls are those in which the
 //! kernel ran another thread: under every allocator alike.

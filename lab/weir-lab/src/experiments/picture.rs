@@ -1,5 +1,6 @@
-//! A picture of memory over time: process A of e8 under each allocator, from its peak over the frees at 0 s to 12 s of idleness, a
-//! panel for each setting of huge pages. --svg FILE draws it; --only takes madvise, always. Root for both settings.
+//! A picture of memory over time: process A of e8 under each allocator. It goes from A's peak over the frees at 0 s to 12 s of
+//! idleness. There is a panel for each setting of huge pages. The option --svg FILE draws it; --only takes madvise, always.
+//! Root for both settings.
 
 use crate::harness::chart::{Panel, draw};
 use crate::harness::prelude::*;

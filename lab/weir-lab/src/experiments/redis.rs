@@ -1,9 +1,8 @@
 //! What redis-server keeps after FLUSHALL of values of 16 B to 16 KiB.
 //!
-//! Debian's binary links the shared libjemalloc and calls malloc by its plain name, so a preloaded allocator serves
-//! it; only the purge by which it helps itself (`mallctl`) still goes to a jemalloc: it does nothing for any other
-//! allocator, and empties the jemalloc rows. For glibc the C library's own object is preloaded. `(as packaged)` is the binary as
-//! it comes, purge and all.
+//! Debian's binary links the shared libjemalloc and calls malloc by its plain name, so a preloaded allocator serves it. Only the
+//! purge by which it helps itself (`mallctl`) still goes to a jemalloc. It does nothing for any other allocator, and empties the
+//! jemalloc rows. For glibc the C library's own object is preloaded. `(as packaged)` is the binary as it comes, purge and all.
 
 use crate::harness::prelude::*;
 

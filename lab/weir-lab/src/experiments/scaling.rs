@@ -1,8 +1,8 @@
-//! Scaling: e9's threaded workloads on 1 to 64 threads; and `big-heap`, what a call costs while up to 16 GiB are live (a random
-//! block of 16 B to 64 KiB is freed, another allocated, and its pages touched).
+//! Scaling: e9's threaded workloads on 1 to 64 threads. `big-heap` tells what a call costs while up to 16 GiB are live. There a
+//! random block of 16 B to 64 KiB is freed, another allocated, and its pages touched.
 //!
-//! With more threads than CPUs, the work is the same machine's: level is as good as it gets. xmalloc works in pairs: its one
-//! thread is two. --only takes threaded workloads that `weir-lab list` names, and big-heap.
+//! With more threads than CPUs, the work is the same machine's: level is as good as it gets. The workload xmalloc works in pairs:
+//! its one thread is two. The option --only takes threaded workloads that `weir-lab list` names, and big-heap.
 
 use crate::experiments::e9_peers::workloads;
 use crate::harness::prelude::*;

@@ -1,8 +1,9 @@
-//! The soak: everything at once for long, under pressure. Threads allocate, resize and pass on; buffers grow; streams
-//! are written, read and flushed; children are forked; signals come in. Meanwhile pressure events come every 50 ms by
-//! systemd's protocol, the group's limit is met, and the process is moved between groups; huge pages are `madvise` and
-//! `always`. It looks for corruption, for what stands still, and for a resident set that grows from cycle to cycle (it is that
-//! of the end of a cycle, where nothing is held). --minutes N, of both settings. Root for all of it.
+//! The soak: everything at once for long, under pressure. Threads allocate, resize and pass on; buffers grow; streams are
+//! written, read and flushed; children are forked; signals come in. Meanwhile pressure events come every 50 ms by systemd's
+//! protocol, the group's limit is met, and the process is moved between groups. Huge pages are `madvise` and `always`.
+//!
+//! It looks for corruption, for what stands still, and for a resident set that grows from cycle to cycle. That set is of the end
+//! of a cycle, where nothing is held. The option is --minutes N, of both settings. Root for all of it.
 
 use crate::harness::prelude::*;
 use std::collections::BTreeMap;

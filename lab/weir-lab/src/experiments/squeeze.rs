@@ -1,7 +1,7 @@
 //! From a pressure event to the last idle page of page pools given back, of pools at rest and of busy ones.
 //!
-//! From the moment at which an event is sent (by systemd's protocol, to a program that hears it itself), until no pool has an
-//! idle page (`empty`), and until what was idle is not resident any more (`returned`). Goal: p50 at most 1 ms, p99 at most 10 ms.
+//! The time begins when an event is sent (by systemd's protocol, to a program that hears it itself). It ends when no pool has an
+//! idle page (`empty`), and when what was idle is not resident any more (`returned`). Goal: p50 at most 1 ms, p99 at most 10 ms.
 
 use crate::harness::prelude::*;
 

@@ -1,5 +1,5 @@
-//! A grid of measurements: each case on each subject, in rounds in which every subject has its turn, so that none always runs
-//! after the same other; and its tables, with verdicts against the best of the others.
+//! A grid of measurements, and its tables, with verdicts against the best of the others. Each case is measured on each
+//! subject, in rounds in which every subject has its turn. So none always runs after the same other.
 
 use crate::harness::statistics::{Sample, geometric_mean, student};
 use anyhow::Result;
@@ -207,8 +207,8 @@ impl Grid {
         text + &self.failures()
     }
 
-    /// A table a measure: a row for each case, a column for each subject; then geometric means of ratios to the best of the
-    /// others, and to glibc.
+    /// A table for each measure, with a row for each case and a column for each subject. Then geometric means follow of
+    /// ratios to the best of the others, and to glibc.
     pub fn by_measure(&self, of: Option<&str>) -> String {
         let at = of.and_then(|name| self.subject(name)).filter(|_| self.subjects.len() > 1);
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Which run of weir-lab made a file, a folder or a cgroup, or started a process: its number is in their names, and in
+//! Which run of weir-lab made a file, a folder or a cgroup, or started a process. Its number is in their names, and in
 //! the processes' environment. So a later run can tell what a killed one left ([`crate::harness::leftovers`]).
 
 use crate::harness::restore::{RestoreGuard, on_end};

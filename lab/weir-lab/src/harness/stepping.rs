@@ -3,9 +3,9 @@
 //! Exact, and possible where no performance counter is (virtual machines); a step takes 10 to 40 us there. So what libc
 //! copies and clears is not stepped through: it runs to its end, and counts by its length.
 //!
-//! A restartable sequence would never end under it: each step is a stop, and each stop makes the kernel abort the sequence
-//! and rewrite the CPU's number, over which Google's tcmalloc keeps a pointer. So the child's thread is first taken off
-//! the kernel's list, by a system call made in its name, and its rseq area is filled again with what it held: true as
+//! A restartable sequence would never end under it. Each step is a stop. Each stop makes the kernel abort the sequence and
+//! rewrite the CPU's number, over which Google's tcmalloc keeps a pointer. So the child's thread is first taken off the
+//! kernel's list, by a system call made in its name. Its rseq area is filled again with what it held, which is true as
 //! long as it stays on its CPU.
 
 use crate::harness::child::{KilledOnDrop, number};

@@ -1,6 +1,6 @@
 //! Builds a peer from the crate that carries its sources into a shared object to preload.
 //!
-//! The crate compiles a static archive; that archive alone is linked into the object, with the malloc family as
+//! The crate compiles a static archive. That archive alone is linked into the object, with the malloc family as
 //! linker aliases of the peer's own functions. So a peer runs as its authors' code, without a Rust shim in between.
 
 use anyhow::{Context, Result, ensure};

@@ -1,5 +1,5 @@
-//! The first instructions: a PVH loader enters in 32-bit mode without paging; Rust is entered in 64-bit mode with
-//! the first 4 GiB mapped to themselves, a stack, and SSE switched on (the host target's code uses it).
+//! The first instructions. A PVH loader enters in 32-bit mode without paging. Rust is entered in 64-bit mode,
+//! with the first 4 GiB mapped to themselves, a stack, and SSE switched on. The host target's code uses SSE.
 
 use core::arch::global_asm;
 use core::cell::UnsafeCell;

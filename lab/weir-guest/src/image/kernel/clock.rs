@@ -7,7 +7,7 @@ use super::ports::{read8, write8};
 
 /// Ticks of the timer in a second.
 const TIMER_HZ: u64 = 1_193_182;
-/// Ticks of one measurement, 10 ms, and how many are made: whatever a busy host does to us makes one longer, never
+/// Ticks of one measurement, 10 ms, and how many are made. Whatever a busy host does to us makes one longer, never
 /// shorter, so the shortest counts.
 const TICKS: u64 = TIMER_HZ / 100;
 const MEASUREMENTS: usize = 8;

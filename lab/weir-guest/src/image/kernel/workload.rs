@@ -1,5 +1,6 @@
-//! What the guest does: it allocates and touches memory in blocks of many sizes between others that stay in use,
-//! frees it, and lets the engine give it back; once by waiting, as an idle machine does, and once under pressure.
+//! What the guest does. It allocates and touches memory in blocks of many sizes between others that stay in use,
+//! frees it, and lets the engine give it back. It does so once by waiting, as an idle machine does, and once under
+//! pressure.
 
 use core::ptr::{self, null_mut};
 

@@ -1,8 +1,9 @@
-//! redis-server's own active defragmentation after 15 of 16 keys were deleted at random: by the advice of `weir_should_move`, and
-//! by that of the jemalloc that comes with redis. `src/experiments/defrag/build` makes a server for each.
+//! redis-server's own active defragmentation after 15 of 16 keys were deleted at random. One row goes by the advice of
+//! `weir_should_move`, the other by that of the jemalloc that comes with redis. `src/experiments/defrag/build` makes a server for
+//! each.
 //!
-//! Values are 16 to 511 bytes, keys about 10. Looks are that long after the last key was deleted. CPU: the server's, from then to the
-//! last look. Then all keys that are left are read, and the experiment fails where one is lost. Defragmentation has redis'
+//! Values are 16 to 511 bytes, keys about 10. Looks are that long after the last key was deleted. CPU: the server's, from then to
+//! the last look. Then all keys that are left are read, and the experiment fails where one is lost. Defragmentation has redis'
 //! defaults, but begins at 1 MiB of waste.
 
 use crate::harness::prelude::*;

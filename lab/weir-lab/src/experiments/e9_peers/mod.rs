@@ -1,9 +1,9 @@
 //! The standard allocator workloads, and real programs, under every allocator, in rounds in which each has its turn: time, peak
 //! resident set, page faults.
 //!
-//! Geometric means are of the ratios of medians to the best peer of each row in turn, and to glibc: 1.00 is equal, less is better;
-//! of peaks and faults, rows count where the middle allocator has 10 MiB and 1,000 faults. --only takes workloads and programs
-//! that `weir-lab list` names; --profiled measures Weir with its profiler on as well.
+//! Geometric means are of the ratios of medians to the best peer of each row in turn, and to glibc. A mean of 1.00 is equal, less
+//! is better. Of peaks and faults, rows count where the middle allocator has 10 MiB and 1,000 faults. The option --only takes
+//! workloads and programs that `weir-lab list` names. With --profiled, Weir is measured with its profiler on as well.
 
 pub mod programs;
 

@@ -1,9 +1,10 @@
-//! Weir's evictable caches against other caches, at equal numbers of entries: hit rates over traces made from seeds and
-//! over those given (--trace FILE), what a hit and an insertion cost, and what several threads do at once.
+//! Weir's evictable caches against other caches, at equal numbers of entries. The hit rates are over traces made from seeds and
+//! over those given (--trace FILE). What a hit and an insertion cost is measured as well, and what several threads do at once.
 //!
 //! Sizes are 1, 5 and 20 % of the keys of a trace. `moka` as it comes holds more than its size until its maintenance runs; `moka
-//! held` runs it after each insertion. The best peer is the best that keeps to its size. Costs: keys by Zipf 0.99; the
-//! throughput of twice as many keys as the cache holds, where what is missed is inserted. --only takes the traces that it makes.
+//! held` runs it after each insertion. The best peer is the best that keeps to its size. Costs: keys by Zipf 0.99. The throughput
+//! is that of twice as many keys as the cache holds, where what is missed is inserted. The option --only takes the traces that it
+//! makes.
 
 #[path = "../../cache_load/caches.rs"]
 mod caches;

@@ -130,8 +130,8 @@ impl Maker {
         }
     }
 
-    /// Pages of a database: an index (root, inner and leaf pages) leads to a row's page, some rows far hotter than others;
-    /// now and then a report scans a table; new rows go to the newest page.
+    /// Pages of a database. An index (root, inner and leaf pages) leads to a row's page, some rows far hotter than others.
+    /// Now and then a report scans a table, and new rows go to the newest page.
     fn database(&mut self) {
         let (rows, tables) = (Zipf::new(0.85, self.keys), 4_u64);
         let pages = self.keys as u64 / 2;

@@ -1,6 +1,6 @@
 # A drive with a volatile cache, as a plugin of nbdkit's. What is written is in memory and in a log; a flush moves what the
-# log holds to the image. After a power cut (SIGKILL) the image and the log are there: what is in the image is safe, and of the
-# log anything may have reached the drive or not.
+# log holds to the image. After a power cut (SIGKILL) the image and the log are there. What is in the image is safe. Of the log
+# anything may have reached the drive or not.
 import os
 import struct
 import nbdkit

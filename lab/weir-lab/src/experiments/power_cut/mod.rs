@@ -1,4 +1,4 @@
-//! What weir-nbd has acknowledged as flushed is there after the server was killed, and after the drive below it
+//! What weir-nbd has acknowledged as flushed is there after the server was killed. It is there as well after the drive below it
 //! lost power with whatever it had not made safe.
 //!
 //! The drive has a volatile cache (nbdfuse on nbdkit). `killed`: the server gets SIGKILL, and all that it wrote has reached the

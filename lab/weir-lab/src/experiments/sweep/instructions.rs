@@ -1,5 +1,5 @@
-//! The sweep by instructions: what a free and a malloc of each size take, counted one by one, so that a cliff is found on
-//! any machine and in seconds, and is the same on a busy one.
+//! The sweep by instructions: what a free and a malloc of each size take, counted one by one. So a cliff is found on any
+//! machine and in seconds, and is the same on a busy one.
 
 use super::cliffs::{Series, Step, faults, is_cliff, steps};
 use super::known::{BY_CHANCE, KNOWN};

@@ -18,6 +18,6 @@ pub const KNOWN: &[Known] = &[
     Known { pattern: "doubled", size: 16_777_216, factor: 6.8, why: LOOKED_AT },
 ];
 
-/// Sizes that are counted and not judged, by pattern: whether a run of these grows where it lies, or is copied, is for its
-/// place in its pageblocks to say, which differs from run to run.
+/// Sizes that are counted and not judged, by pattern. Whether a run of these grows where it lies, or is copied, is for its
+/// place in its pageblocks to say. That differs from run to run.
 pub const BY_CHANCE: &[(&str, RangeInclusive<u64>)] = &[("doubled", 1_048_577..=4_194_304)];

@@ -1,9 +1,11 @@
 //! E11, the sweep: what a free and a malloc cost at every size from 8 B to 64 MiB, so that no cliff stays unseen.
 //!
-//! By time: the worst ratio of the subject to the best peer (at which size, and to whom; of peers that hold at most 1.3 times
-//! its memory), and its largest jump between neighbouring sizes; --svg FILE draws the curves. By `instructions`, which the gate
-//! runs: it fails where neighbouring sizes differ by 3 times and no row of `known.rs` says so; a system call counts as 1,000.
-//! --only takes instructions, untouched, first-byte, whole, calloc, aligned, steps, doubling, handover.
+//! By time, it tells the worst ratio of the subject to the best peer, at which size, and to whom. Peers count that hold at most
+//! 1.3 times its memory. It also tells the subject's largest jump between neighbouring sizes; --svg FILE draws the curves.
+//!
+//! By `instructions`, which the gate runs, it fails where neighbouring sizes differ by 3 times and no row of `known.rs` says so.
+//! A system call counts as 1,000. The option --only takes instructions, untouched, first-byte, whole, calloc, aligned, steps,
+//! doubling, handover.
 
 #[cfg(target_arch = "x86_64")]
 mod cliffs;

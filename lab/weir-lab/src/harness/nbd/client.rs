@@ -1,4 +1,4 @@
-//! A client of an NBD server that does as little as a client can: it is connected, and sends one request at a time when it is
+//! A client of an NBD server that does as little as a client can. It is connected, and sends one request at a time when it is
 //! told to.
 
 use anyhow::{Context, Result, ensure};

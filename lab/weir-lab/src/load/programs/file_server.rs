@@ -1,7 +1,7 @@
-//! E3's programs: a file server whose I/O buffers come from object caches, one for each size, from malloc, or straight
-//! from the kernel; and its clients.
+//! E3's programs: a file server and its clients. The server's I/O buffers come from object caches, one for each size,
+//! from malloc, or straight from the kernel.
 //!
-//! A connection's requests come in batches; the server takes a buffer for each of a batch, reads the file into all of
+//! A connection's requests come in batches. The server takes a buffer for each of a batch, reads the file into all of
 //! them, sends them, and gives them back.
 
 use crate::base::prelude::*;

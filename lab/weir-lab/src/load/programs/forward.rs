@@ -1,5 +1,5 @@
-//! E4's program: a packet forwarder. One thread on the first CPU takes a buffer for each packet and fills in its head;
-//! another on the second CPU reads the head and gives the buffer back.
+//! E4's program: a packet forwarder. One thread on the first CPU takes a buffer for each packet and fills in its head.
+//! Another on the second CPU reads the head and gives the buffer back.
 //!
 //! `forward from=cache|limited|malloc|none ms=N`; prints packets, the time of allocations and frees, stalls, and the cache's
 //! figures. A burst counts as a stall only if the thread kept its CPU meanwhile, as far as the kernel knows.

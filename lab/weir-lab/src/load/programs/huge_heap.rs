@@ -1,10 +1,10 @@
 //! The program of `huge-pages`: a heap of blocks of one size that is filled, walked at random, freed and filled again.
 //!
 //! `huge-heap bytes=N block=N steps=N`, and the protocol of `neighbour`: a line after each phase, then it waits. What is
-//! measured is the heap alone: the program keeps no table of its blocks, each has the address of the next in its first word.
+//! measured is the heap alone. The program keeps no table of its blocks: each has the address of the next in its first word.
 //!
-//! Times are processor time: of a fill and of the frees the process's, as an allocator may let a thread of its own do a part
-//! of the work; of the walk the thread's.
+//! Times are processor time. Of a fill and of the frees it is the process's, as an allocator may let its own thread do a
+//! part of the work. Of the walk it is the thread's.
 
 use crate::base::clock::processor_ns;
 use crate::base::prelude::*;

@@ -1,5 +1,5 @@
-//! The program of experiment `squeeze`: page pools come to hold idle pages, a pressure event is sent to itself, and it
-//! watches how they go, while threads use the pools or none does.
+//! The program of experiment `squeeze`. Page pools come to hold idle pages, and a pressure event is sent to itself.
+//! The program watches how the pages go, while threads use the pools or none does.
 
 use crate::base::prelude::*;
 use crate::base::pressure::PressurePipe;

@@ -1,8 +1,10 @@
 //! The soak's program: threads that allocate and hand blocks on, buffers that grow, streams, forks and signals, all at
-//! once; in cycles, after each of which nothing is held. Every byte of every block is checked before it is freed.
+//! once. It runs in cycles, after each of which nothing is held. Every byte of every block is checked before it is
+//! freed.
 //!
-//! It says a line for each half second, with how much of each kind was done so far, and one at the end of each cycle;
-//! then it waits to be let into the next. Something that is not as it should be is said on standard error, and ends it.
+//! It says a line for each half second, with how much of each kind was done so far. It says one at the end of each
+//! cycle. Then it waits to be let into the next. Something that is not as it should be is said on standard error, and
+//! ends it.
 
 use crate::base::prelude::*;
 use std::sync::Mutex;

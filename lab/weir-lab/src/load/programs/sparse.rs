@@ -1,8 +1,8 @@
 //! The program of E14: blocks of some sizes, of which few are left at random.
 //!
 //! `sparse bytes=N sizes=N+N.. keep=N`, and the protocol of `neighbour`. Each block's words are made of its number, so that all
-//! differ and each can be checked. The table of the blocks is unmapped once all but the kept ones are freed: each of those has the
-//! address of the next in its first word.
+//! differ and each can be checked. The table of the blocks is unmapped once all but the kept ones are freed. Each of those has
+//! the address of the next in its first word.
 
 use crate::base::prelude::*;
 use memmap2::MmapMut;

@@ -1,6 +1,6 @@
 //! E11's program: what a free and a malloc cost at each size, so that a size at which they suddenly cost more is seen.
 //!
-//! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N` goes through the sizes between the two, eight to a doubling, and
+//! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N` goes through the sizes between the two, eight to a doubling. It
 //! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
 
 use crate::base::clock::processor_ns;
@@ -45,8 +45,8 @@ struct Barriers {
 }
 
 impl Worker<'_> {
-    /// Repeats `work`, which returns how many operations it made, until the thread has used its share of processor time:
-    /// on a busy machine it waits, and is measured as long all the same.
+    /// Repeats `work`, which returns how many operations it made, until the thread has used its share of processor time. On
+    /// a busy machine it waits, and is measured as long all the same.
     fn repeat(&self, mut work: impl FnMut() -> u64) -> u64 {
         // All are ready, then the clock is read, then all begin.
         self.gate.ready.wait();

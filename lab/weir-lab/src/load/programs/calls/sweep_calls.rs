@@ -1,7 +1,7 @@
 //! The sweep by instructions: a block of one size is replaced again and again, while the harness counts.
 //!
 //! `sweep-calls pattern=NAME size=N` warms up, and then replaces blocks among its slots between two stops. The blocks are the
-//! same and go in the same order every time, so what is counted is the same too, as far as one thread decides it.
+//! same and go in the same order every time. So what is counted is the same too, as far as one thread decides it.
 
 use crate::base::counted::{between_stops, stay_on_this_cpu};
 use crate::base::prelude::*;

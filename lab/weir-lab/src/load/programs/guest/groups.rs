@@ -19,8 +19,8 @@ const B: u64 = 180 * MIB;
 const NO_CALM: (&str, &str) = ("WEIR_IDLE_MS", "3600000");
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A case: its name, the file of the limit, whether that is of the group above, A's seconds of idleness, and whether A may
-/// become calm by itself.
+/// A case: its name, the file of the limit, and whether that is of the group above. Then A's seconds of idleness, and
+/// whether A may become calm by itself.
 type LimitCase = (&'static str, &'static str, bool, u64, bool);
 
 const CASES: [LimitCase; 4] = [

@@ -1,5 +1,5 @@
-//! The first process of the lab's guests: makes a minimal userland around one load program, and runs it on the first
-//! serial line under the allocator that lies beside it.
+//! The first process of the lab's guests. It makes a minimal userland around one load program, and runs it on the
+//! first serial line under the allocator that lies beside it.
 
 use crate::base::guest::{environment, mount, mount_groups};
 use crate::base::prelude::*;

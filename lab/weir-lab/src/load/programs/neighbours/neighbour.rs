@@ -1,5 +1,5 @@
-//! Process A of experiment E8: peaks, lets most of it go from other threads than those that took it, and goes idle
-//! without ever calling the allocator again.
+//! Process A of experiment E8. It peaks, lets most of it go from other threads than those that took it, and goes
+//! idle without ever calling the allocator again.
 //!
 //! Protocol: after each phase one line of JSON on standard output, then A waits for one byte on standard input.
 //! Phases: `ready` (with `told=1`), `peak` (all blocks live and written), `freed`. The end of input ends A.

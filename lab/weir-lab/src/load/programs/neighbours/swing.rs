@@ -1,7 +1,7 @@
 //! E13's neighbour: a process whose demand for memory swings between two bounds, and which works in what it holds.
 //!
-//! Its work is to write each word of a block of its memory, one block after another in random order, as fast as it can:
-//! less is done where memory has to come from swap, or from the cgroup by reclaim. A line of JSON each half second, so
+//! Its work is to write each word of a block of its memory, one block after another in random order, as fast as it can.
+//! Less is done where memory has to come from swap, or from the cgroup by reclaim. A line of JSON each half second, so
 //! that a kill loses none of the work before it.
 
 use crate::base::prelude::*;

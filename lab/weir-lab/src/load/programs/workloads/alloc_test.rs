@@ -1,5 +1,5 @@
-//! Ignatchenko's alloc-test: slots chosen at random are filled or emptied; sizes follow a Pareto law, so most are
-//! small; each block is written when made and read when freed, so that placement counts too.
+//! Ignatchenko's alloc-test: slots chosen at random are filled or emptied. Sizes follow a Pareto law, so most are
+//! small. Each block is written when made and read when freed, so that placement counts too.
 
 use crate::base::prelude::*;
 

@@ -1,5 +1,6 @@
-//! Small programs in the manner of three that allocator papers always use: cfrac (numbers that live for a moment),
-//! espresso (sets that are copied, grown and merged) and barnes (a tree built and torn down each step).
+//! Small programs in the manner of three that allocator papers always use. They are cfrac (numbers that live for a
+//! moment), espresso (sets that are copied, grown and merged) and barnes. In barnes a tree is built and torn down
+//! each step.
 
 use crate::base::prelude::*;
 

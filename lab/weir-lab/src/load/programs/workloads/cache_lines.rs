@@ -1,5 +1,5 @@
-//! Berger's cache-scratch and cache-thrash: does the allocator put blocks of different threads on one cache line,
-//! because it was handed them by another (scratch, passive) or of its own accord (thrash, active)?
+//! Berger's cache-scratch and cache-thrash: does the allocator put blocks of different threads on one cache line? It
+//! may do so because it was handed them by another (scratch, passive) or of its own accord (thrash, active).
 
 use crate::base::prelude::*;
 

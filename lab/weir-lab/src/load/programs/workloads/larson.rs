@@ -1,5 +1,5 @@
-//! Larson and Krishnan's server (1998): each thread replaces random blocks of an array, then ends and passes the
-//! array to a new thread, so blocks are freed by others than those that allocated them, and threads come and go.
+//! Larson and Krishnan's server (1998). Each thread replaces random blocks of an array, then ends and passes the
+//! array to a new thread. So blocks are freed by others than those that allocated them, and threads come and go.
 
 use crate::base::prelude::*;
 use std::ffi::CStr;

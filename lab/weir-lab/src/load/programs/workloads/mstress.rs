@@ -1,4 +1,4 @@
-//! mimalloc's stress test, from its description: rounds of new threads, each with blocks that live for a moment,
+//! mimalloc's stress test, from its description: rounds of new threads. Each has blocks that live for a moment,
 //! blocks that live to the round's end, and blocks swapped with others through shared slots.
 
 use crate::base::prelude::*;

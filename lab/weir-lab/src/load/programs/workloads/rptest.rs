@@ -1,4 +1,4 @@
-//! rpmalloc's benchmark, from its description: threads allocate random sizes in loops, free most themselves, and hand
+//! rpmalloc's benchmark, from its description. Threads allocate random sizes in loops, free most themselves, and hand
 //! a share on to another thread, which frees it when it next looks.
 
 use crate::base::prelude::*;

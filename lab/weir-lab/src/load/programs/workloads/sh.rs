@@ -1,5 +1,5 @@
-//! The MicroQuill SmartHeap tests, from their descriptions: sh6bench frees whole batches, half in the order of their
-//! allocation and half against it; sh8bench lets other threads do part of the freeing.
+//! The MicroQuill SmartHeap tests, from their descriptions. In sh6bench whole batches are freed, half in the order
+//! of their allocation and half against it. In sh8bench other threads do part of the freeing.
 
 use crate::base::prelude::*;
 use std::sync::Mutex;

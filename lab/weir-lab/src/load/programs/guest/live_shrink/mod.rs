@@ -1,5 +1,5 @@
-//! The first process of a guest that has cgroup v2: a container that has peaked and idles gets a limit little above what
-//! it has in use, many times.
+//! The first process of a guest that has cgroup v2. A container that has peaked and idles gets a limit little above what it
+//! has in use, many times.
 //!
 //! Each time a program is started anew. It loads its data and idles, and what its group is charged then is "in use". It
 //! serves a fixed number of requests, peaks, frees what the peak needed, and idles; the limit is lowered; it serves as
