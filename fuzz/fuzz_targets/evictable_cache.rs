@@ -1,5 +1,5 @@
-//! The policy of evictable caches against a model of weights and pins: an entry goes only above the target and never while
-//! it is pinned, weights add up, each entry is in one queue, and the duel's choice is one of the settings.
+//! The policy of evictable caches against a model of weights and pins. An entry goes only above the target, and never
+//! while it is pinned. Weights add up, each entry is in one queue, and the duel's choice is one of the settings.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Histories of the whole heap, on the tests' fake platform: no two blocks overlap, each keeps its contents, every count is
+//! Histories of the whole heap, on the tests' fake platform. No two blocks overlap, each keeps its contents, every count is
 //! that of what is held, and at the end nothing is left.
 
 #![no_main]

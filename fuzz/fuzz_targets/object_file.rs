@@ -1,5 +1,5 @@
 //! Object files as the profile reads them: any bytes, and ELF files whose sections are repeated, compressed and put onto each
-//! other. A child reads them, within bounds that the kernel holds: whatever comes of it, each place that was asked for has its
+//! other. A child reads them, within bounds that the kernel holds. Whatever comes of it, each place that was asked for has its
 //! answer or none, and no name is longer than is shown.
 
 #![no_main]

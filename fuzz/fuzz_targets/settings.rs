@@ -1,5 +1,5 @@
-//! Texts of settings, as the environment and `weir ctl` give them: a value is what an independent reading says, what was set
-//! is read back, written out and read again unchanged, and a refused text changes nothing and is named in one line.
+//! Texts of settings, as the environment and `weir ctl` give them. A value is what an independent reading says. What was set
+//! is read back, written out and read again unchanged. A refused text changes nothing and is named in one line.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A page of statistics that a hostile process wrote, as `weir stat`, `top`, `why` and `trace` show it: nothing panics or goes on
-//! for ever, no name steers the terminal or adds a line, and the parts of the memory add up or are told as unknown.
+//! A page of statistics that a hostile process wrote, as `weir stat`, `top`, `why` and `trace` show it. Nothing panics or goes on
+//! for ever, and no name steers the terminal or adds a line. The parts of the memory add up or are told as unknown.
 
 #![no_main]
 #![allow(dead_code, unused_imports, reason = "the command uses more of it")]

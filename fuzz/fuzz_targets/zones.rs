@@ -1,4 +1,4 @@
-//! Histories of zones of a program's own against a model of what is handed out: no run is handed out twice or out of a
+//! Histories of zones of a program's own against a model of what is handed out. No run is handed out twice or out of a
 //! range that is out of use, contents stay, and a wrong `give` is refused.
 
 #![no_main]

@@ -1,5 +1,5 @@
-//! What the server has to say to a script, by a reading of its own: the results of options and requests, and the bytes of
-//! each read.
+//! What the server has to say to a script, by a reading of its own. That is the results of options and requests, and the bytes
+//! of each read.
 //!
 //! Requests that are under way at a time are done in any order. Where one of them changes what another touches, and the client
 //! does not wait between them, these bytes are unknown.
