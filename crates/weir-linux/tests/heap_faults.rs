@@ -1,5 +1,5 @@
-//! Each system call of the heap made to fail in turn, from its very first: an allocation may be refused, but what was
-//! handed out stays whole, and nothing hangs or crashes.
+//! Each system call of the heap is made to fail in turn, from its very first. An allocation may be refused, but what
+//! was handed out stays whole, and nothing hangs or crashes.
 //!
 //! Each case is a forked child with a heap that nobody has used yet. One test in a file of its own, since the hook is
 //! the whole process's.

@@ -1,5 +1,6 @@
-//! The stacks that `profile::unwind` takes, held against `backtrace()` of libc: in functions in C that keep no frame pointer,
-//! through signal handlers, on the smallest stack, in a coroutine; and on stacks that were written over.
+//! The stacks that `profile::unwind` takes, held against `backtrace()` of libc. They are taken in functions in C that keep no
+//! frame pointer, through signal handlers, on the smallest stack, and in a coroutine. Stacks that were written over are read
+//! as well.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_void};

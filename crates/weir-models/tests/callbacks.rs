@@ -1,7 +1,6 @@
-//! A program's callbacks: posting, calling, unregistering while one runs, two that unregister each other, and a queue that goes on
-//! past one that is late. All of it is its own source (`evict/callbacks` and what it stands
-//! on) on a model checker's atomics, lock and futex; a callback's memory is a cell that the checker watches, which calling reads
-//! and disposing writes.
+//! A program's callbacks: posting, calling, unregistering while one runs, two that unregister each other, and a queue that goes
+//! on past one that is late. All of it is its own source (`evict/callbacks` and what it stands on) on a model checker's atomics,
+//! lock and futex. A callback's memory is a cell that the checker watches, which calling reads and disposing writes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

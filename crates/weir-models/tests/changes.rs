@@ -1,4 +1,4 @@
-//! Changes of the process as a whole beside starts of its background thread (`threads/changes.rs`, its own source): no
+//! Changes of the process as a whole beside starts of its background thread (`threads/changes.rs`, its own source). No
 //! thread is there during a change, each sees what was before it, and there is one again after the last.
 //!
 //! Mirrored from `threads/background/mod.rs`: `start`, and what `wait_for_calm`, the loop and `end` do to the state and the

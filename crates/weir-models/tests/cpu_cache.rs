@@ -1,10 +1,9 @@
 //! The per-CPU buckets: sections that pop and push, against drains, installs and resizes. The protocol is its own source
 //! (`caches/cpu/buckets.rs` and its folder), on one CPU with one class of objects and one of runs.
 //!
-//! A restartable section is modelled as what it does when it is not interrupted: the CPU is held, the table is read
-//! once, the bucket is used, and the CPU is let go. The fence waits until the CPU was let go once. Whether a section
-//! that read the table before the drain may still be at work is what the checker explores. Slots are cells, so that it sees two
-//! users at once.
+//! A restartable section is modelled as what it does when it is not interrupted. The CPU is held, the table is read once, the
+//! bucket is used, and the CPU is let go. The fence waits until the CPU was let go once. Whether a section that read the table
+//! before the drain may still be at work is what the checker explores. Slots are cells, so that it sees two users at once.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

@@ -1,6 +1,6 @@
-//! The block server's registered runs: an operation against a squeeze against the worker that empties slots. The table is
-//! its own source (`crates/weir-nbd/src/buffers/fixed_table.rs`) on a model checker's lock; the ring is a slot that the kernel reads.
-//! The model stands here, beside the others, as a test of `weir-nbd` would have the whole server built for the checker.
+//! The block server's registered runs: an operation against a squeeze against the worker that empties slots. The table is its own
+//! source (`crates/weir-nbd/src/buffers/fixed_table.rs`) on a model checker's lock; the ring is a slot that the kernel reads. The
+//! model stands here, beside the others, as a test of `weir-nbd` would have the whole server built for the checker.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

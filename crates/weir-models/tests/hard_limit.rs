@@ -1,5 +1,5 @@
-//! Threads that allocate at once below a hard limit (`pages/hard_limit/limit.rs`), its own source, on a model checker's
-//! atomics: what they take together stays below the limit.
+//! Threads that allocate at once below a hard limit (`pages/hard_limit/limit.rs`, its own source), on a model checker's
+//! atomics. What they take together stays below the limit.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

@@ -1,6 +1,6 @@
 //! Page pools: a put against a pressure event against the owner against the end of the pool. The window, the sleep of
-//! owners and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`) on a model checker's atomics, and
-//! a futex without a timeout; the idle runs are a count behind a lock.
+//! owners and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`). They run on a model checker's
+//! atomics, and a futex without a timeout. The idle runs are a count behind a lock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

@@ -1,5 +1,5 @@
-//! The words of the heap profile that are read without its lock: `profile/recorder.rs` and its filter, samples and stacks, their own
-//! source, over tables of a few entries.
+//! The words of the heap profile that are read without its lock: `profile/recorder.rs` and its filter, samples and stacks, their
+//! own source, over tables of a few entries.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

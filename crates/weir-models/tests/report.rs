@@ -1,8 +1,8 @@
 //! A report against allocations and frees: the zone's own code under a model checker's lock.
 //!
-//! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does; against users that take pages one by
-//! one or merged into a block, against somebody who switches it off, and against hot-unplug of the pageblock. What the pages hold is a cell each, on which the
-//! checker reports a race if a page is wiped while somebody has it.
+//! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does. Against it go users that take pages one by
+//! one or merged into a block, somebody who switches it off, and hot-unplug of the pageblock. What the pages hold is a cell each,
+//! on which the checker reports a race if a page is wiped while somebody has it.
 #![cfg(loom)]
 
 #[path = "../../weir-core/tests/fake/mod.rs"]

@@ -1,4 +1,4 @@
-//! Requests to the node balancer against its sleep (`reclaim/request.rs`), its own source, on a model checker's atomics: no
+//! Requests to the node balancer against its sleep (`reclaim/request.rs`, its own source), on a model checker's atomics. No
 //! request is slept on, requests merge, and each is taken once.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`

@@ -1,5 +1,5 @@
-//! A throttled allocation against a balancer that goes to sleep (`reclaim/throttle.rs` and `reclaim/request.rs`), their own
-//! source, on a model checker's atomics and a futex without a timeout: none waits for a balancer that sleeps.
+//! A throttled allocation against a balancer that goes to sleep (`reclaim/throttle.rs` and `reclaim/request.rs`, their own
+//! source). It runs on a model checker's atomics and a futex without a timeout. None waits for a balancer that sleeps.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]

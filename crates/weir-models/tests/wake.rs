@@ -1,6 +1,6 @@
-//! The background thread's futex, its listener and the turns that they take (`pressure/wake.rs`), its own source, on a
-//! model checker's atomics and a kernel of three calls: no event and no wake-up is lost, the array has one user at a
-//! time, and what was heard of a descriptor is not told of the next one of that number.
+//! The background thread's futex, its listener and the turns that they take (`pressure/wake.rs`, its own source). It
+//! runs on a model checker's atomics and a kernel of three calls. No event and no wake-up is lost, and the array has
+//! one user at a time. What was heard of a descriptor is not told of the next one of that number.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};

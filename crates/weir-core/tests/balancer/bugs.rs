@@ -75,7 +75,7 @@ fn _4746efded84d_a_node_with_empty_zones_comes_to_rest() {
     }
 }
 
-/// The order that was balanced and the order that was asked for were mixed up: kswapd slept although it had not done
+/// The order that was balanced and the order that was asked for were mixed up. So the balancer slept although it had not done
 /// what was asked, or asked itself for ever for an order that it had given up.
 #[test]
 fn d2ebd0f6b895_a_high_order_that_is_given_up_is_not_asked_for_again() {
@@ -203,7 +203,7 @@ fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_pr
     assert!(!balancer.is_throttled(&empty, ZoneClass::Normal));
 }
 
-/// Found here: where all zones must be balanced, a balanced zone that had something to reclaim kept the balancer trying for
+/// Found here: all zones must be balanced, and a balanced zone had something to reclaim. It kept the balancer trying for
 /// another that had nothing, ten times a second, for good.
 #[test]
 fn found_here_what_a_balanced_zone_holds_is_no_reason_to_try_for_another() {
@@ -223,8 +223,8 @@ fn found_here_what_a_balanced_zone_holds_is_no_reason_to_try_for_another() {
     }
 }
 
-/// What a cache evicted into another allocator's memory was no release of the heap's: each pass lowered the priority until the
-/// cache was empty, and after 16 runs the zone was hopeless.
+/// What a cache evicted into another allocator's memory was no release of the heap's. So each pass lowered the priority until
+/// the cache was empty, and after 16 runs the zone was hopeless.
 #[test]
 fn evictions_elsewhere_stop_at_what_is_missing() {
     let (balancer, mut turn) = new();

@@ -1,5 +1,5 @@
-//! A small zone beside a large one: what the patch of 2010 is about, and the case that its reviewer asked for and its author
-//! could not set up. The three policies compared.
+//! A small zone beside a large one. The patch of 2010 is about it, and it is the case that its reviewer asked for and its
+//! author could not set up. The three policies compared.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
 use weir_core::base::units::Pages;
@@ -19,7 +19,7 @@ fn small_beside_large(policy: Policy, until_block: usize) -> FakeNode {
     node
 }
 
-/// Pages reclaimed from the small zone and from the large one by `requests` requests of the order, after each of which the
+/// Pages reclaimed from the small zone and from the large one by `requests` requests of the order. After each request the
 /// large zone has no such block left.
 fn reclaimed(policy: Policy, requests: usize) -> [usize; 2] {
     let node = small_beside_large(policy, 40);

@@ -423,7 +423,7 @@ fn former_copies_are_not_kept() {
     }
 }
 
-/// By small steps many copies are of one class, and the last one lies in a bucket: the zone hears of its free when it is given
+/// By small steps many copies are of one class, and the last one lies in a bucket. The zone hears of its free when it is given
 /// back, so that it is released as others are.
 #[test]
 fn former_copies_by_small_steps_are_released() {

@@ -165,7 +165,7 @@ fn blocks_replaced_at_random_cost_no_peak_and_few_mappings() {
     assert!(mapped < 30, "{mapped} of 200 blocks mapped anew");
 }
 
-/// One buffer at a time, of any size up to the largest so far: what is cut off a kept block is kept, and joined again.
+/// One buffer at a time, of any size up to the largest so far. What is cut off a kept block is kept, and joined again.
 #[test]
 fn one_buffer_of_changing_size_is_never_mapped_anew() {
     let mut peaks = Peaks::new();
@@ -181,7 +181,8 @@ fn one_buffer_of_changing_size_is_never_mapped_anew() {
     assert_eq!(peaks.heap.platform().calls(Call::Map), 0);
 }
 
-/// A buffer that grows from scratch again and again: in the end it is neither mapped nor moved, whether its growth ends in the heap's sizes or beyond them.
+/// A buffer that grows from scratch again and again. In the end it is neither mapped nor moved, whether its growth ends in the
+/// heap's sizes or beyond them.
 #[test]
 fn a_buffer_that_grows_again_takes_back_what_was_cut_off() {
     for len in [4 * MIB, 8 * MIB, 20 * MIB] {
@@ -208,8 +209,8 @@ fn a_buffer_that_grows_again_takes_back_what_was_cut_off() {
     }
 }
 
-/// Blocks that are replaced, and of which little is touched, take no more memory however often that happens: by the time of
-/// the next reading all of it would seem to be gone else, and each allocation would search for something to release.
+/// Blocks that are replaced, and of which little is touched, take no more memory however often that happens. Else all of it would
+/// seem to be gone by the time of the next reading, and each allocation would search for something to release.
 #[test]
 fn blocks_replaced_untouched_take_nothing_from_the_budget() {
     let mut peaks = Peaks::new();
@@ -268,8 +269,8 @@ fn a_page_that_no_look_saw_does_not_stay() {
     assert_eq!(peaks.heap.platform().resident_blocks(), before);
 }
 
-/// A pair of malloc and free of one block: two looks at a block of two pageblocks that is hardly touched, none at one
-/// that has memory behind all of it.
+/// A pair of malloc and free of one block. There are two looks at a block of two pageblocks that is hardly touched, and none at
+/// one that has memory behind all of it.
 #[test]
 fn no_pageblock_is_looked_at_twice() {
     for (touched, most) in [(PAGE, 2), (5 * MIB, 0)] {

@@ -210,8 +210,8 @@ proptest! {
     }
 }
 
-/// A run that lies below 4 GiB because NORMAL was short may be resized to what the zone below 4 GiB does not have: an
-/// object, a block mapped on its own.
+/// A run that lies below 4 GiB because NORMAL was short may be resized to what the zone below 4 GiB does not have.
+/// That is an object, or a block mapped on its own.
 #[test]
 fn a_run_that_fell_back_may_go_anywhere() {
     for size in [1, 64 << 10, 3 << 20, 8 << 20] {

@@ -256,8 +256,8 @@ fn the_policy_of_balance_is_the_one_that_is_set() {
     let run = world.heap.zones().take(&zone, Pages(512), Order::PAGE).unwrap();
     world.alloc_low(1 << 20).unwrap();
     let mut turn = Turn::default();
-    // The zone of 256 MiB below 4 GiB is balanced. NORMAL is for one page, and not for a block of eight: of a large one the
-    // other is less than a quarter of all pages, of a small one a third.
+    // The zone of 256 MiB below 4 GiB is balanced. NORMAL is for one page, and not for a block of eight. Of a large NORMAL
+    // the other zone is less than a quarter of all pages, of a small one a third.
     let (large, small) = (16 * GIB, GIB / 2);
     for (policy, capacity, wakes) in [(0, large, 0), (1, large, 1), (2, large, 1), (2, small, 0), (1, small, 1)] {
         world.fake().tunables().balance_policy.set(policy);

@@ -131,8 +131,8 @@ fn a_program_that_comes_back_rarely_is_not_waited_for() {
     }
 }
 
-/// What a request of a server is made of: objects of many sizes, twice, so that depots expect them again; runs, a block
-/// mapped on its own. Then all is freed but what was there before.
+/// What a request of a server is made of. It has objects of many sizes, twice, so that depots expect them again; runs, and
+/// a block mapped on its own. Then all is freed but what was there before.
 fn request(world: &mut World) {
     let before: BTreeSet<usize> = world.held.iter().map(|block| block.addr).collect();
     for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! Runs in buckets where something is wrong or short: wrong frees that the fast path let in, drains, low memory, a hard limit, a fork.
+//! Runs in buckets where something is wrong or short: wrong frees that the fast path let in, drains, low memory, a hard limit, a
+//! fork.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;

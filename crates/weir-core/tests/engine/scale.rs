@@ -11,8 +11,8 @@ const MIB: usize = 1 << 20;
 /// Calls that an average is taken over.
 const CALLS: usize = 200;
 
-/// Looks at pageblocks: for an allocation of a run, a free of one, a growth by one run, a calm window in which nothing
-/// moved, and a reported pageblock.
+/// Looks at pageblocks. They are for an allocation of a run, a free of one, and a growth by one run. A calm window
+/// in which nothing moved, and a reported pageblock have theirs as well.
 #[derive(Debug)]
 struct Costs([f64; 5]);
 

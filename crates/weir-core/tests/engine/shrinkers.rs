@@ -1,5 +1,5 @@
-//! A program's shrinkers and subscribers: when they are called, how much they are told to free, and what is done about
-//! those that are slow, that panic or that go while they run.
+//! A program's shrinkers and subscribers: when they are called, and how much they are told to free. Also what is done about those
+//! that are slow, that panic or that go while they run.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};

@@ -198,8 +198,8 @@ fn without_the_kernel_the_counters_tell() {
     world.fake().is_blind.store(true, Relaxed);
     let usage = world.heap.figures().usage();
     world.fake().is_blind.store(false, Relaxed);
-    // The last slab's pages beyond the last object were never touched, and neither were all of a CPU's slots, nor of
-    // the 8 MiB that the arrays describe.
+    // The last slab's pages beyond the last object were never touched. Neither all of a CPU's slots were touched, nor
+    // all of the 8 MiB that the arrays describe.
     assert_eq!((usage.live, usage.fragmented), (exact.live, exact.fragmented));
     assert!(usage.idle - exact.idle <= 32 * PAGE, "{usage:?}, {exact:?}");
     assert!((exact.metadata..exact.metadata + 4 * MIB).contains(&usage.metadata), "{usage:?}, {exact:?}");
@@ -223,7 +223,7 @@ fn the_page_of_counters_has_the_same_sum() {
     world.finish();
 }
 
-/// What is isolated for a release is neither the program's nor lost: the figures are the same before, during and
+/// What is isolated for a release is neither the program's nor lost. The figures are the same before, during and
 /// after it, but for what went.
 #[test]
 fn isolated_memory_is_not_live() {

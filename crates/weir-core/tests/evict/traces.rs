@@ -149,8 +149,8 @@ fn equal_settings_seldom_change_places() {
     assert!(cache.changes <= 3, "{} changes", cache.changes);
 }
 
-/// Keys used a few times and then never again, as many as are given, and then a loop over 2.3 times what the cache has
-/// room for.
+/// Keys used a few times and then never again, as many as are given. Then a loop over 2.3 times what the cache has room
+/// for.
 fn loop_after_dead(dead: u64) -> (impl Iterator<Item = u64>, impl Iterator<Item = u64>) {
     let before = (0..4 * dead).map(move |at| (1 << 32) + at % dead);
     (before, (0..100 * 351).map(|at| at % 351))

@@ -1,7 +1,7 @@
 //! A platform made of plain memory and locks, whose clock, CPUs, nodes and failures a test decides.
 //!
-//! It checks what the engine owes a platform: calls that may be system calls come under none of the locks from the depots' rank on;
-//! released runs are whole pages of mapped memory, not in use (as far as the test tells) and not in flight twice.
+//! It checks what the engine owes a platform. Calls that may be system calls come under none of the locks from the depots' rank
+//! on. Released runs are whole pages of mapped memory, not in use (as far as the test tells) and not in flight twice.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod memory;
@@ -301,8 +301,8 @@ impl Fake {
         *locked(&self.counting) = Some(Box::new(hook));
     }
 
-    /// Has `hook` run, on the thread that asks, when it is next asked on which of several nodes a thread runs: an allocation
-    /// of pages asks between its hold below the hard limit and the zone.
+    /// Has `hook` run, on the thread that asks, when it is next asked on which of several nodes a thread runs. An allocation of
+    /// pages asks between its hold below the hard limit and the zone.
     pub fn while_a_home_is_sought(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.homing) = Some(Box::new(hook));
     }

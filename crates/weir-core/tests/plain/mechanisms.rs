@@ -154,8 +154,8 @@ impl Callback for Shrinks {
     }
 }
 
-/// An entry and what it calls, as whoever registers keeps them: a pointer, because a box that is moved would be the only way
-/// to what is in it.
+/// An entry and what it calls, as whoever registers keeps them. It is a pointer, because a box that is moved would be the
+/// only way to what is in it.
 #[repr(C)]
 struct Registered {
     entry: Entry,

@@ -1,6 +1,6 @@
 //! A platform of plain allocations: no system call, so that an interpreter can follow every access of the engine.
 //!
-//! Each window and each block is one allocation of the test's own allocator, whose address is exposed: the engine counts in
+//! Each window and each block is one allocation of the test's own allocator, whose address is exposed. The engine counts in
 //! addresses, and makes pointers of them. What is unmapped is freed, so that a use after it shows.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -80,8 +80,8 @@ fn a_pool_that_is_not_squeezed_keeps_its_pages_under_pressure() {
     world.finish();
 }
 
-/// An I/O buffer is not idle because its queue is quiet: a request may be under way below for as long as it likes (the
-/// corruption for which two ublk libraries took the release of idle buffers out again).
+/// An I/O buffer is not idle because its queue is quiet: a request may be under way below for as long as it likes. For
+/// this corruption two ublk libraries took the release of idle buffers out again.
 #[test]
 fn the_ring_is_silent_is_not_its_buffers_are_idle() {
     let mut world = World::new(&[PoolSpec::default(), TENDED]);

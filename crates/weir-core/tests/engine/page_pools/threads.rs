@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Threads put while events come and the balancer tends: once all is quiet and the last event was tended for, nothing
+/// Threads put while events come and the balancer tends. Once all is quiet and the last event was tended for, nothing
 /// that was put before it is idle.
 #[test]
 fn no_page_stays_idle_in_a_window() {

@@ -57,8 +57,8 @@ impl Small {
         self.heap.zones().take_first(self.zone, Pages(pages), Order::PAGE)
     }
 
-    /// Fills the zone with pages of a cache, but for `free` pages that do not lie side by side; what goes first lies apart,
-    /// as what was not used for longest does. With `keeps` none of them can be evicted.
+    /// Fills the zone with pages of a cache, but for `free` pages that do not lie side by side. What goes first lies apart, as
+    /// what was not used for longest does. With `keeps` none of them can be evicted.
     fn fill(&mut self, free: usize, keeps: bool) {
         let (heap, zone) = (self.heap, self.zone);
         let take = |_| heap.pages().zone_addr(zone, heap.zones().take(zone, Pages(1), Order::PAGE).unwrap());
@@ -226,7 +226,7 @@ fn order_0_of_the_small_zone_is_seen_to_before_the_balancer_sleeps() {
 #[test]
 fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
     let mut small = small();
-    // The small zone is balanced, for a block of the order too; a zone that counts as NORMAL, and is full, asks for one along
+    // The small zone is balanced, for a block of the order too. A zone that counts as NORMAL, and is full, asks for one along
     // NORMAL's list.
     small.fill(PAGES / 4, false);
     small.empty_a_pageblock();
@@ -356,7 +356,7 @@ fn the_balancer_goes_on_as_soon_as_write_back_has_caught_up() {
     small.end();
 }
 
-/// What the balancer counts as reclaimed, in pages, where a cache in NORMAL says that it evicted what was asked: into another
+/// What the balancer counts as reclaimed, in pages. A cache in NORMAL says that it evicted what was asked: into another
 /// allocator's memory if so said. By each eviction the process becomes smaller by as much, if its size is known.
 fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
     let (heap, queue) = (heap(), queue());
