@@ -321,7 +321,7 @@ int weir_zone_online(weir_zone *zone, size_t offset, size_t length);
 /* The zone's first byte; NULL with errno EINVAL for a NULL zone. */
 void *weir_zone_base(weir_zone *zone);
 
-/* What a zone holds, in bytes. */
+/* Memory of a zone, in bytes. */
 struct weir_zone_usage {
     size_t bytes;         /* in all */
     size_t used_bytes;    /* handed out */
@@ -491,7 +491,7 @@ weir_callback *weir_shrinker_register(const struct weir_shrinker *shrinker, size
  */
 int weir_unregister(weir_callback *callback);
 
-/* What a callback did. */
+/* Figures of a callback. */
 struct weir_callback_stats {
     unsigned long long calls;
     unsigned long long freed_bytes;    /* as it said */

@@ -33,7 +33,7 @@ fn before_and_after_main(mode: Mode) {
 
 in_all_modes! { malloc_family contents glibc_extensions cxx_operators replaced_operators before_and_after_main }
 
-/// What the malloc family returns, and `errno` after it, is what the C library's own does.
+/// The malloc family returns what the C library's own does, and so is `errno` after it.
 #[test]
 fn the_c_librarys_answers() {
     let Some(program) = compile(Kind::C, "answers.c") else { return };

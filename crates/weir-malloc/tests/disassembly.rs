@@ -1,11 +1,11 @@
-//! What only the finished library shows. No function of the malloc family ended up calling itself, and nothing is
-//! asked of the process that a malloc may not ask.
+//! Properties that only the finished library shows. No function of the malloc family ended up calling itself, and
+//! nothing is asked of the process that a malloc may not ask.
 
 mod common;
 use common::{describe, foreign, library};
 use std::process::Command;
 
-/// What a binutils tool says about the library; none if this machine has no such tool, which is said.
+/// Output of a binutils tool about the library; none if this machine has no such tool, which is said.
 fn inspect(tool: &str, arguments: &[&str]) -> Option<String> {
     if foreign() {
         weir_testing::skip!("another library is under test");
@@ -40,8 +40,8 @@ fn calloc_never_calls_malloc() {
     }
 }
 
-/// What is ours is called by addresses, never by names, which may be somebody else's. Only the operators of C++ go by
-/// name to the form that the standard says they call. That form may be the program's own.
+/// Functions of ours are called by addresses, never by names, which may be somebody else's. Only the operators of C++
+/// go by name to the form that the standard says they call. That form may be the program's own.
 #[test]
 fn only_operators_go_by_name() {
     let Some(symbols) = inspect("nm", &["-D", "--defined-only"]) else { return };

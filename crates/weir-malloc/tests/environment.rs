@@ -1,11 +1,11 @@
-//! What the library says of an environment that it does not understand.
+//! Messages of the library about an environment that it does not understand.
 
 mod common;
 use common::{Mode, foreign, run};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What `sh -c script` and its children say on standard error, under the library.
+/// The text that `sh -c script` and its children say on standard error, under the library.
 fn said(script: &str, variables: &[(&str, &str)]) -> Option<Vec<String>> {
     if foreign() {
         weir_testing::skip!("the messages are Weir's");

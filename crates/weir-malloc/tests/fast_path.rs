@@ -1,6 +1,6 @@
-//! What the fast path is made of, read off the finished library and held against `fast_path.golden`, so that a regression shows.
-//! These are the instructions, loads, stores and branches of `malloc`, `free` and the aligned forms up to their return. And how
-//! many instructions a `realloc` takes that leaves its block as it is.
+//! Parts of the fast path, read off the finished library and held against `fast_path.golden`, so that a regression shows. These
+//! are the instructions, loads, stores and branches of `malloc`, `free` and the aligned forms up to their return. And how many
+//! instructions a `realloc` takes that leaves its block as it is.
 
 mod common;
 use common::{Kind, Mode, compile, describe, optimised, run_under, succeeded};
@@ -86,7 +86,7 @@ fn no_longer_than_the_golden_one() {
     }
 }
 
-/// Of a run of pages and of an object: neither is looked up, locked, or looked for among samples.
+/// A resize of a run of pages or of an object takes few instructions: neither is looked up, locked, or looked for among samples.
 #[test]
 fn a_resize_that_changes_nothing_takes_few_instructions() {
     let (Some(library), Some(program)) = (optimised(), compile(Kind::C, "resize_steps.c")) else { return };

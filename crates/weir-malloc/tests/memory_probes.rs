@@ -6,7 +6,7 @@ mod common;
 use common::{Kind, compile, foreign, library};
 use std::process::Command;
 
-/// What `readelf -n` says of the library; `None`: there is no readelf, which is said.
+/// The notes that `readelf -n` finds in the library; `None`: there is no readelf, which is said.
 fn notes() -> Option<String> {
     if foreign() {
         weir_testing::skip!("the probes are Weir's");

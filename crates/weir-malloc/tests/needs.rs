@@ -1,4 +1,4 @@
-//! What the finished library needs of the machine's libc.
+//! Needs of the finished library of the machine's libc.
 
 mod common;
 use common::{describe, foreign, library};

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 /// Live objects and bytes, allocated objects and bytes.
 type Counts = [u64; 4];
 
-/// What the profile says, by the innermost function of the program's that a stack has a name for.
+/// The profile, by the innermost function of the program's that a stack has a name for.
 struct Profile {
     sums: Counts,
     by_function: BTreeMap<String, Counts>,
@@ -85,7 +85,7 @@ fn profiles(what: &str, mode: Mode, mean: &str) -> Option<(PathBuf, Vec<PathBuf>
     profiles_at(what, mode, mean, "0")
 }
 
-/// The same where samples may take so many per cent of a thread's time.
+/// Runs the program's part `what` as [`profiles`] does, where samples may take so many per cent of a thread's time.
 fn profiles_at(what: &str, mode: Mode, mean: &str, percent: &str) -> Option<(PathBuf, Vec<PathBuf>)> {
     if foreign() {
         weir_testing::skip!("{what}: the profile is Weir's");

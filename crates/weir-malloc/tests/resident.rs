@@ -1,4 +1,4 @@
-//! What is resident of a program's heap at most: of buffers that grow, and of one whose sizes change. Compared with what
+//! Resident memory of a program's heap at most: of buffers that grow, and of one whose sizes change. Compared with what
 //! lived, and with the C library's own malloc.
 
 mod common;
@@ -6,7 +6,7 @@ use common::{Kind, Mode, compile, describe, foreign, run};
 use std::path::Path;
 use std::process::Command;
 
-/// What the library itself has resident beside the heap, KiB: its pages (1 MiB more of an unoptimised one), tables, a CPU's
+/// KiB that the library itself has resident beside the heap: its pages (1 MiB more of an unoptimised one), tables, a CPU's
 /// caches. One buffer that is copied by 4 KiB to 2 MB needs most of it: 6.9 to 8.9 MiB from run to run, 8.2 optimised.
 const OWN: u64 = 7 << 9;
 

@@ -1,4 +1,4 @@
-//! What stays resident after a peak, and live after a long churn.
+//! Memory that stays resident after a peak, and live after a long churn.
 
 mod common;
 use common::{Kind, Mode, passes};

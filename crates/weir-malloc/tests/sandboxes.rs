@@ -11,7 +11,7 @@ const READER: &str = "besides, with `background` = 2";
 const GUARDING: &str = "every thread of the program, with `guard_every`";
 const BACKGROUND: &str = "besides, the background thread";
 
-/// What libc's own functions in the test fail without: nothing is Weir's to do about that.
+/// Calls without which libc's own functions in the test fail: nothing is Weir's to do about that.
 const LIBCS: [&str; 5] = ["mmap", "futex", "exit", "munmap", "rseq"];
 /// Calls that a kernel may not know, of those.
 const NEW: [&str; 9] = [
@@ -54,7 +54,7 @@ fn passes(how: &str, rest_ms: u32, calls: &[String], background: &str) {
     passes_guarded(how, rest_ms, calls, background, "0");
 }
 
-/// The same with one allocation in `every` guarded.
+/// Checks as [`passes`] does, with one allocation in `every` guarded.
 fn passes_guarded(how: &str, rest_ms: u32, calls: &[String], background: &str, every: &str) {
     let Some(program) = program() else { return };
     let rest = rest_ms.to_string();

@@ -42,7 +42,7 @@ fn the_programs_last_thread_ends_while_threads_for_callbacks_begin() {
     passes(Kind::C, "last_thread.c", &[], Mode::Plain);
 }
 
-/// What is thrown ends before it reaches a frame of Weir's.
+/// An exception that is thrown ends before it reaches a frame of Weir's.
 #[test]
 fn an_exception_disables_one_and_is_named() {
     let Some(program) = compile(Kind::Cxx, "throws.cpp") else { return };

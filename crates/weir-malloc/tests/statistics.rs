@@ -1,4 +1,4 @@
-//! What `WEIR_STATS` may name: the library writes to a statistics file of `weir run`'s and to nothing else.
+//! The files that `WEIR_STATS` may name: the library writes to a statistics file of `weir run`'s and to nothing else.
 
 mod common;
 use common::{Kind, Mode, compile, describe, foreign, run};
@@ -160,7 +160,7 @@ fn memfds_that_are_not_right_are_left_alone() {
     }
 }
 
-/// The same file is taken by root, and not by a user that the kernel would not let open it.
+/// Root takes such a file, and a user that the kernel would not let open it does not.
 #[test]
 fn another_user_goes_without() {
     if !is_root() {

@@ -9,8 +9,8 @@ const SIGABRT: i32 = 6;
 const DOUBLE: &str = "double free: {}";
 const INTERIOR: &str = "free of a pointer into the middle of a block: {}";
 const FOREIGN: &str = "free of a pointer that was never allocated: {}";
-/// What follows the pointer. Of a small block it is the size class of its 100 bytes. Of pages it is the class of one, or
-/// nothing, by where chance has put them. Where there are no pages of the heap's it is nothing.
+/// The text that follows the pointer. Of a small block it is the size class of its 100 bytes. Of pages it is the class of
+/// one, or nothing, by where chance has put them. Where there are no pages of the heap's it is nothing.
 const SMALL: &[&str] = &[" (size class 112)"];
 const PAGES: &[&str] = &["", " (size class 4096)"];
 const NONE: &[&str] = &[""];
@@ -22,7 +22,7 @@ fn is_named(which: &str, wrong: &str, classes: &[&str]) {
     is_named_with(which, &[wrong], classes, &[]);
 }
 
-/// The same with further variables of the environment.
+/// Checks as [`is_named`] does, with further variables of the environment.
 fn is_named_with(which: &str, wrongs: &[&str], classes: &[&str], environment: &[(&str, std::ffi::OsString)]) {
     let Some(program) = compile(Kind::C, "wrong_free.c") else { return };
     if foreign() {
@@ -90,7 +90,7 @@ fn freed_twice_after_a_trim() {
     is_named_with("twice-after-trim", &[INTERIOR, DOUBLE], &["", " (size class 112)", " (size class 4096)"], &[]);
 }
 
-/// What may wait in a bucket otherwise is named at once where the setting `check` asks for it.
+/// A fault that may wait in a bucket otherwise is named at once where the setting `check` asks for it.
 #[test]
 fn all_that_is_wrong_is_named_at_once_if_asked_for() {
     let check = [("WEIR_CHECK", "1".into())];

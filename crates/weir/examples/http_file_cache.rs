@@ -121,7 +121,7 @@ fn refuse(request: Request, status: u16, why: &str) -> io::Result<()> {
     request.respond(Response::from_string(format!("{why}\n")).with_status_code(status))
 }
 
-/// What the command line asks for.
+/// Options of the command line.
 struct Options {
     listen: String,
     root: Option<PathBuf>,

@@ -86,7 +86,7 @@ fn alignments_and_sizes_are_kept() {
     );
 }
 
-/// What is kept: a buffer that is dear to make, and how often it was used.
+/// The value that is kept: a buffer that is dear to make, and how often it was used.
 struct Buffer {
     bytes: Vec<u8>,
     uses: usize,

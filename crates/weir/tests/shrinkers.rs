@@ -168,7 +168,7 @@ fn a_panic_on_the_programs_own_thread_is_the_programs() {
     drop(ballast);
 }
 
-/// What is in a slot, once it is there: a callback may be called before its registration is put there.
+/// Waits for the shrinker in a slot: a callback may be called before its registration is put there.
 fn taken(slot: &Mutex<Option<Shrinker>>) -> Shrinker {
     loop {
         match slot.lock().unwrap().take() {

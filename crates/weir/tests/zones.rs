@@ -260,7 +260,8 @@ fn locked_memory_stays_and_says_so() {
     assert!(!zone.alloc(4096).unwrap().was_zero());
 }
 
-/// It is resident as a whole, so that all of it counts as it is made. (Where `ulimit -l` allows less, the kernel refuses it.)
+/// The memory is resident as a whole, so that all of it counts as it is made. (Where `ulimit -l` allows less,
+/// the kernel refuses it.)
 #[test]
 fn locked_memory_beyond_the_hard_limit_is_refused() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-/* What the test programs share. Included first: it asks for all of libc's declarations. */
+/* Parts that the test programs share. Included first: it asks for all of libc's declarations. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <errno.h>

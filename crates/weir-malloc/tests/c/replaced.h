@@ -1,4 +1,4 @@
-// What a program's own operator new and delete do here: a header before each block says which pair made it.
+// A program's own operator new and delete: a header before each block says which pair made it.
 #pragma once
 #include "check.h"
 #include <new>
@@ -10,7 +10,7 @@ enum pair { PLAIN = 1, ARRAY, PLAIN_ALIGNED, ARRAY_ALIGNED, PAIRS };
 // Calls of each pair, and which alignment came last.
 static std::size_t made[PAIRS], gone[PAIRS], last_align;
 
-// What the next new too large throws.
+// The exception that the next new too large throws.
 static void (*thrown)() = [] { throw std::bad_alloc(); };
 
 static void *make(pair which, std::size_t size, std::size_t align) {

@@ -1,4 +1,4 @@
-/* What /proc says of the tasks of a process, Weir's own among them. After check.h. */
+/* Figures of /proc on the tasks of a process, Weir's own among them. After check.h. */
 #include <dirent.h>
 
 /* The line of a task's status that begins with `key`; empty if there is none. */

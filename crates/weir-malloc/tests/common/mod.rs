@@ -1,4 +1,4 @@
-//! What every test here does: build the library, compile a small program, run it with the library preloaded.
+//! The steps of every test here: build the library, compile a small program, run it with the library preloaded.
 //!
 //! Malloc is replaced from outside, as users do it. The library is never linked into the tests: their own malloc
 //! stays the system's, so a broken heap fails a test rather than the harness.
@@ -82,7 +82,7 @@ pub fn succeeded(what: &str, output: &Output) -> bool {
     true
 }
 
-/// The same with each of these arguments, at the same time: for programs that mostly sleep.
+/// Runs `tests/c/NAME` with each of these arguments, at the same time: for programs that mostly sleep.
 pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
     // Under the test's name, by which a skip is said.
     let test = std::thread::current().name().unwrap_or("main").to_owned();
@@ -100,7 +100,7 @@ pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsStr
     run_under(library(), program, arguments, mode, extra)
 }
 
-/// The same under this library, or under none.
+/// Runs a compiled program under this library, or under none.
 pub fn run_under(
     library: Option<&Path>,
     program: &Path,
@@ -142,7 +142,7 @@ pub fn run_under(
     command.output().expect("timeout and sh are there")
 }
 
-/// What a failed run says.
+/// Text of what a failed run says.
 pub fn describe(output: &Output) -> String {
     format!(
         "{}{}\n--- stdout\n{}\n--- stderr\n{}",

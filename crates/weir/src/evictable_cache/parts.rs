@@ -16,9 +16,9 @@ use crate::zone::Zone;
 pub enum Part {
     /// All of them.
     All,
-    /// Those in the first zone of the cache's list.
+    /// Entries in the first zone of the cache's list.
     InZone,
-    /// Those on the heap.
+    /// Entries on the heap.
     OnHeap,
 }
 

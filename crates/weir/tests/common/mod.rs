@@ -1,4 +1,4 @@
-//! What several tests do not wait for.
+//! Code that has several tests ignore stalls of the machine.
 
 /// Stalls of the machine that these tests run on are no pressure. Under pressure no cache grows and pools are emptied,
 /// and the tests say themselves when there is some.

@@ -26,7 +26,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// What was put in; fails if it was dropped.
+    /// The number that was put in; fails if it was dropped.
     pub fn check(&self) -> u64 {
         assert!(self.is_alive, "value {} was dropped", self.number);
         self.number

@@ -1,4 +1,4 @@
-//! What pressure does to a cache, and what its end does.
+//! Effects of pressure on a cache, and of its end.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use weir::{EvictableCache, Weigh, heap};
 
-/// What an entry of these weighs in a cache that was told nothing.
+/// The weight of an entry of these in a cache that was told nothing.
 fn weight<K: std::hash::Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static>(key: K, value: V) -> usize {
     let cache = EvictableCache::<K, V>::builder().build().unwrap();
     let entry = cache.insert(key, value).map_err(drop).unwrap();

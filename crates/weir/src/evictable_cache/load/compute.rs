@@ -13,7 +13,7 @@ use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::shard::state::{Found, ShardGuard};
 use crate::evictable_cache::shared::Shared;
 
-/// What who wants a key finds.
+/// The state of a key that one who wants it finds.
 enum Boarding<'a, 'f, C: Content> {
     /// The entry.
     There(Hold<'a, C>),

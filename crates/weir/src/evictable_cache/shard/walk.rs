@@ -43,8 +43,8 @@ impl<C: Content> Shared<C> {
 }
 
 impl<C: Content> Shared<C> {
-    /// What `take` takes of the keys of the `count` entries by which the cache gains most, those by which it gains most first. Up
-    /// to 16 entries are held at a time.
+    /// Returns what `take` takes of the keys of the `count` entries by which the cache gains most, those first by which it gains
+    /// most. Up to 16 entries are held at a time.
     pub fn hottest<T>(&self, count: usize, mut take: impl FnMut(&C::Key) -> T) -> Vec<T> {
         let mut hot = Vec::new();
         let cut = |hot: &mut Vec<((u64, u8), T)>| {
