@@ -16,12 +16,12 @@ use tracing::Level;
 #[derive(Debug, Parser)]
 #[command(name = "weir-nbd", version, arg_required_else_help = true)]
 pub struct CommandLine {
-    /// What to do.
+    /// The command that is asked for.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the program does.
+/// The program's commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve exports until SIGTERM; SIGHUP reads the configuration file again.
@@ -41,7 +41,7 @@ pub struct Serve {
     /// A file, a block device, or `memory:SIZE`, and the name that clients give.
     #[arg(long, value_name = "NAME=PATH")]
     pub export: Vec<NamedPath>,
-    /// The same, for reading only.
+    /// A file, a block device, or `memory:SIZE`, for reading only, and the name that clients give.
     #[arg(long, value_name = "NAME=PATH")]
     pub read_only_export: Vec<NamedPath>,
     /// A configuration file, in TOML.
@@ -59,7 +59,7 @@ pub struct Serve {
     /// Refuse clients without TLS.
     #[arg(long, requires = "tls_certificate")]
     pub tls_required: bool,
-    /// What the configuration file can say too; this goes over it.
+    /// Options that the configuration file can have too; these go over it.
     #[command(flatten)]
     pub options: Options,
     /// How much is logged: error, warn, info, debug or trace.
@@ -67,7 +67,8 @@ pub struct Serve {
     pub log: Level,
 }
 
-/// What the configuration file says. Each entry but the first two is an option of the same name, which goes over it.
+/// The contents of the configuration file. Each entry but the first two is an option of the same name, which goes over
+/// it.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Options {

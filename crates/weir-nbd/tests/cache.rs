@@ -186,7 +186,7 @@ fn start_short(engine: &str, cache: &str) -> Server {
     Server::spawn(folder, &["--export", "d=disk", "--io", engine, "--cache", cache, "--write-back"], low)
 }
 
-/// It can write all of it from now on.
+/// Lets the server write all of it from now on.
 fn lengthen(server: &Server) {
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: changes a limit of the child, which has not been waited for.

@@ -16,7 +16,7 @@ use support::{Numbers, engines, eventually};
 /// The size of the export, bytes.
 const SIZE: u64 = 1 << 20;
 
-/// What a session has to look like from the client's side.
+/// The view that the client's side has to have of a session.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// Options, then nothing.

@@ -1,4 +1,4 @@
-//! What is below an export: files, block devices, full disks, and files that shrink.
+//! Things below an export: files, block devices, full disks, and files that shrink.
 
 mod support;
 

@@ -23,7 +23,7 @@ pub struct DataMap {
 }
 
 impl DataMap {
-    /// Of a file of `size` bytes: all of it data, or nothing known.
+    /// Makes the map of a file of `size` bytes: all of it is data, or nothing is known.
     pub fn new(size: u64, is_data: bool) -> Self {
         let shift = (UNIT..).find(|shift| size.div_ceil(1 << shift) <= MOST).expect("a size has 64 bits");
         let words = size.div_ceil(1 << shift).div_ceil(BITS);

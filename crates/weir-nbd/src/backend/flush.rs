@@ -32,7 +32,7 @@ struct Waiter {
 /// The flushes of one volume.
 pub struct Flusher {
     medium: Arc<Medium>,
-    /// What is written below before a flush; none of a volume that is only read.
+    /// The cached file that is written below before a flush; none of a volume that is only read.
     cached: Option<Arc<CachedFile>>,
     state: Mutex<State>,
     /// A task waits for the time to write dirty blocks below.

@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What direct I/O needs of offsets, lengths and addresses at most, bytes.
+/// Largest alignment that direct I/O needs of offsets, lengths and addresses, bytes.
 pub const ALIGNMENT: u64 = 4096;
 
 /// An open file.
 pub struct Medium {
     pub(super) file: Arc<OwnedFd>,
-    /// The same file, opened for direct I/O.
+    /// That file, opened for direct I/O.
     pub(super) direct: Option<Arc<OwnedFd>>,
     pub(super) inline: Inline,
 }

@@ -109,7 +109,7 @@ impl Volume {
         Ok(Self { medium, cached, kind, size: known, read_only, data, flusher, _lock: lock.flatten() })
     }
 
-    /// What the file is, and how large.
+    /// Finds what the file is, and how large.
     fn inspect(file: &OwnedFd) -> rustix::io::Result<(fs::Stat, Kind, u64)> {
         let found = fs::fstat(file)?;
         let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
@@ -130,8 +130,8 @@ fn identity(kind: Kind, found: &fs::Stat) -> FileId {
     }
 }
 
-/// The same file for direct I/O: what the server's own cache has needs no place in the kernel's. None where the file
-/// system cannot do that.
+/// Opens the file again, for direct I/O: what the server's own cache has needs no place in the kernel's. None where
+/// the file system cannot do that.
 fn open_direct(file: &OwnedFd, read_only: bool) -> Option<OwnedFd> {
     let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

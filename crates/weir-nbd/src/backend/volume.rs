@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What is behind a volume's descriptor.
+/// The kind of thing behind a volume's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -34,10 +34,10 @@ pub struct Volume {
     /// Bytes; one number for all that have the file open with a cache.
     pub(super) size: Arc<AtomicU64>,
     pub(super) read_only: bool,
-    /// What needs no look for holes; none of a block device, which has no holes.
+    /// The map of what needs no look for holes; none of a block device, which has no holes.
     pub(super) data: Option<Arc<DataMap>>,
     pub(super) flusher: Arc<Flusher>,
-    /// Of a file or block device that may be written.
+    /// The lock of a file or block device that may be written.
     pub(super) _lock: Option<Arc<VolumeLock>>,
 }
 
@@ -64,7 +64,7 @@ impl Volume {
     pub fn is_in_memory(&self) -> bool {
         self.medium.inline == Inline::Always
     }
-    /// What is behind it, in a word.
+    /// The kind of thing behind it, in a word.
     pub fn kind(&self) -> &'static str {
         match self.kind {
             Kind::File => "file",
@@ -112,7 +112,8 @@ impl Volume {
         if self.kind == Kind::Memory { Ok(()) } else { self.flusher.flush().await }
     }
 
-    /// The same at the server's end, whatever became of an earlier flush, and of the worker that had it.
+    /// Flushes as [`Self::flush`] does, at the server's end, whatever became of an earlier flush, and of the worker that
+    /// had it.
     pub async fn flush_at_end(&self) -> Result<()> {
         if self.read_only || self.kind == Kind::Memory {
             return Ok(());

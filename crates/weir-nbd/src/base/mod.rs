@@ -1,4 +1,5 @@
-//! What every other part uses; first of all why the program cannot go on: one line for its user.
+//! Parts that every other part uses; first of all why the program cannot go on: one line for its
+//! user.
 
 pub mod shares;
 pub mod size;

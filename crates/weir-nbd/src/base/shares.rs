@@ -85,7 +85,7 @@ pub struct Member {
     client: Rc<dyn Client>,
     general: Cell<usize>,
     reserve: Cell<usize>,
-    /// What it had moved at the last look, and at how many in a row it was slow.
+    /// Bytes that it had moved at the last look, and at how many looks in a row it was slow.
     moved: Cell<u64>,
     slow: Cell<u32>,
 }
@@ -231,7 +231,8 @@ impl Member {
         has_room.then(|| self.share(Kind::Reserve, FIRST))
     }
 
-    /// The same, waiting for it. `watch` is called if nobody waits yet: it has [`Shares::look`] called, until that says no.
+    /// Takes `bytes` as [`Self::try_take`] does, and waits for them. `watch` is called if nobody waits yet: it has
+    /// [`Shares::look`] called, until that says no.
     pub async fn wait(self: &Rc<Self>, bytes: usize, watch: impl FnOnce()) -> Share {
         let (granted, share) = oneshot::channel();
         let (member, bytes) = (self.clone(), bytes.min(self.shares.general.limit));

@@ -29,7 +29,7 @@ pub struct Buffer {
     owner: Owner,
 }
 
-/// What a buffer's memory goes back to.
+/// The owner that a buffer's memory goes back to.
 enum Owner {
     Pool { _run: PoolPages },
     Fixed(FixedRun),
@@ -108,14 +108,14 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// What has been filled.
+    /// The bytes that have been filled.
     pub fn filled(&self) -> &[u8] {
         // SAFETY: the first `filled` bytes are initialised. Nothing writes to them while `self` is borrowed, as an operation of
         // the kernel holds the buffer by value.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.filled) }
     }
 
-    /// The same, to change it.
+    /// The bytes that have been filled, to change them.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         // SAFETY: the first `filled` bytes are initialised. Nothing else reads or writes them while `self` is borrowed as
         // mutable, as an operation of the kernel holds the buffer by value.
@@ -127,7 +127,7 @@ impl Buffer {
         Self::take(bytes.len()).map(|buffer| buffer.with(bytes))
     }
 
-    /// The same, to stay for longer.
+    /// A buffer with a copy of `bytes`, as [`Self::copy_of`] makes, to stay for longer.
     pub fn kept_copy(bytes: &[u8]) -> io::Result<Self> {
         Self::keep(bytes.len()).map(|buffer| buffer.with(bytes))
     }

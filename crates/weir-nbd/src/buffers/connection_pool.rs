@@ -32,12 +32,12 @@ pub struct ConnectionPool {
     name: String,
     /// The pool with its number, from the first request with data on.
     pool: RefCell<Option<(usize, PagePool)>>,
-    /// It was used since the last look at it.
+    /// Whether the pool was used since the last look at it.
     is_used: Cell<bool>,
 }
 
 impl ConnectionPool {
-    /// That of a connection which has had no request yet. `name` is for figures.
+    /// Makes the pool of a connection which has had no request yet. `name` is for figures.
     pub fn new(pools: &Pools, name: &str) -> Rc<Self> {
         Rc::new(Self { pools: pools.clone(), name: name.into(), pool: RefCell::default(), is_used: Cell::new(false) })
     }

@@ -20,7 +20,7 @@ pub struct PoolFigures {
     pub registered_pages: usize,
     /// Buffers asked for.
     pub gets: u64,
-    /// Of these, such that took new pages.
+    /// Buffers asked for that took new pages.
     pub misses: u64,
     /// Pressure events for which a pool gave idle pages up, of each pool.
     pub squeezes: u64,
@@ -50,7 +50,7 @@ impl PoolFigures {
     }
 }
 
-/// What can be set of pools, while the server runs; `None`: as it was when the server started.
+/// Settings of pools that can change while the server runs; `None`: as it was when the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSettings {
     /// Pages that each connection keeps for its next requests.

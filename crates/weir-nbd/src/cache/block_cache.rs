@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What a file is known by, whatever its name: device and inode of a file; device number of a block device.
+/// The identity of a file, whatever its name: device and inode of a file; device number of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// `st_dev`, or `st_rdev` of a block device.
@@ -46,7 +46,7 @@ impl BlockCache {
         file
     }
 
-    /// What it holds and did.
+    /// Figures of what the cache holds and did.
     pub fn figures(&self) -> CacheFigures {
         self.shared.figures()
     }

@@ -211,7 +211,7 @@ pub struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// They are here: `data` begins with the first.
+    /// Notes that the blocks are here: `data` begins with the first.
     pub fn insert(&self, data: &[u8]) {
         for ((block, generation), bytes) in self.blocks.clone().zip(&self.generations).zip(data.chunks_exact(BLOCK)) {
             let (file, key) = (self.file, self.file.key(block));
@@ -252,7 +252,7 @@ impl WriteGuard {
         self.first + self.begun.len() as u64..blocks_of(&self.range).end
     }
 
-    /// It is done, and has written `data`, of which whole blocks are put in.
+    /// Ends the write, which is done and has written `data`, of which whole blocks are put in.
     pub fn finish(mut self, data: &[u8]) {
         for (block, begun) in (self.first..).zip(std::mem::take(&mut self.begun)) {
             let part = part_of(block, &self.range);

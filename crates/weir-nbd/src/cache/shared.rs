@@ -20,7 +20,7 @@ pub fn blocks_of(range: &Range<u64>) -> Range<u64> {
 /// A file's number and a block's.
 pub type Key = (u32, u64);
 
-/// What an entry takes beside its block, bytes: key, buffer and the cache's own.
+/// Bytes that an entry takes beside its block: key, buffer and the cache's own.
 const ENTRY: usize = 112;
 
 /// Blocks by their keys. Each is [`BLOCK`] bytes, in pages of its own.
@@ -118,7 +118,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Of a cache of at most `max` bytes, or of as many as memory allows.
+    /// Makes a cache of at most `max` bytes, or of as many as memory allows.
     pub fn new(max: Option<u64>) -> Result<Self, Failure> {
         Ok(Self {
             store: Store::new(max)?,
@@ -155,7 +155,7 @@ impl Shared {
         self.dirty_bytes.load(Relaxed) > self.dirty_limit
     }
 
-    /// What it holds and did.
+    /// Figures of what the cache holds and did.
     pub fn figures(&self) -> CacheFigures {
         let (blocks, bytes) = self.store.size();
         CacheFigures {

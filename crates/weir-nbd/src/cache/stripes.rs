@@ -46,7 +46,7 @@ impl Stripes {
         (held.generation, under_lock())
     }
 
-    /// It ends. `insert` runs if it was alone from its beginning on.
+    /// Ends a write. `insert` runs if it was alone from its beginning on.
     pub fn end_write(&self, stripe: usize, generation: u32, insert: impl FnOnce()) {
         let mut held = self.lock(stripe);
         held.writers -= 1;
@@ -67,13 +67,14 @@ impl Stripes {
         Some(result)
     }
 
-    /// What a read has to note before it fetches; none while a write is there.
+    /// The generation that a read has to note before it fetches; none while a write is there.
     pub fn begin_read(&self, stripe: usize) -> Option<u32> {
         let held = self.lock(stripe);
         (held.writers == 0).then_some(held.generation)
     }
 
-    /// What was fetched is here: `insert` runs if it is not older than what was written.
+    /// Ends a read that has what it fetched: `insert` runs if that is not older than what was written. `insert` runs if
+    /// it is not older than what was written.
     pub fn end_read(&self, stripe: usize, generation: Option<u32>, insert: impl FnOnce()) {
         let held = self.lock(stripe);
         if held.writers == 0 && Some(held.generation) == generation {

@@ -1,4 +1,4 @@
-//! What is counted of each export.
+//! The counters of each export.
 
 use crate::protocol::Command;
 use serde::{Deserialize, Serialize};

@@ -26,11 +26,11 @@ pub struct Definition {
 
 /// An export.
 pub struct Export {
-    /// What it was made from.
+    /// The definition that it was made from.
     pub definition: Definition,
     /// Its bytes.
     pub volume: Volume,
-    /// What is counted of it.
+    /// The counters of it.
     pub counters: Arc<Counters>,
 }
 
@@ -62,8 +62,8 @@ impl Export {
         }
     }
 
-    /// What the client is told that this export can do. All its connections share one volume and one cache, so that a
-    /// flush of one is a flush of all: `CAN_MULTI_CONN`.
+    /// Flags that tell the client what this export can do. All its connections share one volume and one cache, so that
+    /// a flush of one is a flush of all: `CAN_MULTI_CONN`.
     pub fn transmission_flags(&self, style: Style) -> u16 {
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
         flags |= match self.volume.is_read_only() {

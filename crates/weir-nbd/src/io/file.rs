@@ -16,7 +16,7 @@ const MOST: usize = 1 << 30;
 /// Whether an operation on a file is tried at once, by the worker itself, before the ring or a thread gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inline {
-    /// It may wait for a disk.
+    /// An operation may wait for a disk.
     Never,
     /// A read that does not wait: where it would, it is left to others.
     IfCached,
@@ -25,7 +25,7 @@ pub enum Inline {
 }
 
 impl Inline {
-    /// What suits `file`.
+    /// Finds the way that suits `file`.
     pub fn probe(file: &OwnedFd) -> Self {
         // What `fstatfs` calls the file systems whose files are in memory: tmpfs, and ramfs.
         const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];

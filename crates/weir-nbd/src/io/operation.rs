@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// What is done to a file.
+/// The operation on a file.
 pub(super) enum What {
     /// Appends at most `length` bytes from `offset` on to the buffer.
     Read {

@@ -2,7 +2,7 @@
 
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What a worker is to do, on its own thread.
+/// Work that a worker is to do, on its own thread.
 pub(super) type Errand = Box<dyn FnOnce() + Send>;
 
 /// The way to a worker for other threads; clones reach the same one.

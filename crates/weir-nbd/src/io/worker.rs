@@ -19,7 +19,7 @@ use weir::PagePool;
 const MAX_THREADS: usize = 32;
 /// A thread without work for this long ends: never, so that there is one where the system refuses another.
 const IDLE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// What blocks needs little stack: a system call and a completion.
+/// A thread for calls that block needs little stack: a system call and a completion.
 const STACK: usize = 128 << 10;
 
 /// Tasks that run between two looks for events: some look for work themselves, and others wait for events meanwhile.
@@ -105,7 +105,7 @@ pub struct Worker {
     runtime: LocalRuntime,
     errands: UnboundedReceiver<Errand>,
     remote: Remote,
-    /// What serves its ring; an error ends it.
+    /// The task that serves its ring; an error ends it.
     ring: Option<JoinHandle<io::Error>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a client says in the handshake.
+//! Messages of a client in the handshake.
 
 use super::constants::{MAX_STRING, OPTION_MAGIC};
 use bytes::Buf;
@@ -33,7 +33,7 @@ impl OptionHeader {
 pub struct ExportRequest<'a> {
     /// The export's name; empty for the default one.
     pub name: &'a str,
-    /// What the client wants to be told.
+    /// The kinds of information that the client wants to be told.
     pub wanted: Vec<u16>,
 }
 

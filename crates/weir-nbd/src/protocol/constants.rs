@@ -35,7 +35,7 @@ pub mod handshake_flag {
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// What an export offers.
+/// Flags of what an export offers.
 pub mod transmission_flag {
     pub const HAS_FLAGS: u16 = 1 << 0;
     pub const READ_ONLY: u16 = 1 << 1;
@@ -79,7 +79,7 @@ pub mod option_reply {
     pub const ERR_EXT_HEADER_REQD: u32 = (1 << 31) + 10;
 }
 
-/// What INFO and GO tell about an export.
+/// Kinds of information that INFO and GO tell about an export.
 pub mod info {
     pub const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;

@@ -1,4 +1,4 @@
-//! What the server says in the handshake.
+//! Messages of the server in the handshake.
 
 use super::constants::{INIT_PASSWD, OPTION_MAGIC, OPTION_REPLY_MAGIC, handshake_flag, info, option_reply};
 

@@ -15,7 +15,7 @@ pub enum Style {
     Extended,
 }
 
-/// What a reply has to name: the request's cookie, and in extended replies its offset.
+/// The address that a reply has to name: the request's cookie, and in extended replies its offset.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     /// The replies' form.

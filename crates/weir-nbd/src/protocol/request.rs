@@ -68,7 +68,7 @@ pub enum Command {
     BlockStatus { offset: u64, length: u64, one: bool },
 }
 
-/// What was agreed in the handshake.
+/// Terms that were agreed in the handshake.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The replies' form.

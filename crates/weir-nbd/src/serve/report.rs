@@ -1,4 +1,4 @@
-//! What a server tells about itself.
+//! The report of a server about itself.
 
 use crate::buffers::PoolFigures;
 use crate::buffers::locked::{self, LockedFigures};
@@ -30,7 +30,7 @@ pub struct Report {
     pub heap_live_bytes: usize,
     /// Bytes of the heap that are free and resident.
     pub heap_idle_bytes: usize,
-    /// What the process should stay under, bytes; 0: no limit.
+    /// The limit that the process should stay under, bytes; 0: no limit.
     pub limit_bytes: u64,
     /// The block cache, if there is one.
     pub cache: Option<CacheFigures>,
@@ -53,7 +53,7 @@ pub struct ExportReport {
     pub counters: Arc<Counters>,
 }
 
-/// What a report needs beside the context.
+/// The parts that a report needs beside the context.
 pub struct Reporter {
     pub since: Instant,
     pub workers: usize,

@@ -41,7 +41,7 @@ pub fn serve(options: &Serve) -> Result<(), Failure> {
     served
 }
 
-/// What the main thread waits for.
+/// Events that the main thread waits for.
 struct Events {
     reload: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! What the command line and the configuration file say together.
+//! Settings by the command line and the configuration file together.
 
 use crate::backend::Source;
 use crate::base::Failure;
@@ -57,7 +57,7 @@ pub struct CacheSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     pub path: PathBuf,
-    /// It was set: if it cannot be opened, the server does not start.
+    /// Whether the path was set: if it cannot be opened then, the server does not start.
     pub is_chosen: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What all sessions of all workers share.
+//! State that all sessions of all workers share.
 
 use crate::buffers::Pools;
 use crate::cache::BlockCache;
@@ -45,9 +45,9 @@ pub struct Statistics {
     pub failed_handshakes: AtomicU64,
 }
 
-/// What all sessions share.
+/// State that all sessions share.
 pub struct Context {
-    /// What a reload replaces.
+    /// The part that a reload replaces.
     offer: RwLock<(Arc<Exports>, TlsMode)>,
     /// The block cache, if the server has one.
     pub cache: Option<Arc<BlockCache>>,

@@ -23,7 +23,7 @@ const MAX_OPTIONS: usize = 1024;
 /// Blocks that a client should use, bytes: a page of the kernel's cache.
 const PREFERRED_BLOCK: u32 = 4096;
 
-/// What client and server have agreed on.
+/// The terms that client and server have agreed on.
 pub struct Agreed {
     /// The export that was chosen.
     pub export: Arc<Export>,
@@ -47,7 +47,7 @@ pub struct Handshake<'a> {
     allocation: Option<Arc<Export>>,
 }
 
-/// What follows an option.
+/// The step that follows an option.
 enum Next {
     /// These replies, and another option.
     Reply(Vec<u8>),

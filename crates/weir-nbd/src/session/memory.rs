@@ -24,11 +24,11 @@ impl Budget {
     }
 }
 
-/// What a request holds until its reply has been sent.
+/// The memory that a request holds until its reply has been sent.
 pub struct Charge {
     own: OwnedSemaphorePermit,
     share: Share,
-    /// Of what is read ahead of what can be sent.
+    /// A permit of what is read ahead of what can be sent.
     pub ahead: Option<OwnedSemaphorePermit>,
 }
 

@@ -42,7 +42,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// What goes through `writer`.
+    /// Makes the output that goes through `writer`.
     pub fn new(connection: Rc<Connection>, writer: Writer) -> Self {
         Self { connection, writer: Cell::new(Some(writer)), waiting: RefCell::default(), is_broken: Cell::new(false) }
     }

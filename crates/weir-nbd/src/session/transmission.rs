@@ -24,12 +24,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-/// What a request counts at least, bytes: its task and its reply.
+/// Bytes that a request counts at least: its task and its reply.
 const LEAST: usize = 4096;
-/// What the status of blocks counts, bytes: the extents of [`super::execute::MAX_EXTENTS`], twice.
+/// Bytes that the status of blocks counts: the extents of [`super::execute::MAX_EXTENTS`], twice.
 const STATUS: usize = 64 << 10;
-/// What is copied of a volume in memory before it is sent, bytes of a client. A CPU's second cache holds as much (512 KiB to
-/// 2 MiB today): what lies there is sent without a way to memory and back. A longer read is one at a time.
+/// Bytes of a client that are copied of a volume in memory before they are sent. A CPU's second cache holds as much (512 KiB
+/// to 2 MiB today): what lies there is sent without a way to memory and back. A longer read is one at a time.
 const AHEAD: usize = 1 << 20;
 /// Reads from this length on wait for that, bytes: of shorter ones a client seldom has so many under way.
 const WORTH_A_WAIT: u32 = 64 << 10;
@@ -48,7 +48,7 @@ pub struct Session {
     terms: Terms,
     output: Output,
     memory: Memory,
-    /// What was read of a volume in memory and has not been sent.
+    /// Bytes that were read of a volume in memory and have not been sent.
     ahead: Budget,
     /// Its requests' data.
     pool: Rc<ConnectionPool>,

@@ -1,4 +1,4 @@
-//! What a client sends, message by message.
+//! Messages of a client, one by one.
 //!
 //! Requests without data are short: one call receives many of them into a buffer of 1 KiB. Of writes it would receive one, and
 //! its data by a second call. So while the data of small writes comes the buffer is a wide one, which takes several requests
@@ -62,7 +62,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// What comes through `reader`.
+    /// Makes the input that comes through `reader`.
     pub fn new(connection: Rc<Connection>, reader: Reader) -> Result<Self> {
         Ok(Self {
             connection,
@@ -136,7 +136,8 @@ impl Input {
         }
     }
 
-    /// What is spoken after STARTTLS comes through another reader. Nothing may have been sent along with that option.
+    /// Takes the reader back, as what is spoken after STARTTLS comes through another. Nothing may have been sent along with
+    /// that option.
     pub fn into_reader(self) -> Option<Reader> {
         self.ready().is_empty().then_some(self.reader)
     }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What the socket of a local client is asked to hold, bytes. The kernel makes it at most `net.core.wmem_max`, and then doubles
+/// Bytes that the socket of a local client is asked to hold. The kernel makes it at most `net.core.wmem_max`, and then doubles
 /// it, as it counts its own records too: 1 MiB, a long read. TCP sizes its buffers itself.
 const LOCAL_SEND_BUFFER: usize = 512 << 10;
 

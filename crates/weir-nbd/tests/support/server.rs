@@ -19,12 +19,13 @@ impl Server {
         Self::start_in(tempfile::tempdir().expect("a folder"), options)
     }
 
-    /// The same in `folder`, which is also its working directory. It listens on the socket `s` there.
+    /// Starts a server in `folder`, which is also its working directory. It listens on the socket `s`
+    /// there.
     pub fn start_in(folder: TempDir, options: &[&str]) -> Self {
         Self::spawn(folder, options, |_| {})
     }
 
-    /// The same, with the last word on the command.
+    /// Starts a server in `folder`, with the last word on the command.
     pub fn spawn(folder: TempDir, options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
