@@ -1,4 +1,4 @@
-//! What is installed, as Cargo builds it.
+//! The files that are installed, as Cargo builds them.
 
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Those of the target directory in which this program was built.
+    /// Finds the files of the target directory in which this program was built.
     pub fn new(profile: &str) -> Result<Self> {
         let this = std::env::current_exe().context("cannot tell where this program is")?;
         let target = this.ancestors().nth(2).context("this program is in no target directory")?.to_path_buf();

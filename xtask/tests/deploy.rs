@@ -75,7 +75,7 @@ fn uncommented(line: &str) -> &str {
     line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase())).unwrap_or(line)
 }
 
-/// What systemd says against a service with this drop-in.
+/// Complaints of systemd about a service with this drop-in.
 fn verify(drop_in: &str) -> String {
     let folder = tempfile::tempdir().expect("a directory");
     let unit = folder.path().join("weir-example.service");

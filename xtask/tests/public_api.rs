@@ -14,7 +14,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
 }
 
-/// What rustdoc says of the crate. Its JSON is not stable yet: the variable lets a stable compiler write it.
+/// The documentation of the crate by rustdoc. Its JSON is not stable yet: the variable lets a stable compiler write
+/// it.
 fn documentation() -> Value {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("public-api");
     let status = Command::new(env!("CARGO"))
@@ -65,7 +66,7 @@ impl<'a> Api<'a> {
         self.add_as(item, &path);
     }
 
-    /// What is exported under another path: in full where it is this crate's, by name where it is another's.
+    /// Adds what is exported under another path: in full where it is this crate's, by name where it is another's.
     fn add_reexport(&mut self, inner: &'a Value, path: &str) {
         let name = format!("{path}::{}", inner["name"].as_str().unwrap_or_default());
         assert_eq!(inner["is_glob"], false, "{name}: everything is exported, and so will be what is added");

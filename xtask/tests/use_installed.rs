@@ -123,7 +123,8 @@ fn a_static_c_program_is_built_by_pkg_config_and_runs() {
     run(&mut Command::new(program));
 }
 
-/// Of CMake's `weir::weir`, `weir::static` and `weir::preload`; and versions that this one is not are refused.
+/// A project that uses CMake's `weir::weir`, `weir::static` and `weir::preload`; versions that this one is not are
+/// refused.
 const CMAKE: &str = r#"
 cmake_minimum_required(VERSION 3.13)
 project(program C)
@@ -221,7 +222,7 @@ fn compilers() -> Vec<&'static str> {
     if clang { vec!["g++", "clang++"] } else { vec!["g++"] }
 }
 
-/// What was linked in the build tree runs there: the loader finds the soname beside the library.
+/// A program that was linked in the build tree runs there: the loader finds the soname beside the library.
 #[test]
 fn a_program_linked_in_the_build_tree_runs() {
     if !has("cc") {

@@ -81,7 +81,8 @@ fn client(subject: &Subject) -> OwnedFd {
     client
 }
 
-/// Of the same user, as a process in a sandbox is that may read the list of sockets, but not look into the process.
+/// A process of the same user, as one in a sandbox is that may read the list of sockets, but not look into the
+/// process.
 #[test]
 fn without_the_token_of_the_page_the_same_user_is_refused() {
     let Some(subject) = steered() else { return };
@@ -228,7 +229,7 @@ fn a_subscriber_hears_of_what_is_released() {
     assert!(line.starts_with("release ") && line.split_whitespace().count() == 11, "{line}");
 }
 
-/// It is the thread that would send the next line, without a request that has it look for a filter.
+/// The thread that would send the next line closes it, without a request that has it look for a filter.
 #[test]
 fn a_subscriber_of_a_program_that_forbids_messages_is_closed_and_the_program_goes_on() {
     let Some(mut subject) = steered() else { return };

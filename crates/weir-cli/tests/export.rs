@@ -88,7 +88,7 @@ fn holding(pid: u32, mib: std::ops::Range<u64>) -> String {
     })
 }
 
-/// What `python` prints as it runs `script` with `input` to read; none if it cannot be started.
+/// Output of `python` as it runs `script` with `input` to read; none if it cannot be started.
 fn fed(python: &str, script: &str, input: &str) -> Option<Output> {
     let mut command = Command::new(python);
     command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -100,7 +100,7 @@ fn fed(python: &str, script: &str, input: &str) -> Option<Output> {
     Some(output)
 }
 
-/// What a parser that is not ours reads from the text: its families, as JSON; none without it.
+/// The families that a parser that is not ours reads from the text, as JSON; none without it.
 fn parsed(metrics: &str) -> Option<Value> {
     const SCRIPT: &str = "
 import json, sys

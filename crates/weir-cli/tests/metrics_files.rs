@@ -90,7 +90,7 @@ fn panels_have_places_of_their_own() {
     }
 }
 
-/// What promtool says against rules; none without it.
+/// Complaints of promtool about rules; none without it.
 fn check(rules: &str) -> Option<Result<(), String>> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.yml");

@@ -91,7 +91,7 @@ fn compiled(program: &Path) -> Option<PathBuf> {
     }
 }
 
-/// What the leak's line and its callers are called, as text has them.
+/// Checks the names of the leak's line and its callers, as text has them.
 fn names_the_leak(shown: &str) {
     let place = |function: &str, mark: &str| format!("{function}  {}:{}", source().display(), line_of(mark));
     let flat = shown.lines().skip_while(|line| !line.contains("FUNCTION")).nth(1).unwrap_or_default();
@@ -164,7 +164,7 @@ fn gos_pprof_reads_the_profile_of_a_process() {
     assert!(allocated.contains("work") && allocated.contains("leak_one"), "{allocated}");
 }
 
-/// What Go's pprof says; none if there is no Go here.
+/// Output of Go's pprof; none if there is no Go here.
 fn pprof(arguments: &[&str]) -> Option<String> {
     let output = Command::new("go").args(["tool", "pprof"]).args(arguments).output();
     let output = output.inspect_err(|error| skip!("no go ({error}); Debian has it in golang-go")).ok()?;

@@ -187,7 +187,7 @@ fn the_page_goes_where_it_is_told() {
     assert!(std::fs::read_to_string(to).unwrap().ends_with("</html>\n"));
 }
 
-/// What is in a file is text, wherever it comes to stand.
+/// The contents of a file are text, wherever they come to stand.
 #[test]
 fn nothing_in_a_file_becomes_part_of_the_page() {
     let files = Files::new();

@@ -204,7 +204,7 @@ fn signals_reach_the_program() {
     }
 }
 
-/// Of a number that only a program's own code means something by.
+/// Signals of a number that only a program's own code means something by.
 #[test]
 fn signals_of_real_time_reach_the_program() {
     let Some(bench) = Bench::new() else { return };

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What a line of `--stats-interval` says.
+/// Figures of a line of `--stats-interval`.
 struct Line {
     resident_mib: f64,
     processes: usize,

@@ -67,7 +67,7 @@ impl Case {
         self.0.id().to_string()
     }
 
-    /// What is said of it; with parts that must add up to the resident set.
+    /// The report on it; with parts that must add up to the resident set.
     fn report(&self) -> Value {
         let before = self.resident();
         let report: Value = serde_json::from_str(&says(&["why", &self.pid(), "--json"])).unwrap();
@@ -132,7 +132,7 @@ fn fragmentation_after_a_peak() {
     assert_eq!(report["holders"][0]["name"], "malloc 512");
 }
 
-/// What the program freed stays, as the window for it is an hour; the cure that is named cures it.
+/// Memory that the program freed stays, as the window for it is an hour; the cure that is named cures it.
 #[test]
 fn a_retained_depot() {
     let Some(case) = Case::new("idle", &[("WEIR_IDLE_MS", "3600000")]) else { return };
@@ -346,7 +346,8 @@ fn a_page_cache_that_is_not_the_processes() {
     assert!(report["causes"][0]["says"].as_str().unwrap().contains("/written has most"), "{report}");
 }
 
-/// What the cgroup is charged is told apart from what the process holds, also of a file that was closed.
+/// The memory that the cgroup is charged is told apart from what the process holds, also of a file that was
+/// closed.
 #[test]
 fn a_page_cache_of_the_cgroup() {
     let Some(program) = compile("group", &[]) else { return };
@@ -389,7 +390,7 @@ fn a_stopped_process_is_not_waited_for() {
     assert_eq!(case.report()["not_asked"], "it is stopped");
 }
 
-/// What Python's own allocator holds is named with its cure.
+/// Memory that Python's own allocator holds is named with its cure.
 #[test]
 fn pythons_own_allocator() {
     let python = |malloc: Option<&str>| {

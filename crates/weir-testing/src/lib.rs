@@ -1,4 +1,5 @@
-//! What the tests of all crates share: skips that the gate counts, waits for events, and locks on parts of the machine.
+//! Helpers that the tests of all crates share: skips that the gate counts, waits for events, and locks on parts of the
+//! machine.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -21,7 +22,7 @@ macro_rules! skip {
     ($($why:tt)*) => { $crate::say_skipped(&::std::format!($($why)*)) };
 }
 
-/// What [`skip!`] calls. `why` becomes one line.
+/// The function that [`skip!`] calls. `why` becomes one line.
 pub fn say_skipped(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("main");

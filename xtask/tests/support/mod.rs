@@ -108,7 +108,7 @@ fn build_once() {
     });
 }
 
-/// What a run says.
+/// Text of what a run says.
 pub fn describe(output: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     format!("{}\n--- stdout\n{out}\n--- stderr\n{err}", output.status)

@@ -1,4 +1,4 @@
-//! What the tests of `weir run` share: a stand-in for the library, and a program that is watched.
+//! Parts that the tests of `weir run` share: a stand-in for the library, and a program that is watched.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{BufRead, BufReader};
@@ -80,7 +80,7 @@ impl Bench {
         places
     }
 
-    /// What lies there, and in shared memory with Weir's name and this number of a process.
+    /// Files that lie there, and in shared memory with Weir's name and this number of a process.
     pub fn litter(&self, pid: u32) -> Vec<PathBuf> {
         let of = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         // Others have files there too.

@@ -1,4 +1,4 @@
-//! What the tests of running processes share: the library as it is built, and a program under it.
+//! Parts that the tests of running processes share: the library as it is built, and a program under it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{BufRead, BufReader, Write};

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What tells jemalloc in a program's file. */
+/* The text that tells jemalloc in a program's file. */
 const char *const message = "<jemalloc>: Error allocating";
 
 enum { HEADER = 16 };
