@@ -242,7 +242,7 @@ impl Bench {
         assert_eq!(self.host.effects.len() - effects, usize::from(is_set));
     }
 
-    /// What came to clients of which no one answer was expected.
+    /// Hears what came to clients of which no one answer was expected.
     fn hear_all(&mut self) {
         for client in &mut self.clients {
             while let Some(said) = client.receive() {
@@ -279,7 +279,7 @@ impl Bench {
         self.clients.clear();
     }
 
-    /// What holds at any time.
+    /// Checks what holds at any time.
     fn check(&mut self) {
         for (setting, value) in TABLE.iter().zip(self.host.tunables.values()) {
             assert!((setting.min..=setting.max).contains(&value.get()), "{} is {}", setting.name, value.get());

@@ -56,7 +56,7 @@ const SIZE: u64 = 300_001;
 const REQUEST: u32 = 280 << 10;
 /// Memory of a client's requests, bytes.
 const CLIENT: usize = 300 << 10;
-/// What a session may take beside that, bytes: wide buffers, replies of options, tasks.
+/// Bytes that a session may take beside that: wide buffers, replies of options, tasks.
 const BESIDE: usize = 2 << 20;
 /// Nobody waits for so long.
 const PATIENCE: Duration = Duration::from_secs(100);

@@ -296,13 +296,13 @@ fn trace(first: &[u8], second: &[u8]) {
     }
 }
 
-/// What could steer a terminal is not there.
+/// Checks that nothing is there that could steer a terminal.
 fn check_text(text: &str) {
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     assert!(!text.contains(['\u{202e}', '\u{2066}', '\u{2028}', '\u{200f}']), "{text:?}");
 }
 
-/// It can be read, and its breakdown adds up or is unknown.
+/// Checks that the text can be read, and that its breakdown adds up or is unknown.
 fn check_json(text: &str) -> Value {
     check_text(text);
     let value: Value = serde_json::from_str(text).expect("JSON");

@@ -1,5 +1,5 @@
-//! What the server has to say to a script, by a reading of its own. That is the results of options and requests, and the bytes
-//! of each read.
+//! The answers that the server has to give to a script, by a reading of its own. That is the results of options and requests,
+//! and the bytes of each read.
 //!
 //! Requests that are under way at a time are done in any order. Where one of them changes what another touches, and the client
 //! does not wait between them, these bytes are unknown.
@@ -21,7 +21,7 @@ pub enum Style {
     Extended,
 }
 
-/// What an option is answered.
+/// The answer to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionResult {
     pub option: u32,
@@ -30,7 +30,7 @@ pub struct OptionResult {
     pub raw: Option<usize>,
 }
 
-/// What a request is answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Request {
     pub kind: u16,
@@ -38,7 +38,7 @@ pub struct Request {
     pub offset: u64,
     pub length: u64,
     pub is_ok: bool,
-    /// Of a read: its bytes.
+    /// The bytes of a read.
     pub data: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What the server says, held against what the model expects of it.
+//! The server's messages, held against what the model expects of it.
 
 use crate::model::{Model, OptionResult, Request, Style};
 
@@ -11,12 +11,12 @@ const NOT_SUPPORTED: u32 = 95;
 /// See the module.
 pub struct Replies {
     model: Model,
-    /// What was heard of the next message.
+    /// Bytes that were heard of the next message.
     heard: Vec<u8>,
     is_greeted: bool,
     /// Options that were answered.
     options: usize,
-    /// Of requests, by number: how far the data of a read has come; `None`: answered.
+    /// Requests, by number: how far the data of a read has come; `None`: answered.
     read: Vec<Option<u64>>,
     answered: usize,
 }

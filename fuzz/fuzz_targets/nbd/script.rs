@@ -1,4 +1,4 @@
-//! What a client says: made of options and requests that are right or nearly so, and of any bytes.
+//! A client's messages: made of options and requests that are right or nearly so, and of any bytes.
 
 use crate::{REQUEST, SIZE};
 use arbitrary::{Result, Unstructured};

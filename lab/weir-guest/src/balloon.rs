@@ -60,11 +60,11 @@ impl fmt::Display for StartError {
 /// Why a report was not acknowledged. The device was reset and has let go of all memory; it is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportError {
-    /// It did not answer in time.
+    /// The device did not answer in time.
     Timeout,
-    /// It answered what it was not asked.
+    /// The device answered what it was not asked.
     Confused,
-    /// It failed before, and was given up.
+    /// The device failed before, and was given up.
     GivenUp,
 }
 

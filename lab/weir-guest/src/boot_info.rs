@@ -1,4 +1,4 @@
-//! What a PVH loader passes to the kernel: the map of memory and the command line.
+//! The information that a PVH loader passes to the kernel: the map of memory and the command line.
 
 use weir_core::base::run::Run;
 

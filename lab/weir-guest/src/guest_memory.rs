@@ -47,14 +47,14 @@ impl<D: Device> GuestMemory<D> {
         self.reporter.as_ref()
     }
 
-    /// The same, to report.
+    /// The reporter, to report.
     pub fn reporter_mut(&mut self) -> Option<&mut Reporter<D>> {
         self.reporter.as_mut()
     }
 
-    /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
-    /// a part at its end. That is for the arrays, which are asked for next and get a window of their own. An address
-    /// can be of one window only, as [`weir_core::platform::Memory::map_at`] does not say for which it is called.
+    /// A window that is longer than memory is the heap's: the longest stretch there is, shared with everybody, but for a
+    /// part at its end. That is for the arrays, which are asked for next and get a window of their own. An address can be
+    /// of one window only, as [`weir_core::platform::Memory::map_at`] does not say for which it is called.
     pub fn window(&mut self, len: usize, align: usize) -> Result<Run, Refused> {
         let longest = self.frames.longest(align);
         if len > longest.len {

@@ -130,8 +130,8 @@ impl<D: Device> Memory for Machine<D> {
         None
     }
 
-    /// What backs a block is the host's business. But the host can back it with a huge page as long as the block
-    /// is not reported in part. To say so keeps the engine from doing that in calm times.
+    /// The host decides what backs a block. But the host can back it with a huge page as long as the block is
+    /// not reported in part. To say so keeps the engine from doing that in calm times.
     fn huge_on_touch(&self) -> bool {
         true
     }

@@ -35,7 +35,7 @@ pub struct Counters {
     pub refused: u64,
 }
 
-/// What is below [`weir_core::pages::report`] in a guest.
+/// The layer below [`weir_core::pages::report`] in a guest.
 pub struct Reporter<D: Device> {
     balloon: Balloon<D>,
     clock: fn() -> u64,
@@ -49,7 +49,7 @@ impl<D: Device> Reporter<D> {
         Self { balloon, clock, counters: Counters::default(), failure: None }
     }
 
-    /// What blocks read as after a report.
+    /// The contents that blocks read as after a report.
     pub fn contents(&self) -> Contents {
         if self.balloon.keeps_zero() { Contents::Zero } else { Contents::Undefined }
     }

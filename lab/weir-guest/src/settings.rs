@@ -1,4 +1,4 @@
-//! What the command line says about the workload: words of the form `name=number`.
+//! The settings of the workload on the command line: words of the form `name=number`.
 
 use core::fmt;
 

@@ -1,4 +1,5 @@
-//! What any virtio device is, whatever bus it is on (virtio 1.0): feature bits, a status, queues, configuration.
+//! The parts of any virtio device, whatever bus it is on (virtio 1.0): feature bits, a status, queues,
+//! configuration.
 
 /// Bits of the device status.
 pub mod status {

@@ -50,7 +50,8 @@ pub struct Layout {
 /// Why a function cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutError {
-    /// It has no block of this kind, or not where it can be reached: a device from before virtio 1.0.
+    /// The function has no block of this kind, or not where it can be reached: a device from before virtio
+    /// 1.0.
     Missing(&'static str),
 }
 

@@ -1,3 +1,4 @@
-//! What the harness and the programs that it measures share: random numbers, settings, Redis's protocol, memory groups.
+//! Code that the harness and the programs that it measures share: random numbers, settings, Redis's protocol, memory
+//! groups.
 
 pub mod common;

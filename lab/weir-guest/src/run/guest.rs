@@ -100,7 +100,7 @@ impl Guest {
         Ok(rss.context("no Rss in /proc/PID/smaps_rollup")? as f64)
     }
 
-    /// What QEMU has used.
+    /// Processor time that QEMU has used.
     pub fn cpu_seconds(&self) -> Result<f64> {
         let stat = Process::new(self.child.id() as i32)?.stat()?;
         Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Percent of the freed bytes of which the time is told.
 const MOST_OF_IT: f64 = 90.0;
 
-/// What is seen of a round.
+/// Figures of a round.
 #[derive(Default)]
 struct Round {
     name: String,

@@ -1,4 +1,4 @@
-//! What `weir-guest-run` is told.
+//! The options of `weir-guest-run`.
 
 use clap::{Parser, value_parser};
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use crate::virtio::{Device, QueueAddresses, status};
 use crate::virtqueue::Ring;
 use weir_core::base::run::Run;
 
-/// What a device does wrong.
+/// A fault of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     RefusesFeatures,
@@ -107,7 +107,7 @@ impl Fake {
         2 + (self.offered & (feature::STATS_QUEUE | feature::FREE_PAGE_HINT)).count_ones() as u16
     }
 
-    /// What discarded memory reads as: zero as QEMU's does, unless nothing was agreed on.
+    /// The byte that discarded memory reads as: zero as QEMU's does, unless nothing was agreed on.
     fn fill(&self) -> u8 {
         if self.accepted() & feature::PAGE_POISON != 0 { 0 } else { 0xdd }
     }

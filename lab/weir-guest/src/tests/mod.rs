@@ -1,3 +1,3 @@
-//! What the tests of several modules share.
+//! Helpers that the tests of several modules share.
 
 pub mod fake_balloon;

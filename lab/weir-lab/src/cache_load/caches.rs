@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub trait Cache<V>: Sync {
     fn get(&self, key: u64) -> Option<V>;
     fn insert(&self, key: u64, value: V);
-    /// What it holds, by the weights of its entries.
+    /// Bytes that it holds, by the weights of its entries.
     fn held(&self) -> u64;
 }
 
-/// What a value weighs.
+/// The weight of a value.
 pub type Weigh<V> = fn(&V) -> usize;
 
 /// The hash function of all of them, so that none is ahead by it.

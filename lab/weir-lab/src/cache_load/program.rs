@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use std::sync::Arc;
 use weir_lab::common::words::Words;
 
-/// What an entry takes besides its value, as every cache is told.
+/// Bytes that an entry takes besides its value, as every cache is told.
 const ENTRY: usize = 64;
 /// A value, for caches that are told how many entries to expect.
 const TYPICAL: u64 = 4096;

@@ -15,7 +15,7 @@ use weir_lab::common::words::Words;
 
 const SKEW: f64 = 0.9;
 const REPORT: Duration = Duration::from_millis(500);
-/// Of places and lengths of direct reads.
+/// Alignment of places and lengths of direct reads.
 const ALIGNMENT: usize = 4096;
 
 /// `worker cache=KIND bytes=N file=PATH block=N blocks=N ms=N`

@@ -1,4 +1,4 @@
-//! What the harness and the programs that it measures share.
+//! Code that the harness and the programs that it measures share.
 
 pub mod group;
 pub mod random;

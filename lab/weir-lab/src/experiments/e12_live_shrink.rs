@@ -90,7 +90,7 @@ fn has_passed(round: &Value) -> bool {
     is("kills", 0.0) && is("swapped_pages", 0.0) && is("done_s", SOON) && is_fast
 }
 
-/// What a guest says of all rounds, a line each.
+/// Lines that a guest says of all rounds, one each.
 fn guest(program: &str, allocator: &Allocator, rounds: u32, kernel: &GuestKernel, disk: &Path) -> Result<Vec<Value>> {
     let mut allocator = allocator.clone();
     if program == "cache" && allocator.name == WEIR {

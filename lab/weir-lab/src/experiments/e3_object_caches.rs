@@ -22,7 +22,7 @@ const NO_PRESSURE: Env = &[("WEIR_REPORT", "0"), ("WEIR_IDLE_MS", "3600000")];
 const LAST_RESORT: Env =
     &[("WEIR_IDLE_MS", "3600000"), ("WEIR_PSI_SOME_US", "10000000"), ("WEIR_HEADROOM_PERCENT", "1")];
 
-/// What clients ask for: a name, sizes, connections, and whether the server has but a twentieth.
+/// The load of clients: a name, sizes, connections, and whether the server has but a twentieth.
 type Load = (&'static str, &'static str, usize, bool);
 const ALL: Load = ("all the memory it wants, all sizes mixed, 24 connections", "all", 24, false);
 const TIGHT: [Load; 3] = [

@@ -30,7 +30,7 @@ impl Setting {
         Program::first_phase("A", command, cgroup)
     }
 
-    /// What A holds before an event, and 0.1 s and 1 s after it.
+    /// Memory that A holds before an event, and 0.1 s and 1 s after it.
     fn told(&self, mut a: Program, event: impl FnOnce() -> Result<()>) -> Result<[f64; 4]> {
         a.next_phase()?;
         let (before, told) = (a.memory_at(0.1)?, Instant::now());

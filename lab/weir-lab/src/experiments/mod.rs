@@ -42,7 +42,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// What the head of its source says.
+    /// The text at the head of its source.
     pub fn about(&self) -> String {
         let lines = self.source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
         lines.collect::<Vec<_>>().join("\n")

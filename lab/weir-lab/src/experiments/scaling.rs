@@ -9,7 +9,7 @@ use crate::harness::prelude::*;
 
 const THREADS: [u64; 5] = [1, 2, 4, 16, 64];
 const HEAP: &str = "big-heap";
-/// What a heap may take above its blocks.
+/// The share that a heap may take above its blocks.
 const HEADROOM: f64 = 1.3;
 
 pub fn run(lab: &mut Lab) -> Result<()> {

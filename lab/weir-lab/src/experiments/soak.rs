@@ -19,7 +19,7 @@ const LIMIT: u64 = 1 << 30;
 const ENOUGH: usize = 5;
 const GROWTH: (f64, f64) = (8.0 * 1_048_576.0, 0.1);
 
-/// What a phase came to.
+/// The outcome of a phase.
 #[derive(Default)]
 struct Phase {
     done: [u64; KINDS.len()],

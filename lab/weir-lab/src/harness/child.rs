@@ -105,7 +105,7 @@ impl KilledOnDrop {
         self.0.id()
     }
 
-    /// It runs still.
+    /// Fails unless it runs still.
     pub fn check(&mut self, what: &str) -> Result<()> {
         match self.0.try_wait()? {
             None => Ok(()),
@@ -121,7 +121,7 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// What a program that ended came to.
+/// The outcome of a program that ended.
 pub struct Finished {
     pub output: String,
     pub minor_faults: f64,
@@ -250,7 +250,7 @@ impl Program {
         memory(self.child.pid())
     }
 
-    /// What it holds so many seconds after its last line.
+    /// Memory that it holds so many seconds after its last line.
     pub fn memory_at(&self, seconds: f64) -> Result<ProcessMemory> {
         sleep_until(self.since, seconds);
         self.memory()

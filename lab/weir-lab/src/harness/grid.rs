@@ -7,7 +7,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde_json::{Map, Value, json};
 
-/// What is measured: its name, how a figure is shown, and which of two is better.
+/// A measure: its name, how a figure is shown, and which of two is better.
 pub struct Measure {
     pub name: String,
     pub show: fn(f64) -> String,
@@ -33,7 +33,7 @@ pub fn told(name: impl Into<String>) -> Measure {
 }
 
 impl Measure {
-    /// Of bytes, which are shown in MiB.
+    /// The measure as one of bytes, which are shown in MiB.
     pub fn mib(self) -> Measure {
         Measure { show: mib, ..self }
     }
@@ -83,7 +83,7 @@ pub fn table(head: impl IntoIterator<Item = impl ToString>, rows: impl IntoItera
     format!("{table}\n")
 }
 
-/// What a subject came to in a case.
+/// The results of a subject in a case.
 #[derive(Default)]
 pub struct Cell {
     /// In the order of the measures.
@@ -254,7 +254,7 @@ impl Grid {
         cells.filter_map(|(case, subject, why)| Some(format!("{case}: {subject} failed: {}\n", why?))).collect()
     }
 
-    /// What failed of the subject, or of any where the subject is none of these.
+    /// The failures of the subject, or of any where the subject is none of these.
     pub fn failed(&self, subject: &str) -> Option<String> {
         let at = self.subject(subject);
         let counts = |index: &usize| at.is_none_or(|at| at == *index);

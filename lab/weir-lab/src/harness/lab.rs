@@ -64,7 +64,7 @@ pub struct RunArgs {
     pub swap_dir: PathBuf,
 }
 
-/// What an experiment cannot do without.
+/// A thing that an experiment cannot do without.
 #[derive(Clone, Copy)]
 pub enum Need {
     Root,
@@ -77,7 +77,7 @@ pub enum Need {
     Beside(&'static str),
 }
 
-/// What FUSE files and loop devices need.
+/// The things that FUSE files and loop devices need.
 pub const BLOCK_DEVICE: [Need; 6] = [
     Need::Program("nbdfuse", "libnbd-bin"),
     Need::Program("fusermount3", "fuse3"),
@@ -88,7 +88,7 @@ pub const BLOCK_DEVICE: [Need; 6] = [
 ];
 
 impl Need {
-    /// What is missing, and how to get it.
+    /// The thing that is missing, and how to get it.
     pub fn missing(self) -> Option<String> {
         let (is_here, how) = match self {
             Need::Root => (nix::unistd::geteuid().is_root(), "root".into()),
@@ -135,7 +135,7 @@ impl Lab {
         beside.filter(|file| file.exists()).context("weir is not beside libweir.so: cargo build --release")
     }
 
-    /// Those of the names that `--only` has, or all.
+    /// The names that `--only` has, or all.
     pub fn chosen<'a>(&self, names: &[&'a str]) -> Result<Vec<&'a str>> {
         if let Some(unknown) = self.args.only.iter().find(|only| !names.contains(&only.as_str())) {
             bail!("'{unknown}' is no part of this: there are {}", names.join(", "));

@@ -1,5 +1,6 @@
-//! What runs that were killed (SIGKILL, a lack of memory) left on the machine: processes, mounts, loop devices, swap
-//! files, cgroups, files and folders. A run clears what belongs to numbers under which no process lives any more.
+//! Leftovers of runs that were killed (SIGKILL, a lack of memory) on the machine: processes, mounts, loop devices,
+//! swap files, cgroups, files and folders. A run clears what belongs to numbers under which no process lives any
+//! more.
 //!
 //! If such a number was given to another process meanwhile, what it names stays until that one has ended.
 

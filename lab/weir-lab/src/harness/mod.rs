@@ -1,4 +1,4 @@
-//! What experiments share: the laboratory of a run with its rounds and tables, children and what is measured of them, the
+//! Parts that experiments share: the laboratory of a run with its rounds and tables, children and their measures, the
 //! machine and its settings.
 
 pub mod cgroup;

@@ -1,4 +1,4 @@
-//! What nearly every experiment uses.
+//! Names that nearly every experiment uses.
 
 pub use crate::harness::cgroup::Cgroup;
 pub use crate::harness::child::{

@@ -7,12 +7,12 @@ use std::path::Path;
 
 pub const PAGE: f64 = 4096.0;
 
-/// What a process holds.
+/// Memory of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessMemory {
     pub rss: f64,
     pub swap: f64,
-    /// Of the resident set, in huge pages.
+    /// The part of the resident set in huge pages.
     pub huge: f64,
 }
 
@@ -73,7 +73,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     tasks.flat_map(|task| task.children().unwrap_or_default()).collect()
 }
 
-/// What the machine can give without swapping.
+/// Memory that the machine can give without swapping.
 pub fn available_memory() -> Result<f64> {
     Ok(Meminfo::current()?.mem_available.context("/proc/meminfo has no MemAvailable")? as f64)
 }

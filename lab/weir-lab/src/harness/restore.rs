@@ -1,5 +1,5 @@
-//! What an experiment changed on the machine, and how it is put back whatever happens. That is at the end of a scope,
-//! upon an error, a panic, Ctrl-C or a request to end. Only SIGKILL and a power cut get past it.
+//! Changes that an experiment made on the machine, and how they are put back whatever happens. That is at the end of a
+//! scope, upon an error, a panic, Ctrl-C or a request to end. Only SIGKILL and a power cut get past it.
 
 use crate::harness::proc_files;
 use anyhow::Result;

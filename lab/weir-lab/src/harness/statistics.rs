@@ -3,7 +3,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::{Data, OrderStatistics, Statistics};
 
-/// What was measured in the rounds.
+/// The values that were measured in the rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Sample(pub Vec<f64>);
 
@@ -103,7 +103,7 @@ impl std::fmt::Display for Paired {
     }
 }
 
-/// Of no value there is none.
+/// The geometric mean; of no value there is none.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(Statistics::geometric_mean(values.into_iter())).filter(|mean| !mean.is_nan())
 }

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 
 /// A child that steps longer does not end by itself.
 const MOST_STEPS: u64 = 20_000_000;
-/// What libc copies or clears with one instruction.
+/// Bytes that libc copies or clears with one instruction.
 const BYTES_AN_INSTRUCTION: u64 = 32;
 /// The instruction `syscall`, and its length.
 const SYSCALL: i64 = 0x050f;
@@ -37,14 +37,14 @@ const RSEQ_CS: u64 = 1;
 const CONTROL: usize = 7;
 const FIRST_ADDRESS: u64 = 1;
 
-/// What is counted.
+/// The way of counting.
 pub struct Counting<'a> {
     /// The functions of which each call is counted, from its entry to its return, and those that run to their end.
     pub functions: &'a [&'a str],
     pub copies: &'a [&'a str],
-    /// What a system call counts.
+    /// Instructions that a system call counts as.
     pub system_call: u64,
-    /// It ends after so many steps, if there are as many calls.
+    /// The counting ends after so many steps, if there are as many calls.
     pub enough: u64,
     pub least: usize,
 }

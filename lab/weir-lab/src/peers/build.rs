@@ -14,7 +14,7 @@ pub struct Recipe {
     pub version: &'static str,
     /// The peer's own version.
     pub carries: &'static str,
-    /// Of the crate, in quotes.
+    /// Features of the crate, in quotes.
     features: &'static str,
     /// The archive in the crate's output.
     archive: &'static str,
@@ -154,7 +154,7 @@ impl Recipe {
     }
 }
 
-/// What a command says that ends well.
+/// Runs a command that ends well, and returns what it says.
 pub fn output(command: &mut Command) -> Result<String> {
     let name = Path::new(command.get_program()).display().to_string();
     let Output { status, stdout, stderr } =

@@ -31,7 +31,7 @@ impl Allocator {
         Allocator { name: "none".into(), preload: None, version: String::new(), env: &[] }
     }
 
-    /// The same allocator under another name and in another setting.
+    /// This allocator under another name and in another setting.
     pub fn with(&self, name: String, env: &'static [(&'static str, &'static str)]) -> Allocator {
         Allocator { name, env, ..self.clone() }
     }

@@ -1,5 +1,5 @@
-//! What the guest does. It allocates and touches memory in blocks of many sizes between others that stay in use,
-//! frees it, and lets the engine give it back. It does so once by waiting, as an idle machine does, and once under
+//! The guest's work. It allocates and touches memory in blocks of many sizes between others that stay in use, frees
+//! it, and lets the engine give it back. It does so once by waiting, as an idle machine does, and once under
 //! pressure.
 
 use core::ptr::{self, null_mut};

@@ -25,7 +25,7 @@ pub fn svg(pictures: &[(String, Screen)]) -> String {
     anstyle_svg::Term::new().render_svg(&text)
 }
 
-/// Of blank rows in a row one is drawn.
+/// The rows that are drawn: of blank rows in a row, one.
 fn drawn_rows(screen: &Screen) -> Vec<u16> {
     let is_blank = |row: u16| {
         let mut cells = (0..screen.size().1.get()).filter_map(|column| screen.cell(row, column));

@@ -1,4 +1,4 @@
-//! What happens in the demonstration.
+//! The scene of the demonstration.
 
 use super::terminal::{Recording, Terminal};
 use crate::experiments::redis;
@@ -18,7 +18,7 @@ impl Play {
     pub const QUICK: Play = Play { limit: 256 << 20, values: 120 << 20, need: 150 << 20, calm: 3.0 };
 }
 
-/// What it came to.
+/// The outcome of the scene.
 pub struct Told {
     pub recording: Recording,
     pub pictures: Vec<(String, vt100::Screen)>,

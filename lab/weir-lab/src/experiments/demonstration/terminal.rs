@@ -11,7 +11,7 @@ const COLUMNS: u16 = 80;
 /// Lines below it: a rule, and what goes on.
 const TOLD: u16 = 4;
 
-/// What was shown, and when.
+/// The text that was shown, and when.
 pub struct Recording {
     /// Seconds since the beginning, and the bytes.
     shown: Vec<(f64, String)>,
@@ -82,7 +82,7 @@ impl Terminal {
         lock(&self.state).show(self.began.elapsed().as_secs_f64(), text.as_bytes());
     }
 
-    /// What is on the screen now.
+    /// The screen as it is now.
     pub fn picture(&self) -> vt100::Screen {
         lock(&self.state).parser.screen().clone()
     }

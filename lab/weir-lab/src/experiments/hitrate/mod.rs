@@ -93,7 +93,7 @@ fn verdict(grid: &Grid, whom: &str, peers: &[usize]) {
     );
 }
 
-/// What one thread pays, and what several do.
+/// Costs of one thread, and of several.
 fn costs(lab: &mut Lab) {
     let (entries, operations) = lab.pick((100_000, 2_000_000), (5_000, 20_000));
     let drawn = |zipf: &Zipf, seed: usize, count: usize| {

@@ -2,7 +2,7 @@
 
 use crate::harness::prelude::*;
 
-/// Of a file, no more accesses are read.
+/// Most accesses that are read of a file.
 const MOST_OF_A_FILE: usize = 1_500_000;
 
 /// Keys in the order in which they are asked for.

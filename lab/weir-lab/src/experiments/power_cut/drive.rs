@@ -51,7 +51,7 @@ impl Drive {
         Ok(Powered { file: FuseFile::mount(&self.mount, &uri)?, server })
     }
 
-    /// What the log has reaches the image: all of it, or if power was lost any sectors.
+    /// Has the log reach the image: all of it, or if power was lost any sectors.
     pub fn settle(&self, is_power: bool, random: &mut Random) -> Result<()> {
         let image = std::fs::File::options().write(true).open(&self.image)?;
         for (offset, data) in records(&std::fs::read(&self.log)?) {

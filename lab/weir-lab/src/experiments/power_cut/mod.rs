@@ -1,5 +1,5 @@
-//! What weir-nbd has acknowledged as flushed is there after the server was killed. It is there as well after the drive below it
-//! lost power with whatever it had not made safe.
+//! After the server was killed, what weir-nbd has acknowledged as flushed is there. It is there as well after the drive below
+//! it lost power with whatever it had not made safe.
 //!
 //! The drive has a volatile cache (nbdfuse on nbdkit). `killed`: the server gets SIGKILL, and all that it wrote has reached the
 //! drive. `power`: the drive loses power as well, before or after the server, and of what was not flushed any sectors are lost.
@@ -84,7 +84,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// What stays from round to round.
+/// State that stays from round to round.
 struct Stand {
     folder: Folder,
     sectors: Drive,

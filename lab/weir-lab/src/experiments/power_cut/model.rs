@@ -1,4 +1,4 @@
-//! What each sector of a part of the drive may hold after a cut.
+//! The contents that each sector of a part of the drive may hold after a cut.
 //!
 //! One client writes to the part, a request at a time. So writes have an order, and all up to one of them are answered. A
 //! flush makes the last answered write of each sector safe: after a cut a sector holds that one or any later one.
@@ -12,7 +12,7 @@ struct Write {
     is_zero: bool,
 }
 
-/// Of the part.
+/// A part of the drive, to which one client writes.
 pub struct Part {
     /// The part's first sector on the drive.
     first: u64,
@@ -98,7 +98,7 @@ impl Part {
         if count == 0 { Ok(()) } else { Err(format!("{count} sectors are wrong: {}", wrong.join("; "))) }
     }
 
-    /// What a write puts into a sector: its own number, the sector's, then bytes made of both.
+    /// The content that a write puts into a sector: its own number, the sector's, then bytes made of both.
     fn content(&self, sector: usize, write: Write) -> [u8; SECTOR] {
         let mut content = [0; SECTOR];
         if !write.is_zero {

@@ -12,7 +12,7 @@ pub const WRITERS: usize = 3;
 pub const PART: usize = 8192;
 const MOST: usize = 64;
 
-/// What was answered.
+/// Answers to the writes.
 #[derive(Clone, Copy, Default)]
 pub struct Answers {
     pub requests: u64,
@@ -30,7 +30,7 @@ impl Parts {
         self.0[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the drive holds now is what each part holds; an error is what may not be.
+    /// Takes what the drive holds now as what each part holds; an error is what may not be.
     pub fn settle(&self, image: &[u8]) -> Result<(), String> {
         let mut parts = image.chunks(PART * SECTOR).take(WRITERS).enumerate();
         parts.try_for_each(|(at, image)| self.lock(at).settle(image))

@@ -37,8 +37,8 @@ pub fn is_cliff(step: Step) -> bool {
     !(1.0 / CLIFF..CLIFF).contains(&step.factor)
 }
 
-/// What is wrong: a cliff that no row of the pattern names, and a row that is not, or no longer, as the cliff is. A step from
-/// or to a size with a cost `by_chance` is not judged.
+/// Faults of a series. One is a cliff that no row of the pattern names, the other a row that is not, or no longer, as the
+/// cliff is. A step from or to a size with a cost `by_chance` is not judged.
 pub fn faults(pattern: &str, series: &Series, known: &[Known], by_chance: impl Fn(u64) -> bool) -> Vec<String> {
     let of_pattern = || known.iter().filter(|row| row.pattern == pattern);
     let mut steps = steps(series);

@@ -11,16 +11,16 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 pub const PROGRAM: Need = Need::Program("fio", "fio");
-/// What of its output is read, and of its complaints.
+/// Bytes of its output that are read, and of its complaints.
 const MOST_SAID: u64 = 64 << 20;
 const MOST_COMPLAINT: u64 = 64 << 10;
 
-/// What all jobs of a run came to.
+/// The outcome of all jobs of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     pub requests: f64,
     pub bytes_a_second: f64,
-    /// Of the slowest job.
+    /// The 99th percentile of the slowest job.
     pub p99_ns: f64,
 }
 

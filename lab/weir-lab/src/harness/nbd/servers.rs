@@ -106,7 +106,7 @@ impl Server {
         format!("nbd+unix:///{}?socket={}", self.export(name), self.socket.display())
     }
 
-    /// It runs still.
+    /// Fails unless it runs still.
     pub fn check(&mut self) -> Result<()> {
         self.child.check(&self.kind.to_string())
     }

@@ -26,7 +26,7 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a tick is worth, by the kernel's clock.
+/// The length of a tick, by the kernel's clock.
 pub fn ns_a_tick() -> f64 {
     let (instant, begin) = (Instant::now(), now());
     std::thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,5 @@
-//! What a guest has in place of a userland: file systems of the kernel's own, variables from a file, memory groups.
+//! The parts that a guest has in place of a userland: file systems of the kernel's own, variables from a file,
+//! memory groups.
 
 use anyhow::{Context, Result};
 use std::ffi::CString;

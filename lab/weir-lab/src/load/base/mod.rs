@@ -1,4 +1,5 @@
-//! What the programs share: malloc as C calls it, threads and time, the kernel, the caches and pools of `weir.h`.
+//! Parts that the programs share: malloc as C calls it, threads and time, the kernel, the caches and pools of
+//! `weir.h`.
 
 pub mod clock;
 pub mod counted;
@@ -9,7 +10,7 @@ pub mod process;
 pub mod run;
 pub mod weir_h;
 
-/// What nearly every program uses.
+/// Names that nearly every program uses.
 pub mod prelude {
     pub use crate::base::mem::{Block, PAGE, Random};
     pub use crate::base::process::{end, end_with_the_harness, listen, own_resident, peak_kib, phase, resident, say};

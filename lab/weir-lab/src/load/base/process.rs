@@ -1,5 +1,5 @@
-//! What the load programs read in `/proc`, how they talk with the harness, and how they end. Without a library, and without an
-//! allocation: both would be part of what is measured.
+//! Figures that the load programs read in `/proc`, how they talk with the harness, and how they end. Without a library, and
+//! without an allocation: both would be part of what is measured.
 
 use crate::base::mem::PAGE;
 use anyhow::{Context, Result};

@@ -13,7 +13,7 @@ pub const SEED: u64 = 0x5eed;
 pub struct Run {
     pub threads: usize,
     pub ms: u64,
-    /// Of the work of a full run.
+    /// Thousandths of the work of a full run.
     pub permille: u64,
     pub seed: u64,
 }

@@ -75,7 +75,7 @@ pub fn main(words: &Words) -> Result<()> {
     Ok(())
 }
 
-/// What one thread's bursts of calls took.
+/// Times that one thread's bursts of calls took.
 struct Timer<'a> {
     counting: &'a AtomicBool,
     stall: u64,

@@ -11,7 +11,7 @@ const ROUND: usize = 128 << 20;
 const WARM_UP: Duration = Duration::from_millis(100);
 const MOST_TASKS: usize = 64;
 
-/// What a task has done, on cache lines of its own.
+/// Work that a task has done, on cache lines of its own.
 #[repr(align(128))]
 struct TaskCount {
     pages: AtomicU64,

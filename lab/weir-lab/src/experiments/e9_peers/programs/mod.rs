@@ -12,7 +12,7 @@ use stage::{LIMIT, find};
 pub struct Program {
     pub name: &'static str,
     pub about: &'static str,
-    /// What has to be here, and its package.
+    /// Programs that have to be here, and their package.
     needs: (&'static [&'static str], &'static str),
     pub run: fn(&Stage, &Allocator) -> Result<Figures>,
 }
@@ -58,7 +58,7 @@ impl Display for Program {
 }
 
 impl Program {
-    /// What is missing, and how to get it.
+    /// The programs that are missing, and how to get them.
     pub fn missing(&self) -> Vec<String> {
         let absent = self.needs.0.iter().filter(|program| find(program).is_err());
         absent.map(|program| format!("{program}: apt-get install {}", self.needs.1)).collect()

@@ -1,4 +1,5 @@
-//! What a call costs while much is live: `big-heap mib=N ms=N` fills the heap and replaces random blocks of it.
+//! The cost of a call while much is live: `big-heap mib=N ms=N` fills the heap and replaces random blocks of
+//! it.
 
 use crate::base::prelude::*;
 

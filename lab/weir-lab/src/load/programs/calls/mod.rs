@@ -1,4 +1,4 @@
-//! What single calls cost: by size, with much that is live, and at worst.
+//! Costs of single calls: by size, with much that is live, and at worst.
 
 pub mod big_heap;
 pub mod latency;

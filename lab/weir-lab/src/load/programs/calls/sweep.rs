@@ -17,15 +17,15 @@ const SLOTS: usize = 64;
 const LIVE_BYTES: usize = 512 << 20;
 /// Sizes to a doubling.
 const STEPS: usize = 8;
-/// Of a size so many operations are made at least, however long they take.
+/// Fewest operations that are made of a size, however long they take.
 const LEAST_OPS: u64 = 8;
-/// Of a handover, operations between two looks at the clock.
+/// Operations of a handover between two looks at the clock.
 const CLOCK_OPS: u64 = 16;
 /// Into how many steps the growth of a block is divided, and the small blocks that are taken between two of them.
 const GROWTH: usize = 16;
 const BETWEEN: usize = 4;
 
-/// What a thread does; returns how many operations it made while it was measured.
+/// The work of a thread; returns how many operations it made while it was measured.
 type Pattern = fn(&Worker) -> u64;
 
 /// A thread's part.

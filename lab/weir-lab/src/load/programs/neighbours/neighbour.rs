@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 struct Setting {
     bytes: u64,
     threads: usize,
-    /// Of a thousand blocks.
+    /// Blocks of a thousand that stay.
     keep: usize,
     /// As many bytes of each doubling of sizes, in place of as many blocks.
     even_bytes: bool,

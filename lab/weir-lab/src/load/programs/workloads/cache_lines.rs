@@ -22,7 +22,7 @@ pub fn thrash(run: &Run) -> u64 {
     run.on_threads(|_| write_blocks(run))
 }
 
-/// The same work for each number of threads in all, so that one and N compare.
+/// Does the same work for each number of threads in all, so that one and N compare.
 fn write_blocks(run: &Run) -> u64 {
     let blocks = run.scaled(BLOCKS) / run.threads as u64;
     for _ in 0..blocks {

@@ -1,8 +1,8 @@
-//! What runs in a container and is told to load, peak and serve.
+//! Programs that run in a container and are told to load, peak and serve.
 
 use crate::base::prelude::*;
 
-/// What runs in a container.
+/// A program that runs in a container.
 pub trait Subject {
     fn load(&mut self) -> Result<()>;
     /// Needs three times the data besides, replaces one record in a hundred, and frees what it needed.
