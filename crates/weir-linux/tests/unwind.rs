@@ -12,7 +12,7 @@ use weir_linux::profile::unwind::capture;
 type Callback = extern "C" fn();
 
 thread_local! {
-    /// What the callback found: by Weir, and by libc.
+    /// The stacks that the callback found: by Weir, and by libc.
     static FOUND: RefCell<(Vec<usize>, Vec<usize>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -25,7 +25,7 @@ extern "C" fn look() {
     FOUND.set((ours[..depth].to_vec(), theirs[..libc_depth].iter().map(|&at| at as usize).collect()));
 }
 
-/// What a thread of its own found.
+/// The stack that a thread of its own found.
 static SMALL: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
 
 extern "C" fn look_in_thread() {

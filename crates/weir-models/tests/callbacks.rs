@@ -130,7 +130,7 @@ use platform::{Clock, Diagnostics, Setting, Tunables, Wait, lock, rank};
 use reclaim::Event;
 use weir_models::futex::Futex;
 
-/// What is done wrong.
+/// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
@@ -147,7 +147,7 @@ enum Flaw {
 /// Threads of a model.
 const THREADS: usize = 3;
 
-/// What all threads share of the platform.
+/// State of the platform that all threads share.
 struct Kernel {
     futex: Futex,
     /// Told to models alone: no thread waits for it.
@@ -200,7 +200,7 @@ loom::thread_local! {
     static ME: Cell<usize> = Cell::new(0);
 }
 
-/// What a callback does beside reading its memory.
+/// The work of a callback beside reading its memory.
 type Act = fn(&World, &Called);
 
 /// A callback of the program's.

@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-/// What `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access makes it
-/// that.
+/// The parts that `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access
+/// makes it that.
 mod sync {
     use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 
@@ -111,7 +111,7 @@ mod background {
 
     shared! {
         static STATE: AtomicU32 = AtomicU32::new(ABSENT);
-        /// What the kernel sets and clears: 1 while the thread is there.
+        /// The word that the kernel sets and clears: 1 while the thread is there.
         static ALIVE: AtomicU32 = AtomicU32::new(0);
     }
 
@@ -126,7 +126,7 @@ mod background {
         static ref THREADS: std::sync::Mutex<Vec<JoinHandle<()>>> = std::sync::Mutex::new(Vec::new());
     }
 
-    /// What is, whatever the caller may read.
+    /// Whether the thread is there, whatever the caller may read.
     pub fn is_there() -> bool {
         ALIVE.fetch_add(0, SeqCst) != 0
     }
@@ -239,7 +239,7 @@ use loom::thread;
 static FLAW: Plain = Plain::new(0);
 /// Who starts the thread has read what changes before others see that it starts one.
 const UNORDERED: u32 = 1;
-/// It looks for that before it reads the changes.
+/// The starter looks for that before it reads the changes.
 const HELD_FIRST: u32 = 2;
 /// Not the thread that ends because of a change notes that, but the changer, if it finds the thread.
 const NOTED_LATE: u32 = 3;

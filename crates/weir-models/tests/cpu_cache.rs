@@ -75,7 +75,7 @@ mod platform {
         fn unmap(&self, run: crate::base::run::Run);
     }
 
-    /// What sections work on: the table of one CPU, and its slab.
+    /// The memory that sections work on: the table of one CPU, and its slab.
     pub mod cpu_table {
         use std::cell::Cell;
         use std::sync::Arc;
@@ -100,7 +100,7 @@ mod platform {
             static FLAW: Cell<Flaw> = const { Cell::new(Flaw::None) };
         }
 
-        /// What is wrong in the models that this thread runs next.
+        /// Sets the flaw of the models that this thread runs next.
         pub fn set_flaw(flaw: Flaw) {
             FLAW.set(flaw);
         }
@@ -277,7 +277,7 @@ use platform::{Platform, lock, rank};
 const OBJECTS: Class = Class(1);
 const RUNS: Class = Class(2);
 
-/// What is done wrong.
+/// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-/// What `fork_freeze.rs` is made of, here.
+/// The parts that `fork_freeze.rs` is made of, here.
 mod sync {
     use super::{FLAW, Relaxed, TORN_EXCHANGE, UNNOTED};
     use loom::sync::atomic::Ordering;
@@ -82,7 +82,7 @@ mod os {
         use crate::{FORKER, FORKS, IN_FUTEX, LOOKED_AT, Relaxed};
         use loom::sync::atomic::Ordering::AcqRel;
 
-        /// What is, whatever the caller may read: the kernel is asked.
+        /// Whether the thread sleeps, whatever the caller may read: the kernel is asked.
         pub fn sleeps_in_futex(thread: u32) -> bool {
             assert_eq!(thread as usize, FORKER);
             LOOKED_AT.store(FORKS.load(Relaxed), Relaxed);

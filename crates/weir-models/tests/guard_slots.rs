@@ -27,7 +27,7 @@ mod guard {
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use word::Word;
 
-    /// What a thread does wrong.
+    /// A flaw of a thread.
     #[derive(Clone, Copy, PartialEq)]
     pub enum Flaw {
         None,
@@ -41,7 +41,7 @@ mod guard {
 
     struct Slot {
         word: Word,
-        /// What is in the page: 0 where it is hidden.
+        /// The content of the page: 0 where it is hidden.
         page: UnsafeCell<u32>,
     }
 

@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// What the source stands on, here.
+/// The platform that the source stands on, here.
 mod platform {
     pub mod sync {
         pub use loom::sync::atomic::AtomicUsize;
@@ -28,9 +28,9 @@ const LIMIT: usize = 3;
 
 struct Shared {
     limit: HardLimit,
-    /// What zones hold.
+    /// The amount that zones hold.
     charged: AtomicUsize,
-    /// What is taken counts only after its hold is gone: the flaw.
+    /// The flaw: what is taken counts only after its hold is gone.
     is_late: bool,
 }
 

@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// What `landings.rs` is made of, here.
+/// The parts that `landings.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU32;
     macro_rules! constructor {
@@ -21,7 +21,7 @@ use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// What the shard's lock guards.
+/// State that the shard's lock guards.
 #[derive(Default)]
 struct State {
     has_value: bool,

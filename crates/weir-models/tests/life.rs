@@ -61,13 +61,13 @@ impl Platform for Arc<Futex> {
     }
 }
 
-/// What is left out, to see that the checker notices.
+/// A step that is left out, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
     /// The destroyer does not wait for the batch in flight.
     Batch,
-    /// It does not pass the batch locks of further nodes.
+    /// The destroyer does not pass the batch locks of further nodes.
     Pass,
     /// Finalizers are not counted.
     Count,
@@ -80,7 +80,7 @@ enum Omit {
 struct Cache {
     life: Life,
     pages: HeapPages<Arc<Futex>>,
-    /// The same, as the destroyer uses it.
+    /// The pages as the destroyer uses them.
     ending: HeapPages<Arc<Futex>>,
     /// Objects in the depot and in slabs.
     depot: Mutex<u32>,

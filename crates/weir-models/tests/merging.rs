@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// What `fill.rs` is made of, here.
+/// The parts that `fill.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU64;
 }

@@ -5,7 +5,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// What the two are made of, here.
+/// The parts that the two are made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicU32, AtomicU64};
     macro_rules! constructor {
@@ -71,7 +71,7 @@ impl Wait for Futex {
     }
 }
 
-/// What is changed about the protocol, to show that the model sees it.
+/// A change of the protocol, to show that the model sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,

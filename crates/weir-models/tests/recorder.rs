@@ -191,7 +191,7 @@ use profile::layout::{COUNTS, MAGIC, PROFILE_BYTES, Profile, SLOTS};
 use profile::recorder::{Origin, Recorder};
 use profile::samples::Sample;
 
-/// What is done wrong.
+/// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
@@ -203,7 +203,7 @@ enum Flaw {
     ShownRelaxed,
 }
 
-/// What a recorder maps: the table, the slots of samples, and the filter.
+/// The memory that a recorder maps: the table, the slots of samples, and the filter.
 #[repr(C)]
 struct Mapping {
     profile: Profile,

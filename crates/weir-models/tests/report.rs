@@ -23,7 +23,7 @@ use weir_core::platform::{Contents, Reach};
 const PAGES: usize = 2;
 const WRITTEN: u32 = 7;
 
-/// What is left out, to see that the checker notices.
+/// A step that is left out, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
@@ -43,7 +43,7 @@ struct World {
     in_flight: Mutex<()>,
 }
 
-/// What the model is about, before the checker's part.
+/// The state that the model is about, before the checker's part.
 struct Host {
     zone: FreeAreas,
     window: Window,

@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// What the two are made of, here.
+/// The parts that the two are made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU32;
     macro_rules! constructor {

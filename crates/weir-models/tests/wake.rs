@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-/// What `wake.rs` is made of, here.
+/// The parts that `wake.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
     macro_rules! constructor {

@@ -223,7 +223,7 @@ fn found_here_what_a_balanced_zone_holds_is_no_reason_to_try_for_another() {
     }
 }
 
-/// What a cache evicted into another allocator's memory was no release of the heap's. So each pass lowered the priority until
+/// Memory that a cache evicted into another allocator was no release of the heap's. So each pass lowered the priority until
 /// the cache was empty, and after 16 runs the zone was hopeless.
 #[test]
 fn evictions_elsewhere_stop_at_what_is_missing() {

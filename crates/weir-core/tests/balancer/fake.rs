@@ -15,7 +15,7 @@ pub const LARGE: usize = ZoneClass::Normal as usize;
 pub const GIB: usize = 1 << 18;
 pub const MS: u64 = 1_000_000;
 
-/// What a test has done during a scan.
+/// The task that a test has done during a scan.
 type During = Box<dyn Fn(&FakeNode)>;
 
 /// How many of `size` pages a scan at `priority` takes: `size >> priority`, at least `batch`, and never more than there are.
@@ -31,11 +31,11 @@ pub struct FakeZone {
     pub largest: u32,
     /// Pages in use that reclaim can take.
     pub cached: usize,
-    /// Of the pages that a scan looks at, one in so many is reclaimed; 0: none.
+    /// One in so many of the pages that a scan looks at is reclaimed; 0: none.
     pub yields: usize,
     /// Pages reclaimed until a block of the order that was scanned for is free.
     pub until_block: usize,
-    /// What goes lies in another allocator's memory: a quarter of it is free then, and nothing is a release of the heap's.
+    /// Memory that goes lies in another allocator: a quarter of it is free then, and nothing is a release of the heap's.
     pub is_elsewhere: bool,
 }
 
@@ -99,7 +99,7 @@ impl FakeNode {
         panic!("the balancer goes on for ever")
     }
 
-    /// The same, and lets the time of dozes and pauses pass, until it sleeps.
+    /// Steps as [`Self::settle`] does, and lets the time of dozes and pauses pass, until the balancer sleeps.
     pub fn sleep(&self, balancer: &NodeBalancer, turn: &mut Turn) {
         for _ in 0..10_000 {
             match self.settle(balancer, turn).0 {

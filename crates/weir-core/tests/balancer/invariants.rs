@@ -1,4 +1,4 @@
-//! What always holds.
+//! Invariants that always hold.
 
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
 use weir_core::base::time::{Nanos, Time};

@@ -88,7 +88,7 @@ fn a_small_balanced_zone_does_not_end_a_run_for_the_large_one_where_it_would_not
     assert_eq!(node.reclaimed.get()[SMALL], 0);
 }
 
-/// What the quarter is for: a tiny zone is balanced and serves the request as long as it lasts.
+/// The purpose of a quarter: a tiny zone is balanced and serves the request as long as it lasts.
 #[test]
 fn a_quarter_is_not_content_with_a_tiny_zone() {
     let run = |policy| {

@@ -49,7 +49,7 @@ fn a_heap_that_was_filled_and_freed_serves_large_blocks() {
     }
 }
 
-/// What is in use stays, and what the system refuses to unmap is used as before.
+/// Memory in use stays, and what the system refuses to unmap is used as before.
 #[test]
 fn only_free_pageblocks_are_unmapped() {
     for refused in [0, u64::MAX, 0b1010_1010] {

@@ -251,7 +251,7 @@ fn zero_caches_hand_out_zeros(heap: Box<Heap<Fake>>) {
     }
 }
 
-/// What a test's `init` and `fini` see.
+/// The calls that a test's `init` and `fini` see.
 #[derive(Default)]
 struct Hooks {
     inits: AtomicUsize,

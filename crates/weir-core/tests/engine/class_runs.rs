@@ -146,7 +146,7 @@ fn a_run_grows_into_one_that_a_bucket_has() {
     }
 }
 
-/// What a resize leaves as it is, as far as that is told without a look-up.
+/// Blocks that a resize leaves as they are, as far as that is told without a look-up.
 #[test]
 fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
     for mut world in worlds(8) {
@@ -210,7 +210,7 @@ fn a_small_heap_keeps_what_a_cpu_takes_back() {
     }
 }
 
-/// What another CPU asked for is no use to the one that frees it, and would have to be fetched from there each time.
+/// A run that another CPU asked for is no use to the one that frees it. It would have to be fetched from there each time.
 #[test]
 fn a_small_heap_keeps_nothing_that_others_asked_for() {
     for mut world in worlds(0) {
@@ -313,7 +313,7 @@ fn runs_in_buckets_go_before_memory_becomes_resident() {
     }
 }
 
-/// Those of a CPU that the program has left, too: but not by each little that becomes resident.
+/// Runs of a CPU that the program has left go, too: but not by each little that becomes resident.
 #[test]
 fn runs_of_other_cpus_go_before_much_becomes_resident() {
     for mut world in worlds(32) {

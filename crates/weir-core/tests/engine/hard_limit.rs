@@ -225,7 +225,7 @@ fn threads_that_allocate_at_once_do_not_share_the_same_room() {
     assert_eq!(got, LIMIT / (5 << 20));
 }
 
-/// What counts against the limit, metadata aside.
+/// Bytes that count against the limit, metadata aside.
 fn charged(heap: &weir_core::heap::Heap<Fake>) -> usize {
     let tunables = heap.platform().tunables();
     let limit = tunables.hard_limit.get();

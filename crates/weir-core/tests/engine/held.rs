@@ -11,7 +11,7 @@ use crate::fake::{Fake, run_on, run_on_none};
 /// Largest run that comes from a zone, bytes.
 pub const MAX_RUN: usize = 4 << 20;
 
-/// What the engine makes of a request.
+/// The kind of block that the engine makes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Object,
@@ -39,7 +39,7 @@ pub struct Held {
     pub kind: Kind,
     /// Every byte of it. Never zero, so that a wiped page shows.
     byte: u8,
-    /// It may be freed by size: it was asked for with this size and never resized.
+    /// Whether it may be freed by size: it was asked for with this size and never resized.
     pub sized: bool,
 }
 
@@ -196,7 +196,8 @@ impl World {
         self.held[back].sized = old.sized;
     }
 
-    /// What a block of `size` bytes at `addr` is after `realloc`: a run that has grown may be mapped on its own.
+    /// The kind that a block of `size` bytes at `addr` is of after `realloc`: a run that has grown may be mapped
+    /// on its own.
     fn resized(&self, addr: usize, size: usize) -> Kind {
         let kind = Kind::of(size, 16);
         if kind == Kind::Run && self.fake().is_block(addr) { Kind::Mapped } else { kind }
@@ -216,7 +217,7 @@ impl World {
         }
     }
 
-    /// What is held: addresses and usable sizes.
+    /// The blocks that are held: addresses and usable sizes.
     pub fn usable(&self) -> impl Iterator<Item = (usize, usize)> {
         self.by_addr.iter().map(|(&addr, &len)| (addr, len))
     }

@@ -91,7 +91,7 @@ impl Peaks {
         assert!(self.resident_peak <= self.live_peak / 10 * 11, "{what}: {resident} MiB at the peak for {live}");
     }
 
-    /// The same where blocks are replaced all the time: by a third at most, which is what the C library's heap has in
+    /// Kept blocks raised the peak by a third at most where blocks are replaced all the time. The C library's heap has as much in
     /// holes then.
     pub fn check_churn(&self, what: &str) {
         let (live, resident) = (self.live_peak / MIB, self.resident_peak / MIB);
@@ -126,7 +126,7 @@ fn buffers_that_grow_cost_no_peak() {
     }
 }
 
-/// What was mapped and never touched is in no peak that could be kept below.
+/// Memory that was mapped and never touched is in no peak that could be kept below.
 #[test]
 fn a_sparse_block_makes_no_room_for_kept_ones() {
     let mut peaks = Peaks::new();
@@ -255,7 +255,7 @@ fn a_kept_block_that_cannot_be_renewed_gives_way_to_a_new_one() {
     }
 }
 
-/// What few looks missed goes too where everything is to go.
+/// A page that few looks missed goes too where everything is to go.
 #[test]
 fn a_page_that_no_look_saw_does_not_stay() {
     let peaks = Peaks::new();

@@ -26,7 +26,7 @@ fn free(world: &World, addr: usize) {
     unsafe { world.heap.free(addr as *mut u8) };
 }
 
-/// What was recorded, after everything cached went back to its slab.
+/// The misuses that were recorded, after everything cached went back to its slab.
 fn misuses(world: &World) -> Vec<(InvalidFree, usize)> {
     world.heap.purge();
     world.fake().take_misuses()
@@ -104,7 +104,8 @@ fn what_is_wrong_in_a_batch() {
     }
 }
 
-/// The same where a program gives a cache of its own a batch back that the bucket has no room for.
+/// A batch is checked as well where a program gives it to a cache of its own, and the bucket has no room for
+/// it.
 #[test]
 fn what_is_wrong_in_a_batch_of_a_programs() {
     for lockless in MODES {

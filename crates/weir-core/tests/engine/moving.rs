@@ -7,7 +7,7 @@ use crate::fake::Fake;
 use crate::held::World;
 use crate::policy::calm;
 
-/// What of a size's blocks may be resident, in percent of what is live.
+/// Bytes of a size's blocks that may be resident, in percent of what is live.
 const MOST_PERCENT: usize = 130;
 
 /// A block of a program that moves its blocks: its address, its number, and how often it was moved.
@@ -103,7 +103,7 @@ impl Program {
         (0..20).for_each(|_| calm(&self.world));
     }
 
-    /// What is live, and what the blocks' memory is beside it, bytes.
+    /// Bytes that are live, and the blocks' memory beside them.
     fn live_and_resident(&self) -> (usize, usize) {
         let usage = self.world.heap.figures().usage();
         (usage.live, usage.resident() - usage.metadata)

@@ -10,7 +10,7 @@ use weir_core::pages::user_zone::UserZone;
 use crate::fake::Fake;
 use crate::zones::{PRIVATE, zone_of};
 
-/// What is done with a zone, in pages from its start.
+/// A step with a zone, in pages from its start.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// So many pages are taken, and lie here.

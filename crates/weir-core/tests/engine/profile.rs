@@ -30,7 +30,7 @@ pub fn table(heap: &Heap<Fake>) -> &'static Profile {
     heap.profile().table().expect("sampling was on")
 }
 
-/// What the table says of each stack, by its frames.
+/// The counts that the table has of each stack, by its frames.
 pub fn counted(heap: &Heap<Fake>) -> BTreeMap<Vec<usize>, Counts> {
     let used = table(heap).stacks.iter().filter(|stack| stack.depth.load(Relaxed) != 0);
     used.map(|stack| {

@@ -131,8 +131,8 @@ fn a_program_that_comes_back_rarely_is_not_waited_for() {
     }
 }
 
-/// What a request of a server is made of. It has objects of many sizes, twice, so that depots expect them again; runs, and
-/// a block mapped on its own. Then all is freed but what was there before.
+/// The blocks that a request of a server is made of. It has objects of many sizes, twice, so that depots expect them
+/// again; runs, and a block mapped on its own. Then all is freed but what was there before.
 fn request(world: &mut World) {
     let before: BTreeSet<usize> = world.held.iter().map(|block| block.addr).collect();
     for _ in 0..2 {
@@ -182,7 +182,8 @@ fn rest(world: &mut World, beat: Option<u64>) -> u64 {
     passed(world)
 }
 
-/// What may be idle at rest: what is too little to be worth a call, and the slabs of a few objects in CPUs' buckets.
+/// Bytes that may be idle at rest. They are what is too little to be worth a call, and the slabs of a few objects in CPUs'
+/// buckets.
 const REST: usize = 128 << 10;
 
 #[test]

@@ -115,7 +115,7 @@ fn blocks_that_are_filled_all_at_once_cost_no_peak() {
     }
 }
 
-/// What a program does with a slot.
+/// A step of a program with a slot.
 #[derive(Clone, Debug)]
 enum Step {
     Alloc(usize, usize),

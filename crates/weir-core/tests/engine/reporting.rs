@@ -1,4 +1,4 @@
-//! What a report does with pages that are refused, filled up by the kernel, or not zero afterwards; and its switch.
+//! Reports of pages that are refused, filled up by the kernel, or not zero afterwards; and the switch of reports.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use weir_core::base::cause::Cause;

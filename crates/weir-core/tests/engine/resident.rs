@@ -1,4 +1,4 @@
-//! What is resident against what lives: buffers that grow, and sizes that change.
+//! Resident memory against what lives: buffers that grow, and sizes that change.
 
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::units::PAGE;

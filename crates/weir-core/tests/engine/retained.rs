@@ -1,4 +1,4 @@
-//! What stays after a peak: of the memory that describes free pages, and of buckets' shells.
+//! Memory that stays after a peak: of the memory that describes free pages, and of buckets' shells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

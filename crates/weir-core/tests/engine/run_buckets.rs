@@ -76,7 +76,7 @@ fn a_run_in_a_bucket_that_is_free_by_now_is_not_handed_out() {
     }
 }
 
-/// What is idle in buckets goes before the balancer, which is woken for it alone, takes what is in use.
+/// Runs that are idle in buckets go before the balancer, which is woken for it alone, takes what is in use.
 #[test]
 fn the_balancer_takes_runs_where_little_is_left() {
     for mut world in worlds(32) {
@@ -158,7 +158,7 @@ fn a_drain_of_runs_leaves_cpus_without_runs_alone() {
     world.finish();
 }
 
-/// What buckets hold across a fork is the child's too.
+/// Runs that buckets hold across a fork are the child's too.
 #[test]
 fn a_child_has_the_runs_of_all_cpus() {
     for mut world in worlds(32) {

@@ -40,7 +40,7 @@ fn queue() -> &'static Queue {
     Box::leak(Box::default())
 }
 
-/// What a test's callback does, and what it was told.
+/// The behaviour of a test's callback, and what it was told.
 #[derive(Default)]
 struct Told {
     /// Bytes that it says it has.

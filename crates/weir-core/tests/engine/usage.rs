@@ -19,10 +19,10 @@ use crate::model::{Step, apply, config, step, variant, world};
 
 const MIB: usize = 1 << 20;
 
-/// What the test finds by itself.
+/// The figures that the test finds by itself.
 struct Truth {
     live: usize,
-    /// Of that, on pages that are not resident.
+    /// The part of the live bytes on pages that are not resident.
     untouched: usize,
     /// Resident bytes of pages that what is held lies on, less what is held of them.
     beside: usize,
@@ -223,8 +223,8 @@ fn the_page_of_counters_has_the_same_sum() {
     world.finish();
 }
 
-/// What is isolated for a release is neither the program's nor lost. The figures are the same before, during and
-/// after it, but for what went.
+/// Memory that is isolated for a release is neither the program's nor lost. The figures are the same before, during
+/// and after it, but for what went.
 #[test]
 fn isolated_memory_is_not_live() {
     let mut world = thinned(Fake::new(), 20_000, 1000);
@@ -272,7 +272,7 @@ fn a_measurement_is_made_in_parts_of_so_many_looks() {
     assert!(parts >= (32 + 60 * 3) / (LOOKS + 3), "{parts}");
 }
 
-/// Of a very long block some pageblocks are looked at, at equal distances.
+/// Some pageblocks of a very long block are looked at, at equal distances.
 #[test]
 fn a_very_long_block_is_measured_by_samples() {
     const GIB: usize = 1 << 30;
@@ -290,7 +290,7 @@ fn a_very_long_block_is_measured_by_samples() {
     world.finish();
 }
 
-/// Of caches with per-CPU buckets and of those without, of which there may be any number.
+/// Objects are live of caches with per-CPU buckets and of those without, of which there may be any number.
 #[test]
 fn objects_of_user_caches_are_live_as_blocks_are() {
     const CACHES: usize = 300;

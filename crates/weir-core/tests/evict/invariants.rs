@@ -1,4 +1,5 @@
-//! What always holds, whatever the owner does: random histories against a model of weights and pins.
+//! Invariants that hold whatever the owner does: random histories against a model of weights and
+//! pins.
 
 use crate::cache::{hash, policy};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What the policy is for: scans do no harm, the hot stays when the target falls, and the setting follows the trace.
+//! The purpose of the policy: scans do no harm, the hot stays when the target falls, and the setting follows the trace.
 
 use crate::cache::Cache;
 use std::collections::VecDeque;

@@ -22,7 +22,7 @@ pub struct Memory {
     blocks: BTreeMap<usize, usize>,
     /// Where windows and blocks of metadata begin.
     metadata: BTreeSet<usize>,
-    /// What somebody else mapped inside a window.
+    /// Memory that somebody else mapped inside a window.
     foreign: Vec<Run>,
     /// Where the next block of its own goes: inside a window.
     next_block: Option<usize>,

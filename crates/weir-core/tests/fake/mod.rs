@@ -24,7 +24,7 @@ use weir_core::platform::{
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
-/// What a call that fails says: Linux's ENOMEM.
+/// The error of a call that fails: Linux's ENOMEM.
 const REFUSED: Refused = Refused { error: 12 };
 /// CPUs of the machine.
 pub const CPUS: usize = 1024;
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// What a test wants done while a release is under way, on a thread of its own.
+/// A task that a test wants done while a release is under way, on a thread of its own.
 type Hook = Box<dyn Fn() + Send + Sync>;
 /// A program's callback at the hard limit.
 type HardLimitCallback = Box<dyn Fn(usize) -> bool + Send>;
@@ -91,12 +91,12 @@ pub struct Fake {
         (Lock<(), { rank::EVICTABLE_CACHES }>, Lock<(), { rank::EVICTABLE_SHARD }>, Lock<(), { rank::EVICTABLE_DUEL }>),
     memory: Mutex<memory::Memory>,
     clock: AtomicU64,
-    /// What each look at the clock takes, ns.
+    /// Time that each look at the clock takes, ns.
     pub clock_step: AtomicU64,
     plans: [Plan; 7],
     pub node_count: AtomicUsize,
     pub huge: AtomicBool,
-    /// They come to what asked for them.
+    /// Huge pages come to what asked for them.
     pub huge_on_advice: AtomicBool,
     /// Mapping memory takes its time.
     pub is_slow: AtomicBool,
@@ -111,7 +111,7 @@ pub struct Fake {
     pub finalizer_wakes: AtomicUsize,
     /// Allocations that were about to fail at the hard limit, bytes each.
     pub at_hard_limit: Mutex<Vec<usize>>,
-    /// What a program does then; whether it freed something.
+    /// The program's work then; whether it freed something.
     pub hard_limit_callback: Mutex<Option<HardLimitCallback>>,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
@@ -123,12 +123,12 @@ pub struct Fake {
     looks: Mutex<Vec<Run>>,
     /// Calls that unmapped.
     pub unmapped: AtomicUsize,
-    /// Of blocks of their own, what was touched is resident, as the kernel has it; else all of them are.
+    /// Only what was touched of blocks of their own is resident, as the kernel has it; else all of them are.
     pub really: AtomicBool,
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
-    /// What runs after each fence.
+    /// The task that runs after each fence.
     fencing: Mutex<Option<Hook>>,
     misuses: Mutex<Vec<(InvalidFree, usize)>>,
     /// Every call of release so far.
@@ -142,14 +142,14 @@ pub struct Fake {
     /// Calls that were refused for that.
     pub metadata_refusals: AtomicUsize,
     in_flight: Mutex<Vec<Run>>,
-    /// What the test holds now: address and length.
+    /// The blocks that the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
     hook: Mutex<Option<Hook>>,
-    /// The same for the next question of how many nodes there are, on the thread that asks.
+    /// The task for the next question of how many nodes there are, on the thread that asks.
     counting: Mutex<Option<Hook>>,
-    /// The same for the next question on which node a thread runs.
+    /// The task for the next question on which node a thread runs.
     homing: Mutex<Option<Hook>>,
-    /// What runs while reclaim waits for callbacks.
+    /// The task that runs while reclaim waits for callbacks.
     waiting: Mutex<Option<Hook>>,
     interrupting: Mutex<Option<Hook>>,
     /// Callbacks that were named as slow, and as panicked.
@@ -166,12 +166,12 @@ pub struct Fake {
     pub merges: AtomicBool,
     /// Where it was asked to, in order, and whether it still is.
     mergeable: Mutex<Vec<(Run, bool)>>,
-    /// What it merged so far, in pages.
+    /// Pages that it merged so far.
     merged: AtomicUsize,
     secrets: AtomicU64,
-    /// What is resident is not told.
+    /// Nothing tells what is resident.
     pub is_blind: AtomicBool,
-    /// What is taken back at least.
+    /// Least that is taken back.
     pub unit: usize,
     stats: Stats,
     tunables: Tunables,
@@ -359,12 +359,12 @@ impl Fake {
         }
     }
 
-    /// What was cooled since the last call.
+    /// Runs that were cooled since the last call.
     pub fn take_cooled(&self) -> Vec<Run> {
         std::mem::take(&mut locked(&self.cooled))
     }
 
-    /// What the test wants done meanwhile.
+    /// Does what the test wants done meanwhile.
     fn run_hook(&self) {
         let hook = locked(&self.hook).take();
         if let Some(hook) = hook {

@@ -1,4 +1,4 @@
-//! What stands on pages and caches: page pools, zones of a program's own, its callbacks, objects with state, and the profile.
+//! Mechanisms on pages and caches: page pools, zones of a program's own, its callbacks, objects with state, and the profile.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

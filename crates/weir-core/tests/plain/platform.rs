@@ -38,7 +38,7 @@ pub fn run_on(cpu: usize) {
 pub struct Plain {
     /// Whether buckets are of CPUs, each with a lock for what elsewhere is a restartable section, or locked as a whole.
     lockless: bool,
-    /// What is mapped: address, layout, and bytes of it that are not unmapped yet.
+    /// The mappings: address, layout, and bytes of it that are not unmapped yet.
     blocks: Mutex<Vec<(usize, Layout, usize)>>,
     cpus: [Mutex<()>; CPUS],
     clock: AtomicU64,

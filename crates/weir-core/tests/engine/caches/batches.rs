@@ -12,14 +12,14 @@ use weir_core::platform::Reach;
 
 use super::*;
 
-/// What is done to the slabs.
+/// A step on the slabs.
 #[derive(Clone, Debug)]
 enum Op {
     /// Takes so many.
     Take(usize),
     /// Gives so many back: from this place of those held on, every so many, and then in the order of their addresses.
     Give { from: usize, step: usize, count: usize, sorted: bool },
-    /// The same, and frees some of them again, in the batch and after it.
+    /// Gives so many back in one batch, and frees some of them again, in the batch and after it.
     GiveTwice { from: usize, count: usize, inside: bool },
     /// Gives the empty slabs to the zone.
     TakeEmpty,

@@ -1,4 +1,5 @@
-//! What reclaim takes of caches, and what it leaves: reserves, exempt caches, buckets under pressure.
+//! Reclaim of caches: what it takes, and what it leaves (reserves, exempt caches, buckets under
+//! pressure).
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use super::*;
 use weir_core::base::time::{Nanos, Time};
 
-/// What is done to two pools, of which the program tends the second.
+/// A step on two pools, of which the program tends the second.
 #[derive(Clone, Debug)]
 enum Act {
     Get(usize, usize),
@@ -39,7 +39,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What the documentation says of a pool, by a model that has no lists: bounds of what is idle.
+/// The behaviour of a pool by its documentation, in a model that has no lists: bounds of what is idle.
 struct Model {
     max_idle: usize,
     squeeze_ns: u64,

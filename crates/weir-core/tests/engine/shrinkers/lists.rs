@@ -356,7 +356,7 @@ fn the_balancer_goes_on_as_soon_as_write_back_has_caught_up() {
     small.end();
 }
 
-/// What the balancer counts as reclaimed, in pages. A cache in NORMAL says that it evicted what was asked: into another
+/// The pages that the balancer counts as reclaimed. A cache in NORMAL says that it evicted what was asked: into another
 /// allocator's memory if so said. By each eviction the process becomes smaller by as much, if its size is known.
 fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
     let (heap, queue) = (heap(), queue());

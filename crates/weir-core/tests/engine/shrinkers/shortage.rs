@@ -1,4 +1,4 @@
-//! What a program's callbacks do for an allocation that is short, and relief afterwards.
+//! The program's callbacks serve an allocation that is short, and relief follows.
 
 use super::*;
 

@@ -6,7 +6,7 @@ use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
 const GIB: u64 = 1 << 30;
-/// What an allocation waits for progress of the balancer, ns.
+/// Time that an allocation waits for progress of the balancer, ns.
 const WAIT_NS: u64 = 25_000_000;
 
 /// A heap that reads how much is free, and whose program has a cache, but nothing idle.
