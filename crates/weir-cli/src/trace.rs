@@ -7,7 +7,7 @@ use crate::inspect::page::{Inspected, Missing, Page};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Time between two looks: of a process that releases more than 64 batches in this time, events are lost, and counted.
+/// Time between two looks. If a process releases more than 64 batches in this time, events are lost, and counted.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Prints the batches that are known still, and then each new one, until the process ends.

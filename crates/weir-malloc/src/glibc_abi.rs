@@ -219,7 +219,7 @@ const CHECK_AND_ABORT: c_int = 3;
 pub fn mallopt(parameter: c_int, value: c_int) -> c_int {
     let holds = match parameter {
         // Small blocks come from fast lists. glibc refuses more than it has room for. Of none (0) it promises no more than
-        // that free blocks are joined with their neighbours. So they are here once their page has no other.
+        // that free blocks are joined with their neighbours. Here they are joined once their page has no other.
         M_MXFAST => (0..=MAX_FAST).contains(&value),
         // Free memory beyond this much is released by itself; so is what is below. Keeping it (-1) is not possible.
         M_TRIM_THRESHOLD => value >= 0,

@@ -136,7 +136,7 @@ enum Flaw {
     None,
     /// The list's lock excludes nobody.
     OpenLock,
-    /// Who sleeps does not compare the word.
+    /// A thread that sleeps does not compare the word.
     BlindFutex,
     /// Threads are not told apart, so that no circle is seen.
     NoThreads,

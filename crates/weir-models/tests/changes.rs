@@ -237,7 +237,7 @@ use loom::thread;
 
 /// The flaws, of which a process has one.
 static FLAW: Plain = Plain::new(0);
-/// Who starts the thread has read what changes before others see that it starts one.
+/// The thread that starts it has read what changes before others see that it starts one.
 const UNORDERED: u32 = 1;
 /// The starter looks for that before it reads the changes.
 const HELD_FIRST: u32 = 2;

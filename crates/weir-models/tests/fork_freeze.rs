@@ -199,7 +199,7 @@ use loom::thread;
 static FLAW: Plain = Plain::new(0);
 /// Comparing the word and changing it are two steps.
 const TORN_EXCHANGE: u32 = 1;
-/// Who looks at the forking thread does not note that in the word.
+/// A thread that looks at the forking one does not note that in the word.
 const UNNOTED: u32 = 2;
 
 const FORKER: usize = 0;

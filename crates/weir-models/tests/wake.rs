@@ -111,7 +111,7 @@ mod futex {
 
     pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<()> {
         if timeout_ns.is_some() && FLAW.load(Relaxed) == SEIZED {
-            // Who asks for the turn takes it.
+            // A thread that asks for the turn takes it.
             word.store(0, SeqCst);
             return Ok(());
         }

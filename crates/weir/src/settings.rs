@@ -41,7 +41,7 @@ pub fn get(name: &str) -> Result<u64, SettingError> {
     TUNABLES.get(name)
 }
 
-/// Sets a setting from text: a number in its unit; of bytes also one such as `64M`.
+/// Sets a setting from text: a number in its unit. For bytes, text such as `64M` is taken as well.
 ///
 /// # Errors
 /// The setting is not there, or the text not a value of it; then nothing has changed.

@@ -85,7 +85,7 @@ impl Snapshot {
     }
 }
 
-/// Who a sample is of.
+/// The process that a sample is of.
 pub struct Labels {
     pid: String,
     comm: String,
@@ -124,8 +124,8 @@ impl EncodeLabelSet for SampleLabels<'_> {
     }
 }
 
-/// The path of the group that accounts the process's memory: of version 1's memory controller where it is in use, else
-/// of version 2. Empty if the kernel tells none.
+/// The path of the group that accounts the process's memory. It is version 1's memory controller's where that is in use,
+/// else version 2's. Empty if the kernel tells none.
 fn cgroup_of(process: &Process) -> String {
     let groups = process.cgroups().map(|groups| groups.0).unwrap_or_default();
     let memory = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "memory"));

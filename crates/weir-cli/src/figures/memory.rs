@@ -67,7 +67,7 @@ impl Measured {
     /// As parts of `found` bytes, which are resident now: live, idle, fragmented, merged, metadata, and what no figure explains.
     /// Where the figures exceed what was found, it was memory that can go which went since: what is idle first.
     pub fn divide(&self, found: u64) -> [u64; 6] {
-        // Objects in buckets and depots are idle; of them, too, some may never have been touched.
+        // Objects in buckets and depots are idle. Some of them, too, may never have been touched.
         let (live, more) = (self.live.saturating_sub(self.untouched), self.untouched.saturating_sub(self.live));
         let mut left = found;
         let mut take = |part: u64| {

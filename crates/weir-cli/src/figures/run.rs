@@ -82,7 +82,7 @@ pub struct Summary {
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
     pub elapsed_seconds: f64,
-    /// Most that all processes held at one time; none of a small program that ended before a sample.
+    /// Most that all processes held at one time; none for a small program that ended before a sample.
     pub peak_resident_bytes: Option<u64>,
     /// The bound that no single process was above.
     pub peak_resident_bound_bytes: u64,

@@ -15,7 +15,7 @@ pub fn own_pid() -> Option<i32> {
 /// The tree below this process.
 #[derive(Clone, Default)]
 pub struct ProcessTree {
-    /// Children that were there before the program: of the program that became this one by `exec`.
+    /// Children that were there before the program. They are of the program that became this one by `exec`.
     not_ours: HashSet<i32>,
 }
 

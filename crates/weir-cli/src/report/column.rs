@@ -1,4 +1,4 @@
-//! The runs that a page is about: of each what its files say, put together.
+//! The runs that a page is about. Each has what its files say, put together.
 
 use super::reading::{self, Contents, Stat, Trace};
 use super::records::{Cache, Line};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Time between two reads of the rings: of a process that releases more than 64 batches in this time, events are lost.
+/// Time between two reads of the rings. If a process releases more than 64 batches in this time, events are lost.
 pub const READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The file of events, and how far the events of each process were read.

@@ -145,7 +145,7 @@ fn is_in_memory(path: &Path) -> bool {
     ["/memfd:", "/dev/shm/", "/dev/zero (deleted)", "/SYSV"].iter().any(|start| path.starts_with(start))
 }
 
-/// The stack pointers of a process's threads, as far as they wait in the kernel: of one that runs it is not told.
+/// The stack pointers of a process's threads, as far as they wait in the kernel. That of a thread that runs is not told.
 pub fn stack_pointers(pid: i32) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let pointer = |thread: std::fs::DirEntry| {

@@ -1,4 +1,4 @@
-//! Who gives way, in which order, how far, on a clock that the test moves.
+//! The mechanisms that give way, in which order and how far, on a clock that the test moves.
 
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;

@@ -142,7 +142,7 @@ pub unsafe fn shrinker_register(shrinker: *const ShrinkerSpec, size: usize) -> *
         thread: 0,
         queue: core::ptr::null_mut(),
     };
-    // SAFETY: the caller's promise: `size` bytes at `shrinker` may be read; of the structure, all bytes are values of its
+    // SAFETY: the caller's promise: `size` bytes at `shrinker` may be read. All bytes of the structure are values of its
     // fields' types by the contract.
     unsafe {
         let to = (&raw mut spec).cast::<u8>();

@@ -57,7 +57,7 @@ impl VolumeLock {
 fn open(file: &OwnedFd, is_alone: bool) -> Result<Option<OwnedFd>> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let own = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    // First its own, then a look at others': of two at the same time at least one sees the other.
+    // First it takes its own, then it looks at others'. If two do so at the same time, at least one sees the other.
     own_lock(&own, WRITES)?;
     if is_alone {
         own_lock(&own, ALONE)?;

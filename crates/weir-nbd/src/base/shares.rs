@@ -2,7 +2,8 @@
 //!
 //! A client may hold as much as it leaves free. A client alone may hold half, each of n greedy ones 1/(n+1), and as much is
 //! left for the next that comes. This is a dynamic threshold, as in the buffers of switches. Small requests have a reserve,
-//! divided by the same rule. Who asks for more waits. Others that ask for less may pass the first in line, but not for ever.
+//! divided by the same rule. A client that asks for more waits. Others that ask for less may pass the first in line, but not
+//! for ever.
 //!
 //! While clients wait, memory has to come back. A client is cut off for which three things hold. It holds more than an equal
 //! share, it is its turn to read or write, and it is slower than a floor. See [`Shares::look`].
@@ -28,7 +29,7 @@ const MOST_PASSED: u32 = 64;
 
 /// Time between two looks.
 pub const LOOK: Duration = Duration::from_millis(100);
-/// Who moves fewer bytes than this between two looks is slow: 64 KiB a second.
+/// A client that moves fewer bytes than this between two looks is slow: 64 KiB a second.
 const FLOOR: u64 = (64 << 10) / 10;
 /// Looks in a row at which a client was slow, and at which the first in line waited, before one is cut off. They take half a
 /// second. A packet that was lost on its way is sent again within that time.
@@ -180,7 +181,7 @@ impl Shares {
         is_free.then_some(Kind::General)
     }
 
-    /// Serves the line, after something has become free. Who has given up has left it.
+    /// Serves the line, after something has become free. A client that has given up has left the line.
     fn serve_line(&self) {
         let mut waiting = self.waiting.borrow_mut();
         waiting.retain(|waiter| !waiter.granted.is_closed());

@@ -24,7 +24,8 @@ pub struct DirtyBlocks {
     writing: tokio::sync::Mutex<()>,
 }
 
-/// The right to write dirty blocks of a file below: of two at a time, the older content of a block could come last.
+/// The right to write dirty blocks of a file below. If two had it at a time, the older content of a block could come
+/// last.
 pub type Writing<'a> = tokio::sync::MutexGuard<'a, ()>;
 
 /// Dirty blocks that follow each other, copied to be written below.

@@ -38,7 +38,7 @@ pub struct Fixed {
     has_locked: bool,
     /// Slots that are empty.
     empty: RefCell<Vec<u16>>,
-    /// Pages in slots; of all workers together in `all_pages`.
+    /// Pages in slots. Those of all workers together are in `all_pages`.
     pages: Cell<usize>,
     all_pages: Arc<AtomicUsize>,
     /// The kernel has refused a run: no more than there are now, until the next look.

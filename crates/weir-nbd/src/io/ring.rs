@@ -132,7 +132,7 @@ impl Ring {
         }
     }
 
-    /// Makes `slots` empty slots for registered buffers, once: of Linux 5.19.
+    /// Makes `slots` empty slots for registered buffers, once. Linux has them from 5.19 on.
     pub(super) fn make_slots(&self, slots: u16) -> Result<()> {
         self.ring.borrow().submitter().register_buffers_sparse(slots.into())
     }

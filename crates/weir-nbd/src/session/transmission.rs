@@ -31,7 +31,7 @@ const STATUS: usize = 64 << 10;
 /// Bytes of a client that are copied of a volume in memory before they are sent. A CPU's second cache holds as much (512 KiB
 /// to 2 MiB today): what lies there is sent without a way to memory and back. A longer read is one at a time.
 const AHEAD: usize = 1 << 20;
-/// Reads from this length on wait for that, bytes: of shorter ones a client seldom has so many under way.
+/// Reads from this length on wait for that, bytes. A client seldom has so many shorter ones under way.
 const WORTH_A_WAIT: u32 = 64 << 10;
 /// Longest payload of a refused request that is skipped, bytes. The protocol does not let a server call less an attack.
 const MAX_SKIPPED: u64 = DEFAULT_PAYLOAD as u64;

@@ -138,7 +138,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
             let got = HEAP.cache_alloc_batch(self.id, &mut objects[..n]);
             let mut raw = RawBatch { id: self.id, objects, first: 0, end: got };
             for place in wanted[..got].iter_mut().flatten() {
-                // SAFETY: of `got` objects none is null.
+                // SAFETY: none of the `got` objects is null.
                 let object = unsafe { NonNull::new_unchecked(raw.objects[raw.first].cast::<T>()) };
                 ready(object);
                 raw.first += 1;

@@ -14,8 +14,8 @@
 //!
 //! # Settings
 //!
-//! Of all pools by [`settings`](crate::settings), also while the program runs; of one by
-//! [`PagePool::set_max_idle_pages`] and [`PagePool::set_squeeze`].
+//! The values of all pools are set by [`settings`](crate::settings), also while the program runs. The values of one pool are set
+//! by [`PagePool::set_max_idle_pages`] and [`PagePool::set_squeeze`].
 //!
 //! | What | `max_idle_pages` |
 //! |---|---|

@@ -45,7 +45,7 @@ fn an_entry_lives_for_its_time_and_is_then_no_hit() {
     assert!(cache.get(&1).is_some() && cache.contains(&1));
     let pinned = cache.get(&1).unwrap();
     clock.pass(1);
-    // Use does not prolong it. Who has a guard keeps it.
+    // Use does not prolong it. A holder of a guard keeps the entry.
     assert!(!cache.contains(&1) && cache.get(&1).is_none() && cache.get(&2).is_some());
     assert_eq!((pinned.check(), cache.len(), cache.bytes(), live.get()), (1, 1, 100, 2));
     drop(pinned);

@@ -1,4 +1,4 @@
-//! What squeezing costs at worst. Blocks of 4 KiB go, one at a time, onto a volume in memory of weir-nbd through a real client
+//! The cost of squeezing at worst. Blocks of 4 KiB go, one at a time, onto a volume in memory of weir-nbd through a real client
 //! (fio's, of libnbd). The pools keep 1,024 idle pages, or none.
 //!
 //! A server is started for each run, and the volume's pages are there before the time counts. Missed: of the runs of pages asked

@@ -1,4 +1,4 @@
-//! What reporting costs: page_fault1 written anew, tasks as processes and as threads, reporting off and on.
+//! The cost of reporting: page_fault1 written anew, tasks as processes and as threads, reporting off and on.
 //!
 //! A task maps 128 MiB, writes to every page and unmaps it. It does so as `one-block`, which the heap maps on its own, and
 //! as `blocks` of 1 MiB. Those are the heap's own pages, and so what it reports. With `pauses` the task rests between its

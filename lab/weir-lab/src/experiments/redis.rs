@@ -1,4 +1,4 @@
-//! What redis-server keeps after FLUSHALL of values of 16 B to 16 KiB.
+//! Memory that redis-server keeps after FLUSHALL of values of 16 B to 16 KiB.
 //!
 //! Debian's binary links the shared libjemalloc and calls malloc by its plain name, so a preloaded allocator serves it. Only the
 //! purge by which it helps itself (`mallctl`) still goes to a jemalloc. It does nothing for any other allocator, and empties the

@@ -46,7 +46,7 @@ fn folded(
     lines
 }
 
-/// A flame graph as SVG: of functions with their places; coloured by what grew, where that is known.
+/// A flame graph as SVG. It shows functions with their places, and is coloured by what grew, where that is known.
 fn graph(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<String, Failure> {
     let place = |frame: &Frame| format!("{} {}", frame.function, frame.place());
     let by_growth = profile.has_growth && measure == Measure::Live;

@@ -165,7 +165,7 @@ struct Symbol {
     name: &'static str,
 }
 
-/// Functions of the symbol table; of that for the loader, if there is no other.
+/// Functions of the symbol table, or of the table for the loader, if there is no other.
 fn symbols(parsed: &Parsed) -> Vec<Symbol> {
     let of = |symbol: object::Symbol<'static, '_, &'static ReadCache<File>>| {
         let is_function = symbol.is_definition() && symbol.kind() == SymbolKind::Text;
@@ -227,7 +227,7 @@ fn frames(context: &Context<Bytes>, address: u64, symbol: Option<&str>) -> Vec<F
             frames.push(frame);
         }
     }
-    // Lines without a function: of assembly, or where the information is of lines alone.
+    // Lines without a function. They are of assembly, or the information is of lines alone.
     if let (Some(outermost), Some(name)) = (frames.last_mut(), symbol)
         && outermost.function.is_empty()
     {

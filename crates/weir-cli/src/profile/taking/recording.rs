@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The mean that sampling is switched on with, bytes: the same as that of gperftools and Go, which cost little with it.
 const MEAN_BYTES: u64 = 512 << 10;
-/// How long it is waited, if sampling was off: of a leak of 1 MiB/s there are some 60 samples then.
+/// How long it is waited, if sampling was off. A leak of 1 MiB/s has some 60 samples then.
 const SECONDS: u32 = 30;
 /// How long a process may take from the answer of its control channel to a table with samples on.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use crate::zone::Zone;
 const STEP_SHARE: usize = 16;
 pub const LEAST_STEP: usize = 64 << 10;
 const MOST_STEP: usize = 16 << 20;
-/// Threads whose insertions are told apart while memory is short; of more, two may count as one.
+/// Threads whose insertions are told apart while memory is short. If there are more, two may count as one.
 const INSERTERS: usize = 16;
 
 /// How much is held, and how much may be. On cache lines of its own: insertions write it, and what lies beside it every look-up

@@ -70,8 +70,8 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not. Who
-    /// wants the same key meanwhile waits.
+    /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not.
+    /// Others who want the same key meanwhile wait.
     ///
     /// # Panics
     /// If the closure wants the key itself.

@@ -45,7 +45,7 @@ pub struct Storage {
     policy: Policy<'static>,
     /// Entries by hash.
     index: Index<'static>,
-    /// Entries by number; of a number not in use, the next such number.
+    /// Entries by number. Where a number is not in use, the next such number is there.
     entries: &'static mut [*mut Header],
     /// Until when each entry lives, by number; empty where entries have no end.
     times: &'static mut [Times],
