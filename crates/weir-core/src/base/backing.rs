@@ -1,4 +1,4 @@
-//! What is behind a pageblock.
+//! Kinds of memory behind a pageblock.
 
 /// Cost of a report of a pageblock's free pages: whether a huge page is lost by it, and how well used that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

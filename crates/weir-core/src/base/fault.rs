@@ -1,4 +1,4 @@
-//! What an audit finds wrong.
+//! Faults that an audit finds.
 
 /// Finding of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

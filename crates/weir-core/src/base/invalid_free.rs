@@ -1,4 +1,4 @@
-//! What can be wrong with a pointer that a program frees or resizes.
+//! Faults of a pointer that a program frees or resizes.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What every layer needs: units, sets, levels, causes.
+//! Types that every layer needs: units, sets, levels, causes.
 
 pub(crate) mod backing;
 pub mod backoff;

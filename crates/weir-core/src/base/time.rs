@@ -44,7 +44,7 @@ impl Nanos {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left of it after `other`.
+    /// Time that is left of this one after `other`; 0 if `other` is longer.
     #[inline]
     pub(crate) const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -333,7 +333,8 @@ impl Span {
     }
 }
 
-/// What lies on a page, as the class map has it in a byte; and the bucket of a CPU that such blocks pass through.
+/// Contents of a page, as the class map has them in a byte. A class is also the number of the bucket of a CPU that such blocks
+/// pass through.
 ///
 /// 0 is none. malloc's size classes come first, then the run classes, then caches of a program. The last ones are marks, and
 /// their buckets are empty and full at once.

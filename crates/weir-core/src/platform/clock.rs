@@ -4,7 +4,7 @@ use crate::base::time::{Nanos, Time};
 
 /// A monotonic clock.
 pub trait Clock {
-    /// What time it is.
+    /// Time now.
     fn now(&self) -> Time;
     /// CPU time that the calling thread has used. A platform that cannot say says what time it is: then waiting counts
     /// as work.

@@ -1,5 +1,5 @@
-//! What the restartable sections of the fast path work on: a table with an entry for each CPU, and the slab of buckets that
-//! an entry points to. The protocol is in [`crate::caches::cpu::buckets`].
+//! Memory that the restartable sections of the fast path work on. A table has an entry for each CPU, which points to a slab of
+//! buckets. The protocol is in [`crate::caches::cpu::buckets`].
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
@@ -20,8 +20,8 @@ pub(crate) const SLOTS: usize = FIRST_SLOT * 8;
 const _: () = assert!(size_of::<CpuSlab>() == SLOTS && SLOTS.is_multiple_of(PAGE));
 /// Where a class's slots are, in words from the slab's start. `slot[current - 1]` is the object on top, or zero.
 ///
-/// Two words, so that a commit stores `current` alone: all of what the next section loads (a load of bytes that two
-/// stores wrote waits for the cache), and nothing of `end`.
+/// Two words, so that a commit stores `current` alone: all of what the next section loads, and nothing of `end`. A load of bytes
+/// that two stores wrote waits for the cache.
 #[repr(C)]
 pub(crate) struct Header {
     /// The slot that a push writes next.
@@ -77,8 +77,8 @@ pub enum Pushed {
     Twice,
 }
 
-/// What the fast path reads: each CPU's slab, and the class of a size, beside each other so that one register holds the
-/// address of both.
+/// Table that the fast path reads: each CPU's slab, and the class of a size. They lie beside each other so that one register
+/// holds the address of both.
 #[repr(C, align(64))]
 pub struct Table {
     entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],

@@ -1,4 +1,4 @@
-//! What the engine tells about itself, and the parameters it is steered by.
+//! Messages of the engine about itself, and the parameters that steer it.
 
 use crate::base::invalid_free::InvalidFree;
 use crate::telemetry::stats::Stats;

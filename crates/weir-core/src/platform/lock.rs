@@ -30,8 +30,8 @@ pub struct Lock<T, const RANK: u32> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: threads that share a lock get at the value through a guard, of which `word` admits one at a time, on one thread: so
-// the value goes from thread to thread, which `T: Send` allows, and is never shared.
+// SAFETY: threads that share a lock get at the value through a guard. `word` admits one guard at a time, on one thread. So the
+// value goes from thread to thread, which `T: Send` allows, and is never shared.
 unsafe impl<T: Send, const RANK: u32> Sync for Lock<T, RANK> {}
 
 impl<T, const RANK: u32> Lock<T, RANK> {
@@ -206,7 +206,7 @@ mod tests {
         Lock::new(0)
     }
 
-    /// What a thread is told that waits for a lock it may not wait for; `None`: it may.
+    /// Message to a thread that waits for a lock it may not wait for; `None`: it may.
     fn complaint(f: impl FnOnce()) -> Option<std::string::String> {
         catch_unwind(AssertUnwindSafe(f)).err().map(|said| *said.downcast().unwrap())
     }

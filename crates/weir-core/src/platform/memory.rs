@@ -35,10 +35,9 @@ pub struct Refused {
 
 /// Maps, unmaps and advises. No method may allocate through the engine.
 pub trait Memory: Host {
-    /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
-    /// (which may be shorter). Nothing is mapped yet. Where the base is to be hard to guess it may lie up to 511
-    /// pages above a multiple of `align`, of which no other window begins below it: the first pageblock then lacks as many
-    /// pages.
+    /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length (which may be
+    /// shorter). Nothing is mapped yet. Where the base is to be hard to guess, it may lie up to 511 pages above a multiple of
+    /// `align`. No other window begins between that multiple and the base. The first pageblock then lacks as many pages.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused>;
     /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
     fn map_at(&self, run: Run, node: usize) -> Placed;
@@ -54,8 +53,8 @@ pub trait Memory: Host {
     fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
         self.map(len, align)
     }
-    /// Releases the memory behind `runs` of metadata, whole pages, which read as zero from then on, also by threads that
-    /// read them meanwhile; whether all of it went. Only where [`Host::release_unit`] is a page.
+    /// Releases the memory behind `runs` of metadata, which are whole pages. They read as zero from then on, also by threads that
+    /// read them meanwhile. Returns whether all of it went. Only where [`Host::release_unit`] is a page.
     fn release_metadata(&self, runs: &[Run]) -> bool {
         let released = self.release(runs, false);
         released.runs == runs.len() && released.contents == Contents::Zero
@@ -65,8 +64,9 @@ pub trait Memory: Host {
     /// Resizes what [`Memory::map`] gave, moving it if it must; contents are kept, new bytes are zero.
     /// Where that is refused nothing has changed.
     fn remap(&self, run: Run, len: usize) -> Result<usize, Refused>;
-    /// Makes what [`Memory::map`] gave, and is no longer used, as good as a new mapping of `len` bytes, no fewer than
-    /// it has; it need be neither zero nor keep what it holds. Where that is refused it is as long as it was, and still there.
+    /// Makes a mapping that [`Memory::map`] gave, and that is no longer used, as good as a new one of `len` bytes. `len` is no
+    /// less than it has. The mapping need be neither zero nor keep its contents. Where that is refused it is as long as it was,
+    /// and still there.
     fn renew(&self, run: Run, len: usize) -> Result<usize, Refused> {
         if len == run.len { Ok(run.addr) } else { self.remap(run, len) }
     }
@@ -76,8 +76,8 @@ pub trait Memory: Host {
     fn huge_on_advice(&self) -> bool {
         false
     }
-    /// All of the heap has asked for huge pages, or asks no more, or the program has switched them off for itself: what
-    /// [`Memory::huge_on_touch`] says from now on.
+    /// Sets what [`Memory::huge_on_touch`] says from now on. All of the heap has asked for huge pages, or asks no more, or the
+    /// program has switched them off for itself.
     fn set_huge_on_touch(&self, on: bool) {
         let _ = on;
     }
@@ -91,8 +91,8 @@ pub trait Memory: Host {
     fn advise_small(&self, run: Run) {
         let _ = run;
     }
-    /// The memory of pages inside each of `runs`, whole pageblocks, was released. Splits the huge pages that may still be
-    /// behind the rest, so that the released part serves others at once, and marks the rest as not used of late, so that
+    /// Cools pageblocks: the memory of pages inside each of `runs`, whole pageblocks, was released. Splits the huge pages that
+    /// may still be behind the rest, so that the released part serves others at once. Marks the rest as not used of late, so that
     /// no huge page is put there until it is used. A wish only.
     fn cool(&self, runs: &[Run]) {
         let _ = runs;

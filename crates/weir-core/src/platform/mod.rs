@@ -1,4 +1,4 @@
-//! What the engine needs from below, by concern: implemented by Linux, by a bare-metal guest, by a simulation.
+//! Traits that the engine needs from below, by concern. Linux, a bare-metal guest and a simulation implement them.
 
 pub(crate) mod clock;
 pub(crate) mod cpu;

@@ -1,5 +1,5 @@
-//! The ranks of all locks: the one table. Each kind of lock has a rank of its own; a thread takes them in ascending order
-//! only, one of each at a time ([`super::lock`] checks that in debug builds), and `fork` takes all of them in this order.
+//! The ranks of all locks: the one table. Each kind of lock has a rank of its own. A thread takes them in ascending order only,
+//! and one of each at a time; [`super::lock`] checks that in debug builds. `fork` takes all of them in this order.
 //!
 //! No system call and no fence is made under [`DEPOT`] to [`PROFILE`]: an allocation may want any of those. Under the ranks
 //! before them system calls are made, but an allocation waits for none of them but [`GROWTH`], whose turn is a system call.
@@ -31,7 +31,7 @@ ranks! {
     BUCKETS = 6;
     /// Held while a cache gets a number, or a node's part.
     CACHE_TABLE = 7;
-    /// What the last window saw of each cache.
+    /// Figures that the last window saw of each cache.
     CACHE_WINDOWS = 8;
     /// The list of a program's callbacks.
     CALLBACKS = 9;

@@ -1,4 +1,5 @@
-//! What [`super::lock`] and other lock-free protocols are made of, named in one place so that a model checker can put its own under the same file.
+//! Atomics that [`super::lock`] and other lock-free protocols are made of. They are named in one place so that a model
+//! checker can put its own under the same file.
 
 pub(crate) use core::hint::spin_loop;
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};

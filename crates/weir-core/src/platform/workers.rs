@@ -21,8 +21,8 @@ pub trait Workers: Diagnostics {
     }
     /// Has a thread that may run a program's own code call [`crate::heap::user_caches::UserCaches::run_finalizers`].
     fn wake_finalizer(&self) {}
-    /// An allocation of `bytes` would exceed `hard_limit` after all has been reclaimed that can be, and is about to fail: the
-    /// last chance to free something. Called on the allocating thread, under no lock of the engine's; it may allocate. Whether
+    /// The last chance to free something: an allocation of `bytes` would exceed `hard_limit`, and is about to fail. All that can
+    /// be reclaimed has been. Called on the allocating thread, under no lock of the engine's; it may allocate. Returns whether
     /// another try is worth it.
     fn hard_limit_reached(&self, bytes: usize) -> bool {
         let _ = bytes;

@@ -3,8 +3,8 @@
 //!
 //! A scan at priority p takes `freeable >> p` bytes, times 4, divided by the cost of an object (`seeks`), in batches.
 //! What is less than a batch, or was not done, is deferred: a later scan adds a part of it, `deferred >> p`. Both what
-//! one scan takes and what is deferred are at most twice what the cache could free, so that a cache that refused for
-//! long is not emptied at once by the work of an hour.
+//! one scan takes and what is deferred are at most twice what the cache could free. So a cache that refused for long is
+//! not emptied at once by the work of an hour.
 
 use core::sync::atomic::{
     AtomicUsize,

@@ -1,10 +1,10 @@
 //! A buffer that grows by copies: a run is taken, the one before it copied into it and freed, and so on.
 //!
-//! None of the holes that it leaves is long enough for the next copy, so that each touches fresh memory, and what is
-//! resident comes to a multiple of the buffer. Such frees are told by their order: a run that touched fresh memory, the
-//! free of one that is shorter but no less than half as long, several times in a row, neither shorter than the time before
-//! (sizes drawn at random seldom rise three times). What is freed then is of no use to
-//! the next copy, and goes below at once. Any other order of calls, and runs that find resident memory, end it.
+//! None of the holes that it leaves is long enough for the next copy. So each copy touches fresh memory, and what is
+//! resident comes to a multiple of the buffer. Such frees are told by their order. A run touches fresh memory, then one
+//! is freed that is shorter but no less than half as long. This has to happen several times in a row, with neither run
+//! shorter than the time before. Sizes drawn at random seldom rise three times. What is freed then is of no use to the
+//! next copy, and is released at once. Any other order of calls, and runs that find resident memory, end it.
 
 use crate::base::units::Pages;
 
@@ -12,8 +12,8 @@ use crate::base::units::Pages;
 const LEAST: Pages = Pages::in_bytes(256 << 10);
 /// Frees of former copies in a row after which they are no chance.
 const STREAK: u8 = 3;
-/// Runs in a row that find resident memory, after which a buffer that grows by small steps is let alone: its holes in a row
-/// serve one copy in three, and so would stay.
+/// Runs in a row that find resident memory, after which a buffer that grows by small steps is let alone. Its holes in a
+/// row serve one copy in three, and so would stay.
 const IDLE: u8 = 4;
 
 /// Tells, by the last runs taken and freed, whether a buffer grows.

@@ -1,16 +1,16 @@
-//! For how long calm windows keep memory that nobody uses: long enough for a program that comes back for it again and
-//! again, and no longer than the setting `hold_ms` in one that has come to rest.
+//! For how long calm windows keep memory that nobody uses. That is long enough for a program that comes back for it
+//! again and again. It is no longer than the setting `hold_ms` in a program that has come to rest.
 //!
-//! What was used in one of the last so many windows is kept. The refault meter ([`super::refault`]) doubles their number
-//! while too much of what went is touched again; windows stay as short as they are, so that rest is seen soon. Beyond
-//! [`MOST_WINDOWS`] the windows themselves are doubled, where `hold_ms` allows that.
+//! What was used in one of the last so many windows is kept. The refault meter ([`super::refault`]) doubles their
+//! number while too much of what went is touched again. Windows stay as short as they are, so that rest is seen soon.
+//! Beyond [`MOST_WINDOWS`] the windows themselves are doubled, where `hold_ms` allows that.
 
 use crate::base::time::Nanos;
 
 /// Windows over which what was used is kept, at most: of so many each place remembers its peak.
 pub const MOST_WINDOWS: usize = 4;
-/// Windows that may pass beyond the hold until memory goes: the rest of the window of its last use, and the one in which what CPUs and
-/// depots hold is still counted as used.
+/// Windows that may pass beyond the hold until memory goes. One is the rest of the window of its last use. The other is
+/// the window in which what CPUs and depots hold is still counted as used.
 const BEYOND: u64 = 2;
 /// Doublings at most: those of the longest `idle_ms` fit into 64 bits.
 const MOST_DOUBLINGS: u32 = 16;
@@ -58,8 +58,9 @@ impl Hold {
         (1..=MOST_DOUBLINGS).take_while(fits).last().unwrap_or(0)
     }
 
-    /// Within so many ns of its release memory is touched that a longer hold, of at most `longest_ns`, would have kept:
-    /// about that, as the release came up to a window later than it might have.
+    /// Time after a release, ns, within which a touch means that a longer hold would have kept the memory. The longer
+    /// hold is at most `longest_ns`. The figure is a rough one, as the release came up to a window later than it might
+    /// have.
     pub(crate) fn spared_ns(&self, idle_ns: Nanos, longest_ns: Nanos) -> Nanos {
         let most = Self::of(Self::most_doublings(idle_ns, longest_ns), idle_ns);
         most.least_ns().saturating_sub(self.least_ns()).saturating_add(self.window_ns)

@@ -1,6 +1,6 @@
-//! Whether programs touch the whole of their large blocks: huge pages pay behind those that are filled, and cost memory
-//! behind those that are sparse, so they are asked for only where the blocks of late were filled: those that were freed,
-//! and those that were full by the time that the next was asked for.
+//! Whether programs touch the whole of their large blocks. Huge pages pay behind blocks that are filled, and cost
+//! memory behind those that are sparse. So they are asked for only where the blocks of late were filled. These are the
+//! blocks that were freed, and those that were full by the time that the next was asked for.
 
 /// Blocks that must have been filled of the last eight freed.
 const FILLED_BLOCKS: u32 = 7;

@@ -1,16 +1,18 @@
 //! The refault meter: how much of what was reported is touched again soon, and what the calm policy makes of it.
 //!
 //! A report was a mistake if its memory is wanted back at once: the release, the fault and the zeroing were for
-//! nothing. What was reported lately is kept count of where it lies ([`Recent`]: one a pageblock, one a size class for
-//! the pages inside slabs, one for blocks mapped on their own), and what is taken from there again ([`Refault`]) within
-//! `refault_ms` counts as touched again. Nothing of that is on a fast path, and a pageblock's 192 bytes have room for it.
+//! nothing. Memory that was reported lately is counted where it lies ([`Recent`]). There is a count for each pageblock,
+//! one for the pages inside slabs of each size class, and one for blocks mapped on their own. What is taken from there
+//! again ([`Refault`]) within `refault_ms` counts as touched again. Nothing of that is on a fast path, and a
+//! pageblock's 192 bytes have room for it.
 //!
-//! The counts say how much went and how much came back, not which page did: what is taken from a pageblock with 10
-//! pages reported lately counts as touched again for 10 pages at most, though it may be fresh ones that were taken.
+//! The counts say how much went and how much came back, not which page did. A pageblock may have 10 pages reported
+//! lately. What is taken from it then counts as touched again for 10 pages at most, though it may be fresh ones that
+//! were taken.
 //!
 //! [`Patience`] doubles the calm window while more than `refault_percent` of what calm windows reported comes back, up
-//! to a window as long as `refault_ms`; and halves it again, ever more cautiously the longer it had become. Pressure is
-//! answered at once whatever the window.
+//! to a window as long as `refault_ms`. It halves the window again, ever more cautiously the longer it had become.
+//! Pressure is answered at once whatever the window.
 
 use crate::base::time::{Nanos, Time};
 use crate::base::units::Pages;

@@ -1,7 +1,7 @@
 //! Watermarks of zones, and the one predicate by which the node balancer wakes, stops and sleeps ([`is_balanced`]).
 //!
-//! The formulas are Linux's (`mm/page_alloc.c`): min is the square root of 16 times the size in KiB, low and
-//! high lie a gap apart above it; each zone keeps a part of itself from requests that could have used a higher one.
+//! The formulas are Linux's (`mm/page_alloc.c`). Min is the square root of 16 times the size in KiB; low and high lie a gap apart
+//! above it. Each zone keeps a part of itself from requests that could have used a higher one.
 
 use crate::base::time::Nanos;
 use crate::base::units::{PAGE, Pages};
@@ -157,7 +157,8 @@ pub fn is_balanced(zones: &[Zone], order: u32, list: ZoneList, policy: Policy) -
     }
 }
 
-/// Whether a request finds no more than `mark` says: of order 0 in one of the zones that it can use, of a higher one in all.
+/// Whether a request finds no more than `mark` says. For a request of order 0 one such zone that it can use is enough; for a
+/// higher order all have to be so.
 pub(crate) fn is_below(zones: &[Zone], order: u32, list: ZoneList, mark: impl Fn(&Marks) -> Pages) -> bool {
     let mut eligible = (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, list)).peekable();
     let is_above = |zone| is_zone_above(zones, zone, order, list, &mark);
@@ -180,8 +181,8 @@ pub(crate) fn boost_cap(managed: Pages, marks: Marks, step: Pages) -> Pages {
     (marks.high * BOOST_PERCENT / 100).max(Pages::BLOCK).max(step).min(most_boost(managed))
 }
 
-/// No boost exceeds half of the zone: high is three eighths at most, so that a small zone can be balanced while it is boosted.
-/// (Else all that is in use would be evicted for it.) Where no limit is known, what is to be reclaimed is bounded by the step.
+/// No boost exceeds half of the zone. High is three eighths at most, so that a small zone can be balanced while it is boosted.
+/// Else all that is in use would be evicted for it. Where no limit is known, what is to be reclaimed is bounded by the step.
 pub(crate) fn most_boost(managed: Pages) -> Pages {
     if managed.is_zero() { Pages::MAX } else { managed / 2 }
 }
@@ -348,7 +349,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is given is enough, and never less than nothing: no figures make the predicate contradict itself.
+        /// A zone that is given what it lacks is balanced, and it never lacks less than nothing: no figures make the predicate
+        /// contradict itself.
         #[test]
         fn what_a_zone_lacks_balances_it(
             zones: [(u32, u32, u16); 4],

@@ -130,9 +130,8 @@ impl WorkingSet {
         if now.since(self.since) >= window.max(Nanos(1)) { self.min } else { 0 }
     }
 
-    /// [`WorkingSet::size`] at `now`, of windows that are `window` long (both ns). For each window that has ended
-    /// since the last call the estimate fades by a quarter, but not below the batch just seen; then the bounds close
-    /// in on `items`.
+    /// [`WorkingSet::size`] at `now`, of windows that are `window` long (both ns). For each window that has ended since the last
+    /// call, the estimate fades by a quarter, but not below the batch just seen. Then the bounds close in on `items`.
     pub(crate) fn update(&mut self, now: Time, window: Nanos) -> u32 {
         let ended = now.since(self.since) / window.max(Nanos(1));
         if ended > 0 {

@@ -1,9 +1,9 @@
 //! Amounts that rise and fall with what the program holds.
 //!
-//! They are counted here, and shown on the page of counters. Not counted there: the page is replaced by a copy while the
-//! program runs, when it becomes one that others may map, and what another thread counts on it in between is lost. A
-//! total that lost a count is too small by one. A gauge that lost an increase would be wrong for good, and below
-//! zero when all was given back.
+//! They are counted here, and shown on the page of counters. They are not counted on that page itself, as a copy
+//! replaces it while the program runs. That happens when it becomes one that others may map. Counts that another thread
+//! makes on the page in between are lost. A total that lost a count is too small by one. A gauge that lost an increase
+//! would be wrong for good, and below zero when all was given back.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

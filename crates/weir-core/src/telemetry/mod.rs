@@ -1,4 +1,4 @@
-//! What a process tells about itself, and the parameters it is steered by.
+//! Figures that a process tells about itself, and the parameters that steer it.
 
 pub mod gauges;
 pub mod histogram;

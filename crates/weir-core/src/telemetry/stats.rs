@@ -1,9 +1,9 @@
-//! What one process tells about itself: a page of counters that a reader in another process can map.
+//! Figures that one process tells about itself: a page of counters that a reader in another process can map.
 //!
-//! The page has a fixed layout, so that `weir run` and `weir stat` read it while the program runs and after
-//! it was killed. Counters are written on slow paths only and with relaxed order: a reader sees each counter
-//! whole, but no two of them at one instant. What is more than a counter is brought up to date by the background thread:
-//! the measured figures and the tables ([`crate::telemetry::tables`]), each of one instant.
+//! The page has a fixed layout, so that `weir run` and `weir stat` read it while the program runs and after it was
+//! killed. Counters are written on slow paths only and with relaxed order: a reader sees each counter whole, but no two
+//! of them at one instant. The background thread brings up to date what is more than a counter: the measured figures
+//! and the tables ([`crate::telemetry::tables`]), each of one instant.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -210,7 +210,7 @@ pub struct Stats {
     pub reclaimed_pages: [AtomicU64; 2],
     /// Entries of caches that were dirty, and written back by a callback that returned before they were clean.
     pub async_writes: [AtomicU64; 2],
-    /// Of synchronous writes, those by a callback that returned when they were clean.
+    /// Entries of caches that were dirty, and written back by a callback that returned when they were clean.
     pub sync_writes: [AtomicU64; 2],
     /// Times an allocation, or pressure, had something for the balancer to do.
     pub wake_requests: AtomicU64,

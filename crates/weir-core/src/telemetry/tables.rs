@@ -1,11 +1,10 @@
 //! Tables inside the page of statistics: a row for each cache, zone and evictable cache.
 //!
-//! One thread writes a table now and then, whole; other processes read it whenever they like, by copying its bytes in
-//! ascending order. What they must not take for a table is a copy that a write changed half-way. So the writer counts
-//! `begun` up, then writes the rows, then sets `ended` to the same; a reader has the whole table if both are equal in its
-//! copy. `ended` lies before the rows and `begun` behind them: the copy has `ended` first and `begun` last, the reverse of
-//! the order in which they were written. If both lay before the rows, a write that begins after the copy has passed them
-//! would go unseen.
+//! One thread writes a table now and then, whole; other processes read it whenever they like, by copying its bytes in ascending
+//! order. They must not take for a table a copy that a write changed half-way. So the writer counts `begun` up, then writes the
+//! rows, then sets `ended` to the same. A reader has the whole table if both are equal in its copy. `ended` lies before the rows
+//! and `begun` behind them. So the copy has `ended` first and `begun` last, the reverse of the order in which they were written.
+//! If both lay before the rows, a write that begins after the copy has passed them would go unseen.
 
 use core::sync::atomic::{
     AtomicU64,

@@ -1,7 +1,7 @@
 //! The record of reports: the last batches of a process, in a ring inside its page of counters.
 //!
-//! A reader in another process follows it while the program runs ([`Ring::read`]); what it is too slow for is lost, and
-//! known to be lost, as every event has a number.
+//! A reader in another process follows it while the program runs ([`Ring::read`]). Events that come too fast for it are
+//! lost, and known to be lost, as every event has a number.
 
 use core::sync::atomic::{
     AtomicU64,

@@ -1,8 +1,8 @@
-//! Every setting of Weir, in one table: name, default, range, unit, meaning, where the default is from, and what is done
-//! beyond storing the value when it is set.
+//! Every setting of Weir, in one table: name, default, range, unit, meaning and source of the default. The table also
+//! says what is done beyond storing the value when it is set.
 //!
-//! A setting is read on slow paths by one relaxed load and may be set at any time while the process runs; the next
-//! decision uses the new value. Documents, the command line, the Rust API and `weir_ctl` are made from [`TABLE`].
+//! A setting is read on slow paths by one relaxed load. Any setting may be set at any time while the process runs; the
+//! next decision uses the new value. Documents, the command line, the Rust API and `weir_ctl` are made from [`TABLE`].
 
 use crate::base::time::Nanos;
 

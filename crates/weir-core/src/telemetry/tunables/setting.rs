@@ -1,4 +1,4 @@
-//! What an entry of the table of settings says, and how the text of a value is read.
+//! Contents of an entry of the table of settings, and how the text of a value is read.
 
 /// Unit of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,15 +47,16 @@ impl core::fmt::Display for Unit {
     }
 }
 
-/// What the platform does after a setting was stored. Of this only [`Effect::HugeHeap`], [`Effect::Profile`],
-/// [`Effect::Guard`] and [`Effect::Check`] are done for values that the environment sets: they are stored before anything else has begun.
+/// Effect on the platform after a setting was stored. For values that the environment sets, only [`Effect::HugeHeap`],
+/// [`Effect::Profile`], [`Effect::Guard`] and [`Effect::Check`] are done. Such values are stored before anything else
+/// has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The background thread, if it sleeps, is woken: its next decision uses the value.
     Wake,
     /// The engine's switch is set (`set_reporting`): switching off waits for the batch in flight.
     Reporting,
-    /// What is mapped of the heap asks for huge pages, or asks no more (`follow_huge_heap`).
+    /// The mapped part of the heap asks for huge pages, or asks no more (`follow_huge_heap`).
     HugeHeap,
     /// The background thread is replaced by another, which arms all notifications anew.
     Rearm,
