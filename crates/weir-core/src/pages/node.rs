@@ -117,9 +117,9 @@ impl Nodes {
     /// Finds out how many there are, and maps all but the first; where there is no memory for them, the first serves all.
     /// To be called with no lock held.
     ///
-    /// The first node's batch lock is held meanwhile, and is the first that a fork takes: so the number of nodes is the same
-    /// when a fork gives the locks back as when it took them. What this excludes: a fork takes the batch locks of one node,
-    /// a thread finds a second, and the fork gives two back, of which it never had one.
+    /// The first node's batch lock is held meanwhile, and is the first that a fork takes. So the number of nodes is the same when
+    /// a fork gives the locks back as when it took them. The interleaving that this excludes: a fork takes the batch locks of one
+    /// node and a thread finds a second. The fork then gives two locks back, one of which it never had.
     pub(crate) fn find<P: Platform>(&self, platform: &P) {
         if self.count.load(Acquire) > 0 {
             return;
@@ -163,8 +163,8 @@ impl Nodes {
     /// The caller, or the parent that it was forked from, froze them.
     pub(crate) unsafe fn thaw_batches<P: Platform>(&self, platform: &P) {
         for number in (0..self.count()).rev() {
-            // SAFETY: `freeze_batches` took this lock and made no guard of it; there are as many nodes as there were then, as
-            // the first node's lock, which is given back last, keeps others from being found.
+            // SAFETY: `freeze_batches` took this lock and made no guard of it. There are as many nodes as there were then: the
+            // first node's lock, which is given back last, keeps others from being found.
             unsafe { self.get(number).batch.release(platform) }
         }
     }

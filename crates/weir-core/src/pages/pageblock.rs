@@ -1,8 +1,8 @@
 //! The buddy inside one pageblock: which of its 512 pages are free, and which are backed by memory.
 //!
-//! The free areas are derived, not stored: a block of order k is free when its 2^k aligned bits are set, so splitting
-//! a block is clearing bits and merging is setting them. An allocation takes the first pages of an aligned block and
-//! leaves the block's tail free, so a run of any length costs just its pages.
+//! The free areas are derived, not stored. A block of order k is free when its 2^k aligned bits are set. So splitting a
+//! block is clearing bits, and merging is setting them. An allocation takes the first pages of an aligned block and
+//! leaves the block's tail free. So a run of any length costs just its pages.
 
 use core::ops::Range;
 use core::sync::atomic::{
@@ -45,8 +45,9 @@ pub struct Link {
 
 /// A pageblock in its window's array: what the lock of its zone guards, and the node of that zone.
 ///
-/// The node lies beside the state, not in it, because threads of other nodes read it without the lock, to see whether a
-/// neighbour belongs to their own node. A reference to the state, which its zone's lock permits, thus never covers a byte that others read.
+/// The node lies beside the state, not in it. Threads of other nodes read it without the lock, to see whether a
+/// neighbour belongs to their own node. A reference to the state, which its zone's lock permits, thus never covers a
+/// byte that others read.
 #[repr(C, align(64))]
 pub struct Pageblock {
     state: State,

@@ -2,15 +2,15 @@
 //!
 //! # The protocol
 //!
-//! Under the zone lock at most [`BATCH`] pageblocks are *isolated*: their free backed pages stop being free, so that
-//! they cannot be allocated. The lock is dropped, the platform releases them in as few calls as it can, the lock is
-//! taken again and the pages are free once more, those of them marked reported that the platform took.
+//! Under the zone lock at most [`BATCH`] pageblocks are *isolated*: their free backed pages stop being free, so that they cannot
+//! be allocated. The lock is dropped, and the platform releases them in as few calls as it can. Then the lock is taken again and
+//! the pages are free once more. Those of them that the platform took are marked reported.
 //!
-//! The interleaving this excludes: a page is read as free, an allocation takes it and the program writes to it, and
-//! then the release wipes it. Isolated pages cannot be taken; and as an allocation that finds nothing else grows the
-//! zone, isolation never makes one fail. A fork waits for the batches in flight, one a node at most
-//! ([`super::node::Node`] has its lock), so no child is born with pages isolated for good. Whoever switches reports
-//! off waits for them too ([`crate::heap::reclaim::Reclaim::set_reporting`]): each batch looks at the switch under its lock.
+//! The interleaving this excludes: a page is read as free, an allocation takes it and the program writes to it. Then the release
+//! wipes it. Isolated pages cannot be taken. Isolation never makes an allocation fail, as one that finds nothing else grows the
+//! zone. A fork waits for the batches in flight, one a node at most ([`super::node::Node`] has its lock). So no child is born
+//! with pages isolated for good. Whoever switches reports off waits for them too
+//! ([`crate::heap::reclaim::Reclaim::set_reporting`]): each batch looks at the switch under its lock.
 //!
 //! # What is refused
 //!
@@ -161,8 +161,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 }
 
-// Split huge pages are cooled: what is left of each is split for good, and the kernel does not fill it up while it is not
-// used.
+// Split huge pages are cooled: what is left of each is split for good. The kernel does not fill it up while it is not used.
 
 /// Pageblocks gone over under one hold of a zone's lock.
 const SLICE: u32 = 256;

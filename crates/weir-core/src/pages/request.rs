@@ -1,4 +1,4 @@
-//! What pages are asked for, and the answer where there are none.
+//! Purposes of a request for pages, and the answer where there are none.
 
 use crate::platform::Refused;
 
@@ -14,9 +14,9 @@ impl From<Refused> for Short {
 
 // What pages are taken for.
 
-/// Purposes that pages are taken for. Slabs are small and stay, runs come and go and grow: where they lie side by side a run that
-/// moves leaves a hole with a slab in it, too short for the next. So each has pageblocks of its own as far as that costs
-/// no memory.
+/// Purposes that pages are taken for. Slabs are small and stay, runs come and go and grow. Where they lie side by side,
+/// a run that moves leaves a hole with a slab in it, too short for the next. So each has pageblocks of its own as far
+/// as that costs no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// One large block.

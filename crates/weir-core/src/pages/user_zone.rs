@@ -1,13 +1,13 @@
-//! A zone of the program's own: memory that it mapped as it likes, handed out in runs of pages, and reported below by
-//! what backs it. The areas, the isolation and the reporter are the heap's; only who is below differs.
+//! A zone of the program's own: memory that it mapped as it likes. The zone hands it out in runs of pages, and reports it below
+//! by what backs it. The areas, the isolation and the reporter are the heap's; only who is below differs.
 //!
 //! It never grows. An allocation that finds nothing while a batch is in flight waits for that batch, so that isolation
 //! makes none fail here either.
 //!
 //! # Hot-unplug
 //!
-//! A range of pageblocks is *closed*: its free pages are on no list any more, what is freed there joins them, and once
-//! none is in use the range is out of use and may be unmapped. [`crate::pages::HeapPages::zone_offline`] closes it only if none is.
+//! A range of pageblocks is *closed*: its free pages are on no list any more, and what is freed there joins them. Once none is in
+//! use, the range is out of use and may be unmapped. [`crate::pages::HeapPages::zone_offline`] closes it only if none is.
 //!
 //! # How it is found
 //!
@@ -79,10 +79,10 @@ pub struct UserZone {
     pub(super) next: AtomicPtr<UserZone>,
 }
 
-// SAFETY: nothing of a zone belongs to one thread. `below`, the only field that is not `Send` by itself, points to a `Host`,
-// which is `Sync` and so may be used from wherever the zone is; the zone does not own it.
+// SAFETY: nothing of a zone belongs to one thread. `below`, the only field that is not `Send` by itself, points to a `Host`. That
+// is `Sync` and so may be used from wherever the zone is; the zone does not own it.
 unsafe impl Send for UserZone {}
-// SAFETY: threads that share a zone reach its pageblocks under its lock, its list and pins as atomics, and by `below` get no
+// SAFETY: threads that share a zone reach its pageblocks under its lock, and its list and pins as atomics. By `below` they get no
 // more than a shared reference to a `Host`, which is `Sync`.
 unsafe impl Sync for UserZone {}
 
@@ -100,8 +100,8 @@ impl UserZones {
 
     /// All zones; the caller holds the lock, or is the only thread.
     pub(super) fn iter(&self) -> impl Iterator<Item = &UserZone> {
-        // SAFETY: `add_zone` promises that a zone lives, where it is, until it is removed from the list, and the caller keeps
-        // that from happening: it holds the list's lock, or is the only thread.
+        // SAFETY: `add_zone` promises that a zone lives, where it is, until it is removed from the list. The caller keeps that
+        // from happening: it holds the list's lock, or is the only thread.
         let at = |at: &AtomicPtr<UserZone>| unsafe { at.load(Acquire).as_ref() };
         core::iter::successors(at(&self.first), move |zone| at(&zone.next))
     }
@@ -178,8 +178,8 @@ impl UserZone {
         }
     }
 
-    /// Whether it may have `pages` pages in a row, aligned to `align`: 1 to 1024 of them, and not in a process that
-    /// was forked from the zone's own.
+    /// Whether the zone may have `pages` pages in a row, aligned to `align`. There must be 1 to 1024 of them, and the process
+    /// must not be one that was forked from the zone's own.
     pub(crate) fn can_serve(&self, pages: Pages, align: Order) -> bool {
         (Pages(1)..=MAX_RUN).contains(&pages) && align <= Order::of_pages(MAX_RUN) && !self.is_foreign()
     }
@@ -201,7 +201,7 @@ impl UserZone {
         let _ = self.pins.fetch_update(Release, Relaxed, |pins| pins.checked_sub(1));
     }
 
-    /// Whether this process was forked from the one that the zone is of, which has the same memory: it is then neither
+    /// Whether this process was forked from the one that the zone is of, and so has the same memory. The zone is then neither
     /// handed out nor reported here.
     pub fn is_foreign(&self) -> bool {
         self.foreign.load(Relaxed)

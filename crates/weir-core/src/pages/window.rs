@@ -1,10 +1,10 @@
 //! Pages, orders, and the window of address space that the heap lives in, with its out-of-line descriptors.
 //!
-//! For each page of the window there are a byte in the *class map* (what a pointer into it is) and 36 bytes of
-//! *descriptor*; for each pageblock there is a [`Pageblock`]. All three arrays are indexed by page or pageblock
-//! number, lie apart from the heap and are mapped only as far as the heap has grown: a resident heap of `H` bytes
-//! costs `H / 4096 * 37 + H / 2 MiB * 192` bytes of them, 0.91 %. What describes pageblocks that are free and reported
-//! goes back too (`bare`), but for the 192 bytes: 96 KiB for each GiB of the heap's peak stay.
+//! For each page of the window there is a byte in the *class map*, which says what a pointer into the page is. In addition there
+//! are 36 bytes of *descriptor*. For each pageblock there is a [`Pageblock`]. All three arrays are indexed by page or pageblock
+//! number, and lie apart from the heap. They are mapped only as far as the heap has grown: a resident heap of `H` bytes costs
+//! `H / 4096 * 37 + H / 2 MiB * 192` bytes of them, 0.91 %. Descriptors and class map of pageblocks that are free and reported go
+//! back too (`bare`), but for the 192 bytes. So 96 KiB for each GiB of the heap's peak stay.
 //!
 //! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
@@ -241,8 +241,8 @@ impl Window {
     /// The class-map entry of `page`, which must be below the top.
     #[inline]
     pub(crate) fn class_of(&self, page: PageNo) -> Class {
-        // SAFETY: callers pass a page that `page_of` found, or that a zone handed out: below `top`, as far as which the class
-        // map is mapped for good. Entries are atomics to all.
+        // SAFETY: callers pass a page that `page_of` found, or that a zone handed out. It is below `top`, as far as which the
+        // class map is mapped for good. Entries are atomics to all.
         Class(unsafe { (*self.class_map.load(Relaxed).add(page.index())).load(Relaxed) })
     }
 
@@ -264,18 +264,18 @@ impl Window {
     /// Of several threads that free a run at once, one gets `true`. The entry is left alone otherwise: by now it may be that of
     /// a slab.
     pub(crate) fn unmark_run(&self, page: PageNo, mark: Class) -> bool {
-        // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
-        // entries are reached as atomics alone.
+        // SAFETY: the caller has the page from `page_of`, so it is below `top`. There the class map stays mapped, and its entries
+        // are reached as atomics alone.
         let entry = unsafe { &*self.class_map.load(Relaxed).add(page.index()) };
         entry.compare_exchange(mark.0, NOTHING.0, AcqRel, Relaxed).is_ok()
     }
 
     /// Word `i` of the descriptor of `page`, which must be below the top and in use; the words of the pages after it follow.
     ///
-    /// Slabs' words change under the lock of their cache, a run's first word by the run's owner. A wrong pointer makes a
-    /// thread read words of a page that has since become another's, under no lock that the writer has: so they are atomic.
-    /// Such a reader gets an old word or a new one, each of which makes it call the pointer invalid; what a right pointer
-    /// leads to was written before the program got that pointer.
+    /// Slabs' words change under the lock of their cache, a run's first word by the run's owner. A wrong pointer makes a thread
+    /// read words of a page that has since become another's. It does so under no lock that the writer has: so the words are
+    /// atomic. Such a reader gets an old word or a new one, each of which makes it call the pointer invalid. A right pointer
+    /// leads to words that were written before the program got that pointer.
     #[inline]
     pub(crate) fn word(&self, page: PageNo, i: usize) -> &AtomicU32 {
         // SAFETY: descriptors are mapped for all pages that were ever handed out, and stay mapped: a release of their memory
@@ -332,8 +332,8 @@ impl Window {
         BlockNo(0)..self.top().block()
     }
 
-    /// The turn to grow. Threads that run short together wait here for the first of them, and are to look again before
-    /// they grow the window too: the pages are in a zone before the turn ends.
+    /// The turn to grow. Threads that run short together wait here for the first of them. They are to look again before they grow
+    /// the window too: the pages are in a zone before the turn ends.
     pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
         Growing { window: self, platform, growth: self.growth.lock(platform) }
     }
@@ -367,9 +367,9 @@ impl Window {
 
     /// Maps the three arrays as far as the pageblocks `blocks` need. Occupied: others may be described.
     ///
-    /// A foreign mapping in the way of the descriptors, nearly all of the arrays, is left alone as one in the way of
-    /// the heap is: what it would have described becomes a hole, as descriptors are looked at for pages in use alone. The
-    /// others are looked at as far as the top is; behind such a mapping there they end, and the heap with them.
+    /// A foreign mapping may be in the way of the descriptors, nearly all of the arrays. It is left alone, as one in the way of
+    /// the heap is. The memory that would have been described becomes a hole, as descriptors are looked at for pages in use
+    /// alone. The others are looked at as far as the top is. Behind a foreign mapping there they end, and the heap with them.
     fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, blocks: Range<BlockNo>) -> Placed {
         for (i, (base, bytes)) in self.arrays().into_iter().enumerate() {
             let (have, need) = (growth.mapped[i], (blocks.end.index() * bytes).next_multiple_of(PAGE));

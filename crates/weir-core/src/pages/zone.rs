@@ -1,9 +1,9 @@
 //! A zone: pageblocks of one node, on lists by how full they are and by the largest block they can still give.
 //!
-//! An allocation goes to the fullest pageblock that has room for it, so that sparse pageblocks empty and can be reported
-//! whole; but to memory that is resident before any that is not (`place`).
-//! A pageblock with free backed pages is on the *hint list* (page hinting's bitmap, kept as a list so that finding the
-//! next one to report costs the same whatever the heap's size), the longest unchanged first.
+//! An allocation goes to the fullest pageblock that has room for it, so that sparse pageblocks empty and can be
+//! reported whole. But it goes to memory that is resident before any that is not (`place`). A pageblock with free
+//! backed pages is on the *hint list*, the longest unchanged first. That is page hinting's bitmap, kept as a list so
+//! that finding the next one to report costs the same whatever the heap's size.
 
 mod audit;
 mod lists;
@@ -49,8 +49,8 @@ pub struct PageRun {
     pub zero: bool,
     /// Pages of the run that were reported lately.
     pub again: Refault,
-    /// Pages with no memory behind them, nor lately, that the zone has handed out since it said so last; 0 as long as
-    /// they are few.
+    /// Pages with no memory behind them, nor lately, that the zone has handed out since it last returned their number.
+    /// 0 as long as they are few.
     pub fresh: Pages,
 }
 
@@ -114,8 +114,8 @@ impl FreeAreas {
         }
     }
 
-    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align`, from free areas, if at most
-    /// `most_fresh` pages become resident by it. [`Short`]: grow first.
+    /// Takes `pages` pages (at most those of order 10) for `purpose` from free areas, aligned to `align`. At most
+    /// `most_fresh` pages may become resident by it. [`Short`]: grow first.
     pub fn take(
         &mut self,
         window: &Window,
@@ -185,8 +185,8 @@ impl FreeAreas {
         if self.fresh < FRESH_PAGES { Pages::ZERO } else { core::mem::take(&mut self.fresh) }
     }
 
-    /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time,
-    /// by more than a small part, and more than the rest of two huge pages if memory comes in such.
+    /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time.
+    /// A small part of the peak is allowed for, and the rest of two huge pages if memory comes in such.
     pub(crate) fn surplus(&self, huge_on_touch: bool) -> Pages {
         let (peak, rest) = (Pages(self.peak.high()), if huge_on_touch { Pages::BLOCK * 2 } else { Pages::ZERO });
         self.idle.saturating_sub(peak - self.used + peak / SURPLUS_PART + rest)
@@ -229,8 +229,8 @@ impl FreeAreas {
         }
     }
 
-    /// Takes the pages `more`, which follow a run, if they are free and the zone's; which of them were
-    /// reported lately, and the fresh pages as [`PageRun::fresh`] has them.
+    /// Takes the pages `more`, which follow a run, if they are free and the zone's. Returns which of them were reported
+    /// lately, and the fresh pages as [`PageRun::fresh`] has them.
     pub fn extend(&mut self, window: &Window, more: Span) -> Result<(Refault, Pages), Short> {
         if more.end() > window.top() {
             return Err(Short);
@@ -305,7 +305,7 @@ impl FreeAreas {
         }
     }
 
-    /// Notes that pages in use by a slab were reported out of `block`: its huge page, if there was one, is split, and
+    /// Notes that pages in use by a slab were reported out of `block`. Its huge page, if there was one, is split, and
     /// what was free in it is backed by small pages now. Returns whether there was one.
     pub(crate) fn split(&mut self, window: &Window, block: BlockNo, contents: Contents) -> bool {
         let pageblock = self.blocks.at_mut(window, block);

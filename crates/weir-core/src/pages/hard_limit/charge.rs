@@ -1,4 +1,4 @@
-//! What counts against the hard limit, and what an allocation may still take.
+//! Charge against the hard limit, and how much an allocation may still take.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -1,15 +1,14 @@
 //! The hard limit: what the heap may hold at most (setting `hard_limit`).
 //!
-//! What is handed out counts in full, touched or not: a program may touch it at any time, when nothing could be refused any
-//! more. Free memory counts as far as it is resident. An allocation that would exceed the limit gets
-//! [`Short`](crate::pages::Short), as where the system refuses memory, unless memory that is resident already serves it; the
-//! heap then reclaims, and tries again.
+//! What is handed out counts in full, touched or not: a program may touch it at any time, when nothing could be refused any more.
+//! Free memory counts as far as it is resident. An allocation that would exceed the limit gets [`Short`](crate::pages::Short), as
+//! where the system refuses memory, unless memory that is resident already serves it. The heap then reclaims, and tries again.
 //!
 //! # Threads at once
 //!
-//! What is about to be taken is *held* first. A thread adds what it wants to `held`, then reads what is charged, and keeps of
-//! its hold as much as fits below the limit beside the charge and what others held before. It takes no more than that, and
-//! drops the hold only when what it took is charged.
+//! What is about to be taken is *held* first. A thread adds what it wants to `held`, then reads what is charged. It keeps of its
+//! hold as much as fits below the limit beside the charge and what others held before. It takes no more than that, and drops the
+//! hold only when what it took is charged.
 //!
 //! The interleaving that this excludes: two threads find the same room, and both take it. The one that adds to `held` second
 //! gets the first one's hold as the value before its own. If that hold has been dropped by then, its memory is charged; and
@@ -17,8 +16,8 @@
 //! the limit. Twice may refuse a thread what a moment later would fit: it reclaims, and tries again. The model is
 //! `crates/weir-models/tests/hard_limit.rs`.
 //!
-//! Metadata counts, but is not refused: what describes memory, about a hundredth of it, is mapped as the heap grows, and may
-//! exceed the limit until the next allocation finds less room.
+//! Metadata counts, but is not refused. The arrays that describe memory, about a hundredth of it, are mapped as the heap grows.
+//! They may exceed the limit until the next allocation finds less room.
 //!
 //! Without a limit nothing of this is done, but for one load.
 
@@ -27,8 +26,8 @@ use core::sync::atomic::Ordering::SeqCst;
 
 /// Bytes that count beside what zones and statistics say.
 pub struct HardLimit {
-    /// Blocks mapped on their own: one in use in full, a retained one as far as it is resident. A block on its way from one
-    /// to the other counts as before until the change is over, so that it is missing at no time.
+    /// Blocks mapped on their own: one in use in full, a retained one as far as it is resident. A block on its way from one to
+    /// the other counts as before until the change is over. So it is missing at no time.
     blocks: AtomicUsize,
     /// Held by allocations under way.
     held: AtomicUsize,
@@ -95,8 +94,8 @@ impl Hold<'_> {
     fn cut(&mut self, bytes: usize) {
         let gone = core::mem::replace(&mut self.bytes, bytes) - bytes;
         if gone > 0 {
-            // A signal handler of the thread that holds this may have forked, and in the child nothing is held any more: a
-            // count that wrapped around would refuse all memory for good.
+            // A signal handler of the thread that holds this may have forked, and in the child nothing is held any more. A count
+            // that wrapped around would refuse all memory for good.
             let _ = self.of.held.fetch_update(SeqCst, SeqCst, |held| Some(held.saturating_sub(gone)));
         }
     }

@@ -1,24 +1,24 @@
-//! What describes free memory goes back as that memory does: the descriptors and the class map of pageblocks that are
+//! Memory that describes free memory goes back as that memory does: the descriptors and the class map of pageblocks that are
 //! wholly free and reported. Without that a heap keeps 0.9 % of its peak for good.
 //!
 //! Nothing of a free page's description is needed. Its class is [`NOTHING`](crate::pages::window::NOTHING), which is 0, as a page
-//! reads whose memory went back; its descriptor is written before it is read when the page is handed out again. Eight
-//! pageblocks, a *group*, fill whole pages of both arrays; of a group that is free in part go the whole pages of each
-//! stretch of free pageblocks in it.
+//! reads whose memory went back. Its descriptor is written before it is read when the page is handed out again. Eight pageblocks,
+//! a *group*, fill whole pages of both arrays. Of a group that is free in part go the whole pages of each stretch of free
+//! pageblocks in it.
 //!
 //! # The protocol
 //!
-//! As a report's: under the zone's lock the free reported pageblocks of one group are *isolated*, so that none of their
-//! pages can be handed out; the lock is dropped, the memory goes back; under the lock they are free again, and *bare*
+//! The protocol is a report's. Under the zone's lock the free reported pageblocks of one group are *isolated*, so that none of
+//! their pages can be handed out. The lock is dropped and the memory goes back. Under the lock they are free again, and *bare*
 //! until a page of them is handed out. A batch lock of the balancer's is held all the while, so no fork falls in between.
 //!
-//! The interleaving that this excludes: the balancer finds a pageblock free; a thread takes a page of it, marks it as a
-//! slab's and writes the slab's header and bitmap; then the release makes all of it zero, and the slab's objects belong to
-//! no one. As the pages cannot be taken while they are isolated, whoever writes a description does so before the zone got
-//! its pages back (and has finished, under the zone's lock) or after the release.
+//! The interleaving that this excludes: the balancer finds a pageblock free. A thread takes a page of it, marks it as a slab's
+//! and writes the slab's header and bitmap. Then the release makes all of it zero, and the slab's objects belong to no one. The
+//! pages cannot be taken while they are isolated. So whoever writes a description does so before the zone got its pages back (and
+//! has finished, under the zone's lock) or after the release.
 //!
-//! Who reads without a lock meanwhile, the class of a page by a wrong pointer or the header of a slab that is gone, reads
-//! what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.
+//! Threads may read without a lock meanwhile: the class of a page by a wrong pointer, or the header of a slab that is gone. They
+//! read what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.
 
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGE};

@@ -1,7 +1,8 @@
 //! Releases isolated pages in as few calls as it can, and sorts out what is refused.
 //!
-//! A run that the platform does not take (locked pages are in it) is tried once more by the pageblock; what is refused then
-//! stays as it was. After `GIVE_UP` refusals in a batch nothing of it is tried any more: all memory is locked.
+//! A run that the platform does not take (locked pages are in it) is tried once more by the pageblock. Pageblocks that
+//! are refused then stay as they were. After `GIVE_UP` refusals in a batch nothing of it is tried any more: all memory
+//! is locked.
 
 use crate::base::cause::Cause;
 use crate::base::run::Run;

@@ -1,5 +1,5 @@
-//! What reclaim asks of pages: whole free pageblocks, free runs, and the metadata of both. Zones of the heap and a program's
-//! own are treated alike, and take turns.
+//! Answers to what reclaim asks of pages: whole free pageblocks, free runs, and the metadata of both. Zones of the heap and a
+//! program's own are treated alike, and take turns.
 
 use crate::base::fault::Fault;
 use crate::base::units::Pages;
@@ -50,9 +50,9 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 }
 
 impl<P: Platform> HeapPages<P> {
-    /// Under pressure each further node that has a batch's worth of idle pages also gets a worker of its own: releasing them
-    /// costs most on another node. The balancer goes through all nodes itself too, and finds done what workers did; so
-    /// they may be late, or refused.
+    /// Under pressure each further node that has a batch's worth of idle pages also gets a worker of its own. Releasing them
+    /// costs most on another node. The balancer goes through all nodes itself too, and finds done what workers did. So they may
+    /// be late, or refused.
     fn wake_workers(&self, goal: &Goal) {
         for number in 1..self.nodes.count() {
             let node = self.nodes.get(number);
@@ -155,8 +155,8 @@ impl<P: Platform> Freeze for HeapPages<P> {
 
     unsafe fn thaw(&self, rank: u32) {
         let p = &self.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards. They are the same ones: no node is found while the
-        // first node's batch lock is held, which goes last, and no zone of a program's comes or goes while the list's is.
+        // SAFETY: `freeze` of this rank took these locks and made no guards. They are the same ones. No node is found while the
+        // first node's batch lock is held, which goes last. No zone of a program's comes or goes while the list's lock is held.
         unsafe {
             match rank {
                 rank::BATCH => self.nodes.thaw_batches(p),

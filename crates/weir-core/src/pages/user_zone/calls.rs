@@ -1,5 +1,5 @@
-//! What a program does with a zone of its own: makes it known, takes and gives pages, closes ranges of it. And how reclaim
-//! visits all of them.
+//! Calls of a program on a zone of its own: to make it known, to take and give pages, to close ranges of it. Reclaim's visits of
+//! all zones are here as well.
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{BlockNo, Order, PAGE, Pages, Span};

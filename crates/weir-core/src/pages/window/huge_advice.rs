@@ -1,8 +1,8 @@
 //! Huge pages behind the heap where the system gives them to those who ask (`madvise`): the setting `huge_heap`.
 //!
-//! A part of a window that is new asks as it is mapped. What is mapped already asks, or asks no more, when the setting
-//! changes, in the window's turn to grow; the value is read in that turn, so that of several changes at once the last
-//! one holds in the end, for the windows and for what is counted.
+//! A part of a window that is new asks as it is mapped. Parts that are mapped already ask, or ask no more, when the
+//! setting changes, in the window's turn to grow. The value is read in that turn. So the last of several changes at
+//! once holds in the end, for the windows and for what is counted.
 
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK_PAGES, Pages};
@@ -21,9 +21,9 @@ impl<P: Platform> Growing<'_, P> {
 impl<P: Platform> HeapPages<P> {
     /// Makes all of the heap ask for huge pages, or ask no more, as the setting says.
     ///
-    /// What comes as a huge page and counts as single pages is found later, as what khugepaged made is; what counts as a
-    /// huge page and is none would stay a wrong figure. So they count from after the last question on, and up to before
-    /// the first answer is taken back.
+    /// Memory that comes as a huge page and counts as single pages is found later, as what khugepaged made is. Memory
+    /// that counts as a huge page and is none would stay a wrong figure. So huge pages count from after the last advice
+    /// to ask for them, and up to before the first advice to ask no more.
     pub(crate) fn follow_huge_heap(&self) {
         if !self.platform.huge_on_advice() {
             return;

@@ -2,8 +2,8 @@
 //! overcommit count what is mapped, used or not. Until the heap grows again they are holes of its window, and those it grows
 //! into first.
 //!
-//! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped; both under the window's turn to
-//! grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
+//! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped. Both happen under the window's turn
+//! to grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
 
 use core::ops::Range;
 
@@ -62,7 +62,7 @@ impl<P: Platform> HeapPages<P> {
 }
 
 impl<P: Platform> Growing<'_, P> {
-    /// Unmaps pageblocks that are in no zone, row by row, up to the first that the system refuses to: returns how many went,
+    /// Unmaps pageblocks that are in no zone, row by row, up to the first that the system refuses to. Returns how many went,
     /// which are the first of `blocks` then.
     fn unmap(&mut self, blocks: &mut [BlockNo]) -> usize {
         blocks.sort_unstable();

@@ -1,13 +1,13 @@
-//! What a zone's lists are made of: pageblocks are listed by the largest block that is free in each, by the largest that is idle (free
-//! and backed), and, for the reporter, by what a report of their idle pages costs.
+//! Lists of a zone. Pageblocks are listed by the largest block that is free in each, and by the largest that is idle
+//! (free and backed). For the reporter they are listed by what a report of their idle pages costs.
 
 use crate::base::units::{BlockNo, MAX_ORDER, PAGEBLOCK_PAGES, Pages};
 use crate::pages::request::Purpose;
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
 pub(super) const FILLS: usize = 8;
-/// Whole free pageblocks: with memory that the system refused to take, with memory behind them, without; and with none behind what
-/// describes them either (see `bare`).
+/// Whole free pageblocks: with memory that the system refused to take, with memory behind them, and without. The last
+/// level has none behind what describes them either (see `bare`).
 pub(super) const WHOLE_REFUSED: usize = 2 * FILLS;
 pub(super) const WHOLE_BACKED: usize = WHOLE_REFUSED + 1;
 pub(super) const WHOLE_REPORTED: usize = WHOLE_REFUSED + 2;

@@ -50,8 +50,8 @@ impl FreeAreas {
 // Pageblocks out of use: closed, and open again.
 
 impl FreeAreas {
-    /// Takes the free pages of `blocks` off all lists, and those that are freed there from now on; returns how many
-    /// pages of them are in use. No batch is in flight.
+    /// Takes the free pages of `blocks` off all lists, and those that are freed there from now on. Returns how many pages of them
+    /// are in use. No batch is in flight.
     pub fn close(&mut self, window: &Window, blocks: Range<BlockNo>) -> Pages {
         let mut used = Pages::ZERO;
         for block in self.blocks.own(window, blocks) {

@@ -1,8 +1,8 @@
 //! How a zone reaches its pageblocks.
 //!
-//! The states of pageblocks lie in a window's array, outside the zone. A zone's lock guards those of its own node; so
-//! [`Pageblocks`], of which each zone has one under its lock, makes references to them that borrow it. So the
-//! compiler refuses code in which a thread that holds the lock has two references to one state, one of them exclusive.
+//! The states of pageblocks lie in a window's array, outside the zone. A zone's lock guards those of its own node. So
+//! [`Pageblocks`], of which each zone has one under its lock, makes references to them that borrow it. So the compiler refuses
+//! code in which a thread that holds the lock has two references to one state, one of them exclusive.
 //!
 //! Neighbours in the array may be another node's, under a lock that this thread does not hold. [`Pageblocks::get`] reads the
 //! node first, an atomic beside the state, and makes no reference to what is not the zone's.
@@ -34,8 +34,8 @@ impl Pageblocks {
     #[inline]
     pub(super) fn at<'a>(&'a self, window: &'a Window, block: BlockNo) -> &'a State {
         debug_assert!(self.is_own(window, block));
-        // SAFETY: a pageblock of this node, below the top: its state is mapped for good. It is reached through this value
-        // alone, which is under the zone's lock, and is borrowed as long as the reference lives: no exclusive one exists.
+        // SAFETY: a pageblock of this node, below the top: its state is mapped for good. It is reached through this value alone,
+        // which is under the zone's lock. The value is borrowed as long as the reference lives: no exclusive one exists.
         unsafe { &*window.state(block) }
     }
 

@@ -2,20 +2,20 @@
 //!
 //! In this order, the first that has room:
 //!
-//! 1. idle pages (free, and memory is behind them) of a pageblock in use for the same purpose, the fullest first;
-//! 2. idle pages of whole free pageblocks, those first that the system refused to take;
-//! 3. for a run: idle pages of a slab's pageblocks. It goes again, and costs nothing meanwhile;
-//! 4. pages without memory of pageblocks in use for the same purpose;
-//! 5. for a slab: idle pages of runs' pageblocks. They come later, as what is put there stays in the way of runs;
-//! 6. a whole free pageblock without memory;
-//! 7. anything else that is free.
+//! 1. Idle pages (free, and memory is behind them) of a pageblock in use for the same purpose, the fullest first.
+//! 2. Idle pages of whole free pageblocks, those first that the system refused to take.
+//! 3. For a run: idle pages of a slab's pageblocks. The run goes again, and costs nothing meanwhile.
+//! 4. Pages without memory of pageblocks in use for the same purpose.
+//! 5. For a slab: idle pages of runs' pageblocks. They come later, as what is put there stays in the way of runs.
+//! 6. A whole free pageblock without memory.
+//! 7. Anything else that is free.
 //!
 //! Before all that, a run goes to the hole that the last of its length left. Such a hole mostly lies over the end of a
-//! pageblock, or over the middle of one, and so is on no list as what it is.
+//! pageblock, or over the middle of one. So it is on no list as what it is.
 //!
-//! A run that begins in a whole free pageblock begins in the free pages before it instead, if those are runs' too: so runs
-//! lie densely, and whatever is freed in a row serves runs of any length. A power of two needs none of that: it fills
-//! pageblocks without a rest.
+//! A run that begins in a whole free pageblock begins in the free pages before it instead, if those are runs' too. So
+//! runs lie densely, and whatever is freed in a row serves runs of any length. A power of two needs none of that: it
+//! fills pageblocks without a rest.
 
 use super::lists::{By, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED, levels};
 use super::{FreeAreas, HOLES, Purpose};
@@ -78,9 +78,9 @@ impl FreeAreas {
         })
     }
 
-    /// Room inside a pageblock of one of `levels`. A block of the order is sure to hold what is asked for; where no
-    /// alignment is, shorter ones in a row may do as well, and a few pageblocks with such are tried first, as they are
-    /// fuller.
+    /// Room inside a pageblock of one of `levels`. A block of the order is sure to hold what is asked for. Where no
+    /// alignment is asked for, shorter blocks in a row may do as well. A few pageblocks with such are tried first, as
+    /// they are fuller.
     fn inside(&self, window: &Window, by: By, levels: impl Iterator<Item = usize>, ask: Ask) -> Option<PageNo> {
         let (lists, mut tries) = (&self.lists[by as usize], LOOSE_TRIES);
         for level in levels {
@@ -120,8 +120,8 @@ impl FreeAreas {
         Some(if is_run { self.earlier(window, page, ask, By::Free) } else { page })
     }
 
-    /// Where a run for which there is room at `page`, the first of a whole free pageblock, begins: in the free (or idle)
-    /// pages before it, if those are runs'.
+    /// Beginning of a run for which there is room at `page`, the first of a whole free pageblock. The run begins in the
+    /// free (or idle) pages before it, if those are runs'.
     fn earlier(&self, window: &Window, page: PageNo, ask: Ask, by: By) -> PageNo {
         if page.in_block() != 0 || ask.align > Order::PAGE || ask.pages.0.is_power_of_two() {
             return page;

@@ -1,5 +1,8 @@
-//! Which of a zone's huge pages are in little use, which were split and are yet to be cooled ([`crate::huge_pages::sparse`]), and which
-//! the kernel put there behind the engine's back.
+//! Three kinds of a zone's huge pages:
+//!
+//! - those in little use;
+//! - those that were split and are yet to be cooled ([`crate::huge_pages::sparse`]);
+//! - those that the kernel put there behind the engine's back.
 
 use core::ops::Range;
 
@@ -25,8 +28,9 @@ impl FreeAreas {
         }
     }
 
-    /// Looks at the pageblocks `blocks`: a huge page is in little use if at most `limit` of its pages are in use, where
-    /// those that `hollow` counts, of slabs without an object on them, are not. Returns whether any is due to be split.
+    /// Looks at the pageblocks `blocks`. A huge page is in little use if at most `limit` of its pages are in use. Pages
+    /// that `hollow` counts, of slabs without an object on them, are not in use. Returns whether any is due to be
+    /// split.
     pub(crate) fn look(
         &mut self,
         window: &Window,
