@@ -21,8 +21,8 @@ struct Sums {
 }
 
 impl<P: Platform> Caches<P> {
-    /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held
-    /// by the program, or is found to be missing; and with every batch lock taken.
+    /// Checks all caches and pages. To be called with every batch lock taken, and while no other thread uses them.
+    /// Objects that a thread works on would count as held by the program, or be found missing.
     pub(super) fn audit_all(&self, audit: &mut Audit) -> Result<(), Fault> {
         let mut sums = Sums {
             bucketed: [Sum::default(); BUCKETED],
@@ -107,8 +107,8 @@ impl<P: Platform> Caches<P> {
         let window = self.pages.window(kind);
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: PageNo| {
-            // SAFETY: the page is below the top, so its pageblock's descriptor is mapped; no thread uses the heap
-            // during an audit, and reports are excluded by the batch locks, so nothing changes it now.
+            // SAFETY: the page is below the top, so its pageblock's descriptor is mapped. No thread uses the heap
+            // during an audit, and reports are excluded by the batch locks. So nothing changes it now.
             let block = unsafe { &*window.state(page.block()) };
             block.free.has_range(page.in_block()..page.in_block() + 1)
         };

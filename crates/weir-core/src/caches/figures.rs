@@ -1,4 +1,4 @@
-//! What each cache holds and what happened to it, in the words of `vmstat -z` and a few more.
+//! Figures of each cache: what it holds and what happened to it, in the words of `vmstat -z` and a few more.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,8 +14,8 @@ use crate::platform::Platform;
 pub struct CacheStats {
     /// Name, ended by zeros; malloc's size classes are `malloc` and their size.
     pub name: [u8; NAME_BYTES],
-    /// Number: 1 to 72 are malloc's, 73 to 128 runs of malloc's, up to 252 user caches with per-CPU buckets, from 256
-    /// on user caches without.
+    /// Number of the cache. Numbers 1 to 72 are malloc's, 73 to 128 runs of malloc's. User caches with per-CPU buckets
+    /// come next, up to 252; from 256 on there are user caches without.
     pub number: usize,
     /// Object size, bytes.
     pub size: usize,
@@ -33,8 +33,8 @@ pub struct CacheStats {
     pub free_slab: usize,
     /// Bytes of its slabs.
     pub slab_bytes: usize,
-    /// Allocations that succeeded: frees, and what is held. (The fast path counts frees only, inside its section: one
-    /// that is interrupted before its commit counts twice.)
+    /// Allocations that succeeded: frees, and what is held. The fast path counts frees only, inside its section: one
+    /// that is interrupted before its commit counts twice.
     pub requests: u64,
     /// Allocations that failed.
     pub failures: u64,
@@ -42,8 +42,8 @@ pub struct CacheStats {
     pub visits: u64,
     /// Allocations that found bucket and depot empty, and went to the slabs.
     pub misses: u64,
-    /// Objects freed on another CPU than they were allocated on, at least: the net flow between CPUs since the cache
-    /// was made, which is what can be known at no cost for the fast path.
+    /// Objects freed on another CPU than they were allocated on, at least. That is the net flow between CPUs since the
+    /// cache was made, which can be known at no cost for the fast path.
     pub crossed: u64,
     /// Objects that a CPU's bucket may hold: now, at least, at most; zeros for a cache without buckets.
     pub bucket: [usize; 3],

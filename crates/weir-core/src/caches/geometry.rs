@@ -5,13 +5,12 @@
 //!
 //! # Numbers and classes
 //!
-//! The class map has a [`Class`] a page, and a CPU's slab a bucket for each class. Numbers below [`BUCKETED`] are
-//! classes themselves: malloc's 1 to 72, the run classes 73 to 128 ([`crate::base::run_class`]: they have buckets, and no slabs),
-//! and the user caches that were made first. Any further user cache has a number
-//! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two classes, [`SLAB_HEAD`] and [`SLAB_TAIL`],
-//! and the bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to
-//! push, and the slow path reads the number in the header of the slab. Which page that header belongs to, the two
-//! classes say.
+//! The class map has a [`Class`] a page, and a CPU's slab a bucket for each class. Numbers below [`BUCKETED`] are classes
+//! themselves. Those of malloc are 1 to 72, the run classes 73 to 128 ([`crate::base::run_class`]), which have buckets and no
+//! slabs. The user caches that were made first follow. Any further user cache has a number from [`UNBUCKETED`] on and no per-CPU
+//! buckets. All these caches share two classes, [`SLAB_HEAD`] and [`SLAB_TAIL`], and the bucket of either is empty and full at
+//! once. So the fast path of a free needs no check of its own: it fails to push. The slow path then reads the number in the
+//! header of the slab. The two classes say which page that header belongs to.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -187,8 +186,9 @@ impl Geometry {
         (index, offset - index * self.size as usize)
     }
 
-    /// A mask and a factor: an address that, masked and multiplied (modulo 2^64), is below the factor is a whole number of objects
-    /// behind the beginning of its slab. It is the fraction of [`Geometry::begins_object`], without what is above it.
+    /// A mask and a factor. An address is masked and multiplied (modulo 2^64). If the product is below the factor, the address is
+    /// a whole number of objects behind the beginning of its slab. The product is the fraction of [`Geometry::begins_object`],
+    /// without what is above it.
     #[inline]
     pub(crate) fn remainders(&self) -> (u64, u64) {
         ((usize::from(self.pages).next_power_of_two() * PAGE - 1) as u64, self.reciprocal << 24)

@@ -1,4 +1,4 @@
-//! What each goal of reclaim takes from object caches.
+//! Effect of each goal of reclaim on object caches.
 //!
 //! | goal | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|
@@ -52,8 +52,9 @@ impl<P: Platform> Reclaimable for Caches<P> {
             Step::Buckets => self.drain(goal),
             Step::StaleCaches => self.trim(if takes_all_ages(goal) { Age::Any } else { Age::Stale }, goal),
             Step::CachesAgain => {
-                // CPUs' buckets stay as they are: a drained one gives back its pages, and who frees the next object touches them
-                // anew, for which the kernel puts a task to sleep for up to 2 s where its group is above `memory.high`.
+                // CPUs' buckets stay as they are. A drained bucket gives back its pages, and who frees the next object
+                // touches them anew. For that the kernel puts a task to sleep for up to 2 s where its group is above
+                // `memory.high`.
                 self.trim(Age::Any, goal)
             }
             Step::WarmCaches if !takes_all_ages(goal) => self.trim(Age::Warm, goal),
@@ -95,7 +96,7 @@ impl<P: Platform> Freeze for Caches<P> {
 
     unsafe fn thaw(&self, rank: u32) {
         let p = &self.pages.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards; the caches and their domains are the same,
+        // SAFETY: `freeze` of this rank took these locks and made no guards. The caches and their domains are the same,
         // as none comes while the table's lock is held.
         unsafe {
             match rank {

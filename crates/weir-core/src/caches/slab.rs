@@ -1,9 +1,15 @@
 //! Slabs: runs of pages cut into equal objects, with a header and a bitmap out of line.
 //!
-//! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the count
-//! of free objects with class, list and last look, the mask of pages that are reported, the number of the cache if that
-//! has no buckets, and the bitmap (1: free); at the end the mask of pages that are merged, and a word for each of them
-//! ([`merged`]). Which slab serves next, [`lists`] says.
+//! The descriptors of a slab's pages hold, from the first page's on:
+//!
+//! - the next and previous slab of the list;
+//! - the count of free objects with class, list and last look;
+//! - the mask of pages that are reported;
+//! - the number of the cache if that has no buckets;
+//! - the bitmap (1: free);
+//! - at the end the mask of pages that are merged, and a word for each of them ([`merged`]).
+//!
+//! Which slab serves next, [`lists`] says.
 
 pub(crate) mod audit;
 pub mod lists;

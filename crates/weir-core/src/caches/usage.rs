@@ -1,7 +1,7 @@
 //! Where the memory of caches and of runs is: one walk over the class map, which tells slabs from runs from free pages.
 //!
-//! An object that is not free in its slab is the program's, or it is *cached*: in a CPU's bucket, in a depot, or
-//! isolated for a report. A walk cannot tell these apart, but there are counts of what is cached.
+//! An object that is not free in its slab is the program's, or it is *cached*. A cached object is in a CPU's bucket, in
+//! a depot, or isolated for a report. A walk cannot tell these apart, but there are counts of what is cached.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! User caches, as UMA's `uma_zcreate` makes them: of objects of one size, with what is done to each object when its
+//! User caches, as UMA's `uma_zcreate` makes them: of objects of one size. A cache may say what is done to each object when its
 //! slab comes ([`spec::Init`]) and goes ([`finalizers`]).
 //!
 //! [`crate::heap::user_caches::UserCaches::destroy`] ends the life of a cache's number ([`super::cache::life`]), empties the
@@ -79,8 +79,8 @@ impl<P: Platform> Caches<P> {
         Ok(CacheId(number as u32))
     }
 
-    /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers
-    /// that work on some of them.
+    /// Destroys a cache all of whose objects are back, and gives its number back. Waits for reclaim and for finalizers that work
+    /// on some of them.
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.

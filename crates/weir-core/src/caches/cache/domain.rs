@@ -1,4 +1,4 @@
-//! What a cache has on each NUMA node: a depot, and slabs that lie on that node.
+//! Parts of a cache on each NUMA node: a depot, and slabs that lie on that node.
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU32,

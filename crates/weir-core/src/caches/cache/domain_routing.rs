@@ -45,8 +45,8 @@ impl<P: Platform> Caches<P> {
         if more == unavailable() {
             return &domains.home;
         }
-        // SAFETY: one domain for each node but the first was initialised before `more` was stored, `node` is one of
-        // these nodes, whose number is fixed once there is a second, and the domains are never unmapped.
+        // SAFETY: one domain for each node but the first was initialised before `more` was stored. `node` is one of
+        // these nodes, whose number is fixed once there is a second. The domains are never unmapped.
         unsafe { &*more.add(node - 1) }
     }
 

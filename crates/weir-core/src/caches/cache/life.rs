@@ -2,15 +2,16 @@
 //!
 //! `FREE` → `MAKING` (under the table's lock) → `LIVE` → `DYING` → `FREE` (under the table's lock).
 //!
-//! - Reclaim looks at a cache only while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for
-//!   reports of slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their contents)
-//!   holds until it releases that lock, and no longer.
+//! - Reclaim looks at a cache only while it is `LIVE`, and only under a batch lock of the balancer's. That is the first node's,
+//!   or, for reports of slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their
+//!   contents) holds until it releases that lock, and no longer.
 //! - Finalizers run under no lock. They begin under the first node's batch lock, and are counted until they end.
-//! - The end of a cache sets `DYING` under the first node's batch lock and then passes the locks of all nodes: no trim, drain or
-//!   report works on the cache then, and none will. Then it waits until the count of finalizers is 0, which nothing raises now.
+//! - The end of a cache sets `DYING` under the first node's batch lock and then passes the locks of all nodes. So no trim, drain
+//!   or report works on the cache then, and none will. Then it waits until the count of finalizers is 0, which nothing raises
+//!   now.
 //!
-//! The interleaving that this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees
-//! empty and frees the number, another cache gets it, and reclaim puts the objects into slabs of another geometry.
+//! The interleaving that this excludes: reclaim has taken objects out of a bucket. The destroyer finds all slabs that it sees
+//! empty and frees the number. Another cache gets it, and reclaim puts the objects into slabs of another geometry.
 //!
 //! The model is `crates/weir-models/tests/life.rs`.
 

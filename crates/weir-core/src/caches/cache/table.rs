@@ -1,6 +1,6 @@
-//! The table of caches, by number: one array for those with per-CPU buckets, and for further ones chunks that are
-//! mapped as numbers are given, each twice as long as the one before, and never unmapped. So a reference to a cache
-//! stays valid.
+//! The table of caches, by number. One array is for those with per-CPU buckets. For further ones there are chunks that
+//! are mapped as numbers are given, each twice as long as the one before. Chunks are never unmapped, so a reference to
+//! a cache stays valid.
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU32,
@@ -85,7 +85,7 @@ impl CacheTable {
     fn get_unbucketed(&self, number: usize) -> &Cache {
         assert!(self.contains(number), "no cache ever had this number");
         let (chunk, index) = place_of(number);
-        // SAFETY: `number` lies below `end`, which was stored after its chunk was mapped and the cache there written; a
+        // SAFETY: `number` lies below `end`, which was stored after its chunk was mapped and the cache there written. A
         // chunk is never unmapped, and a cache is changed by its atomics and locks alone.
         unsafe { &*self.chunks[chunk].load(Acquire).add(index) }
     }
@@ -124,8 +124,8 @@ impl CacheTable {
             let (chunk, index) = place_of(number);
             let caches = self.chunks[chunk].load(Acquire);
             if !caches.is_null() {
-                // SAFETY: the chunk is as long as `place_of` says; no other thread uses this place before `end` is
-                // beyond it, and the lock keeps others from giving the same number.
+                // SAFETY: the chunk is as long as `place_of` says. No other thread uses this place before `end` is
+                // beyond it. The lock keeps others from giving the same number.
                 unsafe { caches.add(index).write(Cache::new(Geometry::NONE, MAKING)) };
                 self.end.store(end, Release);
                 return Some(number);

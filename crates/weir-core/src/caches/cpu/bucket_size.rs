@@ -1,11 +1,11 @@
 //! How large a cache's buckets are: they tune themselves, as UMA's do.
 //!
 //! Each cache has a *ceiling*: how many objects one CPU's bucket may hold. It starts small and doubles with demand,
-//! which is told by points: a visit to the depot is one, and a depot whose lock another thread held is [`CONTENDED`].
-//! UMA counts contention alone; but a thread that is alone meets none, and its bucket should still grow. Points count
-//! within a window (tunable `bucket_visits`), so a cache that is visited now and then stays small. At each soft
-//! pressure a cache that holds more than it uses halves its ceiling, once a window at most; at severe pressure all
-//! sink, half of the way to the least.
+//! which is told by points. A visit to the depot is one point; a depot whose lock another thread held is [`CONTENDED`]
+//! points. UMA counts contention alone; but a thread that is alone meets none, and its bucket should still grow. Points
+//! count within a window (tunable `bucket_visits`), so a cache that is visited now and then stays small. At each soft
+//! pressure a cache that holds more than it uses halves its ceiling, once a window at most. At severe pressure all
+//! ceilings sink, half of the way to the least.
 //!
 //! Each CPU's bucket gets the ceiling at that CPU's next visit to the depot, by the protocol of [`super::buckets`].
 

@@ -2,37 +2,37 @@
 //!
 //! # The protocol
 //!
-//! `table[cpu]` points to that CPU's [`CpuSlab`], or to `DUMMY`, whose buckets are all empty and full at once. A
-//! pop or push runs as one restartable section: read the CPU's index, read the table, read the bucket's `current`
-//! index, read or write a slot, and commit by one store of `current`. If the thread is preempted, migrated or
-//! signalled before that store, the section starts over and nothing has happened.
+//! `table[cpu]` points to that CPU's [`CpuSlab`], or to `DUMMY`, whose buckets are all empty and full at once. A pop or
+//! push runs as one restartable section. It reads the CPU's index, the table, and the bucket's `current` index. It
+//! reads or writes a slot, and commits by one store of `current`. If the thread is preempted, migrated or signalled
+//! before that store, the section starts over and nothing has happened.
 //!
 //! To take CPU `c`'s buckets over (a *drain*):
 //!
-//! 1. claim `c`: its state goes from `ACTIVE` to `STOPPED` by one compare-and-swap, so one drain at a time;
-//! 2. store `DUMMY` to `table[c]`;
-//! 3. fence: every thread inside a section restarts it, and reads the table again;
-//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros
-//!    are what the words below first slots must hold);
-//! 5. store the slab back to `table[c]` with release order, then the state to `ACTIVE`.
+//! 1. Claim `c`: its state goes from `ACTIVE` to `STOPPED` by one compare-and-swap, so one drain at a time.
+//! 2. Store `DUMMY` to `table[c]`.
+//! 3. Fence: every thread inside a section restarts it, and reads the table again.
+//! 4. The slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty. Then the
+//!    slots are zeros, which is what the words below first slots must hold.
+//! 5. Store the slab back to `table[c]` with release order, then the state to `ACTIVE`.
 //!
-//! The interleaving this excludes: a thread reads `table[c]` before step 2, sleeps, and commits its pop in the
-//! middle of step 4, so that one object is both popped and drained. After step 3 such a section has either
-//! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
-//! allocation path: a thread that finds `DUMMY` goes to the depot.
+//! The interleaving this excludes: a thread reads `table[c]` before step 2 and sleeps. It commits its pop in the middle
+//! of step 4, so that one object is both popped and drained. After step 3 such a section has either committed (and step
+//! 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an allocation path: a thread that
+//! finds `DUMMY` goes to the depot.
 //!
 //! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
 //!
 //! # Resizing a bucket
 //!
 //! A bucket's `end` says how much it may hold, and any thread may store a new one at any time, on any CPU's slab
-//! ([`PerCpu::resize`]). It is a word of its own: a thread of that CPU stores `current` only, so no commit is lost, and
-//! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
-//! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next flush moves the
-//! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
-//! an old `current`: an object popped twice, or one that is lost. `crates/weir-models/tests/cpu_cache.rs` shows both.)
+//! ([`PerCpu::resize`]). `end` is a word of its own. A thread of that CPU stores `current` only, so no commit is lost.
+//! A section that read the old `end` before has still read one that lies within the class's slots. As a result a bucket
+//! may hold more than it may: it takes no more, and pops bring it down. The CPU's next flush moves the surplus to the
+//! depot. When both words were halves of one, a store of `end` from another CPU would have stored back an old
+//! `current`. Then an object is popped twice, or lost. `crates/weir-models/tests/cpu_cache.rs` shows both.
 //!
-//! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a
+//! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot. A
 //! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
 //! the first visit.
 //!
@@ -86,8 +86,8 @@ const STOPPED: u8 = 2;
 unsafe fn init(slab: *mut CpuSlab) {
     // SAFETY: the caller gives a mapped slab of zeros, for which headers, which are atomics, have a value.
     let headers = unsafe { &(*slab).headers };
-    // What is no number (a large run's pages, free pages, slabs of caches without buckets) has a bucket that is empty
-    // and full at once, so that the fast path of a free needs no check of its own.
+    // Classes that are no number have a bucket that is empty and full at once. They mark a large run's pages, free
+    // pages, and slabs of caches without buckets. So the fast path of a free needs no check of its own.
     for (class, header) in headers.iter().enumerate() {
         let begin = if (1..BUCKETED).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
         header.current.store(begin, Relaxed);
@@ -175,9 +175,9 @@ impl PerCpu {
         true
     }
 
-    /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
-    /// slab and not yet made it `ACTIVE` will never do so here, and in the parent no other thread may (it might be
-    /// asleep).
+    /// In a forked child, which has one thread: completes what threads of the parent had begun. A thread that had
+    /// placed a slab and not yet made it `ACTIVE` will never do so here. In the parent no other thread may, as that one
+    /// might be asleep.
     pub(crate) fn finish_installs<P: Platform>(&self, platform: &P) {
         if !platform.lockless() {
             return;
@@ -262,7 +262,7 @@ impl PerCpu {
     fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
         let cpu = platform.cpu();
         let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
-        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped. A
         // `CpuSlab` is atomics alone, so other threads may work on it meanwhile.
         self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
     }
@@ -270,7 +270,7 @@ impl PerCpu {
     /// The slabs that there are.
     pub(crate) fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
-        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped. A
         // `CpuSlab` is atomics alone, so its CPU may work on it meanwhile.
         (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
     }

@@ -80,8 +80,8 @@ impl<P: Platform> Caches<P> {
         caches.map(class_of_number).chain(run_class::all()).collect()
     }
 
-    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots
-    /// that are empty then; the first node's batch lock is held.
+    /// Takes every CPU's buckets of the caches in `set` back to their slabs. With `release`, gives back the memory of
+    /// slots that are empty then. The first node's batch lock is held.
     fn drain_set(&self, set: ClassSet, turn: usize, release: bool) -> usize {
         stats::add(&self.pages.platform.stats().drains, 1);
         let mut sink = Sink {

@@ -22,12 +22,13 @@ use crate::telemetry::stats;
 
 /// Objects that the depot of a size class of malloc holds at most; what is freed beyond them goes to slabs at once.
 ///
-/// A depot hands out what came last, in the order that it came. A program that frees much in another order than it
-/// allocated in would get its next objects in that order, and the more so the longer it runs, each on a cache line and
-/// page of its own; slabs hand them out in the order of their addresses again. (Measured, without a bound, 8,192, 1,024
-/// and 256: a Python program with trees of small objects 5.0, 3.7, 3.2 and 3.1 s. A tree that is built and freed in one
-/// order gains nothing and loses a fifth. Since batches go to slabs in bulk, 4,096 and 256 are no better than 1,024 either.
-/// User caches have no bound: their objects may be initialised ones.)
+/// A depot hands out what came last, in the order that it came. A program may free much in another order than it allocated in. It
+/// would get its next objects in that order, each on a cache line and page of its own. The longer it runs, the more that is so.
+/// Slabs hand them out in the order of their addresses again.
+///
+/// Measured, without a bound, 8,192, 1,024 and 256: a Python program with trees of small objects 5.0, 3.7, 3.2 and 3.1 s. A tree
+/// that is built and freed in one order gains nothing and loses a fifth. Since batches go to slabs in bulk, 4,096 and 256 are no
+/// better than 1,024 either. User caches have no bound: their objects may be initialised ones.
 const ENOUGH: usize = 1024;
 
 /// Empty slabs that are taken off their list at a time: they lie on the stack, which may be small.
@@ -136,8 +137,8 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// [`Caches::flush`] of what a program freed: each object is to begin where one does, and some of the batches are checked for
-    /// double frees as well.
+    /// [`Caches::flush`] of objects that a program freed. Each object is to begin where one does, and some of the batches are
+    /// checked for double frees as well.
     pub(crate) fn flush_freed(&self, number: usize, objects: &mut [*mut u8]) {
         if self.pages.platform.checks_all() {
             self.to_slabs(number, objects);

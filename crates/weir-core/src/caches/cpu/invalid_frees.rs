@@ -1,22 +1,23 @@
-//! What a batch of freed objects is checked for as it leaves a CPU's bucket for the depot: that each is an object, from
-//! its beginning, and that no two are the same.
+//! Checks of a batch of freed objects as it leaves a CPU's bucket for the depot. Each has to be an object, from its
+//! beginning, and no two may be the same.
 //!
-//! A push compares an object with the bucket's top alone, and a slab's bitmap tells only what came back to the slab.
-//! What was freed, after others, a second time, or a pointer into an object, would be handed out from the depot: one
-//! block to two owners. The fast path pays nothing for this check, and finds what has left the bucket: blocks that were
-//! popped again at once never came here. That each object of a batch is one is always checked. Two batches are not compared with
-//! each other, and of a cache with much traffic only some are searched for objects that are there twice.
+//! A push compares an object with the bucket's top alone, and a slab's bitmap tells only what came back to the slab. An
+//! object freed a second time, after others, would be handed out from the depot, and so would a pointer into an object.
+//! Then one block has two owners. The fast path pays nothing for this check, and finds what has left the bucket: blocks
+//! that were popped again at once never came here. That each object of a batch is one is always checked. Two batches
+//! are not compared with each other, and of a cache with much traffic only some are searched for objects that are there
+//! twice.
 
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::geometry::{Geometry, MAX_BATCH};
 
-/// Bits of the filter, of which a batch sets 64 at most: if its objects lie at random, about two of them find theirs
-/// set by another, and are compared with all before them; objects in a row find none.
+/// Bits of the filter, of which a batch sets 64 at most. If its objects lie at random, about two of them find theirs
+/// set by another, and are compared with all before them. Objects in a row find none.
 const MARKS: usize = 1024;
 /// Objects are told apart by the upper bits of a product (the golden ratio times 2^64, odd: Fibonacci hashing).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Batches of a cache that are all checked; of those after them one in [`SAMPLE`] is. A program that sends each object
-/// through the depot pays 1.5 to 2.5 ns an object for the check (10 ns without), which a busy cache is spared.
+/// through the depot pays 1.5 to 2.5 ns an object for the check (10 ns without). A busy cache is spared that.
 const ALL: u32 = 512;
 /// See [`ALL`].
 const SAMPLE: u32 = 8;

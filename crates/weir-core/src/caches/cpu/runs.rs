@@ -1,13 +1,13 @@
 //! Run classes: runs of pages that CPUs' buckets hold, in front of the zones.
 //!
-//! A run of a class ([`crate::base::run_class`]) is a run like any other, with its length in its first page's descriptor; but
-//! its class-map entry is the number of its class in place of [`LARGE`]. So the fast path of a free pushes it on its CPU's
-//! bucket, and an allocation pops it there. Behind the buckets are the zones alone: slabs there are none, and a depot would hold
-//! what no CPU wants, megabytes of it.
+//! A run of a class ([`crate::base::run_class`]) is a run like any other, with its length in its first page's descriptor. But its
+//! class-map entry is the number of its class in place of [`LARGE`]. So the fast path of a free pushes it on its CPU's bucket,
+//! and an allocation pops it there. Behind the buckets are the zones alone. There are no slabs, and a depot would hold what no
+//! CPU wants, megabytes of it.
 //!
-//! A run has just the pages that were asked for, so that classes waste none: those of a class differ by an eighth at most, and one
-//! from a bucket that is too short for its request goes to its zone. (With all runs of a class as long as its longest, programs
-//! of many sizes became up to a tenth larger.)
+//! A run has just the pages that were asked for, so that classes waste none. Runs of a class differ by an eighth at most. A run
+//! from a bucket that is too short for its request goes to its zone. With all runs of a class as long as its longest, programs of
+//! many sizes became up to a tenth larger.
 //!
 //! A run that is sampled, aligned or below 4 GiB, is of no class: its entry is [`LARGE`].
 //!
@@ -16,12 +16,12 @@
 //! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
 //! larger:
 //!
-//! 1. a run is kept only if one of its class was the last that buckets did not have (`buckets::rooms`);
-//! 2. all CPUs' buckets together have room for a part of what slabs and runs have (`BUDGET_PART`), and a CPU for one run, or for
-//!    its share of a little (`LEAST_BUDGET`), if it was the last that missed one: what it handed out was in use just now;
-//! 3. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
-//!    zones, and those of all CPUs once for each `FRESH_PART` of the heap that became so (`take_pages`);
-//! 4. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
+//! 1. A run is kept only if one of its class was the last that buckets did not have (`buckets::rooms`).
+//! 2. All CPUs' buckets together have room for a part of what slabs and runs have (`BUDGET_PART`). A CPU has room for one run, or
+//!    for its share of a little (`LEAST_BUDGET`), if it was the last that missed one. What it handed out was in use just now.
+//! 3. The CPU's runs go back to their zones before pages of a zone become resident, for a run, a slab or a mapped block. Those of
+//!    all CPUs go once for each `FRESH_PART` of the heap that became resident (`take_pages`).
+//! 4. Reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
@@ -37,22 +37,23 @@ use crate::platform::cpu_table::{CpuSlab, Pushed};
 use crate::telemetry::stats;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// CPUs' buckets together have room for this part of what slabs and runs have. A CPU may have its share of that if others have more
-/// than theirs: so it is twice this part at most, near the tenth by which a heap may be larger than glibc's.
+/// CPUs' buckets together have room for this part of what slabs and runs have. A CPU may have its share of that if others have
+/// more than theirs. So they have room for twice this part at most, near the tenth by which a heap may be larger than glibc's.
 const BUDGET_PART: usize = 16;
-/// Bytes that buckets have room for at least, where a CPU takes back what it handed out: a buffer of up to 1 MiB on each of two CPUs.
+/// Bytes that buckets have room for at least, where a CPU takes back what it handed out. They are enough for a buffer of up to 1
+/// MiB on each of two CPUs.
 const LEAST_BUDGET: usize = 2 << 20;
 /// Bytes that one CPU's buckets have room for at most: with that, frees and allocations in random order seldom go past them.
 const MOST_OF_CPU: usize = 8 << 20;
-/// All CPUs' runs go back each time as this part of what slabs and runs have became resident: a heap that grows tenfold takes them
-/// some 150 times, each time by a fence.
+/// All CPUs' runs go back each time as this part of what slabs and runs have became resident. A heap that grows tenfold takes
+/// them some 150 times, each time by a fence.
 const FRESH_PART: usize = 64;
-/// The same at least, bytes: what it takes to touch 16 pages is more than what a fence does.
+/// Bytes that became resident, at least, before all CPUs' runs go back: to touch 16 pages takes more than a fence does.
 const LEAST_FRESH: usize = 64 << 10;
 /// Runs that leave a bucket at a time.
 const AT_A_TIME: usize = 8;
 
-/// What became of a run that a program freed.
+/// Result for a run that a program freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// The run is in the CPU's bucket.
@@ -85,9 +86,9 @@ impl<P: Platform> Caches<P> {
         core::ptr::null_mut()
     }
 
-    /// Whether `run`, which a bucket had, is still one of `class`, from its beginning, and holds `size` bytes. A push compares with
-    /// the bucket's top alone: it may be a pointer into a run's first page, or one that another CPU's bucket had too, and gave to
-    /// its zone.
+    /// Whether `run`, which a bucket had, is still one of `class`, from its beginning, and holds `size` bytes. A push compares
+    /// with the bucket's top alone. So it may be a pointer into a run's first page. Or another CPU's bucket had the run too, and
+    /// gave it to its zone.
     #[inline]
     fn is_run_of(&self, class: Class, run: *mut u8, size: usize) -> bool {
         let window = &self.pages.normal;

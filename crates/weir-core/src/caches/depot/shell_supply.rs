@@ -18,8 +18,8 @@ const SUPPLY: usize = 2;
 const RUNS: usize = GROUP / CHUNK / 2;
 
 impl<P: Platform> Caches<P> {
-    /// Finds shells for a depot that has none; only such as have memory behind them while memory is too short for
-    /// buckets to grow in number (UMA's last measure). `false`: there is none.
+    /// Finds shells for a depot that has none. While memory is too short for buckets to grow in number, only shells
+    /// that have memory behind them are found (UMA's last measure). `false`: there is none.
     pub(crate) fn supply_shells(&self, depot: &Lock<Depot, { rank::DEPOT }>) -> bool {
         let mut found = Shells::new();
         let may_grow = !self.are_shells_stopped();

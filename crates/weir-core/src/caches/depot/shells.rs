@@ -1,8 +1,8 @@
 //! Shells: the memory that buckets are made of, and the stash of those that no depot has.
 //!
 //! Shells are of one size, so that those of one cache serve the others. They lie in *chunks* of four pages, and 64
-//! chunks in a *group* of 1 MiB, which says in the place of its first shell which of its shells are free. A depot that
-//! shrinks gives its spare shells back here; chunks none of whose shells is taken go back to the system, as far as
+//! chunks in a *group* of 1 MiB. In the place of its first shell a group says which of its shells are free. A depot
+//! that shrinks gives its spare shells back here. Chunks none of whose shells is taken go back to the system, as far as
 //! there are more than the last window's peak wanted. What stays is the page that a group's header is on: a 256th.
 //!
 //! A chunk on its way to the system is isolated as a pageblock is ([`crate::pages::report`]): its shells are not free
@@ -156,7 +156,7 @@ impl Stash {
 
     /// The groups, in order.
     fn groups(&self) -> impl Iterator<Item = *mut Header> + use<> {
-        // SAFETY: groups are never unmapped, and their headers are read and written under the stash's lock alone, which
+        // SAFETY: groups are never unmapped. Their headers are read and written under the stash's lock alone, which
         // whoever has a reference to the stash holds.
         core::iter::successors((!self.first.is_null()).then_some(self.first), |&group| unsafe {
             let next = (*group).next;
@@ -167,8 +167,8 @@ impl Stash {
     /// The address of the group that came after the one at `group`, or of the first.
     pub(crate) fn group_after(&self, group: Option<usize>) -> Option<usize> {
         let next = match group {
-            // SAFETY: the address of a group, which this returned before: groups are never unmapped, and their links
-            // are read and written under the stash's lock, which the caller holds.
+            // SAFETY: the address of a group, which this returned before. Groups are never unmapped. Their links are
+            // read and written under the stash's lock, which the caller holds.
             Some(group) => unsafe { (*(group as *const Header)).next },
             None => self.first,
         };
@@ -181,8 +181,8 @@ impl Stash {
     /// It is [`GROUP`] zero bytes, aligned to as many, that nothing else uses and that are never unmapped.
     pub(crate) unsafe fn add(&mut self, group: usize) {
         let group = group as *mut Header;
-        // SAFETY: the caller gives a whole group that nothing else uses, and its first bytes are room for a header, for
-        // which zeros are a value; `last`, if there is one, is a group's header too.
+        // SAFETY: the caller gives a whole group that nothing else uses. Its first bytes are room for a header, for
+        // which zeros are a value. `last`, if there is one, is a group's header too.
         unsafe {
             ((*group).some, (*group).released) = (u64::MAX, u64::MAX);
             (0..CHUNKS).for_each(|i| (*group).free[i] = all(i));
@@ -196,8 +196,8 @@ impl Stash {
     /// whether it is the first of its chunk, behind which there was no memory.
     pub(crate) fn take(&mut self, list: &mut Shells, may_grow: bool) -> Option<bool> {
         let (group, chunk) = self.find(may_grow)?;
-        // SAFETY: `find` returns a group of this stash: mapped for good, and its header is used under the stash's lock
-        // alone, of which `&mut self` is the proof; no other reference to it is alive.
+        // SAFETY: `find` returns a group of this stash, which is mapped for good. Its header is used under the stash's
+        // lock alone, of which `&mut self` is the proof; no other reference to it is alive.
         let header = unsafe { &mut *group };
         let shell = header.free[chunk].trailing_zeros() as usize;
         header.free[chunk] &= !(1 << shell);
@@ -213,16 +213,16 @@ impl Stash {
         Some(fresh)
     }
 
-    /// The first group from the current one on, which it is then, with a chunk to take a shell from; one with memory
-    /// behind it if that group has one.
+    /// The first group with a chunk to take a shell from, searched from the current one on; it is the current one then.
+    /// If that group has a chunk with memory behind it, the result is one of those.
     fn find(&mut self, may_grow: bool) -> Option<(*mut Header, usize)> {
         if self.free == 0 {
             return None;
         }
         let begin = self.current;
         loop {
-            // SAFETY: a shell is free, so there is a group and `current` is one: mapped for good, and its header is
-            // used under the stash's lock alone, of which `&mut self` is the proof.
+            // SAFETY: a shell is free, so there is a group and `current` is one, mapped for good. Its header is used
+            // under the stash's lock alone, of which `&mut self` is the proof.
             let header = unsafe { &*self.current };
             let backed = header.some & !header.released;
             let chunks = if backed == 0 && may_grow { header.some } else { backed };
@@ -242,9 +242,9 @@ impl Stash {
             let Some(shell) = list.pop() else { return };
             let (group, offset) = ((shell as usize & !(GROUP - 1)) as *mut Header, shell as usize % GROUP);
             let (chunk, shell) = (offset / CHUNK, offset % CHUNK / size_of::<Bucket>());
-            // SAFETY: shells come from groups, and a group begins at the multiple of its size below each of them: so
-            // this is a group's header, mapped for good and used under the stash's lock alone, of which `&mut self` is
-            // the proof.
+            // SAFETY: shells come from groups, and a group begins at the multiple of its size below each of them. So
+            // this is a group's header, mapped for good. It is used under the stash's lock alone, of which `&mut self`
+            // is the proof.
             let group = unsafe { &mut *group };
             debug_assert!(group.free[chunk] >> shell & 1 == 0, "a shell given twice");
             group.free[chunk] |= 1 << shell;
@@ -258,23 +258,23 @@ impl Stash {
         self.peak.roll(self.used, 1, false) - self.used
     }
 
-    /// Isolates the free chunks of the next group after `after` that has some with memory behind them, but for those
-    /// that hold the first `keep` shells, which are counted down. Shells are taken from the first groups from now on.
+    /// Isolates the free chunks of the next group after `after` that has some with memory behind them. Chunks that hold
+    /// the first `keep` shells stay, and are counted down. Shells are taken from the first groups from now on.
     pub(crate) fn isolate(&mut self, after: Option<Chunks>, keep: &mut usize) -> Option<Chunks> {
         self.current = self.first;
-        // SAFETY: isolated chunks are of a group of this stash, mapped for good; its header is used under the stash's
-        // lock alone, of which `&mut self` is the proof.
+        // SAFETY: isolated chunks are of a group of this stash, which is mapped for good. Its header is used under the
+        // stash's lock alone, of which `&mut self` is the proof.
         let next = after.map(|chunks| unsafe { (*chunks.group).next });
         let from = next.unwrap_or(self.first);
         let mut groups = core::iter::successors((!from.is_null()).then_some(from), |&group| {
-            // SAFETY: `group` was reached from a group of this stash, so it is one: mapped for good, its header used
-            // under the stash's lock alone, and no reference to it is alive while the walk reads the link.
+            // SAFETY: `group` was reached from a group of this stash, so it is one, mapped for good. Its header is used
+            // under the stash's lock alone. No reference to it is alive while the walk reads the link.
             let next = unsafe { (*group).next };
             (!next.is_null()).then_some(next)
         });
         groups.find_map(|group| {
-            // SAFETY: the walk yields groups of this stash, each once: mapped for good, and their headers used under
-            // the stash's lock alone; the reference ends before the walk goes on.
+            // SAFETY: the walk yields groups of this stash, each once, which are mapped for good. Their headers are
+            // used under the stash's lock alone. The reference ends before the walk goes on.
             let header = unsafe { &mut *group };
             let mut set = 0;
             for i in 0..CHUNKS {
@@ -296,8 +296,8 @@ impl Stash {
 
     /// Returns isolated chunks, with no memory behind them if they are `released`.
     pub(crate) fn put_back(&mut self, chunks: Chunks, released: bool) {
-        // SAFETY: isolated chunks are of a group of this stash, mapped for good; its header is used under the stash's
-        // lock alone, of which `&mut self` is the proof, and no other reference to it is alive.
+        // SAFETY: isolated chunks are of a group of this stash, which is mapped for good. Its header is used under the
+        // stash's lock alone, of which `&mut self` is the proof. No other reference to it is alive.
         let header = unsafe { &mut *chunks.group };
         for i in (0..CHUNKS).filter(|i| chunks.set >> i & 1 == 1) {
             header.free[i] = all(i);

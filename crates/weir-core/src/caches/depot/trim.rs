@@ -1,13 +1,13 @@
 //! Depots are trimmed: down to the working set, or to nothing. A slab whose last object comes back gives its pages to the
 //! zone.
 //!
-//! At a window's end, however busy the program is, what lay in a depot for all of that window goes too, whatever the estimate:
-//! it fades over 5 s, in which a program may have gone through a hundred sizes. tcmalloc's transfer caches are plundered by the
-//! same low-water mark.
+//! At a window's end, however busy the program is, what lay in a depot for all of that window goes too. The estimate does not
+//! matter here: it fades over 5 s, in which a program may have gone through a hundred sizes. Tcmalloc's transfer caches are
+//! plundered by the same low-water mark.
 //!
-//! A cache is *stale* by the time since it last ran short: since an allocation found its depot empty. UMA lets a cache
-//! give up a quarter of its long-term minimum after 15 minutes without a shortage; here each calm window trims to the
-//! working set anyway, so that what is left to give up without any pressure are the CPUs' buckets of idle caches.
+//! A cache is *stale* by the time since it last ran short: since an allocation found its depot empty. UMA lets a cache give up a
+//! quarter of its long-term minimum after 15 minutes without a shortage. Here each calm window trims to the working set anyway.
+//! So what is left to give up without any pressure are the CPUs' buckets of idle caches.
 
 use crate::base::time::{Nanos, Time};
 use crate::caches::cache::domain::Domain;
@@ -21,7 +21,7 @@ use crate::telemetry::stats;
 const STALE_WINDOWS: u64 = 2;
 /// How long depots may take to give up what lay unused in a window, ns: of `idle_ms`, 300 ms, less than a hundredth.
 const UNUSED: Nanos = Nanos(2_000_000);
-/// Caches that are put in order at a time, on a stack that may be the program's; where there are more, the next that many follow.
+/// Caches that are put in order at a time, on a stack that may be the program's. Where there are more, the next that many follow.
 const ORDERED: usize = 16;
 
 /// Which caches a trim is for.

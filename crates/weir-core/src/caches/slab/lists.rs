@@ -1,4 +1,4 @@
-//! The slabs of one cache that have free objects, in lists by how full they are: allocations take from the fullest, so
+//! The slabs of one cache that have free objects, in lists by how full they are. Allocations take from the fullest, so
 //! that the others become empty and go back to the zone.
 
 use crate::base::backing::Backing;
@@ -14,20 +14,20 @@ use crate::reclaim::Ended;
 
 /// Steps of fullness told apart among partial slabs; step 0 is the fullest.
 pub(super) const FILLS: usize = 4;
-/// Results of the last look at a slab's free pages, in the order in which allocation prefers slabs of one fullness
-/// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
+/// Results of the last look at a slab's free pages, in the order in which allocation prefers slabs of one fullness.
+/// Slabs whose pages are there come first. There is a list for each step of fullness and each of these. So a report
 /// finds what it has not seen yet without a walk past what it has.
 ///
-/// Free pages were held back for the sake of the huge page behind them; a pass that comes back to them moves those that
-/// it holds back again from one of these two to the other.
+/// Free pages were held back for the sake of the huge page behind them. A pass that comes back to them may hold some
+/// back again: it moves them from one of these two to the other.
 const HELD: [u32; 2] = [0, 1];
 /// Objects came back since.
 pub(super) const NEW: u32 = 2;
 /// Nothing was left to report.
 pub(super) const DONE: u32 = 3;
 pub(super) const LOOKS: usize = 4;
-/// The list of the partial slabs that have merged pages, and nothing to report: an object of one costs the kernel a copy of a
-/// page, so they are taken from after all others that have objects in use.
+/// The list of the partial slabs that have merged pages, and nothing to report. An object of one costs the kernel a
+/// copy of a page. So they are taken from after all others that have objects in use.
 pub(super) const MERGED: u32 = (FILLS * LOOKS) as u32;
 /// The list of the slabs with no object in use: taken from last, and given back to the zone from here.
 pub(super) const EMPTY: u32 = MERGED + 1;
@@ -169,7 +169,7 @@ impl SlabLists {
         !(self.is_clear(NEW) && self.is_clear(HELD[0]) && self.is_clear(HELD[1]))
     }
 
-    /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how
+    /// Goes on with a pass over the slabs whose free pages were kept. Calls `f` with the first page of each and how
     /// many of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
     pub(crate) fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(PageNo, Pages)) -> bool {
         let look = HELD[self.held ^ 1] as usize;
@@ -183,7 +183,7 @@ impl SlabLists {
         true
     }
 
-    /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait
+    /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these. They wait
     /// to be reported again, by a pass over what was kept. Returns how many pages those are.
     pub(crate) fn refilled(&mut self, window: &Window, g: &Geometry, page: PageNo) -> Pages {
         let slab = Slab::of(window, g, page);
@@ -252,8 +252,8 @@ impl SlabLists {
         let mut taken = 0;
         if pages != 0 {
             slab.for_objects_in(g, pages, |word, mask| {
-                // An object that reaches into a page in use is free itself: it stays so only if it is isolated
-                // whole, and so no other page's objects are lost sight of.
+                // An object that reaches into a page in use is free itself. It stays so only if it is isolated whole.
+                // So no other page's objects are lost sight of.
                 taken += (slab.get(word) & mask).count_ones();
                 slab.set(word, slab.get(word) & !mask);
             });

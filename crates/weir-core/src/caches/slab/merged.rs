@@ -1,7 +1,7 @@
 //! Merged pages of slabs ([`crate::merge`]): which there are, and with which others each is merged.
 //!
-//! A page whose free objects were filled is in a *ring* with the others that it was made equal to, of slabs of the same cache
-//! on the same node, so that one lock guards all of a ring. A page leaves its ring when an object of it is handed out, or
+//! A page whose free objects were filled is in a *ring* with the others that it was made equal to. All are of slabs of the same
+//! cache on the same node, so that one lock guards all of a ring. A page leaves its ring when an object of it is handed out, or
 //! when the page goes. The ring is a circle of links of one direction: who leaves looks for the page before it, and a ring is
 //! short. Of a ring of n pages the kernel needs one page in place of n.
 
@@ -97,7 +97,7 @@ impl SlabLists {
         self.merged_pages(slab, g) != 0
     }
 
-    /// Looks at the slab that begins at `page`, and calls `f` with its pages that have both free objects and others, are not
+    /// Looks at the slab that begins at `page`. Calls `f` with its pages that have both free objects and others, are not
     /// reported, and are in no ring. `None`: it is none of this cache, or has no such page. Else whether it is as it was when it
     /// was last looked at so, which is remembered where `remembers`.
     pub(crate) fn look_for_sparse(
@@ -137,8 +137,8 @@ impl SlabLists {
         slab.is_of(g) && !slab.is_merged(g, place) && slab.live_on(g, place as usize) == live
     }
 
-    /// Puts `page`, whose free objects were filled under this lock, into the ring of `other`; where that one has left it, or
-    /// there is none, into a new one.
+    /// Puts `page`, whose free objects were filled under this lock, into the ring of `other`. Where that one has left its ring,
+    /// or there is none, `page` goes into a new one.
     pub(crate) fn join(&mut self, window: &Window, g: &Geometry, page: PageNo, other: Option<PageNo>) {
         let (slab, place) = at(window, g, page);
         slab.set_merged(g, place, true);

@@ -1,5 +1,5 @@
-//! Objects come from a cache's slabs and go back to them a batch at a time: per slab there is one look at its header, one
-//! change of its count of free objects and of its list, and per word of its bitmap one store.
+//! Objects come from a cache's slabs and go back to them a batch at a time. For each slab there is one look at its
+//! header, and one change of its count of free objects and of its list. For each word of its bitmap there is one store.
 
 use core::sync::atomic::Ordering::Relaxed;
 

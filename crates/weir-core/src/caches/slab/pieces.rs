@@ -1,6 +1,5 @@
-//! Objects of one batch by the bitmap words that they have in their slabs: what goes to slabs, or comes from them, under
-//! a lock is words and masks. The objects' addresses are taken apart before the lock is taken, and put together after it
-//! is given back.
+//! Objects of one batch by the bitmap words that they have in their slabs. What goes to slabs, or comes from them, under a lock
+//! is words and masks. The objects' addresses are taken apart before the lock is taken, and put together after it is given back.
 
 use crate::base::units::{PAGE, PAGE_SHIFT, PageNo};
 use crate::caches::geometry::{Geometry, MAX_BATCH};
@@ -40,8 +39,8 @@ impl Pieces {
 
     /// Takes apart at most [`MAX_BATCH`] objects of `g`, into pieces, of which there are none yet.
     ///
-    /// Neighbours in the batch share a piece, others of a slab do not: a program that frees in some order has few pieces
-    /// so, and one that frees in none pays for no search.
+    /// Neighbours in the batch share a piece, others of a slab do not. So a program that frees in some order has few pieces, and
+    /// one that frees in none pays for no search.
     ///
     /// Not inlined: it has the registers to itself.
     #[inline(never)]

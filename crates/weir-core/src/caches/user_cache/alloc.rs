@@ -1,4 +1,4 @@
-//! What a program does with a user cache ([`crate::caches::user_cache`]): objects one by one and in batches, the limit,
+//! Calls of a program on a user cache ([`crate::caches::user_cache`]): objects one by one and in batches, the limit,
 //! the reserve.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -135,8 +135,8 @@ impl<P: Platform> Caches<P> {
         stats::add(&cache.counts.slow_frees, objects.len() as u64);
         let mut done = 0;
         if self.pages.platform.lockless() {
-            // SAFETY: what the table's entries point to is never unmapped, every class has a bucket, if a full one, and
-            // the caller gave the objects up.
+            // SAFETY: what the table's entries point to is never unmapped. Every class has a bucket, if a full one. The
+            // caller gave the objects up.
             done = unsafe { self.pages.platform.push_batch(&self.cpu.table, id.class(), objects) };
         }
         if done < objects.len() {
@@ -172,7 +172,7 @@ impl<P: Platform> Caches<P> {
             let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(false) };
             for i in (0..usize::from(g.pages)).map(Pages) {
                 let word = self.pages.normal.addr_of(page + i) as *mut u8;
-                // SAFETY: the slab is on no list yet, so its pages are this thread's alone; each is mapped, and the
+                // SAFETY: the slab is on no list yet, so its pages are this thread's alone. Each is mapped, and the
                 // word is written back as it was, so that an initialised object keeps its contents.
                 unsafe { word.write_volatile(word.read_volatile()) };
             }

@@ -2,10 +2,14 @@
 //! the slab goes back.
 //!
 //! In between an object keeps its contents while it is free, so the pages of such slabs are never reported from inside.
-//! A finalizer is a program's own code: it is called with no lock held, and only where a program's code may run: inside
-//! [`crate::heap::user_caches::UserCaches::destroy`], [`crate::heap::Heap::purge`] and [`crate::heap::user_caches::UserCaches::run_finalizers`], for
-//! which the platform has a thread of the program's kind. A slab whose finalizers run is on no list, and the end of the
-//! cache waits for them ([`crate::caches::cache::life`]).
+//! A finalizer is a program's own code. So it is called with no lock held, and only where a program's code may run:
+//!
+//! - inside [`crate::heap::user_caches::UserCaches::destroy`];
+//! - inside [`crate::heap::Heap::purge`];
+//! - inside [`crate::heap::user_caches::UserCaches::run_finalizers`], for which the platform has a thread of the
+//!   program's kind.
+//!
+//! A slab whose finalizers run is on no list, and the end of the cache waits for them ([`crate::caches::cache::life`]).
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,7 +39,7 @@ impl UserPart {
         // Dropped on unwinding, and where `init` failed: the objects before are finalized.
         let undo = OnUnwind(|| self.finalize_objects(slab, size, done.get()));
         for i in 0..usize::from(g.objects) {
-            // SAFETY: the slab is on no list yet, so the object is this thread's alone, and `size` bytes long; the
+            // SAFETY: the slab is on no list yet, so the object is this thread's alone, and `size` bytes long. The
             // pointer and the function came together in the cache's `Spec`, from a caller that answers for both.
             if !unsafe { init(slab.wrapping_add(i * size), size, data) } {
                 return false;
@@ -57,7 +61,7 @@ impl UserPart {
         let data = self.data.load(Relaxed);
         for i in 0..count {
             // SAFETY: the slab is on no list and its first `count` objects are initialised, so this one is this
-            // thread's alone; the pointer and the function came together in the cache's `Spec`, from a caller that
+            // thread's alone. The pointer and the function came together in the cache's `Spec`, from a caller that
             // answers for both.
             unsafe { fini(slab.wrapping_add(i * size), size, data) };
         }

@@ -1,4 +1,4 @@
-//! What a user cache is made from, and why one cannot be made or set.
+//! Description that a user cache is made from, and why one cannot be made or set.
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,5 @@
-//! What CPUs' buckets hold and served, by class. The fast path counts its pushes only; the rest is derived.
+//! Figures by class on objects that CPUs' buckets hold and served. The fast path counts its pushes only; the rest is
+//! derived.
 
 use core::sync::atomic::{
     AtomicPtr,
@@ -25,8 +26,8 @@ impl PerCpu {
     }
 
     /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
-    /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
-    /// difference from elsewhere. What went one way and as much the other is not seen.
+    /// allocated on. A CPU may have taken fewer objects from the depot than it gave there and still holds. The
+    /// difference came from elsewhere. Objects that went one way and as many the other are not seen.
     pub(crate) fn held(&self, class: Class) -> (usize, usize) {
         let (mut held, mut crossed) = (0, 0);
         if class.index() >= BUCKETED {
@@ -58,8 +59,8 @@ impl PerCpu {
         }
     }
 
-    /// Objects of `class` that came from below buckets, all CPUs together, less those that went there: those of the program, and
-    /// those in buckets, if none came or went past a CPU without buckets.
+    /// Objects of `class` that came from below buckets, all CPUs together, less those that went there. These are the
+    /// objects of the program, and those in buckets, if none came or went past a CPU without buckets.
     pub(crate) fn came(&self, class: Class) -> usize {
         let sum = self.all().fold(0u32, |sum, slab| sum.wrapping_add(slab.came[class.index()].load(Relaxed)));
         (sum as i32).max(0) as usize

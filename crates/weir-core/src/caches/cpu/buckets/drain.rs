@@ -15,10 +15,10 @@ use crate::platform::lock::Guard;
 use crate::platform::rank;
 
 impl PerCpu {
-    /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
-    /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
-    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind
-    /// slabs all of whose buckets are empty then goes back.
+    /// Takes every CPU's buckets of the caches in `set` over, with one fence for all of them. Hands each object to
+    /// `sink` (class, object). The CPU loop is outside, the cache loop inside, beginning with the first cache of the
+    /// set at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory
+    /// behind slabs all of whose buckets are empty then goes back.
     pub(crate) fn drain<P: Platform>(
         &self,
         platform: &P,
@@ -56,7 +56,7 @@ impl PerCpu {
     ) {
         let release = release && platform.release_unit() == PAGE;
         let seen = self.seen.load(Acquire) as usize;
-        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped. A
         // `CpuSlab` is atomics alone, so its CPU may work on it meanwhile.
         let is_wanted = |&cpu: &usize| unsafe { self.slabs[cpu].load(Acquire).as_ref() }.is_some_and(&wanted);
         if !platform.lockless() {

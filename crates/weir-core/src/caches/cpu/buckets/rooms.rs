@@ -1,19 +1,20 @@
 //! How many runs of each run class a CPU's buckets may hold: all of them together no more bytes than a budget.
 //!
-//! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So
-//! a bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed
-//! that is of the class of the last one that any CPU's buckets were asked for and did not have (one of the last few, if it is
-//! short): then one like it will be wanted again. (Noted for each CPU, it would be old where a thread comes back to one.) Where
-//! lengths are random, that is seldom so, and the buckets stay out of the way. When the budget is used up, a class that goes on
-//! so takes the room of others, in turn.
+//! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So a
+//! bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run of the class
+//! that was missed last is freed. That is the class that any CPU's buckets were asked for last and did not have. For a short run,
+//! one of the last few such classes is enough. Then one like it will be wanted again. Noted for each CPU, the miss would be old
+//! where a thread comes back to one. Where lengths are random, that is seldom so, and the buckets stay out of the way. When the
+//! budget is used up, a class that goes on so takes the room of others, in turn.
 //!
-//! A CPU that takes back what it has handed out makes the program no larger: so it may keep one run whatever the budget is, and
+//! A CPU that takes back what it has handed out makes the program no larger. So it may keep one run whatever the budget is, and
 //! more within a least budget. A CPU that frees what others asked for may not: each of their requests would take it back by a
 //! fence.
 //!
-//! The same words change as where buckets are resized ([`super`]), under the same protocol: `end` alone, by any thread; but by
-//! exchanges, so that the sum of all rooms is exact. A bucket that loses its room and is emptied then may be pushed on once more
-//! by a section of its CPU that had read the old `end`: that run stays until its class is asked for, or until the next drain.
+//! Rooms change the words that resizing buckets changes ([`super`]), under the same protocol: `end` alone, by any thread. But
+//! they change them by exchanges, so that the sum of all rooms is exact. A bucket may lose its room and be emptied. A section of
+//! its CPU that had read the old `end` may then push on it once more. That run stays until its class is asked for, or until the
+//! next drain.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -25,8 +26,8 @@ use crate::pages::window::LARGE;
 use crate::platform::Platform;
 use crate::platform::cpu_table::CpuSlab;
 
-/// Frees on a CPU that find no room, of which one looks for some, and displaces other classes: the others cost a displaced one as
-/// much as they gain.
+/// Frees on a CPU that find no room, of which one looks for some, and displaces other classes. The others cost a displaced class
+/// as much as they gain.
 const DISPLACES: u32 = 8;
 /// Where a CPU counts them: nothing of this class comes to a bucket.
 const REFUSED: usize = LARGE.index();
@@ -35,8 +36,8 @@ const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 const LENGTH_BITS: u32 = 16;
 /// Lengths in it.
 const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
-/// 64 KiB: of longer runs the last one missed counts alone: where buffers grow by copies, those missed before are as long as
-/// their former copies, which are never wanted again, and were a sixth of twenty such buffers.
+/// 64 KiB. For longer runs the last one missed counts alone. Where buffers grow by copies, those missed before are as long as
+/// their former copies, which are never wanted again. They were a sixth of twenty such buffers.
 const SHORT: Pages = Pages::in_bytes(64 << 10);
 
 /// How many pages buckets may have room for.
@@ -114,8 +115,8 @@ impl PerCpu {
         self.missed_on.load(Relaxed) == platform.cpu() as u32
     }
 
-    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one of
-    /// the class was missed last.
+    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages. That
+    /// is so if a run of the class was missed last.
     pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class, pages: Pages) -> bool {
         let Some(slab) = self.here(platform) else { return false };
         let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
@@ -132,8 +133,8 @@ impl PerCpu {
         true
     }
 
-    /// Lets the current CPU's bucket of `class` hold one run more, if `budget` allows for it then; whether it may. Other classes, as
-    /// each has its turn, lose their room for it and are told to `displaced`: the runs in their buckets are to leave them.
+    /// Lets the current CPU's bucket of `class` hold one run more, if `budget` allows for it then; whether it may. Other classes,
+    /// as each has its turn, lose their room for it. They are told to `displaced`: the runs in their buckets are to leave them.
     pub(crate) fn make_room<P: Platform>(
         &self,
         platform: &P,
@@ -167,8 +168,8 @@ impl PerCpu {
         true
     }
 
-    /// Takes the room of the current CPU's buckets of runs; calls `f` with each class that had some, or runs without: those that a
-    /// thread left which was moved to another CPU in the middle of this.
+    /// Takes the room of the current CPU's buckets of runs. Calls `f` with each class that had some, or had runs without. Such
+    /// runs were left by a thread that was moved to another CPU in the middle of this.
     pub(crate) fn take_rooms<P: Platform>(&self, platform: &P, mut f: impl FnMut(Class)) {
         let Some(slab) = self.here(platform) else { return };
         for class in all().filter(|&class| is_used(slab, class)) {
