@@ -49,11 +49,11 @@ pub struct Kept {
     pub resident: usize,
 }
 
-// Whether it can be told without a look what of a block is resident: the blocks of most programs are touched, each time that
-// they are handed out, as they were the time before.
+// Whether it can be told without a look what of a block is resident. The blocks of most programs are touched, each time
+// that they are handed out, as they were the time before.
 
-/// A block that was found n times as it was expected is not looked at the next 2^(n - 1) - 1 times, for n up to this: a
-/// look of a few us is then some ten ns a free.
+/// A block that was found n times as it was expected is not looked at the next `2^(n - 1) - 1` times, for n up to this.
+/// A look of a few us is then some ten ns a free.
 const MOST_AGREED: u8 = 9;
 
 /// Findings of the last looks at a block.

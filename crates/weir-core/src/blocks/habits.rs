@@ -1,8 +1,12 @@
-//! What a program does with its blocks, as far as the last of them tell: which part of a block it touches ([`Filled`]), what of those
-//! handed out will become resident ([`Expected`]), and whether it replaces them all the time ([`Churn`]).
+//! Habits of a program with its blocks, as far as the last of them tell:
 //!
-//! Each bounds one cost. Without the first a buffer that is half touched costs a peak of its whole length; without the second a
-//! block that is handed out again seems to take memory anew; without the third blocks of changing lengths are faulted in each time.
+//! - which part of a block it touches ([`Filled`]);
+//! - how much of those handed out will become resident ([`Expected`]);
+//! - whether it replaces them all the time ([`Churn`]).
+//!
+//! Each bounds one cost. Without the first a buffer that is half touched costs a peak of its whole length. Without the second a
+//! block that is handed out again seems to take memory anew. Without the third blocks of changing lengths are faulted in each
+//! time.
 
 use crate::base::units::PAGEBLOCK;
 
@@ -40,10 +44,10 @@ impl Filled {
 // What is expected to become resident of the blocks that are handed out, until there is enough of it to be worth a
 // release elsewhere.
 //
-// Most of a block may never be touched, and a kept block is handed out again and again. If each time all of it counted, a
-// program that takes and frees blocks and touches little of them would seem to take gigabytes in a moment, memory would
-// seem to be short, and each allocation would search for something to release. So what counts is the part that blocks
-// are touched to ([`Filled`](super::habits::Filled)), and what did not come true counts no longer once the block is freed.
+// Most of a block may never be touched, and a kept block is handed out again and again. If each time all of it counted, a program
+// that touches little of such blocks would seem to take gigabytes in a moment. Memory would seem to be short, and each allocation
+// would search for something to release. So the part that blocks are touched to counts ([`Filled`](super::habits::Filled)). Bytes
+// that did not come true count no longer once the block is freed.
 
 /// Bytes that are worth a release elsewhere: as much as zones hand out between two of them.
 const ENOUGH: usize = PAGEBLOCK;
@@ -87,12 +91,12 @@ mod expected_tests {
     }
 }
 
-// Whether a program replaces its blocks by blocks of other lengths, again and again. Where it does, the memory of those
-// that went for lack of room is touched anew at once, which costs far more than all else; and a heap that joins free
-// memory, as the C library's, has holes of about a third of what is in use there. So more may be kept.
+// Whether a program replaces its blocks by blocks of other lengths, again and again. Where it does, the memory of those that went
+// for lack of room is touched anew at once, which costs far more than all else. A heap that joins free memory, as the C
+// library's, has holes of about a third of what is in use there. So more may be kept.
 
-/// Peaks dropped for lack of room that make it churn: a program that grows buffers by steps, and frees
-/// them, drops half a peak each time.
+/// Peaks dropped for lack of room that make it churn. A program that grows buffers by steps, and frees them, drops half a peak
+/// each time.
 const ENTER: usize = 8;
 /// Peaks that must be freed in a window for the churn to go on.
 const STAY: usize = 8;

@@ -11,14 +11,14 @@ use crate::platform::{Platform, rank};
 
 /// A block of which at most this part is untouched counts as touched all over.
 pub(super) const NEARLY_ALL: usize = 16;
-/// Shortest time, ns, between two looks at many blocks that are not known to be touched, for each so many of them: 16 looks
-/// of a few us each are then at most 1 % of a CPU.
+/// Shortest time, ns, between two looks at many blocks that are not known to be touched, for each [`LOOKS`] of them. So 16 looks
+/// of a few us each are at most 1 % of a CPU.
 const LOOK_INTERVAL: Nanos = Nanos(10_000_000);
 const LOOKS: usize = 16;
 
 impl<P: Platform> Mapped<'_, P> {
-    /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
-    /// gets them has filled that one. Returns the table.
+    /// Learns from the block handed out before this one, if it is still in use. A program that fills its blocks as it gets them
+    /// has filled that one. Returns the table.
     pub(super) fn look_at_newest(&self) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
         let mut blocks = self.lock();
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
@@ -43,7 +43,7 @@ impl<P: Platform> Mapped<'_, P> {
         found
     }
 
-    /// Looks at blocks in use that may have been touched since the last look: at the youngest, which is most likely being
+    /// Looks at blocks in use that may have been touched since the last look. Looks at the youngest, which is most likely being
     /// touched now, and from time to time at many.
     pub(super) fn look_at_untouched(&self) {
         let now = self.pages.platform.now();
@@ -130,8 +130,8 @@ pub(crate) fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
     Some(Look { resident: (resident + rest) * PAGE, filled: touched > 0 && filled == touched })
 }
 
-// Blocks in use that were handed out without memory behind all of them: how much of them has not been touched since,
-// as far as is known. What is not resident is in no peak.
+// Blocks in use that were handed out without memory behind all of them. The table keeps how much of them has not been touched
+// since, as far as is known. What is not resident is in no peak.
 
 /// Slots of the table that are gone through at a time for blocks to look at. Where there are more, all have their turn.
 const AT_A_TIME: usize = 64;

@@ -22,8 +22,8 @@ pub(crate) struct Fresh {
     pub(crate) addr: usize,
     /// The block is known to be zero.
     pub(crate) zero: bool,
-    /// Bytes that are expected to become resident, of this block and those before it, once they are enough to be worth a
-    /// release elsewhere; else 0.
+    /// Bytes that are expected to become resident, of this block and those before it. They are told once they are enough to be
+    /// worth a release elsewhere; else 0.
     pub(crate) expected: usize,
 }
 
@@ -86,8 +86,8 @@ impl<P: Platform> Mapped<'_, P> {
         self.insert(blocks, block, resident, fresh)
     }
 
-    /// Puts a block into the table, of which the last `fresh` bytes are new; returns where it is, and what is expected to
-    /// become resident, as [`Fresh`] has it.
+    /// Puts a block into the table, of which the last `fresh` bytes are new. Returns where it is, and what is expected to become
+    /// resident, as [`Fresh`] has it.
     fn insert(
         &self,
         mut blocks: Guard<'_, Blocks, P, { rank::BLOCKS }>,
@@ -194,9 +194,9 @@ impl<P: Platform> Mapped<'_, P> {
     /// All of `run` is a block's, and nobody else has its address.
     pub(crate) unsafe fn wipe(&self, run: Run) {
         let addr = run.addr;
-        // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
-        // sparse table). Only a short block, or one that has memory behind nearly all of it, is written to; any other is
-        // released, so that it is as a fresh one.
+        // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a sparse
+        // table). Only a short block, or one that has memory behind nearly all of it, is written to. Any other is released, so
+        // that it is as a fresh one.
         let (untouched, fresh) = self.lock().get(addr).map_or((0, 0), |block| (block.untouched, block.fresh));
         // What is new at its end is zero as it is.
         let (len, untouched) = (run.len - fresh, untouched.saturating_sub(fresh));

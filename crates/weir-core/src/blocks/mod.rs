@@ -1,5 +1,5 @@
-//! Blocks of more than 4 MiB, and what `realloc` has grown past 128 KiB: mapped on their own, and retained for a while after
-//! they are freed.
+//! Blocks of more than 4 MiB, and blocks that `realloc` has grown past 128 KiB. They are mapped on their own, and
+//! retained for a while after they are freed.
 
 mod block;
 mod habits;

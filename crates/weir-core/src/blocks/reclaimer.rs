@@ -1,4 +1,4 @@
-//! What reclaim and the figures ask of blocks.
+//! Answers to what reclaim and the figures ask of blocks.
 
 use super::block::Kept;
 use super::mapped::Mapped;
@@ -122,7 +122,8 @@ impl<P: Platform> Measured for Mapped<'_, P> {
 /// Blocks that are looked at in one go.
 const AT_A_TIME: usize = 32;
 
-/// A walk over all blocks in use, which may stop after any few of them: where it goes on, and what it has found by then.
+/// A walk over all blocks in use, which may stop after any few of them. The walk remembers where it goes on, and what it has
+/// found by then.
 #[derive(Debug, Default)]
 pub(crate) struct BlocksWalk {
     /// The table as it was walked over: in another one a block has another place.

@@ -1,8 +1,9 @@
-//! A block grows and shrinks. Growth moves page table entries, costs no copy and leaves no hole; so a run that has grown past
-//! [`FIRST_MAPPED`](super::mapped::FIRST_MAPPED) moves to a mapping of its own. What plain allocations ask for stays in the heap, where it costs no
-//! system call. As for a program which grows such blocks and frees them again and again page faults would cost more than
-//! copies do, each such free raises that size to the block's, up to [`LAST_MAPPED`] (the C library raises its threshold for
-//! mappings in the same way).
+//! A block grows and shrinks. Growth moves page table entries, costs no copy and leaves no hole. So a run that has grown past
+//! [`FIRST_MAPPED`](super::mapped::FIRST_MAPPED) moves to a mapping of its own. Blocks of plain allocations stay in the heap,
+//! where they cost no system call.
+//!
+//! A program may grow such blocks and free them again and again. Page faults would cost it more than copies do. So each such free
+//! raises that size to the block's, up to [`LAST_MAPPED`]. The C library raises its threshold for mappings in the same way.
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
@@ -38,7 +39,7 @@ impl<P: Platform> Mapped<'_, P> {
         is_long && self.count() < MOST_MAPPED
     }
 
-    /// Resizes a block mapped on its own. One that grows by less than a part of its length gets that part at once:
+    /// Resizes a block mapped on its own. One that grows by less than a part of its length gets that part at once. The part is
     /// addresses, not memory, so that a buffer that grows by small steps does not cost a system call each.
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         let step = (len / SLACK).min(MOST_SLACK);

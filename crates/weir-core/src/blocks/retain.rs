@@ -1,25 +1,25 @@
 //! Which freed blocks are kept, and which of them is handed out again.
 //!
-//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else. Keeping must cost
-//! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
+//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else. Keeping must
+//! cost no peak, and only what is resident counts for that. A buffer that doubles has been touched to its half when the
 //! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
-//! touched, as far as looks tell ([`Blocks::untouched`]); and what is kept, together
-//! with what the program may come to touch of all bytes in use ([`Filled`](super::habits::Filled)), up to that peak,
-//! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
-//! ([`Churn`](super::habits::Churn)). Above the last windows' peak nothing is kept when a window ends, and
-//! nothing at all under pressure.
+//! touched, as far as looks tell ([`Blocks::untouched`]). The part of all bytes in use that the program may come to
+//! touch ([`Filled`](super::habits::Filled)) counts up to that peak. Together with it, kept blocks exceed the peak by a
+//! twelfth at most (`Blocks::room`). Where blocks are replaced all the time ([`Churn`](super::habits::Churn)), a
+//! quarter is allowed. Above the last windows' peak nothing is kept when a window ends, and nothing at all under
+//! pressure.
 
 use super::block::{Block, Kept};
 use super::table::{Blocks, KEPT};
 use crate::reclaim::Ended;
 
-/// A kept block is handed out whole where it is longer than wanted by at most this part, or has memory behind it beyond
-/// what will be touched by at most this part of that.
+/// A kept block is handed out whole where it is longer than wanted by at most this part. So is one that has memory
+/// behind it beyond what will be touched by at most this part of that.
 const SLACK: usize = 8;
 /// Addresses cost nothing: it is then handed out whole up to this multiple of what is wanted.
 const SPARE: usize = 2;
 /// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
-/// the old, needs a sixteenth so that the old one can be kept for the step after.
+/// the old, needs a sixteenth. Then the old one can be kept for the step after.
 const RAISE: usize = 12;
 /// Resident bytes that may be kept whatever the peak: blocks of which a page or two was touched. A tenth of what the
 /// least of processes has.
@@ -55,7 +55,7 @@ impl Blocks {
         self.note(resident);
     }
 
-    /// Resident bytes that may be kept. The program may touch what it holds; up to the peak that is no new peak, and
+    /// Resident bytes that may be kept. The program may touch what it holds. Up to the peak that is no new peak, and
     /// beyond it the program raises the peak by itself.
     fn room(&self) -> usize {
         let high = self.peak.high();
@@ -96,9 +96,9 @@ impl Blocks {
         dropped
     }
 
-    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. Where one of the two
-    /// has moved since and another block lies in its place, the kernel has two mappings, which `mremap` refuses to
-    /// move as one: the platform then copies, or the block is not used again.
+    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. One of the two may
+    /// have moved since, and another block may lie in its place. Then the kernel has two mappings, which `mremap`
+    /// refuses to move as one: the platform copies, or the block is not used again.
     fn join(&mut self, mut kept: Kept) -> Kept {
         while let Some(i) = (0..self.kept_count).find(|&i| {
             let other = &self.kept[i].block;

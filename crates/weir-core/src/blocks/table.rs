@@ -1,6 +1,6 @@
 //! Blocks beyond the largest order, mapped on their own: where each begins, how long it is; and those lately freed.
 //!
-//! The table is open addressing keyed by the block's address, in memory of the platform's; it doubles when it is half
+//! The table is open addressing keyed by the block's address, in memory of the platform's. It doubles when it is half
 //! full and never shrinks (40 bytes for each block of more than 4 MiB).
 //!
 //! Which freed blocks are kept, and which is handed out again: `retain.rs`.
@@ -55,8 +55,8 @@ pub struct Blocks {
     pub recent: Recent,
 }
 
-// SAFETY: `slots`, the only field that is not `Send` by itself, points to a mapping that this value owns alone and that has
-// nothing to do with a thread.
+// SAFETY: `slots`, the only field that is not `Send` by itself, points to a mapping. This value owns the mapping alone,
+// and it has nothing to do with a thread.
 unsafe impl Send for Blocks {}
 
 impl Blocks {
@@ -156,7 +156,7 @@ impl Blocks {
         self.reserved -= 1;
     }
 
-    /// Moves to a zeroed table of `capacity` slots at `table`; returns the memory to unmap: the old table, or the new
+    /// Moves to a zeroed table of `capacity` slots at `table`. Returns the memory to unmap: the old table, or the new
     /// one if another thread was quicker.
     pub(crate) fn rehash(&mut self, table: usize, capacity: usize) -> Option<Run> {
         if capacity <= self.capacity {

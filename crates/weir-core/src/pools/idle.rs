@@ -1,7 +1,7 @@
 //! The idle runs of a pool, by their lengths, last in first out.
 //!
 //! Four lengths for each power of two: a run is at most a quarter longer than what was asked for. The links lie in the
-//! descriptors of the runs' first pages, out of line: an idle page is not written to, and a write through a stale
+//! descriptors of the runs' first pages, out of line. So an idle page is not written to, and a write through a stale
 //! pointer reaches no link.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -39,15 +39,15 @@
 //!
 //! - **Put against squeeze.** A put adds its runs under the lock, and looks at the window after that. The owner reads
 //!   the generation, and takes the idle runs under the lock after that. The interleaving that this excludes: a put
-//!   looks at the window, which is closed; an event opens it, and the owner finds no idle run; then the put adds its
-//!   run, which stays idle in the window. If the put has the lock first, the owner finds the run; if the owner has it
+//!   looks at the window, which is closed. An event opens it, and the owner finds no idle run. Then the put adds its
+//!   run, which stays idle in the window. If the put has the lock first, the owner finds the run. If the owner has it
 //!   first, the put sees the window that the owner was told of.
 //! - **Sleep against squeeze.** An owner that sleeps counts itself, then compares the generation with the one that it
 //!   tended last, in the kernel at last. The event raises the generation, then looks for sleepers. The interleaving
 //!   that this excludes: the owner sees no event, an event sees no sleeper, the owner sleeps through the window. An
 //!   owner that comes late, when the window has passed, finds another generation than the last one and squeezes all the
 //!   same.
-//! - **Destroy against visit.** A visitor counts itself in the pool under the lock of the list, and the pool leaves the
+//! - **Destroy against visit.** A visitor counts itself in the pool under the lock of the list. The pool leaves the
 //!   list under that lock before its owner waits until no visitor is counted. A visitor that leaves touches the list's
 //!   words alone after it is no longer counted. The interleaving that this excludes: the balancer has found a pool; its
 //!   owner frees the pool's memory; the balancer takes its lock.

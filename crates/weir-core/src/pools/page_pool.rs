@@ -160,8 +160,8 @@ impl PagePool {
     }
 
     /// Sets for how long the pool is squeezed after a pressure event, ms; `None`: what the setting of all pools says.
-    /// It counts at once, also for an event that was before; a change of the setting of all pools, from the next event
-    /// on at the latest.
+    /// It counts at once, also for an event that was before. A change of the setting of all pools counts from the next
+    /// event on at the latest.
     pub fn set_squeeze_ms(&self, ms: Option<u64>) {
         self.squeeze_ms.store(ms.unwrap_or(COMMON), Relaxed);
         self.closed.forget();

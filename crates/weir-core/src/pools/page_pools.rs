@@ -142,7 +142,7 @@ impl PagePools {
     }
 
     /// Calls `f` with each pool, without the lock of the list; begins with another one at each `turn`. A pool is left
-    /// only when the next one has been found by its link: so a walk of n pools looks at n, not at n * n.
+    /// only when the next one has been found by its link. So a walk of n pools looks at n, not at n * n.
     pub(super) fn each<P: Wait>(&self, platform: &P, turn: usize, mut f: impl FnMut(&PagePool)) {
         let count = self.count.load(Relaxed);
         if count == 0 {

@@ -1,4 +1,4 @@
-//! What reclaim asks of page pools. (The table of what is kept when is in `mod.rs`.)
+//! Answers to what reclaim asks of page pools. The table of what is kept when is in `mod.rs`.
 
 use super::idle::{is_idle, pages_of};
 use super::page_pool::PagePool;

@@ -166,9 +166,8 @@ impl<P: Platform> PoolsOn<'_, P> {
         }
     }
 
-    /// Work of a pool's owner: squeezes it in a window, or for one that has passed since the last time; else
-    /// gives up all above
-    /// `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
+    /// Work of a pool's owner. Squeezes the pool in a window, or for one that has passed since the last time. Else
+    /// gives up all above `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
     pub(crate) fn tend(&self, pool: &PagePool) -> Pages {
         let p = self.platform();
         // Read before the idle runs are looked at (`mod.rs`).

@@ -1,6 +1,5 @@
-//! Visits of pools by threads that do not own them, and the end of a pool, which waits for its visitors. (The protocol
-//! is in
-//! `mod.rs`.)
+//! Visits of pools by threads that do not own them, and the end of a pool, which waits for its visitors. The protocol
+//! is in `mod.rs`.
 
 use super::sync::{AtomicU32, constructor};
 use super::wait::Wait;

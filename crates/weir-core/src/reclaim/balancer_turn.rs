@@ -1,28 +1,28 @@
-//! What the node balancer's thread does: it looks, runs, dozes and sleeps, one bounded step at a time.
+//! Work of the node balancer's thread: it looks, runs, dozes and sleeps, one bounded step at a time.
 //!
 //! # A run
 //!
 //! The boosts are noted. Priority 12: a pass over the zones that the request can use and that are not balanced, the highest
-//! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work
-//! loses nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over.
-//! Not so where as much was evicted as is missing, and lies in another allocator's memory: that has been told to release it.
-//! Once twice as much was reclaimed as the order asks for (`compact_gap`) of a zone that lacks it, the order falls to 0: what is
-//! missing then is a contiguous block, which more of the same does not bring. For 100 ms requests of such orders count as of order 0 then: each
-//! of many that come while memory is short would else cost a small zone as much. A balanced node that outside pressure has boosted gets a gentle
-//! run: as much as the boost is reclaimed, without write-back and not below priority 10. At the end only what the run began
-//! with is taken off the boosts.
+//! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work loses
+//! nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over. Not so
+//! where as much was evicted as is missing, and lies in another allocator's memory: that has been told to release it. Once twice
+//! as much was reclaimed as the order asks for (`compact_gap`) of a zone that lacks it, the order falls to 0. Then a contiguous
+//! block is missing, which more of the same does not bring. For 100 ms requests of such orders count as of order 0 then. Else
+//! each of many that come while memory is short would cost a small zone as much. A balanced node that outside pressure has
+//! boosted gets a gentle run. As much as the boost is reclaimed, without write-back and not below priority 10. At the end only
+//! what the run began with is taken off the boosts.
 //!
 //! # Congestion
 //!
-//! A lower priority takes more of what is in use and clean, which is the wrong answer where dirty blocks are on their way to
-//! storage. So below priority 10 a run waits for 100 ms each time, while the write-back of a zone that it scanned lags behind; it
+//! A lower priority takes more of what is in use and clean. That is the wrong answer where dirty blocks are on their way to
+//! storage. So below priority 10 a run waits for 100 ms each time, while the write-back of a zone that it scanned lags behind. It
 //! goes on at once when that has caught up, and at the severe level it waits for nothing. Waiting is bounded: the priority falls
 //! all the same.
 //!
 //! # Giving up
 //!
-//! A run that reclaimed nothing from a zone is a failure of that zone; after 16 in a row it is hopeless, and no reason to wake
-//! or to stay awake until the zone is balanced again, however that came about. Runs for a boost do not count.
+//! A run that reclaimed nothing from a zone is a failure of that zone. After 16 in a row the zone is hopeless, and no reason to
+//! wake or to stay awake. It stays so until it is balanced again, however that came about. Runs for a boost do not count.
 //!
 //! # Sleep
 //!

@@ -1,8 +1,8 @@
 //! The budget: what NORMAL may hold, and how much of that is left.
 //!
-//! A *reading* says how much more may become resident below the tightest limit: the setting `limit`, the control group's own or
-//! an ancestor's limit, the machine. Between two readings the estimate follows what became resident and what was released
-//! here; what others take shows in the next reading.
+//! A *reading* says how much more may become resident below the tightest limit. Such limits are the setting `limit`, the control
+//! group's own or an ancestor's limit, and the machine. Between two readings the estimate follows what became resident and what
+//! was released here; what others take shows in the next reading.
 
 use core::sync::atomic::{
     AtomicU64,

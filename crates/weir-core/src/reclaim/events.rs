@@ -1,5 +1,5 @@
-//! What allocation tells reclaim: memory was freed, pages became resident, reported memory was taken again. Allocation calls
-//! nothing else of reclaim; the heap looks at these words at the end of each slow path.
+//! Events that allocation tells reclaim: memory was freed, pages became resident, reported memory was taken again.
+//! Allocation calls nothing else of reclaim; the heap looks at these words at the end of each slow path.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,

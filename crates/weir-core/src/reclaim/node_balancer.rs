@@ -106,8 +106,9 @@ impl NodeBalancer {
         !self.is_hopeless(zone) && node.is_reclaimable(zone)
     }
 
-    /// Whether an allocation is to wait for the balancer: it is awake, reclaim is not hopeless, there is something to reclaim, and
-    /// no more than half of min is free of the zone; or no more than min, where write-back lags behind.
+    /// Whether an allocation is to wait for the balancer. It waits if the balancer is awake, reclaim is not hopeless, there is
+    /// something to reclaim, and little is free of the zone. Little is no more than half of min; or no more than min, where
+    /// write-back lags behind.
     pub fn is_throttled(&self, node: &impl Node, zone: ZoneClass) -> bool {
         let of = node.zones()[zone as usize];
         let mark = if self.is_congested(zone) { of.marks.min } else { of.marks.min / 2 };

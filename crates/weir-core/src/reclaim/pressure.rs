@@ -1,8 +1,8 @@
 //! The level of pressure, and relief: an event of its own.
 //!
 //! A pressure event sets the level. It stays for `relief_ms` after the last event, and until the balance of all zones has
-//! returned; then there is relief, and caches may grow again. A cache that grew as soon as it was shrunk would bring back
-//! the pressure that made it shrink.
+//! returned. Then there is relief, and caches may grow again. A cache that grew as soon as it was shrunk would bring back the
+//! pressure that made it shrink.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -15,7 +15,7 @@ use crate::base::time::{Nanos, Time};
 /// Bits of the level in the word; above them the time of the last event, ns.
 const LEVEL_BITS: u32 = 2;
 
-/// The level and the time of the last event, in one word: so an event that comes as relief is found to be due prevents it.
+/// The level and the time of the last event, in one word. So an event that comes as relief is found to be due prevents it.
 pub struct Pressure(AtomicU64);
 
 impl Pressure {

@@ -104,8 +104,8 @@ impl PressureEvents {
 
     /// Wakes who sleeps in [`PressureEvents::wait`]; to be called after [`PressureEvents::note`]. Costs a load where none sleeps.
     pub(crate) fn wake<P: Wait>(&self, platform: &P) {
-        // A sleeper counts itself before it compares the generation, which was stored before this look: so either it
-        // is seen here, or it sees the new generation.
+        // A sleeper counts itself before it compares the generation. The generation was stored before this look. So
+        // either the sleeper is seen here, or it sees the new generation.
         if self.sleepers.load(SeqCst) > 0 {
             platform.wake_all(&self.generation);
         }

@@ -1,4 +1,4 @@
-//! What the parts of a heap are to reclaim, to `fork`, to the audit and to the figures: a trait each.
+//! Traits that the parts of a heap implement: one each for reclaim, `fork`, the audit and the figures.
 
 use super::goal::{Ended, Goal};
 use super::step::Step;

@@ -1,12 +1,12 @@
 //! Requests to the node balancer, and its sleep: one word.
 //!
 //! A request names an order and the zone list along which it was made. For each list the largest order is kept: two requests
-//! merge by maximum. (One order and one list for all would turn "order 9 of huge pages" and "order 0 of any page" into a request
-//! for order 9 of any page, that none made.) The balancer takes all of them at once.
+//! merge by maximum. One order and one list for all would turn "order 9 of huge pages" and "order 0 of any page" into one. That
+//! is a request for order 9 of any page, which none made. The balancer takes all of them at once.
 //!
 //! The word also says that the balancer sleeps. Whoever adds a request clears that and, if it was set, wakes it; the balancer
-//! sets it only while there is no request. The interleaving that this excludes: the balancer finds no request, a request is
-//! added and its sender sees the balancer awake, and then the balancer goes to sleep on it.
+//! sets it only while there is no request. The interleaving that this excludes: the balancer finds no request. A request is
+//! added, and its sender sees the balancer awake. Then the balancer goes to sleep on it.
 
 use super::sync::{AtomicU32, constructor};
 use core::sync::atomic::Ordering::{AcqRel, Acquire};

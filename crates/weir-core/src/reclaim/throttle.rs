@@ -1,9 +1,9 @@
 //! Throttled allocations: threads that wait for the balancer, as very little is free and it makes progress.
 //!
-//! A thread reads the epoch, then whether it still has to wait, then sleeps while the epoch is that one. The balancer first
-//! does what ends the wait (it goes to sleep itself, or reclaims), then raises the epoch, then wakes. The interleaving that this
-//! excludes: a thread sees the balancer awake, the balancer goes to sleep and wakes all waiters, and then the thread begins to
-//! wait for a balancer that sleeps. It finds another epoch, and does not.
+//! A thread reads the epoch, then whether it still has to wait, then sleeps while the epoch is that one. The balancer first does
+//! what ends the wait (it goes to sleep itself, or reclaims), then raises the epoch, then wakes. The interleaving that this
+//! excludes: a thread sees the balancer awake. The balancer goes to sleep and wakes all waiters. Then the thread begins to wait
+//! for a balancer that sleeps. The thread finds another epoch, and so does not wait.
 
 use crate::base::time::Nanos;
 

@@ -11,14 +11,12 @@
 //! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident: the program never touched them, or they were swapped out |
 //!
 //! live + idle + fragmented + merged + metadata - untouched = what is resident of Weir ([`Usage::resident`]); without *merged* it
-//! is what is charged for it. The resident set
-//! of the process less that is not Weir's: code and data (the heap's own fixed tables are in the data segment),
-//! stacks, other mappings, and the program's own zones (`zone_usage` tells of each).
+//! is what is charged for it. The rest of the process's resident set is not Weir's. It is code and data, stacks, other mappings,
+//! and the program's own zones, of each of which `zone_usage` tells. The heap's own fixed tables are in the data segment.
 //!
-//! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates
-//! and frees nothing; else each is off by what moved between the first look and the last, and a batch of up to 64
-//! objects on its way between a CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by
-//! samples.
+//! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates and frees
+//! nothing. Else each is off by what moved between the first look and the last. A batch of up to 64 objects on its way between a
+//! CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by samples.
 
 use core::ops::{Add, AddAssign};
 

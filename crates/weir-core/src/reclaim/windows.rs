@@ -1,4 +1,4 @@
-//! Calm windows: how long they are, how quiet the program is, when caches may be emptied again, and
+//! Calm windows: how long they are, how quiet the program is, and when caches may be emptied again. The file also says
 //! over how many windows the refault meter has idle memory kept.
 
 use core::sync::atomic::{
