@@ -1,9 +1,14 @@
 //! From hashes to entries: open addressing with linear probing, over words that the owner supplies.
 //!
-//! A place is 0 (empty), or three fields: the upper 10 bits of the hash, how far the place is from where a search for the
-//! hash begins, and the entry's address in the low 48 bits. A search reads an entry only where the first two are right, so
-//! but for one entry in 1,000 only the one that it is for. As the distance says where an entry's search begins, an entry
-//! that leaves is followed up by those behind it without a look at them, and there are no marks of deleted ones.
+//! A place is 0 (empty), or three fields:
+//!
+//! - the upper 10 bits of the hash;
+//! - how far the place is from where a search for the hash begins;
+//! - the entry's address in the low 48 bits.
+//!
+//! A search reads an entry only where the first two are right. So but for one entry in 1,000 it reads only the one that it is
+//! for. The distance says where an entry's search begins. So an entry that leaves is followed up by those behind it without a
+//! look at them, and there are no marks of deleted ones.
 
 /// Bits of an address: what a process has on x86-64 and arm64.
 const ADDRESS_BITS: u32 = 48;

@@ -1,12 +1,12 @@
 //! Waiting for a value that another thread computes, beside the shard's lock.
 //!
-//! Who finds, under the lock, that a key's value is being computed notes that it waits, reads the count of landings, gives
-//! the lock back, and sleeps while the count is what it was. A computation that ends is unlinked under the lock; then, if
-//! one waits, the count goes up and all sleepers are woken, and look again.
+//! A thread may find, under the lock, that a key's value is being computed. It notes that it waits, reads the count of landings,
+//! and gives the lock back. It sleeps while the count is what it was. A computation that ends is unlinked under the lock; then,
+//! if one waits, the count goes up and all sleepers are woken, and look again.
 //!
-//! The interleaving that this excludes: the computation ends, and wakes nobody, between the decision to sleep and the
-//! sleep. The count was read under the lock while the computation was linked, so it has changed since, and the kernel
-//! (which compares it as it puts the thread to sleep) does not let the thread sleep.
+//! The interleaving that this excludes: the computation ends, and wakes nobody, between the decision to sleep and the sleep. The
+//! count was read under the lock while the computation was linked, so it has changed since. The kernel compares it as it puts the
+//! thread to sleep, and does not let the thread sleep.
 
 use super::sync::{AtomicU32, constructor};
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! The parts of evictable caches (the cache itself is `weir`'s): the policy of admission and eviction, the index, and the
-//! count of pins, as plain data structures; and the callbacks by which caches of all kinds share the heap's budget.
+//! The parts of evictable caches; the cache itself is `weir`'s. The policy of admission and eviction, the index, and the count of
+//! pins are plain data structures. By the callbacks caches of all kinds share the heap's budget.
 //!
 //! Nothing here allocates, and the policy neither locks nor reads a clock. The owner (a shard of a cache) supplies the storage,
 //! numbers its entries, and maps keys to entry numbers itself. Storage of all zeros is valid and empty, so fresh pages serve as

@@ -1,13 +1,16 @@
 //! How many hold an entry: the cache itself, while the entry is in it, and every pin.
 //!
-//! Pins are taken under the lock of the entry's shard, or from a pin that is held; they are given up under none. Whoever
-//! gives up the last hold frees the entry, and the cache takes an entry out for eviction only if its own hold is the only
-//! one. Under the lock nothing can then pin the entry: a pin is taken under the lock, or from another pin, and there is
-//! none.
+//! Pins are taken under the lock of the entry's shard, or from a pin that is held; they are given up under none.
+//! Whoever gives up the last hold frees the entry. The cache takes an entry out for eviction only if its own hold is
+//! the only one. Under the lock nothing can then pin the entry: a pin is taken under the lock, or from another pin, and
+//! there is none.
 //!
-//! The interleavings that this excludes: an eviction looks at the count, a pin is taken, the eviction frees (the lock
-//! excludes it); two give up their holds at once, and both or neither free (the subtraction is one step); an eviction
-//! frees while the thread that gave up the last pin still reads the value (giving up releases, looking acquires).
+//! The interleavings that this excludes:
+//!
+//! - An eviction looks at the count, a pin is taken, the eviction frees. The lock excludes it.
+//! - Two give up their holds at once, and both or neither free. The subtraction is one step.
+//! - An eviction frees while the thread that gave up the last pin still reads the value. Giving up releases, looking
+//!   acquires.
 
 use super::sync::{AtomicU32, constructor, fence};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

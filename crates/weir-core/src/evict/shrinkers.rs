@@ -34,7 +34,7 @@ pub struct Shrinkers<'a, P: Platform> {
 impl Callbacks {
     /// The shrinkers among the callbacks, for reclaim, where there is room for so much memory.
     ///
-    /// A scan takes twice what a cache says it could free at most, and twice what can be resident: a cache that says
+    /// A scan takes twice what a cache says it could free at most, and twice what can be resident. So a cache that says
     /// `SIZE_MAX` is not scanned for ever.
     pub(crate) fn on<'a, P: Platform>(&'a self, platform: &'a P, room: Room) -> Shrinkers<'a, P> {
         let resident = room.capacity.max(room.used);
@@ -62,9 +62,10 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ if self.callbacks.events().latest().level == Level::Severe => ScanReason::Severe,
             _ => ScanReason::Pressure,
         };
-        // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code could say.
-        // At the last priority all may go: of entries that lie scattered, few free a page, and a run that released nothing counts
-        // against the zone. Not so where another allocator has the values: it may release them later.
+        // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code
+        // could say. At the last priority all may go. Of entries that lie scattered, few free a page, and a run that
+        // released nothing counts against the zone. Not so where another allocator has the values: it may release them
+        // later.
         let is_bounded = class == Class::Cache
             && need == Need::LowZone
             && (goal.priority > scan_priority::LAST

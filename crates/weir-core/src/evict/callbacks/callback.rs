@@ -51,8 +51,8 @@ pub trait Shrink: Sync {
     /// Bytes that could be freed now; 0: nothing. Should be quick: it is called before each scan.
     fn count(&self) -> usize;
 
-    /// Frees about `bytes`, what was not used for longest first; returns the bytes freed, or [`STOP`] where nothing can be
-    /// freed for now, for example because a lock is held that is not to be waited for.
+    /// Frees about `bytes`, beginning with what was not used for longest. Returns the bytes freed, or [`STOP`] where nothing can
+    /// be freed for now. An example is a lock that is held and not to be waited for.
     fn scan(&self, bytes: usize, reason: ScanReason) -> usize;
 
     /// Pressure has ended: the cache may grow again.
@@ -222,8 +222,8 @@ impl Entry {
     /// An entry to be registered.
     ///
     /// # Safety
-    /// `callback` and `queue` stay valid until `dispose` is called, which the registry does once, with the entry's address,
-    /// after the last call of the callback; on any thread.
+    /// `callback` and `queue` stay valid until `dispose` is called. The registry calls that once, with the entry's address, after
+    /// the last call of the callback, on any thread.
     pub unsafe fn new(
         spec: &CallbackSpec<'_>,
         callback: NonNull<dyn Callback>,

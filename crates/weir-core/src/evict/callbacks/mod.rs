@@ -1,18 +1,18 @@
 //! The registry of a program's callbacks, and who calls them when.
 //!
-//! Reclaim never calls a program's code: it *posts* what is wanted to the entries, wakes the threads of their queues, and
-//! waits for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it
-//! ([`calling`]). All state is written under one lock, under which no callback runs; a callback runs for at most
-//! one thread at a time.
+//! Reclaim never calls a program's code. It *posts* what is wanted to the entries, wakes the threads of their queues, and waits
+//! for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it ([`calling`]). All
+//! state is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
 //!
-//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority (of an evictable cache that was
-//!   not called yet the first, unless an allocation fails), the worst reason, the latest event. A callback that is slow finds one request, however many there were.
-//! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
-//!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
-//!   [`calling::SLOW_NS`] it is named in a message, once a run.
+//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the latest
+//!   event. An evictable cache that was not called yet keeps the first priority, unless an allocation fails. A callback that is
+//!   slow finds one request, however many there were.
+//! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
+//!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
+//!   it is named in a message, once a run.
 //! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
-//! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex: one that saw
-//!   `RUNNING` set read `finished` before, so that its sleep ends.
+//! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex. One that saw `RUNNING`
+//!   set read `finished` before, so that its sleep ends.
 //!
 //! The model is `crates/weir-models/tests/callbacks.rs`.
 
@@ -66,8 +66,8 @@ unsafe impl Send for List {}
 
 impl List {
     fn iter(&self) -> impl Iterator<Item = &Entry> {
-        // SAFETY: an entry is valid until it is disposed of, and off the list before that, under the lock that the caller
-        // has for this list.
+        // SAFETY: an entry is valid until it is disposed of. It is off the list before that, under the lock that the caller has
+        // for this list.
         core::iter::successors(unsafe { self.first.as_ref() }, |entry| unsafe { entry.next.load(Relaxed).as_ref() })
     }
 }
@@ -175,7 +175,7 @@ impl Callbacks {
         }
     }
 
-    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan, waits for them for `callback_ms` at most, and
+    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan. Waits for them for `callback_ms` at most, and
     /// returns the bytes that were freed since the last call. Nothing happens where a callback calls this, as it would wait for
     /// itself.
     pub(crate) fn scan<P: Wait + Clock + Diagnostics>(
@@ -200,8 +200,8 @@ impl Callbacks {
         for entry in list.iter().filter(is_asked) {
             // What was made to shrink hears of relief.
             entry.set(TOLD);
-            // A cache that was not called yet is not asked for more, or a thread that gets no CPU would empty it at once when it
-            // does: what was asked for first says what was missing.
+            // A cache that was not called yet is not asked for more. Otherwise a thread that gets no CPU for a time would empty
+            // it at once when it gets one. The first request says what was missing.
             let is_waiting = entry.class == Class::Cache && entry.wanted.load(Relaxed) & SCAN != 0;
             if !is_waiting || scan.reason == ScanReason::Shortage {
                 entry.priority.fetch_min(scan.priority, Relaxed);
@@ -301,9 +301,9 @@ impl Callbacks {
         unsafe { self.list.release(platform) }
     }
 
-    /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to
-    /// them. The child hears of pressure anew: what was posted is void, and who was told of pressure is to be told of
-    /// relief, as soon as a thread takes it.
+    /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to them.
+    /// The child hears of pressure anew. What was posted is void. Who was told of pressure is to be told of relief, as soon as a
+    /// thread takes it.
     pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
         let mut list = self.list.lock(platform);

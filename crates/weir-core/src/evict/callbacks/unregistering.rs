@@ -3,11 +3,11 @@
 //! - The entry leaves the list first, so that no thread takes it any more. Then the caller waits until it does not run, and
 //!   disposes of it. The interleaving that this excludes: a thread has taken the entry, and calls it after its memory went.
 //!   It cannot: taking sets `RUNNING` under the lock under which unregistering looks.
-//! - A run may call a callback many times, one batch after another. It ends after the batch in which somebody begins to
-//!   wait, so that the wait is for one call, whatever the callback says that it holds.
-//! - A callback that unregisters itself would wait for itself, and two that unregister each other for each other, as would
-//!   a longer circle. So each wait is listed under the lock, and a caller that would close a circle returns at once: the
-//!   entry is marked `GONE`, and the thread that runs it disposes of it after its return.
+//! - A run may call a callback many times, one batch after another. It ends after the batch in which somebody begins to wait. So
+//!   the wait is for one call, whatever the callback says that it holds.
+//! - A callback that unregisters itself would wait for itself, and two that unregister each other for each other, as would a
+//!   longer circle. So each wait is listed under the lock, and a caller that would close a circle returns at once. The entry is
+//!   marked `GONE`, and the thread that runs it disposes of it after its return.
 //!
 //! The model is `crates/weir-models/tests/callbacks.rs`.
 
@@ -20,8 +20,8 @@ use super::{Callbacks, thread_of};
 use crate::platform::Wait;
 
 impl Callbacks {
-    /// Unregisters an entry and disposes of it. Waits while it runs. Where the calling thread is in the callback, or in one
-    /// that the callback waits for here, it returns at once, and the entry is disposed of after the callback has returned.
+    /// Unregisters an entry and disposes of it. Waits while it runs. The calling thread may be in the callback, or in one that
+    /// the callback waits for here. Then this returns at once, and the entry is disposed of after the callback has returned.
     ///
     /// # Safety
     /// The entry is registered, and the caller gives it up.

@@ -53,8 +53,8 @@ impl Waits {
     /// does not run any more, unless on that thread.
     pub(super) fn inherit(&mut self, me: usize) {
         let mut link = &raw mut self.0;
-        // SAFETY: `link` is the head, or the link of a wait whose frame is on this thread's stack, or on the copy of another's,
-        // which is memory of this process still; the entry that a wait is for is disposed of after it.
+        // SAFETY: `link` is the head, or the link of a wait. The frame of a wait is on this thread's stack, or on the copy of
+        // another's, which is memory of this process still. The entry that a wait is for is disposed of after it.
         unsafe {
             while let Some(wait) = (*link).as_mut() {
                 if wait.thread != me {
@@ -86,8 +86,8 @@ impl Waits {
     /// The wait is on the list.
     pub(super) unsafe fn remove(&mut self, wait: *mut Waiting) {
         let mut link = &raw mut self.0;
-        // SAFETY: `link` is the head, or the link of a wait on the list, so its frame has not ended; the search ends, as
-        // the wait is on the list.
+        // SAFETY: `link` is the head, or the link of a wait on the list, so its frame has not ended. The search ends, as the wait
+        // is on the list.
         unsafe {
             while *link != wait {
                 link = &raw mut (**link).next;

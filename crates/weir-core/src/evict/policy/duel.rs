@@ -1,11 +1,11 @@
-//! The choice of a setting: two shadows, one per setting, see a sample of the accesses, and the cache runs by the one
-//! that hits most.
+//! The choice of a setting. Two shadows, one per setting, see a sample of the accesses, and the cache runs by the one that hits
+//! most.
 //!
-//! The shadows are compared on the accesses on which they differ. A shadow takes over once it is ahead of the chosen one
-//! by four standard deviations of what chance alone would give (accesses on which two settings differ are as a fair coin
-//! if neither is better). A change costs about a filling of the cache, as what is held was chosen by the former setting:
-//! with three deviations the choice swings on some traces, and the worst row of the hit rate experiment loses five points
-//! more. Older evidence fades, so a trace that changes changes the choice.
+//! The shadows are compared on the accesses on which they differ. A shadow takes over once it is ahead of the chosen one by four
+//! standard deviations of what chance alone would give. If neither setting is better, accesses on which the two differ are as a
+//! fair coin. A change costs about a filling of the cache, as what is held was chosen by the former setting. With three
+//! deviations the choice swings on some traces, and the worst row of the hit rate experiment loses five points more. Older
+//! evidence fades, so a trace that changes changes the choice.
 
 use super::setting::Setting;
 use super::shadow::{SHADOW_ENTRIES, Shadow, ShadowStorage};
@@ -104,8 +104,8 @@ impl<'a> Duel<'a> {
         self.shift
     }
 
-    /// Sees an access, a hit or a miss, to the key of `hash` (of which every bit depends on the whole key); other keys than
-    /// those sampled are ignored. True if the setting changed.
+    /// Sees an access, a hit or a miss, to the key of `hash`, of which every bit depends on the whole key. Other keys than those
+    /// sampled are ignored. True if the setting changed.
     pub fn access(&mut self, hash: u32, weight: usize, held: Held) -> bool {
         if !is_sampled(hash, self.shift) {
             return false;

@@ -1,9 +1,9 @@
 //! A first-in first-out queue of entries, linked both ways by entry number, so that any entry can leave at any time.
 //!
-//! The search for a victim begins at the oldest entry and skips pinned ones, which stay where they are. So that many
-//! pinned entries at the front are not looked at again for every victim, the search goes on from a *hand*, which returns
-//! to the front as soon as as many entries were taken as were skipped: at most two looks per entry taken. A search that
-//! finds all entries pinned spares the next ones, one for every `LOOKS_PER_SEARCH` looks that it took.
+//! The search for a victim begins at the oldest entry and skips pinned ones, which stay where they are. Many pinned
+//! entries at the front are not to be looked at again for every victim. So the search goes on from a *hand*. The hand
+//! returns to the front as soon as as many entries were taken as were skipped: at most two looks per entry taken. A
+//! search that finds all entries pinned spares the next ones, one for every `LOOKS_PER_SEARCH` looks that it took.
 
 use super::slot::{NONE, Place, Slot};
 

@@ -1,7 +1,7 @@
 //! Hashes of keys evicted lately, in buckets of eight; a bucket forgets its oldest.
 //!
-//! A hash counts as evicted lately until 9/10 as many others were evicted after it as the cache has entries (S3-FIFO's
-//! ghost queue has the main queue's length, 9/10 of the cache). Two keys of one hash are taken for each other; with 32
+//! A hash counts as evicted lately until 9/10 as many others were evicted after it as the cache has entries. S3-FIFO's
+//! ghost queue has the main queue's length, 9/10 of the cache. Two keys of one hash are taken for each other; with 32
 //! bits and eight places that is one in 500 million look-ups.
 
 /// Places of a bucket: one cache line.

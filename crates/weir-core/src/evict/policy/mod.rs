@@ -11,10 +11,10 @@
 //! | `shadow` | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | two shadows over a sample of the keys, which choose the setting |
 //!
-//! A new entry joins the small queue. A hit raises a counter of two bits and moves nothing. When the cache is above its
-//! target, the oldest small entry either moves to the main queue or is evicted; the oldest main entry is evicted once its
-//! counter is zero, and goes round again otherwise. What falls out while the target falls is the one seen least of five
-//! entries drawn at random. docs/design/evictable-caches.md says why, and what else was tried.
+//! A new entry joins the small queue. A hit raises a counter of two bits and moves nothing. When the cache is above its target,
+//! the oldest small entry either moves to the main queue or is evicted. The oldest main entry is evicted once its counter is
+//! zero, and goes round again otherwise. While the target falls, five entries are drawn at random, and the one seen least falls
+//! out. The page docs/design/evictable-caches.md says why, and what else was tried.
 //!
 //! The policy has two parts. [`Sightings`] is what a hit writes: hits need no lock. [`Policy`] is what insertion, removal and
 //! eviction write, under the owner's lock.
@@ -43,8 +43,8 @@ pub struct Sightings<'a> {
 }
 
 impl<'a> Sightings<'a> {
-    /// Over a slot and a count of hits for each entry number, and `sketch` (best 2 to 4 words per entry, at least 8), all
-    /// zeros.
+    /// Over a slot and a count of hits for each entry number, and `sketch`, all zeros. For `sketch` 2 to 4 words per entry are
+    /// best, and at least 8.
     pub const fn new(slots: &'a [Slot], hits: &'a [AtomicU8], sketch: &'a [AtomicU64]) -> Self {
         Self { slots, hits: Hits::new(hits), sketch: Sketch::new(sketch) }
     }
@@ -142,8 +142,8 @@ impl<'a> Policy<'a> {
         self.queues.slots()[entry as usize].place() != Place::Nowhere
     }
 
-    /// How much the cache gains by `entry`, which is in the shard, to be compared with others': how often its key was seen
-    /// lately, then how often it was hit.
+    /// How much the cache gains by `entry`, which is in the shard, to be compared with others'. That is how often its key was
+    /// seen lately, then how often it was hit.
     pub fn worth(&self, entry: u32) -> (u64, u8) {
         self.queues.worth(entry, &self.sightings.sketch)
     }

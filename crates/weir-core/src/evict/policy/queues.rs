@@ -14,8 +14,8 @@ const MOST_DRAWS: u32 = 4 * DRAWN;
 /// long use without an eviction all main entries may have been hit, and a search without a bound would go round three
 /// times.
 const MOST_MOVES: u32 = 128;
-/// Entries that an insertion moves from the small queue to the main one, while that has room: more than the one that came,
-/// so that a queue that has become too long gets shorter.
+/// Entries that an insertion moves from the small queue to the main one, while that has room. These are more than the one that
+/// came, so that a queue that has become too long gets shorter.
 const MOVES_PER_INSERTION: usize = 2;
 /// Hits of a small entry that has earned its place in the main queue: S3-FIFO's threshold.
 const EARNED_BY_HITS: u8 = 2;
@@ -109,8 +109,8 @@ impl<'a> Queues<'a> {
         self.fill_main();
     }
 
-    /// While the main queue has room, what is above the small queue's part moves there without a test: a cache that was not
-    /// full, or in which the small queue was large, has no reason yet to refuse an entry.
+    /// While the main queue has room, what is above the small queue's part moves there without a test. A cache that was not full,
+    /// or in which the small queue was large, has no reason yet to refuse an entry.
     fn fill_main(&mut self) {
         let small_target = self.setting.small(self.target);
         for _ in 0..MOVES_PER_INSERTION {
@@ -149,9 +149,9 @@ impl<'a> Queues<'a> {
 
     /// Takes out the entry that is worth least, whether or not the target is reached; `None`: all are pinned.
     ///
-    /// `incoming` bytes are about to be inserted: they count as if they were in the small queue already. (Otherwise the small
-    /// queue is never above its part when room is made before an insertion: the victims are main entries, each of which
-    /// leaves room there for the next small one, without a test.)
+    /// `incoming` bytes are about to be inserted: they count as if they were in the small queue already. Otherwise the small
+    /// queue is never above its part when room is made before an insertion. The victims would be main entries, each of which
+    /// leaves room there for the next small one, without a test.
     ///
     /// Work is bounded by `MOST_MOVES`, beside pinned entries.
     pub fn evict(&mut self, sketch: &Sketch, incoming: usize, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
@@ -220,8 +220,8 @@ impl<'a> Queues<'a> {
         if self.setting == Setting::Recent || self.hits.get(entry) >= EARNED_BY_HITS {
             return true;
         }
-        // Where small entries moved for their hits alone, and none is hit twice (a loop larger than the cache), no main entry
-        // would ever be evicted: those that the loop does not use would stay for good.
+        // Small entries could move for their hits alone, while none is hit twice (a loop larger than the cache). Then no main
+        // entry would ever be evicted: those that the loop does not use would stay for good.
         let Some(victim) = self.main_victim(is_pinned, moves_left) else { return false };
         let seen = |entry: u32| sketch.frequency(self.slots[entry as usize].hash());
         seen(entry) > seen(victim) + OUTDONE_BY
@@ -261,8 +261,8 @@ impl<'a> Queues<'a> {
 
     /// Draws some entries at random and returns the one with the key seen least, for a target that fell.
     ///
-    /// While the target falls, entries go that normal churn would have left for long, and most of them were hit as often
-    /// as two bits can say. Their order in the queues tells little about them then; the sketch does.
+    /// While the target falls, entries go that normal churn would have left for long. Most of them were hit as often as two bits
+    /// can say. Their order in the queues tells little about them then; the sketch does.
     fn rarest_drawn(&mut self, sketch: &Sketch, is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
         let (mut rarest, mut drawn) = (None, 0);
         for _ in 0..MOST_DRAWS {

@@ -6,7 +6,7 @@ pub enum Setting {
     /// 5 % small, and an entry has to earn its place in the main queue: files, blocks and objects in mixed use, loops and scans.
     /// A cache begins with this one.
     Balanced,
-    /// 1 % small, and the main queue alone decides, as a CLOCK, which is close to LRU: what was used last is used next, as where
+    /// 1 % small, and the main queue alone decides, as a CLOCK, which is close to LRU. What was used last is used next, as where
     /// the working set drifts.
     Recent,
 }
@@ -15,8 +15,8 @@ impl Setting {
     /// All of them, the first first.
     pub const ALL: [Self; 2] = [Self::Balanced, Self::Recent];
 
-    /// The small queue's part of `target`, bytes: at least 1, as a cache whose entries weigh 1 each may be small, and where the
-    /// main queue had all of it, each entry would come into that without a test.
+    /// The small queue's part of `target`, bytes. At least 1, as a cache whose entries weigh 1 each may be small. Where the main
+    /// queue had all of it, each entry would come into that without a test.
     pub(crate) const fn small(self, target: usize) -> usize {
         // In 1/256, and split so that no target overflows.
         let share = match self {

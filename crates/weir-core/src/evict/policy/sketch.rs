@@ -2,11 +2,11 @@
 //! as TinyLFU has it: Einziger, Friedman, Manes, 2017).
 //!
 //! A key has four counters, all in one block of 64 bytes. Its frequency is the least of them. When 20 times as many
-//! sightings were counted as the cache has entries, all counters are halved. TinyLFU uses 10 times and half the counters;
-//! with 20 and 16 bytes per entry the traces of the hit rate experiment gain 0.2 points in the mean, with 32 bytes as
-//! much. They are halved in parts, one with each insertion, so that none takes long.
+//! sightings were counted as the cache has entries, all counters are halved. TinyLFU uses 10 times and half the
+//! counters. With 20 and 16 bytes per entry the traces of the hit rate experiment gain 0.2 points in the mean. With 32
+//! bytes they gain as much. The counters are halved in parts, one with each insertion, so that none takes long.
 //!
-//! Threads count at once and without a lock: a counter is loaded and stored, and one of two concurrent sightings may be
+//! Threads count at once and without a lock. A counter is loaded and stored, and one of two concurrent sightings may be
 //! lost, which changes an estimate by one.
 
 use crate::evict::index::prefetch;
