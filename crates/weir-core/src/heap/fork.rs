@@ -18,9 +18,9 @@ view! {
 impl<P: Platform> Fork<'_, P> {
     /// Takes every lock in rank order, so that a fork's child finds the heap whole.
     ///
-    /// Not if the caller holds one already: then it is a signal handler that interrupted the heap at work, and would wait
-    /// for itself. What it interrupted goes on in the child as in the parent, and lets its lock go there too; what other
-    /// threads hold stays held in such a child.
+    /// Not if the caller holds one already: then it is a signal handler that interrupted the heap at work, and would wait for
+    /// itself. The work that it interrupted goes on in the child as in the parent, and lets its lock go there too. Locks that
+    /// other threads hold stay held in such a child.
     pub fn freeze(&self) {
         let p = self.heap.platform();
         if let Some(held) = p.held_ranks() {
@@ -65,8 +65,8 @@ impl<P: Platform> Fork<'_, P> {
         }
         let parts = self.heap.parts();
         for rank in (0..rank::COUNT).rev() {
-            // SAFETY: the caller promises that `freeze` came before, on this thread or its copy; it took all locks of this
-            // rank, without guards, as it found that the thread held none (else this function has returned above).
+            // SAFETY: the caller promises that `freeze` came before, on this thread or its copy. That call took all locks of this
+            // rank, without guards, as it found that the thread held none. (Else this function has returned above.)
             unsafe {
                 self.heap.profile.thaw(p, rank);
                 self.heap.reclaim.windows.thaw(p, rank);

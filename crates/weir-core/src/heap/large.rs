@@ -1,4 +1,4 @@
-//! What is larger than a size class.
+//! Blocks that are larger than a size class.
 
 use super::Heap;
 use super::view::view;

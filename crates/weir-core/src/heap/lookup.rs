@@ -1,4 +1,4 @@
-//! What an address is: an object, a run, a block mapped on its own; and what is wrong with one that is none of these.
+//! Lookup of an address: an object, a run, a block mapped on its own; and what is wrong with one that is none of these.
 
 use super::Heap;
 use super::large::Large;

@@ -1,7 +1,7 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 //!
 //! What others stand on is owned by them: the caches own the pages, these the platform. All other parts lie beside them, and are
-//! worked on by *views*, a reference to the heap each, which have the methods of their concern ([`Heap::reclaim`],
+//! worked on by *views*. A view is a reference to the heap, and has the methods of its concern ([`Heap::reclaim`],
 //! [`Heap::user_caches`] and so on). Where an allocation finds no pages, its part says so, and the heap reclaims and tries again:
 //! no part calls another one upwards.
 
@@ -61,8 +61,8 @@ pub struct Heap<P: Platform> {
 }
 
 impl<P: Platform> Heap<P> {
-    /// Where a hand-written fast path finds what it reads, in bytes from the heap's start: the
-    /// [`Table`](crate::platform::cpu_table::Table), then of the window its base, its pages and its class map.
+    /// Places where a hand-written fast path finds what it reads, in bytes from the heap's start. The first is the
+    /// [`Table`](crate::platform::cpu_table::Table). Base, pages and class map of the window follow.
     pub const FAST: [usize; 4] = {
         let window = offset_of!(Self, caches.pages.normal);
         let [base, top, map] = Window::FAST;
@@ -293,8 +293,8 @@ impl<P: Platform> Heap<P> {
     /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
     ///
     /// # Safety
-    /// The block is not used any more; it was allocated with this size, or one of the same size class, and has not
-    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do. It is not from
+    /// The block is not used any more. It was allocated with this size, or one of the same size class. It has not been through
+    /// [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do. It is not from
     /// [`Heap::samples`], whose blocks are of no class.
     #[inline(always)]
     pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
@@ -322,8 +322,8 @@ impl<P: Platform> Heap<P> {
         bytes
     }
 
-    /// Checks the whole heap. To be called while no other thread uses it: what a thread works on counts as held by the
-    /// program, or is found to be missing.
+    /// Checks the whole heap. To be called while no other thread uses it. Objects that a thread works on would count as held by
+    /// the program, or be found missing.
     pub fn audit(&self) -> Result<Audit, Fault> {
         let mut audit = Audit::default();
         self.pages().freeze(rank::BATCH);

@@ -1,6 +1,6 @@
-//! Runs of pages: what is larger than a size class and no longer than 4 MiB. A run grows in place as long as the pages behind
-//! it are free. Most runs are of a run class: they come from a CPU's bucket and go back to it
-//! ([`crate::caches::cpu::runs`]), else from a zone and to it.
+//! Runs of pages: blocks that are larger than a size class and no longer than 4 MiB. A run grows in place as long as the pages
+//! behind it are free. Most runs are of a run class: they come from a CPU's bucket and go back to it
+//! ([`crate::caches::cpu::runs`]). Else they come from a zone and go back to that.
 
 use core::ptr::null_mut;
 
@@ -104,8 +104,8 @@ impl<P: Platform> Large<'_, P> {
         Ok(found)
     }
 
-    /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB, if there is one and it does not need them
-    /// for requests that can use no other.
+    /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB. There must be one, and it must not need
+    /// them for requests that can use no other.
     #[cold]
     fn fall_back<T>(self, pages: Pages, order: Order, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
         let order = order.0.max(order_of(pages));

@@ -1,6 +1,6 @@
 //! Sampled allocations, of the heap profile: each is a run of pages or a mapping of its own, never an object of a size class.
 //!
-//! So a free of one ends in the slow path of large blocks, which looks it up among the samples; the fast paths of `malloc` and
+//! So a free of one ends in the slow path of large blocks, which looks it up among the samples. The fast paths of `malloc` and
 //! `free` know nothing of samples. A page for a small block costs little: there is one in 512 KiB of allocations.
 
 use core::ptr::{self, null_mut};

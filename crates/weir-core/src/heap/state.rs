@@ -1,4 +1,4 @@
-//! What reclaim remembers, and what it shares with the program's threads.
+//! Memory of reclaim, and what it shares with the program's threads.
 
 use core::sync::atomic::{AtomicBool, AtomicU64};
 

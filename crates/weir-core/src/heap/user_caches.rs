@@ -24,8 +24,8 @@ impl<P: Platform> UserCaches<'_, P> {
         self.heap.caches.make(spec)
     }
 
-    /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers that
-    /// work on some of them.
+    /// Destroys a cache all of whose objects are back, and gives its number back. Waits for reclaim and for finalizers that work
+    /// on some of them.
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.

@@ -19,8 +19,8 @@ view! {
 }
 
 impl<'a, P: Platform> Zones<'a, P> {
-    /// Room below the hard limit for a zone of the program's own that is resident from the start, `bytes` in all: to be held
-    /// from before it is mapped until it is added. Reclaims where the limit is in the way.
+    /// Room below the hard limit for a zone of the program's own that is resident from the start, `bytes` in all. The room is to
+    /// be held from before the zone is mapped until it is added. Reclaims where the limit is in the way.
     pub fn room(&self, bytes: usize) -> Result<Hold<'a>, Short> {
         let heap = self.heap;
         let hold = || heap.pages().hold(bytes).ok_or(Short);
@@ -62,9 +62,9 @@ impl<'a, P: Platform> Zones<'a, P> {
         Ok(run)
     }
 
-    /// Takes pages along the list that a zone is the first of, as far as they are the zone's: while it stays above low; where
-    /// NORMAL is low too, the balancer is woken for the order, and the zone serves down to min. What is below that is for
-    /// requests that use no other zone. [`Short`]: the caller takes NORMAL's pages, in its own way.
+    /// Takes pages along the list that a zone is the first of, as far as they are the zone's. The zone serves while it stays
+    /// above low. Where NORMAL is low too, the balancer is woken for the order, and the zone serves down to min. Pages below that
+    /// are for requests that use no other zone. [`Short`]: the caller takes NORMAL's pages, in its own way.
     pub fn take_first(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
         if !zone.can_serve(pages, align) {
             return Err(Short);
@@ -88,8 +88,8 @@ impl<'a, P: Platform> Zones<'a, P> {
 
     fn note_taken(&self, zone: &UserZone, run: &PageRun) {
         if zone.class() == ZoneClass::Normal {
-            // The caller may hold what reclaim would wait for: the balancer alone is woken. (A locked zone counted as it was
-            // made, and huge pages of the pool are in no limit of memory.)
+            // The caller may hold what reclaim would wait for, so the balancer alone is woken. A locked zone counted as it was
+            // made, and huge pages of the pool are in no limit of memory.
             self.heap.direct().note_fresh(run.fresh);
         }
     }

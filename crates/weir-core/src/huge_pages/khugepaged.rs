@@ -1,11 +1,11 @@
 //! Pageblocks that the kernel filled up behind the engine's back.
 //!
 //! Where huge pages are `always`, khugepaged may put one behind a pageblock of which a single page is in use
-//! (`max_ptes_none` is 511): all that was reported of it, and of its slabs, is resident again. Nobody says so; so
-//! pageblocks in use that no huge page is known to back are looked at, a few in each calm window, many under pressure, and
-//! all of them before the balancer sleeps. What was found is counted as idle again, and where most of the huge page is
-//! free it is reported at once: khugepaged comes by every ten seconds at most, and memory counts for more than what it
-//! may try again.
+//! (`max_ptes_none` is 511). Then all that was reported of it, and of its slabs, is resident again. Nobody says so. So
+//! pageblocks in use that no huge page is known to back are looked at. A few are looked at in each calm window, many
+//! under pressure, and all of them before the balancer sleeps. What was found is counted as idle again, and is reported
+//! at once where most of the huge page is free. The kernel's thread comes by every ten seconds at most, and memory
+//! counts for more than what it may try again.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -26,8 +26,8 @@ use crate::telemetry::stats;
 const LOOKS: u32 = 256;
 
 impl<P: Platform> Watch<'_, P> {
-    /// Looks at up to `count` pageblocks that no huge page is known to back, and reports again what the kernel filled and
-    /// is mostly free; returns bytes.
+    /// Looks at up to `count` pageblocks that no huge page is known to back. Reports again those that the kernel filled
+    /// and that are mostly free; returns bytes.
     pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> usize {
         if !self.caches.pages.platform.may_have_huge() {
             return 0;

@@ -1,21 +1,23 @@
 //! Huge pages in little use, where the kernel puts one behind every pageblock (`always`): split and released in calm times.
 //!
-//! A process that peaked and freed most of it at random keeps a few objects in each pageblock, and so all of its huge
-//! pages. Every `sparse_ms` a look goes over the pageblocks. One whose huge page has at most `sparse_percent` of its pages
-//! in use, and which neither gave nor got a page between two looks, is split: its free pages go back, then those free
-//! inside its slabs. So a pageblock with traffic in it is left alone however empty it is, what the program will want
-//! again by its last window's peak stays, looks are rarer while the program is busy, and if what was split is wanted again soon the refault meter makes windows
-//! longer. Pages are in use if an object is on them: a page of a slab without one is *hollow*, which only a walk over the
-//! slabs tells; it goes over those whose pages were kept for the sake of huge pages, and no others.
+//! A process that peaked and freed most of it at random keeps a few objects in each pageblock, and so all of its huge pages.
+//! Every `sparse_ms` a look goes over the pageblocks. A pageblock is split if at most `sparse_percent` of its huge page's pages
+//! are in use. In addition it must neither have given nor got a page between two looks. Its free pages go back, then those free
+//! inside its slabs. So a pageblock with traffic in it is left alone however empty it is. What the program will want again by its
+//! last window's peak stays. Looks are rarer while the program is busy. If what was split is wanted again soon, the refault meter
+//! makes windows longer.
 //!
-//! Looks end with the second after the last change, and the thread may sleep. What was split is *cooled*
-//! ([`Platform::cool`]), and all of it once more before the thread sleeps: khugepaged fills up pageblocks of which a single
-//! page is in use, but passes over those of which no page was used since. So a process at rest stays small without a
-//! wake-up. One that goes on wakes the thread from its slow paths.
+//! Pages are in use if an object is on them. A page of a slab without one is *hollow*, which only a walk over the slabs tells.
+//! The walk goes over those slabs whose pages were kept for the sake of huge pages, and no others.
 //!
-//! Locks: counting goes on under the first node's batch lock, under which caches go and forks wait; zones' locks are held
-//! for `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used: a pageblock is
-//! split, or kept, one look too early, and nothing else depends on them. What is released is isolated as ever.
+//! Looks end with the second after the last change, and the thread may sleep. What was split is *cooled* ([`Platform::cool`]),
+//! and all of it once more before the thread sleeps. The kernel's khugepaged fills up pageblocks of which a single page is in
+//! use, but passes over those of which no page was used since. So a process at rest stays small without a wake-up. One that goes
+//! on wakes the thread from its slow paths.
+//!
+//! Locks: counting goes on under the first node's batch lock, under which caches go and forks wait. Zones' locks are held for
+//! `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used. A pageblock is split, or
+//! kept, one look too early, and nothing else depends on them. What is released is isolated as ever.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -32,7 +34,7 @@ use crate::reclaim::Goal;
 use crate::telemetry::stats;
 use crate::telemetry::trace::Place;
 
-/// While the program allocates and frees, looks come so many times as rarely: a split huge page costs it time, and what it
+/// While the program allocates and frees, looks come so many times as rarely. A split huge page costs it time, and memory that it
 /// has to spare it may soon want.
 const BUSY: u64 = 5;
 /// Then a look that took long is also paid for by a pause of so many times that: at most 0.1 % of a CPU.
@@ -102,8 +104,8 @@ impl<P: Platform> Watch<'_, P> {
         self.state.looks.left.load(Relaxed) > 0
     }
 
-    /// At the end of a calm window: looks for huge pages in little use, if it is time, and releases what is free of those
-    /// that have been so for long, but for what each zone's peak wants again; returns bytes.
+    /// At the end of a calm window: looks for huge pages in little use, if it is time. Releases what is free of those that have
+    /// been so for long, but for what each zone's peak wants again; returns bytes.
     pub(super) fn report_sparse(&self, goal: &Goal, quiet: bool) -> usize {
         let (looks, begin) = (&self.state.looks, self.caches.pages.platform.now());
         looks.wake_at.store(0, Relaxed);
@@ -209,7 +211,7 @@ impl<P: Platform> Watch<'_, P> {
         self.caches.pages.sites().for_each(|site| site.cool_split());
     }
 
-    /// The last look before the balancer may sleep: what the kernel filled up meanwhile goes back, and all pageblocks that
+    /// The last look before the balancer may sleep. Memory that the kernel filled up meanwhile goes back. All pageblocks that
     /// were split are cooled, whatever was used of them since. Returns bytes.
     fn cool_all(&self, goal: &Goal) -> usize {
         let bytes = self.report_filled(goal, usize::MAX);

@@ -63,9 +63,9 @@ pub(crate) struct Watch<'a, P> {
 // A program that switches huge pages off for itself while it runs, as redis does (`PR_SET_THP_DISABLE`).
 
 impl<P: Platform> Watch<'_, P> {
-    /// Memory comes in single pages from now on, and no pageblock counts as a huge page any more. Those that are huge pages
-    /// from before are found as what khugepaged fills is; the other way round, free pages that are not there would count as
-    /// resident, and those that are would be kept together for a huge page's sake.
+    /// Memory comes in single pages from now on, and no pageblock counts as a huge page any more. Pageblocks that are huge pages
+    /// from before are found as those that khugepaged fills are. The other way round, free pages that are not there would count
+    /// as resident. Pages that are there would be kept together for a huge page's sake.
     pub(crate) fn forget_huge(&self) {
         self.caches.pages.platform.set_huge_on_touch(false);
         for site in self.caches.pages.sites() {
@@ -79,8 +79,8 @@ impl<P: Platform> Watch<'_, P> {
 
 // What reclaim asks of the watch.
 
-/// Pageblocks looked at for whether the kernel filled them up: in a calm window (khugepaged itself goes through 8 in 10 s
-/// by default), and under pressure (about 2 us each).
+/// Pageblocks looked at in a calm window for whether the kernel filled them up. The kernel's khugepaged goes through 8 in 10 s by
+/// default.
 const FILLED_CALM: usize = 16;
 /// Pageblocks looked at under pressure, at about 2 us each.
 const FILLED_PRESSURE: usize = 1024;

@@ -1,8 +1,8 @@
 //! Which pages go together: those of the same geometry that have no two objects in use at the same place.
 //!
-//! Pages are put in order by their objects in use, most first, and each goes to the fullest of the open groups that has its
-//! places free (best fit). Measured for 64 places a page, 1 in 16 in use: with first fit over 64 groups 49 MiB are left of
-//! 250, with best fit over 512 groups 24.
+//! Pages are put in order by their objects in use, most first. Each goes to the fullest of the open groups that has its places
+//! free (best fit). Measured for 64 places a page, 1 in 16 in use: first fit over 64 groups leaves 49 MiB of 250. Best fit over
+//! 512 groups leaves 24 MiB.
 
 use core::cmp::Reverse;
 

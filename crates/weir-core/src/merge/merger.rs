@@ -16,7 +16,7 @@ pub(super) const CHANGED: u32 = 0;
 pub(super) const SEEN: u32 = 1;
 pub(super) const SETTLED: u32 = 2;
 
-/// What is remembered from one window to the next.
+/// Memory of merging from one window to the next.
 pub struct MergeState {
     pub(super) stage: AtomicU32,
     /// Quiet windows since the last pass.
@@ -25,7 +25,7 @@ pub struct MergeState {
     pub(super) ranges: AtomicUsize,
     /// The kernel merges nothing, and never will.
     pub(super) is_refused: AtomicBool,
-    /// What is in rings was not asked for: the kernel was told to merge no more.
+    /// Nothing that is in rings was asked for: the kernel was told to merge no more.
     pub(super) forgets: AtomicBool,
     /// Until when the kernel is expected to go on merging, ns.
     pub(super) settles_at: AtomicU64,

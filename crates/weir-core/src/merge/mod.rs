@@ -1,9 +1,9 @@
 //! Sparse pages of slabs are made equal, so that the kernel has one page behind several (same-page merging, KSM).
 //!
-//! After a peak of which few objects are left at random, nearly every page has one of them, and no allocator that leaves
-//! pointers where they are gets below the pages with a survivor. But the free objects of such a page hold nothing. They are
-//! filled with copies of the objects in use that lie at the same places of other pages: all pages of a group become equal byte
-//! for byte, and the kernel merges them, copy on write. No pointer moves; a program that writes gets a page of its own.
+//! After a peak of which few objects are left at random, nearly every page has one of them. No allocator that leaves pointers
+//! where they are gets below the pages with a survivor. But the free objects of such a page hold nothing. They are filled with
+//! copies of the objects in use that lie at the same places of other pages. So all pages of a group become equal byte for byte,
+//! and the kernel merges them, copy on write. No pointer moves; a program that writes gets a page of its own.
 //!
 //! - `group`: which pages go together.
 //! - `fill`: how a page is filled while the program writes; the protocol.

@@ -1,14 +1,14 @@
 //! A pass over the heap: sparse pages that have not changed are grouped and filled, and the kernel is told where they lie.
 //!
-//! The heap is gone over in parts, each under the first node's batch lock: so no cache goes meanwhile, no pageblock that is in
-//! use is unmapped, and no fork's child keeps the memory of a pass. Which pages are sparse is found slab by slab; grouping
-//! goes on beside the program; then each page is filled under the lock of its slabs ([`super::fill`]). Pages that are not
-//! resident stay so, and those of a huge page are left to [`crate::huge_pages`], which splits it first.
+//! The heap is gone over in parts, each under the first node's batch lock. So no cache goes meanwhile, no pageblock that is in
+//! use is unmapped, and no fork's child keeps the memory of a pass. Which pages are sparse is found slab by slab. Grouping goes
+//! on beside the program. Then each page is filled under the lock of its slabs ([`super::fill`]). Pages that are not resident
+//! stay so, and those of a huge page are left to [`crate::huge_pages`], which splits it first.
 //!
-//! **Not between processes.** The kernel merges what is equal, whoever it belongs to, and by the time of a write one can tell
-//! whether a page was merged. So each group has random words of this process wherever no page of it has an object, and with
-//! the setting 1 no group is filled up without such a place. The kernel is asked for ranges that hold pages of groups and, in
-//! between, pages without memory, and for no page that holds something else; a range costs up to two mappings, so there are
+//! **Not between processes.** The kernel merges what is equal, whoever it belongs to. By the time of a write one can tell whether
+//! a page was merged. So each group has random words of this process wherever no page of it has an object. With the setting 1 no
+//! group is filled up without such a place. The kernel is asked for ranges that hold pages of groups and, in between, pages
+//! without memory. It is asked for no page that holds something else. A range costs up to two mappings, so there are
 //! `MOST_RANGES` at most. What the program puts into such a range later is compared as well, until a pass that finds nothing
 //! merged takes the ranges back.
 
@@ -36,7 +36,7 @@ const BLOCKS: usize = 512;
 const GROUPS: usize = 512;
 /// Words of a page.
 const WORDS: usize = PAGE / size_of::<u64>();
-/// What a pass does.
+/// Purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Merges what has not changed since the last pass.
@@ -45,7 +45,7 @@ pub(super) enum Work {
     Count,
 }
 
-/// What a pass found.
+/// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// Bytes that go when the kernel merges what was filled, or would go.
@@ -60,7 +60,7 @@ struct Workplace {
     candidates: [Candidate; PAGES],
     open: [Group; GROUPS],
     picture: [u64; WORDS],
-    /// Of each pageblock of the part, the pages that were filled.
+    /// The pages that were filled, for each pageblock of the part.
     filled: [PageSet; BLOCKS],
 }
 
@@ -77,8 +77,8 @@ impl<'a, P: Platform> Mapped<'a, P> {
     }
 
     fn get(&mut self) -> &mut Workplace {
-        // SAFETY: the mapping is this value's alone, borrowed exclusively, as long as a `Workplace`, aligned to a page, and was
-        // zero at first: all zeros is a value of each of its fields.
+        // SAFETY: the mapping is this value's alone and borrowed exclusively. It is as long as a `Workplace`, aligned to a page,
+        // and was zero at first: all zeros is a value of each field.
         unsafe { &mut *(self.run.addr as *mut Workplace) }
     }
 }
@@ -326,7 +326,7 @@ impl<'a, P: Platform> Merger<'a, P> {
             return None;
         }
         let place = (page.page - page.page.aligned_down(Order::of_pages(g.slab_pages()))).0;
-        // SAFETY: a page of a slab that has an object in use, under the lock without which no object of it goes back: so it
+        // SAFETY: a page of a slab that has an object in use. The lock is held without which no object of it goes back: so it
         // stays mapped.
         let words = unsafe { words_of(self.caches.pages.normal.addr_of(page.page)) };
         Some(f(&mut slabs, &g, place, words))

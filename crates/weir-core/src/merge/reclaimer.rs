@@ -1,10 +1,9 @@
 //! When pages are merged, and what reclaim and the figures ask.
 //!
-//! In a program at rest: a quiet window begins it by a first pass, which notes which slabs are as they are; after
-//! `merge_windows` more quiet windows a second merges those that have not changed. Passes go on until one finds nothing that
-//! changed. Under severe pressure, and when the program asks for all that is idle, a pass is made at once, which merges what
-//! has not changed since the one before. So a page that is used is left alone: to fill one again that is merged costs memory
-//! first.
+//! Merging happens in a program at rest. A quiet window begins it by a first pass, which notes which slabs are as they are. After
+//! `merge_windows` more quiet windows a second pass merges those that have not changed. Passes go on until one finds nothing that
+//! changed. A pass is made at once under severe pressure, and when the program asks for all that is idle. It merges what has not
+//! changed since the one before. So a page that is used is left alone: to fill one again that is merged costs memory first.
 //!
 //! With the setting at 0 a window's end costs a look at it, and where the kernel merges nothing (`run` in
 //! `/sys/kernel/mm/ksm`) one more.
@@ -19,10 +18,10 @@ use crate::caches::slab::Merged;
 use crate::platform::Platform;
 use crate::reclaim::{Ended, Figures, Goal, Measured, Reclaimable, Reclaimed, Step, Usage};
 
-/// How long the kernel's merging is watched for the figures: it scans 100 pages in 20 ms, if nobody set it otherwise, and
+/// How long the kernel's merging is watched for the figures. The kernel scans 100 pages in 20 ms, if nobody set it otherwise, and
 /// needs two scans.
 const SETTLING: Nanos = Nanos::of_ms(20_000);
-/// Of what was expected to be merged, the part that counts as all: pages that the program writes to are not.
+/// Part of what was expected to be merged that counts as all: pages that the program writes to are not merged.
 const NEARLY_ALL: (usize, usize) = (98, 100);
 
 impl<P: Platform> Merger<'_, P> {

@@ -3,12 +3,12 @@
 //! A count for each hash of an address, of the sampled blocks that have it. It is changed under the recorder's lock alone: up
 //! before the block is handed out, down as it is freed.
 //!
-//! A free that reads 0 has a block that is not sampled. The bad interleaving would be a free of a sampled block that reads the
-//! 0 of before the block was counted. The block's address came to the freeing thread after the count went up, by whatever
-//! order the program itself uses to hand memory from one thread to another (without one, the block's content would be a data
-//! race too). So the count that this block raised happens before the free, and a load never gives a value older than one that
-//! happens before it. Every later value has this block in it, as only its own free takes it out. The words are `Relaxed`, as
-//! they say nothing of other memory: the table behind the lock is read under the lock.
+//! A free that reads 0 has a block that is not sampled. The bad interleaving would be a free of a sampled block that reads the 0
+//! of before the block was counted. The block's address came to the freeing thread after the count went up. The program itself
+//! orders that, as it hands memory from one thread to another. Without such an order, the block's content would be a data race
+//! too. So the count that this block raised happens before the free, and a load never gives a value older than one that happens
+//! before it. Every later value has this block in it, as only its own free takes it out. The words are `Relaxed`, as they say
+//! nothing of other memory: the table behind the lock is read under the lock.
 
 use core::sync::atomic::Ordering::Relaxed;
 

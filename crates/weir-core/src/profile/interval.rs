@@ -1,12 +1,12 @@
 //! How many bytes it is to the next sample, and what a sample stands for.
 //!
-//! A thread draws the bytes to its next sample from the exponential distribution and counts its allocations off; the one
+//! A thread draws the bytes to its next sample from the exponential distribution and counts its allocations off. The allocation
 //! at which the count falls below 0 is sampled. That distribution has no memory, so an allocation's chance to be sampled is
 //! `1 - exp(-c / mean)` whatever came before it, where `c` is its [`charge`]. A sample that counts for the reciprocal of that
 //! chance makes the sums unbiased.
 
-/// Bytes that an allocation of `size` bytes takes off a countdown: a byte more than its size, so that blocks of no bytes are
-/// sampled too.
+/// Bytes that an allocation of `size` bytes takes off a countdown. That is a byte more than its size, so that blocks of no bytes
+/// are sampled too.
 pub fn charge(size: usize) -> i64 {
     i64::try_from(size).map_or(i64::MAX, |size| size.saturating_add(1))
 }

@@ -5,8 +5,8 @@
 //! lock; the reader, who does not, takes an entry into account once its depth, which is stored last, is not 0. Each
 //! counter is whole; two of them may be of two instants.
 //!
-//! Counters are estimates of all allocations, not counts of samples: a sample of `s` bytes, taken with mean `m`, stands for
-//! `1 / (1 - exp(-(s + 1) / m))` allocations of its size, which is the reciprocal of its chance to be sampled.
+//! Counters are estimates of all allocations, not counts of samples. A sample of `s` bytes, taken with mean `m`, stands for
+//! `1 / (1 - exp(-(s + 1) / m))` allocations of its size. That is the reciprocal of its chance to be sampled.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirprof");
 /// Version of the layout; a reader refuses any other.
 pub const VERSION: u32 = 1;
-/// Return addresses of a stack that are kept, from the caller of the allocation outwards. pprof's readers show no more on a
+/// Return addresses of a stack that are kept, from the caller of the allocation outwards. Readers of pprof show no more on a
 /// page, and gperftools keeps half as many.
 pub const FRAMES: usize = 64;
 /// Call stacks that are told apart; those beyond count in [`Header::lost_stacks`]. A sampled program of a million lines
@@ -34,8 +34,8 @@ pub struct Header {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// Entries in use: all of them are among this many from the first on only if the table is full, as an entry's place is
-    /// its hash's.
+    /// Entries in use. An entry's place is its hash's, so all of them are among this many from the first on only if the table is
+    /// full.
     pub stacks: AtomicU32,
     /// Mean of the bytes between two samples; 0: sampling is off now.
     pub mean_bytes: AtomicU64,

@@ -1,8 +1,8 @@
 //! How far samples are apart: as far as the setting says, or farther where they would take too much of the process's time.
 //!
 //! A thread that allocates gigabytes a second takes a sample of each 512 KiB every few microseconds, as long as a sample takes.
-//! So a process has a *credit* of processor time for samples. It grows by the part of a thread's time between two samples that the
-//! setting `profile_percent` allows, up to [`BURST`], and each sample takes off what it took. While at least half of it is left
+//! So a process has a *credit* of processor time for samples. It grows by the part that the setting `profile_percent` allows of a
+//! thread's time between two samples, up to [`BURST`]. Each sample takes off what it took. While at least half of it is left
 //! samples are as close as the setting says; below that their mean is doubled, step by step. So bursts are sampled in full.
 //!
 //! The mean that a sample was drawn with gives its weight ([`super::interval::Weight`]), and follows from what came before: the

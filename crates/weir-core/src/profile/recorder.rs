@@ -1,11 +1,11 @@
-//! What is kept of the samples: the shared table of stacks, and the sampled blocks.
+//! Records of the samples: the shared table of stacks, and the sampled blocks.
 //!
-//! Both are in one mapping, made when sampling is first switched on and kept from then on: a reader in another process may
+//! Both are in one mapping, made when sampling is first switched on and kept from then on. So a reader in another process may
 //! look at it at any time. Sampled blocks are kept track of until they are freed, also after sampling was switched off.
 //!
-//! One lock is over both, taken by samples and by frees of sampled blocks. A free of a run or a mapped block learns without
-//! the lock that none is sampled from [`Recorder::live`], or that its own is not from the filter: both were raised before the
-//! sampled block was handed out, and who frees it has it from there, so finds them above 0.
+//! One lock is over both, taken by samples and by frees of sampled blocks. A free of a run or a mapped block learns without the
+//! lock that its block is not sampled. [`Recorder::live`] says that no block is, the filter that this one is not. Both were
+//! raised before the sampled block was handed out. Who frees the block has it from there, so finds them above 0.
 //!
 //! [`Recorder::table`] is stored once, with release order, after the table's header was written: who finds it finds the header.
 //! Of two threads that make a table at a time the second finds the samples there, under the lock, and gives its mapping back.
@@ -81,8 +81,8 @@ impl Recorder {
     /// The filter of the blocks, if sampling was ever on.
     fn filter(&self) -> Option<&'static Filter> {
         let table = ptr::from_ref(self.table()?).cast::<u8>();
-        // SAFETY: the mapping of `BYTES` that the table begins, which is never unmapped, ends in the filter: atomics alone, for
-        // which any bytes are a value. The mapping's address was exposed as it was made.
+        // SAFETY: the mapping of `BYTES` that the table begins is never unmapped and ends in the filter. The filter is of atomics
+        // alone, for which any bytes are a value. The mapping's address was exposed as it was made.
         Some(unsafe { &*((table.addr() + PROFILE_BYTES + SAMPLES_BYTES) as *const Filter) })
     }
 
@@ -120,8 +120,8 @@ impl Recorder {
         if samples.is_some() {
             return false;
         }
-        // SAFETY: `BYTES` zero bytes were mapped at `at`, a page, for this call alone, and stay mapped: the table of stacks in
-        // front, of atomics for which zero is a value, behind it the slots, for which it is too, and the filter, of atomics
+        // SAFETY: `BYTES` zero bytes were mapped at `at`, a page, for this call alone, and stay mapped. In front is the table of
+        // stacks, of atomics for which zero is a value. Behind it are the slots, for which it is too, and the filter, of atomics
         // as well. The slots' only reference is this one.
         let (table, slots) = unsafe {
             let slots = (at + PROFILE_BYTES) as *mut Sample;

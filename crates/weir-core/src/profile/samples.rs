@@ -1,8 +1,8 @@
 //! The sampled blocks by address: what to take off when one is freed.
 //!
-//! A hash table with linear probing, of fixed length, at most three quarters full: so each search ends at a free slot, after
-//! a few steps. A removal moves the blocks behind it back where they would have been without it, so there are no marks of
-//! removed ones that would fill the table up over time.
+//! A hash table with linear probing, of fixed length, at most three quarters full. So each search ends at a free slot,
+//! after a few steps. A removal moves the blocks behind it back where they would have been without it. So there are no
+//! marks of removed blocks that would fill the table up over time.
 
 /// A sampled block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -154,8 +154,8 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.watch().forget_huge();
     }
 
-    /// Switches reports on or off, as the tunable `report` does; but when this returns, nothing is in flight that was
-    /// begun before it was switched off, and nothing will be: all that is free can be allocated, and only what was
+    /// Switches reports on or off, as the tunable `report` does. But when this returns, nothing is in flight that was
+    /// begun before it was switched off, and nothing will be. All that is free can be allocated, and only what was
     /// taken below is marked so.
     pub fn set_reporting(&self, on: bool) {
         self.heap.platform().tunables().report.set(on.into());

@@ -1,9 +1,9 @@
 //! Direct reclaim: what an allocation does where memory is short, on slow paths alone. It found no pages, it would exceed the
 //! hard limit, or pages became resident while NORMAL is below min.
 //!
-//! All of it is bounded: an allocation that is served reclaims about as much as it takes, and waits for the balancer only while
-//! that is awake and makes progress, [`WAITS`] times [`WAIT_NS`] at most. (In Linux a thread could be throttled for good:
-//! CVE-2024-57884.)
+//! All of it is bounded. An allocation that is served reclaims about as much as it takes. It waits for the balancer only while
+//! that is awake and makes progress, [`WAITS`] times [`WAIT_NS`] at most. In Linux a thread could be throttled for good:
+//! CVE-2024-57884.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -145,8 +145,8 @@ impl<P: Platform> Direct<'_, P> {
         is_found
     }
 
-    /// The hard limit is in the way: what is missing is released; then all that can be; then the program is told, once, and
-    /// may free something itself.
+    /// The hard limit is in the way: memory that is missing is released, then all that can be. Then the program is told, once,
+    /// and may free something itself.
     fn reclaim_below_hard_limit(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
         let is_possible = self.heap.pages().hard_limit().is_none_or(|limit| bytes <= limit);
         let missing = bytes.saturating_sub(self.heap.pages().hard_room()).max(BATCH.bytes());

@@ -1,6 +1,6 @@
 //! The heap as the node balancer sees it: the figures of its zones, and reclaim for one of them.
 //!
-//! Limits are those of a process, not of a NUMA node: so the zones of all NUMA nodes count together here, and there is one
+//! Limits are those of a process, not of a NUMA node. So the zones of all NUMA nodes count together here, and there is one
 //! balancer. Releasing what is free of further nodes has workers of its own ([`Reclaim::balance_node`]).
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -51,8 +51,8 @@ impl<P: Platform> Reclaim<'_, P> {
             .room(self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
     }
 
-    /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL: what it keeps for others is
-    /// a part of NORMAL's pages.
+    /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL. The zone keeps a part of
+    /// NORMAL's pages for others.
     pub(crate) fn keeps_low32(&self, order: u32) -> bool {
         let zones = self.heap.reclaim.node_balancer.view(self);
         let low = ZoneClass::Low32 as usize;
@@ -154,8 +154,8 @@ impl<P: Platform> Node for Reclaim<'_, P> {
             ..self.goal_of_limit(Kind::balance(class))
         });
         let (elsewhere, fell) = before.map_or((0, 0), |before| before.until(self.heap.platform()));
-        // What NORMAL gains is what was released, here or by another allocator; in a zone that is not elastic what was moved is
-        // free for others.
+        // NORMAL gains what was released, here or by another allocator. In a zone that is not elastic, what was moved is free for
+        // others.
         let reclaimed = if class == ZoneClass::Normal { got.released.max(fell) } else { got.total() };
         let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(Pages::to_hold);
         let scanned = Scanned { scanned, reclaimed, elsewhere };

@@ -1,4 +1,4 @@
-//! What reclaim makes of limits and of pressure: the budget, the balancer's work, relief, and whether caches may grow.
+//! Answers of reclaim to limits and pressure: the budget, the balancer's work, relief, and whether caches may grow.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -177,8 +177,8 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.platform().tunables().relief_ms.ns()
     }
 
-    /// Whether a cache of the program's may take `bytes` more: there is no pressure, nor was there since the last relief, and
-    /// NORMAL stays above high.
+    /// Whether a cache of the program's may take `bytes` more. There must be no pressure, nor have been since the last relief,
+    /// and NORMAL must stay above high.
     pub fn may_grow(&self, bytes: usize) -> bool {
         let is_free = || {
             let normal = self.normal_zone();
