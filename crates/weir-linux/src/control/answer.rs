@@ -25,7 +25,7 @@ pub trait Host {
     fn drain(&mut self) -> usize;
     /// Where the memory is now, bytes by name.
     fn report(&mut self) -> [(&'static str, usize); 7];
-    /// What merging would release, bytes: a dry run.
+    /// Bytes that merging would release: a dry run.
     fn mergeable(&mut self) -> usize;
     /// Whether the program has put itself into a sandbox, which may end the process for a call.
     fn is_in_sandbox(&self) -> bool;

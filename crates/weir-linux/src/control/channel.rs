@@ -25,8 +25,8 @@ const REQUESTS: usize = 16;
 const LINES: usize = 64;
 /// Strangers that are refused in one turn: twice as many as can wait, so that none of them has a friend wait longer.
 const REFUSALS: usize = 2 * socket::BACKLOG;
-/// How long no connection is taken after some were refused, ns: another user who connects again and again wakes the process
-/// ten times a second at most.
+/// How long no connection is taken after some were refused, ns. So another user who connects again and again wakes the
+/// process ten times a second at most.
 const PAUSE_NS: u64 = 100_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;
@@ -93,8 +93,9 @@ pub fn token_message([first, second]: [u64; 2]) -> ArrayString<48> {
 }
 
 impl Channel {
-    /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the
-    /// memory of a forked child, which clears it on its own page, holds no copy. An error where no secret number is to be had.
+    /// Listens, under a name that no other has, and writes a new token to the page. The token is kept there alone. A
+    /// forked child clears it on its own page, so that the child's memory holds no copy. An error where no secret
+    /// number is to be had.
     pub fn open(stats: &Stats) -> core::result::Result<Self, Errno> {
         let token = process::secret_words()?.map(|word| word as u64);
         stats.control.token.iter().zip(token).for_each(|(to, word)| to.store(word, Relaxed));
@@ -240,8 +241,8 @@ impl Channel {
         self.clients.iter().flatten().filter_map(|client| client.target).min()
     }
 
-    /// A free place; if there is none that of the client which was silent for longest: first one without the token,
-    /// those that wait for something to happen last.
+    /// A free place; if there is none, that of the client which was silent for longest. Clients without the token go
+    /// first, those that wait for something to happen last.
     fn place_for_one_more(&mut self) -> usize {
         let silence = |client: &Option<Client>| {
             client.map(|it| (it.is_admitted, it.told.is_some() || it.target.is_some(), it.heard_at))
@@ -320,13 +321,13 @@ fn end_in_sandbox(is_in_sandbox: impl Fn() -> bool) -> Result<()> {
     if is_in_sandbox() { Err(End::Sandbox) } else { Ok(()) }
 }
 
-/// Whether who connected may look at and steer a process of this user: the user itself, unless the process is not to be
-/// looked into by it, and root.
+/// Whether who connected may look at and steer a process of this user. That is root, and the user itself, unless the
+/// process is not to be looked into by it.
 fn may_steer(peer: &Peer, own_user: u32, is_dumpable: bool) -> bool {
     peer.user == 0 || (peer.user == own_user && is_dumpable)
 }
 
-/// Whether the kernel says of who connected only that it has no id in this process's user namespace: then it is another
+/// Whether the kernel says of who connected only that it has no id in this process's user namespace. Then it is another
 /// user than the process's, even if that has the id by which such users are shown.
 fn is_unknown(peer: &Peer) -> bool {
     peer.user != 0 && credentials::may_be_anyone(peer.user)

@@ -10,7 +10,7 @@ const EVENT: Event =
 
 struct Fake {
     tunables: Tunables,
-    /// It puts itself into a sandbox when it has been looked at so many more times.
+    /// Looks after which it puts itself into a sandbox.
     looks_left: std::cell::Cell<u32>,
 }
 

@@ -1,8 +1,8 @@
 //! The control channel: the same user and root may look at the process and steer it while it runs (`weir ctl`).
 //!
-//! A Unix socket that keeps messages apart, in the background thread's own descriptor table, under an abstract name that
-//! is told on the page of counters. Each message is one line of text. The channel speaks first (`weir control VERSION`);
-//! the client's first message is `token` and 32 hexadecimal digits, which the page tells too, and is answered `ok`.
+//! A Unix socket that keeps messages apart, in the background thread's own descriptor table. Its abstract name is told on the
+//! page of counters. Each message is one line of text. The channel speaks first (`weir control VERSION`); the client's first
+//! message is `token` and 32 hexadecimal digits, which the page tells too, and is answered `ok`.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -12,14 +12,14 @@
 //! | [`event`] | what subscribers are told |
 //!
 //! What holds:
-//! - The kernel says who connects (`SO_PEERCRED`). All but the process's own effective user and root are refused; where
-//!   the process is not to be looked into by its own user (it is not dumpable), all but root.
-//! - A client is answered nothing before it has sent the token; a wrong message ends the connection. The name of the
-//!   socket is listed for all in the network namespace, and a user's sandboxed processes are of the same user: the page is
-//!   opened only to who may look into the process, so that steering demands the same.
-//! - Nothing waits: no call blocks, a client that does not read its answers is closed, and between two requests the
-//!   thread goes on with all else that it does. There are as many clients as have places; the one that was silent for longest makes
-//!   place for another.
+//! - The kernel says who connects (`SO_PEERCRED`). All but the process's own effective user and root are refused. Where the
+//!   process is not to be looked into by its own user (it is not dumpable), all but root are.
+//! - A client is answered nothing before it has sent the token; a wrong message ends the connection. The name of the socket is
+//!   listed for all in the network namespace, and a user's sandboxed processes are of the same user. The page is opened only to
+//!   who may look into the process, so that steering demands the same.
+//! - Nothing waits: no call blocks, and a client that does not read its answers is closed. Between two requests the thread goes
+//!   on with all else that it does. There are as many clients as have places; the one that was silent for longest makes place for
+//!   another.
 //! - No lock of the heap is held while a message is received or sent.
 //! - A socket without a file leaves nothing behind, however the process ends. Neither `fork` nor `exec` takes it along: the
 //!   descriptor table is the thread's.

@@ -1,12 +1,12 @@
 //! A call of a program's code that may panic or throw, without the standard library.
 //!
-//! `std::panic::catch_unwind` would need `std`, which the preloaded library must not have. So the call is made from a few
-//! lines of assembly whose unwind table names a personality routine of Weir's: the unwinder asks it, and it says that
-//! whatever comes ends here. It catches panics of Rust and exceptions of C++ alike.
+//! `std::panic::catch_unwind` would need `std`, which the preloaded library must not have. So the call is made from a
+//! few lines of assembly whose unwind table names a personality routine of Weir's. The unwinder asks that routine,
+//! which says that whatever comes ends here. It catches panics of Rust and exceptions of C++ alike.
 //!
-//! What was thrown is not freed: only the runtime that made it could. Rust's counts of panics stay as they are, so that
-//! `std::thread::panicking` is true on this thread from now on: the thread must end soon. (Forced unwinding, by which
-//! `pthread_exit` and cancellation end a thread, passes through.)
+//! What was thrown is not freed: only the runtime that made it could. Rust's counts of panics stay as they are. So
+//! `std::thread::panicking` is true on this thread from now on, and the thread must end soon. Forced unwinding, by
+//! which `pthread_exit` and cancellation end a thread, passes through.
 //!
 //! In a program without an unwinder, or with `panic = "abort"`, nothing is thrown, and a panic ends the process.
 

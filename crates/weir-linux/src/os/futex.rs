@@ -17,8 +17,9 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> R
     check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, spec_at) }).map(drop)
 }
 
-/// Lets other threads run, between two looks at what one of them is to do: first those that wait for this CPU, and from the
-/// 20th round on all, for 200 us. A thread of a real-time class would otherwise keep its CPU from the one it waits for.
+/// Lets other threads run, between two looks at what one of them is to do. First it lets those run that wait for this
+/// CPU, and from the 20th round on all, for 200 us. A thread of a real-time class would otherwise keep its CPU from the
+/// one it waits for.
 pub fn pause(round: u32) {
     const YIELDS: u32 = 20;
     const SLEEP_NS: u64 = 200_000;
@@ -58,8 +59,9 @@ pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), time
     check(unsafe { syscall5(sys::__NR_futex_waitv, at, words.len(), 0, spec_at, clock) }).map(drop)
 }
 
-/// Where libc keeps the main thread's number, which the kernel sets to 0, waking who sleeps on it, when that thread
-/// ends: glibc keeps it two words before the list head that it registers for robust mutexes. `None`: it is not there.
+/// Address of the word with the main thread's number in libc. When that thread ends, the kernel sets it to 0, and wakes
+/// who sleeps on it. In glibc it lies two words before the list head that is registered for robust mutexes. `None`: it
+/// is not there.
 pub fn main_threads_word() -> Option<usize> {
     const BEFORE_LIST: usize = 16;
     let (mut head, mut len, main) = (0usize, 0usize, getpid());
@@ -85,8 +87,9 @@ pub fn futex_wake_at(word: *const AtomicU32, count: u32) -> Result<usize> {
     check(unsafe { syscall3(sys::__NR_futex, word as usize, op, count.min(i32::MAX as u32) as usize) })
 }
 
-/// Whether the word at an address can be read, which must be aligned to 4: the kernel reads it for a comparison, and moves
-/// none of its sleepers, whatever comes of that. Any page may be asked of; a page that is not resident becomes so.
+/// Whether the word at an address, which must be aligned to 4, can be read. The kernel reads it for a comparison, and
+/// moves none of its sleepers, whatever comes of that. Any page may be asked of; a page that is not resident becomes
+/// so.
 pub fn is_readable(at: usize) -> bool {
     let op = (sys::FUTEX_CMP_REQUEUE | sys::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: no sleeper is woken and none is moved; the kernel reads the word, and says EFAULT where it cannot.

@@ -1,7 +1,7 @@
 //! The Linux below Weir, by raw system calls: no errno, no TLS, no allocation, no libc.
 //!
-//! Code here runs inside `malloc`, in a background thread that libc has no record of, and in forked children,
-//! so it may use nothing that libc keeps state for.
+//! Code here runs inside `malloc`, in a background thread that libc has no record of, and in forked children. So it may
+//! use nothing that libc keeps state for.
 
 pub mod catch;
 pub mod clock;

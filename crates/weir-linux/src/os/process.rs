@@ -1,5 +1,5 @@
-//! The process and the calling thread: ids, names and limits; what the kernel told the program at its start (the auxiliary
-//! vector); random numbers; the end, and another program in its place.
+//! The process and the calling thread: ids, names and limits. The file also has what the kernel told the program at its start
+//! (the auxiliary vector), and random numbers. The end of the process, and another program in its place, are here as well.
 
 use crate::arch::system_call;
 use crate::os::clock::monotonic_ns;

@@ -31,8 +31,8 @@ pub fn abort() -> ! {
     exit_group(134)
 }
 
-/// [`abort`] from a thread of Weir's own, where no handler of the program's can run: the signal goes to the process, for
-/// a thread that has it open, and this one ends the process if that does not.
+/// [`abort`] from a thread of Weir's own, where no handler of the program's can run. The signal goes to the process,
+/// for a thread that has it open. If that does not end the process, this thread does.
 pub fn abort_elsewhere() -> ! {
     const SIGABRT: u32 = 6;
     if kill(getpid() as i32, SIGABRT).is_ok() {

@@ -1,12 +1,12 @@
 //! Symbols that may be absent: libstdc++'s when the program is C, glibc's when the libc is another.
 //!
-//! Stable Rust has no weak linkage, so each name gets a slot of its own in relocated read-only data: the
-//! dynamic loader fills it before the first instruction of the library runs, with zero if no library defines the name.
-//! No `dlsym` is needed, which may allocate.
+//! Stable Rust has no weak linkage, so each name gets a slot of its own in relocated read-only data. The dynamic loader fills the
+//! slot before the first instruction of the library runs, with zero if no library defines the name. No `dlsym` is needed, which
+//! may allocate.
 //!
-//! The linker notes the *version* of each symbol that its libc has, and the loader demands all versions that were noted,
-//! of absent symbols too. So a name that glibc gave a second version (the functions of threads and of the loader, when
-//! they moved into libc) is asked for by its first. What only newer releases have is found at run time ([`LibcSymbol`]).
+//! The linker notes the *version* of each symbol that its libc has, and the loader demands all versions that were noted, of
+//! absent symbols too. Some names got a second version from glibc: the functions of threads and of the loader, when they moved
+//! into libc. Such a name is asked for by its first. What only newer releases have is found at run time ([`LibcSymbol`]).
 //!
 //! A static program takes from an archive what somebody demands, and a weak name demands nothing. So where the program is linked
 //! statically, or libc is musl, which mostly is, a name that every libc has (`in libc`) is an ordinary one. An archive has no
@@ -66,8 +66,8 @@ macro_rules! weak_symbol {
                 #[link_name = concat!("weir_weak_", $symbol)]
                 static SLOT: Option<$type>;
             }
-            // SAFETY: the slot is defined above; it holds null (`None`) or the address of what has this type by its
-            // library's ABI, and nothing writes it after relocation.
+            // SAFETY: the slot is defined above. It holds null (`None`) or the address of what has this type by its library's
+            // ABI. Nothing writes it after relocation.
             unsafe { SLOT }
         }
     };
@@ -170,8 +170,8 @@ struct Names {
     base: usize,
     strings: usize,
     symbols: usize,
-    /// GNU's table of hashes: four words (buckets, the first symbol in it, words of the filter, its shift), the filter,
-    /// the buckets, and a word for each symbol.
+    /// GNU's table of hashes. First come four words: buckets, the first symbol in it, words of the filter, its shift. The filter,
+    /// the buckets, and a word for each symbol follow.
     hashes: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Atomics and cells that the lock-free protocols of this crate are made of, named in one place so that a model checker can put its own
-//! under the same files (`weir-models`).
+//! Atomics and cells that the lock-free protocols of this crate are made of. They are named in one place so that a
+//! model checker can put its own under the same files (`weir-models`).
 
 use core::cell::UnsafeCell;
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};

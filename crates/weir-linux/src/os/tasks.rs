@@ -78,8 +78,8 @@ pub fn has_ended(thread: u32) -> bool {
     }
 }
 
-/// Whether a thread is on its way out, or gone: the kernel has begun to end it, and it is listed with its last state until
-/// that is done.
+/// Whether a thread is on its way out, or gone. The kernel has begun to end it then, and lists it with its last state
+/// until that is done.
 pub(crate) fn is_ending(thread: u32) -> bool {
     let mut buf = [0u8; 256];
     let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };
@@ -133,8 +133,8 @@ pub fn affinity_count() -> Result<usize> {
     Ok(mask[..words].iter().map(|word| word.count_ones() as usize).sum())
 }
 
-/// Has a thread of this process run in the main thread's scheduling class, or in the default one if that is a real-time
-/// class, on the CPUs that the main thread may use. What is refused stays.
+/// Has a thread of this process run on the CPUs that the main thread may use. The thread runs in the main thread's
+/// scheduling class, or in the default one if that is a real-time class. What is refused stays.
 pub fn unbind(thread: u32) {
     let (mut cpus, priority) = ([0u64; 128], 0i32);
     let main = getpid() as usize;

@@ -1,11 +1,16 @@
 //! The library's thread-local block: 96 bytes in each thread, found from the thread pointer by an offset that the
-//! loader fills in. It needs no TLS destructor and no call, so it works in signal handlers, in forked children and in
+//! loader fills in. It needs no TLS destructor and no call. So it works in signal handlers, in forked children and in
 //! threads that libc has no record of.
 //!
 //! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
-//! what for). Behind that are the thread's lock ranks (debug builds), whether the thread is one of Weir's own, whether it
-//! is in a callback for a limit that is reached, what the heap profile keeps of it ([`Sampling`]), the count of its
-//! aborted sections, and whether the thread has registered its area ([`Registration`]).
+//! what for). Behind that are
+//!
+//! - the thread's lock ranks (debug builds);
+//! - whether the thread is one of Weir's own;
+//! - whether it is in a callback for a limit that is reached;
+//! - the heap profile's words for it ([`Sampling`]);
+//! - the count of its aborted sections;
+//! - whether the thread has registered its area ([`Registration`]).
 
 use crate::arch::thread::{block_distance, thread_pointer};
 pub use crate::arch::words::ABORTS;
@@ -52,9 +57,9 @@ const REGISTRATION: usize = 84;
 pub struct Registration;
 
 impl Registration {
-    /// It was not tried yet.
+    /// The registration was not tried yet.
     pub const NEW: u32 = 0;
-    /// It was tried, whatever came of it: it is not tried again.
+    /// The registration was tried, whatever came of it: it is not tried again.
     pub const TRIED: u32 = 1;
 }
 
@@ -103,8 +108,8 @@ fn word(offset: usize) -> &'static AtomicU32 {
 
 /// The heap profile's words of the calling thread.
 pub fn sampling() -> Sampling {
-    // SAFETY: the word lies in the calling thread's block, which is aligned to 32 bytes, and is accessed by atomics, or by
-    // single instructions of this thread. No reference outlives the thread: callers use it at once.
+    // SAFETY: the word lies in the calling thread's block, which is aligned to 32 bytes. It is accessed by atomics, or
+    // by single instructions of this thread. No reference outlives the thread: callers use it at once.
     let countdown = unsafe { &*(place(COUNTDOWN) as *const AtomicI64) };
     // SAFETY: the same; `offset` is one of the three below.
     let long = |offset: usize| unsafe { &*(place(offset) as *const AtomicU64) };

@@ -9,25 +9,26 @@ use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE};
 use crate::os::process;
 use crate::os::syscall::Errno;
 
-/// Where windows lie: where Linux puts nothing without a requested address, whichever layout a process has (x86's
-/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the
-/// legacy layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, `LEGACY_BASE`,
-/// and grows up. With an unlimited stack it ends at a sixth, `LOWEST_TOP`, as five sixths are the most that the stack
-/// is left, and grows down. Programs and their brk heaps lie at the very bottom, or from two thirds on
+/// Addresses of windows: Linux puts nothing there without a requested address, whichever layout a process has (x86's
+/// `arch_pick_mmap_layout` and `mmap_base`). A process has 128 TiB. The area of mmap usually lies below the stack. In
+/// the legacy layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all,
+/// `LEGACY_BASE`, and grows up. With an unlimited stack it ends at a sixth, `LOWEST_TOP`, as five sixths are the most
+/// that the stack is left, and grows down. Programs and their brk heaps lie at the very bottom, or from two thirds on
 /// (`ELF_ET_DYN_BASE`).
 pub const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
-/// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6
-/// more by the page at which it begins.
+/// Addresses that a heap may grow to, and what they begin at a multiple of. That is 16 TiB of places, 22 bits of
+/// chance, and 6 more by the page at which the heap begins.
 const HEAP: usize = 4 << 40;
 const HEAP_ALIGN: usize = 2 * PAGEBLOCK;
-/// Pages, a power of two less one, that the heap's window begins behind at most: 256 KiB, so that what a small program
-/// has still fits into the first huge page.
+/// Pages, a power of two less one, that the heap's window begins behind at most. They are 256 KiB, so that what a small
+/// program has still fits into the first huge page.
 const SKIPPED: usize = 63;
-/// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds
-/// of all on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
+/// Addresses of metadata: Linux puts nothing there either. They lie above programs and their brk heaps. Chance puts
+/// those into the 16 TiB from two thirds of all on (`vm.mmap_rnd_bits` of 32; 1 TiB by default). Metadata lies below
+/// mmap's area, which ends as much below the stack.
 pub const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
-/// The part of [`METADATA`] in which metadata begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as
-/// much as the least objects that wait in them need: 2 TiB.
+/// The part of [`METADATA`] in which metadata begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB. Its
+/// buckets take as much as the least objects that wait in them need: 2 TiB.
 const METADATA_CHANCE: usize = 1 << 40;
 /// Where windows below 4 GiB begin, at the lowest, and the 7 bits of chance there.
 const LOW: usize = 1 << 30;

@@ -1,8 +1,8 @@
 //! Whether the program may have said of a part of its memory what `fork` is to do with it (`MADV_DONTFORK`,
-//! `MADV_WIPEONFORK`). A block that it has freed, and that is handed out again, would keep that for its next owner: it
-//! has to be undone, by two system calls, but only if it may have been said. `libweir.so` stands before libc's `madvise`
-//! and hears of it. A program that makes the system call past libc undoes it before the free by itself, as it must
-//! under any malloc that hands memory out again.
+//! `MADV_WIPEONFORK`). A block that it has freed, and that is handed out again, would keep that for its next owner. So
+//! the advice has to be undone, by two system calls, but only if it may have been given. `libweir.so` stands before
+//! libc's `madvise` and hears of it. A program that makes the system call past libc undoes it before the free by
+//! itself. It must do so under any malloc that hands memory out again.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general::{MADV_DONTFORK, MADV_WIPEONFORK};
@@ -21,8 +21,8 @@ pub fn find_out(try_it: impl FnOnce()) {
     }
 }
 
-/// The program gives `advice` on memory. To be called before the kernel hears of it: the block may then be freed by
-/// another thread only after what it was told by this one, so that it sees the mark.
+/// The program gives `advice` on memory. To be called before the kernel hears of it. Another thread may free the block
+/// then only after it was told by this one, so that it sees the mark.
 pub fn is_given(advice: i32) {
     if matches!(u32::try_from(advice), Ok(MADV_DONTFORK | MADV_WIPEONFORK)) {
         IS_GIVEN.store(true, Relaxed);

@@ -34,5 +34,5 @@ pub struct Hooks {
 }
 
 /// How long a thread waits for a lock before it checks whether a `fork` holds it. Locks are held for microseconds,
-/// except by a `fork`, which takes seconds where a process is large; so the time says little, and the check decides.
+/// except by a `fork`, which takes seconds where a process is large. So the time says little, and the check decides.
 pub const LONG_WAIT_NS: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! What this machine offers, read without changing anything: for the engine's choices and for `weir doctor`.
+//! Features of this machine, read without changing anything: for the engine's choices and for `weir doctor`.
 
 use crate::os::file::text::{chosen, list_count, number};
 use crate::os::mman::{self, MADV_DONTNEED};

@@ -27,9 +27,9 @@ const fn refused(error: Errno) -> Refused {
 }
 
 impl Linux {
-    /// `len` bytes at any page, which count as what other allocators map does (no `MAP_NORESERVE`): a size beyond all memory
-    /// is refused where the kernel's heuristic refuses it. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless an
-    /// address is requested: here one that is taken.
+    /// `len` bytes at any page, which count as what other allocators map does (no `MAP_NORESERVE`). So a size beyond
+    /// all memory is refused where the kernel's heuristic refuses it. Kernels from 6.7 on align what may have huge
+    /// pages, and leave less to chance, unless an address is requested. Here one is requested that is taken.
     fn map_anywhere(len: usize) -> Result<usize, Refused> {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS);
@@ -147,9 +147,9 @@ impl Memory for Linux {
     }
 
     fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
-        // For whatever reason the kernel refuses: a sandbox, one mapping too many, or that the program gave its advice
-        // on a part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed
-        // nothing.
+        // The kernel may refuse for whatever reason: a sandbox, or one mapping too many. The program may also have
+        // given its advice on a part of the block, which made several mappings of one (`EFAULT`). An `mremap` that
+        // fails has changed nothing.
         Self::move_mapping(run, len).or_else(|_| self.copy_over(run, len))
     }
 

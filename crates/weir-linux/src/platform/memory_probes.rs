@@ -1,10 +1,10 @@
 //! The probes by which tracers hear of samples of the heap profile: OpenTelemetry's `otel_memory:alloc(pointer, size, weight)`
 //! and `otel_memory:free(pointer)`. `weight` is the bytes of all allocations that the sample stands for.
 //!
-//! Each is an instruction that does nothing, until a tracer puts a breakpoint over it; a note in the file says where it is, and
-//! in which registers its arguments are (SystemTap's notes, version 3, which bpftrace, perf and OpenTelemetry's profiler read).
-//! A tracer that attaches raises the probe's semaphore, which it finds by the same note; while that is 0 the instruction is not
-//! reached either.
+//! Each is an instruction that does nothing, until a tracer puts a breakpoint over it. A note in the file says where it is, and
+//! in which registers its arguments are. The notes are SystemTap's, version 3, which bpftrace, perf and OpenTelemetry's profiler
+//! read. A tracer that attaches raises the probe's semaphore, which it finds by the same note; while that is 0 the instruction is
+//! not reached either.
 
 use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use core::sync::atomic::AtomicUsize;
 
-    /// What a breakpoint at each probe found: how often it was reached, and the registers of its arguments.
+    /// Findings of a breakpoint at each probe: how often it was reached, and the registers of its arguments.
     static REACHED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     static SEEN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 

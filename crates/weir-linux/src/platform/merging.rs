@@ -1,8 +1,9 @@
 //! The kernel's same-page merging (KSM), as the background thread sees it.
 //!
-//! It is the machine's: whoever is root switches it on (`/sys/kernel/mm/ksm/run`), and says how fast it looks. Files are read by the
-//! background thread alone, in the descriptor table that it has for itself, and not in a program that has put itself into a
-//! sandbox; what was read last is what the engine is told. So nothing is merged where there is no such thread.
+//! It is the machine's: whoever is root switches it on (`/sys/kernel/mm/ksm/run`), and says how fast it looks. Files
+//! are read by the background thread alone, in the descriptor table that it has for itself. They are not read in a
+//! program that has put itself into a sandbox. The engine is told what was read last. So nothing is merged where there
+//! is no such thread.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -11,7 +12,7 @@ use crate::os::fd;
 use crate::os::file::text::number;
 use crate::os::rights::sandbox::Sandbox;
 
-/// What was read last.
+/// State of the kernel's merging as it was read last.
 pub struct Merging {
     is_on: AtomicBool,
     /// Pages of this process that share memory.
@@ -40,7 +41,7 @@ impl Merging {
         self.pages.store(read(c"/proc/self/ksm_merging_pages").unwrap_or(0) as usize, Relaxed);
     }
 
-    /// It cannot be read any more.
+    /// Forgets what was read: nothing is to be merged, or the files cannot be read any more.
     pub(crate) fn forget(&self) {
         self.is_on.store(false, Relaxed);
         self.pages.store(0, Relaxed);

@@ -1,4 +1,4 @@
-//! What the engine runs on: memory, its release, waiting, the machine's topology, per-CPU operations.
+//! Services that the engine runs on: memory, its release, waiting, the machine's topology, per-CPU operations.
 
 pub mod address_layout;
 pub mod fast_path;

@@ -1,9 +1,9 @@
 //! Another allocator beside Weir: the one that a program's values come from where Weir is not its allocator.
 //!
-//! What a cache evicts then goes to free lists of that allocator's, which may keep it for good: glibc's does, but for what lies
-//! at the top of its heap. So evictions are counted here, and once a shrinker has done what it was asked for, the allocator is
-//! told to release what is free: glibc by `malloc_trim`, jemalloc by the purge of all its arenas. What both find is then missing
-//! from the process's resident memory, by which reclaim goes.
+//! Memory of values that a cache evicts then goes to free lists of that allocator's, which may keep it for good. That of glibc
+//! does, but for what lies at the top of its heap. So evictions are counted here. Once a shrinker has done what it was asked for,
+//! the allocator is told to release what is free. That is `malloc_trim` of glibc, and the purge of all arenas of jemalloc. What
+//! both find is then missing from the process's resident memory, by which reclaim goes.
 //!
 //! A trim visits all that is free, under the lock of one arena after the other. So the next one begins no earlier after the end of
 //! the last one than that took, or `MOST_PAUSE_NS`.

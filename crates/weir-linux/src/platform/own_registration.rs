@@ -4,11 +4,11 @@
 //! block as its area, at its first slow path. Until then the block says "no CPU", so that sections find the empty dummy.
 //! A libc that knows of restartable sequences and registers none was told so by its user: nothing is registered then.
 //!
-//! *At the thread's end.* The kernel writes to the area whenever it lets the thread run, so the block may not go before
-//! the thread. glibc reuses a thread's memory when the kernel has reported its end. musl unmaps that of a detached
-//! thread from the thread itself: a write in between would end the process by SIGSEGV. So elsewhere than on glibc a key's
-//! destructor ends the registration. The kernel leaves CPU 0 in an area that it gives up, which is no index of this
-//! thread's any more: signals are blocked until the block says "no CPU" again, so that no section sees it.
+//! *At the thread's end.* The kernel writes to the area whenever it lets the thread run, so the block may not go before the
+//! thread. For glibc that holds: it reuses a thread's memory when the kernel has reported its end. But musl unmaps that of a
+//! detached thread from the thread itself: a write in between would end the process by SIGSEGV. So elsewhere than on glibc a
+//! key's destructor ends the registration. The kernel leaves CPU 0 in an area that it gives up, which is no index of this
+//! thread's any more. So signals are blocked until the block says "no CPU" again, and no section sees it.
 //!
 //! *Not covered.* A signal may come between two instructions of a thread's very first section, and its handler may call
 //! `malloc`, which POSIX forbids there. The registration is made in the handler then, and the section goes on without the

@@ -1,9 +1,9 @@
-//! How memory is released to the kernel. Private anonymous memory goes by `MADV_DONTNEED`, or `MADV_FREE` in calm times
-//! where the tunable `report_lazily` says so; many ranges by one `process_madvise` where the kernel lets a process do
-//! that to itself.
+//! How memory is released to the kernel. Private anonymous memory goes by `MADV_DONTNEED`, or by `MADV_FREE` in calm
+//! times where the tunable `report_lazily` says so. Many ranges go by one `process_madvise` where the kernel lets a
+//! process do that to itself.
 //!
 //! `MADV_FREE` only marks pages. They stay in the resident set, and charged, until the kernel runs short and finds
-//! them; a page written to before that is kept with what it held, so such memory must not be taken for zero; the result
+//! them. A page written to before that is kept with what it held, so such memory must not be taken for zero. The result
 //! says so ([`Contents::Undefined`]). Under pressure it is never used: memory that the kernel must find first comes
 //! late.
 //!
@@ -58,9 +58,9 @@ impl Releaser {
         self.released(done, refused, Contents::Zero)
     }
 
-    /// Advises the kernel that `runs` were not used of late (`MADV_COLD`, Linux 5.4). It then splits each huge page
-    /// that a run has a part of only, which frees its pages that are mapped no more: without that they stay charged
-    /// until the kernel runs short. And khugepaged passes over a range none of whose pages was used since.
+    /// Advises the kernel that `runs` were not used of late (`MADV_COLD`, Linux 5.4). The kernel then splits each huge
+    /// page that a run has a part of only. That frees its pages that are mapped no more: without it they stay charged
+    /// until the kernel runs short. In addition, khugepaged passes over a range none of whose pages was used since.
     pub fn cool(&self, mut runs: &[Run]) {
         while !runs.is_empty() {
             // What is refused (locked memory, an old kernel) stays as it is.

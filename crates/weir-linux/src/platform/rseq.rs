@@ -1,17 +1,17 @@
 //! Restartable sequences: the area that libc registers for each thread, and whether the fast path can use it.
 //!
-//! A *section* is a stretch of instructions that the kernel sends back to its start if the thread was preempted,
-//! migrated or signalled inside it. A thread announces one by storing the address of its descriptor (start, length,
-//! abort address) in its rseq area; every libc thread has such an area, registered by glibc (2.35 and later) at a
-//! fixed distance from the thread pointer. Where libc registers none, the library does (`own_registration.rs`).
+//! A *section* is a stretch of instructions that the kernel sends back to its start if the thread was preempted, migrated or
+//! signalled inside it. A thread announces one by storing the address of its descriptor (start, length, abort address) in its
+//! rseq area. Every libc thread has such an area, at a fixed distance from the thread pointer. It is registered by glibc, from
+//! 2.35 on. Where libc registers none, the library does (`own_registration.rs`).
 //!
-//! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area with the index
-//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`arch/*/sections.rs`) address that block plus
-//! `DELTA`, which is 0 until libc's area has been found to work and is then the distance to it. So they are safe before
-//! anything was set up, also for a thread that is inside a section at that moment, and where there are no restartable
-//! sequences, without a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what
-//! keeps them out until that is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it
-//! (dense: bounded by the number of threads), or `cpu_id_start`.
+//! The library has a thread-local block of its own (`os/thread_block.rs`). The block is laid out as an area with the index
+//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`arch/*/sections.rs`) address that block plus `DELTA`.
+//! That is 0 until libc's area has been found to work, and then the distance to it. So sections are safe before anything was set
+//! up, also for a thread that is inside a section at that moment. They are safe as well where there are no restartable sequences,
+//! without a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what keeps them out until that
+//! is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it (dense: bounded by the number of
+//! threads), or `cpu_id_start`.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -79,8 +79,8 @@ pub fn area() -> Option<Area> {
     Some(Area::new(offset, filled))
 }
 
-/// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
-/// index, and the fence that takes another CPU's buckets over.
+/// Puts the fast path on restartable sequences if all it needs is there. That is an area, a table big enough for every index, and
+/// the fence that takes another CPU's buckets over.
 ///
 /// A section that another thread has begun on its block before ends there, on the dummy.
 pub fn enable(max_cpus: usize) -> bool {
@@ -130,8 +130,8 @@ pub(crate) fn is_watched() -> bool {
     STATE.load(Relaxed) & (IS_COUNTED | IS_GUARDED) != 0
 }
 
-/// Sets the two sizes as the state says. Of threads that do it at once each looks at the state again behind its stores, so
-/// that the last of them leaves what the last state says; in between an allocation is not counted, or takes the slow path.
+/// Sets the two sizes as the state says. Threads may do it at once. Each looks at the state again behind its stores, so that the
+/// last of them leaves what the last state says. In between an allocation is not counted, or takes the slow path.
 fn show_state() {
     let mut state = STATE.load(SeqCst);
     loop {

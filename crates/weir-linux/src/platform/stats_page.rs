@@ -1,14 +1,13 @@
-//! Where the page of counters is: private memory of the process, a page of a file that outlives it (here), or one that is
+//! Memory of the page of counters. It is private to the process, or a page of a file that outlives it (here), or of one that is
 //! gone with it (`Sharing`).
 //!
-//! `weir run` makes a file of pages and names it in `WEIR_STATS`; every process under it takes a page. The environment
-//! is not trusted to name the right thing: writing to a file that another user chose destroys it, and a mapped file
-//! that another process can cut short ends this one by `SIGBUS`. So only one kind of file is taken, a memfd:
+//! `weir run` makes a file of pages and names it in `WEIR_STATS`; every process under it takes a page. The environment is not
+//! trusted to name the right thing. Writing to a file that another user chose destroys it. A mapped file that another process can
+//! cut short ends this one by `SIGBUS`. So only one kind of file is taken, a memfd:
 //!
-//! - It has no name in any file system, so nothing on a disk can be it. The variable holds `/proc/PID/fd/N`, a
-//!   descriptor of the `weir run` that made it. The kernel lets only root follow that link, and the same user with no
-//!   fewer capabilities; and it is gone with `weir run`, however that ends: no file is left behind, and a later process
-//!   finds nothing and goes without.
+//! - It has no name in any file system, so nothing on a disk can be it. The variable holds `/proc/PID/fd/N`, a descriptor of the
+//!   `weir run` that made it. The kernel lets only root follow that link, and the same user with no fewer capabilities. The link
+//!   is gone with `weir run`, however that ends. So no file is left behind, and a later process finds nothing and goes without.
 //! - It is sealed against shrinking, so that no mapping of it can come to lie beyond its end.
 //! - Owner (this user or root), permissions, length, and the first page's magic and version are read before the first
 //!   write, from the open descriptor. The link is first opened by `O_PATH`, which touches nothing: if the number is
@@ -16,8 +15,8 @@
 //!
 //! Whatever fails, the counters stay private and the program runs.
 //!
-//! The file is opened once, at the start. A forked child's page comes from the mapped header by memory calls alone,
-//! since by then the program may have changed its user, root or namespaces, or may be killed for opening a file.
+//! The file is opened once, at the start. A forked child's page comes from the mapped header by memory calls alone. By then the
+//! program may have changed its user, root or namespaces, or may be killed for opening a file.
 
 use crate::messages;
 use crate::os::fd::{self, FileKind};
@@ -145,8 +144,8 @@ fn put_noted(shared: &AtomicI32, way: Move, put: impl FnOnce() -> Result<()>) ->
     put().inspect_err(|_| shared.store(way.failed, Relaxed))
 }
 
-/// Maps page `number` of the file by its first page, which is enough: `mremap` of a shared mapping with an old length
-/// of 0 makes a second mapping of the same file from the same place on, as long as one likes (mremap(2)).
+/// Maps page `number` of the file by its first page, which is enough: `mremap` of a shared mapping with an old length of 0 makes
+/// a second mapping of the same file from the same place on. That can be as long as one likes (mremap(2)).
 fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
     let first = core::ptr::from_ref(header).cast_mut().cast::<u8>();
     // SAFETY: adds a mapping where there is none, and leaves the first page as it is.
@@ -192,7 +191,7 @@ pub(crate) fn prepare_tables() -> bool {
 fn put_over_counters(page: *mut u8) -> Result<()> {
     let counters = (&raw const STATS).cast_mut().cast::<u8>();
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-    // SAFETY: the counters are a page of atomic words, which no code but theirs uses; so is the fresh one, which has the same
+    // SAFETY: the counters are a page of atomic words, which no code but theirs uses. So is the fresh one, which has the same
     // words in it by then. The mapping is moved onto the counters' address and keeps its length.
     let move_it = || unsafe { mman::mremap(page, PAGE_BYTES, PAGE_BYTES, flags, counters) }.map(drop);
     // SAFETY: as above; the fresh page is this function's to unmap.
@@ -202,8 +201,8 @@ fn put_over_counters(page: *mut u8) -> Result<()> {
 /// Puts `page` over `counters` by `move_it`, with the counts in it. The tables are not copied: their writer writes them anew.
 ///
 /// # Safety
-/// Both are mappings of [`PAGE_BYTES`], of words that any number of threads may use by atomic operations (`counters`) or
-/// no thread yet (`page`), which is given up if it cannot be moved.
+/// Both are mappings of [`PAGE_BYTES`], of words that threads may use by atomic operations: any number of threads (`counters`) or
+/// no thread yet (`page`). `page` is given up if it cannot be moved.
 unsafe fn put_over(counters: *mut u8, page: *mut u8, move_it: impl FnOnce() -> Result<()>) -> Result<()> {
     // SAFETY: the first parts of two mappings. A count that another thread makes in between is lost, and no more.
     unsafe { copy_counts(counters, page) };
@@ -225,10 +224,10 @@ unsafe fn copy_counts(from: *mut u8, to: *mut u8) {
     unsafe { core::ptr::copy_nonoverlapping(from.cast::<u64>(), to.cast::<u64>(), COUNTER_BYTES / 8) };
 }
 
-/// After a move that failed: `mremap` unmaps what lies at the new address first, and may find only then that it has no
-/// memory for the move (mm/mremap.c, `mremap_to`). Then nothing is where the counters were, and the next count would end
-/// the process: private memory goes there, with the counts of the fresh page. A thread that counts between the kernel's
-/// failure and this call cannot be helped.
+/// After a move that failed: `mremap` unmaps what lies at the new address first, and may find only then that it has no memory for
+/// the move (mm/mremap.c, `mremap_to`). Then nothing is where the counters were, and the next count would end the process. So
+/// private memory goes there, with the counts of the fresh page. A thread that counts between the kernel's failure and this call
+/// cannot be helped.
 ///
 /// # Safety
 /// `page` has the counts in it; `counters` is the counters' address.
@@ -290,8 +289,8 @@ pub(crate) fn take_late() {
 /// reader finds it as `/proc/PID/task/TID/fd/N`, which the kernel opens for who may read the process's memory: the same user,
 /// and root. No name, no file and no mapping is left when the process has ended.
 ///
-/// Not shared are the counters of a process that has no background thread (its heap is small, or `background` is not 1), of
-/// one under a filter of its own ([`Sandbox`]), and where `publish` is 0. Who may trace the process can read them all the same,
+/// A process does not share its counters if it has no background thread, as its heap is small or `background` is not 1. Nor does
+/// one under a filter of its own ([`Sandbox`]), or where `publish` is 0. Who may trace the process can read them all the same,
 /// where they lie.
 #[derive(Debug)]
 pub(crate) struct Sharing {

@@ -12,8 +12,8 @@ pub enum Heat {
     Cold,
     /// Nothing that goes without pressure, but a heap worth the question.
     Resting,
-    /// As [`Heat::Resting`], and caches of the program's hold memory: a limit that is lowered over them makes no event until the kernel
-    /// has nothing else to reclaim, so limits are read.
+    /// As [`Heat::Resting`], and caches of the program's hold memory. A limit that is lowered over them makes no event
+    /// until the kernel has nothing else to reclaim. So limits are read.
     Caching,
     /// Something was freed lately.
     Warm,

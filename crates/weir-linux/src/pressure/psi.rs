@@ -66,7 +66,7 @@ pub struct Armed {
 
 /// Determines whether stalls were behind a trigger's event. The first event of an unprivileged trigger may be none: the
 /// kernel then compares all stall since boot with the threshold. So an event counts only if the file's total has grown
-/// by the threshold since the trigger was armed, or since the last event that counted.
+/// by the threshold. The growth is since the trigger was armed, or since the last event that counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     kind: Kind,
@@ -105,9 +105,9 @@ fn read_totals(file: i32) -> Result<Totals> {
     Totals::parse(&buf[..len]).ok_or(Errno::ENODATA)
 }
 
-/// Arms a trigger on a pressure file. `open` opens it for reading and writing, afresh for each try, since a file
-/// takes one trigger only. Falls back to the window that unprivileged openers may have; where the file may not be
-/// written (`EACCES`, `EROFS`) nothing can be armed, and reading must suffice.
+/// Arms a trigger on a pressure file. `open` opens it for reading and writing, afresh for each try, since a file takes
+/// one trigger only. Falls back to the window that unprivileged openers may have. Where the file may not be written
+/// (`EACCES`, `EROFS`), nothing can be armed, and reading must suffice.
 pub fn arm(open: impl Fn() -> Result<i32>, wanted: Threshold) -> Result<Armed> {
     match arm_once(&open, wanted) {
         Err(Errno::EINVAL | Errno::EPERM) if wanted != wanted.unprivileged() => arm_once(&open, wanted.unprivileged()),
@@ -167,8 +167,8 @@ impl Meter {
         Self { last: None }
     }
 
-    /// Takes a reading at `now_ns`; whether since the last one some tasks, and all tasks, waited for at least the
-    /// part of the time that their threshold says. The first reading only starts the measurement.
+    /// Takes a reading at `now_ns`. Returns whether, since the last one, some tasks, and all tasks, waited for at least
+    /// the part of the time that their threshold says. The first reading only starts the measurement.
     pub fn exceeded(&mut self, now: Totals, now_ns: u64, some: Threshold, full: Threshold) -> (bool, bool) {
         let Some((before, then_ns)) = self.last.replace((now, now_ns)) else { return (false, false) };
         let elapsed_us = now_ns.saturating_sub(then_ns) / 1000;

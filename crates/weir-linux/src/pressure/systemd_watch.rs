@@ -55,8 +55,8 @@ struct Variable {
     is_set: AtomicBool,
 }
 
-// SAFETY: `text` is written once, by `keep`, before `is_set` is stored (release) and while the process has one thread;
-// it is only read where `is_set` was seen (acquire).
+// SAFETY: `text` is written once, by `keep`, before `is_set` is stored (release) and while the process has one thread.
+// It is only read where `is_set` was seen (acquire).
 unsafe impl Sync for Variable {}
 
 impl Variable {

@@ -1,11 +1,11 @@
 //! Waking a thread that waits for descriptors, without a descriptor and without a signal of the program's.
 //!
 //! The usual way is an eventfd. But a program may close all descriptors that it did not open itself and open others
-//! under the same numbers; a waker that then writes its 8 bytes writes them into the program's file. A signal is the
+//! under the same numbers. A waker that then writes its 8 bytes writes them into the program's file. A signal is the
 //! program's too: a signalfd hands out what was sent to the whole process, and one that the program ignores is
 //! discarded. So the background thread sleeps on a futex, and beside it a second thread, the *listener*, sleeps in
-//! `ppoll`. The two share a descriptor table that is not the program's ([`crate::os::file::descriptor_table`]). All that the
-//! listener does is to wake the sleeper when a descriptor is ready.
+//! `ppoll`. The two share a descriptor table that is not the program's ([`crate::os::file::descriptor_table`]). All
+//! that the listener does is to wake the sleeper when a descriptor is ready.
 
 use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, POLLIN, PollFd};
@@ -107,11 +107,13 @@ const OVER: u32 = 2;
 /// it).
 const TURN_NS: u64 = 1_000_000_000;
 
-/// The array that the sleeper and its listener share. They take turns at the array: whoever has the turn hands it over by storing
-/// the other's (release), after which it touches nothing; the other begins after it read that (acquire). Only the
-/// listener ends its own turn, so a sleeper that needs the array while the listener is in `ppoll` makes an eventfd
-/// readable that the listener waits for too, and waits for the turn. Without that (if the sleeper took the turn itself)
-/// `ppoll`, which writes its results to the array as it returns, would write into entries that the sleeper has changed.
+/// The array that the sleeper and its listener share. They take turns at the array. Whoever has the turn hands it over
+/// by storing the other's (release), after which it touches nothing. The other begins after it read that (acquire).
+/// Only the listener ends its own turn. So a sleeper that needs the array while the listener is in `ppoll` makes an
+/// eventfd readable that the listener waits for too. Then the sleeper waits for the turn.
+///
+/// The interleaving that this excludes: the sleeper takes the turn itself. `ppoll`, which writes its results to the
+/// array as it returns, writes into entries that the sleeper has changed.
 #[derive(Debug)]
 pub struct Listener {
     turn: AtomicU32,
@@ -200,9 +202,9 @@ impl Listener {
         true
     }
 
-    /// Sleeps until one of `fds` (the same descriptor at the same place as the last time, or another) has events, a
-    /// wake-up, or the timeout, and fills in the events. By the sleeper. An error: there is no listener, or the kernel
-    /// refuses to wait for these.
+    /// Sleeps until one of `fds` has events, a wake-up, or the timeout, and fills in the events. Each of `fds` is the
+    /// same descriptor at the same place as the last time, or another. By the sleeper. An error: there is no listener,
+    /// or the kernel refuses to wait for these.
     pub(super) fn wait(&self, waker: &Waker, fds: &mut [PollFd], timeout_ns: Option<u64>) -> Result<()> {
         if self.turn.load(Acquire) == LISTENERS && !self.waits_for(fds) {
             self.take_turn()?;

@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-/// Registers that a frame is described by, in the order of the ABI's DWARF numbers: x0 to x30, and sp. x30 has the
-/// return address, which stands for the instruction pointer too: each frame that calls has saved it.
+/// Registers that a frame is described by, in the order of the ABI's DWARF numbers: x0 to x30, and sp. The register x30
+/// has the return address. That stands for the instruction pointer too, as each frame that calls has saved it.
 pub const COUNT: usize = 32;
 /// The frame pointer.
 pub const FRAME_POINTER: usize = 29;

@@ -1,4 +1,4 @@
-//! Pops from and pushes to the calling CPU's buckets: no restartable sections are written for arm64 yet, so that the
+//! Pops from and pushes to the calling CPU's buckets. No restartable sections are written for arm64 yet, so that the
 //! platform uses its buckets under their locks. Each function here says what a section says that gave up.
 
 use weir_core::base::units::Class;

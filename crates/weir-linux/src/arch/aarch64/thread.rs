@@ -58,8 +58,8 @@ pub unsafe fn clone(
 ) -> isize {
     let ret: isize;
     // SAFETY: stack, thread pointer and word are the caller's and valid for the new thread. In the child (x0 = 0),
-    // which begins with its parent's registers, the stack is empty: call `body`, which never returns. (The thread
-    // pointer is the fourth argument here and the word that is cleared the fifth.)
+    // which begins with its parent's registers, the stack is empty: call `body`, which never returns. The thread
+    // pointer is the fourth argument here and the word that is cleared the fifth.
     unsafe {
         asm!(
             "svc 0",

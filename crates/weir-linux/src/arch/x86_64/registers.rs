@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-/// Registers that a frame is described by, in the order of the ABI's DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi, rbp,
-/// rsp, r8 to r15, and the return address, which stands for rip.
+/// Registers that a frame is described by, in the order of the ABI's DWARF numbers. They are rax, rdx, rcx, rbx, rsi,
+/// rdi, rbp, rsp, r8 to r15, and the return address, which stands for rip.
 pub const COUNT: usize = 17;
 /// The frame pointer.
 pub const FRAME_POINTER: usize = 6;

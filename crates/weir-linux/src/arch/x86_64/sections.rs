@@ -3,10 +3,10 @@
 //! Each section reads the CPU's index and everything derived from it inside, and ends with its one committing store. It
 //! never writes the area's read-only fields and keeps nothing derived from them. `rseq.rs` says where the index is.
 //!
-//! A section that is aborted begins again, but each thread's fourth abort makes it give up: it ends as on a bucket that is
-//! empty or full, and the slow path does without that bucket. A debugger that steps through a section (`stepi`, `record`,
-//! a watchpoint in software) aborts it at each instruction, so that it would never end. Elsewhere a section in thousands
-//! is aborted, and one in four of those takes the slow path, which costs less than the switch that aborted it.
+//! A section that is aborted begins again, but each thread's fourth abort makes it give up. It then ends as on a bucket that is
+//! empty or full, and the slow path does without that bucket. A debugger that steps through a section (`stepi`, `record`, a
+//! watchpoint in software) aborts it at each instruction, so that it would never end. Elsewhere a section in thousands is
+//! aborted. One in four of those takes the slow path, which costs less than the switch that aborted it.
 
 use core::arch::asm;
 use weir_core::base::units::Class;
@@ -19,11 +19,16 @@ pub const SIGNATURE: u32 = 0x5305_3053;
 /// Sections are written for this processor.
 pub const THERE_ARE_ANY: bool = true;
 
-/// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in
-/// the second register. Given are: the instructions that set the first register to the area's distance from the thread
-/// pointer, the two registers, the second's lower half, the register with the table's address, and what is done where the
-/// section gives up, with all that it was given untouched. The text needs two operands: `id` (the symbol [`ID`]) and
-/// `aborts` (the number [`ABORTS`]); the section ends at the label `63`, where the caller puts it.
+/// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in the second
+/// register. The arguments are
+///
+/// - the instructions that set the first register to the area's distance from the thread pointer;
+/// - the first register, the second, and the second's lower half;
+/// - the register with the table's address;
+/// - what is done where the section gives up, with all that it was given untouched.
+///
+/// The text needs two operands: `id` (the symbol [`ID`]) and `aborts` (the number [`ABORTS`]). The section ends at the label
+/// `63`, where the caller puts it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! section {
@@ -152,8 +157,8 @@ pub unsafe fn push(table: &Table, class: Class, object: *mut u8) -> Pushed {
 /// As [`pop`].
 pub unsafe fn pop_batch(table: &Table, class: Class, objects: &mut [*mut u8]) -> usize {
     let n: usize;
-    // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom, and writes at
-    // most `objects.len()` of them to the caller's array.
+    // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom. It writes at most
+    // `objects.len()` of them to the caller's array.
     unsafe {
         asm!(
             begin!("xor {n:e}, {n:e}\njmp 63f"),

@@ -7,9 +7,9 @@ unsafe extern "C" {
     fn weir_restore_rt();
 }
 
-// Its unwind table says that the kernel's frame lies at the stack pointer (`struct ucontext`, the registers from byte 40 on),
-// so that debuggers and unwinders step through. An unwinder looks at the byte before a return address, so the entry begins
-// with one instruction more.
+// Its unwind table says that the kernel's frame lies at the stack pointer, so that debuggers and unwinders step
+// through. The frame is a `struct ucontext`, with the registers from byte 40 on. An unwinder looks at the byte before a
+// return address, so the entry begins with one instruction more.
 global_asm!(
     ".pushsection .text",
     ".p2align 4",

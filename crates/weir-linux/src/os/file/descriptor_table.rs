@@ -8,9 +8,9 @@ use linux_raw_sys::general as sys;
 /// Gives the calling thread an empty descriptor table of its own. The program's descriptors stay as they are in
 /// all other threads; this thread neither sees them nor keeps their files open.
 ///
-/// To be called first thing on a thread that was started with the program's table. Without `close_range` (before
-/// Linux 5.9, or refused by a sandbox) it goes the long way round; where `unshare` is refused too, it fails and
-/// changes nothing.
+/// To be called first thing on a thread that was started with the program's table. Without `close_range` (before Linux
+/// 5.9, or refused by a sandbox) it goes the long way round. Where `unshare` is refused too, it fails and changes
+/// nothing.
 pub fn private_table() -> Result<()> {
     const CLOSE_RANGE_UNSHARE: usize = 1 << 1;
     // SAFETY: the table is unshared first, so that only this thread's copies are closed.

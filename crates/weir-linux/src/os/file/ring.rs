@@ -4,10 +4,10 @@
 //! 5 to 15 ms. A thread that ends drops its files before it counts as ended, and `execve` and `exit_group` wait for all
 //! threads. So the program would pay for the trigger.
 //!
-//! An io_uring instance holds a reference to each file that is registered with it, and the kernel tears an instance
-//! down in a worker of its own, which blocks no thread of the process. The instance is used for nothing else: nothing
-//! is mapped, nothing is ever submitted. Where it is refused, or a seccomp filter is in force (which might kill for
-//! it), files are closed as ever, and their end is as slow as ever.
+//! An io_uring instance holds a reference to each file that is registered with it. The kernel tears an instance down in
+//! a worker of its own, which blocks no thread of the process. The instance is used for nothing else: nothing is
+//! mapped, nothing is ever submitted. Where it is refused, files are closed as ever, and their end is as slow as ever.
+//! The same is done where a seccomp filter is in force, which might kill for it.
 
 use crate::os::fd;
 use crate::os::syscall::{Result, check, syscall2, syscall4};

@@ -90,13 +90,13 @@ pub fn send(socket: i32, message: &[u8]) -> Result<()> {
     retry(|| check(unsafe { syscall6(sys::__NR_sendto, socket as usize, from, len, flags, 0, 0) })).map(drop)
 }
 
-/// Weir's side of a file descriptor for a program to poll and read: readable while there is a message that it has not read, of
-/// which only the latest is kept.
+/// Weir's side of a file descriptor for a program to poll and read. The descriptor is readable while there is a message that the
+/// program has not read; only the latest message is kept.
 ///
-/// Of the pair Weir has one end, and a second descriptor of the other, from which it takes a message that nobody has read before
-/// it puts the next. (An eventfd would not do: a program that closes all its descriptors, as daemons do, closes Weir's too, and
-/// the number may be another file's by the next message. A socket has a number of its own, so that Weir sees whether it is
-/// still the same.)
+/// Weir has one end of the pair, and a second descriptor of the other. From that it takes a message that nobody has read before
+/// it puts the next. An eventfd would not do. A program that closes all its descriptors, as daemons do, closes Weir's too, and
+/// the number may be another file's by the next message. A socket has a number of its own, so that Weir sees whether it is still
+/// the same.
 #[derive(Debug)]
 pub struct Bell {
     writer: Socket,

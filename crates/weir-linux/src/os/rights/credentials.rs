@@ -1,11 +1,11 @@
 //! A thread's credentials and surroundings: its user, groups and capabilities, its root directory, its namespaces.
 //!
-//! `setuid` and its kin are promises about a whole process that libc keeps by telling each of its threads; a jail
+//! `setuid` and its kin are promises about a whole process that libc keeps by telling each of its threads. A jail
 //! (`chroot`, `pivot_root`, a new namespace) counts on there being no thread outside. libc has no record of Weir's
-//! background thread. So that thread gives up at its start what it does not need, compares what the main thread is with
-//! what it was when the background thread started, and ends where they differ: another one, started by a thread of the
-//! program, is what the program is by then. What a running thread cannot take on later (seccomp filters, Landlock's
-//! rules) is not compared.
+//! background thread. So that thread gives up at its start what it does not need. It compares what the main thread is
+//! with what it was when the background thread started, and ends where they differ. Another one, started by a thread of
+//! the program, is what the program is by then. Rights that a running thread cannot take on later (seccomp filters,
+//! Landlock's rules) are not compared.
 
 use crate::os::file::text::{number, words};
 use crate::os::syscall::{Errno, Result, check, syscall2, syscall4, syscall5};
@@ -121,7 +121,7 @@ pub struct MainThread {
 
 impl MainThread {
     /// Notes what the main thread is now. With `keep` its status file is kept open, by a thread with a descriptor table
-    /// of its own; in the program's table nothing may stay open. `None`: the calling thread is something else; it may
+    /// of its own. In the program's table nothing may stay open. `None`: the calling thread is something else; it may
     /// have been started by a thread with other rights, which are not to outlive that one.
     pub fn note(keep: bool) -> Option<Self> {
         let status = if keep { fd::open(c"/proc/self/status", fd::O_RDONLY) } else { Ok(-1) };
@@ -134,8 +134,8 @@ impl MainThread {
         Some(Self { status, was })
     }
 
-    /// Whether it has become something else, or the calling thread was moved with it: a `chroot` moves all threads that
-    /// share a root directory, but not the files that they have open.
+    /// Whether the main thread has become something else, or the calling thread was moved with it. A `chroot` moves all
+    /// threads that share a root directory, but not the files that they have open.
     pub fn has_changed(&self) -> bool {
         let own = Identity { rights: 0, ..Identity::own() };
         self.was.differs(&Identity::main(self.status)) || self.was.differs(&own) || is_apart()
@@ -202,8 +202,8 @@ pub fn has_rights() -> bool {
     !(same && uid[0] != 0 && Capabilities::own().is_ok_and(|own| own.0[1] == 0))
 }
 
-/// Gives up, for the calling thread, what the background thread has no use for: all capabilities but one, and that
-/// executing a program could ever give it any. What is refused stays.
+/// Gives up, for the calling thread, what the background thread has no use for. That is all capabilities but one, and
+/// that executing a program could ever give it any. What is refused stays.
 pub fn give_up_rights() {
     const PR_SET_NO_NEW_PRIVS: usize = 38;
     // SAFETY: touches no memory; holds for the calling thread and those it starts.
@@ -218,8 +218,8 @@ pub fn give_up_rights() {
 /// The id that stands for every user who has none in the namespace, where the kernel does not say which that is.
 const OVERFLOW: u64 = 65_534;
 
-/// Whether a user id that the kernel reported may stand for any user: those that have none in this thread's user
-/// namespace are all shown as one, which may have a user of its own as well.
+/// Whether a user id that the kernel reported may stand for any user. Users who have none in this thread's user
+/// namespace are all shown as one id, which may have a user of its own as well.
 pub fn may_be_anyone(user: u32) -> bool {
     let overflow = read_number(c"/proc/sys/kernel/overflowuid").unwrap_or(OVERFLOW);
     u64::from(user) == overflow && !is_every_user_shown()

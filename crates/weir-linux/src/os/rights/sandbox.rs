@@ -1,11 +1,10 @@
 //! Seccomp filters: whether one is in force, and whether the program has put itself into a sandbox.
 //!
 //! A seccomp filter may end the process for a call that it does not allow, and what it allows cannot be read. Two kinds of
-//! filters differ in that. Those that were there when the program started are a container's or a service manager's, made
-//! for any program: they allow sockets and files in memory, or refuse them with an error. One that the program set
-//! since, on top of those, is made for that program alone, without Weir in mind: under such a filter Weir makes no call
-//! that is for others' convenience only. The kernel counts filters (from Linux 5.9 on; where it does not, all count as the
-//! program's).
+//! filters differ in that. Filters that were there when the program started are a container's or a service manager's, made for
+//! any program. They allow sockets and files in memory, or refuse them with an error. A filter that the program set since, on top
+//! of those, is made for that program alone, without Weir in mind. Under such a filter Weir makes no call that is for others'
+//! convenience only. The kernel counts filters (from Linux 5.9 on; where it does not, all count as the program's).
 
 use crate::os::fd;
 use crate::os::file::text::number_after;

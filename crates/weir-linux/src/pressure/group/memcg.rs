@@ -86,9 +86,9 @@ fn stat_value(dir: &GroupDir, up: usize, key: &[u8]) -> Option<u64> {
 
 /// The level that is nearest to its limit, as a part of that limit; `None` where nothing limits the group.
 ///
-/// Use counts without inactive file pages, as Kubernetes' "working set" does: a group that reads files fills up to
-/// its limit with them, and loses nothing when they go. They are only looked up for levels that `percent_near`
-/// percent or less is left of, since reading `memory.stat` costs more than all the rest.
+/// Use counts without inactive file pages, as Kubernetes' "working set" does. A group that reads files fills up to its
+/// limit with them, and loses nothing when they go. They are only looked up for levels that `percent_near` percent or
+/// less is left of, since reading `memory.stat` costs more than all the rest.
 pub fn tightest_room(dir: &GroupDir, percent_near: u64) -> Option<Room> {
     // left/limit compared without division.
     rooms(dir, percent_near).min_by(|a, b| {
@@ -163,7 +163,7 @@ impl EventCounts {
     }
 
     /// How bad it is that the counters have come from `before` to these. A group at its hard limit may only be full of
-    /// file pages, so `max` alone is not severe; the room that is left is read besides. A kill is severe.
+    /// file pages, so `max` alone is not severe. The room that is left is read besides. A kill is severe.
     pub fn level_since(self, before: Self) -> Level {
         if self.oom > before.oom {
             Level::Severe

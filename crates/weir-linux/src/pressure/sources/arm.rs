@@ -154,8 +154,9 @@ impl Sources {
         }
     }
 
-    /// The own group's events, those of the ancestor whose limit is nearest (a limit's events are counted where the
-    /// limit is), and those of the highest one that has any: it counts what happens in all groups below.
+    /// Arms the own group's events, and those of the ancestor whose limit is nearest, as a limit's events are counted
+    /// where the limit is. Arms those of the highest ancestor that has any too: it counts what happens in all groups
+    /// below.
     fn arm_events(&mut self, memory: &GroupDir, tunables: &Tunables) {
         let tightest = tightest_room(memory, tunables.headroom_percent.get()).map_or(0, |room| room.up);
         self.arm_counts(memory, Notifier::OwnEvents, 0);

@@ -8,7 +8,7 @@ use crate::pressure::sources::notifiers::{ALL, MUTE_NS, Notifier};
 use crate::pressure::systemd_watch;
 use weir_core::base::level::Level;
 
-/// How long an ancestor's events are muted at most: each that concerns another group doubles the time, so that a system
+/// How long an ancestor's events are muted at most. Each that concerns another group doubles the time, so that a system
 /// of many processes is not woken by each group at its limit.
 pub(super) const MUTE_HINT_NS: u64 = 600_000 * MS;
 /// After a trigger's event, stalls are read for so long, to hear whether they become severe.

@@ -1,13 +1,12 @@
 //! All sources of memory pressure, behind one wait.
 //!
-//! The thread that waits gets a descriptor table of its own (see [`super::wake`]), so the descriptors kept here are
-//! out of the program's sight and reach. Where a sandbox refuses that, nothing is kept open at all: everything is
-//! then read at intervals while the heap is warm.
+//! The thread that waits gets a descriptor table of its own (see [`super::wake`]). So the descriptors kept here are out of the
+//! program's sight and reach. Where a sandbox refuses that, nothing is kept open at all: everything is then read at intervals
+//! while the heap is warm.
 //!
-//! Pressure files are read at intervals too, and their triggers armed only in a process that has lived for a while:
-//! closing a trigger waits for the kernel's RCU readers, about 12 ms each, which every process would pay at its exit.
-//! An unprivileged trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the
-//! process that sleeps.
+//! Pressure files are read at intervals too, and their triggers armed only in a process that has lived for a while. Closing a
+//! trigger waits for the kernel's RCU readers, about 12 ms each, which every process would pay at its exit. An unprivileged
+//! trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the process that sleeps.
 
 use self::notifiers::{ALL, CLOSED, Notifier, Slot};
 use self::readings::Readings;

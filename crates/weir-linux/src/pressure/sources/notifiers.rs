@@ -20,7 +20,7 @@ pub(super) enum Notifier {
     TightestEvents,
     LowLevel,
     CriticalLevel,
-    /// The highest ancestor that can be listened to: memory is short somewhere below it, perhaps in the own group, or
+    /// The highest ancestor that can be listened to. Memory is short somewhere below it, perhaps in the own group, or
     /// in the one that the process was moved to.
     Hint,
     Watch,

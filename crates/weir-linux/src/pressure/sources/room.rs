@@ -7,8 +7,8 @@ use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
-/// A group's clean file pages are looked up where as little of a limit is left as this part, in percent: in more room they
-/// make no difference to any watermark.
+/// A group's clean file pages are looked up where as little of a limit is left as this part, in percent. In more room
+/// they make no difference to any watermark.
 const PERCENT_NEAR: u64 = 25;
 
 /// The room below the limits of a group and of its visible ancestors.
