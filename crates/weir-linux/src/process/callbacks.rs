@@ -1,5 +1,5 @@
-//! A program's callbacks, shrinkers and subscribers to pressure: how they are registered, what calls them, and the queues of
-//! those that a program's own threads call.
+//! A program's callbacks, shrinkers and subscribers to pressure: how they are registered, and what calls them. The queues of
+//! those that a program's own threads call are here as well.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{
@@ -140,8 +140,8 @@ impl Registration {
 /// The entry is a `Block<C>`'s, off the list, and no other thread has it.
 unsafe fn dispose<C>(entry: NonNull<Entry>) {
     let block = entry.cast::<Block<C>>();
-    // SAFETY: the caller gives the block up; the thread of its own queue is gone after `end_own`, or is the caller, which
-    // does not use the queue any more.
+    // SAFETY: the caller gives the block up. The thread of its own queue is gone after `end_own`, or is the caller, which does
+    // not use the queue any more.
     unsafe {
         CALLBACK_THREADS.end_own(&block.as_ref().own);
         block.drop_in_place();

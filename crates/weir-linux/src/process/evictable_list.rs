@@ -1,5 +1,5 @@
-//! The evictable caches of the process (crate `weir`), as `fork` and the figures see them: their locks come before the heap's,
-//! are taken before a fork and given back after it on both sides, so that the child finds every cache whole.
+//! The evictable caches of the process (crate `weir`), as `fork` and the figures see them. Their locks come before the heap's.
+//! They are taken before a fork and given back after it on both sides, so that the child finds every cache whole.
 
 use core::cell::Cell;
 use core::ptr::NonNull;

@@ -20,8 +20,8 @@ const MEAN: u64 = 512 << 10;
 /// The name; empty: none.
 struct Name(UnsafeCell<FixedPath>);
 
-// SAFETY: it is written once, by the thread that reads the environment at the start of the process, and read by that thread
-// later and at the end of the process, by the thread that ends it.
+// SAFETY: it is written once, by the thread that reads the environment at the start of the process. It is read by that thread
+// later, and at the end of the process by the thread that ends it.
 unsafe impl Sync for Name {}
 
 static NAME: Name = Name(UnsafeCell::new(FixedPath::new()));

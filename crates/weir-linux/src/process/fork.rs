@@ -1,15 +1,15 @@
 //! libc's side of `fork`: its handlers, and the locks that it takes after them.
 //!
-//! `fork` copies one thread and every lock. So the forking thread takes all the heap's locks first, in rank
-//! order, and both sides release them afterwards: the child finds every list whole. glibc does this for its own malloc
-//! only; other heaps must register handlers. The handlers themselves are in `heap.rs`.
+//! `fork` copies one thread and every lock. So the forking thread takes all the heap's locks first, in rank order, and
+//! both sides release them afterwards. The child finds every list whole. glibc does this for its own malloc only; other
+//! heaps must register handlers. The handlers themselves are in `heap.rs`.
 //!
 //! Handlers run `prepare` in reverse order of registration, and `parent` and `child` in order. The earlier ours are
-//! registered, the later is our `prepare` and the earlier our `parent` and `child`: the handlers of others may then
+//! registered, the later is our `prepare` and the earlier our `parent` and `child`. So the handlers of others may
 //! allocate, and take locks under which their other threads allocate.
 //!
 //! libc takes locks of its own after all handlers. A thread that allocates under one of those waits for the frozen
-//! heap, and `fork` for the thread: so each such lock is to be taken before the heap's.
+//! heap, and `fork` for the thread. So each such lock is to be taken before the heap's.
 //! - glibc's list of streams, under which `fflush(NULL)` writes, and a stream's writer may allocate. The functions that
 //!   lock it are exported by every glibc since 2.2.5, and the lock is recursive: `prepare` takes it first.
 //! - glibc's name service database (2.33 and later): nothing is allocated under its lock. A changed `nsswitch.conf` is
@@ -54,8 +54,9 @@ struct Streams(AtomicU32);
 static STREAMS: Streams = Streams(AtomicU32::new(0));
 
 impl Streams {
-    /// Takes the lock, but in a process of one thread: glibc does not take it there either, nor reset it in the child.
-    /// (A signal handler that forks may have interrupted its holder, which goes on in the child and releases it there.)
+    /// Takes the lock, but not in a process of one thread: glibc does not take it there either, nor reset it in the
+    /// child. A signal handler that forks may have interrupted its holder, which goes on in the child and releases it
+    /// there.
     fn lock(&self) {
         // SAFETY: libc's variable of this type.
         let alone = SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0);

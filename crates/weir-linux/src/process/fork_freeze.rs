@@ -5,19 +5,19 @@
 //! locks of its own. If another thread holds one of those and allocates under it, the two wait for each other. Which
 //! locks those are depends on libc and the program (`fork.rs` lists the known ones), so no order of locks keeps all
 //! such threads out. Instead, a thread that has waited for a lock of the heap for
-//! [`crate::platform::hooks::LONG_WAIT_NS`] looks at the thread that forks: if it sleeps in a `futex` call of libc's,
-//! it can not be copying the process, and the waiting thread opens the heap in its place. The forking thread goes on
+//! [`crate::platform::hooks::LONG_WAIT_NS`] looks at the thread that forks. If that sleeps in a `futex` call of libc's,
+//! it can not be copying the process. Then the waiting thread opens the heap in its place. The forking thread goes on
 //! when it gets its lock, and finds that there is nothing to open.
 //!
 //! The price is the child's: its copy of the heap is one that other threads were changing. The locks that they held
-//! stay held there. POSIX lets such a child do little else than execute a program, which needs no heap; one that waits
-//! for a lock of a thread that it does not have ends with a message.
+//! stay held there. POSIX lets such a child do little else than execute a program, which needs no heap. A child that
+//! waits for a lock of a thread that it does not have ends with a message.
 //!
-//! [`FORK`] is 0, or the forking thread's word of lock ranks (an address, which is the same in the child) and a state:
-//! `FROZEN`, which only that thread takes back to 0, and one waiting thread to `LOOKING`, from there back or to
-//! `OPENING`, and to `OPENED` at last; the forking thread waits for the end of that. The interleavings that this
-//! excludes: both open the heap, the second a lock that a third thread has taken since; and the look is at one fork,
-//! the opening at the next.
+//! [`FORK`] is 0, or the forking thread's word of lock ranks (an address, which is the same in the child) and a state.
+//! Only the forking thread takes `FROZEN` back to 0. One waiting thread takes it to `LOOKING`, from there back or to
+//! `OPENING`, and to `OPENED` at last. The forking thread waits for the end of that. Two interleavings are excluded by
+//! this. Both open the heap, the second a lock that a third thread has taken since. And the look is at one fork, the
+//! opening at the next.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

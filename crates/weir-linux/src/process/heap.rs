@@ -1,4 +1,4 @@
-//! The heap of the process, with its threads, and how the parts are connected: what the platform calls above itself
+//! The heap of the process, with its threads, and how the parts are connected. The file has what the platform calls above itself
 //! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
 
 use core::ops::{Deref, Range};
@@ -110,8 +110,8 @@ impl Process {
     }
 }
 
-/// Functions of the engine that sister crates call, under their names, compiled here. Of a generic function each crate that calls
-/// it has a copy of its own, with a copy of all that it calls: without this list the library's code is 40 % longer.
+/// Functions of the engine that sister crates call, under their names, compiled here. Each crate that calls a generic function
+/// has a copy of its own, with a copy of all that it calls. Without this list the library's code is 40 % longer.
 macro_rules! compiled_here {
     ($($([$unsafety:tt])? $name:ident = <$($view:ident)?> $method:ident($($argument:ident: $type:ty),*)
         $(-> $result:ty)?;)*) => {
@@ -185,7 +185,7 @@ pub unsafe fn init(envp: *const *const u8) {
     exit_profile::begin(&HEAP);
     if TUNABLES.guard_every.get() != 0 {
         // The heap's first block makes calls of its own (where its addresses are), which a filter of the program's may forbid
-        // later; the program's own first blocks may all be guarded.
+        // later. The program's own first blocks may all be guarded.
         let block = HEAP.alloc(1);
         // SAFETY: null, or allocated just now.
         unsafe { HEAP.free(block) };

@@ -4,8 +4,9 @@ use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 
 use crate::os::thread_block;
 
-/// Frees memory of the program's, for an allocation of so many bytes that will fail otherwise; not 0: it freed some, and
-/// the allocation is to be tried again. Called on the thread that allocates, under no lock of Weir's. It may not unwind.
+/// Frees memory of the program's, for an allocation of so many bytes that will fail otherwise. Not 0: it freed some,
+/// and the allocation is to be tried again. Called on the thread that allocates, under no lock of Weir's. It may not
+/// unwind.
 pub type LimitCallback = extern "C" fn(bytes: usize) -> i32;
 
 /// The function's address; 0: none.

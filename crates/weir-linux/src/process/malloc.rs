@@ -1,6 +1,6 @@
 //! The calls of `malloc` beyond the engine's own: guarded blocks, and what the heap profile counts.
 //!
-//! The calls that begin with `counted_` are for a library that is a whole program's malloc: the heap profile counts each
+//! The calls that begin with `counted_` are for a library that is a whole program's malloc. The heap profile counts each
 //! allocation, and one in `guard_every` is guarded. A sampled block is a run of pages whatever its size, so none of them may be
 //! freed by its size. A Rust program's global allocator does that: it makes the plain calls, and is not profiled. Nor are objects
 //! of caches, pages of pools and zones, and blocks below 4 GiB. While both are off a counted call costs one load and one branch
@@ -81,7 +81,8 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     unsafe { HEAP.realloc(block, size) }
 }
 
-/// Puts a block of `size` bytes that `alloc` gives in the place of a guarded one; null if it gives none, or the pointer was wrong.
+/// Puts a block of `size` bytes that `alloc` gives in the place of a guarded one. Null if it gives none, or the pointer was
+/// wrong.
 ///
 /// # Safety
 /// The caller owns the block.
@@ -187,8 +188,8 @@ pub fn stays(block: *mut u8, size: usize) -> bool {
     !is_watched() && HEAP.stays(block, size)
 }
 
-/// [`realloc`], counted as a free of the old block and an allocation of the new one, also where the block stays in its place: so
-/// what is live of each stack stays an unbiased estimate.
+/// [`realloc`], counted as a free of the old block and an allocation of the new one, also where the block stays in its place. So
+/// the live bytes of each stack stay an unbiased estimate.
 ///
 /// # Safety
 /// The block was allocated here and not freed; `size` is not 0.

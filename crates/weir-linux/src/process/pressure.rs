@@ -50,8 +50,8 @@ impl Callback for Writer {
     }
 }
 
-/// A descriptor that is readable when there was an event of `level` or above, or the relief after it, and from which the
-/// latest is read as a [`Message`]. The program closes it; Weir's side ends with the registration. In a forked child it
+/// A descriptor that is readable when there was an event of `level` or above, or the relief after it. The latest one is
+/// read from it as a [`Message`]. The program closes it; Weir's side ends with the registration. In a forked child it
 /// is the parent's.
 pub fn open_fd(level: Level) -> Result<(i32, Registration), FdError> {
     let (bell, fd) = Bell::open().map_err(FdError::Os)?;

@@ -1,10 +1,10 @@
 //! Which allocation is sampled: each thread counts the bytes that it allocates down to its next sample.
 //!
-//! Fast paths written by hand take small sizes off by themselves, in one instruction, and come here once the count is below 0;
-//! what takes another path is counted here. A signal handler that allocates between a load of the count and its store may have
-//! its bytes forgotten: a sample comes a few bytes later, no more.
+//! Fast paths written by hand take small sizes off by themselves, in one instruction, and come here once the count is below 0.
+//! Bytes that take another path are counted here. A signal handler that allocates between a load of the count and its store may
+//! have its bytes forgotten. Then a sample comes a few bytes later, no more.
 //!
-//! A count goes on after sampling was switched off and on again, or to another mean: the thread follows the new mean from its
+//! A count goes on after sampling was switched off and on again, or to another mean. The thread follows the new mean from its
 //! next sample on. Until then its samples have the weights of the mean with which they were drawn.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,6 +1,6 @@
-//! Guarded sampling: one allocation in `guard_every` gets a page of its own between two that cannot be touched, so that the
-//! program is stopped at the instruction that writes past a block, or uses one that was freed. (LLVM's GWP-ASan is the model;
-//! the chance that one run finds an error is small, that one of a thousand machines finds it is not.)
+//! Guarded sampling: one allocation in `guard_every` gets a page of its own between two that cannot be touched. So the
+//! program is stopped at the instruction that writes past a block, or uses one that was freed. LLVM's GWP-ASan is the
+//! model. The chance that one run finds an error is small, that one of a thousand machines finds it is not.
 //!
 //! | file | what is in it |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! The heap profile of a process: which allocation is sampled ([`countdown`]), its call stack ([`stack`], [`unwind`]), the
-//! switch that turns it on and off, and the profile as text. And guarded sampling ([`guard`]), which stops a program at a wrong
-//! access.
+//! The heap profile of a process: which allocation is sampled ([`countdown`]), and its call stack ([`stack`],
+//! [`unwind`]). The switch that turns it on and off, and the profile as text, are here too. Guarded sampling
+//! ([`guard`]) stops a program at a wrong access.
 
 pub mod countdown;
 pub mod guard;

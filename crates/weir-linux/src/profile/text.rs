@@ -68,8 +68,8 @@ fn stacks(profile: &Profile) -> impl Iterator<Item = (&Stack, usize)> {
     whole.filter(|&(stack, depth)| (1..=stack.frames.len()).contains(&depth))
 }
 
-/// Writes the profile to an open file, by system calls alone, and under no lock: other threads may go on, so that two lines
-/// may be of two instants.
+/// Writes the profile to an open file, by system calls alone, and under no lock. Other threads may go on, so that two lines may
+/// be of two instants.
 pub fn write(profile: &Profile, file: i32) -> Result<()> {
     let mut writer = Writer { file, buffer: [0; BUFFER], used: 0, failed: Ok(()) };
     let _ = write_stacks(profile, &mut writer);

@@ -1,17 +1,17 @@
 //! The calling thread's stack, taken inside `malloc` and inside signal handlers.
 //!
-//! No memory is allocated, no lock of libc's is taken, and nothing is read that is not known to be readable. `backtrace()`
-//! and libgcc's unwinder do none of the three: they load a library at their first call, and before glibc 2.35 they take
-//! the dynamic loader's lock, which a program holds that calls `malloc` from inside `dlopen`.
+//! No memory is allocated, no lock of libc's is taken, and nothing is read that is not known to be readable. `backtrace()` and
+//! libgcc's unwinder do none of the three. They load a library at their first call. Before glibc 2.35 they take the dynamic
+//! loader's lock, which a program holds that calls `malloc` from inside `dlopen`.
 //!
-//! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`); a rule that
-//! was found before, and has the form that most have (`plain_rule`), is kept (`known_rules`) and used while the entry that it
-//! is from has the same bytes. Where there is no table (code that was made at run time, Go, a libc without
-//! `_dl_find_object`) the frame pointer leads on, if it points up the stack and can be read. An end that is reached too early
-//! gives a short stack, never a fault.
+//! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`). A rule that was
+//! found before, and has the form that most have (`plain_rule`), is kept (`known_rules`). It is used while the entry that it is
+//! from has the same bytes. There may be no table: code that was made at run time, Go, a libc without `_dl_find_object`. Then the
+//! frame pointer leads on, if it points up the stack and can be read. An end that is reached too early gives a short stack, never
+//! a fault.
 //!
-//! The need of stack is one `frame_rule::Context` and what its evaluation takes: less than 4 KiB in all in an optimised build (7
-//! without), so that a thread of `PTHREAD_STACK_MIN` can be sampled (a test runs in 16 KiB).
+//! The need of stack is one `frame_rule::Context` and what its evaluation takes: less than 4 KiB in all in an optimised build, 7
+//! without. So a thread of `PTHREAD_STACK_MIN` can be sampled; a test runs in 16 KiB.
 
 mod expression;
 mod frame_rule;
@@ -35,9 +35,9 @@ const LOWEST_CODE: usize = 1 << 12;
 /// No frame is longer: a pointer that leads further is taken for something else. The whole stack is 8 MiB by default.
 const MOST_FRAME_BYTES: usize = 1 << 20;
 
-/// Fills `frames` with code addresses of the calling thread's stack, the innermost first, and gives how many there are. The
-/// first lies in the function that calls `capture` (in which this one is expanded), each other is the address after the call
-/// in the next function outwards. What a signal interrupted is given by the address of the instruction that comes next.
+/// Fills `frames` with code addresses of the calling thread's stack, the innermost first, and gives how many there are. The first
+/// lies in the function that calls `capture` (in which this one is expanded). Each other is the address after the call in the
+/// next function outwards. What a signal interrupted is given by the address of the instruction that comes next.
 #[inline(always)]
 pub fn capture(frames: &mut [usize]) -> usize {
     // SAFETY: the slice is writable for its length, and `walk` writes no further.

@@ -6,12 +6,12 @@
 //! come back in time, the second goes on with the next callback and makes another thread to stand by. A callback that has
 //! a queue of its own is called by a thread of its own, or by threads of the program's.
 //!
-//! All signals that can be are blocked there, as a program may block one in all its threads after this one was made, and
-//! wait for it with `sigwait`: it would be taken from it here. (The finalizer's thread, which ends with the program's last
-//! thread only, has them open: see `finalizer.rs`.)
+//! All signals that can be are blocked there. A program may block one in all its threads after this one was made, and wait for it
+//! with `sigwait`. Were it open here, it would be taken from the program. The finalizer's thread, which ends with the program's
+//! last thread only, has them open: see `finalizer.rs`.
 //!
-//! Threads are made where a program registers something. In a forked child they are not there until it does so again,
-//! or calls [`CallbackThreads::resume`]: a thread cannot be made inside an allocation, nor between `fork` and `exec`.
+//! Threads are made where a program registers something. In a forked child they are not there until it does so again, or calls
+//! [`CallbackThreads::resume`]. A thread cannot be made inside an allocation, nor between `fork` and `exec`.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
@@ -131,8 +131,8 @@ impl CallbackThreads {
                 }
             });
             let Some(queue) = next else { return };
-            // SAFETY: the queue of a registered callback, which no thread unregisters while this is called (the public
-            // function says so), and which ends its thread before the queue goes.
+            // SAFETY: the queue of a registered callback. No thread unregisters that while this is called (the public function
+            // says so), and it ends its thread before the queue goes.
             if !unsafe { self.start_own(&*queue) } {
                 return;
             }
@@ -181,8 +181,8 @@ impl CallbackThreads {
         found
     }
 
-    /// Whether there may be a thread of these that [`CallbackThreads::has`] does not find yet. To be looked at after the
-    /// threads of the process were listed: one that is on that list was made before, and so counts here, or is noted.
+    /// Whether there may be a thread of these that [`CallbackThreads::has`] does not find yet. To be looked at after the threads
+    /// of the process were listed. One that is on that list was made before, and so counts here, or is noted.
     pub(crate) fn are_starting(&self) -> bool {
         self.starting.load(SeqCst) > 0
     }

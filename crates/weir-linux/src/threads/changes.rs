@@ -1,7 +1,7 @@
 //! Changes that a program makes to itself as a whole, and the background thread, which must not be there meanwhile.
 //!
 //! The kernel refuses some changes to a process of several threads (`unshare(CLONE_NEWUSER)`, `setns` into a user or
-//! mount namespace), and others bind the calling thread alone, or those that libc has a record of (`chroot` after
+//! mount namespace). Others bind the calling thread alone, or those that libc has a record of (`chroot` after
 //! `unshare(CLONE_FS)`, `setuid`). Whoever makes such a change ends the background thread before it, or after it, and
 //! starts another.
 //!
@@ -11,13 +11,12 @@
 //! excludes:
 //! - without that order a starter could read `holds` as 0 while the changer finds no thread, and there would be a
 //!   thread during the change;
-//! - if `holds` were read first, the changer could count both up between the two reads, and would wait for a thread
-//!   that has read the new count, sees no change and stays.
+//! - if `holds` were read first, the changer could count both up between the two reads. It would wait for a thread that
+//!   has read the new count, sees no change and stays.
 //!
-//! A thread that ends because of a change, or is not started, notes that in `owed` before it is gone, and whoever
-//! counts `holds` down to 0 reads the note after. If the changer took the note instead, it could find no thread where
-//! one has just ended because of its count; and of two changes the first, which ended the thread, could find the second
-//! under way.
+//! A thread that ends because of a change, or is not started, notes that in `owed` before it is gone. Whoever counts
+//! `holds` down to 0 reads the note after. If the changer took the note instead, it could find no thread where one has
+//! just ended because of its count. Of two changes the first, which ended the thread, could find the second under way.
 
 use core::sync::atomic::Ordering::SeqCst;
 

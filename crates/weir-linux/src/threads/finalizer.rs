@@ -1,9 +1,9 @@
 //! The finalizer thread: it calls the `fini` of objects of user caches whose slabs are to be released.
 //!
 //! The background thread must not: libc has no record of it, and a program's code may need thread-local storage, or
-//! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for.
-//! So the first cache with a `fini` has libc make a thread. Where libc has none to offer, and in a forked child until
-//! it makes another such cache, objects are finalized by `weir_trim` and where their cache is destroyed.
+//! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for. So
+//! the first cache with a `fini` has libc make a thread. Libc may have none to offer, and a forked child has none until
+//! it makes another such cache. Then objects are finalized by `weir_trim` and where their cache is destroyed.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,

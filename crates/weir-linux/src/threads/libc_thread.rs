@@ -28,10 +28,9 @@ pub enum Signals {
     Blocked,
 }
 
-/// Signals that a thread for callbacks does not block (bit `n - 1` is signal `n`): SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
-/// SIGSEGV and SIGSYS, which are about what the thread itself does: blocked, they would end the process past the program's
-/// handlers; and 32 to 34, by which libc cancels threads and changes the user of all of them: blocked, `setuid` would wait
-/// for ever.
+/// Signals that a thread for callbacks does not block (bit `n - 1` is signal `n`). SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
+/// SIGSEGV and SIGSYS are about what the thread itself does: blocked, they would end the process past the program's handlers. By
+/// 32 to 34 libc cancels threads and changes the user of all of them: blocked, `setuid` would wait for ever.
 const OPEN: u64 = bits(&[4, 5, 6, 7, 8, 11, 31, 32, 33, 34]);
 
 const fn bits(signals: &[u32]) -> u64 {

@@ -1,9 +1,9 @@
 //! Which process the memory belongs to, and with it the background thread.
 //!
-//! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory,
+//! A `fork` past libc's, by the bare system call, copies the memory and not the thread. A `vfork` shares the memory,
 //! and the thread is the parent's. Both children have another number than the process that the memory belongs to. They
 //! are distinguished by a word on a page that the kernel fills with zeros in every copy of the process
-//! (`MADV_WIPEONFORK`): it is 0 in a copy, and a child that shares the memory reads the parent's number.
+//! (`MADV_WIPEONFORK`). The word is 0 in a copy, and a child that shares the memory reads the parent's number.
 
 use crate::os::mman;
 use core::sync::atomic::{

@@ -1,7 +1,7 @@
-//! Workers of the further nodes of a machine that has several: each releases what is free of its node, on that node's
-//! CPUs, beside the background thread, which goes through all nodes, the first one first.
+//! Workers of the further nodes of a machine that has several. Each releases what is free of its node, on that node's
+//! CPUs. The background thread, beside them, goes through all nodes, the first one first.
 //!
-//! A worker lives for the length of a pressure event: there is nothing to keep it for, and a thread that is not there
+//! A worker lives for the length of a pressure event. There is nothing to keep it for, and a thread that is not there
 //! holds no rights which the program gives up meanwhile. Whoever ends the background thread waits for the workers too.
 
 use core::sync::atomic::{

@@ -1,9 +1,9 @@
 //! A thread that libc has no record of: no TLS of its own, no allocation, no stack guard of libc's.
 //!
 //! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread is
-//! made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks of a
-//! program that uses Weir's API, which may allocate: it has a restartable-sequence area like any other thread), and all
-//! its signals are blocked. There is at most one at a time in each [`RawThread`].
+//! made by `clone`. It has a block of zeros where its thread pointer points, and all its signals are blocked. It runs
+//! Weir's code alone, and callbacks of a program that uses Weir's API. These may allocate: the thread has a
+//! restartable-sequence area like any other. There is at most one at a time in each [`RawThread`].
 
 use weir_core::base::units::PAGE;
 
@@ -126,7 +126,7 @@ impl RawThread {
 
     /// Waits until the kernel has removed the thread, which is about to end; gives up at `deadline`, a time of the
     /// monotonic clock. The kernel clears `alive` before it drops the thread's root directory and before it takes the
-    /// thread out of the process, so both are waited for.
+    /// thread out of the process. So both are waited for.
     pub fn wait_gone(&self, deadline: u64) {
         loop {
             let (thread, now) = (self.alive.load(Acquire), monotonic_ns());
@@ -199,7 +199,8 @@ mod tests {
     use crate::os::thread_block::is_own_thread;
 
     static THREAD: RawThread = RawThread::new();
-    /// What the thread was given and saw: owner, number, and 1 if it is marked as Weir's own and on its own stack.
+    /// Record of what the thread was given and saw: owner, number, and 1 if it is marked as Weir's own and on its own
+    /// stack.
     static SEEN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
     extern "C" fn body(owner: usize, number: usize) -> ! {

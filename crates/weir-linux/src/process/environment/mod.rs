@@ -2,8 +2,8 @@
 //! name), where the counters and the heap profile go, and systemd's watch.
 //!
 //! The heap works before this, at the defaults. A library that is a whole program's malloc has a constructor, which
-//! calls [`crate::process::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none (a constructor in a
-//! crate would run in every program that links it, used or not): its first allocation does it,
+//! calls [`crate::process::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none. A constructor
+//! in a crate would run in every program that links it, used or not. So the program's first allocation does it,
 //! [`crate::process::heap::on_first_use`].
 
 pub mod reexec;
@@ -34,7 +34,7 @@ weak_symbol!(
 
 /// libc's environment, once libc has set it up.
 pub(super) fn of_libc() -> Option<Environment> {
-    // SAFETY: libc's variable of this type; should another thread replace the array at this moment, the old one is
+    // SAFETY: libc's variable of this type. Should another thread replace the array at this moment, the old one is
     // still there, as libc never frees it.
     environ().map(|at| unsafe { at.as_ptr().read() }).filter(|envp| !envp.is_null())
 }

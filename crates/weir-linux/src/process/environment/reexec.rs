@@ -1,11 +1,11 @@
 //! Programs with a sanitizer, preloaded: they run without this library.
 //!
 //! AddressSanitizer, ThreadSanitizer and their like find errors by a malloc of their own. Preloaded, this one comes
-//! first: AddressSanitizer then refuses to start, ThreadSanitizer too, for mappings in its shadow memory; where they do
-//! start, they are blind for blocks that they did not hand out, or take one that is handed out again for a race. So the
-//! program is executed anew, before any code of it has run, with the library taken out of `LD_PRELOAD`; its children
-//! inherit that. A runtime that is linked into the program itself comes before every preloaded library, and nothing is
-//! to be done.
+//! first: AddressSanitizer then refuses to start, ThreadSanitizer too, for mappings in its shadow memory. Where they do
+//! start, they are blind for blocks that they did not hand out. Or they take a block that is handed out again for a
+//! race. So the program is executed anew, before any code of it has run, with the library taken out of `LD_PRELOAD`;
+//! its children inherit that. A runtime that is linked into the program itself comes before every preloaded library,
+//! and nothing is to be done.
 
 use core::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! Names in the environment that are no setting, and a watch that cannot be used: said in a line each, as a setting
+//! Names in the environment that are no setting, and a watch that cannot be used. Each is said in a line, as a setting
 //! that is only misspelt would be missed for long.
 //!
 //! Once, not by every process of a build: a process is silent about what its parent has said.

@@ -1,8 +1,8 @@
 //! Allocation and free of guarded blocks.
 //!
-//! A block lies at the end of its page or, as often, at its beginning, so that both a write behind it and one before it meet a
-//! page that cannot be touched. What of its page is not the block is 0, and is looked at when the block is freed: so a few
-//! bytes too many are found as well where the block's alignment leaves a gap, or the other end was at the edge.
+//! A block lies at the end of its page or, as often, at its beginning. So both a write behind it and one before it meet a page
+//! that cannot be touched. The rest of its page is 0, and is looked at when the block is freed. So a few bytes too many are found
+//! as well where the block's alignment leaves a gap, or the other end was at the edge.
 
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::size_class::MIN_ALIGN;

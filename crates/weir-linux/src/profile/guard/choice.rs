@@ -1,8 +1,8 @@
 //! Which allocation is guarded: one in `guard_every` of those that fit a page.
 //!
-//! The distance from one to the next is random, from 1 to twice the setting less 1, so that a program's own rhythm neither
-//! hides allocations nor shows the same ones again. Distances are counted by groups of threads, as a count for all would go
-//! from CPU to CPU at each allocation.
+//! The distance from one to the next is random, from 1 to twice the setting less 1. So a program's own rhythm neither
+//! hides allocations nor shows the same ones again. Distances are counted by groups of threads, as a count for all
+//! would go from CPU to CPU at each allocation.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

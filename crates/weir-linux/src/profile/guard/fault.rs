@@ -1,7 +1,7 @@
 //! The handler of the signals that a wrong access raises.
 //!
-//! It is set while guarding is on, and stands before what was there: it says what it knows if the address is in the pool, and
-//! in each case does what would have been done without it: calls the program's handler, as it was to be called, or sets the
+//! It is set while guarding is on, and stands before what was there. It says what it knows if the address is in the pool. In each
+//! case it then does what would have been done without it. It calls the program's handler, as it was to be called. Or it sets the
 //! default action and returns to the instruction, which then ends the process, with a core file of that instruction.
 //!
 //! A handler that the program sets later takes this one's place, and is left alone.

@@ -1,4 +1,4 @@
-//! What is said of an error in a guarded block: what was done, to which block, and the stacks of its allocation and its free.
+//! Message on an error in a guarded block: what was done, to which block, and the stacks of its allocation and its free.
 //!
 //! Each frame is the object's name and the offset in it that `addr2line -e OBJECT` takes, as addresses differ in each run.
 
@@ -40,7 +40,7 @@ pub(super) fn fault(slot: Option<&Slot>, at: usize, is_write: bool) {
     stacks(slot);
 }
 
-/// How far an address is from a block: below 0 before it, from 1 on behind its end (1 is the first byte there); 0: inside.
+/// How far an address is from a block. Below 0: before it. From 1 on: behind its end (1 is the first byte there). 0: inside.
 fn distance(at: usize, block: usize, size: usize) -> isize {
     if at < block { -((block - at) as isize) } else { (at - block + 1).saturating_sub(size) as isize }
 }

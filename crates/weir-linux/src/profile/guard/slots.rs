@@ -1,12 +1,12 @@
 //! The pages of guarded blocks, and what is known of each.
 //!
-//! A pool of `SLOTS` pages, each between two that are never accessible. A page is accessible while a block is in it. What is
-//! known of a slot stays after the free until the slot is used again, which the one that was freed longest ago is first.
+//! A pool of `SLOTS` pages, each between two that are never accessible. A page is accessible while a block is in it. Notes on a
+//! slot stay after the free until the slot is used again. The slot that was freed longest ago is used first.
 //!
-//! **Protocol.** A slot's state is one word (`word.rs`), by which one thread at a time writes the slot and changes its
-//! page. No thread ever waits, so a signal handler may come anywhere, and a child of `fork` lacks at
-//! most the slots that other threads were working on: they stay busy in it. A reader who wants to report an error reads the
-//! words of a slot as they are; if another thread uses the slot anew at that time, the report mixes two blocks.
+//! **Protocol.** A slot's state is one word (`word.rs`), by which one thread at a time writes the slot and changes its page. No
+//! thread ever waits, so a signal handler may come anywhere. A child of `fork` lacks at most the slots that other threads were
+//! working on: they stay busy in it. A reader who wants to report an error reads the words of a slot as they are. If another
+//! thread uses the slot anew at that time, the report mixes two blocks.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
@@ -179,8 +179,8 @@ pub(super) unsafe fn hide_page(page: usize) -> bool {
     unsafe { mman::mmap(page as *mut u8, PAGE, PROT_NONE, flags, -1, 0) }.is_ok()
 }
 
-/// The slot that an address of the pool belongs to: its page's, or in a page between two that of the nearer one that has had a
-/// block.
+/// The slot that an address of the pool belongs to. That is its page's; in a page between two, it is that of the nearer one that
+/// has had a block.
 pub(super) fn nearest(at: usize) -> Option<&'static Slot> {
     let slots = all();
     let offset = at.wrapping_sub(BASE.load(Relaxed));

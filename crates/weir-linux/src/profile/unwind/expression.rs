@@ -1,5 +1,5 @@
-//! Expressions in unwind tables: the few operations that compilers, linkers and libc put there (stacks that are aligned
-//! anew, the linker's jump table, and the frame of a signal).
+//! Expressions in unwind tables. The few operations are known that compilers, linkers and libc put there. Their uses
+//! are stacks that are aligned anew, the linker's jump table, and the frame of a signal.
 
 use super::readable::Readable;
 use super::registers::Registers;
@@ -33,7 +33,7 @@ impl Values {
     }
 }
 
-/// What an expression comes to, which begins with `first` on its stack; `None` if it has an operation beyond those here.
+/// Value of an expression, which begins with `first` on its stack; `None` if it has an operation beyond those here.
 pub(super) fn evaluate(
     (expression, encoding): (Expression<EndianSlice<'static, LittleEndian>>, Encoding),
     first: Option<usize>,

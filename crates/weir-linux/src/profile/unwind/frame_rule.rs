@@ -14,7 +14,7 @@ use gimli::{
 
 /// Rules of one row: of all registers that are followed. Compilers save no others, as the ABI keeps no others.
 const RULES: usize = Registers::COUNT;
-/// Rows: the one in force, and one that it is restored from. Compilers remember one at a time, and the rules that hold from a
+/// Rows: the one in force, and one that it is restored from. Compilers remember one at a time. The rules that hold from a
 /// function's start are one, of the return address, which is kept beside the rows.
 const ROWS: usize = 2;
 
@@ -142,8 +142,8 @@ mod tests {
     const RSP: u8 = Registers::SP as u8;
     const RIP: u8 = Registers::PC as u8;
 
-    /// An entry of a function of 16 bytes at 0x1000 with these instructions, in the form of DWARF's `.eh_frame`; its common
-    /// part puts the return address below the caller's frame, 8 bytes above the stack pointer.
+    /// An entry of a function of 16 bytes at 0x1000 with these instructions, in the form of DWARF's `.eh_frame`. Its common part
+    /// puts the return address below the caller's frame, 8 bytes above the stack pointer.
     fn entry(instructions: &[u8]) -> Entry {
         let part = |id: u32, body: &[&[u8]]| {
             let mut bytes = [&id.to_le_bytes()[..], &body.concat()].concat();
@@ -157,7 +157,7 @@ mod tests {
         Entry { bytes: Vec::leak([common, own].concat()), offset }
     }
 
-    /// What a step by these instructions does to registers that stand at `stack`, and the plain rule that it found.
+    /// Effect of a step by these instructions on registers that stand at `stack`, and the plain rule that it found.
     fn steps(instructions: &[u8], stack: &[usize]) -> (Option<Registers>, Option<PlainRule>) {
         let mut registers = registers_at(stack);
         let mut memory = around(stack);

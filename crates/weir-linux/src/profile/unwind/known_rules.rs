@@ -1,9 +1,9 @@
-//! Rules of frames that were found before, by code address: a cache without a lock ([`super::rule_slot`]), which forgets the
-//! older of two rules that want one slot.
+//! Rules of frames that were found before, by code address. They are a cache without a lock ([`super::rule_slot`]),
+//! which forgets the older of two rules that want one slot.
 //!
 //! A tag is a hash of all that the rule follows from ([`super::table::Entry::tag`]): the address, and the bytes of the
-//! function's entry. So an object that is closed, and another one that is loaded in its place, need not be told of: where the
-//! entry has other bytes, the tag is another.
+//! function's entry. So an object that is closed, and another one that is loaded in its place, need not be told of.
+//! Where the entry has other bytes, the tag is another.
 
 use super::rule_slot::RuleSlot;
 
@@ -18,7 +18,7 @@ fn slot(pc: usize) -> &'static RuleSlot {
     &KNOWN[((pc as u64).wrapping_mul(SPREAD) >> 48) as usize % SLOTS]
 }
 
-/// What is in the slot of an address: the rule of any address, or none; and the tag that it was kept with.
+/// Contents of the slot of an address: the rule of any address, or none; and the tag that it was kept with.
 pub(super) fn find(pc: usize) -> (u64, u64) {
     slot(pc).get()
 }

@@ -72,8 +72,8 @@ struct LinkMap {
 /// The place of `pc`, to be shown; `None`: in no object that is loaded now.
 pub(crate) fn place(pc: usize) -> Option<Place> {
     let found = found(pc).filter(|found| found.link_map != 0)?;
-    // SAFETY: the loader's record of an object that is loaded. One that another thread closes just now may be gone, which a
-    // last message about the program's error takes into account as little as the loader's own do.
+    // SAFETY: the loader's record of an object that is loaded. One that another thread closes just now may be gone. A
+    // last message about the program's error takes that into account as little as the loader's own do.
     let map = unsafe { &*(found.link_map as *const LinkMap) };
     // SAFETY: a string of the loader's, of the same object.
     let name = if map.name.is_null() { b"" } else { unsafe { CStr::from_ptr(map.name) }.to_bytes() };

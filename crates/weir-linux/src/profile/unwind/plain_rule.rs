@@ -1,9 +1,12 @@
-//! The rule of most frames, in one word: the caller's frame begins at the stack pointer or the frame pointer and a constant,
-//! the return address lies right below that, and registers that were saved lie below it, a word each.
+//! The rule of most frames, in one word. The caller's frame begins at the stack pointer or the frame pointer and a constant. The
+//! return address lies right below that. Registers that were saved lie below it, a word each.
 //!
-//! From the lowest bit: the line of the entry in the object's table (24 bits), the constant in words (15), whether it is from
-//! the frame pointer (1), and 4 bits for each register that is kept over calls: how many words below the begin of the caller's frame
-//! it lies, 0 if it is unchanged. A constant of 0 says that the stack ends here.
+//! From the lowest bit the word has:
+//!
+//! - the line of the entry in the object's table (24 bits);
+//! - the constant in words (15), of which 0 says that the stack ends here;
+//! - whether it is from the frame pointer (1);
+//! - 4 bits for each register that is kept over calls: how many words below the caller's frame it lies, 0 if it is unchanged.
 
 use super::readable::Readable;
 use super::registers::Registers;

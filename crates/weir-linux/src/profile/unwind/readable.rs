@@ -1,12 +1,12 @@
 //! Reading a stack whose bounds are not known.
 //!
-//! A thread's stack may be libc's, a coroutine's, a signal handler's, or one that a runtime made: nothing that can be asked
-//! without a lock knows where it ends, and a table that is wrong, or a stack that was written over, leads anywhere. So the
-//! kernel is asked of each page, once in a walk, before it is read (by a call that a filter must allow for malloc anyway).
+//! A thread's stack may be libc's, a coroutine's, a signal handler's, or one that a runtime made. Nothing that can be asked
+//! without a lock knows where it ends. A table that is wrong, or a stack that was written over, leads anywhere. So the kernel is
+//! asked of each page, once in a walk, before it is read. That is a call that a filter must allow for malloc anyway.
 //!
-//! A page of the thread's own stack stays readable while the thread is here. One that a wrong pointer leads to could be
-//! unmapped by another thread between the question and the read: what bounds that is that a walk ends at the first frame
-//! that does not lie further up, and within [`super`]'s limit.
+//! A page of the thread's own stack stays readable while the thread is here. A page that a wrong pointer leads to could be
+//! unmapped by another thread between the question and the read. That is bounded: a walk ends at the first frame that does not
+//! lie further up, and within [`super`]'s limit.
 
 use crate::os::futex;
 
@@ -30,8 +30,8 @@ impl Readable {
         if !at.is_multiple_of(size_of::<usize>()) || !self.has(at) {
             return None;
         }
-        // SAFETY: the word lies in one page, as it is aligned, and the page is readable. Its owner, this thread, is here and
-        // does not write it meanwhile; a page that is not of this thread's stack may be written, and any value does.
+        // SAFETY: the word lies in one page, as it is aligned, and the page is readable. Its owner, this thread, is here and does
+        // not write it meanwhile. A page that is not of this thread's stack may be written, and any value does.
         Some(unsafe { (at as *const usize).read_volatile() })
     }
 

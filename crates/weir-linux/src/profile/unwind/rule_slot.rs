@@ -1,9 +1,9 @@
-//! A slot of the cache of rules: two words, written one after the other without an order: the rule, and its tag xored with
-//! the rule.
+//! A slot of the cache of rules: two words, written one after the other without an order. They are the rule, and its tag xored
+//! with the rule.
 //!
-//! Any thread writes and reads at any time, also a signal handler in the midst of a write. The bad interleaving is a reader
-//! that has the rule of one writer and the tag of another: it would step over a frame by the rule of another function. It
-//! sees `check ^ rule`, which is then the one's tag xored with both rules: the tag that it expects only if the two rules are
+//! Any thread writes and reads at any time, also a signal handler in the midst of a write. The bad interleaving is a reader that
+//! has the rule of one writer and the tag of another. It would step over a frame by the rule of another function. It sees
+//! `check ^ rule`, which is then the one's tag xored with both rules. That is the tag that it expects only if the two rules are
 //! equal, and so the right one, or by a chance of 2^-64. That holds for words seen in any order, so both are `Relaxed`.
 
 use crate::os::sync::{AtomicUsize, constructor};

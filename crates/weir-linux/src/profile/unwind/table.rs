@@ -89,9 +89,9 @@ impl<'a> Lines<'a> {
         from.checked_sub(1)
     }
 
-    /// Whether [`Lines::find`] would give this line of a table that is sorted, as linkers write it. In one that is not, this may
-    /// accept another line of a function that begins below `pc`; the entry's own range decides in both cases, as the tag of a
-    /// kept rule is of an entry that was found to reach `pc`.
+    /// Whether [`Lines::find`] would give this line of a table that is sorted, as linkers write it. In a table that is
+    /// not, this may accept another line of a function that begins below `pc`. The entry's own range decides in both
+    /// cases: the tag of a kept rule is of an entry that was found to reach `pc`.
     pub fn is_of(&self, line: usize, pc: usize) -> bool {
         let begins = |line| self.start_of(line).is_some_and(|start| start <= pc);
         line < self.count && begins(line) && (line + 1 == self.count || !begins(line + 1))
@@ -123,7 +123,7 @@ fn offset_at(object: &Object, base: usize, at: usize) -> Option<usize> {
 
 fn u32_at(object: &Object, at: usize) -> Option<u32> {
     let is_inside = at >= object.start && at < object.end && object.end - at >= 4;
-    // SAFETY: inside the object, at a place that its header or its table leads to: read-only memory of an object that
-    // stays loaded while this thread is in its code.
+    // SAFETY: inside the object, at a place that its header or its table leads to. That is read-only memory of an
+    // object that stays loaded while this thread is in its code.
     is_inside.then(|| unsafe { (at as *const u32).read_unaligned() })
 }

@@ -1,5 +1,5 @@
-//! The background thread while it runs: it waits for pressure, wake-ups and the ends of calm windows, and then goes
-//! through the list of its duties ([`Loop::DUTIES`]).
+//! The background thread while it runs. It waits for pressure, wake-ups and the ends of calm windows, and then goes through the
+//! list of its duties ([`Loop::DUTIES`]).
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
@@ -25,16 +25,15 @@ use crate::threads::changes::Changes;
 
 /// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
 const COMPARE_NS: u64 = 1_000_000_000;
-/// Between two looks whether the program has a thread left, where the kernel does not report a thread's end (before
-/// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
+/// Between two looks whether the program has a thread left, where the kernel does not report a thread's end. That is so before
+/// Linux 5.16, or with another libc than glibc, for the main thread; before 6.9 for others.
 const LAST_THREAD_NS: u64 = 60_000_000_000;
 /// Until the next such look, where a thread of Weir's has just been made.
 const STARTING_NS: u64 = 50_000_000;
-/// Until the next such look, where a thread is on its way out: what is left of it takes microseconds, but for a last close of
-/// a file.
+/// Until the next such look, where a thread is on its way out. The rest of it takes microseconds, but for a last close of a file.
 const ENDING_NS: u64 = 1_000_000;
-/// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the
-/// same: then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
+/// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the same. Then
+/// there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
 const REST_NS: u64 = 15_000_000_000;
 /// How long the node balancer works before the thread looks at everything else again.
 const SLICE_NS: u64 = 10_000_000;
@@ -319,9 +318,9 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone:
-    /// a process ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. When
-    /// to look again, where the kernel reports no thread's end.
+    /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone. A process
+    /// ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. Returns when to look
+    /// again, where the kernel reports no thread's end.
     fn watch_program(&mut self) -> Result<Option<u64>, End> {
         match tasks::first_other(self.is_own_thread) {
             // The kernel reports the main thread's end by a descriptor only when all others have ended.
@@ -363,7 +362,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Whether a heap at rest has nothing to give: each pressure event of the machine would wake all processes for nothing, a
+    /// Whether a heap at rest has nothing to give. Each pressure event of the machine would wake all processes for nothing, a
     /// thousand of them when it is worst. The next slow path that frees enough to be worth it ends the rest.
     fn is_empty(&self) -> bool {
         let wakes_early = TUNABLES.report_threshold.get() <= WORTH_BYTES;

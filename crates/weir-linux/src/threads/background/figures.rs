@@ -1,5 +1,5 @@
-//! The figures that are more than a counter, on the page of counters: what the memory is, and the tables of caches, zones
-//! and evictable caches. The background thread brings them up to date at the end of calm windows, and when it is asked to.
+//! The figures that are more than a counter, on the page of counters. They are where the memory is, and the tables of caches,
+//! zones and evictable caches. The background thread brings them up to date at the end of calm windows, and when it is asked to.
 
 use arrayvec::ArrayVec;
 use weir_core::caches::figures::CacheStats;
@@ -15,8 +15,8 @@ use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
 
-/// In a busy process the figures are brought up to date again only after so many times as long as it took on a CPU: at most
-/// 0.1 % of one.
+/// In a busy process the figures are brought up to date again only after so many times as long as it took on a CPU. So it takes
+/// at most 0.1 % of one.
 const PAUSE: u64 = 1000;
 /// Pageblocks that are looked at in one turn, 2 us each: as long as the node balancer works in one (10 ms). A heap of 1 TiB
 /// has 524,288; between two turns the thread hears of pressure.
@@ -34,8 +34,8 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// At the end of a calm window. At rest (`is_last`) they are brought up to date in any case, as they stay as they are:
-    /// a heap comes to rest after several quiet windows, and so seldom. [`Figures::go_on`] does it.
+    /// At the end of a calm window. At rest (`is_last`) they are brought up to date in any case, as they stay as they are. A heap
+    /// comes to rest after several quiet windows, and so seldom. [`Figures::go_on`] does it.
     pub fn window_ended(&mut self, is_last: bool) {
         let is_due = is_last || self.under_way.is_none() && monotonic_ns() >= self.due;
         if TUNABLES.publish.get() != 0 && is_due {

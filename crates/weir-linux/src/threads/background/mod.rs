@@ -1,11 +1,13 @@
 //! The background thread: when it starts, when it ends, and what stands in for it where there is none.
 //!
-//! Started by the first allocation or free that finds the heap grown to `background_start` bytes; gone in a forked child until needed
-//! again there; not started, and ended, where the tunable `background` is not 1 (slow paths then do its work).
+//! The thread is started by the first allocation or free that finds the heap grown to `background_start` bytes. In a
+//! forked child it is gone until needed again there. It is not started, and it is ended, where the tunable `background`
+//! is not 1; slow paths then do its work.
 //!
 //! It ends, and a thread of the program starts another, whenever the program changes itself as a whole (`changes.rs`,
-//! `suspension.rs`, `os/rights/credentials.rs`), so that it never keeps rights that the program gave up, and never stands outside of a jail. It
-//! starts and ends the listener (`pressure/wake.rs`). What it does while it runs is in `duties.rs`.
+//! `suspension.rs`, `os/rights/credentials.rs`). So it never keeps rights that the program gave up, and never stands
+//! outside of a jail. It starts and ends the listener (`pressure/wake.rs`). What it does while it runs is in
+//! `duties.rs`.
 
 mod duties;
 mod figures;
@@ -49,11 +51,11 @@ const RUNNING: u32 = 2;
 /// The thread could not be started, which is tried again later; until then slow paths do its work.
 const REFUSED: u32 = 3;
 
-/// Between two tries to start the thread, where it is refused (a limit of threads, no memory, a program thread that has
-/// other rights than the main thread).
+/// Between two tries to start the thread, where it is refused. Reasons are a limit of threads, no memory, or a program
+/// thread that has other rights than the main thread.
 const RETRY_NS: u64 = 10_000_000_000;
-/// How long a thread that replaces one which a change ended sleeps before it opens anything: a program may change
-/// its user for each request, and changes itself by several calls in a row.
+/// How long a thread that replaces one which a change ended sleeps before it opens anything. A program may change its
+/// user for each request, and changes itself by several calls in a row.
 const REPLACEMENT_NS: u64 = 100_000_000;
 /// Beside the count of changes in what a thread is started with: it is such a replacement.
 pub(super) const REPLACEMENT: usize = 1 << 32;
@@ -81,8 +83,9 @@ pub struct Background {
     sources: UnsafeCell<Sources>,
 }
 
-// SAFETY: all fields but `sources` are `Sync`. Of `sources` there is one user at a time: the background thread, of
-// which `state` admits one, or the one thread that moved `state` to `STARTING`, or the only thread of a forked child.
+// SAFETY: all fields but `sources` are `Sync`. Of `sources` there is one user at a time. Either it is the background
+// thread, of which `state` admits one, or the one thread that moved `state` to `STARTING`. Or it is the only thread of
+// a forked child.
 unsafe impl Sync for Background {}
 
 impl Background {

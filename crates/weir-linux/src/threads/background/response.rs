@@ -1,10 +1,9 @@
 //! How the background thread responds to pressure.
 //!
-//! All processes of a system hear of its pressure at the same moment. Those in which something was freed lately respond
-//! at once. Those at rest take turns, the ones with most to release first, or a thousand of them would need the CPU
-//! together, just when it is needed most; and one with nothing to release does nothing. A process with idle pages in page
-//! pools responds at once also at rest: pools are there to be squeezed within milliseconds, and few of a system's processes
-//! serve devices.
+//! All processes of a system hear of its pressure at the same moment. Those in which something was freed lately respond at once.
+//! Those at rest take turns, the ones with most to release first. Otherwise a thousand of them would need the CPU together, just
+//! when it is needed most. A process with nothing to release does nothing. A process with idle pages in page pools responds at
+//! once also at rest. Pools are there to be squeezed within milliseconds, and few of a system's processes serve devices.
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
@@ -23,8 +22,8 @@ const STEPS: u32 = 8;
 /// The time that releasing the memory of a step's processes takes, about: 32 MiB at 30 us/MiB on each of a few CPUs. The
 /// latest response comes after 36 ms.
 const STEP_NS: u64 = 4_000_000;
-/// Idle bytes below which a response costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a
-/// page by itself in 1 us. Below them a heap at rest does not hear of pressure.
+/// Idle bytes below which a response costs more than it saves. A response takes some 50 us of CPU, and the kernel reclaims a page
+/// by itself in 1 us. Below them a heap at rest does not hear of pressure.
 pub(super) const WORTH_BYTES: u64 = 256 << 10;
 
 /// The state of a heap at rest.

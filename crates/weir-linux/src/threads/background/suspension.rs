@@ -20,8 +20,8 @@ impl Background {
         self.changes.without_thread(&Suspended(self), call)
     }
 
-    /// After the program has changed itself as a whole: the background thread is gone when this returns, and another
-    /// one there, which the calling thread started.
+    /// To be called after the program has changed itself as a whole. The background thread is gone when this returns,
+    /// and another one is there, which the calling thread started.
     pub fn program_has_changed(&'static self) {
         self.without_thread(|| ());
     }
