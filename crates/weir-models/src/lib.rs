@@ -1,5 +1,5 @@
-//! Models of the lock-free protocols, one for each in `tests`, most of them over the product's own source file: the model
-//! checker `loom` runs every interleaving. `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
+//! Models of the lock-free protocols, one for each in `tests`, most of them over the product's own source file. The
+//! model checker `loom` runs every interleaving. `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 //!
 //! [`sync`], [`lock`] and [`futex`] take the place of what those files are made of.
 

@@ -1,6 +1,7 @@
-//! A program's callbacks: posting, calling, unregistering while one runs, two that unregister each other, and a queue that goes
-//! on past one that is late. All of it is its own source (`evict/callbacks` and what it stands on) on a model checker's atomics,
-//! lock and futex. A callback's memory is a cell that the checker watches, which calling reads and disposing writes.
+//! A program's callbacks: posting, calling, unregistering while one runs, two that unregister each other, and a queue
+//! that goes on past one that is late. All of it is its own source (`evict/callbacks` and what it stands on) on a model
+//! checker's atomics, lock and futex. A callback's memory is a cell that the checker watches, which calling reads and
+//! disposing writes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
@@ -130,7 +131,7 @@ use platform::{Clock, Diagnostics, Setting, Tunables, Wait, lock, rank};
 use reclaim::Event;
 use weir_models::futex::Futex;
 
-/// A flaw of the protocol.
+/// Flaw that a model is run with.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
@@ -147,7 +148,7 @@ enum Flaw {
 /// Threads of a model.
 const THREADS: usize = 3;
 
-/// State of the platform that all threads share.
+/// Parts of the platform that all threads share.
 struct Kernel {
     futex: Futex,
     /// Told to models alone: no thread waits for it.
@@ -200,7 +201,7 @@ loom::thread_local! {
     static ME: Cell<usize> = Cell::new(0);
 }
 
-/// The work of a callback beside reading its memory.
+/// Work of a callback beside reading its memory.
 type Act = fn(&World, &Called);
 
 /// A callback of the program's.

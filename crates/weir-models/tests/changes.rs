@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-/// The parts that `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access
+/// Atomics that `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access
 /// makes it that.
 mod sync {
     use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
@@ -111,7 +111,7 @@ mod background {
 
     shared! {
         static STATE: AtomicU32 = AtomicU32::new(ABSENT);
-        /// The word that the kernel sets and clears: 1 while the thread is there.
+        /// A word that the kernel sets and clears: 1 while the thread is there.
         static ALIVE: AtomicU32 = AtomicU32::new(0);
     }
 
@@ -239,7 +239,7 @@ use loom::thread;
 static FLAW: Plain = Plain::new(0);
 /// The thread that starts it has read what changes before others see that it starts one.
 const UNORDERED: u32 = 1;
-/// The starter looks for that before it reads the changes.
+/// Who starts the thread looks whether a change is under way before it reads the count of changes.
 const HELD_FIRST: u32 = 2;
 /// Not the thread that ends because of a change notes that, but the changer, if it finds the thread.
 const NOTED_LATE: u32 = 3;

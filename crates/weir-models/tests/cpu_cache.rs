@@ -75,7 +75,7 @@ mod platform {
         fn unmap(&self, run: crate::base::run::Run);
     }
 
-    /// The memory that sections work on: the table of one CPU, and its slab.
+    /// Memory that sections work on: the table of one CPU, and its slab.
     pub mod cpu_table {
         use std::cell::Cell;
         use std::sync::Arc;
@@ -277,7 +277,7 @@ use platform::{Platform, lock, rank};
 const OBJECTS: Class = Class(1);
 const RUNS: Class = Class(2);
 
-/// A flaw of the protocol.
+/// Flaw that a model is run with.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,

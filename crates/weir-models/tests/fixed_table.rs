@@ -5,7 +5,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that the table is made of, here.
+/// Lock that the table is made of, here.
 mod sync {
     pub use loom::sync::{Mutex, MutexGuard};
     pub use std::sync::PoisonError;
@@ -20,7 +20,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use loom::thread;
 
-/// A change of the protocol, to show that the model sees it.
+/// Change of the protocol, to show that the model sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,

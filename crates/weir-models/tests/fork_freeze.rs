@@ -1,11 +1,11 @@
-//! The heap that a `fork` holds, opened by a thread that waits for it. The source is its own
-//! (`process/fork_freeze.rs`), on a model checker's atomics. A fork that waits for that thread's lock goes on. The
-//! heap is opened once, and by who looked at the fork that it opens.
+//! The heap that a `fork` holds, opened by a thread that waits for it (`process/fork_freeze.rs`), its own source, on a
+//! model checker's atomics. A fork that waits for that thread's lock goes on. The heap is opened once, and by who
+//! looked at the fork that it opens.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-/// The parts that `fork_freeze.rs` is made of, here.
+/// Parts that `fork_freeze.rs` is made of, here.
 mod sync {
     use super::{FLAW, Relaxed, TORN_EXCHANGE, UNNOTED};
     use loom::sync::atomic::Ordering;

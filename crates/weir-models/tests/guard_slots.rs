@@ -1,11 +1,11 @@
 //! The slots of guarded blocks (`profile/guard/word.rs`, its own source) on a model checker's atomics.
 //!
 //! What holds, whatever the order of the threads' steps:
-//! - A page is used by one thread at a time. A thread that takes a slot finds the page as the free before it left it
-//!   (hidden, empty). For the exchange that takes the slot acquires what the store that gave it released.
+//! - A page is used by one thread at a time. Who takes a slot finds the page as the free before it left it (hidden,
+//!   empty). The exchange that takes the slot acquires what the store that gave it released.
 //! - Of several frees of a block one wins; the others learn that they are double.
-//! - A slot that was used and freed between the look and the exchange is not taken by what was seen. The number in the word
-//!   is another.
+//! - A slot that was used and freed between the look and the exchange is not taken by what was seen. The number in the
+//!   word is another.
 //!
 //! Mirrored from `slots.rs` and `blocks.rs`: `take_oldest`, `alloc` and `free`, with a cell for the page that the kernel
 //! shows and hides. Each model is run with a flaw as well, and must notice it.
@@ -27,7 +27,7 @@ mod guard {
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use word::Word;
 
-    /// A flaw of a thread.
+    /// Flaw of a thread.
     #[derive(Clone, Copy, PartialEq)]
     pub enum Flaw {
         None,
@@ -41,7 +41,7 @@ mod guard {
 
     struct Slot {
         word: Word,
-        /// The content of the page: 0 where it is hidden.
+        /// Contents of the page: 0 where it is hidden.
         page: UnsafeCell<u32>,
     }
 

@@ -1,10 +1,10 @@
-//! Threads that allocate at once below a hard limit (`pages/hard_limit/limit.rs`, its own source), on a model checker's
-//! atomics. What they take together stays below the limit.
+//! Threads that allocate at once below a hard limit (`pages/hard_limit/limit.rs`), its own source, on a model checker's
+//! atomics. The bytes that they take together stay below the limit.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The platform that the source stands on, here.
+/// Parts that the source stands on, here.
 mod platform {
     pub mod sync {
         pub use loom::sync::atomic::AtomicUsize;
@@ -28,9 +28,9 @@ const LIMIT: usize = 3;
 
 struct Shared {
     limit: HardLimit,
-    /// The amount that zones hold.
+    /// Bytes that zones hold.
     charged: AtomicUsize,
-    /// The flaw: what is taken counts only after its hold is gone.
+    /// The flaw: bytes that are taken count only after their hold is gone.
     is_late: bool,
 }
 

@@ -61,7 +61,7 @@ impl Platform for Arc<Futex> {
     }
 }
 
-/// A step that is left out, to see that the checker notices.
+/// Omission from the protocol, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
@@ -80,7 +80,7 @@ enum Omit {
 struct Cache {
     life: Life,
     pages: HeapPages<Arc<Futex>>,
-    /// The pages as the destroyer uses them.
+    /// Pages of the heap, as the destroyer uses them.
     ending: HeapPages<Arc<Futex>>,
     /// Objects in the depot and in slabs.
     depot: Mutex<u32>,

@@ -3,7 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that `lock.rs` is made of, here.
+/// Parts that `lock.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU32;
     /// Not the checker's: that one lets the holder go on, and no thread would ever sleep.

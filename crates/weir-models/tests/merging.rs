@@ -1,10 +1,11 @@
-//! Filling the free places of a page (`merge/fill.rs`, its own source). The program beside it gets an object of the page, frees
-//! one and writes to its objects. Nothing that the program stored is lost, and nothing else is stored where it has an object.
+//! Filling the free places of a page (`merge/fill.rs`), its own source. Meanwhile a program gets an object of the page,
+//! frees one and writes to its objects. Nothing that the program stored is lost, and nothing else is stored where it
+//! has an object.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that `fill.rs` is made of, here.
+/// Atomics that `fill.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU64;
 }

@@ -1,11 +1,11 @@
 //! Page pools: a put against a pressure event against the owner against the end of the pool. The window, the sleep of
 //! owners and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`). They run on a model checker's
-//! atomics, and a futex without a timeout. The idle runs are a count behind a lock.
+//! atomics and a futex without a timeout. The idle runs are a count behind a lock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that the two are made of, here.
+/// Atomics that the two are made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicU32, AtomicU64};
     macro_rules! constructor {
@@ -71,7 +71,7 @@ impl Wait for Futex {
     }
 }
 
-/// A change of the protocol, to show that the model sees it.
+/// Change of the protocol, to show that the model sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,

@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that `pins.rs` is made of, here.
+/// Atomics that `pins.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicU32, fence};
     macro_rules! constructor {

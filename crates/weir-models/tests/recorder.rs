@@ -191,7 +191,7 @@ use profile::layout::{COUNTS, MAGIC, PROFILE_BYTES, Profile, SLOTS};
 use profile::recorder::{Origin, Recorder};
 use profile::samples::Sample;
 
-/// A flaw of the protocol.
+/// Flaw that a model is run with.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
@@ -203,7 +203,7 @@ enum Flaw {
     ShownRelaxed,
 }
 
-/// The memory that a recorder maps: the table, the slots of samples, and the filter.
+/// Mapping of a recorder: the table, the slots of samples, and the filter.
 #[repr(C)]
 struct Mapping {
     profile: Profile,

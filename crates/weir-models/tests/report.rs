@@ -1,8 +1,8 @@
 //! A report against allocations and frees: the zone's own code under a model checker's lock.
 //!
-//! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does. Against it go users that take pages one by
-//! one or merged into a block, somebody who switches it off, and hot-unplug of the pageblock. What the pages hold is a cell each,
-//! on which the checker reports a race if a page is wiped while somebody has it.
+//! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does. Against it are users that take
+//! pages one by one or merged into a block, somebody who switches it off, and hot-unplug of the pageblock. The contents
+//! of each page are a cell, on which the checker reports a race if a page is wiped while somebody has it.
 #![cfg(loom)]
 
 #[path = "../../weir-core/tests/fake/mod.rs"]
@@ -23,7 +23,7 @@ use weir_core::platform::{Contents, Reach};
 const PAGES: usize = 2;
 const WRITTEN: u32 = 7;
 
-/// A step that is left out, to see that the checker notices.
+/// Omission from the protocol, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Omit {
     Nothing,
@@ -43,7 +43,7 @@ struct World {
     in_flight: Mutex<()>,
 }
 
-/// The state that the model is about, before the checker's part.
+/// Subject of the model, before the checker's part.
 struct Host {
     zone: FreeAreas,
     window: Window,

@@ -1,10 +1,10 @@
-//! Requests to the node balancer against its sleep (`reclaim/request.rs`, its own source), on a model checker's atomics. No
-//! request is slept on, requests merge, and each is taken once.
+//! Requests to the node balancer against its sleep (`reclaim/request.rs`), its own source, on a model checker's
+//! atomics. No request is slept on, requests merge, and each is taken once.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that `request.rs` is made of, here.
+/// Atomics that `request.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU32;
     macro_rules! constructor {

@@ -1,5 +1,5 @@
-//! The slot of the cache of unwind rules (`profile/unwind/rule_slot.rs`, its own source), on a model checker's atomics. Two
-//! threads that keep rules in it and one that looks never make a rule of two halves.
+//! The slot of the cache of unwind rules (`profile/unwind/rule_slot.rs`), its own source, on a model checker's atomics.
+//! Two threads that keep rules in it and one that looks never make a rule of two halves.
 #![cfg(loom)]
 
 use loom::sync::Arc;

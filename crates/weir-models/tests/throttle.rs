@@ -1,10 +1,11 @@
-//! A throttled allocation against a balancer that goes to sleep (`reclaim/throttle.rs` and `reclaim/request.rs`, their own
-//! source). It runs on a model checker's atomics and a futex without a timeout. None waits for a balancer that sleeps.
+//! A throttled allocation against a balancer that goes to sleep (`reclaim/throttle.rs` and `reclaim/request.rs`). The
+//! two are their own source, on a model checker's atomics and a futex without a timeout. No allocation waits for a
+//! balancer that sleeps.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// The parts that the two are made of, here.
+/// Atomics that the two are made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU32;
     macro_rules! constructor {

@@ -1,11 +1,11 @@
-//! The background thread's futex, its listener and the turns that they take (`pressure/wake.rs`, its own source). It
-//! runs on a model checker's atomics and a kernel of three calls. No event and no wake-up is lost, and the array has
-//! one user at a time. What was heard of a descriptor is not told of the next one of that number.
+//! The background thread's futex, its listener and the turns that they take (`pressure/wake.rs`), its own source. They
+//! run on a model checker's atomics and a kernel of three calls. No event and no wake-up is lost, and the array has one
+//! user at a time. Events that were heard of a descriptor are not told of the next one of that number.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-/// The parts that `wake.rs` is made of, here.
+/// Parts that `wake.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
     macro_rules! constructor {
