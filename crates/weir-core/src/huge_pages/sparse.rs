@@ -10,10 +10,10 @@
 //! Pages are in use if an object is on them. A page of a slab without one is *hollow*, which only a walk over the slabs tells.
 //! The walk goes over those slabs whose pages were kept for the sake of huge pages, and no others.
 //!
-//! Looks end with the second after the last change, and the thread may sleep. What was split is *cooled* ([`Platform::cool`]),
-//! and all of it once more before the thread sleeps. The kernel's khugepaged fills up pageblocks of which a single page is in
-//! use, but passes over those of which no page was used since. So a process at rest stays small without a wake-up. One that goes
-//! on wakes the thread from its slow paths.
+//! Looks end with the second after the last change, and the thread may sleep. What was split is *cooled*
+//! ([`crate::platform::Memory::cool`]), and all of it once more before the thread sleeps. The kernel's khugepaged fills up
+//! pageblocks of which a single page is in use, but passes over those of which no page was used since. So a process at rest stays
+//! small without a wake-up. One that goes on wakes the thread from its slow paths.
 //!
 //! Locks: counting goes on under the first node's batch lock, under which caches go and forks wait. Zones' locks are held for
 //! `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used. A pageblock is split, or

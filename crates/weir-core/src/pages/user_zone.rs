@@ -71,7 +71,7 @@ pub struct UserZone {
     pub(super) areas: Zone,
     pub(super) below: NonNull<dyn Host>,
     pub(super) memory: MemoryKind,
-    /// Written once, by [`HeapPages::add_zone`]; 0 before.
+    /// Written once, by [`crate::pages::HeapPages::add_zone`]; 0 before.
     pub(super) number: AtomicU64,
     /// The zone is another process's, from which this one was forked.
     pub(super) foreign: AtomicBool,
@@ -195,8 +195,8 @@ impl UserZone {
     }
 
     /// Undoes a pin; the zone may be gone from then on. There may be none left to undo: a signal handler of the thread that has
-    /// it forked, and in the child all pins were dropped. A count that wrapped around would hold [`HeapPages::remove_zone`] up for
-    /// good.
+    /// it forked, and in the child all pins were dropped. A count that wrapped around would hold
+    /// [`crate::pages::HeapPages::remove_zone`] up for good.
     pub(super) fn unpin(&self) {
         let _ = self.pins.fetch_update(Release, Relaxed, |pins| pins.checked_sub(1));
     }

@@ -466,7 +466,7 @@ impl Window {
     }
 
     /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
-    /// [`LARGE`](crate::pages::window::LARGE) or its run class.
+    /// [`LARGE`] or its run class.
     pub(crate) fn set_run_pages(&self, page: PageNo, pages: Pages) {
         self.word(page, 0).store(pages.0 as u32, Relaxed);
     }

@@ -74,7 +74,8 @@ pub type Zone = Lock<FreeAreas, { rank::ZONE }>;
 pub struct FreeAreas {
     /// Pageblocks by what is free of them, and by what is idle.
     lists: [Lists; 2],
-    /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
+    /// Head and tail of the hint lists, one for each [`Backing`](crate::base::backing::Backing) and one for what
+    /// was refused.
     hints: [[BlockNo; 2]; 4],
     /// Pageblocks of the zone, which lie in the window's array.
     blocks: Pageblocks,

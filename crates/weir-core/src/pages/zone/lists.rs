@@ -16,7 +16,7 @@ pub(super) const WHOLE_BARE: usize = WHOLE_REFUSED + 3;
 pub(super) const LEVELS: usize = WHOLE_REFUSED + 4;
 /// Orders that a pageblock may have a block of: 0 to 9.
 pub(super) const ORDERS: usize = MAX_ORDER as usize - 1;
-/// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
+/// The hint list, beside those of each [`Backing`](crate::base::backing::Backing), of pageblocks whose release was refused.
 pub(super) const HINT_REFUSED: usize = 3;
 
 /// Keys that a pageblock is listed by.

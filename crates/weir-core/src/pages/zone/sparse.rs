@@ -1,7 +1,7 @@
 //! Three kinds of a zone's huge pages:
 //!
 //! - those in little use;
-//! - those that were split and are yet to be cooled ([`crate::huge_pages::sparse`]);
+//! - those that were split and are yet to be cooled (`huge_pages/sparse.rs`);
 //! - those that the kernel put there behind the engine's back.
 
 use core::ops::Range;
