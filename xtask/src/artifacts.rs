@@ -46,6 +46,11 @@ impl Artifacts {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&self.sources).args([task, "--locked", "--profile", &self.profile, "--target-dir"]);
         cargo.arg(&self.target);
+        // What cargo told this program of itself would make build scripts that read it (ring's) run again, here and in the next build.
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for name in names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            cargo.env_remove(name);
+        }
         cargo
     }
 
