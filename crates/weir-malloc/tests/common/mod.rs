@@ -5,7 +5,7 @@
 //!
 //! `WEIR_TEST_LIBRARY=/path/to/lib.so` tests another library, and `WEIR_TEST_LIBRARY=system` the C library itself:
 //! that is how the tests are tested.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::collections::HashMap;
 use std::env;
@@ -66,7 +66,7 @@ pub enum Kind {
     CxxLibrary,
 }
 
-/// Runs `tests/c/NAME` under the library and demands success.
+/// Runs a program under the library and demands success.
 pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
     let Some(program) = compile(kind, name) else { return };
     succeeded(&format!("{name} {arguments:?} in mode {mode:?}"), &run(&program, arguments, mode, &[]));
@@ -92,6 +92,16 @@ pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
             thread.spawn_scoped(scope, || passes(kind, name, &[argument], mode)).expect("a thread");
         }
     });
+}
+
+/// How much of a race is run, as a string: all of it where the heap is as programs have it, half where it does without
+/// restartable sequences, a quarter where only its reservations are smaller.
+pub fn share(all: u32, mode: Mode) -> String {
+    match mode {
+        Mode::Plain => all.to_string(),
+        Mode::NoRseq => all.div_ceil(2).to_string(),
+        Mode::Limited(_) => all.div_ceil(4).to_string(),
+    }
 }
 
 /// Runs a compiled program under the library; `extra` are further variables of its environment, and
@@ -239,7 +249,7 @@ fn build() -> PathBuf {
     directory.join("libweir.so")
 }
 
-/// Compiles `tests/c/NAME` once; none if this machine has no compiler, which is said.
+/// Compiles a program of this test's `c` or `cxx` folder once; none if this machine has no compiler, which is said.
 pub fn compile(kind: Kind, name: &str) -> Option<PathBuf> {
     static DONE: OnceLock<Mutex<HashMap<String, Option<PathBuf>>>> = OnceLock::new();
     let mut done = DONE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -248,18 +258,19 @@ pub fn compile(kind: Kind, name: &str) -> Option<PathBuf> {
 
 fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = manifest.join("tests/c").join(name);
-    // Processes of one test run may compile the same file: each to a name of its own, and the last rename wins.
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "_"));
-    let unique = output.with_extension(std::process::id().to_string());
-    let (compiler, standard) = match kind {
-        Kind::C | Kind::CLibrary | Kind::CLibraryFirst => ("cc", "-std=gnu11"),
-        Kind::Cxx | Kind::CxxLibrary => ("g++", "-std=c++17"),
+    let tests = manifest.join("tests");
+    let (compiler, standard, folder) = match kind {
+        Kind::C | Kind::CLibrary | Kind::CLibraryFirst => ("cc", "-std=gnu11", "c"),
+        Kind::Cxx | Kind::CxxLibrary => ("g++", "-std=c++17", "cxx"),
     };
+    let source = tests.join(env!("CARGO_CRATE_NAME")).join(folder).join(name);
+    // Processes of one test run may compile the same file: each to a name of its own, and the last rename wins.
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['.', '/'], "_"));
+    let unique = output.with_extension(std::process::id().to_string());
     let mut command = Command::new(compiler);
     // Without builtins the compiler may neither drop an allocation nor reason about what malloc returns.
     command.args([standard, "-O1", "-g", "-fno-builtin", "-pthread", "-w", "-I"]);
-    command.arg(manifest.join("include")).arg(&source).arg("-o").arg(&unique);
+    command.arg(manifest.join("include")).arg("-I").arg(tests.join("common")).arg(&source).arg("-o").arg(&unique);
     if matches!(kind, Kind::CLibrary | Kind::CLibraryFirst | Kind::CxxLibrary) {
         command.args(["-shared", "-fPIC"]);
         if kind == Kind::CLibraryFirst {

@@ -4,7 +4,7 @@
 //! compiler neither shares one register between the table of CPUs and the table of classes, nor leaves from the middle of a
 //! section. Nor does it fold loads of atomics into what uses them. Whatever does not go smoothly (large, empty, full, foreign,
 //! freed twice) jumps to a slow path in Rust with the arguments untouched. The slow path does all of it again from the start.
-//! `tests/fast_path.rs` holds them to their length.
+//! `tests/fast_path/instructions.rs` holds them to their length.
 //!
 //! While the heap profile samples, no size is below the first bound. An allocation then jumps behind the function's end, where
 //! it counts its size off the thread's countdown, and back unless that fell below 0. A slow path finds small sizes counted.

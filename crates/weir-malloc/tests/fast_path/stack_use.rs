@@ -1,0 +1,39 @@
+//! How much of the caller's stack `malloc`, `free` and `realloc` use, on each slow path: the figures in
+//! docs/design/being-malloc.md.
+//!
+//! Only an optimised library tells: `WEIR_TEST_RELEASE=/path/to/libweir.so` names one.
+
+use crate::common::{Kind, compile, describe};
+use std::process::Command;
+
+/// The paths of `stack_use.c`. Each may come to reclaim by itself, where memory is short or the background thread gets no CPU. So
+/// one bound, in bytes, holds for all. It is what docs/design/being-malloc.md asks of signal stacks and coroutines.
+const PATHS: [&str; 7] = ["objects", "runs", "mapped", "grown", "limited", "hard", "trimmed"];
+const MOST: usize = 4608;
+
+#[test]
+fn stack_of_each_path() {
+    let Some(library) = std::env::var_os("WEIR_TEST_RELEASE") else {
+        weir_testing::skip!(
+            "WEIR_TEST_RELEASE names no optimised library, and one without optimisation takes more stack"
+        );
+        return;
+    };
+    let Some(program) = compile(Kind::C, "stack_use.c") else { return };
+    for path in PATHS {
+        for background in ["1", "0"] {
+            let mut command = Command::new("timeout");
+            command.args(["200", "env"]).arg(&program).arg(path);
+            // The dynamic linker's own stack is not counted.
+            command.env("LD_BIND_NOW", "1").env("LD_PRELOAD", &library).env("WEIR_BACKGROUND", background);
+            if path == "hard" {
+                command.env("WEIR_HARD_LIMIT", "100M");
+            }
+            let output = command.output().expect("timeout is there");
+            assert!(output.status.success(), "{path}: {}", describe(&output));
+            let used: usize = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+            println!("{path}, background {background}: {used} bytes of stack");
+            assert!(used <= MOST, "{path}, background {background}: {used} bytes of stack, more than {MOST}");
+        }
+    }
+}

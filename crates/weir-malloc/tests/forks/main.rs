@@ -1,0 +1,46 @@
+//! Forks and spawns, also against locks, earlier handlers, and the forks of signal handlers.
+
+#[path = "../common/mod.rs"]
+mod common;
+use common::{Kind, Mode, compile, describe, passes, run, share, succeeded};
+
+fn forks_and_spawns(mode: Mode) {
+    passes(Kind::C, "forks.c", &[&share(150, mode)], mode);
+}
+
+fn fork_in_a_handler(mode: Mode) {
+    passes(Kind::C, "fork_in_handler.c", &[], mode);
+}
+
+/// Threads allocate under locks that `fork` takes, libc's and a program's.
+fn fork_against_locks(mode: Mode) {
+    for which in ["flush", "memory", "lines", "pipes", "names", "early", "late"] {
+        passes(Kind::C, "fork_locks.c", &[which, &share(1500, mode)], mode);
+    }
+}
+
+/// Handlers that were registered before Weir's take a lock under which other threads allocate.
+fn fork_against_earlier_handlers(mode: Mode) {
+    let (Some(library), Some(program)) =
+        (compile(Kind::CLibraryFirst, "handlers_first.c"), compile(Kind::C, "fork_reversed.c"))
+    else {
+        return;
+    };
+    let output = run(&program, &[], mode, &[("ALSO_PRELOAD", library.into())]);
+    succeeded(&format!("fork_reversed.c in mode {mode:?}"), &output);
+}
+
+/// Signal handlers that interrupted a fork.
+fn a_handler_forks_in_a_fork(mode: Mode) {
+    let (Some(library), Some(program)) =
+        (compile(Kind::CLibraryFirst, "fork_interrupts.c"), compile(Kind::C, "fork_in_fork.c"))
+    else {
+        return;
+    };
+    let output = run(&program, &[], mode, &[("ALSO_PRELOAD", library.into())]);
+    assert!(output.status.success(), "in mode {mode:?}: {}", describe(&output));
+}
+
+in_all_modes! {
+    forks_and_spawns fork_in_a_handler fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
+}

@@ -1,0 +1,83 @@
+//! Resident memory of a program's heap at most: of buffers that grow, and of one whose sizes change. Compared with what
+//! lived, and with the C library's own malloc.
+
+use crate::common::{Kind, Mode, compile, describe, foreign, passes, run};
+use std::path::Path;
+use std::process::Command;
+
+/// KiB that the library itself has resident beside the heap: its pages (1 MiB more of an unoptimised one), tables, a CPU's
+/// caches. One buffer that is copied by 4 KiB to 2 MB needs most of it: 6.9 to 8.9 MiB from run to run, 8.2 optimised.
+const OWN: u64 = 7 << 9;
+
+/// The numbers that a program prints.
+fn numbers(stdout: &[u8]) -> Vec<u64> {
+    String::from_utf8_lossy(stdout).split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+/// Most that lived, and peaks of the resident set under the library and without, KiB.
+fn peaks_of(program: &Path, arguments: &[&str]) -> [u64; 3] {
+    let output = run(program, arguments, Mode::Plain, &[]);
+    assert!(output.status.success(), "{arguments:?}: {}", describe(&output));
+    let system = Command::new(program).args(arguments).output().expect("it was compiled just now");
+    assert!(system.status.success(), "{arguments:?} without the library: {}", describe(&system));
+    let (ours, theirs) = (numbers(&output.stdout), numbers(&system.stdout));
+    [ours[0], ours[1], theirs[1]]
+}
+
+/// A huge page behind each touched pageblock is the machine's wish, and no matter of where blocks lie.
+fn huge_pages_come_unasked() -> bool {
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let is = mode.contains("[always]");
+    if is || foreign() {
+        weir_testing::skip!("needs the library, and huge pages that are not `always` (mode: {})", mode.trim());
+    }
+    is || foreign()
+}
+
+#[test]
+fn buffers_that_grow() {
+    let Some(program) = compile(Kind::C, "grow.c").filter(|_| !huge_pages_come_unasked()) else { return };
+    let mut faults = Vec::new();
+    for how in ["realloc", "copy"] {
+        for step in ["0", "4096", "70000"] {
+            for (len, count) in [("2000000", "1"), ("4194304", "2"), ("1000000", "20")] {
+                for small in ["0", "4096"] {
+                    // Copied by each 4 KiB, two buffers of 4 MiB take 8 GiB of copies: several of them go by 16 KiB.
+                    let step = if (how, step) == ("copy", "4096") && count != "1" { "16384" } else { step };
+                    let arguments = [how, step, len, count, small];
+                    let [live, ours, theirs] = peaks_of(&program, &arguments);
+                    if ours > (theirs * 115 / 100).max(live * 130 / 100) + OWN {
+                        faults.push(format!("{arguments:?}: {ours} KiB for {live}, without the library {theirs}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn sizes_that_change() {
+    let Some(program) = compile(Kind::C, "sizes.c").filter(|_| !huge_pages_come_unasked()) else { return };
+    let mut faults = Vec::new();
+    for before in ["300000", "614400", "2097152", "2621440", "3145728", "5242880"] {
+        for after in ["4096", "20000", "300000", "2097152", "5242880"] {
+            for keep in ["0", "20"] {
+                let arguments = [before, keep, after];
+                let [live, ours, theirs] = peaks_of(&program, &arguments);
+                if ours > theirs * 110 / 100 + OWN {
+                    faults.push(format!("{arguments:?}: {ours} KiB for {live}, without the library {theirs}"));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// Freed blocks are kept for the next; that may cost little at the peak.
+#[test]
+fn peaks() {
+    for pattern in ["doubling", "doubling-in-turn", "eighths-in-turn", "bursts", "beside-a-sparse-table"] {
+        passes(Kind::C, "peaks.c", &[pattern], Mode::Plain);
+    }
+}

@@ -1,0 +1,22 @@
+//! What stays resident after a peak, and live after a long churn.
+
+use crate::common::{Kind, Mode, compile, passes, run, succeeded};
+use crate::in_all_modes;
+
+fn a_peak_leaves_nothing_behind(mode: Mode) {
+    passes(Kind::C, "retained.c", &[], mode);
+}
+
+fn a_long_churn_leaves_nothing_behind(mode: Mode) {
+    passes(Kind::C, "churn.c", &[], mode);
+}
+
+in_all_modes! { a_peak_leaves_nothing_behind a_long_churn_leaves_nothing_behind }
+
+/// Moved to a control group with a limit, a process releases what is idle as it comes near the limit.
+#[test]
+fn moved_to_another_group() {
+    let Some(program) = compile(Kind::C, "moved.c") else { return };
+    let output = run(&program, &[], Mode::Plain, &[("WEIR_IDLE_MS", "60000".into())]);
+    succeeded("moved.c", &output);
+}

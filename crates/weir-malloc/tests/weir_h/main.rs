@@ -1,0 +1,31 @@
+//! `weir.h` as C programs see it: object caches, page pools, zones, evictable caches, shrinkers, and blocks that a program moves.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod header;
+mod page_pools;
+mod shrinkers;
+
+use common::{Kind, Mode, passes};
+
+fn caches(mode: Mode) {
+    passes(Kind::C, "caches.c", &[], mode);
+}
+
+fn evictable(mode: Mode) {
+    passes(Kind::C, "evictable.c", &[], mode);
+}
+
+fn moving(mode: Mode) {
+    passes(Kind::C, "moving.c", &[], mode);
+}
+
+fn settings_and_figures_by_name(mode: Mode) {
+    passes(Kind::C, "ctl.c", &[], mode);
+}
+
+fn zones(mode: Mode) {
+    passes(Kind::C, "zones.c", &[], mode);
+}
+
+in_all_modes! { caches evictable moving settings_and_figures_by_name zones }
