@@ -2,38 +2,55 @@
 
 #[path = "../fake/mod.rs"]
 mod fake;
-
-mod address_space;
-mod caches;
-mod class_runs;
-mod forks;
-mod goals;
-mod growth;
-mod hard_limit;
 mod held;
-mod huge_heap;
-mod low32;
-mod mapped;
+
 mod merging;
-mod misuse;
-mod model;
-mod moving;
-mod node;
 mod page_pools;
-mod places;
-mod policy;
 mod profile;
-mod profile_model;
-mod refaults;
-mod replaced;
-mod reporting;
-mod resident;
-mod retained;
-mod run_buckets;
-mod runs;
-mod scale;
 mod shrinkers;
-mod sparse;
-mod threads;
-mod usage;
-mod zones;
+
+mod blocks {
+    mod address_space;
+    mod mapped;
+    mod replaced;
+}
+
+mod caches {
+    mod class_runs;
+    mod moving;
+    mod run_buckets;
+    mod user_caches;
+}
+
+mod heap {
+    mod forks;
+    mod misuse;
+    pub mod model;
+    mod resident;
+    mod retained;
+    mod scale;
+    mod threads;
+    pub mod usage;
+}
+
+mod huge_pages {
+    mod huge_heap;
+    mod sparse;
+}
+
+mod pages {
+    mod growth;
+    mod hard_limit;
+    mod low32;
+    mod places;
+    mod reporting;
+    mod runs;
+    pub mod zones;
+}
+
+mod reclaim {
+    mod goals;
+    mod node;
+    pub mod order;
+    mod refaults;
+}

@@ -9,9 +9,9 @@ use weir_core::caches::user_cache::{Flags, Spec};
 use weir_core::platform::Diagnostics;
 
 use crate::fake::Fake;
+use crate::heap::model::{Step, apply, config, step, variant, world};
 use crate::held::World;
-use crate::model::{Step, apply, config, step, variant, world};
-use crate::policy::{calm, pressure};
+use crate::reclaim::order::{calm, pressure};
 
 /// A world in which pages are merged.
 fn merging(mode: u64) -> World {
@@ -248,7 +248,7 @@ proptest! {
             world.check_contents();
             world.audit();
             world.fake().merge_equal();
-            crate::usage::check_sum(&world);
+            crate::heap::usage::check_sum(&world);
         }
         world.finish();
     }

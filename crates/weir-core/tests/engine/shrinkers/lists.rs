@@ -12,7 +12,7 @@ use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::budget::Room;
 
-use crate::zones::{PRIVATE, zone_of};
+use crate::pages::zones::{PRIVATE, zone_of};
 
 const GIB: u64 = 1 << 30;
 const PAGES: usize = 4 * PAGEBLOCK_PAGES;

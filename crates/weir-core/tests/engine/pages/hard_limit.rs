@@ -10,7 +10,7 @@ use weir_core::reclaim::budget::Room;
 
 use crate::fake::{Call, Fake};
 use crate::held::World;
-use crate::zones::{PRIVATE, zone_of};
+use crate::pages::zones::{PRIVATE, zone_of};
 
 const LIMIT: usize = 16 << 20;
 

@@ -14,7 +14,7 @@ use weir_core::platform::{Contents, Host, Released, Wait, rank};
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
 
 use crate::fake::{Fake, run_on_node};
-use crate::zones::{PRIVATE, zone_of};
+use crate::pages::zones::{PRIVATE, zone_of};
 
 /// Only a wait without an end takes so long, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(300);

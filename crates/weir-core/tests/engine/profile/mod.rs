@@ -15,6 +15,8 @@ use weir_core::profile::recorder::Origin;
 
 use crate::fake::{Call, Fake};
 
+mod model;
+
 const MIB: usize = 1 << 20;
 
 /// Live objects and bytes, allocated objects and bytes.

@@ -14,8 +14,8 @@ use weir_core::reclaim::Usage;
 use weir_core::telemetry::stats::Stats;
 
 use crate::fake::{Fake, run_on, run_on_none};
+use crate::heap::model::{Step, apply, config, step, variant, world};
 use crate::held::World;
-use crate::model::{Step, apply, config, step, variant, world};
 
 const MIB: usize = 1 << 20;
 

@@ -7,7 +7,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Diagnostics;
 
 use crate::held::World;
-use crate::policy::{RUN, bytes, calm, free_where, full_pageblocks, released, runs, world};
+use crate::reclaim::order::{RUN, bytes, calm, free_where, full_pageblocks, released, runs, world};
 
 /// Pageblocks of these worlds.
 const BLOCKS: usize = 4;

@@ -13,7 +13,7 @@ use weir_core::reclaim::budget::Room;
 
 use crate::fake::Fake;
 use crate::held::World;
-use crate::zones::{PRIVATE, zone_of};
+use crate::pages::zones::{PRIVATE, zone_of};
 
 const GIB: u64 = 1 << 30;
 
@@ -240,7 +240,8 @@ fn a_limit_of_less_than_a_page_is_a_limit() {
 fn what_no_zone_can_serve_is_refused_without_reclaim() {
     let heap = weir_core::heap::Heap::new(Fake::new());
     heap.platform().tunables().hard_limit.set(16 << 20);
-    let (zone, _) = crate::zones::zone_of(&heap, 2, crate::zones::PRIVATE, std::ptr::NonNull::from(heap.platform()));
+    let (zone, _) =
+        crate::pages::zones::zone_of(&heap, 2, crate::pages::zones::PRIVATE, std::ptr::NonNull::from(heap.platform()));
     for (pages, align) in [(0, 0), (1025, 0), (usize::MAX, 0), (1, 11), (1, u32::MAX)] {
         assert!(heap.zones().take(&zone, Pages(pages), Order(align)).is_err());
     }

@@ -10,7 +10,7 @@ use weir_core::telemetry::trace::{Event, Kind, Place};
 
 use crate::fake::Fake;
 use crate::held::World;
-use crate::policy::{RUN, bytes, calm, free_where, full_pageblocks, pressure, released, world};
+use crate::reclaim::order::{RUN, bytes, calm, free_where, full_pageblocks, pressure, released, world};
 
 fn events(world: &World) -> Vec<Event> {
     let trace = &world.fake().stats().trace;

@@ -10,9 +10,9 @@ use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
 
 use crate::fake::{Fake, run_on};
+use crate::heap::usage;
 use crate::held::World;
-use crate::policy::calm;
-use crate::usage;
+use crate::reclaim::order::calm;
 
 pub const KIB: usize = 1 << 10;
 pub const MIB: usize = 1 << 20;

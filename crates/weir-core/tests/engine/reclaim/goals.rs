@@ -7,7 +7,7 @@ use weir_core::platform::Diagnostics;
 
 use crate::fake::Call;
 use crate::held::World;
-use crate::policy::{RUN, calm, full_pageblocks, pressure, runs};
+use crate::reclaim::order::{RUN, calm, full_pageblocks, pressure, runs};
 
 /// Bytes of the block that is retained.
 const RETAINED: usize = 5 * PAGEBLOCK;

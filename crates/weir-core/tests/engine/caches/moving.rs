@@ -5,7 +5,7 @@ use weir_core::base::units::PAGE;
 
 use crate::fake::Fake;
 use crate::held::World;
-use crate::policy::calm;
+use crate::reclaim::order::calm;
 
 /// Bytes of a size's blocks that may be resident, in percent of what is live.
 const MOST_PERCENT: usize = 130;

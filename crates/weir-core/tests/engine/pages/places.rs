@@ -8,7 +8,7 @@ use weir_core::heap::Heap;
 use weir_core::pages::user_zone::UserZone;
 
 use crate::fake::Fake;
-use crate::zones::{PRIVATE, zone_of};
+use crate::pages::zones::{PRIVATE, zone_of};
 
 /// A step with a zone, in pages from its start.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::budget::Room;
 
-use crate::class_runs::{KIB, MIB, loaded, passing, worlds};
+use crate::caches::class_runs::{KIB, MIB, loaded, passing, worlds};
 use crate::fake::{Fake, run_on};
 use crate::held::World;
 

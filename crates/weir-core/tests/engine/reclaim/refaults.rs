@@ -8,7 +8,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::{Clock, Diagnostics};
 
 use crate::held::World;
-use crate::policy::{RUN, free_where, full_pageblocks, pressure, runs, world};
+use crate::reclaim::order::{RUN, free_where, full_pageblocks, pressure, runs, world};
 
 fn touched_again(world: &World) -> usize {
     world.fake().stats().refault_bytes.load(Relaxed) as usize

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::units::PAGE;
 
+use crate::blocks::mapped::{MIB, Part, Peaks, random};
 use crate::fake::Call;
-use crate::mapped::{MIB, Part, Peaks, random};
-use crate::model::config;
+use crate::heap::model::config;
 
 /// Frees after which a block that does not change is looked at again.
 const LOOKED_AT: usize = 256;

@@ -9,7 +9,7 @@ use weir_core::platform::Diagnostics;
 
 use crate::fake::{Fake, memory};
 use crate::held::World;
-use crate::policy::{RUN, calm, free_where, full_pageblocks, pressure};
+use crate::reclaim::order::{RUN, calm, free_where, full_pageblocks, pressure};
 
 const MIB: usize = 1 << 20;
 /// Bytes of class map and descriptors for a pageblock.
