@@ -1,7 +1,7 @@
 //! Callbacks that use the cache, values whose drop panics, memory that is refused: nothing is lost, and figures stay true.
 
 use crate::counted::Count;
-use crate::reclaim::in_child;
+use crate::eviction::reclaim::in_child;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;

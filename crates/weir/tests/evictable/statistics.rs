@@ -1,6 +1,6 @@
 //! Caches on the page of statistics, which other processes read.
 
-use crate::reclaim::in_child;
+use crate::eviction::reclaim::in_child;
 use weir::EvictableCache;
 use weir_core::telemetry::tables::EvictableRow;
 use weir_linux::platform::statics::STATS;

@@ -2,7 +2,7 @@
 //! are polled by hand, so that each order of events is meant; `tokio` runs them in any order.
 
 use crate::counted::{Count, Counted};
-use crate::reclaim::in_child;
+use crate::eviction::reclaim::in_child;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -412,7 +412,7 @@ fn under_tokio_tasks_that_are_aborted_and_threads_leave_nobody_waiting() {
 
 #[test]
 fn a_forked_child_waits_for_no_task_of_its_parent() {
-    in_child("tasks::a_forked_child_waits_for_no_task_of_its_parent", || {
+    in_child("loads::tasks::a_forked_child_waits_for_no_task_of_its_parent", || {
         let (cache, gate) = (cache(), Cell::new(false));
         let mut first = Task::new(async { *cache.get_or_insert_async(1, behind(&gate, 10)).await });
         let mut second = Task::new(async { *cache.get_or_insert_async(1, async { 11 }).await });

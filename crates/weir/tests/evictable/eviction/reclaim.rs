@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use weir::{ByteCache, EvictableCache, RemovalCause, settings};
 use weir_testing::wait_until;
 
-#[path = "../common/mod.rs"]
+#[path = "../../common/mod.rs"]
 mod common;
 
 /// Runs the test of that name in another process, if this is not that already.
@@ -24,7 +24,7 @@ pub fn in_child(test: &str, work: impl FnOnce()) {
 
 #[test]
 fn an_allocation_that_cannot_be_had_evicts_nothing() {
-    in_child("reclaim::an_allocation_that_cannot_be_had_evicts_nothing", || {
+    in_child("eviction::reclaim::an_allocation_that_cannot_be_had_evicts_nothing", || {
         // Reclaim, which an allocation that fails begins, takes nothing of so small a cache.
         let cache = ByteCache::builder().min_bytes(1 << 20).build().unwrap();
         (0..100u8).for_each(|key| drop(cache.insert(&[key], &[key; 1000]).unwrap()));
@@ -35,7 +35,7 @@ fn an_allocation_that_cannot_be_had_evicts_nothing() {
 
 #[test]
 fn the_last_handle_may_go_in_a_listener_under_reclaim() {
-    in_child("reclaim::the_last_handle_may_go_in_a_listener_under_reclaim", || {
+    in_child("eviction::reclaim::the_last_handle_may_go_in_a_listener_under_reclaim", || {
         static CACHE: Mutex<Option<EvictableCache<u64, [u8; 4000]>>> = Mutex::new(None);
         static IS_DROPPED: AtomicBool = AtomicBool::new(false);
         let listener = |_: &u64, _: &[u8; 4000], cause| {
@@ -74,17 +74,20 @@ fn resident() -> usize {
 
 #[test]
 fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them() {
-    in_child("reclaim::values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them", || {
-        // This program's allocator is glibc's, which keeps what is freed below its heap's top.
-        let cache = EvictableCache::<u64, Vec<u8>>::builder().weigher(|_, value| value.capacity()).build().unwrap();
-        (0..8_000).for_each(|key| drop(cache.insert(key, vec![1; 16 << 10]).unwrap()));
-        let (held, limit) = (cache.bytes(), resident() - (32 << 20));
-        assert!(held > 120 << 20, "{held}");
-        settings::set("limit", &limit.to_string()).unwrap();
-        wait_until("the process to be smaller than its limit", || resident() < limit);
-        wait_until("relief", || weir::pressure::latest().level == weir::pressure::Level::None);
-        settings::set("limit", "0").unwrap();
-        assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
-        assert!(weir_linux::platform::other_malloc::trims() > 0);
-    });
+    in_child(
+        "eviction::reclaim::values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them",
+        || {
+            // This program's allocator is glibc's, which keeps what is freed below its heap's top.
+            let cache = EvictableCache::<u64, Vec<u8>>::builder().weigher(|_, value| value.capacity()).build().unwrap();
+            (0..8_000).for_each(|key| drop(cache.insert(key, vec![1; 16 << 10]).unwrap()));
+            let (held, limit) = (cache.bytes(), resident() - (32 << 20));
+            assert!(held > 120 << 20, "{held}");
+            settings::set("limit", &limit.to_string()).unwrap();
+            wait_until("the process to be smaller than its limit", || resident() < limit);
+            wait_until("relief", || weir::pressure::latest().level == weir::pressure::Level::None);
+            settings::set("limit", "0").unwrap();
+            assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
+            assert!(weir_linux::platform::other_malloc::trims() > 0);
+        },
+    );
 }

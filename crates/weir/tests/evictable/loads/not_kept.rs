@@ -1,7 +1,7 @@
 //! A load always returns: what the cache does not keep is its guard's alone.
 
 use crate::counted::{Count, Counted};
-use crate::reclaim::in_child;
+use crate::eviction::reclaim::in_child;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -73,7 +73,7 @@ fn pressure_leaves_one_entry_of_each_thread_that_inserts() {
 
 #[test]
 fn a_load_returns_although_the_caches_place_has_no_memory() {
-    in_child("loads::a_load_returns_although_the_caches_place_has_no_memory", || {
+    in_child("loads::not_kept::a_load_returns_although_the_caches_place_has_no_memory", || {
         static LIVE: std::sync::LazyLock<Count> = std::sync::LazyLock::new(Count::default);
         let zone: &'static Zone = Box::leak(Box::new(Zone::anonymous(4 << 20).unwrap()));
         let cache =
@@ -107,7 +107,7 @@ fn a_load_returns_although_the_caches_place_has_no_memory() {
 
 #[test]
 fn a_load_returns_under_a_hard_limit() {
-    in_child("loads::a_load_returns_under_a_hard_limit", || {
+    in_child("loads::not_kept::a_load_returns_under_a_hard_limit", || {
         let cache = EvictableCache::<u64, [u8; 1000]>::builder().shards(1).build().unwrap();
         let limit = heap::usage().resident_bytes() + (1 << 20);
         settings::set("hard_limit", &limit.to_string()).unwrap();
