@@ -1,7 +1,6 @@
 //! `weir run` over programs of many processes.
 
-mod bench;
-use bench::{Bench, compile, followed, send, start, stderr, wait_until};
+use crate::bench::{Bench, compile, followed, send, start, stderr, wait_until};
 
 use serde_json::Value;
 use std::os::unix::fs::OpenOptionsExt;

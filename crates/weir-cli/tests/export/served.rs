@@ -1,13 +1,12 @@
 //! `weir export`: what it says of real processes under the real library, and how it serves it.
 
-mod subject;
+use crate::subject::{Subject, library, program, says, text, wait_for};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use subject::{Subject, library, program, says, text, wait_for};
 use weir_testing::skip;
 
 /// The exporter, listening.
@@ -351,7 +350,7 @@ fn a_signal_ends_it_and_its_socket_is_gone() {
     assert_eq!(exporter.address, listen);
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    subject::send(libc::SIGTERM, exporter.child.id());
+    crate::subject::send(libc::SIGTERM, exporter.child.id());
     // What was asked before is answered still.
     let (head, body) = answer(&mut stream);
     assert!(head.is_empty() || body.ends_with("# EOF\n"), "{head}");
@@ -362,7 +361,7 @@ fn a_signal_ends_it_and_its_socket_is_gone() {
 #[test]
 fn an_address_that_is_taken_is_one_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let output = subject::weir(&["export", "--listen", &taken.local_addr().unwrap().to_string()]);
+    let output = crate::subject::weir(&["export", "--listen", &taken.local_addr().unwrap().to_string()]);
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.lines().count() == 1 && said.contains("cannot listen at"), "{said}");
 }

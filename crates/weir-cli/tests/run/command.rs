@@ -1,7 +1,6 @@
 //! `weir run` from outside, with a stand-in for the library: what it preloads is not what is tested here.
 
-mod bench;
-use bench::{Bench, compile, followed, send, start, stderr, wait_until};
+use crate::bench::{Bench, compile, followed, send, start, stderr, wait_until};
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! `weir why` on programs that hold memory, each for a reason that it must name.
 
+#[path = "../subject/mod.rs"]
 mod subject;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -21,7 +22,7 @@ impl Drop for Case {
 
 /// The compiled program; none if this machine has no compiler, or cannot link it so.
 fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why_cases/cases.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why/cases.c");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}", std::process::id()));
     let mut command = Command::new("cc");
     match command.args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output).output() {

@@ -1,5 +1,6 @@
 //! `weir profile` on programs that allocate, read again by programs that nobody here wrote.
 
+#[path = "../subject/mod.rs"]
 mod subject;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use weir_testing::skip;
 const MEAN: &str = "65536";
 
 fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile_cases/leak.c")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile/leak.c")
 }
 
 /// The number of the line with this mark.

@@ -1,0 +1,5 @@
+//! `weir run`: the command from outside, and over programs of many processes.
+
+mod bench;
+mod command;
+mod tree;
