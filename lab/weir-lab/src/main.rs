@@ -7,7 +7,7 @@ mod peers;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
-use experiments::e9_peers::{self, programs};
+use experiments::speed::e9_peers::{self, programs};
 use experiments::{EXPERIMENTS, Experiment};
 use harness::lab::{Lab, RunArgs};
 use harness::{machine, restore};

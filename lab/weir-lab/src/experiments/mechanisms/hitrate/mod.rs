@@ -6,7 +6,7 @@
 //! is that of twice as many keys as the cache holds, where what is missed is inserted. The option --only takes the traces that it
 //! makes.
 
-#[path = "../../cache_load/caches.rs"]
+#[path = "../../../cache_load/caches.rs"]
 mod caches;
 mod traces;
 

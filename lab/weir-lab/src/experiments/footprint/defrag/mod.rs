@@ -1,6 +1,5 @@
-//! redis-server's own active defragmentation after 15 of 16 keys were deleted at random. One row goes by the advice of
-//! `weir_should_move`, the other by that of the jemalloc that comes with redis. `src/experiments/defrag/build` makes a server for
-//! each.
+//! redis-server's own active defragmentation after 15 of 16 keys were deleted at random: by the advice of `weir_should_move`, and
+//! by that of the jemalloc that comes with redis. `src/experiments/footprint/defrag/build` makes a server for each.
 //!
 //! Values are 16 to 511 bytes, keys about 10. Looks are that long after the last key was deleted. CPU: the server's, from then to
 //! the last look. Then all keys that are left are read, and the experiment fails where one is lost. Defragmentation has redis'
@@ -19,7 +18,10 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     let missing: Vec<String> =
         SERVERS.iter().filter_map(|(_, server)| beside(server).err()).map(|why| why.to_string()).collect();
     if !missing.is_empty() {
-        lab.skips("all of it", vec!["the servers are not built: lab/weir-lab/src/experiments/defrag/build".into()]);
+        lab.skips(
+            "all of it",
+            vec!["the servers are not built: lab/weir-lab/src/experiments/footprint/defrag/build".into()],
+        );
         return Ok(());
     }
     let (keys, looks) = lab.pick((500_000, vec![1.0, 10.0, 60.0]), (100_000, vec![1.0, 10.0]));

@@ -4,7 +4,7 @@
 //! With more threads than CPUs, the work is the same machine's: level is as good as it gets. The workload xmalloc works in pairs:
 //! its one thread is two. The option --only takes threaded workloads that `weir-lab list` names, and big-heap.
 
-use crate::experiments::e9_peers::workloads;
+use crate::experiments::speed::e9_peers::workloads;
 use crate::harness::prelude::*;
 
 const THREADS: [u64; 5] = [1, 2, 4, 16, 64];

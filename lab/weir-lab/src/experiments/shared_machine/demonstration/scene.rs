@@ -1,7 +1,7 @@
 //! The scene of the demonstration.
 
 use super::terminal::{Recording, Terminal};
-use crate::experiments::redis;
+use crate::experiments::servers::redis;
 use crate::harness::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
