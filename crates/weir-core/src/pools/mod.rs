@@ -52,7 +52,7 @@
 //!   words alone after it is no longer counted. The interleaving that this excludes: the balancer has found a pool; its
 //!   owner frees the pool's memory; the balancer takes its lock.
 //!
-//! The model is `crates/weir-models/tests/page_pools.rs`.
+//! The model is `crates/weir-models/tests/pages/page_pools.rs`.
 
 pub(crate) mod idle;
 pub mod page_pool;

@@ -11,7 +11,7 @@
 //! Of two threads that make a table at a time the second finds the samples there, under the lock, and gives its mapping back.
 //! The mean and its copy in the header are stored under the lock, so that they are of one call.
 //!
-//! The model is `crates/weir-models/tests/recorder.rs`.
+//! The model is `crates/weir-models/tests/profile/recorder.rs`.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

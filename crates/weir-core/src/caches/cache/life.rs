@@ -13,7 +13,7 @@
 //! The interleaving that this excludes: reclaim has taken objects out of a bucket. The destroyer finds all slabs that it sees
 //! empty and frees the number. Another cache gets it, and reclaim puts the objects into slabs of another geometry.
 //!
-//! The model is `crates/weir-models/tests/life.rs`.
+//! The model is `crates/weir-models/tests/caches/life.rs`.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -30,7 +30,7 @@
 //! A section that read the old `end` before has still read one that lies within the class's slots. As a result a bucket
 //! may hold more than it may: it takes no more, and pops bring it down. The CPU's next flush moves the surplus to the
 //! depot. When both words were halves of one, a store of `end` from another CPU would have stored back an old
-//! `current`. Then an object is popped twice, or lost. `crates/weir-models/tests/cpu_cache.rs` shows both.
+//! `current`. Then an object is popped twice, or lost. `crates/weir-models/tests/caches/cpu_cache/main.rs` shows both.
 //!
 //! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot. A
 //! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until

@@ -14,7 +14,7 @@
 //! gets the first one's hold as the value before its own. If that hold has been dropped by then, its memory is charged; and
 //! the charge is read later. So memory counts once or twice, never not at all, and what all threads take together stays below
 //! the limit. Twice may refuse a thread what a moment later would fit: it reclaims, and tries again. The model is
-//! `crates/weir-models/tests/hard_limit.rs`.
+//! `crates/weir-models/tests/pages/hard_limit.rs`.
 //!
 //! Metadata counts, but is not refused. The arrays that describe memory, about a hundredth of it, are mapped as the heap grows.
 //! They may exceed the limit until the next allocation finds less room.

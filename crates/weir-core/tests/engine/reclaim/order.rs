@@ -276,7 +276,7 @@ fn severe_pressure_drains_the_cpus_and_not_too_often() {
     assert_eq!(drains(&world), 0);
     pressure(&world, Level::Severe);
     assert_eq!((drains(&world), world.audit().cpu_objects), (1, 0));
-    // One stop for all CPUs, and never none: what it is for, `crates/weir-models/tests/cpu_cache.rs` shows.
+    // One stop for all CPUs, and never none: what it is for, `crates/weir-models/tests/caches/cpu_cache/main.rs` shows.
     assert_eq!(world.fake().fences.load(Relaxed), 1);
     assert!(cached(&mut world) > 0);
     world.fake().pass_ms(interval - 1);

@@ -15,7 +15,7 @@ mod sync {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/base"]
+#[path = "../../../weir-core/src/base"]
 mod base {
     pub mod time;
 }
@@ -29,10 +29,10 @@ mod wait {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/pools/squeeze.rs"]
+#[path = "../../../weir-core/src/pools/squeeze.rs"]
 mod squeeze;
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/pools/visits.rs"]
+#[path = "../../../weir-core/src/pools/visits.rs"]
 mod visits;
 
 use base::time::{Nanos, Time};

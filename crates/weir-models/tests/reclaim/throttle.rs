@@ -15,7 +15,7 @@ mod sync {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/base"]
+#[path = "../../../weir-core/src/base"]
 mod base {
     pub mod time;
 }
@@ -29,10 +29,10 @@ mod wait {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/reclaim/request.rs"]
+#[path = "../../../weir-core/src/reclaim/request.rs"]
 mod request;
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/reclaim/throttle.rs"]
+#[path = "../../../weir-core/src/reclaim/throttle.rs"]
 mod throttle;
 
 use base::time::Nanos;

@@ -7,7 +7,7 @@
 #![cfg(loom)]
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/base"]
+#[path = "../../../weir-core/src/base"]
 mod base {
     pub mod cause;
     pub mod level;
@@ -16,7 +16,7 @@ mod base {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/platform"]
+#[path = "../../../weir-core/src/platform"]
 mod platform {
     pub mod rank;
     pub use weir_models::lock;
@@ -94,20 +94,20 @@ mod platform {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/policy"]
+#[path = "../../../weir-core/src/policy"]
 mod policy {
     pub mod deferred;
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/reclaim"]
+#[path = "../../../weir-core/src/reclaim"]
 mod reclaim {
     mod pressure_event;
     pub use pressure_event::{Event, PressureEvents};
 }
 
 #[allow(dead_code, missing_docs, unused_imports, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/evict"]
+#[path = "../../../weir-core/src/evict"]
 mod evict {
     pub mod callbacks;
 }

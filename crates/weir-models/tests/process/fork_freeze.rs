@@ -187,7 +187,7 @@ mod heap {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-linux/src/process/fork_freeze.rs"]
+#[path = "../../../weir-linux/src/process/fork_freeze.rs"]
 mod fork_freeze;
 
 use heap::HEAP;

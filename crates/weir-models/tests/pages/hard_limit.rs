@@ -16,7 +16,7 @@ mod platform {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/pages/hard_limit/limit.rs"]
+#[path = "../../../weir-core/src/pages/hard_limit/limit.rs"]
 mod limit;
 
 use limit::HardLimit;

@@ -13,7 +13,7 @@ mod sync {
     pub(crate) use constructor;
 }
 
-#[path = "../../weir-core/src/evict/landings.rs"]
+#[path = "../../../weir-core/src/evict/landings.rs"]
 mod landings;
 
 use landings::Landings;

@@ -13,7 +13,7 @@ mod sync {
     pub(crate) use constructor;
 }
 
-#[path = "../../weir-core/src/evict/pins.rs"]
+#[path = "../../../weir-core/src/evict/pins.rs"]
 mod pins;
 
 use loom::cell::UnsafeCell;

@@ -19,7 +19,7 @@ mod os {
 }
 
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../weir-linux/src/profile/guard"]
+#[path = "../../../weir-linux/src/profile/guard"]
 mod guard {
     pub mod word;
 

@@ -40,7 +40,7 @@ mod pages {
 }
 
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/caches/cache/life.rs"]
+#[path = "../../../weir-core/src/caches/cache/life.rs"]
 mod life;
 
 use life::{LIVE, Life};

@@ -229,7 +229,7 @@ mod background {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-linux/src/threads/changes.rs"]
+#[path = "../../../weir-linux/src/threads/changes.rs"]
 mod changes;
 
 use background::{CHANGES, Thread};

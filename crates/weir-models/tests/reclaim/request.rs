@@ -14,7 +14,7 @@ mod sync {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/reclaim/request.rs"]
+#[path = "../../../weir-core/src/reclaim/request.rs"]
 mod request;
 
 use loom::sync::{Arc, Condvar, Mutex};

@@ -160,7 +160,7 @@ mod clock {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-linux/src/pressure/wake.rs"]
+#[path = "../../../weir-linux/src/pressure/wake.rs"]
 mod wake;
 
 use fd::{POLLIN, PollFd, eventfd_signal, eventfd_take};

@@ -15,7 +15,7 @@ mod os {
     }
 }
 
-#[path = "../../weir-linux/src/profile/unwind/rule_slot.rs"]
+#[path = "../../../weir-linux/src/profile/unwind/rule_slot.rs"]
 mod rule_slot;
 
 use rule_slot::RuleSlot;

@@ -5,7 +5,7 @@
 //! of each page are a cell, on which the checker reports a race if a page is wiped while somebody has it.
 #![cfg(loom)]
 
-#[path = "../../weir-core/tests/fake/mod.rs"]
+#[path = "../../../weir-core/tests/fake/mod.rs"]
 mod fake;
 
 use fake::Fake;

@@ -6,7 +6,7 @@
 
 #[allow(dead_code, reason = "a part of it is used here")]
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/base"]
+#[path = "../../../weir-core/src/base"]
 mod base {
     pub mod run {
         #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ mod base {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/platform"]
+#[path = "../../../weir-core/src/platform"]
 mod platform {
     pub mod rank;
     pub use weir_models::lock;
@@ -91,7 +91,7 @@ mod telemetry {
 }
 
 #[allow(dead_code, missing_docs, clippy::missing_safety_doc, reason = "a part of it is used here")]
-#[path = "../../weir-core/src/profile"]
+#[path = "../../../weir-core/src/profile"]
 mod profile {
     pub mod filter;
     pub mod recorder;

@@ -10,7 +10,7 @@ mod sync {
     pub use loom::sync::atomic::AtomicU64;
 }
 
-#[path = "../../weir-core/src/merge/fill.rs"]
+#[path = "../../../weir-core/src/merge/fill.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod fill;
 
