@@ -9,10 +9,10 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::mix;
-use weir_core::evict::policy::duel::{Duel, DuelStorage, Held};
-use weir_core::evict::policy::setting::Setting;
-use weir_core::evict::policy::slot::Slot;
-use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::replacement::setting::Setting;
+use weir_core::evict::replacement::slot::Slot;
+use weir_core::evict::replacement::{Policy, Sightings};
 
 /// Steps of a history at most.
 const STEPS: usize = 600;

@@ -6,7 +6,7 @@
 //! [`super::cpu::drain`].
 
 pub(crate) mod domain;
-pub(crate) mod domain_routing;
+pub(crate) mod domain_access;
 pub(crate) mod life;
 pub(crate) mod table;
 

@@ -7,22 +7,22 @@
 //!
 //! | folder or file | what it is |
 //! |---|---|
-//! | [`policy`] | a shard's policy: which entry goes |
-//! | [`callbacks`] | what pressure does to caches, the engine's own and a program's: the registry, and who calls what |
+//! | [`replacement`] | a shard's policy: which entry goes |
+//! | [`shrinkers`] | what pressure does to caches, the engine's own and a program's: the registry, and who calls what |
 //! | [`index`] | from hashes to entries |
 //! | [`lifetime`] | until when an entry lives |
 //! | [`landings`] | waiting for a value that another thread computes |
 //! | [`pins`] | how many hold an entry, so that none is freed in use |
 
-pub mod callbacks;
 pub mod index;
 pub mod landings;
 pub mod lifetime;
 pub mod pins;
-pub mod policy;
-pub(crate) mod shrinkers;
+pub mod replacement;
+pub(crate) mod shrinker_scan;
+pub mod shrinkers;
 
-pub use callbacks::{callback, calling};
+pub use shrinkers::{callback, calling};
 
 /// The atomics of [`pins`] and [`landings`], named in one place so that a model checker can put its own under the same files.
 mod sync {

@@ -32,7 +32,7 @@ use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, class_aligned, class_of, size
 use crate::base::units::Class;
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
-use crate::evict::callbacks::Callbacks;
+use crate::evict::shrinkers::Callbacks;
 use crate::huge_pages::{HugePages, Watch};
 use crate::merge::{MergeState, Merger};
 use crate::pages::window::{LARGE, NOTHING, Window};

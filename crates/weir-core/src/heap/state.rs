@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::reclaim::budget::Budget;
 use crate::reclaim::node_balancer::NodeBalancer;
-use crate::reclaim::pressure::Pressure;
+use crate::reclaim::pressure_level::Pressure;
 use crate::reclaim::throttle::Throttle;
 use crate::reclaim::windows::Windows;
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::mix;
-use weir_core::evict::policy::duel::{Duel, DuelStorage, Held};
-use weir_core::evict::policy::setting::Setting;
-use weir_core::evict::policy::slot::Slot;
-use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::replacement::setting::Setting;
+use weir_core::evict::replacement::slot::Slot;
+use weir_core::evict::replacement::{Policy, Sightings};
 
 /// A policy for `entries` entries; its storage is never freed.
 pub fn policy(entries: usize) -> (&'static Sightings<'static>, Policy<'static>) {

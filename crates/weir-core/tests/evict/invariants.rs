@@ -5,8 +5,8 @@ use crate::cache::{hash, policy};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weir_core::evict::mix;
-use weir_core::evict::policy::Policy;
-use weir_core::evict::policy::setting::Setting;
+use weir_core::evict::replacement::Policy;
+use weir_core::evict::replacement::setting::Setting;
 
 const ENTRIES: u32 = 40;
 

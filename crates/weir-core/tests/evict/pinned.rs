@@ -2,7 +2,7 @@
 
 use crate::cache::{hash, policy};
 use std::collections::BTreeSet;
-use weir_core::evict::policy::setting::Setting;
+use weir_core::evict::replacement::setting::Setting;
 
 #[test]
 fn an_unpinned_entry_is_evicted_before_those_younger() {

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use std::collections::VecDeque;
-use weir_core::evict::policy::setting::Setting;
+use weir_core::evict::replacement::setting::Setting;
 
 /// Numbers from a seed (xorshift64).
 struct Random(u64);

@@ -7,7 +7,7 @@ use crate::base::size_class::COUNT;
 use crate::base::units::{Class, Span};
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain::Domain;
-use crate::caches::cache::domain_routing::visit_depot;
+use crate::caches::cache::domain_access::visit_depot;
 use crate::caches::cpu::buckets::PerCpu;
 use crate::caches::cpu::invalid_frees;
 use crate::caches::geometry::{Geometry, MAX_BATCH, UNBUCKETED, class_of_number};

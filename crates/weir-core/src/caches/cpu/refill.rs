@@ -4,7 +4,7 @@
 use crate::base::units::{Class, Order, PageNo, Pages, Span};
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
-use crate::caches::cache::domain_routing::visit_depot;
+use crate::caches::cache::domain_access::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_HEAD, SLAB_TAIL, UNBUCKETED, class_of_number};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab::pieces::Pieces;

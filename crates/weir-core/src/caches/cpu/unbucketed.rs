@@ -3,7 +3,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{Class, PageNo};
-use crate::caches::cache::domain_routing::visit_depot;
+use crate::caches::cache::domain_access::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab;

@@ -4,7 +4,7 @@ mod balance;
 mod direct;
 mod node;
 mod parts;
-pub mod pressure;
+pub mod pressure_response;
 
 use super::Heap;
 use crate::heap::view::view;

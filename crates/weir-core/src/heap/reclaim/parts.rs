@@ -2,7 +2,7 @@
 
 use crate::blocks::Mapped;
 use crate::caches::Caches;
-use crate::evict::shrinkers::Shrinkers;
+use crate::evict::shrinker_scan::Shrinkers;
 use crate::heap::Heap;
 use crate::huge_pages::Watch;
 use crate::merge::Merger;

@@ -3,8 +3,8 @@
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
-use weir_core::evict::policy::duel::{Duel, DuelStorage, Held, is_sampled};
-use weir_core::evict::policy::setting::Setting;
+use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held, is_sampled};
+use weir_core::evict::replacement::setting::Setting;
 use weir_core::platform::lock::Lock;
 use weir_core::platform::rank::EVICTABLE_DUEL;
 use weir_linux::process::heap::HEAP;

@@ -16,9 +16,9 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::base::time::Time;
 use weir_core::evict::index::Index;
 use weir_core::evict::lifetime::Times;
-use weir_core::evict::policy::setting::Setting;
-use weir_core::evict::policy::slot::{NONE, Slot};
-use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::replacement::setting::Setting;
+use weir_core::evict::replacement::slot::{NONE, Slot};
+use weir_core::evict::replacement::{Policy, Sightings};
 
 use crate::evictable_cache::entry::header::Header;
 use crate::heap;

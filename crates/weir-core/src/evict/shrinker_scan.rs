@@ -11,8 +11,8 @@
 //!
 //! Memory that a shrinker frees is *moved*: it lies in buckets, depots and free areas, which later steps release.
 
-use super::callbacks::Callbacks;
-use super::callbacks::callback::{Class, Scan, ScanReason};
+use super::shrinkers::Callbacks;
+use super::shrinkers::callback::{Class, Scan, ScanReason};
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};

@@ -1,5 +1,5 @@
-//! Which domain of a cache an object is of: it is put back in the one that it is from. On one node that costs one look at
-//! the number of nodes.
+//! Which domain of a cache an object is of, and a visit to a domain's depot. An object is put back in the domain that it is from.
+//! On one node that costs one look at the number of nodes.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 

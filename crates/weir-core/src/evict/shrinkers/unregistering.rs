@@ -9,7 +9,7 @@
 //!   longer circle. So each wait is listed under the lock, and a caller that would close a circle returns at once. The entry is
 //!   marked `GONE`, and the thread that runs it disposes of it after its return.
 //!
-//! The model is `crates/weir-models/tests/callbacks.rs`.
+//! The model is `crates/weir-models/tests/evict/shrinkers.rs`.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

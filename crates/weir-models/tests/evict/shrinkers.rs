@@ -1,5 +1,5 @@
 //! A program's callbacks: posting, calling, unregistering while one runs, two that unregister each other, and a queue
-//! that goes on past one that is late. All of it is its own source (`evict/callbacks` and what it stands on) on a model
+//! that goes on past one that is late. All of it is its own source (`evict/shrinkers` and what it stands on) on a model
 //! checker's atomics, lock and futex. A callback's memory is a cell that the checker watches, which calling reads and
 //! disposing writes.
 //!
@@ -109,7 +109,7 @@ mod reclaim {
 #[allow(dead_code, missing_docs, unused_imports, reason = "a part of it is used here")]
 #[path = "../../../weir-core/src/evict"]
 mod evict {
-    pub mod callbacks;
+    pub mod shrinkers;
 }
 
 use std::cell::Cell;
@@ -119,9 +119,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use base::cause::Cause;
 use base::level::Level;
 use base::time::Time;
-use evict::callbacks::Callbacks;
-use evict::callbacks::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, SLOW_NS};
-use evict::callbacks::calling::{Ran, Taken};
+use evict::shrinkers::Callbacks;
+use evict::shrinkers::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, SLOW_NS};
+use evict::shrinkers::calling::{Ran, Taken};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;

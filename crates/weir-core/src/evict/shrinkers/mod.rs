@@ -14,7 +14,7 @@
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex. One that saw `RUNNING`
 //!   set read `finished` before, so that its sleep ends.
 //!
-//! The model is `crates/weir-models/tests/callbacks.rs`.
+//! The model is `crates/weir-models/tests/evict/shrinkers.rs`.
 
 pub mod callback;
 pub mod calling;

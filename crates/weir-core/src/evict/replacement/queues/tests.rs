@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::evict::mix;
-use crate::evict::policy::slot::MOST_HITS;
+use crate::evict::replacement::slot::MOST_HITS;
 use core::sync::atomic::AtomicU8;
 
 /// Queues of that many entries, all hit as often as can be counted.
