@@ -1,6 +1,6 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
 //! background thread is not to be there then (`crates/weir-linux/src/threads/changes.rs`). And `madvise`, by which it says what
-//! `fork` is to do with its memory (`crates/weir-linux/src/platform/fork_advice.rs`). Each does what libc's own does, and
+//! `fork` is to do with its memory (`crates/weir-linux/src/platform/memory/fork_advice.rs`). Each does what libc's own does, and
 //! libc's own does it. That one is found as the next one of its name (`dlsym`), so a library preloaded behind this one, or
 //! before it, keeps its say.
 //!
@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::errno;
 use crate::next_symbol::{lookup, next};
-use weir_linux::platform::fork_advice;
+use weir_linux::platform::memory::fork_advice;
 
 /// Defines each function as `around(call of the next one)`.
 macro_rules! interpose {

@@ -3,7 +3,7 @@
 use procfs::process::{MMPermissions, MMapPath, MemoryMap};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use weir_linux::platform::address_layout::{METADATA, WINDOWS};
+use weir_linux::platform::memory::address_layout::{METADATA, WINDOWS};
 
 /// The kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicUsize;
 
-/// From the library's thread-local block to the area in use (`platform/rseq.rs`).
+/// From the library's thread-local block to the area in use (`platform/fast_path/rseq.rs`).
 pub static DELTA: AtomicUsize = AtomicUsize::new(0);
 /// Offset in the area of the field that holds the index: `mm_cid`, or `cpu_id_start`.
 pub static ID: AtomicUsize = AtomicUsize::new(AREA_MM_CID);

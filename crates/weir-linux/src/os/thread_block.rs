@@ -2,7 +2,7 @@
 //! loader fills in. It needs no TLS destructor and no call. So it works in signal handlers, in forked children and in
 //! threads that libc has no record of.
 //!
-//! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
+//! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/fast_path/rseq.rs` says
 //! what for). Behind that are
 //!
 //! - the thread's lock ranks (debug builds);

@@ -1,4 +1,4 @@
-//! The platform that the engine runs on in a Linux process. Its memory is in `memory.rs`.
+//! The platform that the engine runs on in a Linux process. Its memory is in `memory/mod.rs`.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
@@ -24,14 +24,14 @@ use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::syscall::Errno;
 use crate::os::tasks;
 use crate::os::thread_block;
-use crate::platform::address_layout::AddressLayout;
+use crate::platform::fast_path::rseq;
 use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::machine::{self, HugePages};
+use crate::platform::memory::address_layout::AddressLayout;
+use crate::platform::memory::merging::Merging;
+use crate::platform::memory::release::Releaser;
 use crate::platform::memory_probes;
-use crate::platform::merging::Merging;
 use crate::platform::other_malloc;
-use crate::platform::release::Releaser;
-use crate::platform::rseq;
 use crate::platform::statics::{STATS, TUNABLES};
 
 const UNKNOWN: u8 = 0;

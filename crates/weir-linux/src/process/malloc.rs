@@ -14,7 +14,7 @@ use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN};
 use weir_core::heap::FreeLeft;
 use weir_core::profile::recorder::Origin;
 
-use crate::platform::rseq::{self, SAMPLED_SIZES};
+use crate::platform::fast_path::rseq::{self, SAMPLED_SIZES};
 use crate::process::heap::HEAP;
 use crate::profile::countdown;
 use crate::profile::guard::{blocks, choice, slots};

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::messages;
 use crate::os::clock;
 use crate::os::syscall::Errno;
+use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
-use crate::platform::rseq;
 use crate::platform::statics::TUNABLES;
 use weir_core::base::time::Time;
 

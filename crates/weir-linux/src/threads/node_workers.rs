@@ -15,8 +15,8 @@ use crate::os::file::path::FixedPath;
 use crate::os::file::text;
 use crate::os::process::set_thread_name;
 use crate::os::tasks::{affinity, set_affinity};
+use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
-use crate::platform::rseq;
 use crate::threads::raw_thread::RawThread;
 
 /// Nodes that have workers, counting the first, which needs none; what is free of further nodes the background thread

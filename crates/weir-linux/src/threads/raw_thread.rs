@@ -13,7 +13,7 @@ use crate::os::futex::{futex_wait_shared, pause};
 use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::getpid;
 use crate::os::signals::{set_signal_mask, tgkill};
-use crate::platform::rseq;
+use crate::platform::fast_path::rseq;
 use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},

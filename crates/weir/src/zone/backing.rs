@@ -11,7 +11,7 @@ use weir_core::platform::{Contents, Host, Memory, Released};
 use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
 use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
-use weir_linux::platform::release::Releaser;
+use weir_linux::platform::memory::release::Releaser;
 use weir_linux::platform::statics::{STATS, TUNABLES};
 use weir_linux::process::heap::HEAP;
 

@@ -2,7 +2,7 @@
 
 use super::{choice, fault, slots};
 use crate::messages;
-use crate::platform::rseq;
+use crate::platform::fast_path::rseq;
 use crate::platform::statics::TUNABLES;
 
 /// Does what the setting says. Where the pool cannot be mapped, it says so, and the setting goes back to 0. Blocks that are

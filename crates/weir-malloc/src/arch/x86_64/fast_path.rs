@@ -52,14 +52,14 @@ macro_rules! allocate {
             "jmp {slow}",
             ".cfi_endproc",
             slow = sym $slow,
-            sampled = sym weir_linux::platform::rseq::SAMPLED_SIZES,
+            sampled = sym weir_linux::platform::fast_path::rseq::SAMPLED_SIZES,
             countdown = const weir_linux::os::thread_block::COUNTDOWN,
             $($($operand = sym $symbol,)*)?
             heap = sym weir_linux::process::heap::HEAP,
-            area = sym weir_linux::platform::rseq::AREA,
-            id = sym weir_linux::platform::rseq::ID,
+            area = sym weir_linux::platform::fast_path::rseq::AREA,
+            id = sym weir_linux::platform::fast_path::rseq::ID,
             aborts = const weir_linux::os::thread_block::ABORTS,
-            sizes = sym weir_linux::platform::rseq::FAST_SIZES,
+            sizes = sym weir_linux::platform::fast_path::rseq::FAST_SIZES,
             round = const weir_linux::platform::fast_path::MIN_ALIGN - 1,
             shift = const weir_linux::platform::fast_path::MIN_ALIGN.ilog2(),
             table = const weir_linux::platform::fast_path::TABLE,
@@ -98,8 +98,8 @@ macro_rules! free {
             ".cfi_endproc",
             slow = sym $crate::c_abi::free_slow,
             heap = sym weir_linux::process::heap::HEAP,
-            area = sym weir_linux::platform::rseq::AREA,
-            id = sym weir_linux::platform::rseq::ID,
+            area = sym weir_linux::platform::fast_path::rseq::AREA,
+            id = sym weir_linux::platform::fast_path::rseq::ID,
             aborts = const weir_linux::os::thread_block::ABORTS,
             page_shift = const weir_linux::platform::fast_path::PAGE_SHIFT,
             base = const weir_linux::platform::fast_path::BASE,
@@ -149,7 +149,7 @@ macro_rules! allocate_aligned {
             concat!("jmp ", $next),
             ".cfi_endproc",
             other = sym $other,
-            sizes = sym weir_linux::platform::rseq::FAST_SIZES,
+            sizes = sym weir_linux::platform::fast_path::rseq::FAST_SIZES,
         )
     };
 }

@@ -31,8 +31,11 @@ use crate::os::process::getauxval;
 use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{self, BLOCK};
-use crate::platform::rseq_area::{AREA_BYTES, AREA_CPU_ID, AREA_CPU_ID_START, AREA_NODE_ID, Area, write_no_cpu};
-use crate::platform::{machine, own_registration};
+use crate::platform::fast_path::own_registration;
+use crate::platform::fast_path::rseq_area::{
+    AREA_BYTES, AREA_CPU_ID, AREA_CPU_ID_START, AREA_NODE_ID, Area, write_no_cpu,
+};
+use crate::platform::machine;
 
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
 /// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).

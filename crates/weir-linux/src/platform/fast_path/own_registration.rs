@@ -25,7 +25,7 @@ use crate::os::signals::set_signal_mask;
 use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{Registration, registration};
-use crate::platform::rseq_area::{AREA_BYTES, AREA_CPU_ID, Area, write_no_cpu};
+use crate::platform::fast_path::rseq_area::{AREA_BYTES, AREA_CPU_ID, Area, write_no_cpu};
 use crate::platform::statics::TUNABLES;
 
 weak_symbol!(

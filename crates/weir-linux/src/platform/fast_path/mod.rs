@@ -1,4 +1,9 @@
-//! Numbers that a fast path written by hand is made of: offsets in the heap and in a CPU's slab, bytes.
+//! Numbers that a fast path written by hand is made of: offsets in the heap and in a CPU's slab, bytes. The files below have
+//! the restartable sequences that it runs in.
+
+mod own_registration;
+pub mod rseq;
+pub mod rseq_area;
 
 pub use weir_core::base::size_class::MIN_ALIGN;
 pub use weir_core::base::units::PAGE_SHIFT;

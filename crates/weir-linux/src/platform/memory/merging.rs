@@ -20,15 +20,15 @@ pub struct Merging {
 }
 
 impl Merging {
-    pub(super) const fn new() -> Self {
+    pub(in crate::platform) const fn new() -> Self {
         Self { is_on: AtomicBool::new(false), pages: AtomicUsize::new(0) }
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(in crate::platform) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
 
-    pub(super) fn pages(&self) -> usize {
+    pub(in crate::platform) fn pages(&self) -> usize {
         self.pages.load(Relaxed)
     }
 

@@ -1,5 +1,10 @@
 //! Memory of the platform: mapped, moved, released and looked at, as the engine asks for it by the trait [`Memory`].
 
+pub mod address_layout;
+pub mod fork_advice;
+pub mod merging;
+pub mod release;
+
 use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::base::run::Run;
@@ -9,10 +14,8 @@ use weir_core::platform::{Contents, CpuOps, Host, Memory, Placed, Reach, Refused
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::process::secret_words;
 use crate::os::syscall::Errno;
-use crate::platform::address_layout::{AddressLayout, Area};
-use crate::platform::fork_advice;
 use crate::platform::linux::Linux;
-use crate::platform::release;
+use crate::platform::memory::address_layout::{AddressLayout, Area};
 use crate::platform::statics::STATS;
 
 /// Attempts to map metadata in its own part of the address space, before it is mapped anywhere.
