@@ -263,7 +263,9 @@ fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
         Kind::C | Kind::CLibrary | Kind::CLibraryFirst => ("cc", "-std=gnu11", "c"),
         Kind::Cxx | Kind::CxxLibrary => ("g++", "-std=c++17", "cxx"),
     };
-    let source = tests.join(env!("CARGO_CRATE_NAME")).join(folder).join(name);
+    // A name with a folder is another test program's.
+    let own = tests.join(env!("CARGO_CRATE_NAME")).join(folder);
+    let source = if name.contains('/') { tests.join(name) } else { own.join(name) };
     // Processes of one test run may compile the same file: each to a name of its own, and the last rename wins.
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['.', '/'], "_"));
     let unique = output.with_extension(std::process::id().to_string());

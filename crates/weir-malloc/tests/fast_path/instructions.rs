@@ -106,7 +106,7 @@ fn a_resize_that_changes_nothing_takes_few_instructions() {
 #[test]
 fn no_rust_frame_below_a_throw() {
     let Some(library) = optimised() else { return };
-    let Some(program) = compile(Kind::Cxx, "../../contract/cxx/operators.cpp") else { return };
+    let Some(program) = compile(Kind::Cxx, "contract/cxx/operators.cpp") else { return };
     let output = run_under(Some(&library), &program, &[], Mode::Plain, &[]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.lines().any(|line| line == "1 frames"), "{}", describe(&output));

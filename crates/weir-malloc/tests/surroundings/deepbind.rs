@@ -34,7 +34,8 @@ fn compile_with_runpath(folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/surroundings/c/deep.c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("deep_runpath.{}", std::process::id()));
     let mut command = Command::new("cc");
-    command.args(["-std=gnu11", "-w", "-Wl,--enable-new-dtags", "-ldl"]).arg(source).arg("-o").arg(&program);
+    command.args(["-std=gnu11", "-w", "-Wl,--enable-new-dtags", "-ldl", "-I"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common")).arg(source).arg("-o").arg(&program);
     let output = command.arg(format!("-Wl,-rpath,{}", folder.display())).output().expect("it compiled the plugin");
     assert!(output.status.success(), "{}", describe(&output));
     program
