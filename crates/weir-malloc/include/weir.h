@@ -71,7 +71,7 @@ void weir_free_moved(void *block);
  * Where the memory is. The figures are gathered while other threads go on: they are exact as long as nothing is
  * allocated or freed.
  *
- * What is resident of Weir is live + idle + fragmented + merged + metadata - untouched; merged is charged to nobody. The
+ * What is resident of Weir is live + idle + fragmented + merged + metadata - untouched; merged is not charged. The
  * rest of the process's resident set is not Weir's: code and data, stacks, other mappings, and the program's own zones
  * (struct weir_zone_usage).
  */

@@ -21,6 +21,8 @@ static HEAP: weir::Weir = weir::Weir;
 /// Bytes of a message's header, and the longest message over UDP that is passed on.
 const HEADER: usize = 12;
 const LONGEST: usize = 4096;
+/// Threads that answer questions.
+const THREADS: usize = 16;
 /// How long the upstream may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -129,33 +131,31 @@ impl Forwarder {
         let length = socket.recv(&mut message)?;
         message.truncate(length);
         message.shrink_to_fit();
-        if message.get(..2) != question.get(..2) {
+        let asked = HEADER..end_of_question(question).unwrap_or(question.len());
+        let is_same = |answer: &[u8]| answer.eq_ignore_ascii_case(&question[asked.clone()]);
+        if message.get(..2) != question.get(..2) || !message.get(asked.clone()).is_some_and(is_same) {
             return Err(io::Error::other("an answer to another question"));
         }
         Answer::new(message).ok_or_else(|| io::Error::other("an answer that is damaged"))
     }
 
-    /// Of several who ask the same at once one asks the upstream, and the others wait.
+    /// The answer to a question. The upstream is asked once for all threads that want the same at a time.
     fn reply(&self, question: &[u8]) -> io::Result<Vec<u8>> {
         let key = key(question).ok_or_else(|| io::Error::other("no question"))?;
         let answer = self.answers.try_get_or_insert_with(key, || self.ask(question))?;
         Ok(answer.reply([question[0], question[1]]))
     }
 
-    /// Answers `questions` of them, each in a thread.
+    /// Answers that many questions, one after the other.
     fn serve(&self, socket: &UdpSocket, questions: usize) -> io::Result<()> {
-        thread::scope(|scope| {
-            let mut buffer = [0; LONGEST];
-            for _ in 0..questions {
-                let (length, client) = socket.recv_from(&mut buffer)?;
-                let question = buffer[..length].to_vec();
-                scope.spawn(move || match self.reply(&question).and_then(|reply| socket.send_to(&reply, client)) {
-                    Ok(_) => {}
-                    Err(why) => eprintln!("{client}: {why}"),
-                });
+        let mut buffer = [0; LONGEST];
+        for _ in 0..questions {
+            let (length, client) = socket.recv_from(&mut buffer)?;
+            if let Err(why) = self.reply(&buffer[..length]).and_then(|reply| socket.send_to(&reply, client)) {
+                eprintln!("{client}: {why}");
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }
 
@@ -167,7 +167,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             let socket = UdpSocket::bind(listen).map_err(|why| format!("{listen}: {why}"))?;
             let upstream = upstream.parse().map_err(|why| format!("{upstream}: {why}; ADDRESS:PORT is wanted"))?;
             println!("answering at {}", socket.local_addr()?);
-            Ok(Forwarder::new(upstream)?.serve(&socket, usize::MAX)?)
+            let forwarder = Forwarder::new(upstream)?;
+            thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..THREADS).map(|_| scope.spawn(|| forwarder.serve(&socket, usize::MAX))).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().expect("a thread that answers"))
+            })?;
+            Ok(())
         }
         _ => Err("arguments: LISTEN:PORT UPSTREAM:PORT, or none".into()),
     }
@@ -186,7 +192,7 @@ fn question(id: u8, name: &str) -> Vec<u8> {
     message
 }
 
-/// An upstream until an empty message comes: each name lives a second, at an address whose last byte counts the answers.
+/// An upstream until an empty message comes: each name lives a second, and the last byte of its address counts the answers.
 fn upstream(socket: &UdpSocket) -> io::Result<()> {
     let mut buffer = [0; LONGEST];
     for count in 1.. {
@@ -203,7 +209,7 @@ fn upstream(socket: &UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket on which nobody waits for ever: an error ends all that wait.
+/// A socket with a limit to each wait, so that an error ends all threads.
 fn socket() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.set_read_timeout(Some(2 * PATIENCE))?;

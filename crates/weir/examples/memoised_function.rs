@@ -5,9 +5,9 @@
 //! cargo run --release -p weir --example memoised_function -- 300000
 //! ```
 //!
-//! The program looks for the number below the argument whose way to 1 is the longest, where an even number is halved and an
-//! odd one becomes three times itself and one. It does so with four threads, then again after half of the cache was taken away
-//! as pressure would, and compares the results with those of the bare function.
+//! An even number is halved, and an odd one becomes three times itself and one, until it is 1. The program looks for the number, up
+//! to the argument, that takes the most steps. Four threads do so, and again after half of the cache was taken away as by pressure.
+//! Both results are compared with that of the bare function.
 
 use std::error::Error;
 use std::{env, thread};
@@ -56,8 +56,10 @@ impl Steps {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let end: u64 =
+    // From a number of 32 bits none on the way has more than 64.
+    let end: u32 =
         env::args().nth(1).map_or(Ok(100_000), |text| text.parse().map_err(|why| format!("{text}: {why}")))?;
+    let end = u64::from(end);
     if end == 0 {
         return Err("the largest number is at least 1".into());
     }

@@ -223,7 +223,7 @@ pub(crate) fn note_program_allocator() {
 /// threads go on: they are exact as long as nothing is allocated or freed.
 ///
 /// Live, idle, fragmented, merged and metadata, less what is untouched, are what is resident of Weir ([`Usage::resident_bytes`]).
-/// What is merged is resident, and charged to nobody. The rest of the process's resident set is not Weir's: code and data,
+/// What is merged is resident, and is not charged. The rest of the process's resident set is not Weir's: code and data,
 /// stacks, and other mappings. Memory of the program's own [zones](crate::zone) is not in it either;
 /// [`Zone::usage`](crate::zone::Zone::usage) tells of that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

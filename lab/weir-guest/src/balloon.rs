@@ -148,7 +148,7 @@ impl<D: Device> Balloon<D> {
     /// acknowledgement as long as `patient` says so. Allocates nothing.
     ///
     /// # Safety
-    /// The blocks are memory that nobody uses before this returns. Where [`Balloon::keeps_zero`], they are zero.
+    /// The blocks are memory that is not used before this returns. Where [`Balloon::keeps_zero`], they are zero.
     pub unsafe fn report(&mut self, blocks: &[Run], mut patient: impl FnMut() -> bool) -> Result<(), ReportError> {
         if self.given_up {
             return Err(ReportError::GivenUp);

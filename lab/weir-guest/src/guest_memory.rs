@@ -52,7 +52,7 @@ impl<D: Device> GuestMemory<D> {
         self.reporter.as_mut()
     }
 
-    /// A window that is longer than memory is the heap's: the longest stretch there is, shared with everybody, but for a
+    /// A window that is longer than memory is the heap's: the longest stretch there is, shared with all others, but for a
     /// part at its end. That is for the arrays, which are asked for next and get a window of their own. An address can be
     /// of one window only, as [`weir_core::platform::Memory::map_at`] does not say for which it is called.
     pub fn window(&mut self, len: usize, align: usize) -> Result<Run, Refused> {

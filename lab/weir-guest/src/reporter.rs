@@ -73,7 +73,7 @@ impl<D: Device> Reporter<D> {
     /// split the host's huge pages. Returns how many were acknowledged.
     ///
     /// # Safety
-    /// The runs are mapped memory that nobody uses.
+    /// The runs are mapped memory that is not used.
     pub unsafe fn report(&mut self, runs: &[Run]) -> usize {
         let whole = |run: &&Run| run.addr.is_multiple_of(PAGEBLOCK) && run.len.is_multiple_of(PAGEBLOCK);
         let fit = runs.iter().take_while(whole).count();

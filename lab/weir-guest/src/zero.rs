@@ -1,6 +1,6 @@
 //! Making memory zero without touching what is zero already.
 //!
-//! A write makes a page resident in the host. A read of a page that nobody wrote to does not (the host maps its one
+//! A write makes a page resident in the host. A read of a page that was not written to does not (the host maps its one
 //! page of zeros). So fresh memory is looked at first, and stays where it is: with the host.
 
 use weir_core::base::run::Run;
@@ -29,7 +29,7 @@ pub unsafe fn is_zero(run: Run) -> bool {
 /// Makes all of `run` zero; writes only to pages that are not.
 ///
 /// # Safety
-/// `run` is whole pages of mapped memory that nobody uses.
+/// `run` is whole pages of mapped memory that is not used.
 pub unsafe fn make_zero(run: Run) {
     for addr in (run.addr..run.addr + run.len).step_by(PAGE) {
         // SAFETY: as the caller promises.

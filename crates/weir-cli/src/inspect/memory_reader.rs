@@ -2,7 +2,7 @@
 //!
 //! To read a page, the kernel has it brought in. Some pages lie in a file system in user space (FUSE), or in a range that a
 //! thread of the process answers for (userfaultfd). To bring such a page in takes as long as the process likes: it
-//! could have whoever looks at it wait for ever, root too. Such a wait ends with the death of the thread that waits and by
+//! could make any reader wait for ever, root's too. Such a wait ends with the death of the thread that waits and by
 //! nothing else. So this process never reads another one's memory itself. A child does, which lets itself be killed by a
 //! timer that it sets before each reading; the next reading has another child.
 //!

@@ -52,7 +52,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
             Step::Buckets => self.drain(goal),
             Step::StaleCaches => self.trim(if takes_all_ages(goal) { Age::Any } else { Age::Stale }, goal),
             Step::CachesAgain => {
-                // CPUs' buckets stay as they are. A drained bucket gives back its pages, and who frees the next object
+                // CPUs' buckets stay as they are. A drained bucket gives back its pages, and the thread that frees the next object
                 // touches them anew. For that the kernel puts a task to sleep for up to 2 s where its group is above
                 // `memory.high`.
                 self.trim(Age::Any, goal)

@@ -4,7 +4,7 @@
 //! and gives the lock back. It sleeps while the count is what it was. A computation that ends is unlinked under the lock; then,
 //! if one waits, the count goes up and all sleepers are woken, and look again.
 //!
-//! The interleaving that this excludes: the computation ends, and wakes nobody, between the decision to sleep and the sleep. The
+//! The interleaving that this excludes: the computation ends, and wakes no thread, between the decision to sleep and the sleep. The
 //! count was read under the lock while the computation was linked, so it has changed since. The kernel compares it as it puts the
 //! thread to sleep, and does not let the thread sleep.
 

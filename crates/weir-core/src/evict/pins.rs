@@ -1,7 +1,7 @@
 //! How many hold an entry: the cache itself, while the entry is in it, and every pin.
 //!
 //! Pins are taken under the lock of the entry's shard, or from a pin that is held; they are given up under none.
-//! Whoever gives up the last hold frees the entry. The cache takes an entry out for eviction only if its own hold is
+//! The thread that gives up the last hold frees the entry. The cache takes an entry out for eviction only if its own hold is
 //! the only one. Under the lock nothing can then pin the entry: a pin is taken under the lock, or from another pin, and
 //! there is none.
 //!

@@ -1,7 +1,7 @@
 //! Pageblocks that the kernel filled up behind the engine's back.
 //!
 //! Where huge pages are `always`, khugepaged may put one behind a pageblock of which a single page is in use
-//! (`max_ptes_none` is 511). Then all that was reported of it, and of its slabs, is resident again. Nobody says so. So
+//! (`max_ptes_none` is 511). Then all that was reported of it, and of its slabs, is resident again. The kernel does not say so. So
 //! pageblocks in use that no huge page is known to back are looked at. A few are looked at in each calm window, many
 //! under pressure, and all of them before the balancer sleeps. What was found is counted as idle again, and is reported
 //! at once where most of the huge page is free. The kernel's thread comes by every ten seconds at most, and memory

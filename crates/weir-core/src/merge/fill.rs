@@ -8,7 +8,7 @@
 //!   bitmap, and the page is passed over. An object that leaves later is filled by then, and what the program writes to it stays.
 //!   *The interleaving that this excludes*: the bitmap is read and the lock is let go. The program gets the object and writes,
 //!   and the filling goes over what it wrote.
-//! - **frees an object of the page.** Its copy is stale then, and nobody's: free places hold anything. Therefore `calloc` writes
+//! - **frees an object of the page.** Its copy is stale then, and of no use: free places hold anything. Therefore `calloc` writes
 //!   the zeros of every object: what it had before was never known.
 //! - **writes to an object in use.** No word of one is ever written here, so nothing that the program stores is lost. What is
 //!   read of it may be half of what is being stored, or a word of now and one of later. Such a picture is stored in free places

@@ -5,11 +5,11 @@
 //! on beside the program. Then each page is filled under the lock of its slabs ([`super::fill`]). Pages that are not resident
 //! stay so, and those of a huge page are left to [`crate::huge_pages`], which splits it first.
 //!
-//! **Not between processes.** The kernel merges what is equal, whoever it belongs to. By the time of a write one can tell whether
-//! a page was merged. So each group has random words of this process wherever no page of it has an object. With the setting 1 no
-//! group is filled up without such a place. The kernel is asked for ranges that hold pages of groups and, in between, pages
-//! without memory. It is asked for no page that holds something else. A range costs up to two mappings, so there are
-//! `MOST_RANGES` at most. What the program puts into such a range later is compared as well, until a pass that finds nothing
+//! **Not between processes.** The kernel merges what is equal, in whichever process it lies. By the time of a write one can tell
+//! whether a page was merged. So each group has random words of this process wherever no page of it has an object. With the
+//! setting 1 no group is filled up without such a place. The kernel is asked for ranges that hold pages of groups and, in
+//! between, pages without memory. It is asked for no page that holds something else. A range costs up to two mappings, so there
+//! are `MOST_RANGES` at most. What the program puts into such a range later is compared as well, until a pass that finds nothing
 //! merged takes the ranges back.
 
 use core::ops::Range;

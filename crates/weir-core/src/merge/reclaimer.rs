@@ -18,7 +18,7 @@ use crate::caches::slab::Merged;
 use crate::platform::Platform;
 use crate::reclaim::{Ended, Figures, Goal, Measured, Reclaimable, Reclaimed, Step, Usage};
 
-/// How long the kernel's merging is watched for the figures. The kernel scans 100 pages in 20 ms, if nobody set it otherwise, and
+/// How long the kernel's merging is watched for the figures. The kernel scans 100 pages in 20 ms, by default, and
 /// needs two scans.
 const SETTLING: Nanos = Nanos::of_ms(20_000);
 /// Part of what was expected to be merged that counts as all: pages that the program writes to are not merged.

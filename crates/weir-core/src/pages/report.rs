@@ -9,7 +9,7 @@
 //! The interleaving this excludes: a page is read as free, an allocation takes it and the program writes to it. Then the release
 //! wipes it. Isolated pages cannot be taken. Isolation never makes an allocation fail, as one that finds nothing else grows the
 //! zone. A fork waits for the batches in flight, one a node at most ([`super::node::Node`] has its lock). So no child is born
-//! with pages isolated for good. Whoever switches reports off waits for them too
+//! with pages isolated for good. The thread that switches reports off waits for them too
 //! ([`crate::heap::reclaim::Reclaim::set_reporting`]): each batch looks at the switch under its lock.
 //!
 //! # What is refused

@@ -1,5 +1,5 @@
 //! A zone of the program's own: memory that it mapped as it likes. The zone hands it out in runs of pages, and reports it below
-//! by what backs it. The areas, the isolation and the reporter are the heap's; only who is below differs.
+//! by what backs it. The areas, the isolation and the reporter are the heap's; only its memory is the program's.
 //!
 //! It never grows. An allocation that finds nothing while a batch is in flight waits for that batch, so that isolation
 //! makes none fail here either.

@@ -1,4 +1,4 @@
-//! For how long calm windows keep memory that nobody uses. That is long enough for a program that comes back for it
+//! For how long calm windows keep memory that is not used. That is long enough for a program that comes back for it
 //! again and again. It is no longer than the setting `hold_ms` in a program that has come to rest.
 //!
 //! What was used in one of the last so many windows is kept. The refault meter ([`super::refault`]) doubles their

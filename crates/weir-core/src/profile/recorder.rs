@@ -5,7 +5,7 @@
 //!
 //! One lock is over both, taken by samples and by frees of sampled blocks. A free of a run or a mapped block learns without the
 //! lock that its block is not sampled. [`Recorder::live`] says that no block is, the filter that this one is not. Both were
-//! raised before the sampled block was handed out. Who frees the block has it from there, so finds them above 0.
+//! raised before the sampled block was handed out. The thread that frees the block has it from there, so finds them above 0.
 //!
 //! [`Recorder::table`] is stored once, with release order, after the table's header was written: who finds it finds the header.
 //! Of two threads that make a table at a time the second finds the samples there, under the lock, and gives its mapping back.

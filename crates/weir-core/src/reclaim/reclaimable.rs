@@ -59,12 +59,6 @@ impl AddAssign for Reclaimed {
     }
 }
 
-impl core::iter::Sum for Reclaimed {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), Self::add)
-    }
-}
-
 /// Something that holds memory which may be idle.
 pub trait Reclaimable {
     /// The steps at which it is scanned: what it costs to reclaim, as the cheapest step comes first.

@@ -22,7 +22,7 @@ pub struct Memory {
     blocks: BTreeMap<usize, usize>,
     /// Where windows and blocks of metadata begin.
     metadata: BTreeSet<usize>,
-    /// Memory that somebody else mapped inside a window.
+    /// Memory that was mapped inside a window, and not by the heap.
     foreign: Vec<Run>,
     /// Where the next block of its own goes: inside a window.
     next_block: Option<usize>,

@@ -154,7 +154,7 @@ impl Callback for Shrinks {
     }
 }
 
-/// An entry and what it calls, as whoever registers keeps them. It is a pointer, because a box that is moved would be the
+/// An entry and what it calls, as the code that registers keeps them. It is a pointer, because a box that is moved would be the
 /// only way to what is in it.
 #[repr(C)]
 struct Registered {

@@ -321,14 +321,14 @@ fn end_in_sandbox(is_in_sandbox: impl Fn() -> bool) -> Result<()> {
     if is_in_sandbox() { Err(End::Sandbox) } else { Ok(()) }
 }
 
-/// Whether who connected may look at and steer a process of this user. That is root, and the user itself, unless the
+/// Whether the process that connected may look at and steer a process of this user. That is root, and the user itself, unless the
 /// process is not to be looked into by it.
 fn may_steer(peer: &Peer, own_user: u32, is_dumpable: bool) -> bool {
     peer.user == 0 || (peer.user == own_user && is_dumpable)
 }
 
-/// Whether the kernel says of who connected only that it has no id in this process's user namespace. Then it is another
-/// user than the process's, even if that has the id by which such users are shown.
+/// Whether the kernel says of the process that connected only that it has no id in this process's user namespace. Then it is
+/// another user than the process's, even if that has the id by which such users are shown.
 fn is_unknown(peer: &Peer) -> bool {
     peer.user != 0 && credentials::may_be_anyone(peer.user)
 }

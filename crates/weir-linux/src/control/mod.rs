@@ -12,8 +12,8 @@
 //! | [`event`] | what subscribers are told |
 //!
 //! What holds:
-//! - The kernel says who connects (`SO_PEERCRED`). All but the process's own effective user and root are refused. Where the
-//!   process is not to be looked into by its own user (it is not dumpable), all but root are.
+//! - The kernel says which process connects (`SO_PEERCRED`). All but the process's own effective user and root are refused. Where
+//!   the process is not to be looked into by its own user (it is not dumpable), all but root are.
 //! - A client is answered nothing before it has sent the token; a wrong message ends the connection. The name of the socket is
 //!   listed for all in the network namespace, and a user's sandboxed processes are of the same user. The page is opened only to
 //!   who may look into the process, so that steering demands the same.

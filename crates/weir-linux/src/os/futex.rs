@@ -60,7 +60,7 @@ pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), time
 }
 
 /// Address of the word with the main thread's number in libc. When that thread ends, the kernel sets it to 0, and wakes
-/// who sleeps on it. In glibc it lies two words before the list head that is registered for robust mutexes. `None`: it
+/// the thread that sleeps on it. In glibc it lies two words before the list head that is registered for robust mutexes. `None`: it
 /// is not there.
 pub fn main_threads_word() -> Option<usize> {
     const BEFORE_LIST: usize = 16;

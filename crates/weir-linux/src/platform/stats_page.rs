@@ -290,8 +290,8 @@ pub(crate) fn take_late() {
 /// and root. No name, no file and no mapping is left when the process has ended.
 ///
 /// A process does not share its counters if it has no background thread, as its heap is small or `background` is not 1. Nor does
-/// one under a filter of its own ([`Sandbox`]), or where `publish` is 0. Who may trace the process can read them all the same,
-/// where they lie.
+/// one under a filter of its own ([`Sandbox`]), or where `publish` is 0. A process that may trace this one can read them all the
+/// same, where they lie.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     /// The file, if it was made.

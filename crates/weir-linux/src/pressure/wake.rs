@@ -107,7 +107,7 @@ const OVER: u32 = 2;
 /// it).
 const TURN_NS: u64 = 1_000_000_000;
 
-/// The array that the sleeper and its listener share. They take turns at the array. Whoever has the turn hands it over
+/// The array that the sleeper and its listener share. They take turns at the array. The thread that has the turn hands it over
 /// by storing the other's (release), after which it touches nothing. The other begins after it read that (acquire).
 /// Only the listener ends its own turn. So a sleeper that needs the array while the listener is in `ppoll` makes an
 /// eventfd readable that the listener waits for too. Then the sleeper waits for the turn.

@@ -236,7 +236,7 @@ impl Shared {
     }
 }
 
-// SAFETY: what it points to is atomic, and freed by whoever gives the last reference up.
+// SAFETY: what it points to is atomic, and freed by the thread that gives up the last reference.
 unsafe impl Send for ProgramQueue {}
 // SAFETY: all methods take shared references, to atomics.
 unsafe impl Sync for ProgramQueue {}

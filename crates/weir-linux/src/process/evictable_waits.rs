@@ -2,8 +2,8 @@
 //!
 //! A wait is for a word that changes when the value has landed (`weir_core::evict::landings`), and names the thread that
 //! computes. It counts while the word is what it was as the wait began. So a circle is never seen where there is none. A thread
-//! whose value has landed changed the word before it began to wait itself. Whoever sees its wait, under the lock, sees that too.
-//! And none is missed: the wait that would close it is added last, and looks at all others.
+//! whose value has landed changed the word before it began to wait itself. A thread that sees its wait, under the lock, sees that
+//! too. And none is missed: the wait that would close it is added last, and looks at all others.
 
 use core::ptr::{NonNull, null};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};

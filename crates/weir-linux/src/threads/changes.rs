@@ -14,7 +14,7 @@
 //! - if `holds` were read first, the changer could count both up between the two reads. It would wait for a thread that
 //!   has read the new count, sees no change and stays.
 //!
-//! A thread that ends because of a change, or is not started, notes that in `owed` before it is gone. Whoever counts
+//! A thread that ends because of a change, or is not started, notes that in `owed` before it is gone. The thread that counts
 //! `holds` down to 0 reads the note after. If the changer took the note instead, it could find no thread where one has
 //! just ended because of its count. Of two changes the first, which ended the thread, could find the second under way.
 

@@ -82,7 +82,7 @@ pub fn succeeded(what: &str, output: &Output) -> bool {
     true
 }
 
-/// Runs `tests/c/NAME` with each of these arguments, at the same time: for programs that mostly sleep.
+/// Runs the program NAME with each of these arguments, at the same time: for programs that mostly sleep.
 pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
     // Under the test's name, by which a skip is said.
     let test = std::thread::current().name().unwrap_or("main").to_owned();

@@ -39,7 +39,7 @@ fn calloc_never_calls_malloc() {
     }
 }
 
-/// Functions of ours are called by addresses, never by names, which may be somebody else's. Only the operators of C++
+/// Functions of ours are called by addresses, never by names, which may be another library's. Only the operators of C++
 /// go by name to the form that the standard says they call. That form may be the program's own.
 #[test]
 fn only_operators_go_by_name() {

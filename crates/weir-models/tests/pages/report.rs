@@ -1,8 +1,8 @@
 //! A report against allocations and frees: the zone's own code under a model checker's lock.
 //!
 //! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does. Against it are users that take
-//! pages one by one or merged into a block, somebody who switches it off, and hot-unplug of the pageblock. The contents
-//! of each page are a cell, on which the checker reports a race if a page is wiped while somebody has it.
+//! pages one by one or merged into a block, a thread that switches it off, and hot-unplug of the pageblock. The contents
+//! of each page are a cell, on which the checker reports a race if a page is wiped while it is in use.
 #![cfg(loom)]
 
 #[path = "../../../weir-core/tests/fake/mod.rs"]
@@ -28,7 +28,7 @@ const WRITTEN: u32 = 7;
 enum Omit {
     Nothing,
     Isolation,
-    /// Whoever switches reports off, or unplugs, does not wait for the batch in flight.
+    /// The thread that switches reports off, or unplugs, does not wait for the batch in flight.
     Waiting,
 }
 

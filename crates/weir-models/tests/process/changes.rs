@@ -239,7 +239,7 @@ use loom::thread;
 static FLAW: Plain = Plain::new(0);
 /// The thread that starts it has read what changes before others see that it starts one.
 const UNORDERED: u32 = 1;
-/// Who starts the thread looks whether a change is under way before it reads the count of changes.
+/// The thread that starts the other looks whether a change is under way before it reads the count of changes.
 const HELD_FIRST: u32 = 2;
 /// Not the thread that ends because of a change notes that, but the changer, if it finds the thread.
 const NOTED_LATE: u32 = 3;

@@ -1,6 +1,6 @@
 //! The heap that a `fork` holds, opened by a thread that waits for it (`process/fork_freeze.rs`), its own source, on a
-//! model checker's atomics. A fork that waits for that thread's lock goes on. The heap is opened once, and by who
-//! looked at the fork that it opens.
+//! model checker's atomics. A fork that waits for that thread's lock goes on. The heap is opened once, and by a thread
+//! that looked at the fork that it opens.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! The slots of guarded blocks (`profile/guard/word.rs`, its own source) on a model checker's atomics.
 //!
 //! What holds, whatever the order of the threads' steps:
-//! - A page is used by one thread at a time. Who takes a slot finds the page as the free before it left it (hidden,
+//! - A page is used by one thread at a time. The thread that takes a slot finds the page as the free before it left it (hidden,
 //!   empty). The exchange that takes the slot acquires what the store that gave it released.
 //! - Of several frees of a block one wins; the others learn that they are double.
 //! - A slot that was used and freed between the look and the exchange is not taken by what was seen. The number in the

@@ -232,7 +232,7 @@ impl Member {
         has_room.then(|| self.share(Kind::Reserve, FIRST))
     }
 
-    /// Takes `bytes` as [`Self::try_take`] does, and waits for them. `watch` is called if nobody waits yet: it has
+    /// Takes `bytes` as [`Self::try_take`] does, and waits for them. `watch` is called if no request waits yet: it has
     /// [`Shares::look`] called, until that says no.
     pub async fn wait(self: &Rc<Self>, bytes: usize, watch: impl FnOnce()) -> Share {
         let (granted, share) = oneshot::channel();

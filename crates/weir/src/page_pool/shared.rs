@@ -20,7 +20,7 @@ struct State {
 /// One owner of a pool's state; the last one ends the pool.
 pub(super) struct Shared(NonNull<State>);
 
-// SAFETY: the state is a `PagePool`, which any thread may use, and an atomic. Whoever gives up the last reference
+// SAFETY: the state is a `PagePool`, which any thread may use, and an atomic. The thread that gives up the last reference
 // frees it, on any thread.
 unsafe impl Send for Shared {}
 // SAFETY: a shared reference reaches the pool by shared references alone, and the atomic.

@@ -134,11 +134,11 @@ impl Zone {
         self.alloc_aligned(bytes, PAGE)
     }
 
-    /// Allocates as [`Zone::alloc`] does, for those who can use other memory as well. The zone is the first of a zone
+    /// Allocates as [`Zone::alloc`] does, for callers that can use other memory as well. The zone is the first of a zone
     /// list, and the heap the next.
     ///
     /// `None` where less than the zone's low mark (some 5 to 10 % of it) would be left. What is below the mark is for
-    /// those who can use no other memory. While memory is short on the heap too, the limit is the zone's min, and caches
+    /// callers that can use no other memory. While memory is short on the heap too, the limit is the zone's min, and caches
     /// in both are made smaller.
     ///
     /// ```

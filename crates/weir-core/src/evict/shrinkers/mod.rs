@@ -302,8 +302,8 @@ impl Callbacks {
     }
 
     /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to them.
-    /// The child hears of pressure anew. What was posted is void. Who was told of pressure is to be told of relief, as soon as a
-    /// thread takes it.
+    /// The child hears of pressure anew. What was posted is void. A callback that was told of pressure is to be told of relief,
+    /// as soon as a thread takes it.
     pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
         let mut list = self.list.lock(platform);

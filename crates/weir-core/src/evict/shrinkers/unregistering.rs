@@ -3,7 +3,7 @@
 //! - The entry leaves the list first, so that no thread takes it any more. Then the caller waits until it does not run, and
 //!   disposes of it. The interleaving that this excludes: a thread has taken the entry, and calls it after its memory went.
 //!   It cannot: taking sets `RUNNING` under the lock under which unregistering looks.
-//! - A run may call a callback many times, one batch after another. It ends after the batch in which somebody begins to wait. So
+//! - A run may call a callback many times, one batch after another. It ends after the batch in which a thread begins to wait. So
 //!   the wait is for one call, whatever the callback says that it holds.
 //! - A callback that unregisters itself would wait for itself, and two that unregister each other for each other, as would a
 //!   longer circle. So each wait is listed under the lock, and a caller that would close a circle returns at once. The entry is

@@ -14,8 +14,8 @@
 //!
 //! The interleaving that this excludes: the balancer finds a pageblock free. A thread takes a page of it, marks it as a slab's
 //! and writes the slab's header and bitmap. Then the release makes all of it zero, and the slab's objects belong to no one. The
-//! pages cannot be taken while they are isolated. So whoever writes a description does so before the zone got its pages back (and
-//! has finished, under the zone's lock) or after the release.
+//! pages cannot be taken while they are isolated. So the thread that writes a description does so before the zone got its pages
+//! back (and has finished, under the zone's lock) or after the release.
 //!
 //! Threads may read without a lock meanwhile: the class of a page by a wrong pointer, or the header of a slab that is gone. They
 //! read what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.

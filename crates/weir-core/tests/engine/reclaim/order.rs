@@ -1,4 +1,4 @@
-//! The mechanisms that give way, in which order and how far, on a clock that the test moves.
+//! The mechanisms that are reclaimed, in which order and how far, on a clock that the test moves.
 
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;

@@ -93,7 +93,7 @@ pub fn send(socket: i32, message: &[u8]) -> Result<()> {
 /// Weir's side of a file descriptor for a program to poll and read. The descriptor is readable while there is a message that the
 /// program has not read; only the latest message is kept.
 ///
-/// Weir has one end of the pair, and a second descriptor of the other. From that it takes a message that nobody has read before
+/// Weir has one end of the pair, and a second descriptor of the other. From that it takes a message that was not read before
 /// it puts the next. An eventfd would not do. A program that closes all its descriptors, as daemons do, closes Weir's too, and
 /// the number may be another file's by the next message. A socket has a number of its own, so that Weir sees whether it is still
 /// the same.

@@ -1,6 +1,6 @@
 //! The kernel's same-page merging (KSM), as the background thread sees it.
 //!
-//! It is the machine's: whoever is root switches it on (`/sys/kernel/mm/ksm/run`), and says how fast it looks. Files
+//! It is the machine's: root switches it on (`/sys/kernel/mm/ksm/run`), and says how fast it looks. Files
 //! are read by the background thread alone, in the descriptor table that it has for itself. They are not read in a
 //! program that has put itself into a sandbox. The engine is told what was read last. So nothing is merged where there
 //! is no such thread.

@@ -5,7 +5,7 @@
 //!
 //! **Protocol.** A slot's state is one word (`word.rs`), by which one thread at a time writes the slot and changes its page. No
 //! thread ever waits, so a signal handler may come anywhere. A child of `fork` lacks at most the slots that other threads were
-//! working on: they stay busy in it. A reader who wants to report an error reads the words of a slot as they are. If another
+//! working on: they stay busy in it. A reader that wants to report an error reads the words of a slot as they are. If another
 //! thread uses the slot anew at that time, the report mixes two blocks.
 
 use core::sync::atomic::{

@@ -1,10 +1,10 @@
 //! The word of a slot: who may write the slot and change its page.
 //!
-//! **Protocol.** A slot is free, busy or live. Whoever takes it (free to busy) or gives up its block (live to busy) changes the
-//! word by one exchange, which one thread wins. That one alone uses the slot until it stores the next state. The exchange
-//! acquires what the store before it released: the next user finds the page as the one before left it. A free slot's word has the
-//! number of the free that came last. So the exchange fails where the slot was used and freed since the look. The smallest word
-//! is that of the slot that was freed longest ago.
+//! **Protocol.** A slot is free, busy or live. The thread that takes it (free to busy) or gives up its block (live to busy)
+//! changes the word by one exchange, which one thread wins. That one alone uses the slot until it stores the next state. The
+//! exchange acquires what the store before it released: the next user finds the page as the one before left it. A free slot's
+//! word has the number of the free that came last. So the exchange fails where the slot was used and freed since the look. The
+//! smallest word is that of the slot that was freed longest ago.
 
 use crate::os::sync::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

@@ -1,5 +1,5 @@
 /* One block in 16 is left of many, and the kernel merges their pages. What is resident stays, as far as the program sees, and
- * what is charged falls. No block changes, in the program or in a child, whoever writes. */
+ * what is charged falls. No block changes, in the program or in a child, whichever process writes. */
 #include "check.h"
 #include "weir.h"
 

@@ -11,7 +11,7 @@ use crate::evictable_cache::load::fresh::Fresh;
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
     /// Gets the entry of a key, or that of the value that `load` gives. It is [`EvictableCache::get_or_insert_with`] for tasks of
-    /// any runtime. Others who want the same key meanwhile wait: a task by its waker, a thread by sleeping.
+    /// any runtime. Others that want the same key meanwhile wait: a task by its waker, a thread by sleeping.
     ///
     /// The future may be dropped at any time. If it was the one that loads, all who wait are woken, and the next of them
     /// loads; so it is if `load` panics. A task that loads and is not polled keeps the others waiting. So does a `load` that

@@ -73,7 +73,7 @@ impl ByteCache {
         fill.publish().map_err(|(_, why)| why)
     }
 
-    /// Gets the entry of a key, or that of a value of `len` bytes that `fill` fills. `fill` runs once for all who want the
+    /// Gets the entry of a key, or that of a value of `len` bytes that `fill` fills. `fill` runs once for all that want the
     /// key, as in [`EvictableCache::try_get_or_insert_with`](crate::EvictableCache::try_get_or_insert_with).
     ///
     /// An entry that the cache does not keep is held by its guard alone.

@@ -153,11 +153,11 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         })
     }
 
-    /// The entry of a key, or that of the value that `compute` returns. Others who want the same key meanwhile wait for it; if
-    /// `compute` panics, the next of them computes.
+    /// The entry of a key, or that of the value that `compute` returns. Other threads that want the same key meanwhile wait for
+    /// it; if `compute` panics, the next of them computes.
     ///
-    /// A load gives an entry in every case. Where the cache does not keep it ([`Refusal`] says why that may be), it is held by its
-    /// guard alone. The next who asks for the key computes it again.
+    /// A load gives an entry in every case. Where the cache does not keep it ([`Refusal`] says why that may be), it is held by
+    /// its guard alone. The next call for the key computes it again.
     ///
     /// # Panics
     /// If `compute` gets or computes the same key by this function. Also if it asks for a key whose value another thread

@@ -13,7 +13,7 @@ use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::shard::state::{Found, ShardGuard};
 use crate::evictable_cache::shared::Shared;
 
-/// The state of a key that one who wants it finds.
+/// The state of a key, as a look-up finds it.
 enum Boarding<'a, 'f, C: Content> {
     /// The entry.
     There(Hold<'a, C>),
@@ -71,7 +71,7 @@ impl<C: Content> Shared<C> {
     }
 
     /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not.
-    /// Others who want the same key meanwhile wait.
+    /// Other threads that want the same key meanwhile wait.
     ///
     /// # Panics
     /// If the closure wants the key itself.

@@ -7,7 +7,7 @@
 //! address tells it from the next one of the key. A task that waits again is therefore not woken again.
 //!
 //! The protocol excludes three interleavings:
-//! - A flight ends between a task's look and its link, and nobody wakes the task. Look and link are one section, and nodes
+//! - A flight ends between a task's look and its link, and the task is not woken. Look and link are one section, and nodes
 //!   are searched after the flight was unlinked.
 //! - One task is woken to compute, is dropped before it does, and the others sleep on. Therefore all are woken.
 //! - A task is woken whose future is gone. The drop of a future takes its node off under the lock, and a waker that was taken

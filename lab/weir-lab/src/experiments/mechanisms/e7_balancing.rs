@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 
 /// Policies by their number.
 const POLICIES: [(&str, u64); 3] = [("all", 1), ("any", 0), ("25 %", 2)];
-/// Counters that are told of the server, each with who reclaimed where that is told apart.
+/// Counters that are told of the server, each by the reclaimer where that is told apart.
 const COUNTERS: [(&str, &str); 10] = [
     ("direct_reclaims_total", ""),
     ("scanned_bytes_total", "direct"),
