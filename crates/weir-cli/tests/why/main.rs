@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use subject::{Group, NO_STALLS, is_in_state, library, says, send, text, wait_for, weir};
 use weir_testing::{skip, wait_until};
 
@@ -23,7 +24,10 @@ impl Drop for Case {
 /// The compiled program; none if this machine has no compiler, or cannot link it so.
 fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why/cases.c");
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}", std::process::id()));
+    // Its own for each caller, who removes it.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Relaxed);
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}-{number}", std::process::id()));
     let mut command = Command::new("cc");
     match command.args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output).output() {
         Ok(made) if made.status.success() => Some(output),
@@ -41,7 +45,7 @@ fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
 impl Case {
     /// One under Weir, with these settings.
     fn new(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
-        let program = compile(&format!("{name}{}", settings.len()), &[])?;
+        let program = compile(name, &[])?;
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library()).envs(NO_STALLS).envs(settings.iter().copied()).arg(name);
         Some(Self::start(command, program))
