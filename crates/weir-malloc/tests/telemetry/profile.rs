@@ -92,7 +92,7 @@ fn profiles_at(what: &str, mode: Mode, mean: &str, percent: &str) -> Option<(Pat
     }
     let program = compile(Kind::C, "profile.c")?;
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("profile-{}-{what}-{mode:?}-{percent}", std::process::id()));
+        .join(format!("profile-{}-{what}-{mode:?}-{mean}-{percent}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).expect("the target directory can be written");
     let mut extra = vec![("WEIR_PROFILE", directory.join("heap").into_os_string())];
