@@ -115,9 +115,8 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
     unsafe { answer_in(out, malloc::counted_alloc_aligned(align, size)) }
 }
 
-/// `posix_memalign`, when its fast path failed, where there is one. All objects of the size's class are aligned as was asked for.
+/// `posix_memalign`, when its fast path failed. All objects of the size's class are aligned as was asked for.
 #[cold]
-#[allow(dead_code, reason = "not every processor has a fast path")]
 pub unsafe extern "C" fn posix_memalign_slow(size: usize, out: *mut *mut u8) -> c_int {
     // SAFETY: the caller's promise: `out` may be written.
     unsafe { answer_in(out, malloc::counted_alloc_slow(size)) }

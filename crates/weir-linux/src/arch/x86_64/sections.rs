@@ -16,8 +16,6 @@ use crate::arch::words::{ABORTS, DELTA, ID};
 
 /// The signature that the kernel finds before an abort address.
 pub const SIGNATURE: u32 = 0x5305_3053;
-/// Sections are written for this processor.
-pub const THERE_ARE_ANY: bool = true;
 
 /// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in the second
 /// register. The arguments are

@@ -16,7 +16,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use linux_raw_sys::general::__NR_rseq;
 use weir_core::base::size_class::MAX_SIZE;
@@ -88,9 +88,6 @@ pub fn area() -> Option<Area> {
 /// A section that another thread has begun on its block before ends there, on the dummy.
 pub fn enable(max_cpus: usize) -> bool {
     AREA.store(block_distance(), Relaxed);
-    if !sections::THERE_ARE_ANY {
-        return false;
-    }
     let of_libc = area();
     if of_libc.is_none() && rseq_size().is_some() {
         return false; // libc was told to leave it
@@ -101,7 +98,8 @@ pub fn enable(max_cpus: usize) -> bool {
     let Some(area) = of_libc.or_else(own_registration::begin) else { return false };
     let id = if area.mm_cid { AREA_MM_CID } else { AREA_CPU_ID_START };
     ID.store(id, Relaxed);
-    DELTA.store((area.offset as usize).wrapping_sub(block_distance()), Relaxed);
+    // Whoever sees libc's area sees which field of it is filled: in any other, zeros would be an index.
+    DELTA.store((area.offset as usize).wrapping_sub(block_distance()), Release);
     AREA.store(area.offset as usize, Relaxed);
     STATE.fetch_or(IS_FAST, SeqCst);
     show_state();
@@ -203,7 +201,7 @@ pub fn index() -> usize {
 
 #[inline]
 fn index_now() -> usize {
-    let distance = block_distance().wrapping_add(DELTA.load(Relaxed)).wrapping_add(ID.load(Relaxed));
+    let distance = block_distance().wrapping_add(DELTA.load(Acquire)).wrapping_add(ID.load(Relaxed));
     // SAFETY: a word of the area in use, which is libc's or this library's.
     unsafe { read_thread_word(distance as isize) as usize }
 }
