@@ -58,3 +58,9 @@ in_all_modes! {
 fn the_main_thread_ends_alone_as_weirs_begins() {
     passes(Kind::C, "main_exits.c", &[], Mode::Plain);
 }
+
+/// In the other modes it would wait for nothing: where there are no restartable sequences, none is aborted.
+#[test]
+fn threads_that_abort_each_others_sections() {
+    passes(Kind::C, "aborts.c", &[], Mode::Plain);
+}
