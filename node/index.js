@@ -1,0 +1,23 @@
+'use strict';
+
+const fs = require('fs');
+const path = require('path');
+
+const isWeir = (name) => path.basename(name).startsWith('libweir.so');
+
+/** The library's path: WEIR_LIB, or what the package carries. */
+exports.library = () => {
+  const file = process.env.WEIR_LIB || path.join(__dirname, 'libweir.so.0');
+  if (!fs.existsSync(file)) throw new Error(`${file} is missing: install the package weir again, or set WEIR_LIB`);
+  if (/[ :\n]/.test(file)) throw new Error(`LD_PRELOAD cannot hold a path with a blank or a colon: ${file}`);
+  return file;
+};
+
+/** A value of LD_PRELOAD: the library after what is there already, once. */
+exports.preload = (before = process.env.LD_PRELOAD || '') => {
+  const names = before.split(/[ :]+/).filter(Boolean);
+  return names.some(isWeir) ? before : [...names, exports.library()].join(':');
+};
+
+/** Whether this process runs on Weir. */
+exports.isLoaded = () => fs.readFileSync('/proc/self/maps', 'utf8').split('\n').some(isWeir);
