@@ -40,7 +40,7 @@ use std::mem::offset_of;
 use std::time::Duration;
 use top::rows::Column;
 use weir_core::telemetry::stats::{MAGIC, PAGE_BYTES, Stats, VERSION};
-use weir_core::telemetry::tables::NAME;
+use weir_core::telemetry::tables::{CacheRow, EvictableRow, NAME, Row, ZoneRow};
 
 /// Changes of a page at most.
 const CHANGES: usize = 200;
@@ -92,14 +92,15 @@ fn page(u: &mut Unstructured) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn tables() -> [std::ops::Range<usize>; 3] {
-    let [zones, evictable, caches] =
-        [offset_of!(Stats, zones), offset_of!(Stats, evictable_caches), offset_of!(Stats, caches)];
+fn tables() -> [std::ops::Range<usize>; 4] {
+    let [zones, evictable, costs, caches] =
+        [offset_of!(Stats, zones), offset_of!(Stats, evictable_caches), offset_of!(Stats, costs), offset_of!(Stats, caches)];
     let size = |from: usize, table: usize| from..from + table;
     let zones = size(zones, evictable - zones);
-    let evictable = size(evictable, caches - evictable);
+    let evictable = size(evictable, costs - evictable);
+    let costs = size(costs, caches - costs);
     // Behind the last one there may be room.
-    [zones, evictable, size(caches, size_of_val_of_caches())]
+    [zones, evictable, size(caches, size_of_val_of_caches()), costs]
 }
 
 /// Bytes of the table of caches: that of the type.
@@ -126,7 +127,7 @@ fn change(u: &mut Unstructured, bytes: &mut [u8]) -> Result<()> {
         match u.int_in_range(0..=7u8)? {
             0 => {
                 // A name, or what is none, somewhere in a table.
-                let table = &tables()[u.choose_index(3)?];
+                let table = &tables()[u.choose_index(4)?];
                 let at = table.start + 24 + 8 * u.int_in_range(0..=ROW * 4)?;
                 let length = u.int_in_range(0..=NAME)?;
                 let name = u.bytes(length.min(u.len()))?;
@@ -148,7 +149,7 @@ fn change(u: &mut Unstructured, bytes: &mut [u8]) -> Result<()> {
                 put(bytes, field + 8 * u.int_in_range(0..=5)?, &word(u)?.to_le_bytes());
             }
             2 => {
-                let table = &tables()[u.choose_index(3)?];
+                let table = &tables()[u.choose_index(4)?];
                 let at = table.start + 8 * u.int_in_range(1..=ROW * 4)?;
                 if at + 8 <= table.end - 8 {
                     put(bytes, at, &word(u)?.to_le_bytes());
@@ -223,8 +224,9 @@ fn list(page: Page, resident: u64, command: &str) {
 /// The page with no name in its rows.
 fn without_names(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
-    let words = |index: usize| [12, 14, 24][index];
-    for (index, table) in tables().into_iter().enumerate() {
+    let words = |index: usize| [ZoneRow::WORDS, EvictableRow::WORDS, CacheRow::WORDS][index];
+    // Points of the cost curve have no names.
+    for (index, table) in tables().into_iter().take(3).enumerate() {
         let rows = (table.len() - 32) / (8 * words(index));
         (0..rows).for_each(|row| bytes[table.start + 24 + row * 8 * words(index)..][..NAME].fill(0));
     }

@@ -2,6 +2,7 @@
 
 use super::histogram::{Distribution, seconds};
 use super::snapshot::{Figures, Snapshot};
+use crate::figures::less;
 use crate::figures::released::CAUSES;
 use crate::figures::times::Times;
 use prometheus_client::metrics::MetricType;
@@ -9,6 +10,7 @@ use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::base::units::PAGE;
+use weir_core::policy::cost_curve::cost_of;
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 
 /// A sample's value.
@@ -137,6 +139,17 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
     Gauge "measured_age" SECONDS
         [|it, write| it.memory.measured_ns_ago.map_or(Ok(()), |ago| write(&[], Value::Real(seconds(ago))))]
         "Time since Weir measured its part of the resident set; no sample while its heap is too small for that."
+    Gauge "spare" BYTES [|it, write| less::points(&it.page).last().map_or(Ok(()), |all| write(&[], Value::Whole(all.bytes)))]
+        "Memory that the process could do without, by its cost curve; no sample while it has none, or none was measured."
+    Gauge "spare_cost" SECONDS [|it, write| {
+        let points = less::points(&it.page);
+        let spare = points.last().map_or(0, |all| all.bytes);
+        [("0.25", 4), ("0.5", 2), ("1", 1)].iter().try_for_each(|(share, part)| {
+            let cost = cost_of(points.iter().copied(), spare / part).filter(|cost| cost.bytes > 0);
+            cost.map_or(Ok(()), |cost| write(&[("share", share)], Value::Real(seconds(cost.ns()))))
+        })
+    }]
+        "Time that the process would lose in ten seconds without its cheapest memory, by the share of what it could do without."
     Gauge "pressure_level" NONE [page pressure_level]
         "Memory pressure as the process sees it: 0 none, 1 some, 2 severe."
     Counter "pressure_events" NONE [page pressure_events] "Times that memory pressure was heard of."

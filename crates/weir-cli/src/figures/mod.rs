@@ -2,6 +2,7 @@
 
 pub mod events;
 pub mod idle_window;
+pub mod less;
 pub mod memory;
 pub mod reclaim_table;
 pub mod released;

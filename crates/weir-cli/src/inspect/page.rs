@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
+use weir_core::base::cost::Cost;
 use weir_core::telemetry::stats::{MAGIC, PAGE_BYTES, Stats, VERSION};
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 
@@ -239,6 +240,7 @@ fn is_whole(page: &Stats) -> bool {
     page.caches.read::<CacheRow>().is_some()
         && page.zones.read::<ZoneRow>().is_some()
         && page.evictable_caches.read::<EvictableRow>().is_some()
+        && page.costs.read::<Cost>().is_some()
 }
 
 fn copy_by(read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Page> {

@@ -4,6 +4,7 @@ use crate::base::output::printable_line;
 use crate::base::table::{head, row};
 use crate::base::units::{bytes, monotonic_ns, nanoseconds};
 use crate::figures::idle_window::IdleWindow;
+use crate::figures::less::Less;
 use crate::figures::memory::Memory;
 use crate::figures::released::Released;
 use crate::figures::times::Times;
@@ -32,6 +33,8 @@ pub struct Report {
     /// How long idle memory stays, as far as it is known.
     #[serde(flatten)]
     window: Option<IdleWindow>,
+    /// What it would cost to have less memory, as far as it is known.
+    less: Option<Less>,
     pressure: &'static str,
     background_thread: bool,
     released_bytes: Released,
@@ -97,6 +100,7 @@ impl Report {
             memory: Memory::of(page, resident, at_ns),
             not_asked: told.silent,
             window,
+            less: Less::of(page),
             pressure: level(page.pressure_level.load(Relaxed)),
             background_thread: page.background.load(Relaxed) != 0,
             released_bytes: Released::by([&**page]),
@@ -126,6 +130,9 @@ impl Report {
         text += &self.memory.to_string();
         if let Some(window) = &self.window {
             text += &format!("idle memory is kept for {window}\n");
+        }
+        if let Some(less) = &self.less {
+            text += &format!("{less}\n");
         }
         let (by_cause, again) = (self.released_bytes.by_cause(), bytes(self.touched_again_bytes));
         text += &format!("pressure {}; released: {by_cause}; touched again {again}\n", self.pressure);

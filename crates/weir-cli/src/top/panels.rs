@@ -8,6 +8,7 @@ use super::sample::{OfWeir, Process};
 use crate::around::family::Identity;
 use crate::around::stall::Stall;
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::less::Less;
 use crate::figures::level;
 use crate::figures::memory::PARTS;
 use crate::figures::released::CAUSES;
@@ -18,7 +19,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Sparkline};
 
 /// Lines that the process under the bar takes.
-pub const LINES: u16 = 8;
+pub const LINES: u16 = 9;
 /// Processes that a question names.
 const NAMED: usize = 3;
 /// How the parts of its memory are drawn, in the order of [`PARTS`].
@@ -40,7 +41,7 @@ pub fn details(frame: &mut Frame, model: &Model, area: Rect) {
     let [least, most] = [history.iter().min(), history.iter().max()].map(|it| bytes(it.copied().unwrap_or(0)));
     let mut lines = match &process.weir {
         Some(weir) => of_weir(weir, area.width),
-        None => ["without Weir: `weir why` says what the kernel tells of it", "", ""].map(Line::from).to_vec(),
+        None => ["without Weir: `weir why` says what the kernel tells of it", "", "", ""].map(Line::from).to_vec(),
     };
     lines.push(Line::from(match &model.group {
         Some((name, stall)) => stall_line(&format!("cgroup {name}"), Some(stall)),
@@ -52,7 +53,7 @@ pub fn details(frame: &mut Frame, model: &Model, area: Rect) {
     let block = Block::new().borders(Borders::TOP).title(fitted(title.into(), area.width));
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let [text, graph] = Layout::vertical([Constraint::Length(5), Constraint::Min(0)]).areas(inner);
+    let [text, graph] = Layout::vertical([Constraint::Length(6), Constraint::Min(0)]).areas(inner);
     let lines: Vec<Line> = lines.into_iter().map(|line| fitted(line, text.width)).collect();
     frame.render_widget(Paragraph::new(lines), text);
     let begin = history.len().saturating_sub(graph.width.into());
@@ -83,7 +84,9 @@ fn of_weir(weir: &OfWeir, width: u16) -> Vec<Line<'static>> {
         (bar, figures) = (vec![Span::raw(why)], vec![Span::raw("`weir why` has it measured")]);
     }
     let released = released_line(weir.released.all());
-    vec![Line::from(bar), Line::from(figures), Line::from(format!("{released}   pressure {}", level(weir.pressure)))]
+    let released = format!("{released}   pressure {}", level(weir.pressure));
+    let less = weir.less.as_ref().map_or("nothing to spare, as far as is known".to_owned(), Less::to_string);
+    vec![Line::from(bar), Line::from(figures), Line::from(released), Line::from(less)]
 }
 
 /// A line of the bytes released, by cause.

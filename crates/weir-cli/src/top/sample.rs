@@ -5,6 +5,7 @@ use crate::around::family::{self, Identity, Member};
 use crate::around::stall::Stall;
 use crate::base::output::printable_line;
 use crate::base::units::monotonic_ns;
+use crate::figures::less::Less;
 use crate::figures::memory::Memory;
 use crate::figures::released::Released;
 use crate::inspect::list::{self, Seen};
@@ -21,6 +22,8 @@ pub struct OfWeir {
     pub released: Released,
     /// 0 none, 1 some, 2 severe.
     pub pressure: u64,
+    /// What it would cost to have less memory.
+    pub less: Option<Less>,
 }
 
 /// A process.
@@ -82,6 +85,7 @@ pub fn of_weir(page: &Page, resident_bytes: u64) -> OfWeir {
         memory: Memory::of(page, resident_bytes, monotonic_ns()),
         released: Released::by([&**page]),
         pressure: page.pressure_level.load(Relaxed),
+        less: Less::of(page),
     }
 }
 
@@ -109,7 +113,7 @@ pub mod example {
         let memory = Memory { resident_bytes, measured_ns_ago: Some(1), ..Memory::default() };
         let memory = memory.with_parts([all / 2, all / 4, all / 8, 0, 0, all / 8]);
         let released = Released::from([5 << 20, 1 << 20, 0, 2 << 20]);
-        let weir = has_weir.then_some(OfWeir { memory, released, pressure: 1 });
+        let weir = has_weir.then_some(OfWeir { memory, released, pressure: 1, less: None });
         Process { pid, started: 0, parent, command: command.to_owned(), resident_bytes, weir }
     }
 }

@@ -11,6 +11,7 @@ use crate::base::output::printable_line;
 use crate::base::units::monotonic_ns;
 use crate::doctor::{other_allocator, pymalloc};
 use crate::figures::idle_window::IdleWindow;
+use crate::figures::less::Less;
 use crate::figures::memory::Measured;
 use crate::figures::rows;
 use crate::inspect::asked::{self, Told};
@@ -49,6 +50,8 @@ pub struct OfWeir {
     pub settings: BTreeMap<String, u64>,
     /// For how long idle memory is kept now, if `idle_ms` is told.
     pub window: Option<IdleWindow>,
+    /// What it would cost to have less memory.
+    pub less: Option<Less>,
     /// Bytes that merging sparse pages would release, if it was asked.
     pub mergeable: Option<u64>,
     /// Why it could not be steered, and so not be told to measure.
@@ -166,6 +169,7 @@ impl OfWeir {
             has_thread: page.background.load(Relaxed) != 0,
             refused: page.report_failures.load(Relaxed),
             holders: holders::all(page),
+            less: Less::of(page),
             window,
             settings: told.settings,
             mergeable: told.mergeable,

@@ -10,6 +10,7 @@ use crate::around::cgroup::Charged;
 use crate::base::output::printable_line;
 use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::less::Less;
 use serde::Serialize;
 use std::fmt;
 
@@ -41,6 +42,8 @@ pub struct Report {
     holders: Vec<Holder>,
     growth: Option<Growth>,
     causes: Vec<Finding>,
+    /// What it would cost to have less memory.
+    less: Option<Less>,
 }
 
 #[derive(Serialize)]
@@ -93,6 +96,7 @@ impl Report {
             parts: parts.0,
             growth,
             causes,
+            less: weir.and_then(|weir| weir.less),
         }
     }
 }
@@ -130,7 +134,10 @@ impl fmt::Display for Report {
         if self.causes.is_empty() {
             writeln!(f, "  no part of it is large: there is little to release")?;
         }
-        Ok(())
+        match &self.less {
+            Some(less) => write_wrapped(f, "\n", &less.to_string()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod backing;
 pub mod backoff;
 pub mod cause;
 pub(crate) mod class_set;
+pub mod cost;
 pub(crate) mod fault;
 pub mod invalid_free;
 pub mod level;

@@ -6,6 +6,7 @@
 //! no part calls another one upwards.
 
 mod blocks;
+mod costs;
 pub mod figures;
 pub(crate) mod fork;
 mod large;

@@ -83,6 +83,15 @@ impl<P: Platform> Merger<'_, P> {
         bytes
     }
 
+    /// Bytes that the kernel has still to merge of those that were made equal to others.
+    pub(crate) fn awaited_bytes(&self) -> usize {
+        if self.state.ranges.load(Relaxed) == 0 {
+            return 0;
+        }
+        let merged = self.merged();
+        (merged.spared - self.shared(merged)) * PAGE
+    }
+
     /// Bytes of the heap that have no memory of their own.
     fn merged_bytes(&self) -> usize {
         if self.state.ranges.load(Relaxed) == 0 { 0 } else { self.shared(self.merged()) * PAGE }

@@ -1,6 +1,7 @@
 //! Address space: windows, mappings, huge pages.
 
 use super::release::{Contents, Host};
+use crate::base::cost::USUAL_TOUCH_NS;
 use crate::base::run::Run;
 use crate::base::units::PAGEBLOCK_PAGES;
 
@@ -110,6 +111,10 @@ pub trait Memory: Host {
     /// Pages that share memory with others so now, as far as that was asked of late; 0 where it is not known.
     fn merged_pages(&self) -> usize {
         0
+    }
+    /// How long it takes to touch a MiB of memory again that was released, ns. The background thread asks, now and then.
+    fn touch_ns(&self) -> u64 {
+        USUAL_TOUCH_NS
     }
     /// Numbers that no other process can guess, new ones at each call; `None`: there are none.
     fn secret(&self) -> Option<[u64; 2]> {

@@ -1,5 +1,7 @@
 //! Decisions as pure functions of what they are given: no lock, no clock, no heap.
 
+pub mod cache_cost;
+pub mod cost_curve;
 pub mod deferred;
 pub(crate) mod growing_buffer;
 pub mod hold;

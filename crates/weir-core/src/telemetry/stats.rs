@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::base::cost::{Cost, POINTS};
 use crate::telemetry::histogram::{BUCKETS, Histogram, bucket_of};
 use crate::telemetry::tables::{CacheRow, EvictableRow, Row, Table, ZoneRow};
 use crate::telemetry::trace::Ring;
@@ -14,7 +15,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -246,6 +247,8 @@ pub struct Stats {
     pub zones: Table<{ ZONES * ZoneRow::WORDS }>,
     /// Evictable caches.
     pub evictable_caches: Table<{ EVICTABLE_CACHES * EvictableRow::WORDS }>,
+    /// The cost curve: what it would cost the process to do without its cheapest bytes. Each point is of all bytes up to it.
+    pub costs: Table<{ POINTS * Cost::WORDS }>,
     /// Object caches that were ever used.
     pub caches: Table<{ CACHES * CacheRow::WORDS }>,
 }
@@ -302,6 +305,7 @@ impl Stats {
             self.caches.clear();
             self.zones.clear();
             self.evictable_caches.clear();
+            self.costs.clear();
         }
     }
 

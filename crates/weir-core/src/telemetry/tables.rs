@@ -1,4 +1,4 @@
-//! Tables inside the page of statistics: a row for each cache, zone and evictable cache.
+//! Tables inside the page of statistics: a row for each cache, zone, evictable cache and point of the cost curve.
 //!
 //! One thread writes a table now and then, whole; other processes read it whenever they like, by copying its bytes in ascending
 //! order. They must not take for a table a copy that a write changed half-way. So the writer counts `begun` up, then writes the
@@ -11,6 +11,8 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
+
+use crate::base::cost::Cost;
 
 /// Bytes of a row's name.
 pub const NAME: usize = 32;
@@ -156,6 +158,27 @@ rows! {
         evicted_for_room,
         /// Entries evicted because memory was short.
         evicted_for_pressure,
+        /// Bytes that pressure on the heap may take.
+        spare_bytes,
+        /// Hits in 1,000 seconds, at the rate of late.
+        hit_rate,
+        /// Values put in, in 1,000 seconds, whose key had been evicted not long before: hits that more room would have brought.
+        return_rate,
+        /// Mean time to compute a value that was missed, ns; 0: none was computed.
+        miss_ns,
+    }
+}
+
+/// A point of the cost curve: without a name.
+impl Row for Cost {
+    const WORDS: usize = 4;
+
+    fn store(&self, words: &mut [u64]) {
+        words.copy_from_slice(&[self.bytes, self.once_ns, self.second_ns, self.lost_ppm]);
+    }
+
+    fn load(words: &[u64]) -> Self {
+        Self { bytes: words[0], once_ns: words[1], second_ns: words[2], lost_ppm: words[3] }
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Cache {
     free: Vec<u32>,
     /// How often the setting changed.
     pub changes: usize,
+    /// Keys that were put in again not long after their eviction.
+    pub returned: u64,
 }
 
 impl Cache {
@@ -46,7 +48,16 @@ impl Cache {
         policy.set_target(target);
         policy.set_setting(setting);
         let free = (0..target as u32 + 1).rev().collect();
-        Self { sightings, policy, duel: None, entries: HashMap::new(), keys: vec![0; target + 1], free, changes: 0 }
+        Self {
+            sightings,
+            policy,
+            duel: None,
+            entries: HashMap::new(),
+            keys: vec![0; target + 1],
+            free,
+            changes: 0,
+            returned: 0,
+        }
     }
 
     /// One of `target` entries; a duel chooses its setting.
@@ -71,7 +82,7 @@ impl Cache {
         let entry = self.free.pop().expect("a cache evicts down to its target after each insertion");
         self.entries.insert(key, entry);
         self.keys[entry as usize] = key;
-        self.policy.insert(entry, hash(key), 1);
+        self.returned += u64::from(self.policy.insert(entry, hash(key), 1));
         self.evict();
         false
     }

@@ -149,7 +149,7 @@ fn an_entry_heavier_than_the_target_goes_at_once_or_leaves_room_for_itself() {
 fn a_target_of_zero_empties_and_a_higher_one_fills_again() {
     let (_, mut policy) = policy(100);
     policy.set_target(usize::MAX);
-    (0..100).for_each(|entry| policy.insert(entry, hash(entry.into()), 1 << 40));
+    (0..100).for_each(|entry| _ = policy.insert(entry, hash(entry.into()), 1 << 40));
     assert_eq!(policy.evict(|_| false), None);
     policy.set_target(0);
     let mut victims: Vec<u32> = std::iter::from_fn(|| policy.evict(|_| false)).collect();
@@ -175,7 +175,7 @@ fn a_number_in_use_is_refused() {
 fn storage_in_use_follows_the_number_of_entries() {
     let (sightings, mut policy) = policy(4096);
     policy.set_target(usize::MAX);
-    (0..4096).for_each(|entry| policy.insert(entry, hash(entry.into()), 1));
+    (0..4096).for_each(|entry| _ = policy.insert(entry, hash(entry.into()), 1));
     let full = (sightings.sketch_used(), policy.ghost_used());
     assert!(full.0 >= 2 * 4096 && full.1 >= 4096, "{full:?}");
     policy.set_target(100);

@@ -5,3 +5,4 @@ mod concurrent;
 mod invariants;
 mod pinned;
 mod traces;
+mod worth;

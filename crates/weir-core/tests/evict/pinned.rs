@@ -8,7 +8,7 @@ use weir_core::evict::replacement::setting::Setting;
 fn an_unpinned_entry_is_evicted_before_those_younger() {
     let (_, mut policy) = policy(100);
     policy.set_target(0);
-    (0..10).for_each(|entry| policy.insert(entry, hash(entry.into()), 1));
+    (0..10).for_each(|entry| _ = policy.insert(entry, hash(entry.into()), 1));
     assert_eq!(policy.evict(|entry| entry == 0), Some(1));
     assert_eq!(policy.evict(|entry| entry == 0), Some(2));
     assert_eq!(policy.evict(|_| false), Some(0));
@@ -20,7 +20,7 @@ fn many_pinned_entries_are_not_looked_at_for_every_victim() {
     for setting in Setting::ALL {
         let (_, mut policy) = policy(4000);
         policy.set_setting(setting);
-        (0..4000).for_each(|entry| policy.insert(entry, hash(entry.into()), 1));
+        (0..4000).for_each(|entry| _ = policy.insert(entry, hash(entry.into()), 1));
         let (mut looks, mut victims) = (0, 0);
         while victims < 2000 {
             let victim = policy.evict(|entry| {

@@ -30,6 +30,7 @@ use crate::platform::machine::{self, HugePages};
 use crate::platform::memory::address_layout::AddressLayout;
 use crate::platform::memory::merging::Merging;
 use crate::platform::memory::release::Releaser;
+use crate::platform::memory::touch_time::TouchTime;
 use crate::platform::memory_probes;
 use crate::platform::other_malloc;
 use crate::platform::statics::{STATS, TUNABLES};
@@ -56,6 +57,8 @@ pub struct Linux {
     pub(super) releaser: Releaser,
     /// The kernel's same-page merging.
     pub(crate) merging: Merging,
+    /// How long released memory takes to be touched again.
+    pub(super) touch_time: TouchTime,
     /// Functions of the layers above.
     hooks: &'static Hooks,
 }
@@ -72,6 +75,7 @@ impl Linux {
             addresses: AddressLayout::new(),
             releaser: Releaser::new(),
             merging: Merging::new(),
+            touch_time: TouchTime::new(),
             hooks,
         }
     }

@@ -1,10 +1,14 @@
 //! The figures of a cache: for the program, and as other processes read them.
 
 use core::sync::atomic::Ordering::Relaxed;
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::platform::Clock;
 use weir_core::telemetry::tables::EvictableRow;
+use weir_linux::process::heap::HEAP;
 
 use super::api::stats::EvictableStats;
 use super::entry::header::Content;
+use super::entry::place::Place;
 use super::shard::state::{Counts, Shard};
 use super::shared::Shared;
 
@@ -57,9 +61,11 @@ impl<C: Content> Shared<C> {
         for shard in self.shards() {
             all.add(&counts_of(shard)?);
         }
+        let [hit_rate, return_rate] = self.worth.rates(HEAP.platform().now(), all.hits, all.returned);
+        let bytes = self.room.bytes.load(Relaxed);
         Some(EvictableRow {
             name: self.name,
-            bytes: self.room.bytes.load(Relaxed) as u64,
+            bytes: bytes as u64,
             entries: self.room.entries.load(Relaxed) as u64,
             target_bytes: self.room.target.load(Relaxed) as u64,
             max_bytes: self.room.max.load(Relaxed) as u64,
@@ -68,7 +74,19 @@ impl<C: Content> Shared<C> {
             insertions: all.insertions,
             evicted_for_room: all.for_room,
             evicted_for_pressure: all.for_pressure,
+            spare_bytes: self.spare(bytes) as u64,
+            hit_rate,
+            return_rate,
+            miss_ns: self.worth.miss_ns(),
         })
+    }
+
+    /// What pressure on the heap may take of so many bytes. Entries in a zone of the program's are no memory of the heap.
+    fn spare(&self, bytes: usize) -> usize {
+        match self.place {
+            Place::Zone(zone) if zone.class() != ZoneClass::Normal => 0,
+            _ => bytes.saturating_sub(self.room.least().max(self.zoned.bytes())),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use super::parts::Zoned;
 use super::reclaim;
 use super::shard::state::Shard;
 use super::shared::Shared;
+use super::worth::Worth;
 use crate::heap;
 use crate::object_cache::CacheError;
 
@@ -76,6 +77,7 @@ impl<C: Content> Shared<C> {
             rejected: AtomicU64::new(0),
             outside: AtomicUsize::new(0),
             scans: AtomicUsize::new(0),
+            worth: Worth::new(),
         };
         // SAFETY: a fresh block of this layout. The cache stays where it is until `destroy` ends list and registration, which
         // nothing but this function and that one uses.

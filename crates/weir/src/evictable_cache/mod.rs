@@ -10,6 +10,7 @@
 //! | `options`, `closure` | how a cache is to be; closures on Weir's heap |
 //! | `parts` | entries in a zone of the program's own, and those on the heap |
 //! | `shared`, `life`, `figures` | the state of a cache; its beginning, its end and `fork`; its figures |
+//! | `worth` | what a cache is worth to its program |
 //! | `reclaim` | how reclaim reaches caches |
 
 mod api;
@@ -24,6 +25,7 @@ mod parts;
 mod reclaim;
 mod shard;
 mod shared;
+mod worth;
 
 pub use api::builder::EvictableCacheBuilder;
 pub use api::byte_builder::ByteCacheBuilder;

@@ -18,6 +18,7 @@ use super::eviction::room::Room;
 use super::options::{Listener, Weigher};
 use super::parts::Zoned;
 use super::shard::state::Shard;
+use super::worth::Worth;
 
 /// The cache.
 pub struct Shared<C: Content> {
@@ -44,6 +45,7 @@ pub struct Shared<C: Content> {
     pub outside: AtomicUsize,
     /// Evictions for pressure that are under way.
     pub scans: AtomicUsize,
+    pub worth: Worth,
 }
 
 // SAFETY: all state is atomic or behind locks. Keys and values are `Send` and `Sync`, as all that makes a cache demands,

@@ -83,15 +83,17 @@ impl<'a> Policy<'a> {
     }
 
     /// Adds `entry`, a number not in use, for a key of `hash`, of which every bit depends on the whole key (see
-    /// [`mix`](super::mix)). The caller evicts afterwards.
+    /// [`mix`](super::mix)). True if the key was evicted lately: a cache of nearly twice the size would have had it still. The
+    /// caller evicts afterwards.
     ///
     /// # Panics
     /// If the number is in use, or has no slot.
-    pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) {
+    pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) -> bool {
         assert_eq!(self.queues.slots()[entry as usize].place(), Place::Nowhere, "entry {entry} is in use");
-        self.queues.insert(entry, hash, weight);
+        let was_evicted_lately = self.queues.insert(entry, hash, weight);
         self.sightings.sketch.fit(self.queues.len());
         self.sightings.sketch.count(hash);
+        was_evicted_lately
     }
 
     /// Takes `entry` out, as its owner removed it; false if it is not in the shard.

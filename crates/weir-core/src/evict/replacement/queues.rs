@@ -95,8 +95,8 @@ impl<'a> Queues<'a> {
         self.setting
     }
 
-    /// Adds `entry`, which is in no queue. The caller evicts afterwards.
-    pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) {
+    /// Adds `entry`, which is in no queue; true if its key was evicted lately. The caller evicts afterwards.
+    pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) -> bool {
         self.is_shrinking &= self.weight() > self.target;
         self.ghost.fit(self.len() + 1);
         self.slots[entry as usize].begin(hash, weight);
@@ -107,6 +107,7 @@ impl<'a> Queues<'a> {
         let queue = if is_known { &mut self.main } else { &mut self.small };
         queue.push(self.slots, entry);
         self.fill_main();
+        was_evicted_lately
     }
 
     /// While the main queue has room, what is above the small queue's part moves there without a test. A cache that was not full,

@@ -193,6 +193,8 @@ pub struct Entry {
     /// When the call began that its run is in now, ns: a run calls it several times. 0: it is between two, in Weir's code.
     pub(super) called: AtomicU64,
     pub(super) deferred: Deferred,
+    /// Bytes that it said it could free, less those that it freed then.
+    pub(super) counted: AtomicUsize,
     pub(super) calls: AtomicU64,
     pub(super) freed: AtomicU64,
 }
@@ -254,9 +256,17 @@ impl Entry {
             since: AtomicU64::new(0),
             called: AtomicU64::new(0),
             deferred: Deferred::new(),
+            counted: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes that the last scan left to be freed, and what they cost to make again, in accesses to storage an object; `None`: it
+    /// is no cache of the program's own, or not called any more.
+    pub(crate) fn left(&self) -> Option<(usize, u32)> {
+        let is_asked = self.class == Class::Program && !self.is(BROKEN | GONE);
+        is_asked.then(|| (self.counted.load(Relaxed), self.seeks))
     }
 
     /// The callback's figures.

@@ -3,6 +3,7 @@
 use super::callback::{Callback, Entry, GONE, LEAVING, Panicked, STOP, Scan};
 use crate::platform::Clock;
 use crate::policy::deferred::Plan;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Has a shrinker scan; returns the bytes freed, also where a panic ended it.
 pub(super) fn shrink(
@@ -15,6 +16,7 @@ pub(super) fn shrink(
         Ok(bytes) => bytes,
         Err(panicked) => return (0, Err(panicked)),
     };
+    entry.counted.store(freeable, Relaxed);
     let deferred = entry.deferred.take();
     // Less than a batch is not scanned at all.
     let most = scan.most.max(entry.batch);
@@ -38,6 +40,7 @@ pub(super) fn shrink(
         }
         scanned += bytes;
     }
+    entry.counted.store(freeable.saturating_sub(freed), Relaxed);
     if freed > 0 {
         callback.scanned();
     }

@@ -4,6 +4,7 @@ pub mod address_layout;
 pub mod fork_advice;
 pub mod merging;
 pub mod release;
+pub mod touch_time;
 
 use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
@@ -195,6 +196,10 @@ impl Memory for Linux {
 
     fn merged_pages(&self) -> usize {
         self.merging.pages()
+    }
+
+    fn touch_ns(&self) -> u64 {
+        self.touch_time.ns()
     }
 
     fn secret(&self) -> Option<[u64; 2]> {

@@ -1,5 +1,5 @@
 //! The figures that are more than a counter, on the page of counters. They are where the memory is, and the tables of caches,
-//! zones and evictable caches. The background thread brings them up to date at the end of calm windows, and when it is asked to.
+//! zones and evictable caches, and the cost curve. The background thread brings them up to date at the end of calm windows, and when it is asked to.
 
 use arrayvec::ArrayVec;
 use weir_core::caches::figures::CacheStats;
@@ -80,7 +80,7 @@ impl Figures {
         if stats_page::prepare_tables() {
             write_caches(heap);
             write_zones(heap);
-            write_evictable_caches(heap);
+            write_evictable_caches(heap, &usage);
         }
         let took = took + thread_cpu_ns().saturating_sub(begun);
         self.due = monotonic_ns() + took * PAUSE;
@@ -165,11 +165,13 @@ fn append_number(name: &mut [u8], number: u64) {
     }
 }
 
-fn write_evictable_caches(heap: &Engine) {
+/// The table of evictable caches, and the cost curve, of which they are a part.
+fn write_evictable_caches(heap: &Engine, usage: &Usage) {
     let (mut rows, mut more) = (ArrayVec::<EvictableRow, EVICTABLE_CACHES>::new(), 0);
     let is_whole = heap.platform().each_evictable_cache(&mut |row| more += u64::from(rows.try_push(row).is_err()));
     // Where a lock was held the figures of the last time stay.
     if is_whole {
+        heap.figures().publish_costs(usage, &rows);
         STATS.evictable_caches.write(|add| {
             rows.into_iter().for_each(&mut *add);
             (0..more).for_each(|_| add(EvictableRow::default()));

@@ -91,7 +91,9 @@ impl<C: Content> Shared<C> {
                 Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
             }
         };
+        let begun = self.worth.begin();
         compute(&mut fresh)?;
+        self.worth.end(begun);
         fresh.has_value = true;
         Ok(fresh.put_or_hold(landing))
     }
@@ -128,8 +130,9 @@ impl<C: Content> Shared<C> {
                 Err(landing) => landing,
             }
         };
-        let mut load = pin!(load);
+        let (mut load, begun) = (pin!(load), self.worth.begin());
         let value = poll_fn(|context| flight.run_here(|| load.as_mut().poll(context))).await?;
+        self.worth.end(begun);
         put(&mut fresh, value);
         fresh.has_value = true;
         Ok(fresh.put_or_hold(landing))

@@ -210,7 +210,7 @@ impl<'a, C: Content> Fresh<'a, C> {
                 return (Lacks::Storage, victims);
             }
             // SAFETY: the entry has its key and value, and is the cache's from now on.
-            unsafe { storage.add(entry) };
+            state.counts.returned += u64::from(unsafe { storage.add(entry) });
         }
         // SAFETY: it has key and value, and came into the cache just now.
         unsafe { shared.zoned.count_in(entry) };

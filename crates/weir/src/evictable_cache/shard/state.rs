@@ -24,6 +24,8 @@ pub struct Counts {
     pub removed: u64,
     pub expired: u64,
     pub replaced: u64,
+    /// Insertions of keys that had been evicted lately.
+    pub returned: u64,
 }
 
 impl Counts {
@@ -37,6 +39,7 @@ impl Counts {
         self.removed += other.removed;
         self.expired += other.expired;
         self.replaced += other.replaced;
+        self.returned += other.returned;
     }
 }
 

@@ -255,11 +255,11 @@ impl Storage {
         }
     }
 
-    /// Adds an entry of a key that is not there; there is room for it.
+    /// Adds an entry of a key that is not there; there is room for it. True if the key was evicted lately.
     ///
     /// # Safety
     /// The entry is valid until it is out of here again, and in no other storage.
-    pub unsafe fn add(&mut self, entry: NonNull<Header>) {
+    pub unsafe fn add(&mut self, entry: NonNull<Header>) -> bool {
         // SAFETY: valid, as the caller promises.
         let header = unsafe { entry.as_ref() };
         let number = if self.free == NONE {
@@ -273,7 +273,7 @@ impl Storage {
         header.number.set(number);
         self.entries[number as usize] = entry.as_ptr();
         self.index.insert(short(header.hash), entry.as_ptr().expose_provenance());
-        self.policy.insert(number, short(header.hash), header.weight);
+        self.policy.insert(number, short(header.hash), header.weight)
     }
 
     /// Puts `new` in the place of the entry at `place` of the index, which has the same key; that counts as a use.
