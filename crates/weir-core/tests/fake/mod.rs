@@ -171,6 +171,8 @@ pub struct Fake {
     secrets: AtomicU64,
     /// Nothing tells what is resident.
     pub is_blind: AtomicBool,
+    /// Time to touch a MiB that was released, ns.
+    pub touch_ns: AtomicU64,
     /// Least that is taken back.
     pub unit: usize,
     stats: Stats,
@@ -243,6 +245,7 @@ impl Fake {
             merged: AtomicUsize::new(0),
             secrets: AtomicU64::new(1),
             is_blind: AtomicBool::new(false),
+            touch_ns: AtomicU64::new(400_000),
             unit: PAGE,
             stats: Stats::new(),
             tunables: Tunables::new(),

@@ -139,6 +139,10 @@ impl Memory for Fake {
         self.merged.load(Relaxed)
     }
 
+    fn touch_ns(&self) -> u64 {
+        self.touch_ns.load(Relaxed)
+    }
+
     fn secret(&self) -> Option<[u64; 2]> {
         let secret = self.secrets.fetch_add(1, Relaxed);
         Some([secret, !secret])

@@ -45,6 +45,7 @@ pub struct Shared<C: Content> {
     pub outside: AtomicUsize,
     /// Evictions for pressure that are under way.
     pub scans: AtomicUsize,
+    /// What its hits are worth.
     pub worth: Worth,
 }
 

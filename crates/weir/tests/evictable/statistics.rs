@@ -2,6 +2,7 @@
 
 use crate::eviction::reclaim::in_child;
 use weir::EvictableCache;
+use weir_core::base::cost::Cost;
 use weir_core::telemetry::tables::EvictableRow;
 use weir_linux::platform::statics::STATS;
 use weir_testing::wait_until;
@@ -38,6 +39,29 @@ fn a_cache_is_shown_with_what_it_holds_even_while_it_is_used() {
         wait_until("the cache is not shown any more", || {
             free_some();
             self::row().is_none()
+        });
+    });
+}
+
+#[test]
+fn a_cache_has_its_price_on_the_cost_curve() {
+    in_child("statistics::a_cache_has_its_price_on_the_cost_curve", || {
+        let cache = EvictableCache::<u64, u64>::builder().name("shown").max_bytes(8 << 20).build().unwrap();
+        let compute = || {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            7
+        };
+        (0..20).for_each(|key| drop(cache.get_or_insert_with(key, compute)));
+        wait_until("the cache has a price", || {
+            free_some();
+            (0..100_000).for_each(|key| drop(cache.get(&(key % 20))));
+            row().is_some_and(|row| row.hit_rate > 0)
+        });
+        let row = row().unwrap();
+        assert!(row.miss_ns >= 2_000_000 && row.spare_bytes > 0 && row.return_rate == 0, "{row:?}");
+        wait_until("what is idle and the cache are on the curve", || {
+            let Some((points, _)) = STATS.costs.read::<Cost>() else { return false };
+            points.last().is_some_and(|all| all.bytes >= row.spare_bytes && all.once_ns > 0 && all.lost_ppm > 900_000)
         });
     });
 }

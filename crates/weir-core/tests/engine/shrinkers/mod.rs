@@ -21,6 +21,7 @@ use weir_core::reclaim::Event;
 use crate::fake::{CALLBACKS_RANK, Call, Fake};
 
 mod bounds;
+mod costs;
 mod forks;
 mod lists;
 mod shortage;

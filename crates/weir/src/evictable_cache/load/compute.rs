@@ -130,7 +130,8 @@ impl<C: Content> Shared<C> {
                 Err(landing) => landing,
             }
         };
-        let (mut load, begun) = (pin!(load), self.worth.begin());
+        let begun = self.worth.begin();
+        let mut load = pin!(load);
         let value = poll_fn(|context| flight.run_here(|| load.as_mut().poll(context))).await?;
         self.worth.end(begun);
         put(&mut fresh, value);
