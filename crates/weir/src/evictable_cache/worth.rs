@@ -98,7 +98,7 @@ mod tests {
         let worth = Worth::new();
         assert_eq!(worth.miss_ns(), 0);
         assert_eq!((0..33).filter(|_| worth.begin().is_some()).count(), 3);
-        [10, 20, 60].map(|ns| worth.note(Nanos(ns)));
+        [10, 20, 60].iter().for_each(|&ns| worth.note(Nanos(ns)));
         assert_eq!(worth.miss_ns(), 30);
     }
 }
