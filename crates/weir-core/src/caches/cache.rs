@@ -16,6 +16,7 @@ use crate::caches::cache::domain::{Domain, Domains};
 use crate::caches::cache::life::Life;
 use crate::caches::cpu::bucket_size::Tuning;
 use crate::caches::geometry::{Geometry, Shape};
+use crate::caches::user_cache::move_callback::MoveCallback;
 use crate::caches::user_cache::spec::UserPart;
 
 /// Counters of rare events of a cache; frequent ones are counted by its depots.
@@ -64,6 +65,7 @@ pub struct Cache {
     pub(crate) user: UserPart,
     pub(crate) counts: Counts,
     pub(crate) domains: Domains,
+    pub(crate) moves: MoveCallback,
     /// The next free number, of one that is free and without buckets.
     pub(crate) next_free: AtomicU32,
 }
@@ -78,6 +80,7 @@ impl Cache {
             counts: Counts::new(),
             user: UserPart::new(),
             domains: Domains::new(),
+            moves: MoveCallback::new(),
             next_free: AtomicU32::new(0),
         }
     }

@@ -40,7 +40,15 @@ fn takes_all_ages(goal: &Goal) -> bool {
 
 impl<P: Platform> Reclaimable for Caches<P> {
     fn steps(&self) -> &'static [Step] {
-        &[Step::Buckets, Step::StaleCaches, Step::WarmCaches, Step::CachesAgain, Step::SlabPages, Step::Metadata]
+        &[
+            Step::Buckets,
+            Step::StaleCaches,
+            Step::WarmCaches,
+            Step::Moves,
+            Step::CachesAgain,
+            Step::SlabPages,
+            Step::Metadata,
+        ]
     }
 
     fn count(&self, goal: &Goal) -> usize {
@@ -56,6 +64,10 @@ impl<P: Platform> Reclaimable for Caches<P> {
                 // touches them anew. For that the kernel puts a task to sleep for up to 2 s where its group is above
                 // `memory.high`.
                 self.trim(Age::Any, goal)
+            }
+            Step::Moves => {
+                self.wish_moves();
+                0
             }
             Step::WarmCaches if !takes_all_ages(goal) => self.trim(Age::Warm, goal),
             Step::Metadata if goal.is_calm() => self.release_stale_shells(),

@@ -27,7 +27,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::units::{Class, Order, PAGE, PAGE_SHIFT, PageNo, Pages};
-use crate::caches::geometry::{Geometry, MAX_PAGES, NUMBER_WORD, SLAB_HEAD, SLAB_TAIL};
+use crate::caches::geometry::{Geometry, MAX_PAGES, MIN_OBJECT, NUMBER_WORD, SLAB_HEAD, SLAB_TAIL};
 use crate::pages::window::Window;
 
 /// An empty slab on its way back to the zone.
@@ -112,6 +112,13 @@ impl<'a> Slab<'a> {
     pub(super) fn state_word(&self) -> &'a AtomicU32 {
         self.window.word(self.page, 2)
     }
+    /// Whether the program refused to move an object of it, and none came or went since.
+    pub(super) fn is_asked(&self) -> bool {
+        self.get(2) & ASKED != 0
+    }
+    pub(super) fn set_asked(&self) {
+        self.set(2, self.get(2) | ASKED);
+    }
     pub(super) fn reported(&self) -> u32 {
         self.get(3)
     }
@@ -182,17 +189,22 @@ pub(super) fn number_in_header(window: &Window, page: PageNo) -> Option<usize> {
     (class == SLAB_HEAD).then_some(number as usize)
 }
 
+/// Objects of a slab at most.
+const MAX_OBJECTS: usize = MAX_PAGES * PAGE / MIN_OBJECT;
+/// The bit of a slab's state of [`Slab::is_asked`], above the count of free objects.
+const ASKED: u32 = 1 << 15;
+
 /// The word of a header with the count of free objects, class, list and last look.
 #[derive(Clone, Copy)]
 pub(super) struct State(pub(super) u32);
 
 impl State {
-    /// The last bit is not set: [`Slab::is_still`] of a slab that changed.
+    /// The last bit is not set, nor [`ASKED`]: [`Slab::is_still`] of a slab that changed.
     pub(super) fn new(free: u32, class: Class, list: u32, look: u32) -> Self {
         Self(free | u32::from(class.0) << 16 | list << 24 | look << 29)
     }
     pub(super) fn free(self) -> u32 {
-        self.0 & 0xffff
+        self.0 & (ASKED - 1)
     }
     pub(super) fn class(self) -> Class {
         Class((self.0 >> 16) as u8)
@@ -202,4 +214,4 @@ impl State {
     }
 }
 
-const _: () = assert!(PAGE == 4096);
+const _: () = assert!(PAGE == 4096 && MAX_OBJECTS < ASKED as usize);

@@ -1,5 +1,5 @@
 //! User caches, as UMA's `uma_zcreate` makes them: of objects of one size. A cache may say what is done to each object when its
-//! slab comes ([`spec::Init`]) and goes ([`finalizers`]).
+//! slab comes ([`spec::Init`]) and goes ([`finalizers`]), or how one [moves](move_callback).
 //!
 //! [`crate::heap::user_caches::UserCaches::destroy`] ends the life of a cache's number ([`super::cache::life`]), empties the
 //! CPUs' buckets and the depots, and gives the slabs back. If objects are still out, the cache is live again, and nothing has
@@ -7,6 +7,8 @@
 
 mod alloc;
 pub(crate) mod finalizers;
+pub(crate) mod move_callback;
+mod moves;
 pub(crate) mod spec;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,6 +24,7 @@ use crate::caches::slab::lists::SlabLists;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
 
+pub use move_callback::Move;
 pub use spec::{Fini, Flags, Init, LimitError, MakeError, NAME_BYTES, Spec};
 
 /// A cache was not destroyed: so many of its objects are still out.
@@ -71,6 +74,7 @@ impl<P: Platform> Caches<P> {
         cache.tuning.reset(&geometry);
         cache.counts.reset();
         cache.user.set(spec);
+        cache.moves.reset();
         let now = self.pages.events.clock();
         cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).reset(now));
         self.cpu.forget(geometry.class());

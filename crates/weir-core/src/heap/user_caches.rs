@@ -6,7 +6,7 @@ use super::Heap;
 use super::view::view;
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::figures::CacheStats;
-use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
+use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Move, Spec};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
@@ -159,6 +159,23 @@ impl<P: Platform> UserCaches<'_, P> {
     /// functions: to be called where a program's code may run, by a thread that holds nothing of the program's.
     pub fn run_finalizers(self) -> usize {
         self.heap.caches.run_finalizers()
+    }
+
+    /// Lets objects of a cache be moved from sparse slabs to fuller ones, by a function that is set once. `false`: the cache has one
+    /// already, or its free objects keep what `init` made.
+    ///
+    /// # Safety
+    /// Until the cache has been destroyed the function may be called with `argument`, on any thread. It does what [`Move`] says, and
+    /// does not destroy the cache.
+    pub unsafe fn set_move(self, id: CacheId, function: Move, argument: *mut u8) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.heap.caches.set_move(id.number(), function, argument) }
+    }
+
+    /// Asks objects of sparse slabs to move, where reclaim wished so; returns how many did. As [`UserCaches::run_finalizers`] it
+    /// calls the caches' own functions.
+    pub fn run_moves(self) -> usize {
+        self.heap.caches.run_moves()
     }
 
     /// The cache, of those that a program made, that has `addr` in one of its slabs: at an object's start or anywhere else.

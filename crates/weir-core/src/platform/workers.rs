@@ -19,7 +19,8 @@ pub trait Workers: Diagnostics {
     fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
         let _ = (node, cause, severe);
     }
-    /// Has a thread that may run a program's own code call [`crate::heap::user_caches::UserCaches::run_finalizers`].
+    /// Has a thread that may run a program's own code call [`crate::heap::user_caches::UserCaches::run_finalizers`], and
+    /// [`crate::heap::user_caches::UserCaches::run_moves`].
     fn wake_finalizer(&self) {}
     /// The last chance to free something: an allocation of `bytes` would exceed `hard_limit`, and is about to fail. All that can
     /// be reclaimed has been. Called on the allocating thread, under no lock of the engine's; it may allocate. Returns whether

@@ -5,7 +5,7 @@ use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
 
 /// The order.
-pub const ORDER: [Step; 21] = [
+pub const ORDER: [Step; 22] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
@@ -16,6 +16,7 @@ pub const ORDER: [Step; 21] = [
     Step::BlocksAgain,
     Step::WarmCaches,
     Step::BlocksAgain,
+    Step::Moves,
     Step::Merge,
     Step::Evict,
     Step::Shrink,
@@ -135,6 +136,7 @@ mod tests {
             &[Step::Buckets],
             &[Step::StaleCaches],
             &[Step::WarmCaches],
+            &[Step::Moves],
             &[Step::Merge],
             &[Step::Evict],
             &[Step::Shrink],

@@ -21,6 +21,8 @@ pub enum Step {
     WarmCaches,
     /// Whole free pageblocks again, if caches gave any.
     BlocksAgain,
+    /// Objects of sparse slabs are to be moved, where their caches have a callback for it.
+    Moves,
     /// Pages inside slabs that few objects are left on are made equal, for the kernel to merge.
     Merge,
     /// Inactive objects of evictable caches.

@@ -5,7 +5,8 @@
 //! - Reclaim looks at a cache only while it is `LIVE`, and only under a batch lock of the balancer's. That is the first node's,
 //!   or, for reports of slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their
 //!   contents) holds until it releases that lock, and no longer.
-//! - Finalizers run under no lock. They begin under the first node's batch lock, and are counted until they end.
+//! - Finalizers run under no lock, and so does the move callback. They begin under the first node's batch lock, and are counted
+//!   until they end.
 //! - The end of a cache sets `DYING` under the first node's batch lock and then passes the locks of all nodes. So no trim, drain
 //!   or report works on the cache then, and none will. Then it waits until the count of finalizers is 0, which nothing raises
 //!   now.
@@ -29,7 +30,7 @@ const DYING: u8 = 3;
 /// Where in its life a cache is.
 pub(crate) struct Life {
     state: AtomicU8,
-    /// Slabs of it whose finalizers run now, outside of all locks.
+    /// Slabs of it whose finalizers run now, outside of all locks, and passes that call its move callback.
     finalizing: AtomicU32,
 }
 
@@ -84,7 +85,7 @@ impl Life {
         self.state.store(FREE, Release);
     }
 
-    /// Finalizers of a slab begin. Under the first node's batch lock, of a cache that is live.
+    /// Finalizers of a slab begin, or a pass that calls the move callback. Under the first node's batch lock, of a live cache.
     pub(crate) fn begin_finalizers(&self) {
         self.finalizing.fetch_add(1, Acquire);
     }

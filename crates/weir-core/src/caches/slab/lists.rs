@@ -178,7 +178,7 @@ impl SlabLists {
             let Some(&page) = heads.into_iter().find(|&&head| head != PageNo::NONE) else { return false };
             let slab = Slab { window, page };
             f(page, Pages((slab.free_pages(g) & !slab.reported()).count_ones() as usize));
-            self.relist(slab, g, slab.free(), HELD[self.held]);
+            self.relist_unchanged(slab, g, slab.free(), HELD[self.held]);
         }
         true
     }
@@ -194,7 +194,7 @@ impl SlabLists {
         if pages > 0 {
             slab.set(3, 0);
             self.reported -= pages;
-            self.relist(slab, g, slab.free(), HELD[self.held]);
+            self.relist_unchanged(slab, g, slab.free(), HELD[self.held]);
         }
         Pages(pages)
     }
@@ -236,7 +236,7 @@ impl SlabLists {
                 looked += 1;
                 let slab = Slab { window, page };
                 if backing(page) as u8 > split as u8 {
-                    self.relist(slab, g, slab.free(), HELD[self.held]);
+                    self.relist_unchanged(slab, g, slab.free(), HELD[self.held]);
                 } else if let Some(isolated) = self.isolate_in(slab, g) {
                     out[n] = isolated;
                     n += 1;
@@ -261,7 +261,7 @@ impl SlabLists {
             self.isolated += taken as usize;
             self.leave(slab, g, pages);
         }
-        self.relist(slab, g, slab.free() - taken, DONE);
+        self.relist_unchanged(slab, g, slab.free() - taken, DONE);
         (pages != 0).then_some(Isolated { page: slab.page, pages })
     }
 
@@ -288,7 +288,7 @@ impl SlabLists {
             self.recent.reported(Pages(gone.count_ones() as usize), how.at, how.calm, how.horizon);
         }
         self.free += freed as usize;
-        self.relist(slab, g, slab.free() + freed, DONE);
+        self.relist_unchanged(slab, g, slab.free() + freed, DONE);
     }
 
     fn unlist(&mut self, slab: Slab<'_>) {
@@ -305,6 +305,15 @@ impl SlabLists {
             Slab { page: prev, ..slab }.set(0, next.0);
         } else {
             self.heads[list as usize] = next;
+        }
+    }
+
+    /// [`SlabLists::relist`] where no object comes from the program or goes to it.
+    pub(super) fn relist_unchanged(&mut self, slab: Slab<'_>, g: &Geometry, free: u32, look: u32) {
+        let is_asked = slab.is_asked();
+        self.relist(slab, g, free, look);
+        if is_asked {
+            slab.set_asked();
         }
     }
 

@@ -153,7 +153,7 @@ impl SlabLists {
             other.set_next(g, at, page);
             self.merged.spared += 1;
         }
-        self.relist(slab, g, slab.free(), DONE);
+        self.relist_unchanged(slab, g, slab.free(), DONE);
         slab.set_still();
     }
 
@@ -188,7 +188,7 @@ impl SlabLists {
             before.set_merged(g, its_place, false);
             self.merged.pages -= 1;
             if before.page != slab.page {
-                self.relist(before, g, before.free(), before.look());
+                self.relist_unchanged(before, g, before.free(), before.look());
             }
         }
     }
@@ -202,7 +202,7 @@ impl SlabLists {
         if slab.is_of(g) && slab.is_merged(g, place) && slab.next(g, place) == page {
             slab.set_merged(g, place, false);
             self.merged.pages -= 1;
-            self.relist(slab, g, slab.free(), slab.look());
+            self.relist_unchanged(slab, g, slab.free(), slab.look());
         }
     }
 
@@ -211,7 +211,7 @@ impl SlabLists {
         let slab = Slab::of(window, g, page);
         if slab.page == page && is_slab_page(window, g, page) && slab.is_of(g) && self.has_merged(slab, g) {
             self.leave(slab, g, u32::MAX);
-            self.relist(slab, g, slab.free(), slab.look());
+            self.relist_unchanged(slab, g, slab.free(), slab.look());
         }
     }
 }

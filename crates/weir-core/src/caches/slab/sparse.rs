@@ -1,5 +1,5 @@
 //! Which objects are worth a move, and where they go: for programs that copy their objects by themselves
-//! ([`crate::caches::moving`]).
+//! ([`crate::caches::moving`]), and for those that reclaim asks ([`crate::caches::user_cache`]).
 //!
 //! After a peak nearly every slab may have a few objects left. Each that moves to a fuller slab brings its own nearer to being
 //! empty. All moves of a cache go to one slab, the *target*, until that is full; then the fullest slab that a bounded search
@@ -16,10 +16,10 @@
 //! Pages that are reported or merged cost nothing. A slab with merged pages is neither moved from nor a target, and objects of
 //! a page or more leave whole pages free, which go without any move.
 
-use super::{Slab, is_slab_page};
+use super::{Slab, is_slab_page, page_mask};
 use crate::base::units::{PAGE, PageNo};
 use crate::caches::geometry::Geometry;
-use crate::caches::slab::lists::{FILLS, LOOKS, MERGED, SlabLists, UNLISTED};
+use crate::caches::slab::lists::{FILLS, LOOKS, MERGED, NEW, SlabLists, UNLISTED};
 use crate::caches::slab::pieces::Pieces;
 use crate::pages::window::Window;
 
@@ -47,8 +47,54 @@ impl SlabLists {
         let Some(target) = source.and_then(|source| self.target_for(source, g)) else { return false };
         let n = self.take_from(target, g, 1, out);
         self.free -= n;
-        self.relist(target, g, target.free() - n as u32, target.look());
+        self.relist_unchanged(target, g, target.free() - n as u32, target.look());
         n > 0
+    }
+
+    /// The first object from number `first` on, of the slab that begins at `page`, that is not free and should move. Its place is
+    /// taken then, and is in `out`. `None` also for a slab of which an object was [refused](SlabLists::refused) before.
+    pub(in crate::caches) fn next_to_move(
+        &mut self,
+        window: &Window,
+        g: &Geometry,
+        (page, first): (PageNo, usize),
+        out: &mut Pieces,
+    ) -> Option<usize> {
+        let slab = self.slab_at(window, g, page)?;
+        if first == 0 && slab.is_asked() {
+            return None;
+        }
+        let is_free = |i: usize| slab.get(g.header_words() + i / 32) >> (i % 32) & 1 == 1;
+        let object = (first..g.objects.into()).find(|&i| !is_free(i))?;
+        self.take_to_move(window, g, slab.addr() + object * g.size as usize, out).then_some(object)
+    }
+
+    /// An object of the slab that begins at `source` does not move to `place`, which was taken for it. The slab is not asked again
+    /// until an object of it comes or goes, and the place is free as before.
+    pub(in crate::caches) fn refused(&mut self, window: &Window, g: &Geometry, source: PageNo, place: usize) {
+        if let Some(source) = self.slab_at(window, g, source) {
+            source.set_asked();
+        }
+        let Some(page) = window.page_of(place) else { return };
+        let slab = Slab::of(window, g, page);
+        let offset = place - slab.addr();
+        let index = g.object_at(offset).0;
+        let word = g.header_words() + index / 32;
+        slab.set(word, slab.get(word) | 1 << (index % 32));
+        self.free += 1;
+        // Its page may have got memory.
+        let is_new = slab.free_pages(g) & !slab.reported() & page_mask(offset, g.size as usize) != 0;
+        let look = if is_new { NEW } else { slab.look() };
+        if is_new {
+            self.changed = Some(0);
+        }
+        self.relist_unchanged(slab, g, slab.free() + 1, look);
+    }
+
+    /// The slab of this cache that begins at `page`.
+    fn slab_at<'a>(&self, window: &'a Window, g: &Geometry, page: PageNo) -> Option<Slab<'a>> {
+        let slab = Slab { window, page };
+        (window.class_of(page) == g.class() && Slab::of(window, g, page).page == page && slab.is_of(g)).then_some(slab)
     }
 
     /// The slab of the object in use at `addr`, if objects of it are worth a move.
@@ -56,19 +102,29 @@ impl SlabLists {
         let page = window.page_of(addr)?;
         let slab = Slab::of(window, g, page);
         let is_here = is_slab_page(window, g, page) && slab.is_of(g) && self.is_object(window, g, addr);
-        let is_sparse = is_here && slab.list() < MERGED && (g.size as usize) < PAGE && !self.has_merged(slab, g);
+        let is_sparse = is_here && slab.list() < MERGED && !self.has_merged(slab, g);
         (is_sparse && self.is_sparse(slab, g)).then_some(slab)
+    }
+
+    /// Slabs with objects in use, and free objects of them.
+    fn slabs_in_use(&self, g: &Geometry) -> (usize, usize) {
+        (self.slabs - self.empty, self.free.saturating_sub(self.empty * usize::from(g.objects)))
+    }
+
+    /// Whether so much with memory is free, beside `reserve` objects, that moves are worth it.
+    pub(in crate::caches) fn is_wasteful(&self, g: &Geometry, reserve: usize) -> bool {
+        let (objects, (slabs, free)) = (usize::from(g.objects), self.slabs_in_use(g));
+        let without_memory = self.reported * PAGE / g.size as usize;
+        let with_memory = (slabs * objects).saturating_sub(without_memory);
+        let waste = free.saturating_sub(without_memory).saturating_sub(reserve);
+        (g.size as usize) < PAGE && waste >= objects && waste * WASTE > with_memory
     }
 
     /// Whether the cache has much that is free, and `slab` little more in use than the mean.
     fn is_sparse(&self, slab: Slab<'_>, g: &Geometry) -> bool {
-        let objects = usize::from(g.objects);
-        let (slabs, free) = (self.slabs - self.empty, self.free.saturating_sub(self.empty * objects));
-        let without_memory = self.reported * PAGE / g.size as usize;
-        let (with_memory, waste) =
-            ((slabs * objects).saturating_sub(without_memory), free.saturating_sub(without_memory));
-        let is_much = waste >= objects && waste * WASTE > with_memory;
-        is_much && slab.used(g) * slabs * 8 <= (slabs * objects - free) * 9
+        let (slabs, free) = self.slabs_in_use(g);
+        let used = slabs * usize::from(g.objects) - free;
+        self.is_wasteful(g, 0) && slab.used(g) * slabs * 8 <= used * 9
     }
 
     /// Where objects of `source` go: the target, or a new one if that is full, has fewer objects than `source`, or is `source`.

@@ -181,9 +181,14 @@ impl UserPart {
         !self.fini.load(Relaxed).is_null()
     }
 
+    /// Free objects keep what they hold.
+    pub(super) fn is_initialised(&self) -> bool {
+        !self.init.load(Relaxed).is_null() || self.has_finalizer()
+    }
+
     /// Free objects keep their contents, or are a reserve: their pages are not released from inside a slab.
     pub(crate) fn retains_pages(&self) -> bool {
-        !self.init.load(Relaxed).is_null() || self.has_finalizer() || self.reserve.load(Relaxed) > 0
+        self.is_initialised() || self.reserve.load(Relaxed) > 0
     }
 
     /// Pages of its slabs may be merged: its free objects may hold anything, and those in use are no secret.

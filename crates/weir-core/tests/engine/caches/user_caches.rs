@@ -17,9 +17,15 @@ use weir_core::platform::Diagnostics;
 use crate::fake::{Call, Fake, run_on, run_on_node};
 
 mod batches;
+mod moves;
 mod trim;
 mod unbucketed;
 
+use moves::{
+    a_program_that_always_says_no_is_asked_once, a_sparse_cache_becomes_dense, it_moves_while_the_program_goes_on,
+    some_that_stay_hold_up_no_others, the_callback_may_use_the_cache, the_end_of_the_cache_waits_for_the_callback,
+    what_lies_in_buckets_and_depots_is_not_moved,
+};
 use trim::{
     a_reserve_is_filled_and_no_reclaim_takes_it, an_exempt_cache_keeps_all_it_has,
     an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its,
@@ -96,6 +102,13 @@ macro_rules! with_and_without_buckets {
 }
 
 with_and_without_buckets!(
+    a_program_that_always_says_no_is_asked_once,
+    a_sparse_cache_becomes_dense,
+    it_moves_while_the_program_goes_on,
+    some_that_stay_hold_up_no_others,
+    the_callback_may_use_the_cache,
+    the_end_of_the_cache_waits_for_the_callback,
+    what_lies_in_buckets_and_depots_is_not_moved,
     objects_are_as_large_and_as_aligned_as_asked_for_and_distinct,
     a_number_is_given_back_only_when_no_object_is_out,
     a_limit_is_exact_and_movable,
