@@ -156,6 +156,7 @@ typedef int weir_cache_init(void *object, size_t size);
 typedef void weir_cache_fini(void *object, size_t size);
 typedef int weir_cache_ctor(void *object, size_t size, void *argument);
 typedef void weir_cache_dtor(void *object, size_t size, void *argument);
+typedef int weir_cache_move(void *from, void *to, size_t size, void *argument);
 
 #define WEIR_CACHE_ZERO 1u       /* objects are zero when they are handed out, before ctor */
 #define WEIR_CACHE_NO_RECLAIM 2u /* no pressure takes anything from this cache */
@@ -221,6 +222,35 @@ int weir_cache_set_limit(weir_cache *cache, size_t objects);
  * there is no memory for all of them, or EINVAL if the cache is NULL.
  */
 int weir_cache_set_reserve(weir_cache *cache, size_t objects);
+
+/*
+ * Lets Weir move objects, once for a cache. After a peak of which a few objects are left at random, nearly every page has one
+ * of them. Then Weir asks, object by object, until the others fit on few pages: `move` gets an object, a free place of the same
+ * size, and `argument`.
+ *
+ *   1  The program has copied the object to `to`, and changed all references to it. From now on `to` is the object, and Weir
+ *      frees `from`. Neither ctor nor dtor is called.
+ *   0  The object stays, and `to` is not used. Objects beside it are not asked again until something changes there.
+ *
+ * `from` may be no object that is in use: it may lie free in a bucket, or the program may free it right now. So `move` looks it
+ * up in a table of the program's, under the program's own lock, before it reads it. What it does not find it refuses.
+ *
+ *     int move(void *from, void *to, size_t size, void *table) {
+ *         lock(table);
+ *         void **place = find(table, from);
+ *         if (place != NULL) *place = memcpy(to, from, size);
+ *         unlock(table);
+ *         return place != NULL;
+ *     }
+ *
+ * One thread ("weir-fini") calls it, beside any allocation or free, and holds no lock of Weir's. It may allocate and free, from
+ * this cache too. It may not destroy the cache. weir_cache_destroy() waits for a call that is running, so no lock that `move`
+ * takes may be held there. In a forked child nothing is moved until it calls this function for another cache.
+ *
+ * Returns 0; or -1 with errno EINVAL if cache or move is NULL, for a second call, and for a cache with an init or a fini: their
+ * objects have something built in while they are free. Objects of 4096 bytes and more are not moved.
+ */
+int weir_cache_set_move(weir_cache *cache, weir_cache_move *move, void *argument);
 
 /* One cache's figures, in objects unless said otherwise. They are read one after another while others go on. */
 struct weir_cache_stats {

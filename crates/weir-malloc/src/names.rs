@@ -205,6 +205,8 @@ export! {
     weir_cache_free_batch =
         cache_abi::free_batch [(cache: *mut cache_abi::Cache, objects: *const *mut u8, count: usize)];
     weir_cache_set_limit = cache_abi::set_limit [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
+    weir_cache_set_move = cache_abi::set_move
+        [(cache: *mut cache_abi::Cache, function: Option<cache_abi::Move>, argument: *mut c_void) -> c_int];
     weir_cache_set_reserve = cache_abi::set_reserve [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
     weir_cache_stats =
         cache_stats_abi::stats [(cache: *mut cache_abi::Cache, out: *mut cache_stats_abi::Stats, size: usize) -> c_int];

@@ -1,7 +1,9 @@
 //! Typed caches: values are made, kept and dropped as often as they should be, whoever frees them.
 
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use weir::{AllocError, CacheBox, CacheError, ObjectCache, Retained};
 use weir_testing::wait_until;
@@ -148,4 +150,75 @@ fn a_reserve_is_there_from_the_start() {
     let cache = ObjectCache::<[u8; 300]>::builder("reserve").reserve(100).no_reclaim().build().unwrap();
     assert!(cache.stats().free_slab >= 100);
     assert_eq!(cache.stats().reserve, 100);
+}
+
+/// Values by address. Who takes one out of it has the value.
+type Table = Arc<Mutex<BTreeMap<usize, u64>>>;
+
+fn movable(table: &Table, says: fn(u64) -> bool) -> ObjectCache<[u64; 32]> {
+    let table = Arc::clone(table);
+    let relocate = move |from: NonNull<[u64; 32]>, to: NonNull<[u64; 32]>| {
+        let mut table = table.lock().unwrap();
+        let found = table.get(&from.addr().get()).copied();
+        let Some(number) = found.filter(|&number| says(number)) else { return false };
+        // SAFETY: an object that the table has, whose lock excludes other uses; and a free place.
+        unsafe { from.copy_to_nonoverlapping(to, 1) };
+        table.remove(&from.addr().get());
+        table.insert(to.as_ptr().expose_provenance(), number);
+        true
+    };
+    // SAFETY: it moves what the table has, which is what `into_raw` gave. The table's lock excludes all other uses.
+    unsafe { ObjectCache::builder("movable").movable(relocate) }.unwrap()
+}
+
+fn fill(cache: &ObjectCache<[u64; 32]>, table: &Table, count: u64) {
+    for number in 0..count {
+        let raw = cache.alloc([number; 32]).unwrap().into_raw();
+        assert_eq!(table.lock().unwrap().insert(raw.as_ptr().expose_provenance(), number), None);
+    }
+}
+
+/// Drops all values but those of which `keeps` says so.
+fn thin(cache: &ObjectCache<[u64; 32]>, table: &Table, keeps: impl Fn(u64) -> bool) {
+    let gone: Vec<_> = table.lock().unwrap().extract_if(.., |_, number| !keeps(*number)).collect();
+    for (at, number) in gone {
+        let raw = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).unwrap();
+        // SAFETY: it came from `into_raw`, or was moved there; the table has it no more.
+        assert_eq!(*unsafe { cache.from_raw(raw) }, [number; 32]);
+    }
+}
+
+#[test]
+fn values_that_are_left_at_random_move_together_and_stay_what_they_are() {
+    let table = Table::default();
+    let cache = movable(&table, |number| !number.is_multiple_of(1000));
+    fill(&cache, &table, 50_000);
+    let full = cache.stats().slab_bytes;
+    thin(&cache, &table, |number| number.is_multiple_of(20));
+    weir::heap::trim();
+    wait_until("its slabs are few", || cache.stats().slab_bytes < full / 5);
+    // A place that a value may move to counts as used, too.
+    wait_until("no value is on its way", || cache.stats().used == 2500);
+    assert_eq!(table.lock().unwrap().len(), 2500);
+    thin(&cache, &table, |_| false);
+    assert_eq!(cache.stats().used, 0);
+}
+
+#[test]
+fn a_movable_cache_ends_with_its_closure_and_stays_where_objects_are_out() {
+    let table = Table::default();
+    let cache = movable(&table, |_| true);
+    fill(&cache, &table, 5000);
+    thin(&cache, &table, |number| number.is_multiple_of(16));
+    weir::heap::trim();
+    thin(&cache, &table, |_| false);
+    assert_eq!(Arc::strong_count(&table), 2);
+    drop(cache);
+    assert_eq!(Arc::strong_count(&table), 1);
+    let cache = movable(&table, |_| true);
+    fill(&cache, &table, 5000);
+    thin(&cache, &table, |number| number.is_multiple_of(16));
+    drop(cache);
+    weir::heap::trim();
+    assert_eq!(Arc::strong_count(&table), 2, "objects are out, and may be moved still");
 }

@@ -23,7 +23,7 @@ pub struct Hooks {
     /// An allocation of so many bytes would exceed `hard_limit`, and is about to fail. Called on its thread, under no lock. Whether
     /// something was freed, so that another try is worth it.
     pub hard_limit_reached: fn(usize) -> bool,
-    /// Objects of user caches wait for the finalizer thread.
+    /// Objects of user caches wait for the finalizer thread, or are to be moved by it.
     pub wake_finalizer: fn(),
     /// A `fork` takes the locks of evictable caches (`true`), or gives them back.
     pub fork_evictable_caches: fn(bool),

@@ -8,7 +8,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::units::{BlockNo, Order, Pages};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::caches::figures::CacheStats;
-use weir_core::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
+use weir_core::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Move, Spec};
 use weir_core::heap::Heap;
 use weir_core::heap::page_pools::InFlight;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
@@ -209,6 +209,19 @@ pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
         FINALIZER.start();
     }
     HEAP.user_caches().make(spec)
+}
+
+/// Lets objects of a cache be moved, by the same thread. `false`: the cache has such a function, or an `init` or `fini`.
+///
+/// # Safety
+/// As for the engine's `user_caches().set_move`.
+pub unsafe fn set_cache_move(id: CacheId, function: Move, argument: *mut u8) -> bool {
+    // SAFETY: as the caller promises.
+    let is_set = unsafe { HEAP.user_caches().set_move(id, function, argument) };
+    if is_set {
+        FINALIZER.start();
+    }
+    is_set
 }
 
 /// Makes a page pool known; from now on pressure is listened for.

@@ -1,9 +1,10 @@
-//! The finalizer thread: it calls the `fini` of objects of user caches whose slabs are to be released.
+//! The finalizer thread: it calls the `fini` of objects of user caches whose slabs are to be released, and the callbacks of caches
+//! whose objects may be moved.
 //!
 //! The background thread must not: libc has no record of it, and a program's code may need thread-local storage, or
 //! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for. So
-//! the first cache with a `fini` has libc make a thread. Libc may have none to offer, and a forked child has none until
-//! it makes another such cache. Then objects are finalized by `weir_trim` and where their cache is destroyed.
+//! the first cache with a `fini` or such a callback has libc make a thread. Libc may have none to offer, and a forked child
+//! has none until it makes another such cache. Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -19,7 +20,7 @@ use crate::threads::libc_thread::{self, Signals};
 pub struct Finalizer {
     heap: &'static Engine,
     is_started: AtomicBool,
-    /// 1: objects wait. The thread sleeps while it is 0.
+    /// 1: objects wait, or are to be moved. The thread sleeps while it is 0.
     wanted: AtomicU32,
     /// The thread's id; 0 where there is none.
     id: AtomicU32,
@@ -52,7 +53,7 @@ impl Finalizer {
         }
     }
 
-    /// Objects wait to be finalized. May be called from anywhere.
+    /// Objects wait to be finalized, or are to be moved. May be called from anywhere.
     pub(crate) fn wake(&self) {
         if self.wanted.swap(1, AcqRel) == 0 {
             let _ = futex_wake(&self.wanted, 1);
@@ -93,6 +94,7 @@ impl Finalizer {
             if self.is_over.load(Acquire) {
                 return;
             }
+            self.heap.user_caches().run_moves();
             self.heap.user_caches().run_finalizers();
         }
     }

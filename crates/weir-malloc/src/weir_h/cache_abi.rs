@@ -6,11 +6,11 @@ use crate::weir_h::object_mark::Mark;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use weir::heap;
 use weir_core::caches::geometry::MAX_OBJECT;
 use weir_core::caches::user_cache::{self, CacheId, Flags, LimitError, MakeError, Spec};
-use weir_linux::process::heap::{HEAP, make_cache};
+use weir_linux::process::heap::{HEAP, make_cache, set_cache_move};
 
 /// `weir_cache_init`.
 pub type Init = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
@@ -20,6 +20,9 @@ pub type Fini = unsafe extern "C" fn(*mut c_void, usize);
 pub type Ctor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int;
 /// `weir_cache_dtor`.
 pub type Dtor = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
+
+/// `weir_cache_move`.
+pub type Move = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut c_void) -> c_int;
 
 const ZERO: c_uint = 1;
 const NO_RECLAIM: c_uint = 2;
@@ -49,6 +52,9 @@ pub struct Cache {
     dtor: Option<Dtor>,
     init: Option<Init>,
     fini: Option<Fini>,
+    /// A [`Move`], null for none, and its argument: set once.
+    moves: AtomicPtr<()>,
+    move_argument: AtomicPtr<c_void>,
 }
 
 /// `weir_cache_create`.
@@ -97,7 +103,21 @@ pub unsafe fn create(
             let (prepares, finishes) = (ctor.is_some() || mark.is_there(), dtor.is_some() || mark.is_there());
             // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
             unsafe {
-                cache.write(Cache { kind: IS_CACHE, id, prepares, finishes, mark, size, zero, ctor, dtor, init, fini })
+                cache.write(Cache {
+                    kind: IS_CACHE,
+                    id,
+                    prepares,
+                    finishes,
+                    mark,
+                    size,
+                    zero,
+                    ctor,
+                    dtor,
+                    init,
+                    fini,
+                    moves: AtomicPtr::new(null_mut()),
+                    move_argument: AtomicPtr::new(null_mut()),
+                })
             };
             MADE.store(true, Relaxed);
             cache
@@ -130,6 +150,21 @@ unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u
         if let Some(fini) = cache.fini {
             fini(object.cast(), cache.size);
         }
+    }
+}
+
+unsafe extern "C" fn move_object(from: *mut u8, to: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
+    // SAFETY: `set_move` passed its cache, which outlives its objects, and stored the function before. The function is the
+    // program's. `to` is this thread's alone until the function says yes, and `from` from then on.
+    unsafe {
+        let cache = &*cache.cast::<Cache>();
+        let function = core::mem::transmute::<*mut (), Move>(cache.moves.load(Relaxed));
+        cache.mark.check_free(to);
+        // The program may free it before this function returns.
+        cache.mark.hold(to);
+        let moved = function(from.cast(), to.cast(), cache.size, cache.move_argument.load(Relaxed)) != 0;
+        cache.mark.give_up(if moved { from } else { to });
+        moved
     }
 }
 
@@ -337,6 +372,21 @@ pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
         Some(cache) => answer(HEAP.set_cache_limit(cache.id, objects)),
         None => refuse(EINVAL),
     }
+}
+
+/// `weir_cache_set_move`.
+pub unsafe fn set_move(cache: *mut Cache, function: Option<Move>, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise: a cache, or null.
+    let (Some(found), Some(function)) = (unsafe { named(cache) }, function) else { return refuse(EINVAL) };
+    let is_first = || found.moves.compare_exchange(null_mut(), function as *mut (), Relaxed, Relaxed).is_ok();
+    if found.init.is_some() || found.fini.is_some() || !is_first() {
+        return refuse(EINVAL);
+    }
+    found.move_argument.store(argument, Relaxed);
+    // SAFETY: the cache outlives its objects; the program answers for its function. The engine has none yet.
+    let is_set = unsafe { set_cache_move(found.id, move_object, cache.cast()) };
+    debug_assert!(is_set, "one without init and fini, and this is the first");
+    0
 }
 
 /// `weir_cache_set_reserve`.

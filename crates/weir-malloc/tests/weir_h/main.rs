@@ -16,6 +16,10 @@ fn evictable(mode: Mode) {
     passes(Kind::C, "evictable.c", &[], mode);
 }
 
+fn moves(mode: Mode) {
+    passes(Kind::C, "moves.c", &[], mode);
+}
+
 fn moving(mode: Mode) {
     passes(Kind::C, "moving.c", &[], mode);
 }
@@ -28,4 +32,4 @@ fn zones(mode: Mode) {
     passes(Kind::C, "zones.c", &[], mode);
 }
 
-in_all_modes! { caches evictable moving settings_and_figures_by_name zones }
+in_all_modes! { caches evictable moves moving settings_and_figures_by_name zones }

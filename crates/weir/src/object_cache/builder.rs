@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use weir_core::caches::user_cache::{CacheId, Flags, Spec};
-use weir_linux::process::heap::make_cache;
+use weir_linux::process::heap::{make_cache, set_cache_move};
 
 use super::cache::ObjectCache;
 use super::errors::CacheError;
@@ -144,10 +144,7 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         A: Fn(&mut T) + Send + Sync + 'static,
         F: Fn(&mut T) + Send + Sync + 'static,
     {
-        let block = heap::alloc_aligned(align_of::<Closures<N, A, F>>(), size_of::<Closures<N, A, F>>().max(1));
-        let closures = NonNull::new(block).ok_or(CacheError::OutOfMemory)?;
-        // SAFETY: fresh, and of that layout.
-        unsafe { closures.cast().write(Closures { new, on_alloc, on_free }) };
+        let closures = in_block(Closures { new, on_alloc, on_free })?;
         let (init, fini) = (Some(init::<T, N, A, F> as _), Some(fini::<T> as _));
         let hooks = const {
             &UseHooks {
@@ -161,11 +158,7 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
                 on_free: |closures, object| unsafe {
                     (closures.cast::<Closures<N, A, F>>().as_ref().on_free)(&mut *object.cast::<T>())
                 },
-                // SAFETY: called once, when no cache refers to the closures any more; the block is theirs.
-                drop: |closures| unsafe {
-                    closures.cast::<Closures<N, A, F>>().drop_in_place();
-                    heap::free(closures.as_ptr());
-                },
+                drop: drop_block::<Closures<N, A, F>>,
             }
         };
         match self.make(&Spec { init, fini, data: closures.as_ptr(), ..self.spec() }) {
@@ -176,6 +169,75 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
                 Err(error)
             }
         }
+    }
+
+    /// Makes a cache of values per use whose objects may be moved, so that the few that are left after a peak lie on few pages.
+    /// Reclaim calls `relocate` with the addresses of an object and of a free place.
+    ///
+    /// - `true`: the value is at the second address now, and nothing refers to the first, which is freed.
+    /// - `false`: the object stays. Objects beside it are not asked again until something changes there.
+    ///
+    /// A thread of the library's calls it, which holds no lock of the library's. It may use this cache. The end of the cache waits
+    /// for a call that is running, so a thread that holds what `relocate` waits for must not drop the cache. A panic in `relocate`
+    /// ends the process.
+    ///
+    /// # Errors
+    /// As [`ObjectCacheBuilder::build`].
+    ///
+    /// # Safety
+    /// The first address may be of no object in use. `relocate` does not read it before it has found it among the objects that the
+    /// program holds as [`CacheBox::into_raw`] gave them, and excludes other uses of what it found. It returns `true` only if that
+    /// object's value was copied to the second address, and no copy of the first address is used any more. The second is then as if
+    /// it came from `into_raw`. Where it returns `false`, the second address is used no more.
+    ///
+    /// ```
+    /// use std::{collections::HashMap, ptr::NonNull, sync::{Arc, Mutex}};
+    /// use weir::ObjectCache;
+    ///
+    /// /// A value's address as a number. Who takes it out of the table has the value.
+    /// type Table = Mutex<HashMap<u32, usize>>;
+    ///
+    /// let table = Arc::new(Table::default());
+    /// let in_callback = Arc::clone(&table);
+    /// let relocate = move |from: NonNull<[u64; 8]>, to: NonNull<[u64; 8]>| {
+    ///     let mut table = in_callback.lock().unwrap();
+    ///     let Some(place) = table.values_mut().find(|at| **at == from.addr().get()) else { return false };
+    ///     // SAFETY: an object that the table has, and a free place.
+    ///     unsafe { from.copy_to_nonoverlapping(to, 1) };
+    ///     *place = to.as_ptr().expose_provenance();
+    ///     true
+    /// };
+    /// // SAFETY: it moves what the table has, whose lock excludes all other uses.
+    /// let nodes = unsafe { ObjectCache::builder("nodes").movable(relocate) }.unwrap();
+    /// let node = nodes.alloc([7; 8]).unwrap().into_raw();
+    /// table.lock().unwrap().insert(1, node.as_ptr().expose_provenance());
+    ///
+    /// let at = std::ptr::with_exposed_provenance_mut(table.lock().unwrap().remove(&1).unwrap());
+    /// // SAFETY: it came from `into_raw`, or was moved there; the table has it no more.
+    /// let node = unsafe { nodes.from_raw(NonNull::new(at).unwrap()) };
+    /// assert_eq!(*node, [7; 8]);
+    /// ```
+    ///
+    /// [`CacheBox::into_raw`]: crate::CacheBox::into_raw
+    pub unsafe fn movable<F>(self, relocate: F) -> Result<ObjectCache<T>, CacheError>
+    where
+        T: Send + 'static,
+        F: Fn(NonNull<T>, NonNull<T>) -> bool + Send + Sync + 'static,
+    {
+        let closure = in_block(relocate)?;
+        let hooks = const { &UseHooks { on_alloc: |_, _| (), on_free: |_, _| (), drop: drop_block::<F> } };
+        let id = match self.make(&self.spec()) {
+            Ok(id) => id,
+            Err(error) => {
+                // SAFETY: there is no cache, so nothing else refers to the closure.
+                unsafe { drop_block::<F>(closure) };
+                return Err(error);
+            }
+        };
+        // SAFETY: the closure lives as long as the cache, and does what the caller promises. It cannot destroy the cache: the
+        // cache's drop would wait for it. The cache is new, so it has no such function, and no `init`.
+        unsafe { set_cache_move(id, move_object::<T, F>, closure.as_ptr()) };
+        self.finish(id, closure, hooks)
     }
 
     fn make(&self, spec: &Spec<'_>) -> Result<CacheId, CacheError> {
@@ -192,6 +254,35 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         cache.set_reserve(self.reserve)?;
         Ok(cache)
     }
+}
+
+/// `closures` in a block of their own.
+fn in_block<C>(closures: C) -> Result<NonNull<u8>, CacheError> {
+    let block = heap::alloc_aligned(align_of::<C>(), size_of::<C>().max(1));
+    let block = NonNull::new(block).ok_or(CacheError::OutOfMemory)?;
+    // SAFETY: fresh, and of that layout.
+    unsafe { block.cast().write(closures) };
+    Ok(block)
+}
+
+/// # Safety
+/// A block from [`in_block`] of that type, which nothing else refers to.
+unsafe fn drop_block<C>(block: NonNull<u8>) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        block.cast::<C>().drop_in_place();
+        heap::free(block.as_ptr());
+    }
+}
+
+unsafe extern "C" fn move_object<T, F: Fn(NonNull<T>, NonNull<T>) -> bool>(
+    from: *mut u8,
+    to: *mut u8,
+    _size: usize,
+    closure: *mut u8,
+) -> bool {
+    // SAFETY: the closure of this cache, which lives as long as it. Objects are not null.
+    unsafe { (*closure.cast::<F>())(NonNull::new_unchecked(from.cast()), NonNull::new_unchecked(to.cast())) }
 }
 
 unsafe extern "C-unwind" fn init<T, N: Fn() -> Option<T>, A, F>(object: *mut u8, _: usize, closures: *mut u8) -> bool {

@@ -6,7 +6,7 @@
 
 #define EACH(f) \
     f(cache_create) f(cache_destroy) f(cache_alloc) f(cache_alloc_arg) f(cache_free) f(cache_alloc_batch) \
-    f(cache_free_batch) f(cache_set_limit) f(cache_set_reserve) f(cache_stats) f(cache_next) \
+    f(cache_free_batch) f(cache_set_limit) f(cache_set_move) f(cache_set_reserve) f(cache_stats) f(cache_next) \
     f(zone_create) f(zone_destroy) f(zone_alloc) f(zone_free) f(zone_offline) f(zone_online) f(zone_base) \
     f(zone_usage) f(usage)
 #define DECLARE(name) static __typeof__(&weir_##name) p_##name;
@@ -15,6 +15,11 @@ EACH(DECLARE)
 #define REFUSED(call, failed, why) (errno = 0, CHECK((call) == (failed)), CHECK(errno == (why)))
 
 enum { PAGE = 4096, MIB = 1 << 20 };
+
+static int never(void *from, void *to, size_t size, void *argument) {
+    (void)from, (void)to, (void)size, (void)argument;
+    return 0;
+}
 
 static void caches(void) {
     struct weir_cache_stats stats = {.number = 0};
@@ -28,6 +33,7 @@ static void caches(void) {
     REFUSED(p_cache_alloc_arg(NULL, objects), NULL, EINVAL);
     REFUSED(p_cache_alloc_batch(NULL, objects, 4), 0, EINVAL);
     REFUSED(p_cache_set_limit(NULL, 1), -1, EINVAL);
+    REFUSED(p_cache_set_move(NULL, never, NULL), -1, EINVAL);
     REFUSED(p_cache_set_reserve(NULL, 1), -1, EINVAL);
     REFUSED(p_cache_stats(NULL, &stats, sizeof stats), -1, EINVAL);
     REFUSED(p_cache_next(NULL, sizeof stats), -1, EINVAL);
@@ -42,6 +48,9 @@ static void caches(void) {
     REFUSED(p_cache_stats(cache, NULL, sizeof stats), -1, EINVAL);
     REFUSED(p_cache_stats(cache, &stats, 0), -1, EINVAL);
     REFUSED(p_cache_set_limit(cache, 1), -1, EINVAL);
+    REFUSED(p_cache_set_move(cache, NULL, NULL), -1, EINVAL);
+    REFUSED(p_cache_set_move(cache, never, NULL), 0, 0);
+    REFUSED(p_cache_set_move(cache, never, NULL), -1, EINVAL);
     void *object = p_cache_alloc(cache);
     REFUSED(p_cache_destroy(cache), -1, EBUSY);
     /* Without a dtor and a limit, free() is the cache's own. */

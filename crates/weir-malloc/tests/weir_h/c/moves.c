@@ -1,0 +1,132 @@
+/* A cache whose objects Weir may move. Under another malloc there are none: then there is nothing to check. */
+#include "check.h"
+
+#include "weir.h"
+
+enum { SIZE = 240, MANY = 60000, KEEP = 16, SLOTS = 1 << 17 };
+
+#define NAMED(name) static __typeof__(&weir_##name) p_##name
+NAMED(cache_create);
+NAMED(cache_destroy);
+NAMED(cache_alloc);
+NAMED(cache_free);
+NAMED(cache_set_limit);
+NAMED(cache_set_move);
+NAMED(cache_stats);
+NAMED(trim);
+
+/* The program's objects by address, and what each holds. A slot whose object has gone keeps its place. */
+struct slot {
+    void *object;
+    uint64_t number;
+};
+static struct slot table[SLOTS];
+static int used, asked, moved;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char gone;
+static weir_cache *cache;
+
+static struct slot *find(const void *object) {
+    size_t i = ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15u >> 47;
+    while (table[i].object && table[i].object != object) i = (i + 1) % SLOTS;
+    return &table[i];
+}
+
+static void enter(void *object, uint64_t number) {
+    CHECK(used++ < SLOTS / 4 * 3);
+    *find(object) = (struct slot){object, number};
+}
+
+static int move(void *from, void *to, size_t size, void *argument) {
+    CHECK(size == SIZE && argument == table && from != to && aligned(to, 16));
+    __atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED);
+    free(malloc(100)); /* it may allocate */
+    pthread_mutex_lock(&lock);
+    struct slot *slot = find(from);
+    int may_move = slot->object == from && slot->number % 100 != 0;
+    if (may_move) {
+        CHECK(holds(from, SIZE, slot->number));
+        memcpy(to, from, size);
+        memset(from, 0xee, size);
+        uint64_t number = slot->number;
+        slot->object = &gone;
+        enter(to, number);
+        __atomic_add_fetch(&moved, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&lock);
+    return may_move;
+}
+
+static struct weir_cache_stats stats_of(weir_cache *cache) {
+    struct weir_cache_stats stats;
+    CHECK(p_cache_stats(cache, &stats, sizeof stats) == 0);
+    return stats;
+}
+
+/* Frees all objects but one in `keep`, all where that is 0; returns how many are left. Nothing moves meanwhile. */
+static int thin(uint64_t keep) {
+    static uint64_t random = 88172645463325252u;
+    int left = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SLOTS; i++) {
+        void *object = table[i].object;
+        if (!object || object == &gone) continue;
+        CHECK(holds(object, SIZE, table[i].number));
+        if (keep && next_random(&random) % keep == 0) {
+            left++;
+            continue;
+        }
+        table[i].object = &gone;
+        p_cache_free(cache, object);
+    }
+    pthread_mutex_unlock(&lock);
+    return left;
+}
+
+static void dtor(void *object, size_t size, void *argument) { memset(object, 0x99, size); }
+
+static void round_of(weir_cache_dtor *end, unsigned flags) {
+    memset(table, 0, sizeof table);
+    used = asked = moved = 0;
+    CHECK((cache = p_cache_create("moves", SIZE, 0, NULL, end, NULL, NULL, flags)) != NULL);
+    CHECK(p_cache_set_move(cache, move, table) == 0);
+    if (flags & WEIR_CACHE_LIMITED) CHECK(p_cache_set_limit(cache, MANY) == 0);
+    for (uint64_t i = 0; i < MANY; i++) {
+        void *object = p_cache_alloc(cache);
+        CHECK(object != NULL);
+        fill(object, SIZE, i);
+        pthread_mutex_lock(&lock);
+        enter(object, i);
+        pthread_mutex_unlock(&lock);
+    }
+    size_t full = stats_of(cache).slab_bytes;
+    int left = thin(KEEP);
+    CHECK(left > MANY / KEEP / 2 && left < MANY / KEEP * 2);
+    p_trim();
+    WAIT_FOR(stats_of(cache).slab_bytes < full / 5);
+    CHECK(__atomic_load_n(&moved, __ATOMIC_RELAXED) > left / 2);
+    /* A place that an object may move to counts as used, too. */
+    WAIT_FOR(stats_of(cache).used == (size_t)left);
+    CHECK(thin(1) == left);
+    /* The end comes while objects may be asked. */
+    p_trim();
+    CHECK(thin(0) == 0);
+    CHECK(p_cache_destroy(cache) == 0);
+}
+
+int main(void) {
+    p_cache_create = (__typeof__(p_cache_create))dlsym(RTLD_DEFAULT, "weir_cache_create");
+    if (!is_weir()) return 0;
+#define LOOK_UP(name) CHECK((p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)) != NULL)
+    LOOK_UP(cache_destroy);
+    LOOK_UP(cache_alloc);
+    LOOK_UP(cache_free);
+    LOOK_UP(cache_set_limit);
+    LOOK_UP(cache_set_move);
+    LOOK_UP(cache_stats);
+    LOOK_UP(trim);
+    round_of(NULL, 0);
+    round_of(dtor, WEIR_CACHE_LIMITED);
+    round_of(NULL, WEIR_CACHE_ZERO);
+    return 0;
+}
