@@ -4,7 +4,8 @@
 //! The background thread must not: libc has no record of it, and a program's code may need thread-local storage, or
 //! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for. So
 //! the first cache with a `fini` or such a callback has libc make a thread. Libc may have none to offer, and a forked child
-//! has none until it makes another such cache. Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved.
+//! has none until it makes another such cache. Then objects are finalized by `weir_trim` and where their cache is destroyed, and
+//! none are moved.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
