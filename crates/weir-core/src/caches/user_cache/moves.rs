@@ -125,7 +125,7 @@ impl<P: Platform> Caches<P> {
             if window.class_of(page) == g.class() {
                 moved += self.empty_slab(number, callback, page);
             }
-            page = page + step;
+            page += step;
         }
         moved
     }
