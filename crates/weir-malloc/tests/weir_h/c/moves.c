@@ -38,7 +38,10 @@ static void enter(void *object, uint64_t number) {
 }
 
 static int move(void *from, void *to, size_t size, void *argument) {
-    CHECK(size == SIZE && argument == table && from != to && aligned(to, 16));
+    CHECK(size == SIZE);
+    CHECK(argument == table);
+    CHECK(from != to);
+    CHECK(aligned(to, 16));
     __atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED);
     free(malloc(100)); /* it may allocate */
     pthread_mutex_lock(&lock);
@@ -88,7 +91,7 @@ static void dtor(void *object, size_t size, void *argument) { memset(object, 0x9
 static void round_of(weir_cache_dtor *end, unsigned flags) {
     memset(table, 0, sizeof table);
     used = asked = moved = 0;
-    CHECK((cache = p_cache_create("moves", SIZE, 0, NULL, end, NULL, NULL, flags)) != NULL);
+    CHECK((cache = p_cache_create("moves", SIZE, 16, NULL, end, NULL, NULL, flags)) != NULL);
     CHECK(p_cache_set_move(cache, move, table) == 0);
     if (flags & WEIR_CACHE_LIMITED) CHECK(p_cache_set_limit(cache, MANY) == 0);
     for (uint64_t i = 0; i < MANY; i++) {
