@@ -9,13 +9,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 MACHINES = {62: "x86_64", 183: "aarch64"}
 # glibc's version on manylinux2014.
 OLDEST = 17
+# musl's version that Debian 12 and 13 build with: 1.2.
+MUSL = "1_2"
 
 
 def tag(library):
-    """The tag of a wheel with this library: it needs its processor, and the newest version of glibc's that it names."""
+    """The tag of a wheel with this library: it needs its processor, and musl or the newest version of glibc's that it names."""
     with open(library, "rb") as file:
         content = file.read()
     machine = MACHINES[struct.unpack_from("<H", content, 18)[0]]
+    if b"\0libc.musl-" in content:  # Alpine's name of musl's C library
+        return f"py3-none-musllinux_{MUSL}_{machine}"
     newest = max((int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", content)), default=0)
     if newest <= OLDEST:
         # The older name is for installers that do not know the newer one.
