@@ -1,5 +1,6 @@
-//! The figures that are more than a counter, on the page of counters. They are where the memory is, and the tables of caches,
-//! zones and evictable caches, and the cost curve. The background thread brings them up to date at the end of calm windows, and when it is asked to.
+//! The figures that are more than a counter, on the page of counters. They are where the memory is, the tables of caches, zones and
+//! evictable caches, and the cost curve. The background thread brings them up to date at the end of calm windows, and when it is
+//! asked to.
 
 use arrayvec::ArrayVec;
 use weir_core::caches::figures::CacheStats;
