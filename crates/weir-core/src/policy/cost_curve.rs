@@ -62,6 +62,9 @@ impl CostCurve {
 /// What the cheapest `bytes` of the curve with these points cost; `None`: the process could not do without so many.
 pub fn cost_of(points: impl IntoIterator<Item = Cost>, bytes: u64) -> Option<Cost> {
     let mut before = Cost::default();
+    if bytes == 0 {
+        return Some(before); // also of a curve without points
+    }
     for point in points {
         if point.bytes >= bytes {
             let part = point.less(&before);
