@@ -2,7 +2,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -20,6 +20,9 @@ pub(crate) struct MoveCallback {
     argument: AtomicPtr<u8>,
     /// Reclaim wishes that sparse slabs become empty.
     is_wanted: AtomicBool,
+    /// Free objects in slabs when a pass asked for nothing: as long as they are as many, another pass would find no more.
+    /// `usize::MAX`: the last pass asked, or there was none.
+    settled_at: AtomicUsize,
 }
 
 impl MoveCallback {
@@ -28,6 +31,7 @@ impl MoveCallback {
             function: AtomicPtr::new(null_mut()),
             argument: AtomicPtr::new(null_mut()),
             is_wanted: AtomicBool::new(false),
+            settled_at: AtomicUsize::new(usize::MAX),
         }
     }
 
@@ -35,6 +39,7 @@ impl MoveCallback {
     pub(super) fn reset(&self) {
         self.function.store(null_mut(), Relaxed);
         self.is_wanted.store(false, Relaxed);
+        self.settled_at.store(usize::MAX, Relaxed);
     }
 
     /// Sets it, unless there is one. One thread at a time.
@@ -57,6 +62,16 @@ impl MoveCallback {
         // SAFETY: it is not null, so it was stored by `set` from a function of this very type.
         (!function.is_null())
             .then(|| unsafe { (core::mem::transmute::<*mut (), Move>(function), self.argument.load(Relaxed)) })
+    }
+
+    /// A pass ended that asked so many objects, with so many free ones in slabs.
+    pub(super) fn passed(&self, asked: usize, free: usize) {
+        self.settled_at.store(if asked == 0 { free } else { usize::MAX }, Relaxed);
+    }
+
+    /// Whether the last pass asked for nothing, and as many objects are free in slabs as then.
+    pub(super) fn is_settled(&self, free: usize) -> bool {
+        self.settled_at.load(Relaxed) == free
     }
 
     pub(super) fn want(&self) {

@@ -14,7 +14,8 @@
 //! *The interleaving that this excludes*: the place is chosen, and the program gets it by an allocation before the callback does.
 //!
 //! **It ends.** Moves do by their rule. A slab of which an object was refused is not asked again before an object of it comes or
-//! goes. A place that is given back leaves the target as it was.
+//! goes. A place that is given back leaves the target as it was. After a pass in which nothing was asked reclaim wishes for none
+//! until another number of objects is free: a pass looks at the whole class map.
 //!
 //! **The end of the cache** waits for the callback that runs, as for finalizers ([`crate::caches::cache::life`]). What is asked
 //! looks at each object whether the cache still lives.
@@ -60,7 +61,9 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn wish_moves(&self) {
         let caches = self.reclaimable().filter(|&number| number >= FIRST_USER).map(|number| self.table.get(number));
         let mut any = false;
-        for cache in caches.filter(|cache| cache.moves.is_there() && self.is_wasteful(cache)) {
+        let is_worth_it =
+            |cache: &&Cache| self.is_wasteful(cache) && !cache.moves.is_settled(self.free_in_slabs(cache));
+        for cache in caches.filter(|cache| cache.moves.is_there()).filter(is_worth_it) {
             cache.moves.want();
             any = true;
         }
@@ -83,7 +86,8 @@ impl<P: Platform> Caches<P> {
         let Some(callback) = self.begin_moves(cache) else { return 0 };
         let mut moved = 0;
         for _ in 0..PASSES {
-            let now = self.pass_for_moves(number, callback);
+            let (asked, now) = self.pass_for_moves(number, callback);
+            cache.moves.passed(asked, self.free_in_slabs(cache));
             moved += now;
             if now == 0 || !self.is_wasteful(cache) {
                 break;
@@ -115,30 +119,35 @@ impl<P: Platform> Caches<P> {
         cache.domains().any(|domain| domain.slabs.lock(&self.pages.platform).is_wasteful(&g, reserve))
     }
 
-    fn pass_for_moves(&self, number: usize, callback: (Move, *mut u8)) -> usize {
+    fn free_in_slabs(&self, cache: &Cache) -> usize {
+        cache.domains().map(|domain| domain.slabs.lock(&self.pages.platform).free).sum()
+    }
+
+    fn pass_for_moves(&self, number: usize, callback: (Move, *mut u8)) -> (usize, usize) {
         let (cache, window) = (self.table.get(number), &self.pages.normal);
         let g = cache.shape.get();
         // Slabs begin at a multiple of the power of two above their length.
         let step = Pages(usize::from(g.pages).next_power_of_two());
-        let (mut page, mut moved) = (PageNo(0), 0);
+        let (mut page, mut asked, mut moved) = (PageNo(0), 0, 0);
         while page < window.top() && cache.is_live() {
             if window.class_of(page) == g.class() {
-                moved += self.empty_slab(number, callback, page);
+                let of_slab = self.empty_slab(number, callback, page);
+                (asked, moved) = (asked + of_slab.0, moved + of_slab.1);
             }
             page += step;
         }
-        moved
+        (asked, moved)
     }
 
-    /// Asks the objects of the slab at `page`, if it is one of cache `number` and worth it.
-    fn empty_slab(&self, number: usize, (function, argument): (Move, *mut u8), page: PageNo) -> usize {
+    /// Asks the objects of the slab at `page`, if it is one of cache `number` and worth it; how many, and how many moved.
+    fn empty_slab(&self, number: usize, (function, argument): (Move, *mut u8), page: PageNo) -> (usize, usize) {
         let cache = self.table.get(number);
         let (g, domain) = (cache.shape.get(), self.domain_of(cache, page));
-        let (mut moved, mut first) = (0, 0);
+        let (mut asked, mut moved, mut first) = (0, 0, 0);
         while cache.is_live()
             && let Some(Asked { number: object, from, to }) = self.next_to_move(cache, domain, (page, first))
         {
-            first = object + 1;
+            (asked, first) = (asked + 1, object + 1);
             // SAFETY: whoever set the callback answers for it until the cache's end, which waits for this pass. `to` is a free
             // object that nobody else has.
             if unsafe { function(from, to, g.size as usize, argument) } {
@@ -154,7 +163,7 @@ impl<P: Platform> Caches<P> {
                 self.give_empty(cache, domain);
             }
         }
-        moved
+        (asked, moved)
     }
 
     /// The next object of a slab that should move, with a place that was taken for it.

@@ -192,6 +192,10 @@ pub fn some_that_stay_hold_up_no_others(heap: Box<Heap<Fake>>) {
     assert!(program.moved.load(Relaxed) * 4 > program.objects().len() * 3);
     program.take_asked();
     assert_eq!((program.rest(), program.take_asked()), (0, 0));
+    // Nor is the thread woken for it, which would look at the whole class map each time.
+    let wakes = program.heap.platform().finalizer_wakes.load(Relaxed);
+    program.rest();
+    assert_eq!(program.heap.platform().finalizer_wakes.load(Relaxed), wakes);
     program.finish();
 }
 
