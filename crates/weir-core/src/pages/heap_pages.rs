@@ -2,6 +2,7 @@
 
 use super::hard_limit::HardLimit;
 use super::node::{Isolated, Node, Nodes, ZoneKind};
+use super::pageblock::Advice;
 use super::report::ReportSite;
 use super::request::Short;
 use super::user_zone::UserZones;
@@ -15,6 +16,7 @@ use crate::platform::{Platform, Reach, rank};
 use crate::reclaim::{Events, Goal, Kind};
 use crate::telemetry::gauges::Gauges;
 use crate::telemetry::trace::Place;
+use core::sync::atomic::AtomicU64;
 
 /// The pages of a heap, on a platform.
 #[repr(C)]
@@ -28,6 +30,8 @@ pub struct HeapPages<P> {
     pub(crate) user: UserZones,
     pub(crate) events: Events,
     pub(crate) hard_limit: HardLimit,
+    /// Before this time (ns) what the heap grows by asks for no huge pages: they take too long.
+    pub(super) huge_asks_from: AtomicU64,
     pub(crate) platform: P,
     /// Bytes that the program holds.
     pub gauges: Gauges,
@@ -43,6 +47,7 @@ impl<P: Platform> HeapPages<P> {
             user: UserZones::new(),
             events: Events::new(),
             hard_limit: HardLimit::new(),
+            huge_asks_from: AtomicU64::new(0),
             platform,
             gauges: Gauges::new(),
         }
@@ -110,6 +115,9 @@ impl<P: Platform> HeapPages<P> {
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
         self.gauges.page_bytes.add(pages.bytes() as u64, &self.platform.stats().page_bytes);
+        if run.asks {
+            self.touch_asking(kind, run.page);
+        }
         self.note_taken(&run);
         Ok(run)
     }
@@ -151,6 +159,7 @@ impl<P: Platform> HeapPages<P> {
             if self.map_again(&mut growing, kind, blocks, home) {
                 continue;
             }
+            growing.advice = if kind == ZoneKind::Normal { self.advice() } else { Advice::None };
             let row = growing.grow(blocks, home)?;
             let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
             self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);

@@ -32,6 +32,19 @@ pub enum Look {
     Torn = 3,
 }
 
+/// Whether memory of a pageblock asks for huge pages because the heap grew dense ([`crate::policy::huge_page_advice`]). Its pages
+/// count as single ones all the same: what is free of them goes back as ever, and the huge page is split by that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Advice {
+    /// It does not ask.
+    #[default]
+    None = 0,
+    /// It asks.
+    Asks = 1,
+    /// It asks and was touched since no memory was behind it: a huge page may be there, whole.
+    Whole = 2,
+}
+
 /// A pageblock's place on a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
@@ -69,11 +82,11 @@ impl Pageblock {
     ///
     /// # Safety
     /// `at` points to an element of a window's array; the caller has the turn to grow, and the pageblock is in no zone.
-    pub(super) unsafe fn init(at: *mut Self, node: u16) {
+    pub(super) unsafe fn init(at: *mut Self, node: u16, advice: Advice) {
         // SAFETY: the element is mapped. No zone has it, so no thread but the caller has a reference to its state; its node
         // is reached as an atomic by all.
         unsafe {
-            (&raw mut (*at).state).write(State::fresh());
+            (&raw mut (*at).state).write(State { advice, ..State::fresh() });
             (*at).node.store(node, Release);
         }
     }
@@ -147,6 +160,8 @@ pub struct State {
     pub bare: bool,
     /// The first pages taken of it since it was last whole were a slab's.
     pub slabs: bool,
+    /// Whether it asks for a huge page, and may have one that `huge` does not count.
+    pub advice: Advice,
 }
 
 impl State {
@@ -168,6 +183,7 @@ impl State {
             look: Look::None,
             bare: true,
             slabs: false,
+            advice: Advice::None,
         }
     }
 
@@ -213,6 +229,15 @@ impl State {
     /// that is not the heap's.
     pub(crate) fn is_in_use(&self) -> bool {
         self.free.len() < Pages::BLOCK && !self.backed.is_empty()
+    }
+
+    /// A part of its memory went back. Whether that split a huge page which counted as single pages.
+    pub(crate) fn split_advised(&mut self) -> bool {
+        let is_split = self.advice == Advice::Whole;
+        if is_split {
+            (self.advice, self.look) = (Advice::Asks, Look::Torn);
+        }
+        is_split
     }
 
     /// A page of it is handed out, or comes back: what the last look made of it no longer holds.

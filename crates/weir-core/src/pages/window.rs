@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 use crate::base::run::Run;
 use crate::base::run_class;
 use crate::base::units::{BlockNo, Class, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
-use crate::pages::pageblock::{Pageblock, State};
+use crate::pages::pageblock::{Advice, Pageblock, State};
 use crate::pages::request::Short;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::{Placed, Platform, Reach, rank};
@@ -106,6 +106,8 @@ pub struct Growing<'a, P: Platform> {
     pub(super) window: &'a Window,
     pub(super) platform: &'a P,
     pub(super) growth: Guard<'a, Growth, P, { rank::GROWTH }>,
+    /// Whether what is mapped asks for huge pages whatever the setting `huge_heap` is.
+    pub(super) advice: Advice,
 }
 
 impl<P: Platform> Growing<'_, P> {
@@ -165,14 +167,14 @@ impl<P: Platform> Growing<'_, P> {
         let run = Run { addr: window.addr_of(blocks.start.first()), len: count * PAGEBLOCK };
         let placed = self.platform.map_at(run, node);
         if placed == Placed::Done {
-            if self.asks_for_huge() {
+            if self.advice != Advice::None || self.asks_for_huge() {
                 self.platform.advise_huge(run);
             }
             // Before they are below the top: then any thread may read their node, which never changes.
             for block in BlockNo::each(blocks.clone()) {
                 // SAFETY: `describe` has mapped the array as far as they go; `self` is the turn to grow; the pageblocks are in no
                 // zone before the caller adds them to one.
-                unsafe { Pageblock::init(window.block(block), node as u16) };
+                unsafe { Pageblock::init(window.block(block), node as u16, self.advice) };
             }
             if blocks.start == BlockNo(0) {
                 // SAFETY: pageblock 0 was made just now and is in no zone, so no other reference to its state exists. What
@@ -335,7 +337,7 @@ impl Window {
     /// The turn to grow. Threads that run short together wait here for the first of them. They are to look again before they grow
     /// the window too: the pages are in a zone before the turn ends.
     pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
-        Growing { window: self, platform, growth: self.growth.lock(platform) }
+        Growing { window: self, platform, growth: self.growth.lock(platform), advice: Advice::None }
     }
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {

@@ -11,13 +11,13 @@ mod out_of_use;
 mod pageblocks;
 mod place;
 mod relink;
-mod sparse;
+pub(in crate::pages) mod sparse;
 
 use core::ops::Range;
 
 use crate::base::units::{BlockNo, Order, PageNo, Pages, Span};
 use crate::pages::page_set::PageSet;
-use crate::pages::pageblock::Look;
+use crate::pages::pageblock::{Advice, Look};
 use crate::pages::request::Short;
 use crate::pages::window::Window;
 use crate::platform::Contents;
@@ -52,6 +52,8 @@ pub struct PageRun {
     /// Pages with no memory behind them, nor lately, that the zone has handed out since it last returned their number.
     /// 0 as long as they are few.
     pub fresh: Pages,
+    /// It has the first page handed out of a pageblock that asks for a huge page.
+    pub asks: bool,
 }
 
 /// How a report went.
@@ -89,6 +91,8 @@ pub struct FreeAreas {
     pub peak: Peak,
     /// Some of its pageblocks may be [`Look::Torn`].
     torn: bool,
+    /// A page was handed out as [`PageRun::asks`] says.
+    asks: bool,
     /// Pages that became resident lately: see [`PageRun::fresh`].
     fresh: Pages,
     /// Runs of at least [`HOLE_PAGES`] freed last, by length.
@@ -109,6 +113,7 @@ impl FreeAreas {
             idle: Pages::ZERO,
             peak: Peak::new(),
             torn: false,
+            asks: false,
             fresh: Pages::ZERO,
             holes: [Span::new(PageNo(0), Pages::ZERO); HOLES],
             growth: Growth::new(),
@@ -132,7 +137,7 @@ impl FreeAreas {
             return Err(Short);
         }
         let (zero, again) = self.take_run(window, run, purpose, huge_on_touch);
-        Ok(PageRun { page, zero, again, fresh: self.take_fresh() })
+        Ok(PageRun { page, zero, again, fresh: self.take_fresh(), asks: core::mem::take(&mut self.asks) })
     }
 
     /// Takes the free pages `run`; returns whether all are zero, and which were reported lately.
@@ -146,6 +151,10 @@ impl FreeAreas {
             if pageblock.backed.is_empty() {
                 self.idle -= pageblock.idle().len();
                 pageblock.huge = huge_on_touch;
+                if pageblock.advice == Advice::Asks {
+                    pageblock.advice = Advice::Whole;
+                    self.asks = true;
+                }
                 self.idle += pageblock.idle().len();
                 // A huge page comes whole.
                 touched = if huge_on_touch { Pages::BLOCK } else { n };
@@ -243,6 +252,7 @@ impl FreeAreas {
             return Err(Short);
         }
         let (_, again) = self.take_run(window, more, Purpose::Run, false);
+        self.asks = false;
         Ok((again, self.take_fresh()))
     }
 
@@ -279,6 +289,8 @@ impl FreeAreas {
                 let whole = gone.len() == Pages::BLOCK;
                 pageblock.look = if whole { Look::None } else { Look::Torn };
                 self.torn |= !whole;
+            } else if gone.len() < Pages::BLOCK {
+                self.torn |= pageblock.split_advised();
             }
             pageblock.backed = pageblock.backed.minus(gone);
             pageblock.recent.reported(gone.len(), how.at, how.calm, how.horizon);
@@ -312,7 +324,9 @@ impl FreeAreas {
         let pageblock = self.blocks.at_mut(window, block);
         pageblock.dirty |= contents == Contents::Undefined;
         if !pageblock.huge {
-            return false;
+            let is_split = pageblock.split_advised();
+            self.torn |= is_split;
+            return is_split;
         }
         pageblock.backed = pageblock.backed.or(&pageblock.free);
         pageblock.huge = false;

@@ -82,9 +82,16 @@ pub trait Memory: Host {
     fn set_huge_on_touch(&self, on: bool) {
         let _ = on;
     }
-    /// Whether huge pages may be behind the heap: [`Memory::huge_on_touch`] is so, or was.
+    /// Whether huge pages may be behind the heap: [`Memory::huge_on_touch`] is so, or was, or a part of it asked for them.
     fn may_have_huge(&self) -> bool {
         self.huge_on_touch()
+    }
+    /// A part of the heap asks for huge pages.
+    fn note_huge(&self) {}
+    /// Has memory put behind `run` now, which the heap is about to use; `false`: it is refused, or cannot be done.
+    fn populate(&self, run: Run) -> bool {
+        let _ = run;
+        false
     }
     /// Asks for huge pages behind `run`; a wish only.
     fn advise_huge(&self, run: Run);

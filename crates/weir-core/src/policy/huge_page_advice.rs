@@ -1,6 +1,11 @@
 //! Whether programs touch the whole of their large blocks. Huge pages pay behind blocks that are filled, and cost
 //! memory behind those that are sparse. So they are asked for only where the blocks of late were filled. These are the
 //! blocks that were freed, and those that were full by the time that the next was asked for.
+//!
+//! So it is with the heap: what it grows by asks for huge pages if its last pageblocks were filled.
+
+use crate::base::time::Nanos;
+use crate::base::units::Pages;
 
 /// Blocks that must have been filled of the last eight freed.
 const FILLED_BLOCKS: u32 = 7;
@@ -8,6 +13,27 @@ const FILLED_BLOCKS: u32 = 7;
 const FILLED_AT_ONCE: u8 = 3;
 /// One block in so many goes without huge pages although they pay: behind huge pages nothing can be learnt.
 const PROBE: u32 = 16;
+
+/// Pageblocks that a growing heap looks back at.
+pub(crate) const LOOKED_AT: u32 = 8;
+/// Pageblocks from which on a heap learns of its growth. One of 32 MiB keeps the peak within a few percent: as it ends to
+/// grow, a huge page or two are not filled.
+pub(crate) const LEARNS_FROM: u32 = 16;
+
+/// A first touch of a huge page that takes longer costs as much as those of its pages would (512 of about 2 us).
+pub(crate) const SLOW: Nanos = Nanos(1_000_000);
+/// A slow touch is paid for by a pause of so many times that: at most 0.1 % of a CPU.
+pub(crate) const PAUSE: u64 = 1000;
+
+/// Whether a pageblock of which `pages` are in use, or resident, is as good as full.
+pub(crate) fn is_filled(pages: Pages) -> bool {
+    pages >= Pages::BLOCK - Pages::BLOCK / 8
+}
+
+/// Whether a heap of `pageblocks` grows dense, of the last [`LOOKED_AT`] of which `filled` were filled.
+pub(crate) fn grows_dense(pageblocks: u32, filled: impl FnOnce() -> usize) -> bool {
+    pageblocks >= LEARNS_FROM && filled() >= FILLED_BLOCKS as usize
+}
 
 /// Notes on the last eight blocks freed, of those in use, and of how many.
 #[derive(Debug, Default)]

@@ -147,6 +147,7 @@ const CALM: Row = Row {
         SlabPages,
         Filled,
         Sparse,
+        Cool,
         Metadata,
     ],
     cushion: Cushion::Peak,

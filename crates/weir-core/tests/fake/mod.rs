@@ -98,6 +98,10 @@ pub struct Fake {
     pub huge: AtomicBool,
     /// Huge pages come to what asked for them.
     pub huge_on_advice: AtomicBool,
+    /// A part of the heap asked for them.
+    pub may_have_huge: AtomicBool,
+    /// Time to put memory behind a run at once, ms; above a year it is refused.
+    pub populate_ms: AtomicU64,
     /// Mapping memory takes its time.
     pub is_slow: AtomicBool,
     pub lockless: bool,
@@ -123,7 +127,7 @@ pub struct Fake {
     looks: Mutex<Vec<Run>>,
     /// Calls that unmapped.
     pub unmapped: AtomicUsize,
-    /// Only what was touched of blocks of their own is resident, as the kernel has it; else all of them are.
+    /// Only what was touched is resident, as the kernel has it; else all of each block of its own is.
     pub really: AtomicBool,
     pub fences: AtomicUsize,
     /// Fences are refused.
@@ -202,6 +206,8 @@ impl Fake {
             node_count: AtomicUsize::new(1),
             huge: AtomicBool::new(false),
             huge_on_advice: AtomicBool::new(false),
+            may_have_huge: AtomicBool::new(false),
+            populate_ms: AtomicU64::new(0),
             is_slow: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,

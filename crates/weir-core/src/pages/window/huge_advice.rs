@@ -4,12 +4,20 @@
 //! setting changes, in the window's turn to grow. The value is read in that turn. So the last of several changes at
 //! once holds in the end, for the windows and for what is counted.
 
+use crate::base::level::Level;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGEBLOCK_PAGES, Pages};
+use crate::base::time::Time;
+use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
+use crate::pages::pageblock::Advice;
+use crate::pages::report::slices;
 use crate::pages::window::Growing;
+use crate::pages::zone::sparse::Fill;
 use crate::platform::Platform;
+use crate::policy::huge_page_advice::{LOOKED_AT, PAUSE, SLOW, grows_dense, is_filled};
+use crate::telemetry::trace::Place;
+use core::sync::atomic::Ordering::Relaxed;
 
 impl<P: Platform> Growing<'_, P> {
     /// Whether memory of the window is to ask for huge pages.
@@ -18,7 +26,69 @@ impl<P: Platform> Growing<'_, P> {
     }
 }
 
+// A heap that grows dense, under the setting `huge_blocks`. Its pages count as single pages, and its memory goes back as
+// that of any other heap: so nothing of it stays for a huge page's sake. The kernel then still has the rest of a split huge
+// page as one, all of it charged: it is cooled at the end of the window ([`Advice`]).
+
 impl<P: Platform> HeapPages<P> {
+    /// Whether what the heap grows by next is to ask for huge pages. Not under pressure, when a fault should take no more
+    /// than it needs, nor under a hard limit, which counts pages.
+    #[cold]
+    pub(in crate::pages) fn advice(&self) -> Advice {
+        let (p, end) = (&self.platform, self.normal.top().block());
+        let is_asked = p.tunables().huge_blocks.get() != 0 && p.huge_on_advice() && !p.huge_on_touch();
+        let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed));
+        let is_free =
+            p.tunables().hard_limit.get() == 0 && p.stats().pressure_level.load(Relaxed) == Level::None as u64;
+        let blocks = || BlockNo::each(BlockNo(end.0 - LOOKED_AT)..end);
+        if is_asked
+            && is_time
+            && is_free
+            && grows_dense(end.0, || blocks().filter(|&block| self.is_filled(block)).count())
+        {
+            p.note_huge();
+            Advice::Asks
+        } else {
+            Advice::None
+        }
+    }
+
+    /// Touches a page that was handed out, the first of a pageblock that asks for a huge page, in the program's place. Where
+    /// the system is short of huge pages it compacts memory in this fault, and a hypervisor may have to find memory for it.
+    /// That can take milliseconds a huge page: then the heap asks no more for a time.
+    #[cold]
+    pub(in crate::pages) fn touch_asking(&self, kind: ZoneKind, page: PageNo) {
+        let (p, begin) = (&self.platform, self.platform.now());
+        let is_done = p.populate(Run { addr: self.window(kind).addr_of(page), len: PAGE });
+        let took = p.now().since(begin);
+        if is_done && took <= SLOW {
+            return;
+        }
+        let until = if is_done { (p.now() + took * PAUSE).0 } else { u64::MAX };
+        self.huge_asks_from.store(until, Relaxed);
+        for site in self.sites().filter(|site| site.place == Place::Normal) {
+            for mut blocks in slices(site.window) {
+                while !blocks.is_empty() {
+                    let row = site.zone.lock(p).ask_no_more(site.window, blocks.clone());
+                    blocks.start = row.end;
+                    if !row.is_empty() {
+                        let len = BlockNo::each(row.clone()).len() * PAGEBLOCK;
+                        p.advise_small(Run { addr: site.window.addr_of(row.start.first()), len });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the program has filled a pageblock of NORMAL, as far as can be told.
+    fn is_filled(&self, block: BlockNo) -> bool {
+        let (page, kind) = (block.first(), ZoneKind::Normal);
+        let fill = self.zone_of(kind, page).lock(&self.platform).fill(&self.normal, block);
+        let run = Run { addr: self.normal.addr_of(page), len: PAGEBLOCK };
+        let is_resident = || self.platform.resident(run).is_some_and(|pages| is_filled(Pages(pages)));
+        fill == Fill::Yes || fill == Fill::IfResident && is_resident()
+    }
+
     /// Makes all of the heap ask for huge pages, or ask no more, as the setting says.
     ///
     /// Memory that comes as a huge page and counts as single pages is found later, as what khugepaged made is. Memory

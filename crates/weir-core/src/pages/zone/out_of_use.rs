@@ -6,7 +6,7 @@ use super::FreeAreas;
 use super::lists::{By, ORDERS, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED};
 use crate::base::units::{BlockNo, Pages, REPORT_ORDER, Span};
 use crate::pages::page_set::PageSet;
-use crate::pages::pageblock::Look;
+use crate::pages::pageblock::{Advice, Look};
 use crate::pages::window::{DESCRIBED_TOGETHER, Window};
 
 impl FreeAreas {
@@ -115,7 +115,7 @@ impl FreeAreas {
                 self.pages -= Pages::BLOCK;
                 (pageblock.free, pageblock.backed) = (PageSet::EMPTY, PageSet::EMPTY);
                 (pageblock.huge, pageblock.dirty, pageblock.refused) = (false, false, false);
-                (pageblock.look, pageblock.bare) = (Look::None, true);
+                (pageblock.look, pageblock.bare, pageblock.advice) = (Look::None, true, Advice::None);
                 self.relink(window, block);
                 out[taken] = block;
                 taken += 1;

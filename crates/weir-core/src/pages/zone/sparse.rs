@@ -8,8 +8,20 @@ use core::ops::Range;
 
 use super::FreeAreas;
 use crate::base::units::{BlockNo, Pages};
-use crate::pages::pageblock::{Look, State};
+use crate::pages::pageblock::{Advice, Look, State};
 use crate::pages::window::Window;
+use crate::policy::huge_page_advice::is_filled;
+
+/// Whether a pageblock was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::pages) enum Fill {
+    /// It was not, or nothing shows it.
+    No,
+    /// It was if all its memory is resident.
+    IfResident,
+    /// It was.
+    Yes,
+}
 
 impl FreeAreas {
     /// Pageblocks of `blocks` that are this zone's and in use.
@@ -84,7 +96,7 @@ impl FreeAreas {
     pub(crate) fn tear(&mut self, window: &Window, blocks: Range<BlockNo>) -> bool {
         let mut any = false;
         self.each_mut(window, blocks, |_, pageblock| {
-            if pageblock.is_in_use() && !pageblock.huge {
+            if pageblock.is_in_use() && !pageblock.huge && pageblock.advice != Advice::Whole {
                 pageblock.look = Look::Torn;
                 any = true;
             }
@@ -112,6 +124,33 @@ impl FreeAreas {
     pub(crate) fn next_small(&self, window: &Window, blocks: Range<BlockNo>) -> Option<BlockNo> {
         let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
         self.each(window, blocks).find(|(_, pageblock)| is_small(pageblock)).map(|(block, _)| block)
+    }
+
+    /// The first row of `blocks` that asks for huge pages, with nothing behind it yet, asks no more. Returns it; it is
+    /// empty if there is none.
+    pub(in crate::pages) fn ask_no_more(&mut self, window: &Window, blocks: Range<BlockNo>) -> Range<BlockNo> {
+        let mut row = blocks.end..blocks.end;
+        self.each_mut(window, blocks, |block, pageblock| {
+            let asks = pageblock.advice == Advice::Asks && pageblock.backed.is_empty();
+            if asks && (row.is_empty() || row.end == block) {
+                pageblock.advice = Advice::None;
+                row = row.start.min(block)..block.next();
+            }
+        });
+        row
+    }
+
+    /// Whether programs may be taken to have filled `block`: what the heap is to learn of it.
+    pub(in crate::pages) fn fill(&self, window: &Window, block: BlockNo) -> Fill {
+        match self.blocks.get(window, block) {
+            Some(pageblock) if is_filled(Pages::BLOCK - pageblock.free.len()) => match pageblock.advice {
+                Advice::None => Fill::IfResident,
+                // Objects are written when they are handed out. Behind a huge page nothing shows whether a run was.
+                _ if pageblock.slabs => Fill::Yes,
+                _ => Fill::No,
+            },
+            _ => Fill::No,
+        }
     }
 
     /// All of `block` is resident, and `inside` pages of its slabs had been reported. If so, or if others had, a huge page

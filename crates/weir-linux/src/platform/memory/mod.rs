@@ -250,4 +250,13 @@ impl Memory for Linux {
     fn may_have_huge(&self) -> bool {
         self.may_have_huge.load(Relaxed)
     }
+
+    fn populate(&self, run: Run) -> bool {
+        // SAFETY: the mapping is the engine's; no contents change.
+        unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_POPULATE_WRITE) }.is_ok()
+    }
+
+    fn note_huge(&self) {
+        self.may_have_huge.store(true, Relaxed);
+    }
 }

@@ -1,0 +1,146 @@
+//! A heap that grows dense asks for huge pages, and is as any other heap otherwise.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGEBLOCK;
+use weir_core::platform::Diagnostics;
+
+use crate::fake::Fake;
+use crate::held::World;
+use crate::reclaim::order::calm;
+
+const MIB: usize = 1 << 20;
+/// Bytes of a heap that learns of its growth.
+const LEARNS_FROM: usize = 32 * MIB;
+
+/// An empty heap where huge pages come to those who ask, and what was touched is resident.
+fn asking() -> World {
+    let fake = Fake::new();
+    fake.huge_on_advice.store(true, Relaxed);
+    fake.really.store(true, Relaxed);
+    World::new(fake)
+}
+
+/// Has blocks of `size` bytes until there are `bytes` of them.
+fn hold(world: &mut World, size: usize, bytes: usize) {
+    while world.held.iter().map(|block| block.len).sum::<usize>() < bytes {
+        world.alloc(size).unwrap();
+    }
+}
+
+fn asked(world: &World) -> Vec<Run> {
+    std::mem::take(&mut *world.fake().advised.lock().unwrap())
+}
+
+fn bytes(runs: &[Run]) -> usize {
+    runs.iter().map(|run| run.len).sum()
+}
+
+/// The pageblocks that ask and have a block in them.
+fn in_use(world: &World, asked: &[Run]) -> BTreeSet<usize> {
+    let of = |block: usize| asked.iter().any(|run| (run.addr..run.addr + run.len).contains(&block));
+    world.held.iter().map(|block| block.addr & !(PAGEBLOCK - 1)).filter(|&block| of(block)).collect()
+}
+
+fn cooled(world: &World) -> Vec<usize> {
+    world.fake().take_cooled().iter().map(|run| run.addr).collect()
+}
+
+#[test]
+fn what_a_heap_of_filled_objects_grows_by_asks() {
+    let mut world = asking();
+    hold(&mut world, 8000, LEARNS_FROM - 4 * MIB);
+    assert_eq!((bytes(&asked(&world)), world.fake().may_have_huge.load(Relaxed)), (0, false));
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    let asked = asked(&world);
+    assert!(bytes(&asked) >= LEARNS_FROM && world.fake().may_have_huge.load(Relaxed), "{asked:x?}");
+    world.audit();
+    world.finish();
+}
+
+#[test]
+fn it_counts_single_pages_and_gives_them_back_as_any_heap_and_what_that_split_is_cooled_once() {
+    let mut world = asking();
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    let asked = in_use(&world, &asked(&world));
+    assert!(asked.len() > 10 && world.fake().take_cooled().is_empty());
+    for block in (0..world.held.len()).rev().filter(|block| block % 20 != 0) {
+        let block = world.give_up(block);
+        // SAFETY: it was the test's, which gives it back.
+        unsafe { world.heap.free(block.addr as *mut u8) };
+    }
+    (0..10).for_each(|_| calm(&world));
+    let usage = world.heap.figures().usage();
+    assert!(usage.idle < 2 * MIB, "{usage:?}");
+    let first = cooled(&world);
+    assert_eq!(first.iter().copied().collect::<BTreeSet<_>>().len(), first.len(), "none twice");
+    assert!(asked.iter().all(|block| first.contains(block)), "{} of {}", first.len(), asked.len());
+    (0..10).for_each(|_| calm(&world));
+    world.check_contents();
+    world.finish();
+}
+
+#[test]
+fn a_heap_of_which_the_program_writes_little_does_not_ask() {
+    let world = asking();
+    for _ in 0..200 {
+        // Nothing writes to it.
+        assert!(!world.heap.alloc(MIB).is_null());
+    }
+    assert!(asked(&world).is_empty());
+    // Filled ones ask, but never two rows in turn: behind huge pages nothing shows whether a run was filled.
+    let mut world = asking();
+    hold(&mut world, MIB, 8 * LEARNS_FROM);
+    let (asked, all) = (asked(&world), world.fake().stats().address_bytes.load(Relaxed) as usize);
+    assert!((all / 8..all / 2 + 64 * MIB).contains(&bytes(&asked)), "{asked:x?} of {all}");
+    assert!(asked.windows(2).all(|two| two[0].addr + two[0].len < two[1].addr), "{asked:x?}");
+}
+
+#[test]
+fn where_huge_pages_take_long_the_rest_asks_no_more_for_a_time() {
+    let mut world = asking();
+    world.fake().populate_ms.store(5, Relaxed);
+    hold(&mut world, 8000, LEARNS_FROM + 20 * MIB);
+    let (first, small) = (asked(&world), std::mem::take(&mut *world.fake().advised_small.lock().unwrap()));
+    assert_eq!((first.len(), small.len()), (1, 1), "{first:x?} {small:x?}");
+    let rest = Run { addr: first[0].addr + PAGEBLOCK, len: first[0].len - PAGEBLOCK };
+    assert_eq!(small, [rest], "all but the one that was touched");
+    // 5 ms are paid for by 5 s.
+    hold(&mut world, 8000, 2 * LEARNS_FROM);
+    assert!(asked(&world).is_empty());
+    world.fake().populate_ms.store(0, Relaxed);
+    world.fake().pass_ms(5000);
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    assert!(!asked(&world).is_empty());
+    world.finish();
+}
+
+#[test]
+fn a_system_without_the_call_is_asked_once() {
+    let mut world = asking();
+    world.fake().populate_ms.store(u64::MAX, Relaxed);
+    hold(&mut world, 8000, 2 * LEARNS_FROM);
+    assert_eq!(asked(&world).len(), 1);
+    world.fake().pass_ms(365 * 24 * 3600 * 1000);
+    hold(&mut world, 8000, 4 * LEARNS_FROM);
+    assert!(asked(&world).is_empty());
+    world.finish();
+}
+
+#[test]
+fn no_heap_asks_that_is_told_not_to_or_that_is_short_or_limited() {
+    let never: [fn(&World); 4] = [
+        |world| world.fake().tunables().huge_blocks.set(0),
+        |world| world.fake().tunables().hard_limit.set(1 << 30),
+        |world| world.fake().stats().pressure_level.store(1, Relaxed),
+        |world| world.fake().huge_on_advice.store(false, Relaxed),
+    ];
+    for never in never {
+        let mut world = asking();
+        never(&world);
+        hold(&mut world, 8000, 3 * LEARNS_FROM);
+        assert!(asked(&world).is_empty());
+        world.finish();
+    }
+}
