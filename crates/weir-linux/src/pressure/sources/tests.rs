@@ -185,7 +185,8 @@ fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
     });
     with_sources(request, move |sources, tunables, _| {
         ALL.into_iter().filter(|it| *it != Notifier::Watch).for_each(|notifier| sources.close(notifier));
-        let heard = sources.wait(tunables, Heat::Cold, None);
+        // A manager that failed says nothing more.
+        let heard = sources.wait(tunables, Heat::Cold, Some(120_000 * MS));
         assert_eq!((heard.level, heard.source), (Level::Severe, Some(Source::ServiceManager)));
         // The other end goes: one event is taken, the source dropped, a new try put off. Each wait of this loop ends by
         // its timeout; a source that is never dropped would go on for ever.
