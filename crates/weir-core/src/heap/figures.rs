@@ -1,5 +1,8 @@
 //! Figures: where the memory is ([`crate::reclaim::usage`] defines the words), and the page of counters.
 
+mod costs;
+pub(in crate::heap) mod measure_pause;
+
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;

@@ -6,12 +6,10 @@
 //! no part calls another one upwards.
 
 mod blocks;
-mod costs;
 pub mod figures;
 pub(crate) mod fork;
 mod large;
 pub(crate) mod lookup;
-mod measure_pause;
 mod moving;
 pub mod page_pools;
 pub(crate) mod realloc;
@@ -43,7 +41,7 @@ use crate::platform::{Platform, rank};
 use crate::pools::page_pools::PagePools;
 use crate::profile::recorder::Recorder;
 use crate::reclaim::{Audit, Freeze};
-use measure_pause::MeasurePause;
+use figures::measure_pause::MeasurePause;
 use state::State;
 
 /// A heap on a platform. All methods may be called from any thread at any time.

@@ -9,7 +9,7 @@
 //!
 //! What is in use and in no cache has no price: the process cannot do without it.
 
-use super::figures::MemoryFigures;
+use super::MemoryFigures;
 use crate::base::cost::Cost;
 use crate::base::units::PAGE;
 use crate::platform::Platform;

@@ -8,20 +8,20 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const PAUSE: u64 = 1000;
 
 /// The end of the pause after the last measurement, ns.
-pub(super) struct MeasurePause(AtomicU64);
+pub(in crate::heap) struct MeasurePause(AtomicU64);
 
 impl MeasurePause {
-    pub(super) const fn new() -> Self {
+    pub(in crate::heap) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Whether it is over.
-    pub(super) fn is_over(&self, now: Time) -> bool {
+    pub(in crate::heap) fn is_over(&self, now: Time) -> bool {
         now.0 >= self.0.load(Relaxed)
     }
 
     /// Begins anew after a measurement from `begin` to `end`.
-    pub(super) fn restart(&self, begin: Time, end: Time) {
+    pub(in crate::heap) fn restart(&self, begin: Time, end: Time) {
         self.0.store((end + end.since(begin) * PAUSE).0, Relaxed);
     }
 }
