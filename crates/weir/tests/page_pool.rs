@@ -176,8 +176,11 @@ fn an_owner_that_sleeps_is_woken() {
 fn idle_pages_count_as_idle_and_trim_releases_them() {
     let _one = alone();
     let pool = PagePool::builder("trim").max_idle_pages(4096).build().unwrap();
-    fill(&pool, 4096);
-    assert!(weir::heap::usage().idle_bytes >= 16 << 20);
+    // Pressure of the machine's, in between, takes them: then they are there again after it.
+    wait_until("idle pages that count as idle", || {
+        fill(&pool, 4096);
+        weir::heap::usage().idle_bytes >= 16 << 20
+    });
     weir::heap::trim();
     assert_eq!(pool.stats().idle_pages, 0);
     assert!(weir::heap::usage().idle_bytes < 4 << 20);
