@@ -93,8 +93,12 @@ fn page(u: &mut Unstructured) -> Result<Vec<u8>> {
 }
 
 fn tables() -> [std::ops::Range<usize>; 4] {
-    let [zones, evictable, costs, caches] =
-        [offset_of!(Stats, zones), offset_of!(Stats, evictable_caches), offset_of!(Stats, costs), offset_of!(Stats, caches)];
+    let [zones, evictable, costs, caches] = [
+        offset_of!(Stats, zones),
+        offset_of!(Stats, evictable_caches),
+        offset_of!(Stats, costs),
+        offset_of!(Stats, caches),
+    ];
     let size = |from: usize, table: usize| from..from + table;
     let zones = size(zones, evictable - zones);
     let evictable = size(evictable, costs - evictable);
