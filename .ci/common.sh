@@ -121,6 +121,12 @@ install() { # PACKAGE:COMMAND...
 
 # ---- stages that more than one level has ----------------------------------------------------------------------
 
+formatted() { # all three workspaces
+    cargo fmt --check
+    cargo fmt --manifest-path lab/Cargo.toml --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+}
+
 tests() { # arguments of `cargo test`, recorded
     cargo test --locked --no-run --message-format=json-render-diagnostics "$@" >>"$records/built"
     cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$records/ran"
