@@ -231,13 +231,11 @@ impl State {
         self.free.len() < Pages::BLOCK && !self.backed.is_empty()
     }
 
-    /// A part of its memory went back. Whether that split a huge page which counted as single pages.
-    pub(crate) fn split_advised(&mut self) -> bool {
-        let is_split = self.advice == Advice::Whole;
-        if is_split {
-            (self.advice, self.look) = (Advice::Asks, Look::Torn);
+    /// Its memory went back, or a part of it: no whole huge page is behind it now.
+    pub(crate) fn has_lost_huge(&mut self) {
+        if self.advice == Advice::Whole {
+            self.advice = Advice::Asks;
         }
-        is_split
     }
 
     /// A page of it is handed out, or comes back: what the last look made of it no longer holds.

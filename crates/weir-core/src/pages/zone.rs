@@ -278,7 +278,7 @@ impl FreeAreas {
         how: ReportOutcome,
     ) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
-        let huge = pageblock.huge;
+        let (huge, had_huge) = (pageblock.huge, pageblock.huge || pageblock.advice == Advice::Whole);
         let kept = pages.minus(gone);
         pageblock.free = pageblock.free.or(pages);
         if !gone.is_empty() {
@@ -286,11 +286,12 @@ impl FreeAreas {
                 // What stays of it is backed by small pages now, touched or not.
                 pageblock.backed = pageblock.backed.or(&pageblock.free);
                 pageblock.huge = false;
+            }
+            if had_huge {
                 let whole = gone.len() == Pages::BLOCK;
                 pageblock.look = if whole { Look::None } else { Look::Torn };
                 self.torn |= !whole;
-            } else if gone.len() < Pages::BLOCK {
-                self.torn |= pageblock.split_advised();
+                pageblock.has_lost_huge();
             }
             pageblock.backed = pageblock.backed.minus(gone);
             pageblock.recent.reported(gone.len(), how.at, how.calm, how.horizon);
@@ -303,7 +304,7 @@ impl FreeAreas {
         pageblock.backed = pageblock.backed.or(&kept);
         pageblock.refused |= !kept.is_empty();
         self.relink(window, block);
-        huge
+        had_huge
     }
 
     /// Gives up to `count` pageblocks whose release was refused another try.
@@ -323,13 +324,14 @@ impl FreeAreas {
     pub(crate) fn split(&mut self, window: &Window, block: BlockNo, contents: Contents) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
         pageblock.dirty |= contents == Contents::Undefined;
-        if !pageblock.huge {
-            let is_split = pageblock.split_advised();
-            self.torn |= is_split;
-            return is_split;
+        if !pageblock.huge && pageblock.advice != Advice::Whole {
+            return false;
         }
-        pageblock.backed = pageblock.backed.or(&pageblock.free);
-        pageblock.huge = false;
+        if pageblock.huge {
+            pageblock.backed = pageblock.backed.or(&pageblock.free);
+            pageblock.huge = false;
+        }
+        pageblock.has_lost_huge();
         pageblock.look = Look::Torn;
         self.torn = true;
         self.relink(window, block);

@@ -117,6 +117,20 @@ fn where_huge_pages_take_long_the_rest_asks_no_more_for_a_time() {
 }
 
 #[test]
+fn what_was_released_whole_is_timed_again() {
+    let mut world = asking();
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    assert!(!asked(&world).is_empty());
+    world.free_all();
+    world.heap.purge();
+    world.fake().populate_ms.store(2, Relaxed);
+    assert!(world.fake().advised_small.lock().unwrap().is_empty());
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    assert!(!world.fake().advised_small.lock().unwrap().is_empty());
+    world.finish();
+}
+
+#[test]
 fn a_system_without_the_call_is_asked_once() {
     let mut world = asking();
     world.fake().populate_ms.store(u64::MAX, Relaxed);
