@@ -143,12 +143,14 @@ impl FreeAreas {
     /// Whether programs may be taken to have filled `block`: what the heap is to learn of it.
     pub(in crate::pages) fn fill(&self, window: &Window, block: BlockNo) -> Fill {
         match self.blocks.get(window, block) {
-            Some(pageblock) if is_filled(Pages::BLOCK - pageblock.free.len()) => match pageblock.advice {
-                Advice::None => Fill::IfResident,
-                // Objects are written when they are handed out. Behind a huge page nothing shows whether a run was.
-                _ if pageblock.slabs => Fill::Yes,
-                _ => Fill::No,
-            },
+            Some(pageblock) if pageblock.is_in_use() && is_filled(Pages::BLOCK - pageblock.free.len()) => {
+                match pageblock.advice {
+                    Advice::None => Fill::IfResident,
+                    // Objects are written when they are handed out. Behind a huge page nothing shows whether a run was.
+                    _ if pageblock.slabs => Fill::Yes,
+                    _ => Fill::No,
+                }
+            }
             _ => Fill::No,
         }
     }
