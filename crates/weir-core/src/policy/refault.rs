@@ -180,6 +180,14 @@ mod tests {
     }
 
     #[test]
+    fn stamps_and_spans_are_in_one_unit() {
+        let (long, later) = (Nanos(10 * SECOND), Time(SECOND + 10 * SECOND));
+        // A stamp is 16.8 ms.
+        assert_eq!(span(long), 596);
+        assert!((span(long)..=span(long) + 1).contains(&(stamp(later) - stamp(Time(SECOND)))));
+    }
+
+    #[test]
     fn patience_grows_by_steps_and_goes_by_longer_ones() {
         let mut patience = Patience::new();
         let mut now = SECOND;
