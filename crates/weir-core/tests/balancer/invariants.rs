@@ -102,6 +102,22 @@ fn scans_go_from_priority_12_to_1_and_take_no_more_than_is_missing() {
 }
 
 #[test]
+fn the_priority_falls_where_less_was_looked_at_than_was_wanted() {
+    let marks = Marks::of(Pages(GIB), 10);
+    // 64 pages are missing, of those that are looked at every second one is reclaimed.
+    for (looked_at, second) in [(63, FIRST - 1), (64, FIRST), (65, FIRST)] {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        let cached = looked_at << FIRST;
+        let node = FakeNode::new(&[(LARGE, FakeZone { yields: 2, cached, ..zone(GIB, marks.high.0 - 63) })]);
+        balancer.wake(&node, 0, ZoneList::Normal, true);
+        node.settle(&balancer, &mut turn);
+        let scans = node.scans.borrow();
+        assert_eq!(scans[0].pages, Pages(64));
+        assert_eq!([scans[0].priority, scans[1].priority], [FIRST, second], "{looked_at}");
+    }
+}
+
+#[test]
 fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
     let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());

@@ -96,6 +96,8 @@ fn free_blocks_in_a_row_do_where_no_alignment_is_asked() {
     check(2, &[Take(416, 0), Take(96, 416)]);
     check(2, &[Take(416, 0), Take(95, 416)]);
     check(2, &[Take(416, 0), Aligned(96, 6, 512)]);
+    // Of more than half a pageblock, too, where no whole one is free.
+    check(1, &[Take(100, 0), Take(300, 100), Full(113, 0), Take(112, 400)]);
     // The shortest row that is long enough.
     check(2, &[Take(100, 0), Take(10, 100), Take(200, 110), Take(202, 310), Give(0, 100), Give(110, 200), Take(99, 0)]);
 }

@@ -70,6 +70,19 @@ fn without_a_balancers_thread_none_waits() {
 }
 
 #[test]
+fn in_a_program_without_caches_none_waits() {
+    let heap = heap();
+    heap.platform().tunables().background.set(1);
+    // More is idle than direct reclaim releases, and it is no room for a block.
+    let objects: Vec<_> = (0..1000).map(|_| heap.alloc(8192)).collect();
+    // SAFETY: they are the heap's, and each is freed once.
+    objects.into_iter().for_each(|object| unsafe { heap.free(object) });
+    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
+    assert_eq!(waits(heap), 0);
+    assert!(heap.figures().usage().idle > 0);
+}
+
+#[test]
 fn while_write_back_lags_it_waits_below_min_and_takes_less_of_what_is_in_use() {
     for (is_congested, ns, priorities) in [(false, 0, 12), (true, WAIT_NS, 3)] {
         let (heap, _, cache) = short(2 * half_of_min() - 4096 + PAGEBLOCK as u64);
