@@ -3,6 +3,7 @@
 use super::diagnostics::Diagnostics;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
+use crate::telemetry::stats::Stats;
 
 /// Wakes workers. None of these calls waits for what the worker does.
 pub trait Workers: Diagnostics {
@@ -44,6 +45,11 @@ pub trait Workers: Diagnostics {
     /// window, on the program's threads.
     fn poll_pressure(&self) -> (Level, Cause) {
         (Level::None, Cause::Idle)
+    }
+    /// Calls `each` with the page of each other process that lives, hears of the same pressure as this one, and may be read. These
+    /// processes write to their pages meanwhile.
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
+        let _ = each;
     }
     /// Bytes that caches of the program's evicted so far and that lie in another allocator's memory.
     fn evicted_elsewhere(&self) -> u64 {

@@ -8,5 +8,6 @@ pub mod hold;
 pub(crate) mod huge_page_advice;
 pub mod refault;
 pub mod scan_priority;
+pub mod victim_order;
 pub mod watermarks;
 pub mod working_set;

@@ -70,11 +70,10 @@ impl NodeBalancer {
         self.work(node, &zones, request).is_some() && self.requests.add(request)
     }
 
-    /// Pressure from outside raises the marks of a zone for a time, so that the balancer has something to do. Whether it slept,
-    /// and the caller is to wake it.
-    pub fn boost(&self, node: &impl Node, zone: ZoneClass, resident: Pages, is_severe: bool) -> bool {
+    /// Pressure from outside raises the marks of a zone by `step` for a time, so that the balancer has something to do. Whether
+    /// it slept, and the caller is to wake it.
+    pub fn boost(&self, node: &impl Node, zone: ZoneClass, step: Pages) -> bool {
         let of = node.zones()[zone as usize];
-        let step = watermarks::boost_step(resident, is_severe);
         let cap = watermarks::boost_cap(of.managed, of.marks, step);
         self.boosts[zone as usize].add(step, cap, node.now(), node.boost_life());
         // What the zone wants is in the boost.

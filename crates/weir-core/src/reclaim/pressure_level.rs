@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{
     AtomicU64,
-    Ordering::{Acquire, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 
 use crate::base::level::Level;
@@ -15,44 +15,57 @@ use crate::base::time::{Nanos, Time};
 /// Bits of the level in the word; above them the time of the last event, ns.
 const LEVEL_BITS: u32 = 2;
 
-/// The level and the time of the last event, in one word. So an event that comes as relief is found to be due prevents it.
-pub struct Pressure(AtomicU64);
+pub struct Pressure {
+    /// The level and the time of the last event, in one word. So an event that comes as relief is found to be due prevents it.
+    word: AtomicU64,
+    /// The time of the first event since the last relief, ns.
+    began: AtomicU64,
+}
 
 impl Pressure {
     /// No pressure.
     pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self { word: AtomicU64::new(0), began: AtomicU64::new(0) }
     }
 
     /// The level now.
     pub(crate) fn level(&self) -> Level {
-        level_of(self.0.load(Acquire))
+        level_of(self.word.load(Acquire))
     }
 
     /// An event at `now`; the level before. A lower level than that of the last event does not lower it: relief does.
     pub(crate) fn raise(&self, level: Level, now: Time) -> Level {
         let raised = |before: u64| Some(now.0 << LEVEL_BITS | level_of(before).max(level) as u64);
-        self.0.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of)
+        let before = self.word.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of);
+        if before == Level::None {
+            self.began.store(now.0, Relaxed);
+        }
+        before
+    }
+
+    /// When pressure began, if there is any: with the first event since the last relief.
+    pub(crate) fn began(&self) -> Time {
+        Time(self.began.load(Relaxed))
     }
 
     /// In a forked child, which hears of pressure anew.
     pub(crate) fn inherit(&self) {
-        self.0.store(0, SeqCst);
+        self.word.store(0, SeqCst);
     }
 
     /// When relief may come at the earliest, ns; `None`: there is no pressure.
     pub(crate) fn relief_due(&self, hold: Nanos) -> Option<Time> {
-        let word = self.0.load(Acquire);
+        let word = self.word.load(Acquire);
         (level_of(word) > Level::None).then_some(Time(word >> LEVEL_BITS) + hold)
     }
 
     /// Ends the pressure if no event came for `hold` ns before `now` and `is_balanced` says so; whether it did.
     pub(crate) fn relieve(&self, now: Time, hold: Nanos, is_balanced: impl FnOnce() -> bool) -> bool {
-        let word = self.0.load(Acquire);
+        let word = self.word.load(Acquire);
         level_of(word) > Level::None
             && now >= Time(word >> LEVEL_BITS) + hold
             && is_balanced()
-            && self.0.compare_exchange(word, 0, SeqCst, Acquire).is_ok()
+            && self.word.compare_exchange(word, 0, SeqCst, Acquire).is_ok()
     }
 }
 
@@ -75,6 +88,7 @@ mod tests {
         assert!(!pressure.relieve(Time(1000), Nanos(10), || true));
         assert_eq!(pressure.raise(Level::Severe, Time(100)), Level::None);
         assert_eq!(pressure.raise(Level::Some, Time(105)), Level::Severe);
+        assert_eq!(pressure.began(), Time(100));
         assert_eq!((pressure.level(), pressure.relief_due(Nanos(10))), (Level::Severe, Some(Time(115))));
         assert!(!pressure.relieve(Time(114), Nanos(10), || true) && !pressure.relieve(Time(200), Nanos(10), || false));
         // An event while the balance is looked at.

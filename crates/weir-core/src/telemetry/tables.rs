@@ -234,6 +234,17 @@ impl<const WORDS: usize> Table<WORDS> {
         Some((self.words[..count * R::WORDS].chunks_exact(R::WORDS).map(row), self.left_out.load(Relaxed)))
     }
 
+    /// A copy of a table that another thread or process may be writing, to be read.
+    pub(crate) fn copied(&self) -> Self {
+        let copy = |word: &AtomicU64| AtomicU64::new(word.load(Relaxed));
+        let ended = AtomicU64::new(self.ended.load(Acquire));
+        let (count, left_out) = (copy(&self.count), copy(&self.left_out));
+        let words = core::array::from_fn(|at| copy(&self.words[at]));
+        // What was read above is not newer than `begun`.
+        fence(Acquire);
+        Self { ended, count, left_out, words, begun: copy(&self.begun) }
+    }
+
     /// Forgets all rows: for a forked child.
     pub(crate) fn clear(&self) {
         self.count.store(0, Relaxed);

@@ -141,7 +141,7 @@ fn _597c892038e0_without_a_boost_a_balanced_node_is_not_woken() {
         assert!(!balancer.wake(&node, order, ZoneList::Normal, true));
     }
     // A boost that has faded is none.
-    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), false);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 128));
     node.pass_ms(2000);
     node.sleep(&balancer, &mut turn);
     assert!(node.scans.borrow().is_empty() && !balancer.wake(&node, 0, ZoneList::Normal, true));

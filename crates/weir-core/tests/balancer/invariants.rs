@@ -173,7 +173,7 @@ fn a_zone_without_anything_to_reclaim_is_no_reason_to_wake_and_no_failure() {
 fn a_boost_of_a_balanced_node_is_reclaimed_gently() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
-    assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), false));
+    assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 128)));
     let boost = balancer.view(&node)[LARGE].boost.0;
     assert_eq!(boost, GIB / 2 / 64);
     node.sleep(&balancer, &mut turn);
@@ -187,7 +187,7 @@ fn at_the_severe_level_a_boost_may_write_and_goes_to_priority_1() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 1000, ..zone(GIB, GIB / 2) })]);
     node.severe.set(true);
-    assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), true));
+    assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 32)));
     node.sleep(&balancer, &mut turn);
     let scans = node.scans.borrow();
     assert!(scans.iter().all(|scan| scan.may_write) && scans.iter().any(|scan| scan.priority < LAST_BOOSTED));
@@ -198,7 +198,7 @@ fn runs_for_a_boost_are_no_failures_and_end() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, GIB / 2) })]);
     for _ in 0..2 * MOST_FAILURES {
-        assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 2), false));
+        assert!(balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 128)));
         node.sleep(&balancer, &mut turn);
     }
     assert!(!balancer.is_hopeless(LARGE));
@@ -210,13 +210,13 @@ fn a_run_takes_off_only_the_boost_that_it_began_with() {
     let balancer = std::rc::Rc::new(NodeBalancer::new());
     let mut turn = Turn::default();
     let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
-    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 64), false);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 4096));
     let first = balancer.view(&node)[LARGE].boost.0;
     // Another event comes during the run's first scan.
     let (other, came) = (balancer.clone(), std::cell::Cell::new(false));
     *node.during.borrow_mut() = Some(Box::new(move |node| {
         if !came.replace(true) {
-            other.boost(node, ZoneClass::Normal, Pages(GIB / 64), false);
+            other.boost(node, ZoneClass::Normal, Pages(GIB / 4096));
         }
     }));
     while node.reclaimed.get()[LARGE] < first {
@@ -233,7 +233,7 @@ fn a_low_node_that_is_boosted_is_balanced_as_any_other() {
     let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, 0))]);
-    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 64), false);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 4096));
     node.sleep(&balancer, &mut turn);
     assert!(node.scans.borrow()[0].may_write && node.zone(LARGE).free > marks.high.0);
 }
@@ -303,7 +303,7 @@ fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
         // 4 MiB, nearly all free but for a small cache.
         let node = FakeNode::new(&[(LARGE, zone(1000, 950))]);
         node.severe.set(severe);
-        (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, Pages(50), severe));
+        (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, Pages::BLOCK * if severe { 4 } else { 1 }));
         assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal), "a boosted zone can be balanced");
         // Its limit is lowered to a quarter meanwhile.
         node.change(LARGE, |zone| (zone.managed, zone.free) = (250, 200));
@@ -316,7 +316,7 @@ fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
 fn a_forked_child_begins_without_its_parents_boosts() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
-    balancer.boost(&node, ZoneClass::Normal, Pages(GIB), true);
+    balancer.boost(&node, ZoneClass::Normal, Pages(GIB / 16));
     assert!(balancer.view(&node)[LARGE].boost.0 > 0);
     balancer.inherit();
     assert!(balancer.view(&node)[LARGE].boost.is_zero());

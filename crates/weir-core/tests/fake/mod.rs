@@ -117,6 +117,8 @@ pub struct Fake {
     pub at_hard_limit: Mutex<Vec<usize>>,
     /// The program's work then; whether it freed something.
     pub hard_limit_callback: Mutex<Option<HardLimitCallback>>,
+    /// Pages of other processes.
+    pub neighbours: Mutex<Vec<&'static Stats>>,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
@@ -218,6 +220,7 @@ impl Fake {
             finalizer_wakes: AtomicUsize::new(0),
             at_hard_limit: Mutex::default(),
             hard_limit_callback: Mutex::default(),
+            neighbours: Mutex::default(),
             summoned: Mutex::default(),
             advised: Mutex::default(),
             advised_small: Mutex::default(),

@@ -283,6 +283,10 @@ impl Workers for Fake {
         self.notices.fetch_add(1, Relaxed);
     }
 
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
+        locked(&self.neighbours).iter().for_each(|page| each(page));
+    }
+
     fn hard_limit_reached(&self, bytes: usize) -> bool {
         assert_eq!(RANKS.with(|r| r.load(Relaxed)), 0, "a program's callback under a lock");
         locked(&self.at_hard_limit).push(bytes);

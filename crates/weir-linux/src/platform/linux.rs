@@ -32,6 +32,7 @@ use crate::platform::memory::merging::Merging;
 use crate::platform::memory::release::Releaser;
 use crate::platform::memory::touch_time::TouchTime;
 use crate::platform::memory_probes;
+use crate::platform::neighbours;
 use crate::platform::other_malloc;
 use crate::platform::statics::{STATS, TUNABLES};
 
@@ -202,6 +203,10 @@ impl Workers for Linux {
 
     fn poll_pressure(&self) -> (Level, Cause) {
         (self.hooks.read_pressure)()
+    }
+
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
+        neighbours::each(each);
     }
 
     fn evicted_elsewhere(&self) -> u64 {

@@ -6,6 +6,7 @@ pub mod linux;
 pub mod machine;
 pub mod memory;
 mod memory_probes;
+mod neighbours;
 pub mod other_malloc;
 pub mod statics;
 pub mod stats_page;

@@ -59,6 +59,12 @@ pub(crate) fn is_in_file() -> bool {
     matches!(SHARED.load(Relaxed), IN_FILE | UNCLAIMED)
 }
 
+/// The file's first page, if the counters are in the file.
+pub(super) fn header() -> Option<&'static Header> {
+    // SAFETY: null, or the file's first page, which stays mapped.
+    if is_shared() { unsafe { HEADER.load(Relaxed).as_ref() } } else { None }
+}
+
 /// Takes a page of the file that the environment names, if it is a statistics file.
 pub(crate) fn take(named: &[u8]) {
     let Some(file) = open(named) else { return };
@@ -144,12 +150,17 @@ fn put_noted(shared: &AtomicI32, way: Move, put: impl FnOnce() -> Result<()>) ->
     put().inspect_err(|_| shared.store(way.failed, Relaxed))
 }
 
-/// Maps page `number` of the file by its first page, which is enough: `mremap` of a shared mapping with an old length of 0 makes
-/// a second mapping of the same file from the same place on. That can be as long as one likes (mremap(2)).
-fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
+/// Maps the first `count` pages of the file by its first page, which is enough: `mremap` of a shared mapping with an old length of
+/// 0 makes a second mapping of the same file from the same place on. That can be as long as one likes (mremap(2)).
+pub(super) fn map_pages(header: &Header, count: usize) -> Option<*mut u8> {
     let first = core::ptr::from_ref(header).cast_mut().cast::<u8>();
     // SAFETY: adds a mapping where there is none, and leaves the first page as it is.
-    let all = unsafe { mman::mremap(first, 0, (number + 1) * PAGE_BYTES, MREMAP_MAYMOVE, null_mut()) }.ok()?;
+    unsafe { mman::mremap(first, 0, count * PAGE_BYTES, MREMAP_MAYMOVE, null_mut()) }.ok()
+}
+
+/// Maps page `number` of the file.
+fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
+    let all = map_pages(header, number + 1)?;
     let page = all.wrapping_add(number * PAGE_BYTES);
     // SAFETY: all but the last page of a mapping just made.
     let _ = unsafe { mman::munmap(all, number * PAGE_BYTES) };

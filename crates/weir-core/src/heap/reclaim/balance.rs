@@ -112,7 +112,7 @@ impl<P: Platform> Reclaim<'_, P> {
         }
         let got = self.run(&self.goal(kind, cause));
         self.note_bytes(Side::Balancer, got);
-        let of_caches = self.boost(level);
+        let of_caches = self.boost(level, got.released);
         self.heap.figures().publish();
         got.released + of_caches
     }

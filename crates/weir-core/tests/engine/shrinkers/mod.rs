@@ -27,6 +27,7 @@ mod lists;
 mod shortage;
 mod throttled;
 mod unregister;
+mod victims;
 
 type TheHeap = &'static Heap<Fake>;
 

@@ -18,7 +18,7 @@ use crate::platform::stats_page::Sharing;
 use crate::pressure::events::{Events, Heat};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
-use crate::threads::background::figures::Figures;
+use crate::threads::background::figures::{Figures, tell_costs};
 use crate::threads::background::response::{Rest, WORTH_BYTES, respond};
 use crate::threads::background::steering::Steering;
 use crate::threads::changes::Changes;
@@ -216,6 +216,7 @@ impl<'a> Loop<'a> {
         if heard.events.level > Level::None {
             let is_at_rest = self.schedule.window_ends.is_none();
             respond(self.heap, &heard.events, self.waker, is_at_rest.then_some(&mut self.schedule.rest));
+            tell_costs(self.heap);
         }
         if let Some(room) = self.sources.take_room() {
             self.heap.reclaim().read_room(room);
@@ -239,6 +240,9 @@ impl<'a> Loop<'a> {
                 Next::Again => {}
             }
         };
+        if self.heap.reclaim().relief_due().is_some() {
+            tell_costs(self.heap);
+        }
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 //! evictable caches, and the cost curve. The background thread brings them up to date at the end of calm windows, and when it is
 //! asked to.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use arrayvec::ArrayVec;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
@@ -163,6 +165,17 @@ fn append_number(name: &mut [u8], number: u64) {
     for place in name.iter_mut().skip(end).take(digits).rev() {
         *place = b'0' + (rest % 10) as u8;
         rest /= 10;
+    }
+}
+
+/// Writes the cost curve anew while pressure lasts, as others under the same `weir run` go by it: what is idle, and what caches
+/// have now. Only where the tables have memory behind them already.
+pub(super) fn tell_costs(heap: &Engine) {
+    if TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0 {
+        heap.figures().publish();
+        let mut usage = Usage::default();
+        usage.idle = STATS.idle_bytes.load(Relaxed) as usize;
+        write_evictable_caches(heap, &usage);
     }
 }
 

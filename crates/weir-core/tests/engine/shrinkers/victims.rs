@@ -1,0 +1,136 @@
+//! Whose caches give way when many processes hear of the same pressure: those that cost least of all together.
+
+use super::*;
+use weir_core::reclaim::Usage;
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::telemetry::tables::EvictableRow;
+
+const MIB: usize = 1 << 20;
+/// Bytes of each cache.
+const BYTES: usize = 64 * MIB;
+/// Bytes that a small process gives by itself for an event.
+const ALONE: usize = PAGEBLOCK;
+
+/// A process with a cache of which each byte costs as much as its price says, and a curve that tells so.
+struct Process {
+    heap: TheHeap,
+    cache: Registered,
+    bytes: Arc<AtomicUsize>,
+    price: u64,
+}
+
+impl Process {
+    fn new(price: u64) -> Self {
+        let (heap, queue, bytes) = (heap(), queue(), Arc::new(AtomicUsize::new(BYTES)));
+        heap.platform().tunables().background.set(1);
+        heap.platform().elsewhere.1.store(1 << 30, SeqCst);
+        serve_always(heap, queue);
+        let left = bytes.clone();
+        let evict: OnScan = Box::new(move |wanted| {
+            let evicted = wanted.next_multiple_of(4096).min(left.load(SeqCst));
+            left.fetch_sub(evicted, SeqCst);
+            heap.platform().elsewhere.0.fetch_add(evicted as u64, SeqCst);
+            heap.platform().elsewhere.1.fetch_sub(evicted as u64, SeqCst);
+            Ok(evicted)
+        });
+        let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), BYTES, Some(evict));
+        told.bytes.store(BYTES, SeqCst);
+        let process = Self { heap, cache, bytes, price };
+        process.publish();
+        process
+    }
+
+    /// Writes its curve by what the cache has now.
+    fn publish(&self) {
+        let bytes = self.bytes.load(SeqCst) as u64;
+        // A byte costs the same in each of its parts: an edge with as many returns as hits.
+        let row = EvictableRow {
+            bytes,
+            spare_bytes: bytes,
+            hit_rate: self.price * bytes,
+            return_rate: self.price * bytes,
+            miss_ns: 1000,
+            ..EvictableRow::default()
+        };
+        self.heap.figures().publish_costs(&Usage::default(), &[row]);
+    }
+
+    /// Hears of pressure; returns the bytes that its cache gave.
+    fn hears(&self, level: Level) -> usize {
+        let before = self.bytes.load(SeqCst);
+        pressure(self.heap, level);
+        let mut turn = Turn::default();
+        while self.heap.reclaim().balance_zones(&mut turn) == Next::Again {}
+        before - self.bytes.load(SeqCst)
+    }
+}
+
+/// Processes whose pages each can read, with these prices.
+fn processes(prices: impl Iterator<Item = u64>) -> Vec<Process> {
+    let all: Vec<Process> = prices.map(Process::new).collect();
+    for (own, process) in all.iter().enumerate() {
+        let others = all.iter().enumerate().filter(|&(other, _)| other != own);
+        *process.heap.platform().neighbours.lock().unwrap() =
+            others.map(|(_, other)| other.heap.platform().stats()).collect();
+    }
+    all
+}
+
+fn end(all: Vec<Process>) {
+    all.into_iter().for_each(|process| process.cache.unregister(process.heap));
+}
+
+#[test]
+fn of_a_hundred_processes_the_cheapest_give_what_all_would_have_given() {
+    let all = processes((0..100).map(|number| 1 + number * 37 % 100));
+    for round in 0..3 {
+        all.iter().for_each(Process::publish);
+        let mut given: Vec<(u64, usize)> =
+            all.iter().map(|process| (process.price, process.hears(Level::Some))).collect();
+        given.sort_unstable();
+        let sum: usize = given.iter().map(|&(_, bytes)| bytes).sum();
+        // Who has nothing left wants nothing.
+        let wanting = 100 - given.iter().filter(|&&(price, _)| price as usize <= round * 100 * ALONE / BYTES).count();
+        assert!((wanting * ALONE..=(wanting + 3) * ALONE).contains(&sum), "round {round}: {sum}");
+        // Three caches and an eighth of the next, then from there on.
+        let dearest = given.iter().rposition(|&(_, bytes)| bytes > 0).unwrap() + 1;
+        assert!(dearest <= (round + 1) * 100 * ALONE / BYTES + 1, "round {round}: {given:?}");
+    }
+    end(all);
+}
+
+#[test]
+fn at_the_severe_level_each_gives_something() {
+    let all = processes([1, 2].into_iter());
+    assert!(all[1].hears(Level::Some) == 0, "the other is cheaper, and has enough");
+    let dear = all[1].hears(Level::Severe);
+    assert!((ALONE..=ALONE + MIB).contains(&dear), "{dear}");
+    let cheap = all[0].hears(Level::Severe);
+    assert!((8 * ALONE..=8 * ALONE + MIB).contains(&cheap), "{cheap}");
+    end(all);
+}
+
+#[test]
+fn who_does_not_hear_of_the_pressure_is_not_waited_for() {
+    let all = processes([1, 2, 3].into_iter());
+    assert_eq!(all[1].hears(Level::Some) + all[2].hears(Level::Some), 0);
+    all[1].heap.platform().pass_ms(600);
+    // The cheapest has heard nothing by now. The third has, and is dearer.
+    let given = all[1].hears(Level::Some);
+    assert!((2 * ALONE..=2 * ALONE + MIB).contains(&given), "{given}");
+    end(all);
+}
+
+#[test]
+fn a_process_that_knows_no_prices_gives_as_one_that_is_alone() {
+    let all = processes([1, 2].into_iter());
+    let alone = ALONE..=ALONE + MIB;
+    // The curve was written when the cache had little in it.
+    all[1].heap.figures().publish_costs(&Usage::default(), &[]);
+    let given = all[1].hears(Level::Some);
+    assert!(alone.contains(&given), "{given}");
+    // Of the other nothing is known, so that there is nobody to compare with.
+    all[0].publish();
+    assert!(alone.contains(&all[0].hears(Level::Some)));
+    end(all);
+}

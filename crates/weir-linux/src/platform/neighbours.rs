@@ -1,0 +1,95 @@
+//! The pages of the other processes under the same `weir run`: what they tell of themselves, their cost curves among it.
+//!
+//! All pages lie in one file (`stats_page`), so the whole of it is mapped for the length of a look. A process that has ended leaves
+//! its page as it was, so each is asked for by a signal that is none. Where a number is another namespace's, or another process's by
+//! now, a page is left out or taken in wrongly: one answer to pressure is not the best then, and no more.
+
+use crate::os::mman;
+use crate::os::process::getpid;
+use crate::os::rights::sandbox::Sandbox;
+use crate::os::signals::kill;
+use crate::os::syscall::Errno;
+use crate::platform::stats_page::{header, map_pages};
+use core::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
+
+/// Calls `each` with the page of each other process that lives, has a background thread, and has told of its memory. Under a filter
+/// of the program's own nobody is looked at.
+pub(super) fn each(each: &mut dyn FnMut(&Stats)) {
+    let Some(header) = header() else { return };
+    if Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own()) {
+        each_in(header, getpid(), |pid| kill(pid as i32, 0) != Err(Errno::ESRCH), each);
+    }
+}
+
+fn each_in(header: &Header, own: u32, is_alive: impl Fn(u32) -> bool, each: &mut dyn FnMut(&Stats)) {
+    let count = header.next.load(Relaxed).min(FILE_PAGES as u64) as usize;
+    let Some(pages) = map_pages(header, count) else { return };
+    for number in 1..count {
+        // SAFETY: a page of the mapping, of a file that cannot get shorter, made of atomics for which any bytes are a value.
+        let page = unsafe { &*pages.wrapping_add(number * PAGE_BYTES).cast::<Stats>() };
+        let (pid, has_thread) = (page.pid.load(Relaxed), page.background.load(Relaxed) != 0);
+        let is_claimed = page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION;
+        // Who has measured has put memory behind the tables, so that reading them takes none.
+        let is_told = page.measured.at.load(Relaxed) > 0;
+        if is_claimed
+            && is_told
+            && has_thread
+            && pid != own
+            && i32::try_from(pid).is_ok_and(|pid| pid > 0)
+            && is_alive(pid)
+        {
+            each(page);
+        }
+    }
+    // SAFETY: the mapping made above, of which nothing is used any more.
+    let _ = unsafe { mman::munmap(pages, count * PAGE_BYTES) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::file::memfd;
+    use crate::os::mman::{MAP_SHARED, PROT_READ, PROT_WRITE};
+    use core::ptr::null_mut;
+    use std::vec::Vec;
+
+    #[test]
+    fn others_that_live_and_have_told_of_their_memory_are_looked_at() {
+        const PAGES: usize = 8;
+        let file = memfd::create(c"pages", PAGES * PAGE_BYTES).unwrap();
+        // SAFETY: without MAP_FIXED nothing that exists is replaced.
+        let pages = unsafe { mman::mmap(null_mut(), PAGES * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) };
+        let pages = pages.unwrap();
+        // SAFETY: the first page of the mapping, of zeros so far, made of atomics alone.
+        let header = unsafe { &*pages.cast::<Header>() };
+        // SAFETY: as above, of another page.
+        let page = |number: usize| unsafe { &*pages.add(number * PAGE_BYTES).cast::<Stats>() };
+        header.init();
+        for number in 1..PAGES {
+            assert_eq!(header.take_page(), Some(number));
+            let page = page(number);
+            page.magic.store(MAGIC, Relaxed);
+            page.version.store(VERSION, Relaxed);
+            page.background.store(1, Relaxed);
+            page.measured.at.store(1, Relaxed);
+            page.pid.store(number as u32 * 100, Relaxed);
+        }
+        // The own one; and of the others one is of another version, one tells nothing yet, one has no thread, one is gone.
+        let own = 100;
+        page(2).version.store(VERSION + 1, Relaxed);
+        page(3).measured.at.store(0, Relaxed);
+        page(4).background.store(0, Relaxed);
+        let mut seen = Vec::new();
+        each_in(header, own, |pid| pid != 500, &mut |page| seen.push(page.pid.load(Relaxed)));
+        assert_eq!(seen, [600, 700]);
+        // SAFETY: nothing uses it any more.
+        unsafe { mman::munmap(pages, PAGES * PAGE_BYTES) }.unwrap();
+        crate::os::fd::close(file).unwrap();
+    }
+
+    #[test]
+    fn a_process_without_a_file_has_no_neighbours() {
+        each(&mut |_| panic!("none is known"));
+    }
+}
