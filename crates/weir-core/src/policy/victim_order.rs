@@ -81,11 +81,16 @@ impl VictimOrder {
         self.has_others |= total > 0;
     }
 
-    /// Bytes that the process is to give; `None`: there is no other to compare with.
+    /// Bytes that the process is to give of what all want; `None`: there is no other to compare with.
     pub fn part(&self) -> Option<u64> {
+        self.part_of(self.wanted)
+    }
+
+    /// Bytes that the process is to give of so many that are missing, whatever each wants.
+    pub fn part_of(&self, missing: u64) -> Option<u64> {
         let (mut before, mut part) = (0u64, 0u64);
         for (at, own) in self.own.iter().enumerate() {
-            let left = self.wanted.saturating_sub(self.cheaper[at]).saturating_sub(before);
+            let left = missing.saturating_sub(self.cheaper[at]).saturating_sub(before);
             let together = own.bytes.saturating_add(self.alike[at]);
             // Of what has one price each gives an equal share.
             let share = u128::from(own.bytes) * u128::from(left.min(together)) / u128::from(together.max(1));

@@ -24,6 +24,12 @@
 //! A run that reclaimed nothing from a zone is a failure of that zone. After 16 in a row the zone is hopeless, and no reason to
 //! wake or to stay awake. It stays so until it is balanced again, however that came about. Runs for a boost do not count.
 //!
+//! # Others
+//!
+//! Where other processes live below the same limit, each hears of the shortage, and each would give all that is missing. So a run
+//! takes of NORMAL only the part that is this process's ([`crate::policy::victim_order`]), dozes, and looks again. Where most of it
+//! is missing still, others do not give theirs, and the next run takes all. At the severe level every run does.
+//!
 //! # Sleep
 //!
 //! Before it sleeps it sees to order 0 of all zones, clears their congested flags and lets throttled allocations go. First it
@@ -37,7 +43,7 @@ use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
 use crate::base::time::Time;
 use crate::base::units::Pages;
-use crate::base::zone_class::ZoneList;
+use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::policy::scan_priority::{BATCH, FIRST, FIRST_CONGESTED, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
 
@@ -60,6 +66,8 @@ pub struct Turn {
     request: Request,
     /// The order that a run gave up last, and until when requests of it, and of smaller ones, count as of order 0, ns.
     given_up: (u32, Time),
+    /// What NORMAL lacked when a run began that took a part of it alone; none: the last run took all.
+    left_to_others: Pages,
     /// Before this time its share of the CPU is used up, ns.
     pause_until: Time,
     /// When its time was last counted: since then it has been awake.
@@ -90,6 +98,8 @@ struct Run {
     /// The run is for a boost, up to its end.
     is_boosted: bool,
     reclaimed: [Pages; ZONES],
+    /// Pages of NORMAL that are still to be reclaimed, of the part that is this process's; all of them: no other has a part.
+    part: Pages,
     /// Zones that were scanned.
     tried: [bool; ZONES],
     /// Until then it waits for write-back that lags behind, ns.
@@ -134,7 +144,7 @@ impl NodeBalancer {
         let zones = self.view(node);
         match self.work(node, &zones, turn.request) {
             Some(request) => {
-                turn.phase = Phase::Running(self.begin(node, request));
+                turn.phase = Phase::Running(self.begin(node, turn, request));
                 Next::Again
             }
             None => self.sleep(node, turn, has_dozed, false),
@@ -148,8 +158,14 @@ impl NodeBalancer {
     }
 
     /// A run for `request` begins.
-    fn begin(&self, node: &impl Node, request: Request) -> Run {
-        let boosts = self.view(node).map(|zone| zone.boost);
+    fn begin(&self, node: &impl Node, turn: &mut Turn, request: Request) -> Run {
+        let zones = self.view(node);
+        let boosts = zones.map(|zone| zone.boost);
+        let lacks = watermarks::shortfall(&node.zones(), ZoneList::Normal as usize, 0, ZoneList::Normal);
+        // Others have not given most of what was left to them.
+        let is_left = !turn.left_to_others.is_zero() && lacks >= turn.left_to_others * 3 / 4;
+        let part = if lacks.is_zero() || is_left || node.is_severe() { lacks } else { node.part(lacks) };
+        turn.left_to_others = if part < lacks { lacks } else { Pages::ZERO };
         Run {
             request,
             priority: FIRST,
@@ -157,6 +173,7 @@ impl NodeBalancer {
             boost_left: boosts.into_iter().sum(),
             is_boosted: true,
             reclaimed: [Pages::ZERO; ZONES],
+            part: if part < lacks { part } else { Pages::MAX },
             tried: [false; ZONES],
             write_back_until: Time::ZERO,
         }
@@ -240,7 +257,8 @@ impl NodeBalancer {
             let (lacks, order) = if run.is_boosted {
                 (run.boosts[zone].min(run.boost_left), 0)
             } else {
-                lack(&zones, zone, run.request, node.policy())
+                let (lacks, order) = lack(&zones, zone, run.request, node.policy());
+                (if zone == ZoneClass::Normal as usize { lacks.min(run.part) } else { lacks }, order)
             };
             if lacks.is_zero() {
                 continue;
@@ -255,6 +273,9 @@ impl NodeBalancer {
             };
             // What lies elsewhere is no failure, though it may not show yet.
             run.reclaimed[zone] += got.reclaimed.max(got.elsewhere);
+            if zone == ZoneClass::Normal as usize && !run.is_boosted && run.part < Pages::MAX {
+                run.part = run.part.saturating_sub(got.reclaimed.max(got.elsewhere));
+            }
             run.tried[zone] = true;
         }
         (wanted, all)
@@ -269,7 +290,8 @@ impl NodeBalancer {
             for zone in (0..ZONES).filter(|&zone| run.tried[zone] && run.reclaimed[zone].is_zero()) {
                 self.failures[zone].fetch_add(1, Relaxed);
             }
-            has_failed = run.reclaimed.iter().all(|pages| pages.is_zero());
+            // Others are given time for their part, as memory is after a run that brought nothing.
+            has_failed = run.part.is_zero() || run.reclaimed.iter().all(|pages| pages.is_zero());
         }
         // What the run made of the request is what sleep looks at: a high order that was given up is not asked for again.
         turn.request = turn.request.filter(|order, list| order == 0 || run.request.order(list) == Some(order));
@@ -278,7 +300,7 @@ impl NodeBalancer {
         if !has_failed {
             turn.request = turn.request.merged(self.take_requests(node, turn));
             if let Some(request) = self.work(node, &zones, turn.request) {
-                turn.phase = Phase::Running(self.begin(node, request));
+                turn.phase = Phase::Running(self.begin(node, turn, request));
                 return Next::Again;
             }
         }

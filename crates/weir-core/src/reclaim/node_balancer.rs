@@ -193,6 +193,10 @@ pub trait Node {
     fn boost_life(&self) -> Nanos;
     /// Whether anything could be reclaimed for zone `zone`. Where not, it is left out and no failure.
     fn is_reclaimable(&self, zone: usize) -> bool;
+    /// Of what NORMAL lacks, the part that this process is to give; other processes below the same limit give the rest.
+    fn part(&self, lacks: Pages) -> Pages {
+        lacks
+    }
     /// Reclaims for one zone.
     fn scan(&self, scan: &ZoneScan) -> Scanned;
     /// Lets throttled allocations look again.

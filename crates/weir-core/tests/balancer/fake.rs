@@ -52,6 +52,8 @@ pub struct FakeNode {
     pub reclaimed: Cell<[usize; ZONES]>,
     pub releases: Cell<usize>,
     pub awake: Cell<(u64, u64)>,
+    /// The percentage of what NORMAL lacks that other processes leave to this one.
+    pub part: Cell<usize>,
     /// Done during each scan.
     pub during: RefCell<Option<During>>,
 }
@@ -72,6 +74,7 @@ impl FakeNode {
             reclaimed: Cell::default(),
             releases: Cell::new(0),
             awake: Cell::new((0, 0)),
+            part: Cell::new(100),
             during: RefCell::new(None),
         }
     }
@@ -149,6 +152,10 @@ impl Node for FakeNode {
 
     fn is_reclaimable(&self, zone: usize) -> bool {
         self.zone(zone).cached > 0
+    }
+
+    fn part(&self, lacks: Pages) -> Pages {
+        lacks * self.part.get() / 100
     }
 
     fn scan(&self, scan: &ZoneScan) -> Scanned {

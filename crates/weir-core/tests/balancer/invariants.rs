@@ -118,6 +118,42 @@ fn the_priority_falls_where_less_was_looked_at_than_was_wanted() {
 }
 
 #[test]
+fn of_a_shortage_that_others_share_a_run_takes_its_part_and_the_next_what_they_left() {
+    let marks = Marks::of(Pages(GIB), 10);
+    let low = || {
+        let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0))]);
+        let (balancer, turn) = (NodeBalancer::new(), Turn::default());
+        balancer.wake(&node, 0, ZoneList::Normal, false);
+        (node, balancer, turn)
+    };
+    let lacks = marks.high.0 + 1 - marks.low.0;
+    for percent in [0, 1, 50] {
+        let part = lacks * percent / 100;
+        let near = |pages: usize| (pages..pages + 32).contains(&part) || pages >= part && pages <= part + 32;
+        // The others give theirs while it dozes.
+        let (node, balancer, mut turn) = low();
+        node.part.set(percent);
+        let (next, _) = node.settle(&balancer, &mut turn);
+        assert_eq!(next, Next::At(Time(node.clock.get()) + DOZE_NS));
+        assert!(near(node.reclaimed.get()[LARGE]), "{percent} %");
+        node.change(LARGE, |zone| zone.free = marks.high.0 + 1);
+        node.sleep(&balancer, &mut turn);
+        assert!(near(node.reclaimed.get()[LARGE]), "{percent} %");
+        // They do not: what is left is most of it, or a part is taken of it again.
+        let (node, balancer, mut turn) = low();
+        node.part.set(percent);
+        node.sleep(&balancer, &mut turn);
+        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal) && !balancer.is_hopeless(LARGE));
+        // At the severe level nobody is waited for.
+        let (node, balancer, mut turn) = low();
+        node.part.set(percent);
+        node.severe.set(true);
+        node.settle(&balancer, &mut turn);
+        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal));
+    }
+}
+
+#[test]
 fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
     let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());

@@ -5,6 +5,7 @@ mod direct;
 mod node;
 mod parts;
 pub mod pressure_response;
+mod victims;
 
 use super::Heap;
 use crate::heap::view::view;

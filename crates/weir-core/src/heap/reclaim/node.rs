@@ -138,6 +138,10 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         self.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
     }
 
+    fn part(&self, lacks: Pages) -> Pages {
+        self.part_of_limit(lacks)
+    }
+
     fn scan(&self, scan: &ZoneScan) -> Scanned {
         let class = ZoneClass::ALL[scan.zone];
         let bytes = scan.pages.bytes();

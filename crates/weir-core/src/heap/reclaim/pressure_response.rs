@@ -4,22 +4,17 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Reclaim;
 use crate::base::cause::Cause;
-use crate::base::cost::Cost;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::platform::Platform;
 use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
-use crate::policy::victim_order::VictimOrder;
-use crate::policy::watermarks::{boost_step, is_zone_balanced};
+use crate::policy::watermarks::is_zone_balanced;
 use crate::reclaim::balancer_turn::{Next, Turn};
 use crate::reclaim::budget::Room;
 use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
-
-/// Time by which all processes of a group have heard of an event, ns: on a busy machine a thread gets a CPU in a tenth of it.
-const HEARD_NS: Nanos = Nanos(500_000_000);
 
 /// Budget of NORMAL, bytes; 0 in `capacity`: nothing limits it, or nothing is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,39 +136,6 @@ impl<P: Platform> Reclaim<'_, P> {
             stats::add(&self.heap.platform().stats().wakeups, 1);
         }
         0
-    }
-
-    /// Pages that caches are to give up for an event of pressure from outside: the cheapest of all processes whose curves can be
-    /// read ([`crate::policy::victim_order`]). Where there is no other, or its own curve tells of nothing but what was idle, a
-    /// process gives as one that is alone. At the severe level it gives something in any case: others may not be in time.
-    fn victims(&self, level: Level, released: u64) -> Pages {
-        let (platform, is_severe) = (self.heap.platform(), level == Level::Severe);
-        if self.evictable(ZoneClass::Normal) == 0 {
-            return Pages::ZERO;
-        }
-        let resident = self.resident_pages();
-        let alone = boost_step(resident, is_severe);
-        // Only the balancer's thread writes the curve, and looks at others.
-        let own = if platform.has_balancer_thread() { platform.stats().costs.read::<Cost>() } else { None };
-        let Some((own, _)) = own else { return alone };
-        let mut order = VictimOrder::new(own, alone.bytes() as u64);
-        if order.bytes() <= released {
-            return alone;
-        }
-        // Who has heard nothing by now does not hear of this pressure, and gives nothing.
-        let is_heard = platform.now().since(self.heap.reclaim.pressure.began()) > HEARD_NS;
-        platform.neighbours(&mut |page| {
-            let costs = page.costs.copied();
-            let Some((points, _)) = costs.read::<Cost>() else { return };
-            if is_heard && page.pressure_level.load(Relaxed) == 0 {
-                return;
-            }
-            let resident = page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
-            order.add(points, boost_step(Pages::in_bytes(resident as usize), is_severe).bytes() as u64);
-        });
-        let Some(part) = order.part() else { return alone };
-        let least = if is_severe { boost_step(resident, false) } else { Pages::ZERO };
-        Pages::to_hold(part.saturating_sub(released) as usize).max(least)
     }
 
     /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns bytes.

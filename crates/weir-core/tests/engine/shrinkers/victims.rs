@@ -1,13 +1,18 @@
 //! Whose caches give way when many processes hear of the same pressure: those that cost least of all together.
 
 use super::*;
+use weir_core::base::units::Pages;
+use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::Usage;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
-use weir_core::telemetry::tables::EvictableRow;
+use weir_core::reclaim::budget::Room;
+use weir_core::telemetry::tables::{EvictableRow, ZoneRow};
 
 const MIB: usize = 1 << 20;
 /// Bytes of each cache.
 const BYTES: usize = 64 * MIB;
+/// Bytes below a limit of several.
+const CAPACITY: usize = 1 << 30;
 /// Bytes that a small process gives by itself for an event.
 const ALONE: usize = PAGEBLOCK;
 
@@ -96,6 +101,64 @@ fn of_a_hundred_processes_the_cheapest_give_what_all_would_have_given() {
         let dearest = given.iter().rposition(|&(_, bytes)| bytes > 0).unwrap() + 1;
         assert!(dearest <= (round + 1) * 100 * ALONE / BYTES + 1, "round {round}: {given:?}");
     }
+    end(all);
+}
+
+/// NORMAL is at low, so that the balancer wakes; what it lacks.
+fn is_short(process: &Process, capacity: usize) -> usize {
+    let marks = Marks::of(Pages::in_bytes(capacity), 250);
+    process.heap.reclaim().read_room(Room { capacity: capacity as u64, used: (capacity - marks.low.bytes()) as u64 });
+    (marks.high - marks.low).bytes()
+}
+
+/// Works until the balancer has nothing to do now; bytes that the cache gave.
+fn balances(process: &Process, turn: &mut Turn) -> usize {
+    let before = process.bytes.load(SeqCst);
+    while process.heap.reclaim().balance_zones(turn) == Next::Again {}
+    before - process.bytes.load(SeqCst)
+}
+
+/// Two with these prices, below one limit that both have told.
+fn below_one_limit(prices: [u64; 2]) -> Vec<Process> {
+    let all = processes(prices.into_iter());
+    for process in &all {
+        is_short(process, CAPACITY);
+        let row = ZoneRow { capacity: CAPACITY as u64, ..ZoneRow::default() };
+        process.heap.platform().stats().zones.write(|add| add(row));
+    }
+    all
+}
+
+#[test]
+fn below_one_limit_the_cheapest_give_what_is_missing_and_the_dear_what_these_do_not() {
+    let all = below_one_limit([1, 2]);
+    let [mut cheap, mut dear] = [Turn::default(), Turn::default()];
+    let lacks = is_short(&all[1], CAPACITY);
+    assert_eq!(balances(&all[1], &mut dear), 0);
+    assert!(balances(&all[0], &mut cheap) >= lacks);
+    // It is as short as before, whatever the other gave.
+    all[1].heap.platform().pass_ms(100);
+    assert!(balances(&all[1], &mut dear) >= lacks);
+    end(all);
+}
+
+#[test]
+fn of_one_price_each_gives_a_half() {
+    let all = below_one_limit([1, 1]);
+    let lacks = is_short(&all[0], CAPACITY);
+    for process in &all {
+        let given = balances(process, &mut Turn::default());
+        assert!((lacks / 2..=lacks / 2 + MIB).contains(&given), "{given} of {lacks}");
+    }
+    end(all);
+}
+
+#[test]
+fn a_limit_of_its_own_is_nobody_elses() {
+    let all = processes([1, 2].into_iter());
+    let mut turn = Turn::default();
+    let lacks = is_short(&all[1], CAPACITY);
+    assert!(balances(&all[1], &mut turn) >= lacks, "the other has not told of such a limit");
     end(all);
 }
 

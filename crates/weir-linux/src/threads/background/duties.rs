@@ -231,6 +231,7 @@ impl<'a> Loop<'a> {
         if !self.heap.reclaim().is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
             return Ok(());
         }
+        tell_costs(self.heap);
         self.schedule.balance_at = loop {
             self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
             match self.heap.reclaim().balance_zones(&mut self.schedule.turn) {
@@ -240,9 +241,7 @@ impl<'a> Loop<'a> {
                 Next::Again => {}
             }
         };
-        if self.heap.reclaim().relief_due().is_some() {
-            tell_costs(self.heap);
-        }
+        tell_costs(self.heap);
         Ok(())
     }
 

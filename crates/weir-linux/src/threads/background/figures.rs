@@ -168,13 +168,14 @@ fn append_number(name: &mut [u8], number: u64) {
     }
 }
 
-/// Writes the cost curve anew while pressure lasts, as others under the same `weir run` go by it: what is idle, and what caches
-/// have now. Only where the tables have memory behind them already.
+/// Writes the cost curve and the limit anew while memory is short, as others under the same `weir run` go by them: what is idle, and
+/// what caches have now. Only where the tables have memory behind them already. In any other process nobody reads them so soon.
 pub(super) fn tell_costs(heap: &Engine) {
-    if TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0 {
+    if stats_page::is_shared() && TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0 {
         heap.figures().publish();
         let mut usage = Usage::default();
         usage.idle = STATS.idle_bytes.load(Relaxed) as usize;
+        write_zones(heap);
         write_evictable_caches(heap, &usage);
     }
 }

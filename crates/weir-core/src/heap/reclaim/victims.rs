@@ -1,0 +1,85 @@
+//! How much this process gives where others hear of the same shortage: what is cheapest of all whose curves it can read
+//! ([`crate::policy::victim_order`]).
+//!
+//! Only the balancer's thread writes the process's own curve, and looks at the pages of others.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Reclaim;
+use crate::base::cost::Cost;
+use crate::base::level::Level;
+use crate::base::time::Nanos;
+use crate::base::units::Pages;
+use crate::base::zone_class::ZoneClass;
+use crate::platform::Platform;
+use crate::policy::victim_order::VictimOrder;
+use crate::policy::watermarks::boost_step;
+use crate::telemetry::stats::Stats;
+use crate::telemetry::tables::ZoneRow;
+
+/// Time by which all processes of a group have heard of an event, ns: on a busy machine a thread gets a CPU in a tenth of it.
+const HEARD_NS: Nanos = Nanos(500_000_000);
+
+impl<P: Platform> Reclaim<'_, P> {
+    /// Pages that caches are to give up for an event of pressure from outside. Where there is no other process, or the own curve
+    /// tells of nothing but what was idle and is `released`, this one gives as one that is alone. At the severe level it gives
+    /// something in any case: others may not be in time.
+    pub(super) fn victims(&self, level: Level, released: u64) -> Pages {
+        if self.evictable(ZoneClass::Normal) == 0 {
+            return Pages::ZERO;
+        }
+        let (platform, is_severe) = (self.heap.platform(), level == Level::Severe);
+        let step = |resident: Pages| boost_step(resident, is_severe);
+        let alone = step(self.resident_pages());
+        let Some(mut order) = self.own_order(alone).filter(|order| order.bytes() > released) else { return alone };
+        // Who has heard nothing by now does not hear of this pressure, and gives nothing.
+        let is_heard = platform.now().since(self.heap.reclaim.pressure.began()) > HEARD_NS;
+        platform.neighbours(&mut |page| {
+            if !is_heard || page.pressure_level.load(Relaxed) > 0 {
+                let resident = page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
+                add(&mut order, page, step(Pages::in_bytes(resident as usize)));
+            }
+        });
+        let Some(part) = order.part() else { return alone };
+        let least = if is_severe { boost_step(self.resident_pages(), false) } else { Pages::ZERO };
+        Pages::to_hold(part.saturating_sub(released) as usize).max(least)
+    }
+
+    /// Of the pages that NORMAL lacks, those that this process is to give: all, where its limit is its own, or nobody else is known
+    /// to live below the same.
+    pub(super) fn part_of_limit(&self, lacks: Pages) -> Pages {
+        let platform = self.heap.platform();
+        if platform.tunables().limit.get() != 0 {
+            return lacks;
+        }
+        let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return lacks };
+        let capacity = self.normal_zone().managed.bytes() as u64;
+        platform.neighbours(&mut |page| {
+            if capacity_of(page) == Some(capacity) {
+                add(&mut order, page, Pages::ZERO);
+            }
+        });
+        order.part_of(lacks.bytes() as u64).map_or(lacks, |part| Pages::to_hold(part as usize).min(lacks))
+    }
+
+    /// The order with this process alone, which would give `alone` by itself; `None`: it knows nothing of its costs.
+    fn own_order(&self, alone: Pages) -> Option<VictimOrder> {
+        let platform = self.heap.platform();
+        let (own, _) = platform.has_balancer_thread().then(|| platform.stats().costs.read::<Cost>())??;
+        Some(VictimOrder::new(own, alone.bytes() as u64))
+    }
+}
+
+/// Adds the process of a page, which by itself would give `alone`.
+fn add(order: &mut VictimOrder, page: &Stats, alone: Pages) {
+    if let Some((points, _)) = page.costs.copied().read::<Cost>() {
+        order.add(points, alone.bytes() as u64);
+    }
+}
+
+/// Bytes that may be resident below the tightest limit of a page's process, as it told last.
+fn capacity_of(page: &Stats) -> Option<u64> {
+    let zones = page.zones.copied();
+    let (mut rows, _) = zones.read::<ZoneRow>()?;
+    rows.next().map(|normal| normal.capacity)
+}
