@@ -12,6 +12,18 @@ pub trait Cache<V>: Sync {
     fn insert(&self, key: u64, value: V);
     /// Bytes that it holds, by the weights of its entries.
     fn held(&self) -> u64;
+    /// The value, which is loaded if it is not there.
+    #[allow(dead_code, reason = "the experiment hitrate asks by the other two")]
+    fn get_or_load(&self, key: u64, load: &mut dyn FnMut() -> V) -> V
+    where
+        V: Clone,
+    {
+        self.get(key).unwrap_or_else(|| {
+            let value = load();
+            self.insert(key, value.clone());
+            value
+        })
+    }
 }
 
 /// The weight of a value.
@@ -111,6 +123,10 @@ impl Cache<Arc<[u8]>> for Weir<Arc<[u8]>> {
 
     fn insert(&self, key: u64, value: Arc<[u8]>) {
         drop(self.0.insert(key, value));
+    }
+
+    fn get_or_load(&self, key: u64, load: &mut dyn FnMut() -> Arc<[u8]>) -> Arc<[u8]> {
+        Arc::clone(&self.0.get_or_insert_with(key, load))
     }
 
     fn held(&self) -> u64 {

@@ -5,6 +5,7 @@
 mod caches;
 mod program;
 mod server;
+mod tenant;
 mod worker;
 
 fn main() {

@@ -1,6 +1,6 @@
 //! Which program runs, and what its cache is.
 
-use crate::{caches, server, worker};
+use crate::{caches, server, tenant, worker};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use weir_lab::common::words::Words;
@@ -28,6 +28,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
     match name.as_str() {
         "server" => server::main(cache, &words),
         "worker" => worker::main(cache, &words),
-        _ => bail!("no program is called '{name}': server, worker"),
+        "tenant" => tenant::main(cache, &words),
+        _ => bail!("no program is called '{name}': server, worker, tenant"),
     }
 }

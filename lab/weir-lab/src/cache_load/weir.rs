@@ -4,6 +4,7 @@
 mod caches;
 mod program;
 mod server;
+mod tenant;
 mod worker;
 
 #[global_allocator]

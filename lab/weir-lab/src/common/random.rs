@@ -65,6 +65,12 @@ impl Zipf {
         let at = random.unit() * self.0.last().copied().unwrap_or(0.0);
         self.0.partition_point(|&sum| sum < at).min(self.0.len() - 1) as u64
     }
+
+    /// The share of all draws that this rank has.
+    pub fn share(&self, rank: usize) -> f64 {
+        let sum = |ranks: usize| ranks.checked_sub(1).map_or(0.0, |last| self.0[last]);
+        (sum(rank + 1) - sum(rank)) / self.0.last().copied().unwrap_or(1.0)
+    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod shared_machine {
     pub mod demonstration;
     pub mod e12_live_shrink;
     pub mod e13_two;
+    pub mod e15_order;
     pub mod e8_neighbour;
     pub mod groups;
     pub mod squeeze;
@@ -89,6 +90,7 @@ experiments! {
     "e10": speed::e10_many_threads, "e10_many_threads.rs", [5, 1];
     "e12": shared_machine::e12_live_shrink, "e12_live_shrink.rs", [50, 1];
     "e13": shared_machine::e13_two, "e13_two.rs", [1, 1];
+    "order": shared_machine::e15_order, "e15_order.rs", [3, 1];
     "sparse": footprint::e14_sparse, "e14_sparse.rs", [3, 1];
     "defrag": footprint::defrag, "defrag/mod.rs", [3, 1];
     "fio": servers::fio, "fio.rs", [5, 1];
