@@ -27,8 +27,8 @@
 //! # Others
 //!
 //! Where other processes live below the same limit, each hears of the shortage, and each would give all that is missing. So a run
-//! takes of NORMAL only the part that is this process's ([`crate::policy::victim_order`]), dozes, and looks again. Where most of it
-//! is missing still, others do not give theirs, and the next run takes all. At the severe level every run does.
+//! takes of NORMAL only the part that is this process's ([`crate::policy::victim_order`]), dozes for 20 ms, and looks again. Where
+//! most of it is missing still, others do not give theirs, and the next run takes all. At the severe level every run does.
 //!
 //! # Sleep
 //!
@@ -38,7 +38,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::node_balancer::{DOZE_NS, NodeBalancer, WRITE_BACK_NS};
+use super::node_balancer::{DOZE_NS, NodeBalancer, OTHERS_NS, WRITE_BACK_NS};
 use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
 use crate::base::time::Time;
@@ -323,7 +323,8 @@ impl NodeBalancer {
             turn.phase = Phase::Asleep;
             return Next::Asleep;
         }
-        let until = node.now() + DOZE_NS;
+        let is_left = has_failed && !turn.left_to_others.is_zero();
+        let until = node.now() + if is_left { OTHERS_NS } else { DOZE_NS };
         turn.phase = Phase::Dozing { until, has_failed };
         Next::At(until)
     }

@@ -7,7 +7,7 @@ use weir_core::base::zone_class::{ZoneClass, ZoneList};
 use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use weir_core::policy::watermarks::{Marks, is_balanced};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
-use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Node, NodeBalancer};
+use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Node, NodeBalancer, OTHERS_NS};
 
 fn is_node_balanced(node: &FakeNode, balancer: &NodeBalancer, order: u32, list: ZoneList) -> bool {
     is_balanced(&balancer.view(node), order, list, node.policy())
@@ -134,7 +134,7 @@ fn of_a_shortage_that_others_share_a_run_takes_its_part_and_the_next_what_they_l
         let (node, balancer, mut turn) = low();
         node.part.set(percent);
         let (next, _) = node.settle(&balancer, &mut turn);
-        assert_eq!(next, Next::At(Time(node.clock.get()) + DOZE_NS));
+        assert_eq!(next, Next::At(Time(node.clock.get()) + OTHERS_NS));
         assert!(near(node.reclaimed.get()[LARGE]), "{percent} %");
         node.change(LARGE, |zone| zone.free = marks.high.0 + 1);
         node.sleep(&balancer, &mut turn);

@@ -13,6 +13,9 @@ use crate::platform::stats_page::{header, map_pages};
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
 
+/// Others that are looked at in one look. A thousand processes that hear of the same event would make a million calls.
+const MOST: usize = 256;
+
 /// Calls `each` with the page of each other process that lives, has a background thread, and has told of its memory. Under a filter
 /// of the program's own nobody is looked at.
 pub(super) fn each(each: &mut dyn FnMut(&Stats)) {
@@ -25,7 +28,10 @@ pub(super) fn each(each: &mut dyn FnMut(&Stats)) {
 fn each_in(header: &Header, own: u32, is_alive: impl Fn(u32) -> bool, each: &mut dyn FnMut(&Stats)) {
     let count = header.next.load(Relaxed).min(FILE_PAGES as u64) as usize;
     let Some(pages) = map_pages(header, count) else { return };
-    for number in 1..count {
+    let mut left = MOST;
+    // From a place that is this process's own, so that not all look at the same.
+    let places = (0..count.saturating_sub(1)).map(|place| 1 + (place + own as usize) % (count - 1));
+    for number in places {
         // SAFETY: a page of the mapping, of a file that cannot get shorter, made of atomics for which any bytes are a value.
         let page = unsafe { &*pages.wrapping_add(number * PAGE_BYTES).cast::<Stats>() };
         let (pid, has_thread) = (page.pid.load(Relaxed), page.background.load(Relaxed) != 0);
@@ -40,6 +46,10 @@ fn each_in(header: &Header, own: u32, is_alive: impl Fn(u32) -> bool, each: &mut
             && is_alive(pid)
         {
             each(page);
+            left -= 1;
+        }
+        if left == 0 {
+            break;
         }
     }
     // SAFETY: the mapping made above, of which nothing is used any more.
@@ -82,6 +92,7 @@ mod tests {
         page(4).background.store(0, Relaxed);
         let mut seen = Vec::new();
         each_in(header, own, |pid| pid != 500, &mut |page| seen.push(page.pid.load(Relaxed)));
+        seen.sort_unstable();
         assert_eq!(seen, [600, 700]);
         // SAFETY: nothing uses it any more.
         unsafe { mman::munmap(pages, PAGES * PAGE_BYTES) }.unwrap();

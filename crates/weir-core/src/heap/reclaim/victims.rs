@@ -45,11 +45,11 @@ impl<P: Platform> Reclaim<'_, P> {
         Pages::to_hold(part.saturating_sub(released) as usize).max(least)
     }
 
-    /// Of the pages that NORMAL lacks, those that this process is to give: all, where its limit is its own, or nobody else is known
-    /// to live below the same.
+    /// Of the pages that NORMAL lacks, those that this process is to give: all, where it has no caches, its limit is its own, or
+    /// nobody else is known to live below the same.
     pub(super) fn part_of_limit(&self, lacks: Pages) -> Pages {
         let platform = self.heap.platform();
-        if platform.tunables().limit.get() != 0 {
+        if platform.tunables().limit.get() != 0 || self.evictable(ZoneClass::Normal) == 0 {
             return lacks;
         }
         let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return lacks };

@@ -137,7 +137,7 @@ fn below_one_limit_the_cheapest_give_what_is_missing_and_the_dear_what_these_do_
     assert_eq!(balances(&all[1], &mut dear), 0);
     assert!(balances(&all[0], &mut cheap) >= lacks);
     // It is as short as before, whatever the other gave.
-    all[1].heap.platform().pass_ms(100);
+    all[1].heap.platform().pass_ms(20);
     assert!(balances(&all[1], &mut dear) >= lacks);
     end(all);
 }
