@@ -5,9 +5,10 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Barrier, Mutex, MutexGuard};
 use weir_testing::{skip, wait_until};
 
 #[global_allocator]
@@ -35,8 +36,7 @@ fn in_a_child(body: impl FnOnce()) {
         assert!(pid >= 0);
         if pid == 0 {
             libc::alarm(weir_testing::PATIENCE.as_secs() as u32);
-            body();
-            libc::_exit(0);
+            libc::_exit(catch_unwind(AssertUnwindSafe(body)).is_err().into());
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
@@ -69,11 +69,15 @@ fn burst_comes_back() {
 fn children_of_many_threads_have_a_whole_heap() {
     let _alone = alone();
     let stop = AtomicBool::new(false);
+    // A thread that begins or ends holds a lock of Rust's own library, which a thread of the child needs. So none does while
+    // others fork (std's `sys/pal/unix/stack_overflow/thread_info.rs`).
+    let (begun, forked) = (Barrier::new(9), Barrier::new(3));
     let blocks: Vec<_> = (0..200).map(|i| pattern(i, i * 50)).collect();
     std::thread::scope(|scope| {
         for seed in 0..6_usize {
-            let stop = &stop;
+            let (stop, begun) = (&stop, &begun);
             scope.spawn(move || {
+                begun.wait();
                 // Mostly on the heap's slow paths, where locks are held.
                 let mut held: Vec<Vec<u8>> = Vec::new();
                 let mut step = seed;
@@ -88,15 +92,18 @@ fn children_of_many_threads_have_a_whole_heap() {
         }
         let forkers: Vec<_> = (0..3)
             .map(|seed| {
-                let blocks = blocks.clone();
+                let (blocks, begun, forked) = (blocks.clone(), &begun, &forked);
                 scope.spawn(move || {
-                    for round in 0..25 {
-                        in_a_child(|| child_life(&blocks, seed * 100 + round));
-                    }
+                    begun.wait();
+                    let ended = catch_unwind(|| {
+                        (0..25).for_each(|round| in_a_child(|| child_life(&blocks, seed * 100 + round)));
+                    });
+                    forked.wait();
+                    ended
                 })
             })
             .collect();
-        let ended: Vec<_> = forkers.into_iter().map(|forker| forker.join()).collect();
+        let ended: Vec<_> = forkers.into_iter().map(|forker| forker.join().and_then(|ended| ended)).collect();
         stop.store(true, Relaxed);
         assert!(ended.iter().all(Result::is_ok));
     });
