@@ -169,9 +169,10 @@ fn append_number(name: &mut [u8], number: u64) {
 }
 
 /// Writes the cost curve and the limit anew while memory is short, as others under the same `weir run` go by them: what is idle, and
-/// what caches have now. Only where the tables have memory behind them already. In any other process nobody reads them so soon.
+/// what caches have now. Only where they were measured before, and the tables have memory. Elsewhere no process reads them so soon.
 pub(super) fn tell_costs(heap: &Engine) {
-    if stats_page::is_shared() && TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0 {
+    let is_read = stats_page::is_shared() && TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0;
+    if is_read && stats_page::prepare_tables() {
         heap.figures().publish();
         let mut usage = Usage::default();
         usage.idle = STATS.idle_bytes.load(Relaxed) as usize;
