@@ -195,12 +195,12 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
     Counter "trims" NONE [page trims] "Trims of object caches that took something."
     Counter "drains" NONE [page drains] "Drains of all CPUs' buckets."
     Counter "huge_pageblocks" NONE [|it, write| {
-        let counts = [&it.page.huge_kept, &it.page.huge_split, &it.page.huge_collapsed];
-        each(write, "outcome", &["kept", "split", "collapsed"], |i| count(counts[i]))
+        let counts = [&it.page.huge_kept, &it.page.huge_split, &it.page.huge_collapsed, &it.page.huge_made];
+        each(write, "outcome", &["kept", "split", "collapsed", "made"], |i| count(counts[i]))
     }]
         "Pageblocks backed by huge pages that were released, by what became of the huge page: kept (the whole block \
          was released at once), split; and pageblocks that were split and filled by the kernel with a huge page: \
-         collapsed."
+         collapsed; and pageblocks that were full and still, behind which Weir had a huge page put: made."
     Counter "fast_frees" NONE [page fast_frees] "Frees of small objects that the fast path served."
     Counter "free_misses" NONE [page free_misses] "Frees that found the CPU's bucket full."
     Counter "allocation_misses" NONE [page alloc_misses] "Allocations that found the CPU's bucket empty."

@@ -3,10 +3,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::collapse::Collapses;
 use crate::caches::Caches;
 use crate::pages::report::slices;
 use crate::platform::Platform;
-use crate::reclaim::{Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Ended, Goal, Reclaimable, Reclaimed, Step};
 
 /// When to look, and how often yet.
 pub(crate) struct Looks {
@@ -34,12 +35,14 @@ pub struct HugePages {
     pub(super) looks: Looks,
     /// Where the next search for filled pageblocks begins.
     pub(super) filled_from: AtomicU32,
+    /// Where huge pages are put.
+    pub(super) collapses: Collapses,
 }
 
 impl HugePages {
     /// Nothing seen yet.
     pub(crate) const fn new() -> Self {
-        Self { looks: Looks::new(), filled_from: AtomicU32::new(0) }
+        Self { looks: Looks::new(), filled_from: AtomicU32::new(0), collapses: Collapses::new() }
     }
 
     /// The watch over the caches and pages of a heap.
@@ -102,5 +105,9 @@ impl<P: Platform> Reclaimable for Watch<'_, P> {
             (Step::Sparse, Some(ended)) => self.report_sparse(goal, ended.quiet),
             _ => 0,
         })
+    }
+
+    fn end_window(&self, _ended: Ended) {
+        self.collapse_still();
     }
 }

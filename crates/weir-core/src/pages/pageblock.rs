@@ -43,7 +43,30 @@ pub enum Advice {
     Asks = 1,
     /// It asks and was touched since no memory was behind it: a huge page may be there, whole.
     Whole = 2,
+    /// It does not ask, and a huge page was put behind it ([`crate::huge_pages`]).
+    Collapsed = 3,
 }
+
+impl Advice {
+    /// Whether a huge page that does not count as one may be there.
+    pub(crate) fn may_be_huge(self) -> bool {
+        matches!(self, Self::Whole | Self::Collapsed)
+    }
+}
+
+/// Outcome of a look for a pageblock that is full and still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Still {
+    /// It is not, or was asked for already.
+    Not,
+    /// It may be after further looks.
+    Yet,
+    /// A huge page is due behind it.
+    Due,
+}
+
+/// Looks one after another in which a pageblock must not have given or got a page before a huge page is put behind it.
+const STILL: u8 = 3;
 
 /// A pageblock's place on a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,6 +185,8 @@ pub struct State {
     pub slabs: bool,
     /// Whether it asks for a huge page, and may have one that `huge` does not count.
     pub advice: Advice,
+    /// Looks since it last gave or got a page, or a part of its memory went back: at most one more than [`STILL`].
+    pub still: u8,
 }
 
 impl State {
@@ -184,6 +209,7 @@ impl State {
             bare: true,
             slabs: false,
             advice: Advice::None,
+            still: 0,
         }
     }
 
@@ -231,18 +257,43 @@ impl State {
         self.free.len() < Pages::BLOCK && !self.backed.is_empty()
     }
 
-    /// Its memory went back, or a part of it: no whole huge page is behind it now.
+    /// Its memory went back, or a part of it: no whole huge page is behind it now, if one was.
     pub(crate) fn has_lost_huge(&mut self) {
-        if self.advice == Advice::Whole {
-            self.advice = Advice::Asks;
-        }
+        self.still = 0;
+        self.advice = match self.advice {
+            Advice::Whole => Advice::Asks,
+            Advice::Collapsed => Advice::None,
+            advice => advice,
+        };
     }
 
     /// A page of it is handed out, or comes back: what the last look made of it no longer holds.
     pub(crate) fn forget_look(&mut self) {
+        self.still = 0;
         if self.look != Look::Torn {
             self.look = Look::None;
         }
+    }
+
+    /// One look more. A huge page is due at most once for each time that the pageblock comes to be still.
+    pub(crate) fn grows_still(&mut self) -> Still {
+        let is_full = self.free.is_empty() && self.is_in_use() && !self.offline;
+        if !is_full || self.huge || self.advice.may_be_huge() || self.still > STILL {
+            return Still::Not;
+        }
+        self.still += 1;
+        if self.still > STILL { Still::Due } else { Still::Yet }
+    }
+
+    /// A huge page was put behind it. Returns whether it is there for sure: where the pageblock changed meanwhile a report may
+    /// have split it.
+    pub(crate) fn is_collapsed(&mut self) -> bool {
+        if self.still <= STILL {
+            self.look = Look::Torn;
+            return false;
+        }
+        self.advice = if self.advice == Advice::Asks { Advice::Whole } else { Advice::Collapsed };
+        true
     }
 
     /// Takes the free pages `range`; returns how many of them were backed. All count as backed from now on.

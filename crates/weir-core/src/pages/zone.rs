@@ -278,7 +278,7 @@ impl FreeAreas {
         how: ReportOutcome,
     ) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
-        let (huge, had_huge) = (pageblock.huge, pageblock.huge || pageblock.advice == Advice::Whole);
+        let (huge, had_huge) = (pageblock.huge, pageblock.huge || pageblock.advice.may_be_huge());
         let kept = pages.minus(gone);
         pageblock.free = pageblock.free.or(pages);
         if !gone.is_empty() {
@@ -291,8 +291,8 @@ impl FreeAreas {
                 let whole = gone.len() == Pages::BLOCK;
                 pageblock.look = if whole { Look::None } else { Look::Torn };
                 self.torn |= !whole;
-                pageblock.has_lost_huge();
             }
+            pageblock.has_lost_huge();
             pageblock.backed = pageblock.backed.minus(gone);
             pageblock.recent.reported(gone.len(), how.at, how.calm, how.horizon);
             self.idle -= gone.len();
@@ -324,14 +324,15 @@ impl FreeAreas {
     pub(crate) fn split(&mut self, window: &Window, block: BlockNo, contents: Contents) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
         pageblock.dirty |= contents == Contents::Undefined;
-        if !pageblock.huge && pageblock.advice != Advice::Whole {
+        let had_huge = pageblock.huge || pageblock.advice.may_be_huge();
+        pageblock.has_lost_huge();
+        if !had_huge {
             return false;
         }
         if pageblock.huge {
             pageblock.backed = pageblock.backed.or(&pageblock.free);
             pageblock.huge = false;
         }
-        pageblock.has_lost_huge();
         pageblock.look = Look::Torn;
         self.torn = true;
         self.relink(window, block);

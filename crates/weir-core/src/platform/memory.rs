@@ -34,6 +34,19 @@ pub struct Refused {
     pub error: u32,
 }
 
+/// Outcome of a wish for a huge page behind what is there in single pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collapse {
+    /// It is there.
+    Done,
+    /// Not all of it has memory, or others share it, or it is in use by I/O: nothing has changed.
+    Unfit,
+    /// There is no huge page now.
+    Short,
+    /// It cannot be done here.
+    Never,
+}
+
 /// Maps, unmaps and advises. No method may allocate through the engine.
 pub trait Memory: Host {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length (which may be
@@ -98,6 +111,12 @@ pub trait Memory: Host {
     /// Asks for them no more; a wish only.
     fn advise_small(&self, run: Run) {
         let _ = run;
+    }
+    /// Copies a pageblock to a huge page, where all of its pages have memory, and memory of their own. It adds no memory,
+    /// and brings nothing back from swap. Takes most of a millisecond, in which other calls on the address space wait.
+    fn collapse(&self, run: Run) -> Collapse {
+        let _ = run;
+        Collapse::Never
     }
     /// Cools pageblocks: the memory of pages inside each of `runs`, whole pageblocks, was released. Splits the huge pages that
     /// may still be behind the rest, so that the released part serves others at once. Marks the rest as not used of late, so that

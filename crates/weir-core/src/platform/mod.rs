@@ -16,7 +16,7 @@ pub(crate) mod workers;
 pub use clock::Clock;
 pub use cpu::CpuOps;
 pub use diagnostics::Diagnostics;
-pub use memory::{Memory, Placed, Reach, Refused};
+pub use memory::{Collapse, Memory, Placed, Reach, Refused};
 pub use release::{Contents, Host, Released};
 pub use topology::Topology;
 pub use wait::Wait;

@@ -1,10 +1,10 @@
-//! Whose caches give way: those of all processes of a group that would cost least.
+//! The victim order: of the caches of all processes of a group, those that cost least shrink first.
 //!
 //! Every process of a group hears of the same pressure. If each gave an equal part, one would lose hits that are dear while its
 //! neighbour kept some that are cheap. So each reads the cost curves of the others ([`crate::policy::cost_curve`]) and puts all
 //! their bytes in one order by price. All together want as much as each would give by itself. Where the cheapest bytes add up
-//! to that, there is the *bar*, and each gives what it has below it. Nobody coordinates this: who reads the same curves finds
-//! the same bar.
+//! to that, there is the *bar*, and each gives what it has below it. This needs no coordinator: processes that read the same
+//! curves find the same bar.
 //!
 //! What is idle is on the curves as well, and goes at once in each process. So while a neighbour has much of it, caches stay.
 
@@ -39,7 +39,7 @@ pub struct VictimOrder {
 }
 
 impl VictimOrder {
-    /// Of a process whose curve has these points, and that by itself would give `alone` bytes.
+    /// Of a process with these points on its curve, which would give `alone` bytes by itself.
     pub fn new(points: impl IntoIterator<Item = Cost>, alone: u64) -> Self {
         let (mut own, mut last) = ([Cost::default(); POINTS], 0);
         for part in parts(points) {
@@ -60,8 +60,8 @@ impl VictimOrder {
         self.own.iter().fold(0, |sum, part| part.bytes.saturating_add(sum))
     }
 
-    /// Adds another process, whose curve has these points, and which by itself would give `alone` bytes. It wants no more than
-    /// it has.
+    /// Adds another process with these points on its curve, which would give `alone` bytes by itself. It wants no more than it
+    /// has.
     pub fn add(&mut self, points: impl IntoIterator<Item = Cost>, alone: u64) {
         let mut total = 0u64;
         for part in parts(points) {
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn together_they_give_what_each_would_alone_and_nobody_gives_dearer_bytes_than_another_keeps(
+        fn together_they_give_what_each_would_alone_and_none_gives_dearer_bytes_than_another_keeps(
             all in prop::collection::vec((prop::collection::vec((1..1000u64, 0..6u64), 1..8), 0..500u64), 2..12),
         ) {
             let part = |&(bytes, price): &(u64, u64)| Cost { bytes, second_ns: bytes * price, ..Cost::default() };

@@ -15,7 +15,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -165,6 +165,8 @@ pub struct Stats {
     pub huge_split: AtomicU64,
     /// Pageblocks given back in part that the kernel filled with a huge page.
     pub huge_collapsed: AtomicU64,
+    /// Pageblocks that were full and still, behind which a huge page was put.
+    pub huge_made: AtomicU64,
     /// Frees that the fast path served.
     pub fast_frees: AtomicU64,
     /// Allocations that found the CPU's bucket empty.
@@ -276,6 +278,7 @@ impl Stats {
             &self.huge_kept,
             &self.huge_split,
             &self.huge_collapsed,
+            &self.huge_made,
             &self.large_allocs,
             &self.trims,
             &self.drains,

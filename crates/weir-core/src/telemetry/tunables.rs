@@ -96,8 +96,8 @@ tunables! {
         "Ask for huge pages behind the heap where the system gives them to those who ask (`madvise`): a large heap is filled in a quarter to half of the time, and walks over it are a third faster; what is left of a peak goes back later, some seconds instead of one. Without effect where they are `always` or `never`.",
         "choice: `madvise` is the setting of those who want huge pages where a program asks for them (docs/design/reclaim.md, Which blocks get huge pages)";
     huge_blocks = 1, 0, 1, Switch,
-        "Ask for huge pages, under `madvise`, behind memory that the program fills: blocks of more than 4 MiB, while it fills such blocks, and what a heap of 32 MiB or more grows by, while it grows dense.",
-        "measured: malloc-large of E9 takes a fifth of the time; docs/design/reclaim.md, A heap that grows dense";
+        "Ask for huge pages, under `madvise`, behind memory that the program fills: blocks of more than 4 MiB, while it fills such blocks, what a heap of 32 MiB or more grows by, while it grows dense, and what of it is full and still.",
+        "measured: malloc-large of E9 takes a fifth of the time; docs/design/reclaim.md, A heap that grows dense, What is full and still";
     severe_interval_ms = 1000, 0, 3_600_000, Milliseconds,
         "Shortest time between two drains of all CPUs' buckets.",
         "FreeBSD, self-tuning UMA (2012): its worker sleeps at least 1 s";

@@ -34,6 +34,7 @@ mod heap {
 }
 
 mod huge_pages {
+    mod collapse;
     mod dense;
     mod huge_heap;
     mod sparse;

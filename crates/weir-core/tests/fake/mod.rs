@@ -15,11 +15,12 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::cpu_table::{CpuSlab, NO_CPU, Pushed, Table};
 use weir_core::platform::lock::Lock;
 use weir_core::platform::{
-    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers, rank,
+    Clock, Collapse, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait,
+    Workers, rank,
 };
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
@@ -165,6 +166,12 @@ pub struct Fake {
     pub pinned: Mutex<Vec<Run>>,
     /// The heap's pageblocks that huge pages are behind.
     pub collapsed: Mutex<Vec<Run>>,
+    /// What the platform says when it is to put a huge page behind a pageblock, and how long that takes, ms.
+    pub collapses: Mutex<(Collapse, u64)>,
+    /// Where it was asked to.
+    pub collapse_calls: Mutex<Vec<Run>>,
+    /// What happens while it does.
+    collapsing: Mutex<Option<Hook>>,
     /// Runs that were cooled.
     cooled: Mutex<Vec<Run>>,
     windows: Mutex<Vec<Run>>,
@@ -247,6 +254,9 @@ impl Fake {
             panicked: Mutex::default(),
             pinned: Mutex::default(),
             collapsed: Mutex::default(),
+            collapses: Mutex::new((Collapse::Done, 1)),
+            collapse_calls: Mutex::default(),
+            collapsing: Mutex::default(),
             cooled: Mutex::default(),
             windows: Mutex::default(),
             merges: AtomicBool::new(false),
@@ -306,6 +316,11 @@ impl Fake {
     /// Has `hook` run, on the thread that fences, after each fence.
     pub fn after_each_fence(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.fencing) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run while the next huge page is put behind a pageblock.
+    pub fn while_it_collapses(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.collapsing) = Some(Box::new(hook));
     }
 
     /// Has `hook` run while the nodes are counted for the next time.

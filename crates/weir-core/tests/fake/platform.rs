@@ -118,6 +118,19 @@ impl Memory for Fake {
         locked(&self.advised_small).push(run);
     }
 
+    fn collapse(&self, run: Run) -> Collapse {
+        self.outside_locks();
+        assert!(locked(&self.memory).is_mapped(run) && run.addr.is_multiple_of(PAGEBLOCK) && run.len == PAGEBLOCK);
+        locked(&self.collapse_calls).push(run);
+        let (says, ms) = *locked(&self.collapses);
+        self.pass_ms(ms);
+        let hook = locked(&self.collapsing).take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        says
+    }
+
     fn cool(&self, runs: &[Run]) {
         self.outside_locks();
         assert!(runs.iter().all(|&run| locked(&self.memory).is_mapped(run)));

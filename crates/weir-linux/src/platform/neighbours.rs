@@ -17,7 +17,7 @@ use weir_core::telemetry::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, 
 const MOST: usize = 256;
 
 /// Calls `each` with the page of each other process that lives, has a background thread, and has told of its memory. Under a filter
-/// of the program's own nobody is looked at.
+/// of the program's own it looks at none.
 pub(super) fn each(each: &mut dyn FnMut(&Stats)) {
     let Some(header) = header() else { return };
     if Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own()) {

@@ -81,7 +81,8 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.figures().publish();
         // What was used in the last windows goes when as many quiet ones have passed.
         let least = IDLE_WINDOWS.max(windows as u32 + 1);
-        let has_more = self.heap.watch().has_looks_left() || self.heap.merger().is_waiting();
+        let watch = self.heap.watch();
+        let has_more = watch.has_looks_left() || watch.is_collapsing() || self.heap.merger().is_waiting();
         moved || !quiet || has_more || self.heap.reclaim.windows.quiet_windows() < least
     }
 

@@ -1,5 +1,5 @@
-//! How much this process gives where others hear of the same shortage: what is cheapest of all whose curves it can read
-//! ([`crate::policy::victim_order`]).
+//! How much this process gives where others hear of the same shortage: its part of what is cheapest on all curves that it can
+//! read ([`crate::policy::victim_order`]).
 //!
 //! Only the balancer's thread writes the process's own curve, and looks at the pages of others.
 
@@ -46,7 +46,7 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// Of the pages that NORMAL lacks, those that this process is to give: all, where it has no caches, its limit is its own, or
-    /// nobody else is known to live below the same.
+    /// no other process is known to live below the same.
     pub(super) fn part_of_limit(&self, lacks: Pages) -> Pages {
         let platform = self.heap.platform();
         if platform.tunables().limit.get() != 0 || self.evictable(ZoneClass::Normal) == 0 {

@@ -31,21 +31,23 @@ impl<P: Platform> Growing<'_, P> {
 // page as one, all of it charged: it is cooled at the end of the window ([`Advice`]).
 
 impl<P: Platform> HeapPages<P> {
-    /// Whether what the heap grows by next is to ask for huge pages. Not under pressure, when a fault should take no more
-    /// than it needs, nor under a hard limit, which counts pages.
+    /// Whether huge pages may be asked for behind parts of the heap. Not under pressure, when a fault should take no more than it
+    /// needs, nor under a hard limit, which counts pages.
+    pub(crate) fn may_ask_for_huge(&self) -> bool {
+        let p = &self.platform;
+        p.tunables().huge_blocks.get() != 0
+            && p.tunables().hard_limit.get() == 0
+            && p.stats().pressure_level.load(Relaxed) == Level::None as u64
+    }
+
+    /// Whether what the heap grows by next is to ask for huge pages.
     #[cold]
     pub(in crate::pages) fn advice(&self) -> Advice {
         let (p, end) = (&self.platform, self.normal.top().block());
-        let is_asked = p.tunables().huge_blocks.get() != 0 && p.huge_on_advice() && !p.huge_on_touch();
+        let is_asked = self.may_ask_for_huge() && p.huge_on_advice() && !p.huge_on_touch();
         let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed));
-        let is_free =
-            p.tunables().hard_limit.get() == 0 && p.stats().pressure_level.load(Relaxed) == Level::None as u64;
         let blocks = || BlockNo::each(BlockNo(end.0 - LOOKED_AT)..end);
-        if is_asked
-            && is_time
-            && is_free
-            && grows_dense(end.0, || blocks().filter(|&block| self.is_filled(block)).count())
-        {
+        if is_asked && is_time && grows_dense(end.0, || blocks().filter(|&block| self.is_filled(block)).count()) {
             p.note_huge();
             Advice::Asks
         } else {

@@ -1,14 +1,15 @@
-//! Three kinds of a zone's huge pages:
+//! Four kinds of a zone's huge pages:
 //!
 //! - those in little use;
 //! - those that were split and are yet to be cooled (`huge_pages/sparse.rs`);
-//! - those that the kernel put there behind the engine's back.
+//! - those that the kernel put there behind the engine's back;
+//! - those that are due behind what is full and still (`huge_pages/collapse.rs`).
 
 use core::ops::Range;
 
 use super::FreeAreas;
 use crate::base::units::{BlockNo, Pages};
-use crate::pages::pageblock::{Advice, Look, State};
+use crate::pages::pageblock::{Advice, Look, State, Still};
 use crate::pages::window::Window;
 use crate::policy::huge_page_advice::is_filled;
 
@@ -21,6 +22,15 @@ pub(in crate::pages) enum Fill {
     IfResident,
     /// It was.
     Yes,
+}
+
+/// Outcome of a look for pageblocks that are full and still.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StillLook {
+    /// A huge page is due behind it.
+    pub(crate) due: Option<BlockNo>,
+    /// Some may be due after further looks.
+    pub(crate) goes_on: bool,
 }
 
 impl FreeAreas {
@@ -96,7 +106,7 @@ impl FreeAreas {
     pub(crate) fn tear(&mut self, window: &Window, blocks: Range<BlockNo>) -> bool {
         let mut any = false;
         self.each_mut(window, blocks, |_, pageblock| {
-            if pageblock.is_in_use() && !pageblock.huge && pageblock.advice != Advice::Whole {
+            if pageblock.is_in_use() && !pageblock.huge && !pageblock.advice.may_be_huge() {
                 pageblock.look = Look::Torn;
                 any = true;
             }
@@ -153,6 +163,29 @@ impl FreeAreas {
             }
             _ => Fill::No,
         }
+    }
+
+    /// One look at `blocks`, up to the first behind which a huge page is due now; those after it were not looked at.
+    pub(crate) fn look_for_still(&mut self, window: &Window, blocks: Range<BlockNo>) -> StillLook {
+        let mut look = StillLook { due: None, goes_on: false };
+        for block in self.blocks.own(window, blocks) {
+            match self.blocks.at_mut(window, block).grows_still() {
+                Still::Not => {}
+                Still::Yet => look.goes_on = true,
+                Still::Due => {
+                    look = StillLook { due: Some(block), goes_on: true };
+                    break;
+                }
+            }
+        }
+        look
+    }
+
+    /// A huge page was put behind `block`. Returns whether it is there for sure.
+    pub(crate) fn note_collapsed(&mut self, window: &Window, block: BlockNo) -> bool {
+        let is_sure = self.blocks.at_mut(window, block).is_collapsed();
+        self.torn |= !is_sure;
+        is_sure
     }
 
     /// All of `block` is resident, and `inside` pages of its slabs had been reported. If so, or if others had, a huge page

@@ -201,8 +201,9 @@ fn a_look_at_slabs_costs_what_has_changed() {
     for huge in [false, true] {
         let costs = [4, 16].map(|blocks| {
             let mut world = half_free_slabs(huge, blocks);
-            // Looks for huge pages in little use go over pageblocks, not slabs.
+            // Looks for huge pages in little use, or for where one is due, go over pageblocks, not slabs.
             world.fake().tunables().sparse_percent.set(0);
+            world.fake().tunables().huge_blocks.set(0);
             let all = visits(&world, &|world| (0..5).for_each(|_| calm(world)));
             let one = world.held.len() / 2;
             world.free(one, false);

@@ -1,4 +1,4 @@
-//! Whose caches give way when many processes hear of the same pressure: those that cost least of all together.
+//! The victim order: which caches shrink when many processes hear of the same pressure. Those that cost least of all together do.
 
 use super::*;
 use weir_core::base::units::Pages;
@@ -70,7 +70,7 @@ impl Process {
     }
 }
 
-/// Processes whose pages each can read, with these prices.
+/// Processes that can read each other's pages, with these prices.
 fn processes(prices: impl Iterator<Item = u64>) -> Vec<Process> {
     let all: Vec<Process> = prices.map(Process::new).collect();
     for (own, process) in all.iter().enumerate() {
@@ -154,7 +154,7 @@ fn of_one_price_each_gives_a_half() {
 }
 
 #[test]
-fn a_limit_of_its_own_is_nobody_elses() {
+fn a_limit_of_its_own_is_not_shared() {
     let all = processes([1, 2].into_iter());
     let mut turn = Turn::default();
     let lacks = is_short(&all[1], CAPACITY);
@@ -192,7 +192,7 @@ fn a_process_that_knows_no_prices_gives_as_one_that_is_alone() {
     all[1].heap.figures().publish_costs(&Usage::default(), &[]);
     let given = all[1].hears(Level::Some);
     assert!(alone.contains(&given), "{given}");
-    // Of the other nothing is known, so that there is nobody to compare with.
+    // Nothing is known of the other, so there is none to compare with.
     all[0].publish();
     assert!(alone.contains(&all[0].hears(Level::Some)));
     end(all);

@@ -1,6 +1,7 @@
 //! Memory of the platform: mapped, moved, released and looked at, as the engine asks for it by the trait [`Memory`].
 
 pub mod address_layout;
+mod collapse;
 pub mod fork_advice;
 pub mod merging;
 pub mod release;
@@ -10,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::{Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
+use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::process::secret_words;
@@ -178,6 +179,10 @@ impl Memory for Linux {
         // Where huge pages are off this fails, and does no harm.
         // SAFETY: the mapping is the engine's; the advice changes no contents.
         let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_HUGEPAGE) };
+    }
+
+    fn collapse(&self, run: Run) -> Collapse {
+        collapse::collapse(run)
     }
 
     fn cool(&self, runs: &[Run]) {

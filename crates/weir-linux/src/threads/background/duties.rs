@@ -226,12 +226,15 @@ impl<'a> Loop<'a> {
 
     /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
     /// others take and give back is in no estimate.
-    fn balance_zones(&mut self, _: &Heard) -> Result<(), End> {
+    fn balance_zones(&mut self, heard: &Heard) -> Result<(), End> {
         let begin = monotonic_ns();
         if !self.heap.reclaim().is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
             return Ok(());
         }
-        tell_costs(self.heap);
+        // An answer to pressure in this turn has told them.
+        if heard.events.level == Level::None {
+            tell_costs(self.heap);
+        }
         self.schedule.balance_at = loop {
             self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
             match self.heap.reclaim().balance_zones(&mut self.schedule.turn) {

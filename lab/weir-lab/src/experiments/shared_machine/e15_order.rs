@@ -1,5 +1,5 @@
-//! One order: whose caches give way. A cache whose misses are dear (100 us), one whose misses are cheap (10 us), a heap that
-//! peaks now and then, and a neighbour whose demand swings between 10 and 60 % of the limit, all in one cgroup.
+//! One order: which caches shrink first. A cache with dear misses (100 us), one with cheap misses (10 us), a heap that peaks now
+//! and then, and a neighbour that wants 10 to 60 % of the limit by turns, all in one cgroup.
 //!
 //! Each cache is asked 4,000 times a second for values of 16 KiB, by Zipf 0.9 of three quarters of the limit each. The work is the
 //! time that hits save, as a share of what an oracle saves: it knows the neighbour's demand, gives the rest of the limit to the

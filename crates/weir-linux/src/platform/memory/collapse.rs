@@ -1,0 +1,116 @@
+//! Puts a huge page behind a pageblock that is there in single pages (`MADV_COLLAPSE`, Linux 6.1).
+//!
+//! The call takes whatever it finds. It brings back from swap what the program does not use, puts memory behind what was released,
+//! and copies what a forked child shares. So the page table is read first (`/proc/self/pagemap`). It says, of each page, whether it is
+//! there, and whether another process has it too. The kernel's merging counts as another. A page may be shared between the look and
+//! the call; then it is copied, as a write would.
+
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::Collapse;
+
+use crate::os::fd;
+use crate::os::mman;
+use crate::os::rights::sandbox::Sandbox;
+use crate::os::syscall::Errno;
+use linux_raw_sys::general::O_CLOEXEC;
+
+/// Bits of an entry: the page is there; no other process maps it.
+const OWN: u64 = 1 << 63 | 1 << 56;
+/// Bytes of an entry.
+const ENTRY: usize = size_of::<u64>();
+
+/// For a thread with a descriptor table of its own. `run` is a whole pageblock.
+pub(in crate::platform) fn collapse(run: Run) -> Collapse {
+    if !Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own()) {
+        return Collapse::Never;
+    }
+    match is_own(run) {
+        Some(true) => {}
+        Some(false) => return Collapse::Unfit,
+        None => return Collapse::Never,
+    }
+    // SAFETY: the mapping is the engine's; the advice changes no contents.
+    match unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_COLLAPSE) } {
+        Ok(()) => Collapse::Done,
+        Err(Errno::ENOMEM) => Collapse::Short,
+        // A kernel without the call, or huge pages that the program has switched off for itself.
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => Collapse::Never,
+        // Busy: a page is locked, or pinned by I/O.
+        Err(_) => Collapse::Unfit,
+    }
+}
+
+/// Whether all pages of `run` have memory, and of this process alone; `None`: it cannot be told.
+fn is_own(run: Run) -> Option<bool> {
+    let mut entries = [0u8; PAGEBLOCK_PAGES * ENTRY];
+    let file = fd::open(c"/proc/self/pagemap", O_CLOEXEC).ok()?;
+    let got = fd::pread(file, &mut entries, (run.addr / PAGE * ENTRY) as u64);
+    let _ = fd::close(file);
+    if run.len != PAGEBLOCK || got != Ok(entries.len()) {
+        return None;
+    }
+    let (entries, _) = entries.as_chunks::<ENTRY>();
+    Some(entries.iter().all(|&entry| u64::from_ne_bytes(entry) & OWN == OWN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::mman::{mmap_anonymous, munmap};
+
+    /// Calls `f` with a pageblock, unmapped afterwards.
+    fn with_pageblock(f: impl FnOnce(Run)) {
+        let at = mmap_anonymous(2 * PAGEBLOCK, 0).unwrap();
+        f(Run { addr: (at as usize).next_multiple_of(PAGEBLOCK), len: PAGEBLOCK });
+        // SAFETY: nothing uses it any more.
+        unsafe { munmap(at, 2 * PAGEBLOCK) }.unwrap();
+    }
+
+    fn write(run: Run) {
+        for page in 0..PAGEBLOCK_PAGES {
+            // SAFETY: inside the mapping, which nothing else uses.
+            unsafe { ((run.addr + page * PAGE) as *mut usize).write_volatile(page + 1) };
+        }
+    }
+
+    #[test]
+    fn a_pageblock_is_left_alone_before_it_was_touched_and_keeps_its_contents() {
+        with_pageblock(|run| {
+            assert_eq!(collapse(run), Collapse::Unfit);
+            write(run);
+            // It depends on the machine whether there is a huge page.
+            collapse(run);
+            for page in 0..PAGEBLOCK_PAGES {
+                // SAFETY: as in `write`.
+                assert_eq!(unsafe { ((run.addr + page * PAGE) as *const usize).read_volatile() }, page + 1);
+            }
+        });
+    }
+
+    #[test]
+    fn what_another_process_shares_is_left_alone() {
+        with_pageblock(|run| {
+            write(run);
+            let Some(is_own_here) = is_own(run) else {
+                return weir_testing::skip!("no page table can be read here");
+            };
+            assert!(is_own_here);
+            // SAFETY: the child waits for its end, and calls nothing else.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                loop {
+                    // SAFETY: it returns when a signal comes, which ends this process.
+                    unsafe { libc::pause() };
+                }
+            }
+            assert_eq!(collapse(run), Collapse::Unfit);
+            // SAFETY: the child is this test's.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, core::ptr::null_mut(), 0);
+            }
+            assert_eq!(is_own(run), Some(true));
+        });
+    }
+}
