@@ -7,6 +7,7 @@ mod footprint {
     pub mod e5_density;
     pub mod huge_pages;
     pub mod picture;
+    pub mod redis_keys;
 }
 
 mod mechanisms {
@@ -91,7 +92,7 @@ experiments! {
     "e12": shared_machine::e12_live_shrink, "e12_live_shrink.rs", [50, 1];
     "e13": shared_machine::e13_two, "e13_two.rs", [1, 1];
     "order": shared_machine::e15_order, "e15_order.rs", [3, 1];
-    "sparse": footprint::e14_sparse, "e14_sparse.rs", [3, 1];
+    "sparse": footprint::e14_sparse, "e14_sparse/mod.rs", [3, 1];
     "defrag": footprint::defrag, "defrag/mod.rs", [3, 1];
     "fio": servers::fio, "fio.rs", [5, 1];
     "groups": shared_machine::groups, "groups.rs", [5, 1];

@@ -13,6 +13,8 @@ const NUMBER: usize = 1;
 /// One block of so many is written to, and has this bit in its number then.
 const WRITTEN: usize = 10;
 const IS_WRITTEN: u64 = 1 << 31;
+/// Least size of a block.
+const LEAST: usize = 64;
 /// The bits of a number that are the block's size.
 const SIZE: u64 = IS_WRITTEN - 1;
 
@@ -23,17 +25,45 @@ pub fn main(words: &Words) -> Result<()> {
     let (first, live) = peak(&sizes, bytes, keep)?;
     phase(format_args!("{{\"phase\":\"freed\",\"live\":{live}}}"));
     let mut wrong = wrong(first);
-    let (mut random, mut writes, begin) = (Random::new(7, 0), 0u32, Instant::now());
+    let mut random = Random::new(7, 0);
+    let times = MmapMut::map_anon((live / LEAST).max(1) * size_of::<u64>())?;
+    let mut times = Times(times, 0);
     each(first, |block, _| {
         if random.below(WRITTEN) == 0 {
+            let begin = Instant::now();
             block.set_word(NUMBER, block.word(NUMBER) | IS_WRITTEN);
-            writes += 1;
+            times.note(begin.elapsed());
         }
     });
-    let us = begin.elapsed().as_secs_f64() * 1e6 / f64::from(writes.max(1));
+    let [p50, p999] = times.quantiles([0.5, 0.999]);
     wrong += self::wrong(first);
-    phase(format_args!("{{\"wrong\":{wrong},\"write_us\":{us:.2}}}"));
+    phase(format_args!("{{\"wrong\":{wrong},\"p50_us\":{p50:.2},\"p999_us\":{p999:.2}}}"));
     end()
+}
+
+/// Times of writes, in memory of their own: the heap stays as it is.
+struct Times(MmapMut, usize);
+
+impl Times {
+    fn all(&mut self) -> &mut [[u8; 8]] {
+        &mut self.0.as_chunks_mut::<8>().0[..self.1]
+    }
+
+    fn note(&mut self, time: Duration) {
+        self.1 += 1;
+        let at = self.1 - 1;
+        self.all()[at] = (time.as_nanos() as u64).to_be_bytes();
+    }
+
+    /// Times that these parts of all are not above, us.
+    fn quantiles(&mut self, parts: [f64; 2]) -> [f64; 2] {
+        self.all().sort_unstable();
+        let all = self.all();
+        parts.map(|part| {
+            let at = ((all.len() as f64 * part).ceil() as usize).saturating_sub(1);
+            all.get(at).map_or(0.0, |ns| u64::from_be_bytes(*ns) as f64 / 1e3)
+        })
+    }
 }
 
 /// Fills the heap and frees most of it; the first of the blocks that are left, and their bytes.

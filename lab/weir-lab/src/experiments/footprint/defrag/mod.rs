@@ -1,16 +1,14 @@
 //! redis-server's own active defragmentation after 15 of 16 keys were deleted at random: by the advice of `weir_should_move`, and
 //! by that of the jemalloc that comes with redis. `src/experiments/footprint/defrag/build` makes a server for each.
 //!
-//! Values are 16 to 511 bytes, keys about 10. Looks are that long after the last key was deleted. CPU: the server's, from then to
+//! Looks are that long after the last key was deleted. CPU: the server's, from then to
 //! the last look. Then all keys that are left are read, and the experiment fails where one is lost. Defragmentation has redis'
 //! defaults, but begins at 1 MiB of waste.
 
+use super::redis_keys::{KEEP, check, fill, thin};
 use crate::harness::prelude::*;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
-const PIPELINE: usize = 500;
-/// One key in so many stays.
-const KEEP: usize = 16;
 /// Servers that `build` makes, and what the rows are called.
 const SERVERS: [(&str, &str); 2] = [(WEIR, "redis-server-weir"), ("redis' jemalloc", "redis-server-jemalloc")];
 
@@ -43,7 +41,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         let mut client = Client::connect(&socket, START_LIMIT)?;
         let values = fill(&mut client, keys)?;
         let full = memory(server.pid())?.rss;
-        let left = thin(&mut client, &values)?;
+        let left = thin(&mut client, keys)?;
         let live: usize = left.iter().map(|&key| values[key]).sum();
         let (end, cpu) = (Instant::now(), cpu_seconds(server.pid())?);
         let mut figures = vec![full, live as f64];
@@ -52,8 +50,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
             figures.push(memory(server.pid())?.rss);
         }
         figures.push(cpu_seconds(server.pid())? - cpu);
-        let read: usize = send(&mut client, &left, |batch, key| batch.add(&[b"GET", &name_of(key)]))?;
-        ensure!(read == live, "{read} bytes are left of {live}");
+        check(&mut client, &left, &values)?;
         Ok(figures)
     });
     Ok(())
@@ -65,41 +62,4 @@ fn server(name: &str, defrag: &str, allocator: &Allocator, socket: &Path) -> Res
     command.args(["--activedefrag", if defrag == "on" { "yes" } else { "no" }, "--active-defrag-ignore-bytes", "1mb"]);
     command.arg("--unixsocket").arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
-}
-
-fn name_of(key: usize) -> Vec<u8> {
-    format!("key:{key}").into_bytes()
-}
-
-/// Sends a command for each key; the bytes of what was answered.
-fn send(client: &mut Client, keys: &[usize], add: impl Fn(&mut Pipeline, usize)) -> Result<usize> {
-    let mut bytes = 0;
-    for keys in keys.chunks(PIPELINE) {
-        let mut batch = Pipeline::default();
-        keys.iter().for_each(|&key| add(&mut batch, key));
-        bytes += client.send(&batch)?;
-    }
-    Ok(bytes)
-}
-
-/// Sets the keys; the lengths of their values.
-fn fill(client: &mut Client, keys: usize) -> Result<Vec<usize>> {
-    let mut random = Random::new(0x5eed, 0);
-    let values: Vec<usize> = (0..keys).map(|_| 16 + random.below(496)).collect();
-    let all: Vec<usize> = (0..keys).collect();
-    send(client, &all, |batch, key| {
-        batch.add(&[b"SET", &name_of(key), &[b'a' + (key % 26) as u8; 512][..values[key]]])
-    })?;
-    Ok(values)
-}
-
-/// Deletes all keys but one in [`KEEP`], in a random order; those that are left.
-fn thin(client: &mut Client, values: &[usize]) -> Result<Vec<usize>> {
-    let mut random = Random::new(0x5eed, 1);
-    let (left, mut gone): (Vec<usize>, Vec<usize>) = (0..values.len()).partition(|_| random.below(KEEP) == 0);
-    for i in (1..gone.len()).rev() {
-        gone.swap(i, random.below(i + 1));
-    }
-    send(client, &gone, |batch, key| batch.add(&[b"DEL", &name_of(key)]))?;
-    Ok(left)
 }
