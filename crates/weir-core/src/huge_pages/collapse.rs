@@ -13,7 +13,6 @@
 //! with `huge_heap`. A call that took long, or found no huge page, is followed by a long pause. It ends under pressure, with a
 //! hard limit, with `huge_blocks` 0, and where pages are to be merged.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -53,36 +52,38 @@ const WAITS: Nanos = Nanos::of_ms(5000);
 pub(super) struct Collapses {
     from: AtomicU32,
     next: AtomicU64,
-    /// Some pageblocks may be due after further looks.
-    goes_on: AtomicBool,
+    /// Pageblocks looked at one after another of which none is due, or may be after further looks.
+    settled: AtomicU32,
 }
 
 impl Collapses {
     pub(super) const fn new() -> Self {
-        Self { from: AtomicU32::new(0), next: AtomicU64::new(0), goes_on: AtomicBool::new(false) }
+        Self { from: AtomicU32::new(0), next: AtomicU64::new(0), settled: AtomicU32::new(u32::MAX) }
     }
 }
 
 impl<P: Platform> Watch<'_, P> {
     /// A window ends: looks at a part of the heap, and collapses what is due, as far as there is time for it.
-    pub(super) fn collapse_still(&self) {
+    pub(crate) fn collapse_still(&self) {
         let (state, pages) = (&self.state.collapses, &self.caches.pages);
         let (p, end) = (&pages.platform, pages.normal.top().block().0);
         let may_ask = (p.huge_on_advice() || p.may_have_huge()) && pages.may_ask_for_huge();
         if !may_ask || p.tunables().merge.get() != 0 || end < LEARNS_FROM {
-            return state.goes_on.store(false, Relaxed);
+            return state.settled.store(u32::MAX, Relaxed);
         }
         if p.now() < Time(state.next.load(Relaxed)) {
             return;
         }
-        let (mut from, mut looks, mut goes_on, mut spent) = (state.from.load(Relaxed), 0, false, Nanos::ZERO);
-        while looks < LOOKS.min(end) && spent < AT_ONCE {
-            from = if from >= end { 0 } else { from };
-            let blocks = BlockNo(from)..BlockNo(end.min(from + SLICE));
+        // The first one may lack pages.
+        let (mut from, mut left, mut spent) = (state.from.load(Relaxed), LOOKS.min(end - 1), Nanos::ZERO);
+        let mut settled = state.settled.load(Relaxed);
+        while left > 0 && spent < AT_ONCE {
+            from = if from >= end { 1 } else { from.max(1) };
+            let blocks = BlockNo(from)..BlockNo(end.min(from + left.min(SLICE)));
             let (due, more) = self.look_for_still(blocks.clone());
-            goes_on |= more;
             let next = due.map_or(blocks.end, BlockNo::next).0;
-            (looks, from) = (looks + next - from, next);
+            settled = if more { 0 } else { settled.saturating_add(next - from) };
+            (left, from) = (left - (next - from), next);
             if let Some(block) = due {
                 match self.collapse(block) {
                     Ok(took) => spent = spent + took,
@@ -99,13 +100,14 @@ impl<P: Platform> Watch<'_, P> {
             state.next.store((p.now() + spent * pause).0, Relaxed);
         }
         state.from.store(from, Relaxed);
-        state.goes_on.store(goes_on || looks < end, Relaxed);
+        state.settled.store(settled, Relaxed);
     }
 
     /// Whether calm windows are to go on for what may be due soon.
     pub(crate) fn is_collapsing(&self) -> bool {
-        let state = &self.state.collapses;
-        state.goes_on.load(Relaxed) && Time(state.next.load(Relaxed)) <= self.caches.pages.platform.now() + WAITS
+        let (state, pages) = (&self.state.collapses, &self.caches.pages);
+        let is_settled = state.settled.load(Relaxed) >= pages.normal.top().block().0;
+        !is_settled && Time(state.next.load(Relaxed)) <= pages.platform.now() + WAITS
     }
 
     /// The first of `blocks`, of any node, that is due; and whether some may be after further looks.

@@ -7,7 +7,7 @@ use super::collapse::Collapses;
 use crate::caches::Caches;
 use crate::pages::report::slices;
 use crate::platform::Platform;
-use crate::reclaim::{Ended, Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Goal, Reclaimable, Reclaimed, Step};
 
 /// When to look, and how often yet.
 pub(crate) struct Looks {
@@ -105,9 +105,5 @@ impl<P: Platform> Reclaimable for Watch<'_, P> {
             (Step::Sparse, Some(ended)) => self.report_sparse(goal, ended.quiet),
             _ => 0,
         })
-    }
-
-    fn end_window(&self, _ended: Ended) {
-        self.collapse_still();
     }
 }

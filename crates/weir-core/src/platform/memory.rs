@@ -41,7 +41,7 @@ pub enum Collapse {
     Done,
     /// Not all of it has memory, or others share it, or it is in use by I/O: nothing has changed.
     Unfit,
-    /// There is no huge page now.
+    /// There is no huge page now, or not here.
     Short,
     /// It cannot be done here.
     Never,

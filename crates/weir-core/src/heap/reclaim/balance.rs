@@ -86,6 +86,14 @@ impl<P: Platform> Reclaim<'_, P> {
         moved || !quiet || has_more || self.heap.reclaim.windows.quiet_windows() < least
     }
 
+    /// Has huge pages put behind what is full and still, before a calm window ends. For the background thread: it takes
+    /// milliseconds.
+    pub fn collapse_still(&self) {
+        if self.heap.pages().is_reporting() {
+            self.heap.watch().collapse_still();
+        }
+    }
+
     /// For a heap that has come to rest and whose memory is limited; returns bytes.
     pub fn balance_rest(&self) -> usize {
         if !self.heap.pages().is_reporting() {

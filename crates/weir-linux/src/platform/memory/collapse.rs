@@ -33,9 +33,11 @@ pub(in crate::platform) fn collapse(run: Run) -> Collapse {
     // SAFETY: the mapping is the engine's; the advice changes no contents.
     match unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_COLLAPSE) } {
         Ok(()) => Collapse::Done,
-        Err(Errno::ENOMEM) => Collapse::Short,
-        // A kernel without the call, or huge pages that the program has switched off for itself.
-        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => Collapse::Never,
+        // No huge page; a kernel without the call; one that the program has switched off for itself, or a pageblock that is no
+        // single mapping any more.
+        Err(Errno::ENOMEM | Errno::EINVAL) => Collapse::Short,
+        // A filter.
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => Collapse::Never,
         // Busy: a page is locked, or pinned by I/O.
         Err(_) => Collapse::Unfit,
     }

@@ -279,6 +279,7 @@ impl<'a> Loop<'a> {
         if is_due(self.schedule.window_ends, monotonic_ns()) {
             self.look_for_huge_pages();
             self.look_at_merging();
+            self.heap.reclaim().collapse_still();
             self.schedule.window_ends = self.heap.reclaim().balance_calm().then(|| self.next_window());
             if self.schedule.window_ends.is_none() {
                 self.come_to_rest()?;
