@@ -13,8 +13,6 @@
 //! with `huge_heap`. A call that took long, or found no huge page, is followed by a long pause. It ends under pressure, with a
 //! hard limit, with `huge_blocks` 0, and where pages are to be merged.
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::watch::Watch;
@@ -47,20 +45,6 @@ const PAUSE_SHORT: Nanos = Nanos::of_ms(60_000);
 const FOR_GOOD: Nanos = Nanos(u64::MAX);
 /// Calm windows go on for the sake of pageblocks that are not due yet, unless the pause is longer, ns.
 const WAITS: Nanos = Nanos::of_ms(5000);
-
-/// Where the looks are, and when the next collapse may be.
-pub(super) struct Collapses {
-    from: AtomicU32,
-    next: AtomicU64,
-    /// Pageblocks looked at one after another of which none is due, or may be after further looks.
-    settled: AtomicU32,
-}
-
-impl Collapses {
-    pub(super) const fn new() -> Self {
-        Self { from: AtomicU32::new(0), next: AtomicU64::new(0), settled: AtomicU32::new(u32::MAX) }
-    }
-}
 
 impl<P: Platform> Watch<'_, P> {
     /// A window ends: looks at a part of the heap, and collapses what is due, as far as there is time for it.

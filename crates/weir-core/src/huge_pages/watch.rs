@@ -3,7 +3,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::collapse::Collapses;
 use crate::caches::Caches;
 use crate::pages::report::slices;
 use crate::platform::Platform;
@@ -27,6 +26,20 @@ impl Looks {
     #[inline]
     pub(crate) fn wakes(&self) -> bool {
         self.wake_at.load(Relaxed) > 0
+    }
+}
+
+/// Where the looks for what is full and still are, and when the next collapse may be.
+pub(crate) struct Collapses {
+    pub(super) from: AtomicU32,
+    pub(super) next: AtomicU64,
+    /// Pageblocks looked at one after another of which none is due, or may be after further looks.
+    pub(super) settled: AtomicU32,
+}
+
+impl Collapses {
+    pub(crate) const fn new() -> Self {
+        Self { from: AtomicU32::new(0), next: AtomicU64::new(0), settled: AtomicU32::new(u32::MAX) }
     }
 }
 

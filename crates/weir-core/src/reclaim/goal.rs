@@ -431,6 +431,12 @@ mod tests {
     }
 
     #[test]
+    fn severe_pressure_takes_four_times_as_much_of_what_is_in_use() {
+        let of = |kind| Goal::new(kind, Cause::Pressure, Time::ZERO, 0).priority;
+        assert_eq!((of(Kind::Pressure), of(Kind::Severe), of(Kind::Purge)), (FIRST, FIRST - 2, 0));
+    }
+
+    #[test]
     fn what_calm_windows_keep_goes_only_where_more_is_wanted() {
         for row in &GOALS {
             let is_urgent = row.need != Need::None;
