@@ -17,6 +17,8 @@ const REMOTE: [&str; 6] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
 const MOST_MOUNTS: u64 = 16 << 20;
 /// The number of `cachestat(2)` (Linux 6.5 and later) on x86-64.
 const CACHESTAT: libc::c_long = 451;
+/// Bytes of a file that are mapped at a time, and at most, where its mapping has to be asked.
+const MAPPED: (u64, u64) = (1 << 30, 64 << 30);
 
 /// A file and how much of it the kernel keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -89,7 +91,43 @@ fn cached_bytes(file: &File) -> Option<u64> {
     let mut pages = [0u64; 5];
     // SAFETY: the kernel reads the two words of the range, and writes at most the five words of the answer.
     let done = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0) };
-    (done == 0).then(|| pages[0] * procfs::page_size())
+    match (done, pages[0]) {
+        (0, 0) => Some(mapped_bytes(file).unwrap_or(0)),
+        (0, pages) => Some(pages * procfs::page_size()),
+        _ => None,
+    }
+}
+
+/// As [`cached_bytes`], by what a mapping of the file says: in an overlay, as containers have, the pages are another file's, and
+/// `cachestat` finds none. Only of files of this user's: of others' the kernel says that all is there.
+fn mapped_bytes(file: &File) -> Option<u64> {
+    let meta = file.metadata().ok()?;
+    // SAFETY: takes and changes nothing.
+    if meta.uid() != unsafe { libc::geteuid() } {
+        return None;
+    }
+    let (chunk, most) = MAPPED;
+    let (end, mut bytes) = (meta.len().min(most), 0);
+    for from in (0..end).step_by(chunk as usize) {
+        let len = chunk.min(end - from) as usize;
+        let mut pages = vec![0u8; len.div_ceil(procfs::page_size() as usize)];
+        // SAFETY: a mapping where there is none, which nothing reads; the kernel writes a byte a page of it to `pages`.
+        let done = unsafe {
+            let (none, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+            let at = libc::mmap(none, len, libc::PROT_READ, libc::MAP_SHARED, fd, from as libc::off_t);
+            if at == libc::MAP_FAILED {
+                return None;
+            }
+            let done = libc::mincore(at, len, pages.as_mut_ptr());
+            libc::munmap(at, len);
+            done
+        };
+        if done != 0 {
+            return None;
+        }
+        bytes += pages.iter().filter(|&&page| page & 1 == 1).count() as u64 * procfs::page_size();
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl<P: Platform> Watch<'_, P> {
             (left, from) = (left - (next - from), next);
             if let Some(block) = due {
                 match self.collapse(block) {
-                    Ok(took) => spent = spent + took,
+                    Ok(took) => spent += took,
                     Err(pause) => {
                         spent = Nanos::ZERO;
                         state.next.store(p.now().saturating_add(pause).0, Relaxed);

@@ -125,7 +125,7 @@ fn a_pageblock_that_changed_meanwhile_does_not_count_as_one_huge_page() {
     let inside: Vec<usize> = (0..world.held.len()).rev().filter(|&held| is_in_it(&world, held)).collect();
     let freed: Vec<usize> = inside.into_iter().skip(1).map(|held| world.give_up(held).addr).collect();
     // SAFETY: the world outlives the collapse, for which alone the hook is kept.
-    let heap: &'static Heap<Fake> = unsafe { &*(&raw const *world.heap) };
+    let heap: &'static Heap<Fake> = unsafe { &*std::ptr::from_ref::<Heap<Fake>>(&world.heap) };
     world.fake().while_it_collapses(move || {
         // SAFETY: they were the test's, which gives them back.
         freed.iter().for_each(|&addr| unsafe { heap.free(addr as *mut u8) });
