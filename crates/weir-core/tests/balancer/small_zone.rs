@@ -104,3 +104,18 @@ fn a_quarter_is_not_content_with_a_tiny_zone() {
     assert_eq!(run(Policy::Any), 0);
     assert!(run(Policy::Quarter) >= 40);
 }
+
+/// A request of order 0 says that something is low, and not what alone: each low zone counts from the first pass on.
+#[test]
+fn order_0_along_one_list_begins_with_every_zone_that_is_low() {
+    let free = |size| Marks::of(Pages(size), 10).low.0;
+    let (small, large) = (zone(GIB / 16, free(GIB / 16)), zone(8 * GIB, free(8 * GIB)));
+    let node = FakeNode::new(&[(SMALL, small), (LARGE, large)]);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    assert!(balancer.wake(&node, 0, ZoneList::Low32, true));
+    while node.scans.borrow().is_empty() {
+        balancer.step(&node, &mut turn);
+    }
+    let zones: Vec<usize> = node.scans.borrow().iter().map(|scan| scan.zone).collect();
+    assert_eq!(zones, [LARGE, SMALL], "the highest first, in one pass");
+}
