@@ -39,9 +39,9 @@ pub struct Refused {
 pub enum Collapse {
     /// It is there.
     Done,
-    /// Not all of it has memory, or others share it, or it is in use by I/O: nothing has changed.
+    /// Not this one: not all of it has memory, others share it, I/O uses it, or its mapping forbids it. Nothing has changed.
     Unfit,
-    /// There is no huge page now, or not here.
+    /// There is no huge page now.
     Short,
     /// It cannot be done here.
     Never,
