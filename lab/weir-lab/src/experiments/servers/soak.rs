@@ -1,15 +1,20 @@
 //! The soak: everything at once for long, under pressure. Threads allocate, resize and pass on; buffers grow; streams are
-//! written, read and flushed; children are forked; signals come in. Meanwhile pressure events come every 50 ms by systemd's
-//! protocol, the group's limit is met, and the process is moved between groups. Huge pages are `madvise` and `always`.
+//! written, read and flushed; children are forked; signals come in; what is left of many blocks is read. Meanwhile pressure
+//! events come every 50 ms by systemd's protocol, the group's limit is met, and the process is moved between groups. Huge pages
+//! are `madvise` and `always`.
 //!
 //! It looks for corruption, for what stands still, and for a resident set that grows from cycle to cycle. That set is of the end
-//! of a cycle, where nothing is held. The option is --minutes N, of both settings. Root for all of it.
+//! of a cycle, where nothing is held. The part `merging` has the setting `merge` 2, and the kernel merges pages. The options are
+//! --only plain,merging and --minutes N, of all parts and settings. Root for all of it.
 
+use crate::harness::ksm;
 use crate::harness::prelude::*;
 use std::collections::BTreeMap;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 
-const KINDS: [&str; 5] = ["blocks", "growths", "streams", "forks", "signals"];
+const KINDS: [&str; 6] = ["blocks", "growths", "streams", "forks", "signals", "survivors"];
+/// As it is, and with the setting `merge` while the kernel merges.
+const PARTS: [&str; 2] = ["plain", "merging"];
 const EVENT_GAP: Duration = Duration::from_millis(50);
 /// Events from one squeeze of the group to the next, and from one move to the next.
 const SQUEEZE: u64 = 4;
@@ -26,6 +31,8 @@ struct Phase {
     /// Events heard, squeezes, moves.
     pressure: [u64; 3],
     resident: Vec<f64>,
+    /// The most pages that the kernel had merged.
+    merged: f64,
     /// Why it ended before its time.
     ended: Option<(&'static str, String)>,
 }
@@ -41,31 +48,53 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         }
     };
     let seconds = lab.args.minutes.map_or(lab.pick(30 * 60, 20), |minutes| u64::from(minutes) * 60);
-    lab.for_huge_pages(&MODES, |lab, mode| {
-        eprintln!("soak, huge pages {mode}: {} s", seconds / 2);
-        let phase = phase(lab, groups.as_ref(), Duration::from_secs(seconds / 2))?;
-        let (word, why) = verdict(&phase);
-        let resident = |value: Option<&f64>| value.map_or("-".into(), |bytes| mib(*bytes));
-        let counts = phase.done.iter().chain(&phase.pressure).map(|number| count(*number as f64));
-        let ends = [resident(phase.resident.first()), resident(phase.resident.last()), word.into()];
-        let row = [phase.resident.len().to_string()].into_iter().chain(counts).chain(ends).collect();
-        let rest = ["events", "at the limit", "moves", "resident first, MiB", "last, MiB", "verdict"];
-        println!("## Huge pages {mode}\n\n{}{why}.\n", table(["cycles"].into_iter().chain(KINDS).chain(rest), [row]));
-        lab.note(
-            mode,
-            json!({ "done": phase.done, "pressure": phase.pressure, "resident": phase.resident, "verdict": word }),
-        );
-        if word != "sound" {
-            lab.fail(format!("huge pages {mode}: {word}: {why}"));
-        }
-        Ok(())
-    })
+    let parts = lab.chosen(&PARTS)?;
+    let time = Duration::from_secs(seconds) / (parts.len() * MODES.len()) as u32;
+    for part in parts {
+        let subject = lab.allocator(&lab.args.subject)?;
+        let (subject, _merging) = match part {
+            "merging" => match ksm::switch_on() {
+                Ok(guard) => (subject.with("merging".into(), &[("WEIR_MERGE", "2")]), Some(guard)),
+                Err(why) => {
+                    lab.skips(part, vec![format!("{why:#}")]);
+                    continue;
+                }
+            },
+            _ => (subject, None),
+        };
+        lab.for_huge_pages(&MODES, |lab, mode| {
+            let name = format!("{part}, huge pages {mode}");
+            eprintln!("soak, {name}: {} s", time.as_secs());
+            let phase = phase(lab, &subject, groups.as_ref(), time)?;
+            tell(lab, &name, &phase);
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
-fn phase(lab: &Lab, groups: Option<&[Cgroup; 2]>, time: Duration) -> Result<Phase> {
+fn tell(lab: &mut Lab, name: &str, phase: &Phase) {
+    let (word, why) = verdict(phase);
+    let resident = |value: Option<&f64>| value.map_or("-".into(), |bytes| mib(*bytes));
+    let counts = phase.done.iter().chain(&phase.pressure).map(|number| count(*number as f64));
+    let ends = [count(phase.merged), resident(phase.resident.first()), resident(phase.resident.last()), word.into()];
+    let row = [phase.resident.len().to_string()].into_iter().chain(counts).chain(ends).collect();
+    let rest = ["events", "at the limit", "moves", "pages merged", "resident first, MiB", "last, MiB", "verdict"];
+    println!("## {name}\n\n{}{why}.\n", table(["cycles"].into_iter().chain(KINDS).chain(rest), [row]));
+    lab.note(
+        name,
+        json!({ "done": phase.done, "pressure": phase.pressure, "merged": phase.merged, "resident": phase.resident,
+                "verdict": word }),
+    );
+    if word != "sound" {
+        lab.fail(format!("{name}: {word}: {why}"));
+    }
+}
+
+fn phase(lab: &Lab, subject: &Allocator, groups: Option<&[Cgroup; 2]>, time: Duration) -> Result<Phase> {
     let (words, patience) = lab.pick(("work=3000 rest=500", 30), ("work=600 rest=200", 8));
     let mut fifo = PressureFifo::make()?;
-    let mut command = load(&lab.allocator(&lab.args.subject)?, &format!("soak {words}"))?;
+    let mut command = load(subject, &format!("soak {words}"))?;
     command.process_group(0).stderr(Stdio::piped());
     fifo.name_to(&mut command);
     let mut program = Program::start("soak", command, None)?;
@@ -90,6 +119,7 @@ fn phase(lab: &Lab, groups: Option<&[Cgroup; 2]>, time: Duration) -> Result<Phas
             match program.hears_in(next - now) {
                 Ok(false) => break,
                 Ok(true) => {
+                    phase.merged = phase.merged.max(ksm::pages_of(program.child.pid()));
                     let is_cycle = program.said["line"] == "cycle";
                     for (kind, done) in numbers(&program.said["done"]).into_iter().enumerate() {
                         if phase.done[kind] != done as u64 || is_cycle {

@@ -6,6 +6,8 @@
 //! cycle. Then it waits to be let into the next. Something that is not as it should be is said on standard error, and
 //! ends it.
 
+mod survivors;
+
 use crate::base::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -20,13 +22,14 @@ const CHILDS_BLOCKS: usize = 20;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static HANDED_ON: Mutex<Vec<FilledBlock>> = Mutex::new(Vec::new());
-/// Blocks, growths, streams, forks, signals: what was done of each.
-static DONE: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+/// Blocks, growths, streams, forks, signals, rounds of survivors: what was done of each.
+static DONE: [AtomicU64; 6] = [const { AtomicU64::new(0) }; 6];
 const BLOCKS: usize = 0;
 const GROWTHS: usize = 1;
 const STREAMS: usize = 2;
 const FORKS: usize = 3;
 const SIGNALS: usize = 4;
+const SURVIVORS: usize = 5;
 
 pub fn main(words: &Words) -> Result<()> {
     let [work, rest] = [words.number("work")?, words.number("rest")?].map(Duration::from_millis);
@@ -47,8 +50,8 @@ pub fn main(words: &Words) -> Result<()> {
 }
 
 fn tell(what: &str) {
-    let [blocks, growths, streams, forks, signals] = DONE.each_ref().map(|done| done.load(Relaxed));
-    say(format_args!("{{\"line\":\"{what}\",\"done\":[{blocks},{growths},{streams},{forks},{signals}]}}"));
+    let done = DONE.each_ref().map(|done| done.load(Relaxed));
+    say(format_args!("{{\"line\":\"{what}\",\"done\":{done:?}}}"));
 }
 
 fn one_cycle(cycle: u64, work: Duration) -> Result<()> {
@@ -62,6 +65,7 @@ fn one_cycle(cycle: u64, work: Duration) -> Result<()> {
         threads.push(named("streams", move || again_and_again(STREAMS, 2000 + number, cycle, stream_once))?);
         threads.push(named("forks", move || again_and_again(FORKS, 2000 + number, cycle, fork_once))?);
     }
+    threads.push(named("survivors", move || again_and_again(SURVIVORS, 3000, cycle, survivors::once))?);
     threads.push(named("signals", signal_threads)?);
     sleep(work);
     STOP.store(true, Relaxed);
@@ -101,7 +105,12 @@ struct FilledBlock {
 
 impl FilledBlock {
     fn new(random: &mut Random) -> FilledBlock {
-        let (len, seed) = (some_size(random), random.next());
+        let len = some_size(random);
+        FilledBlock::of(random, len)
+    }
+
+    fn of(random: &mut Random, len: usize) -> FilledBlock {
+        let seed = random.next();
         let block = if seed % 8 == 0 { Block::zeroed(len) } else { Block::new(len) };
         let mut filled = FilledBlock { block, len, seed };
         // The first byte is written by whatever makes a block.
@@ -117,14 +126,20 @@ impl FilledBlock {
         unsafe { std::slice::from_raw_parts_mut(self.block.address(), self.len) }
     }
 
+    /// Other contents.
+    fn change(&mut self, random: &mut Random) {
+        self.seed = random.next();
+        self.fill(0);
+    }
+
     fn fill(&mut self, from: usize) {
         let first = self.seed.wrapping_add(from as u64);
         self.bytes()[from..].iter_mut().zip(first..).for_each(|(byte, at)| *byte = (at ^ at >> 7) as u8);
     }
 
-    fn check(mut self) {
-        let seed = self.seed;
-        if self.bytes().iter().zip(seed..).any(|(&byte, at)| byte != (at ^ at >> 7) as u8) {
+    fn check(&self) {
+        let (mut this, seed) = (*self, self.seed);
+        if this.bytes().iter().zip(seed..).any(|(&byte, at)| byte != (at ^ at >> 7) as u8) {
             corrupt("a block does not hold what was written to it");
         }
     }
@@ -241,13 +256,18 @@ fn stream_once(random: &mut Random) {
 /// A child that allocates in what it inherited.
 fn fork_once(random: &mut Random) {
     let mut childs = Random::new(random.next(), 0);
+    forked(|| (0..CHILDS_BLOCKS).for_each(|_| FilledBlock::new(&mut childs).free()));
+}
+
+/// `work` in a child, which is waited for.
+fn forked(work: impl FnOnce()) {
     // SAFETY: the child allocates, checks and ends; the parent waits for it.
     unsafe {
         libc::fflush(std::ptr::null_mut());
         match libc::fork() {
             0 => {
                 libc::alarm(300);
-                (0..CHILDS_BLOCKS).for_each(|_| FilledBlock::new(&mut childs).free());
+                work();
                 libc::_exit(0);
             }
             -1 => _ = libc::usleep(10_000),

@@ -10,6 +10,7 @@
 
 use super::redis_keys;
 use crate::experiments::servers::redis;
+use crate::harness::ksm;
 use crate::harness::prelude::*;
 
 /// What has a peak.
@@ -28,7 +29,6 @@ const CASES: [(&str, &str, Peak); 5] = [
     ("redis", "redis, 1 key in 16 left", Peak::Redis),
     ("python", "python, 1 record in 20 left", Peak::Python),
 ];
-const KSM: &str = "/sys/kernel/mm/ksm";
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 pub fn run(lab: &mut Lab) -> Result<()> {
@@ -59,7 +59,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     let measures: Vec<Measure> = measures.into_iter().chain(after).chain(costs).collect();
     lab.by_case(measures, &cases, &subjects, |name, allocator| {
         let (.., peak) = CASES.iter().find(|case| case.1 == *name).context("a case")?;
-        let _merging = if allocator.name.contains("merge") { Some(switch_merging_on()?) } else { None };
+        let _merging = if allocator.name.contains("merge") { Some(ksm::switch_on()?) } else { None };
         let cgroup = Cgroup::make("sparse", 8 << 30)?;
         match peak {
             Peak::Blocks(sizes, keep) => {
@@ -130,37 +130,12 @@ fn keys(allocator: &Allocator, cgroup: &Cgroup, size: &Size) -> Result<Vec<f64>>
 
 /// What is charged at each look, then the processor time of the program and of ksmd up to the last.
 fn rests(child: &KilledOnDrop, since: Instant, cgroup: &Cgroup, base: f64, looks: &[f64]) -> Result<Vec<f64>> {
-    let (cpu, ksmd) = (cpu_seconds(child.pid())?, ksmd_seconds());
+    let (cpu, ksmd) = (cpu_seconds(child.pid())?, ksm::seconds());
     let mut figures = Vec::new();
     for &seconds in looks {
         sleep_until(since, seconds);
         figures.push(cgroup.usage()? as f64 - base);
     }
-    figures.extend([cpu_seconds(child.pid())? - cpu, ksmd_seconds() - ksmd]);
+    figures.extend([cpu_seconds(child.pid())? - cpu, ksm::seconds() - ksmd]);
     Ok(figures)
-}
-
-/// Processor time of the kernel's merging thread; 0 where there is none.
-fn ksmd_seconds() -> f64 {
-    static KSMD: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
-    let find = || proc_files::children(2).into_iter().find(|&pid| proc_files::is_named(pid, "ksmd"));
-    KSMD.get_or_init(find).and_then(|pid| cpu_seconds(pid).ok()).unwrap_or(0.0)
-}
-
-/// Has the kernel merge pages, and fast, until the guard goes.
-fn switch_merging_on() -> Result<restore::RestoreGuard> {
-    let files = ["pages_to_scan", "run"].map(|name| format!("{KSM}/{name}"));
-    let before = files.clone().map(|file| std::fs::read_to_string(file).unwrap_or_default());
-    let undo = files.clone();
-    let guard = restore::on_end(move || {
-        for (file, value) in undo.iter().zip(&before) {
-            if let Err(why) = std::fs::write(file, value.trim()) {
-                eprintln!("weir-lab: {file} stays changed: {why}");
-            }
-        }
-    });
-    for (file, value) in files.iter().zip(["2000", "1"]) {
-        std::fs::write(file, value).with_context(|| format!("{file}: merging needs root"))?;
-    }
-    Ok(guard)
 }
