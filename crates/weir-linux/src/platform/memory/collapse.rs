@@ -53,8 +53,12 @@ fn warm_up() {
     let len = 2 * PAGEBLOCK;
     let Ok(at) = mman::mmap_anonymous(len, 0) else { return };
     let block = at.map_addr(|addr| addr.next_multiple_of(PAGEBLOCK));
+    // A child that is forked meanwhile must not keep it: it has no thread that would give it back.
     // SAFETY: the pageblock lies inside this function's mapping, which nobody else knows.
-    if unsafe { mman::madvise(block, PAGEBLOCK, mman::MADV_HUGEPAGE) }.is_ok() {
+    let is_advised = unsafe {
+        mman::madvise(at, len, mman::MADV_DONTFORK).and_then(|()| mman::madvise(block, PAGEBLOCK, mman::MADV_HUGEPAGE))
+    };
+    if is_advised.is_ok() {
         // SAFETY: as above; a write to a mapping that may be written.
         unsafe { block.write_volatile(1) };
     }
