@@ -15,23 +15,29 @@ pub struct Artifacts {
     target: PathBuf,
     profile: String,
     triple: String,
+    /// It is another machine's than this program's.
+    is_foreign: bool,
 }
 
 impl Artifacts {
-    /// Finds the files of the target directory in which this program was built.
-    pub fn new(profile: &str) -> Result<Self> {
+    /// Finds the files of the target directory in which this program was built, for this machine or `triple`.
+    pub fn new(profile: &str, triple: Option<&str>) -> Result<Self> {
         let this = std::env::current_exe().context("cannot tell where this program is")?;
         let target = this.ancestors().nth(2).context("this program is in no target directory")?.to_path_buf();
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?.to_path_buf();
         let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
-        let triple = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
-        Ok(Self { sources, target, profile: profile.to_owned(), triple })
+        let own = format!("{}-unknown-linux-{libc}", std::env::consts::ARCH);
+        let triple = triple.unwrap_or(&own).to_owned();
+        Ok(Self { sources, target, profile: profile.to_owned(), is_foreign: triple != own, triple })
     }
 
     /// Builds them.
     pub fn build(&self) -> Result<()> {
         for packages in PACKAGES {
             let mut build = self.cargo("build");
+            if self.is_foreign {
+                build.args(["--target", &self.triple]);
+            }
             finish(build.args(packages.iter().flat_map(|name| ["--package", name])))?;
         }
         // Static programs want other references to libc (`weir_linux::os::symbol`). The flag is for the target alone, not for
@@ -56,7 +62,23 @@ impl Artifacts {
 
     /// The file that was built under this name.
     pub fn built(&self, name: &str) -> Result<PathBuf> {
-        self.built_in(&self.target, name)
+        let place = if self.is_foreign { self.target.join(&self.triple) } else { self.target.clone() };
+        self.built_in(&place, name)
+    }
+
+    /// A command that runs a program that was built. Another machine's runs by what Cargo's variable names.
+    pub fn runs(&self, program: &Path) -> Command {
+        let triple = self.triple.to_uppercase().replace('-', "_");
+        let runner = std::env::var(format!("CARGO_TARGET_{triple}_RUNNER")).unwrap_or_default();
+        let mut words = runner.split_whitespace();
+        match words.next().filter(|_| self.is_foreign) {
+            Some(first) => {
+                let mut command = Command::new(first);
+                command.args(words).arg(program);
+                command
+            }
+            None => Command::new(program),
+        }
     }
 
     /// The archive for static programs.

@@ -53,6 +53,9 @@ pub struct InstallOptions {
     /// The profile of Cargo's to build with
     #[arg(long, value_name = "NAME", default_value = "release")]
     pub profile: String,
+    /// Another machine, by Cargo's name; Cargo's variables for it say its linker, and the runner of its programs
+    #[arg(long, value_name = "TRIPLE")]
+    pub target: Option<String>,
 }
 
 /// `LD_PRELOAD` separates paths by blanks and colons, and has no way to quote them.

@@ -37,7 +37,7 @@ pub fn entries(artifacts: &Artifacts, options: &InstallOptions) -> Result<Vec<En
     for program in ["weir", "weir-nbd"] {
         let built = artifacts.built(program)?;
         entries.push(copy(Path::new("bin").join(program), &built, PROGRAM)?);
-        entries.extend(generated(program, &built)?);
+        entries.extend(generated(program, artifacts.runs(&built))?);
     }
     let libdir = &options.libdir;
     entries.push(copy(libdir.join(LIBRARY), &artifacts.built("libweir.so")?, PLAIN)?);
@@ -68,10 +68,10 @@ fn copy(path: PathBuf, from: &Path, mode: u32) -> Result<Entry> {
 }
 
 /// A program's man pages and completions, as it writes them.
-fn generated(program: &str, built: &Path) -> Result<Vec<Entry>> {
+fn generated(program: &str, mut command: Command) -> Result<Vec<Entry>> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
-    let status = Command::new(built).arg("generate").arg(folder.path()).status();
-    ensure!(status.is_ok_and(|status| status.success()), "{} generate failed", built.display());
+    let status = command.arg("generate").arg(folder.path()).status();
+    ensure!(status.is_ok_and(|status| status.success()), "{program} generate failed");
     let mut entries = Vec::new();
     let pages = folder.path().join("man1");
     for page in std::fs::read_dir(&pages).with_context(|| format!("{program} wrote no man pages"))? {

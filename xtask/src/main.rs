@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn run(command_line: CommandLine) -> anyhow::Result<()> {
     match command_line.command {
         Command::Install(options) => {
-            let artifacts = Artifacts::new(&options.profile)?;
+            let artifacts = Artifacts::new(&options.profile, options.target.as_deref())?;
             if !options.no_build {
                 artifacts.build()?;
             }

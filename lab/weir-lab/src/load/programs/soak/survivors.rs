@@ -4,17 +4,22 @@
 //! reads again. Meanwhile children read and write the same blocks, a part of them under a filter that refuses all advice. Pages of
 //! blocks are locked, and withheld from children; and at times 4,000 threads hold a block each.
 
-use super::*;
+use super::child::forked;
+use super::filled_block::FilledBlock;
+use crate::base::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{Builder, sleep};
 
 const BLOCKS: usize = 20_000;
 const KEPT: usize = 16;
+const CHILDS_BLOCKS: usize = 20;
 /// Time for the kernel to merge, ms. In it, other threads go on.
 const RESTS: Duration = Duration::from_millis(500);
 /// Rounds from one crowd to the next.
 const CROWDS: u64 = 8;
 const CROWD: u64 = 4000;
 
-pub fn once(random: &mut Random) {
+pub fn once(random: &mut Random, stop: &AtomicBool) {
     static ROUND: AtomicU64 = AtomicU64::new(0);
     let round = ROUND.fetch_add(1, Relaxed);
     let mut left: Vec<FilledBlock> = Vec::new();
@@ -45,8 +50,8 @@ pub fn once(random: &mut Random) {
         libc::munlock(inside, PAGE);
     }
     left.into_iter().chain([locked]).for_each(FilledBlock::free);
-    if round % CROWDS == 0 {
-        crowd(random);
+    if round.is_multiple_of(CROWDS) {
+        crowd(random, stop);
     }
 }
 
@@ -90,12 +95,12 @@ fn refuse_advice() {
 }
 
 /// Many threads, each of which holds a block until the last is there. Where so many cannot be made, fewer.
-fn crowd(random: &mut Random) {
+fn crowd(random: &mut Random, stop: &AtomicBool) {
     let there = AtomicU64::new(0);
     let holds = |seed: u64| {
         let block = small(&mut Random::new(seed, 0));
         there.fetch_add(1, Relaxed);
-        while there.load(Relaxed) < CROWD && !STOP.load(Relaxed) {
+        while there.load(Relaxed) < CROWD && !stop.load(Relaxed) {
             sleep(Duration::from_millis(50));
         }
         block.free();

@@ -6,9 +6,13 @@
 //! cycle. Then it waits to be let into the next. Something that is not as it should be is said on standard error, and
 //! ends it.
 
+mod child;
+mod filled_block;
 mod survivors;
 
 use crate::base::prelude::*;
+use child::forked;
+use filled_block::{FilledBlock, corrupt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{Builder, JoinHandle, sleep};
@@ -65,7 +69,9 @@ fn one_cycle(cycle: u64, work: Duration) -> Result<()> {
         threads.push(named("streams", move || again_and_again(STREAMS, 2000 + number, cycle, stream_once))?);
         threads.push(named("forks", move || again_and_again(FORKS, 2000 + number, cycle, fork_once))?);
     }
-    threads.push(named("survivors", move || again_and_again(SURVIVORS, 3000, cycle, survivors::once))?);
+    threads.push(named("survivors", move || {
+        again_and_again(SURVIVORS, 3000, cycle, |random| survivors::once(random, &STOP))
+    })?);
     threads.push(named("signals", signal_threads)?);
     sleep(work);
     STOP.store(true, Relaxed);
@@ -89,73 +95,9 @@ fn again_and_again(kind: usize, number: usize, cycle: u64, once: fn(&mut Random)
     }
 }
 
-#[cold]
-fn corrupt(what: &str) -> ! {
-    eprintln!("corrupt: {what}");
-    std::process::abort()
-}
-
-/// A block of which every byte is known: it follows from the seed and the place.
-#[derive(Clone, Copy)]
-struct FilledBlock {
-    block: Block,
-    len: usize,
-    seed: u64,
-}
-
-impl FilledBlock {
-    fn new(random: &mut Random) -> FilledBlock {
-        let len = some_size(random);
-        FilledBlock::of(random, len)
-    }
-
-    fn of(random: &mut Random, len: usize) -> FilledBlock {
-        let seed = random.next();
-        let block = if seed % 8 == 0 { Block::zeroed(len) } else { Block::new(len) };
-        let mut filled = FilledBlock { block, len, seed };
-        // The first byte is written by whatever makes a block.
-        if seed % 8 == 0 && filled.bytes()[1..].iter().any(|&byte| byte != 0) {
-            corrupt("a block of calloc is not zero");
-        }
-        filled.fill(0);
-        filled
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the block is as long, and of this thread alone.
-        unsafe { std::slice::from_raw_parts_mut(self.block.address(), self.len) }
-    }
-
-    /// Other contents.
-    fn change(&mut self, random: &mut Random) {
-        self.seed = random.next();
-        self.fill(0);
-    }
-
-    fn fill(&mut self, from: usize) {
-        let first = self.seed.wrapping_add(from as u64);
-        self.bytes()[from..].iter_mut().zip(first..).for_each(|(byte, at)| *byte = (at ^ at >> 7) as u8);
-    }
-
-    fn check(&self) {
-        let (mut this, seed) = (*self, self.seed);
-        if this.bytes().iter().zip(seed..).any(|(&byte, at)| byte != (at ^ at >> 7) as u8) {
-            corrupt("a block does not hold what was written to it");
-        }
-    }
-
-    fn resize(&mut self, len: usize) {
-        let (kept, first) = (self.len.min(len), self.bytes()[0]);
-        (self.block, self.len) = (self.block.resized(len), len);
-        self.bytes()[0] = first; // `resized` writes the first byte.
-        FilledBlock { len: kept, ..*self }.check();
-        self.fill(kept);
-    }
-
-    fn free(self) {
-        self.check();
-        self.block.free();
-    }
+fn some_block(random: &mut Random) -> FilledBlock {
+    let len = some_size(random);
+    FilledBlock::of(random, len)
 }
 
 fn some_size(random: &mut Random) -> usize {
@@ -174,7 +116,7 @@ fn allocate(number: usize, cycle: u64) {
         for _ in 0..100 {
             let slot = &mut slots[random.below(SLOTS)];
             let Some(mut filled) = slot.take() else {
-                *slot = Some(FilledBlock::new(&mut random));
+                *slot = Some(some_block(&mut random));
                 continue;
             };
             match random.below(4) {
@@ -256,30 +198,7 @@ fn stream_once(random: &mut Random) {
 /// A child that allocates in what it inherited.
 fn fork_once(random: &mut Random) {
     let mut childs = Random::new(random.next(), 0);
-    forked(|| (0..CHILDS_BLOCKS).for_each(|_| FilledBlock::new(&mut childs).free()));
-}
-
-/// `work` in a child, which is waited for.
-fn forked(work: impl FnOnce()) {
-    // SAFETY: the child allocates, checks and ends; the parent waits for it.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        match libc::fork() {
-            0 => {
-                libc::alarm(300);
-                work();
-                libc::_exit(0);
-            }
-            -1 => _ = libc::usleep(10_000),
-            pid => {
-                let mut status = 0;
-                while libc::waitpid(pid, &mut status, 0) != pid {}
-                if status != 0 {
-                    corrupt(&format!("a child ended with status {status:#x}"));
-                }
-            }
-        }
-    }
+    forked(|| (0..CHILDS_BLOCKS).for_each(|_| some_block(&mut childs).free()));
 }
 
 extern "C" fn on_signal(_number: libc::c_int) {
