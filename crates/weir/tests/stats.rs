@@ -6,8 +6,15 @@ mod common;
 
 #[test]
 fn a_trim_is_counted_as_one() {
-    // Nothing else releases anything meanwhile: no window ends, and the machine's stalls are not heard.
+    // Nothing else releases anything then: no window ends, and the machine's stalls are not heard.
     settings::set("idle_ms", "3600000").unwrap();
+    // But for the window that is under way: it ends once more, where no thread of the background's does that on a slow path.
+    let trimmed = trims().or_else(|_| trims());
+    assert_eq!(trimmed, Ok(()));
+}
+
+/// Frees 15 MiB and trims; an error with the figures if anything of it counts as released by something else.
+fn trims() -> Result<(), String> {
     let before = weir::stats::process();
     let usage = weir::heap::usage();
     let blocks: Vec<_> = (0..1000).map(|_| weir::heap::alloc_zeroed(16 << 10)).collect();
@@ -18,11 +25,11 @@ fn a_trim_is_counted_as_one() {
     }
     while weir::heap::trim() {}
     let after = weir::stats::process();
-    assert!(after.released_trim_bytes >= before.released_trim_bytes + (15 << 20), "{before:?} {after:?}");
     let others = |stats: &weir::stats::ProcessStats| {
         [stats.released_idle_bytes, stats.released_pressure_bytes, stats.released_limit_bytes]
     };
-    assert_eq!(others(&after), others(&before), "{after:?}");
+    let is_all = after.released_trim_bytes >= before.released_trim_bytes + (15 << 20);
+    if is_all && others(&after) == others(&before) { Ok(()) } else { Err(format!("{before:?} {after:?}")) }
 }
 
 #[test]
