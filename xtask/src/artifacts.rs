@@ -15,7 +15,7 @@ pub struct Artifacts {
     target: PathBuf,
     profile: String,
     triple: String,
-    /// It is another machine's than this program's.
+    /// They are another machine's than this program.
     is_foreign: bool,
 }
 

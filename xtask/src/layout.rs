@@ -71,7 +71,7 @@ fn copy(path: PathBuf, from: &Path, mode: u32) -> Result<Entry> {
 fn generated(program: &str, mut command: Command) -> Result<Vec<Entry>> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let status = command.arg("generate").arg(folder.path()).status();
-    ensure!(status.is_ok_and(|status| status.success()), "{program} generate failed");
+    ensure!(status.is_ok_and(|status| status.success()), "{command:?} failed");
     let mut entries = Vec::new();
     let pages = folder.path().join("man1");
     for page in std::fs::read_dir(&pages).with_context(|| format!("{program} wrote no man pages"))? {

@@ -1,13 +1,16 @@
-//! The machine: a line that describes it, its setting for huge pages, and who may change it.
+//! The machine: a line that describes it, its settings for huge pages and merged ones, and who may change it.
 
 use crate::harness::restore::{RestoreGuard, on_end};
-use crate::harness::{cgroup, leftovers};
+use crate::harness::{cgroup, leftovers, proc_files};
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use procfs::{Current, Meminfo};
 use std::fs::{self, File};
+use std::sync::OnceLock;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// Of the kernel's same-page merging: whether it goes on, and how many pages it looks at each 20 ms.
+const MERGING: [(&str, &str); 2] = [("/sys/kernel/mm/ksm/pages_to_scan", "2000"), ("/sys/kernel/mm/ksm/run", "1")];
 /// The settings of huge pages that are in use.
 pub const MODES: [&str; 2] = ["madvise", "always"];
 
@@ -35,13 +38,31 @@ pub fn set_huge_pages(word: &str) -> Result<Option<RestoreGuard>> {
     if before == word {
         return Ok(None);
     }
+    set(HUGE_PAGES, word, before).map(Some)
+}
+
+/// Has the kernel merge pages, and fast, until the guards go. An error says who may not change it.
+pub fn switch_merging_on() -> Result<Vec<RestoreGuard>> {
+    let switch = |(file, value)| set(file, value, fs::read_to_string(file).context(file)?.trim().to_string());
+    MERGING.into_iter().map(switch).collect()
+}
+
+/// Processor time of the kernel's merging thread, s; 0 where there is none.
+pub fn merging_seconds() -> f64 {
+    static KSMD: OnceLock<Option<u32>> = OnceLock::new();
+    let find = || proc_files::children(2).into_iter().find(|&pid| proc_files::is_named(pid, "ksmd"));
+    KSMD.get_or_init(find).and_then(|pid| proc_files::cpu_seconds(pid).ok()).unwrap_or(0.0)
+}
+
+/// Writes a setting; it is `before` again when the guard goes.
+fn set(file: &'static str, value: &str, before: String) -> Result<RestoreGuard> {
     let guard = on_end(move || {
-        if let Err(why) = fs::write(HUGE_PAGES, &before) {
-            eprintln!("weir-lab: {HUGE_PAGES} stays changed, it was '{before}': {why}");
+        if let Err(why) = fs::write(file, &before) {
+            eprintln!("weir-lab: {file} stays changed, it was '{before}': {why}");
         }
     });
-    fs::write(HUGE_PAGES, word).with_context(|| format!("huge pages stay as they are: {HUGE_PAGES} needs root"))?;
-    Ok(Some(guard))
+    fs::write(file, value).with_context(|| format!("{file} stays as it is: that needs root"))?;
+    Ok(guard)
 }
 
 /// Nobody else changes the machine.

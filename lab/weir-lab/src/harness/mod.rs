@@ -5,7 +5,6 @@ pub mod cgroup;
 pub mod chart;
 pub mod child;
 pub mod grid;
-pub mod ksm;
 pub mod lab;
 pub mod leftovers;
 pub mod machine;

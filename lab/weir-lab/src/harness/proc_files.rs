@@ -84,6 +84,12 @@ pub fn swapped() -> Result<[f64; 2]> {
     Ok(["pswpin", "pswpout"].map(|name| counters.get(name).copied().unwrap_or(0) as f64 * PAGE))
 }
 
+/// Pages of a process that the kernel has merged; 0 where it does not say.
+pub fn merged_pages(pid: u32) -> f64 {
+    std::fs::read_to_string(format!("/proc/{pid}/ksm_merging_pages"))
+        .map_or(0.0, |text| text.trim().parse().unwrap_or(0.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,6 +34,10 @@ pub(in crate::platform) fn collapse(run: Run) -> Collapse {
         Some(false) => return Collapse::Unfit,
         None => return Collapse::Never,
     }
+    // SAFETY: no bytes at all; the kernel says whether it knows the advice.
+    if unsafe { mman::madvise(run.addr as *mut u8, 0, mman::MADV_COLLAPSE) }.is_err() {
+        return Collapse::Never;
+    }
     warm_up();
     // SAFETY: the mapping is the engine's; the advice changes no contents.
     match unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_COLLAPSE) } {
@@ -42,8 +46,7 @@ pub(in crate::platform) fn collapse(run: Run) -> Collapse {
         // A filter.
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => Collapse::Never,
         // Of this pageblock alone: it has several mappings, or the advice to have none (`EINVAL`); or a page is locked, or pinned
-        // by I/O (`EAGAIN`). Also a kernel without the call, or without huge pages for this program (`EINVAL`): each pageblock is
-        // asked for once, for 20 us.
+        // by I/O (`EAGAIN`). Also where this program is to have no huge pages (`EINVAL`): each pageblock is asked for once.
         Err(_) => Collapse::Unfit,
     }
 }

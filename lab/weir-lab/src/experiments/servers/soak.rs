@@ -7,7 +7,6 @@
 //! of a cycle, where nothing is held. The part `merging` has the setting `merge` 2, and the kernel merges pages. The options are
 //! --only plain,merging and --minutes N, of all parts and settings. Root for all of it.
 
-use crate::harness::ksm;
 use crate::harness::prelude::*;
 use std::collections::BTreeMap;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -53,7 +52,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     for part in parts {
         let subject = lab.allocator(&lab.args.subject)?;
         let (subject, _merging) = match part {
-            "merging" => match ksm::switch_on() {
+            "merging" => match machine::switch_merging_on() {
                 Ok(guard) => (subject.with("merging".into(), &[("WEIR_MERGE", "2")]), Some(guard)),
                 Err(why) => {
                     lab.skips(part, vec![format!("{why:#}")]);
@@ -119,7 +118,7 @@ fn phase(lab: &Lab, subject: &Allocator, groups: Option<&[Cgroup; 2]>, time: Dur
             match program.hears_in(next - now) {
                 Ok(false) => break,
                 Ok(true) => {
-                    phase.merged = phase.merged.max(ksm::pages_of(program.child.pid()));
+                    phase.merged = phase.merged.max(proc_files::merged_pages(program.child.pid()));
                     let is_cycle = program.said["line"] == "cycle";
                     for (kind, done) in numbers(&program.said["done"]).into_iter().enumerate() {
                         if phase.done[kind] != done as u64 || is_cycle {

@@ -10,7 +10,6 @@
 
 use super::redis_keys;
 use crate::experiments::servers::redis;
-use crate::harness::ksm;
 use crate::harness::prelude::*;
 
 /// What has a peak.
@@ -59,7 +58,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     let measures: Vec<Measure> = measures.into_iter().chain(after).chain(costs).collect();
     lab.by_case(measures, &cases, &subjects, |name, allocator| {
         let (.., peak) = CASES.iter().find(|case| case.1 == *name).context("a case")?;
-        let _merging = if allocator.name.contains("merge") { Some(ksm::switch_on()?) } else { None };
+        let _merging = if allocator.name.contains("merge") { Some(machine::switch_merging_on()?) } else { None };
         let cgroup = Cgroup::make("sparse", 8 << 30)?;
         match peak {
             Peak::Blocks(sizes, keep) => {
@@ -130,12 +129,12 @@ fn keys(allocator: &Allocator, cgroup: &Cgroup, size: &Size) -> Result<Vec<f64>>
 
 /// What is charged at each look, then the processor time of the program and of ksmd up to the last.
 fn rests(child: &KilledOnDrop, since: Instant, cgroup: &Cgroup, base: f64, looks: &[f64]) -> Result<Vec<f64>> {
-    let (cpu, ksmd) = (cpu_seconds(child.pid())?, ksm::seconds());
+    let (cpu, ksmd) = (cpu_seconds(child.pid())?, machine::merging_seconds());
     let mut figures = Vec::new();
     for &seconds in looks {
         sleep_until(since, seconds);
         figures.push(cgroup.usage()? as f64 - base);
     }
-    figures.extend([cpu_seconds(child.pid())? - cpu, ksm::seconds() - ksmd]);
+    figures.extend([cpu_seconds(child.pid())? - cpu, machine::merging_seconds() - ksmd]);
     Ok(figures)
 }
