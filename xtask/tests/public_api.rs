@@ -21,7 +21,7 @@ fn documentation() -> Value {
     let status = Command::new(env!("CARGO"))
         .current_dir(workspace())
         .env("RUSTC_BOOTSTRAP", "1")
-        .args(["rustdoc", "--quiet", "--package", "weir", "--lib", "--target-dir"])
+        .args(["rustdoc", "--quiet", "--package", "weir-memory", "--lib", "--target-dir"])
         .arg(&target)
         .args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"])
         .status()

@@ -1,6 +1,6 @@
 //! Hint lists against a hint bitmap: what marking a pageblock costs, and finding the next one to report.
 //!
-//! `cargo run --release -p weir-core --example hints`; the figures are in docs/design.
+//! `cargo run --release -p weir-memory-core --example hints`; the figures are in docs/design.
 
 use std::hint::black_box;
 use std::time::Instant;

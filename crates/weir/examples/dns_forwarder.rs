@@ -2,7 +2,7 @@
 //! its own. The cache has no size, grows into memory that is free, and shrinks when memory is short anywhere on the machine.
 //!
 //! ```text
-//! cargo run --release -p weir --example dns_forwarder -- 127.0.0.1:5353 9.9.9.9:53
+//! cargo run --release -p weir-memory --example dns_forwarder -- 127.0.0.1:5353 9.9.9.9:53
 //! dig -p 5353 @127.0.0.1 example.org
 //! ```
 //!

@@ -2,7 +2,7 @@
 //! grows into memory that is free, and shrinks when memory is short anywhere on the machine.
 //!
 //! ```text
-//! cargo run --release -p weir --example http_file_cache -- --listen 127.0.0.1:8080 DIRECTORY
+//! cargo run --release -p weir-memory --example http_file_cache -- --listen 127.0.0.1:8080 DIRECTORY
 //! curl http://127.0.0.1:8080/some/file
 //! curl http://127.0.0.1:8080/-/cache      # the cache's figures
 //! ```

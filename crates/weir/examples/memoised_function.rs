@@ -2,7 +2,7 @@
 //! of them at any time: it has no size of its own, and shrinks when memory is short anywhere on the machine.
 //!
 //! ```text
-//! cargo run --release -p weir --example memoised_function -- 300000
+//! cargo run --release -p weir-memory --example memoised_function -- 300000
 //! ```
 //!
 //! An even number is halved, and an odd one becomes three times itself and one, until it is 1. The program looks for the number, up

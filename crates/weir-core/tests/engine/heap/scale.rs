@@ -64,7 +64,7 @@ fn a_step_costs_the_same_in_a_heap_of_128_gib_as_in_one_of_1_gib() {
     hold(&[1, 8, 128]);
 }
 
-/// Needs 6 GiB of memory: `cargo test -p weir-core --test engine -- --ignored --nocapture tib`.
+/// Needs 6 GiB of memory: `cargo test -p weir-memory-core --test engine -- --ignored --nocapture tib`.
 #[test]
 #[ignore = "nightly: 6 GiB of metadata; a minute"]
 fn a_step_costs_the_same_in_a_heap_of_4_tib_as_in_one_of_1_gib() {
