@@ -73,6 +73,35 @@ mod tests {
         }
     }
 
+    /// The balancer releases while the thread waits.
+    struct ReleasesInWait<'a>(&'a Throttle, AtomicU32);
+
+    impl Wait for ReleasesInWait<'_> {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {}
+        fn wake(&self, _word: &AtomicU32) {
+            self.1.fetch_add(1, SeqCst);
+        }
+        fn wait_for(&self, word: &AtomicU32, expected: u32, _ns: Option<u64>) {
+            self.0.release(self);
+            assert_ne!(word.load(SeqCst), expected, "what waits is let go");
+        }
+        fn held_ranks(&self) -> Option<&AtomicU32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_release_wakes_who_waits_and_makes_no_call_for_nobody() {
+        let throttle = Throttle::new();
+        let platform = ReleasesInWait(&throttle, AtomicU32::new(0));
+        throttle.release(&platform);
+        assert_eq!(platform.1.load(SeqCst), 0);
+        throttle.wait(&platform, Nanos(1), || false);
+        assert_eq!(platform.1.load(SeqCst), 1);
+        throttle.release(&platform);
+        assert_eq!(platform.1.load(SeqCst), 1);
+    }
+
     #[test]
     fn a_fork_while_a_thread_waits_leaves_no_waiter() {
         let throttle = Throttle::new();

@@ -154,6 +154,26 @@ fn of_a_shortage_that_others_share_a_run_takes_its_part_and_the_next_what_they_l
 }
 
 #[test]
+fn others_have_not_given_theirs_where_three_quarters_are_left() {
+    let marks = Marks::of(Pages(GIB), 10);
+    let lacks = marks.high.0 + 1 - marks.low.0;
+    for (left, takes_all) in [(lacks.div_ceil(2), false), ((lacks * 3).div_ceil(4), true), (lacks, true)] {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0))]);
+        node.part.set(10);
+        balancer.wake(&node, 0, ZoneList::Normal, false);
+        let (Next::At(Time(until)), _) = node.settle(&balancer, &mut turn) else { panic!("it dozes for the others") };
+        let before = node.reclaimed.get()[LARGE];
+        node.change(LARGE, |zone| zone.free = marks.high.0 + 1 - left);
+        node.clock.set(until);
+        node.settle(&balancer, &mut turn);
+        let taken = node.reclaimed.get()[LARGE] - before;
+        assert_eq!(taken >= left, takes_all, "{taken} of {left}");
+        assert!(takes_all || (left / 10..left / 10 + 64).contains(&taken), "{taken} of {left}");
+    }
+}
+
+#[test]
 fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
     let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
