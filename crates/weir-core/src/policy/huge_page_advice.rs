@@ -36,13 +36,14 @@ pub(crate) fn is_filled(pages: Pages) -> bool {
 }
 
 /// Whether a pageblock is a probe: among large runs it asks for no huge page, so that it shows whether it was filled. These are 1
-/// in 8 of the first GiB, and about 64 each time that the heap doubles from there. So probes split few mappings.
+/// in 16 of the first GiB, and about 16 each time that the heap doubles from there. So they cost a few percent of what huge pages
+/// bring, and split few mappings.
 pub(crate) fn is_probe(block: BlockNo) -> bool {
     block.0.is_multiple_of(probe_every(block.0))
 }
 
 fn probe_every(pageblocks: u32) -> u32 {
-    (pageblocks / 64).next_power_of_two().max(8)
+    (pageblocks / 32).next_power_of_two().max(16)
 }
 
 /// The pageblocks that a heap which ends at `end` looks back at, the last first. The very first may lack pages.
@@ -128,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_one_in_eight_at_first_and_few_hundreds_in_all() {
+    fn probes_are_one_in_sixteen_at_first_and_few_hundreds_in_all() {
         let probes = |blocks: std::ops::Range<u32>| blocks.filter(|&block| is_probe(BlockNo(block))).count();
-        assert_eq!(probes(1..512), 63);
+        assert_eq!((probes(1..512), probes(512..1024), probes(1024..2048)), (31, 17, 16));
         // 1 TiB.
-        assert!(probes(0..1 << 19) < 1024, "{}", probes(0..1 << 19));
+        assert!(probes(0..1 << 19) < 256, "{}", probes(0..1 << 19));
         for end in [16, 17, 64, 65, 300, 5000, 1 << 19] {
             let seen: Vec<BlockNo> = looked_at(BlockNo(end)).collect();
             assert!(seen.is_sorted_by(|a, b| a > b) && seen.iter().all(|block| (1..end).contains(&block.0)), "{end}");
