@@ -1,0 +1,106 @@
+//! The library in a pod: the volume that it is in, how it comes there, and what the loader is told.
+
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+use serde_json::{Map, Value, json};
+
+/// The name of the volume.
+pub const VOLUME: &str = "weir-library";
+/// The name of the init container.
+pub const INIT_CONTAINER: &str = "weir-library";
+/// Where the volume is mounted. A folder of the root: a volume of the pod's own that is mounted at a parent would get a
+/// folder made in it, or, read-only, would keep the container from starting.
+pub const MOUNT: &str = "/weir";
+/// The folder of the image that has the library. Both ways give it the same path in a container.
+const FOLDER: &str = "library";
+/// Above the libraries of both C libraries, 1.3 MiB each, and their links.
+const SIZE_LIMIT: &str = "16Mi";
+
+/// What the loader is told. glibc's loader replaces `$LIB` by its folder of libraries (`lib/x86_64-linux-gnu`, `lib64`,
+/// `lib`), in which the image has the library for glibc. musl's does not replace it: in the folder of that very name the
+/// image may have musl's. So no program is given the library of another C library or another word size.
+pub const PRELOAD: &str = "/weir/library/$LIB/libweir.so.0";
+
+/// How the library comes into a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Way {
+    /// An init container copies it from its image into an `emptyDir`
+    InitContainer,
+    /// The image is mounted as a volume: Kubernetes 1.35, or 1.31 with the feature gate ImageVolume
+    ImageVolume,
+}
+
+/// Where pods get the library from.
+#[derive(Debug, Clone)]
+pub struct Library {
+    /// The image with the folder `/library`.
+    pub image: String,
+    /// `Always`, `IfNotPresent` or `Never`.
+    pub pull_policy: String,
+    /// How it comes into a pod.
+    pub way: Way,
+    /// The user of the init container. `None` leaves it to the image, as platforms that give out users themselves want.
+    pub run_as_user: Option<i64>,
+}
+
+impl Library {
+    /// The volume of a pod that has none yet.
+    pub fn volume(&self) -> Value {
+        match self.way {
+            Way::InitContainer => json!({"name": VOLUME, "emptyDir": {"sizeLimit": SIZE_LIMIT}}),
+            Way::ImageVolume => {
+                json!({"name": VOLUME, "image": {"reference": self.image, "pullPolicy": self.pull_policy}})
+            }
+        }
+    }
+
+    /// The init container that fills an `emptyDir`. The profile `restricted` of pod security lets it pass.
+    pub fn init_container(&self, spec: &PodSpec) -> Value {
+        let mut container = json!({
+            "name": INIT_CONTAINER,
+            "image": self.image,
+            "imagePullPolicy": self.pull_policy,
+            "command": ["cp", "-R", format!("/{FOLDER}"), MOUNT],
+            "resources": resources(spec),
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": true,
+                "runAsNonRoot": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}],
+        });
+        if let (Some(user), Some(context)) = (self.run_as_user, container.get_mut("securityContext")) {
+            context["runAsUser"] = json!(user);
+        }
+        container
+    }
+}
+
+/// What the volume is for a container.
+pub fn mount() -> Value {
+    json!({"name": VOLUME, "mountPath": MOUNT, "readOnly": true})
+}
+
+/// The resources of the init container are those of the pod's first container. So the pod stays of its quality of service
+/// (one container without a limit makes a guaranteed pod burstable), asks for no more than it did, and meets the limits of
+/// its namespace as before. Copying takes a few MiB and milliseconds of it.
+fn resources(spec: &PodSpec) -> Value {
+    let Some(ResourceRequirements { limits, requests, .. }) =
+        spec.containers.first().and_then(|c| c.resources.as_ref())
+    else {
+        return json!({});
+    };
+    let mut resources = Map::new();
+    for (kind, quantities) in [("limits", limits), ("requests", requests)] {
+        let common = quantities
+            .iter()
+            .flatten()
+            .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage"));
+        let common: Map<String, Value> = common.map(|(name, quantity)| (name.clone(), json!(quantity))).collect();
+        if !common.is_empty() {
+            resources.insert(kind.to_owned(), common.into());
+        }
+    }
+    resources.into()
+}

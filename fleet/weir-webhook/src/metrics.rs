@@ -1,0 +1,81 @@
+//! What the webhook counts of itself.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Ended {
+    /// The pod got Weir.
+    Injected,
+    /// Nothing was to be done.
+    Unchanged,
+    /// The pod asked and cannot have it.
+    Left,
+    /// The request could not be read: the pod was let through as it is.
+    Failed,
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Told {
+    /// It was written.
+    Written,
+    /// The API server did not take it.
+    Failed,
+    /// Too many waited.
+    Dropped,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome<T: EncodeLabelValue + std::fmt::Debug + Clone + Eq + std::hash::Hash> {
+    outcome: T,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Outcome<Ended>, Counter>,
+    seconds: Histogram,
+    events: Family<Outcome<Told>, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // From 50 us, doubling, to 1.6 s: beyond the second that an API server waits.
+        let buckets = std::iter::successors(Some(50e-6), |bound| Some(bound * 2.0)).take(16);
+        let (requests, seconds, events) = (Family::default(), Histogram::new(buckets), Family::default());
+        let mut registry = Registry::with_prefix("weir_webhook");
+        registry.register("requests", "Admission requests, by how they ended", requests.clone());
+        let help = "Time from the whole request to its answer";
+        registry.register_with_unit("request", help, Unit::Seconds, seconds.clone());
+        registry.register("events", "Events, by what became of them", events.clone());
+        Self { registry, requests, seconds, events }
+    }
+}
+
+impl Metrics {
+    /// A request ended so, after this time.
+    pub fn ended(&self, outcome: Ended, took: Duration) {
+        self.requests.get_or_create(&Outcome { outcome }).inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// An event became this.
+    pub fn told(&self, outcome: Told) {
+        self.events.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// The text of OpenMetrics.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+}

@@ -1,0 +1,86 @@
+//! Takes connections until it is told to stop, then lets each finish what it has begun.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::Answer;
+
+/// A client that says nothing for so long is not one.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Whether the other end is still there is asked so often.
+const ALIVE: Duration = Duration::from_secs(30);
+
+/// What answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// The answer to one.
+    fn handle(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+}
+
+/// Serves until `stop` is there; then open connections have ten seconds to end.
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    handler: Arc<H>,
+    stop: impl Future<Output = ()>,
+) {
+    let acceptor = tls.map(TlsAcceptor::from);
+    let open = GracefulShutdown::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(_) => { // such as: too many open files
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let (watcher, handler, acceptor) = (open.watcher(), handler.clone(), acceptor.clone());
+        tokio::spawn(async move {
+            match acceptor {
+                None => drive(stream, handler, watcher).await,
+                Some(acceptor) => {
+                    if let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await {
+                        drive(stream, handler, watcher).await;
+                    }
+                }
+            }
+        });
+    }
+    drop(listener);
+    if timeout(PATIENCE, open.shutdown()).await.is_err() {
+        eprintln!("weir-webhook: connections are still open; ending all the same");
+    }
+}
+
+async fn drive<H: Handler>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    handler: Arc<H>,
+    watcher: Watcher,
+) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(ALIVE).keep_alive_timeout(PATIENCE);
+    let service = service_fn(move |request| {
+        let handler = handler.clone();
+        async move { Ok::<_, std::convert::Infallible>(handler.handle(request).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    // An error is the client's end of it.
+    let _ = watcher.watch(connection).await;
+}
