@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Options, clap::Error> {
-        Options::try_parse_from([&["weir-webhook", "--image", "weir:1"], arguments].concat())
+        Options::try_parse_from(["weir-webhook", "--image", "weir:1"].iter().chain(arguments))
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! See the library of this package.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,9 +32,14 @@ async fn run(options: Options) -> Result<()> {
     let (metrics, served) = (Arc::new(Metrics::default()), Arc::new(Served::default()));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let bind = async |address| TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"));
+    let bind = async |address: SocketAddr| {
+        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+    };
     let (admission_listener, observe_listener) = (bind(options.listen).await?, bind(options.observe).await?);
     let client = Client::try_default().await.context("there is no way to an API server");
+    if let Err(error) = &client {
+        eprintln!("weir-webhook: no events: {error:#}");
+    }
     let events = client.as_ref().ok().map(|client| Events::start(client.clone(), metrics.clone()));
     renew(&options.certificates, client, served.clone())?;
 

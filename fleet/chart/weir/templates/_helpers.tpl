@@ -13,16 +13,16 @@ app.kubernetes.io/component: {{ .part }}
 {{/* Where the pods of a part run, and what pulls their images. */}}
 {{- define "weir.placement" -}}
 {{- with .root.Values.imagePullSecrets }}
-imagePullSecrets: {{ toYaml . | nindent 2 }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
+tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.affinity }}
-affinity: {{ toYaml . | nindent 2 }}
+affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -1,6 +1,6 @@
 //! Certificates that somebody else renews, such as cert-manager: two files of a folder, read again when they change.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Files {
         if self.last.as_ref() == Some(&now) {
             return Ok(false);
         }
-        served.serve(&now.0, &now.1).with_context(|| format!("{}: tls.crt, tls.key", Path::display(&self.folder)))?;
+        served.serve(&now.0, &now.1).with_context(|| format!("{}: tls.crt, tls.key", self.folder.display()))?;
         self.last = Some(now);
         Ok(true)
     }

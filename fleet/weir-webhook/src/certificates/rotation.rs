@@ -101,9 +101,13 @@ pub async fn look(store: &impl Store, served: &Served, names: &[String], now: Of
     for _ in 0..RACES {
         let (kept, version) = store.read().await?;
         let kept = match renewed(&kept, names, now)? {
-            Some(next) if store.write(&next, version).await? == Written::TooLate => continue,
-            Some(next) => next,
             None => kept,
+            Some(next) => {
+                if store.write(&next, version).await? == Written::TooLate {
+                    continue;
+                }
+                next
+            }
         };
         let told = store.publish(&kept.bundle).await;
         served.serve(&kept.serving.certificate, &kept.serving.key)?;

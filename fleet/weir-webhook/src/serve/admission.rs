@@ -7,7 +7,9 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
+use kube::core::admission::{
+    AdmissionRequest, AdmissionResponse, AdmissionReview, ConvertAdmissionReviewError, Operation,
+};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -87,12 +89,9 @@ pub struct Reviewed {
 
 /// Reads a request and answers it.
 pub fn review(body: &[u8], namespace_asks: bool, library: &Library) -> Reviewed {
-    let review = serde_json::from_slice::<AdmissionReview<Pod>>(body);
-    let request: Result<AdmissionRequest<Pod>, String> = match review.map(AdmissionReview::try_into) {
-        Ok(Ok(request)) => Ok(request),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
+    let review = serde_json::from_slice::<AdmissionReview<Pod>>(body).map_err(|error| error.to_string());
+    let request: Result<AdmissionRequest<Pod>, String> =
+        review.and_then(|review| review.try_into().map_err(|error: ConvertAdmissionReviewError| error.to_string()));
     match request {
         Ok(request) => answered(&request, namespace_asks, library),
         Err(error) => Reviewed { response: let_through(body, &error), ended: Ended::Failed, notice: None },
