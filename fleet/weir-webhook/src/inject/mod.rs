@@ -6,6 +6,8 @@ mod patch;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::json;
@@ -20,6 +22,9 @@ pub const LABEL: &str = "weir.dev/inject";
 pub const EXPLANATION: &str = "weir.dev/injected";
 /// The annotation of a pod whose Python's objects are to come from malloc: `"true"`.
 pub const PYTHON_MALLOC: &str = "weir.dev/python-malloc";
+/// The annotation that names volumes whose loss harms nobody, separated by commas. Without it cluster-autoscaler keeps a node
+/// because of the pod's `emptyDir`.
+const EVICTABLE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 
 /// What became of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,19 +57,20 @@ pub fn mutate(pod: &Pod, namespace_asks: bool, library: &Library) -> Mutation {
         return nothing;
     }
     if let Some(reason) = refuses(spec) {
-        return explained(pod, Outcome::Left, Vec::new(), format!("left as it is: {reason}"));
+        return explained(pod, Outcome::Left, Vec::new(), format!("left as it is: {reason}"), None);
     }
     let plans = Plans::of(pod, spec);
-    let mut operations = plans.operations;
     if plans.on_weir.is_empty() {
-        return explained(pod, Outcome::Left, Vec::new(), format!("left as it is: {}", plans.left.join("; ")));
+        return explained(pod, Outcome::Left, Vec::new(), format!("left as it is: {}", plans.left.join("; ")), None);
     }
+    let mut operations = plans.operations;
     operations.extend(bring(spec, library));
     let mut explanation = format!("preloaded in {}", plans.on_weir.join(", "));
     if !plans.left.is_empty() {
         explanation = format!("{explanation}; left: {}", plans.left.join("; "));
     }
-    explained(pod, Outcome::Injected, operations, explanation)
+    let evictable = (held(spec, library) == Held::Directory).then(|| evictable(pod));
+    explained(pod, Outcome::Injected, operations, explanation, evictable)
 }
 
 fn asks(pod: &Pod, namespace_asks: bool) -> bool {
@@ -98,7 +104,7 @@ fn refuses(spec: &PodSpec) -> Option<&'static str> {
 }
 
 /// What the volume of the name is.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Held {
     Directory,
     Image,
@@ -160,33 +166,56 @@ impl Plans {
     }
 }
 
+/// What the volume is, or will be.
+fn held(spec: &PodSpec, library: &Library) -> Held {
+    volume(spec).unwrap_or(match library.way {
+        library::Way::InitContainer => Held::Directory,
+        library::Way::ImageVolume => Held::Image,
+    })
+}
+
 /// The volume, and what fills it: those of the two that are not there yet. It comes after what was done to containers, as
 /// it moves the init containers by one.
 fn bring(spec: &PodSpec, library: &Library) -> Vec<PatchOperation> {
-    let there = volume(spec);
     let mut operations = Vec::new();
-    if there.is_none() {
+    if volume(spec).is_none() {
         operations.push(List::new(Place::new(&["spec", "volumes"]), &spec.volumes).push(library.volume()));
     }
-    let directory = there.unwrap_or(match library.way {
-        library::Way::InitContainer => Held::Directory,
-        library::Way::ImageVolume => Held::Image,
-    });
-    if directory == Held::Directory && bringer(spec).is_none() {
+    if held(spec, library) == Held::Directory && bringer(spec).is_none() {
         let mut list = List::new(Place::new(&["spec", "initContainers"]), &spec.init_containers);
         operations.push(list.push_front(library.init_container(spec)));
     }
     operations
 }
 
-/// The mutation with its explanation as an annotation. With nothing to do and nothing new to say it is no mutation.
-fn explained(pod: &Pod, outcome: Outcome, mut operations: Vec<PatchOperation>, explanation: String) -> Mutation {
-    if annotation(pod, EXPLANATION) != Some(&explanation) {
-        let annotations = Place::new(&["metadata", "annotations"]);
-        operations.push(match pod.metadata.annotations {
-            Some(_) => annotations.then(EXPLANATION).set(json!(explanation)),
-            None => annotations.set(json!({EXPLANATION: explanation})),
-        });
+/// The volumes that cluster-autoscaler may lose, with this one.
+fn evictable(pod: &Pod) -> String {
+    match annotation(pod, EVICTABLE).map(String::as_str) {
+        None | Some("") => VOLUME.to_owned(),
+        Some(named) if named.split(',').any(|name| name == VOLUME) => named.to_owned(),
+        Some(named) => format!("{named},{VOLUME}"),
+    }
+}
+
+/// The mutation with its annotations. With nothing to do and nothing new to say it is no mutation.
+fn explained(
+    pod: &Pod,
+    outcome: Outcome,
+    mut operations: Vec<PatchOperation>,
+    explanation: String,
+    evictable: Option<String>,
+) -> Mutation {
+    let wanted = [(EXPLANATION, Some(explanation.clone())), (EVICTABLE, evictable)];
+    let new: BTreeMap<&str, String> = wanted
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .filter(|(name, value)| annotation(pod, name) != Some(value))
+        .collect();
+    let annotations = Place::new(&["metadata", "annotations"]);
+    if pod.metadata.annotations.is_some() {
+        operations.extend(new.into_iter().map(|(name, value)| annotations.then(name).set(json!(value))));
+    } else if !new.is_empty() {
+        operations.push(annotations.set(json!(new)));
     }
     let outcome = if operations.is_empty() { Outcome::Unchanged } else { outcome };
     Mutation { patch: Patch(operations), outcome, explanation: Some(explanation) }

@@ -183,6 +183,21 @@ fn a_sidecar_that_came_later_is_added_by_the_second_call() {
 }
 
 #[test]
+fn a_node_is_not_kept_because_of_the_volume() {
+    for (before, after) in [
+        (json!({}), "weir-library"),
+        (json!({EVICTABLE: ""}), "weir-library"),
+        (json!({EVICTABLE: "a,b"}), "a,b,weir-library"),
+        (json!({EVICTABLE: "weir-library,a"}), "weir-library,a"),
+    ] {
+        let pod = pod(json!({LABEL: "true"}), before, json!([{"name": "a"}]));
+        assert_eq!(made(&pod, false, Way::InitContainer).0["metadata"]["annotations"][EVICTABLE], after);
+    }
+    let (with_image, ..) = made(&asking(json!([{"name": "a"}])), false, Way::ImageVolume);
+    assert_eq!(with_image["metadata"]["annotations"].get(EVICTABLE), None);
+}
+
+#[test]
 fn a_guaranteed_pod_stays_guaranteed() {
     let resources = json!({"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "requests": {"cpu": "2", "memory": "1Gi"}});
     let (made, ..) = made(&asking(json!([{"name": "a", "resources": resources}])), false, Way::InitContainer);
