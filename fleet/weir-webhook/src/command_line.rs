@@ -21,8 +21,10 @@ pub struct Options {
     /// Seconds for which requests are still taken after SIGTERM, until every API server knows
     #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
     pub drain: Duration,
+    /// Where pods get the library from
     #[command(flatten)]
     pub library: LibraryOptions,
+    /// Whose certificate is served
     #[command(flatten)]
     pub certificates: CertificateOptions,
 }

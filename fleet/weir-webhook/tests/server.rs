@@ -11,7 +11,6 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use json_patch::Patch;
-use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,8 +33,9 @@ fn response(answer: &[u8]) -> Value {
 }
 
 fn patched(response: &Value) -> Value {
-    let bytes: ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
-    let patch: Patch = serde_json::from_slice(&bytes.0).unwrap();
+    // Bytes as numbers: an API server takes these as it takes base64.
+    let bytes: Vec<u8> = serde_json::from_value(response["patch"].clone()).unwrap();
+    let patch: Patch = serde_json::from_slice(&bytes).unwrap();
     let mut pod = pod();
     json_patch::patch(&mut pod, &patch).unwrap();
     pod
