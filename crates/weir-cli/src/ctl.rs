@@ -1,18 +1,27 @@
-//! `weir ctl`: a running process's settings, and what it is told to release.
+//! `weir ctl`: a running process's settings, and what it is told to release. For programs, [`set`].
 
 use crate::base::failure::{Failure, Kind};
 use crate::base::units::{exact_bytes, parse_duration};
 use crate::base::{json, output};
 use crate::command_line::{CtlAction, CtlOptions};
 use crate::inspect::asked::figure;
-use crate::inspect::control::Control;
+use crate::inspect::control::{Control, apart};
 use crate::inspect::page::Inspected;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_core::telemetry::tunables::{TABLE, Unit};
 
+/// How long a program waits for a process to take a setting.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Changes a setting of process `pid`, as `weir ctl PID set NAME VALUE` does. It keeps it.
+pub fn set(pid: i32, name: &str, value: u64) -> Result<(), Failure> {
+    let (_, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
+    apart(|| Control::connect_within(pid, &page, PATIENCE)?.ask(&format!("set {name} {value}"))).map(drop)
+}
+
 /// Carries the action out and prints the answer.
-pub fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
+pub(crate) fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
     let request = request(&options.action)?;
     let pid = options.pid;
     let (_, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;

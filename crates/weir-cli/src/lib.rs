@@ -1,10 +1,10 @@
 //! The `weir` command: runs programs with Weir as their malloc, shows and steers those that run, and says what works on
-//! this machine. For programs, [`shrink`].
+//! this machine. For programs, [`survey`], [`shrink`] and [`ctl`].
 
 mod around;
 mod base;
 mod command_line;
-mod ctl;
+pub mod ctl;
 mod doctor;
 mod export;
 mod figures;
@@ -18,6 +18,7 @@ mod run;
 mod settings;
 pub mod shrink;
 mod stat;
+pub mod survey;
 mod top;
 mod trace;
 mod why;

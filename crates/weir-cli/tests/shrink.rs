@@ -204,6 +204,28 @@ fn a_program_asks_by_a_call() {
 }
 
 #[test]
+fn a_program_asks_and_leaves_the_limit_to_others() {
+    let Some(subject) = Subject::new(&[]) else { return };
+    let mut subject = steered(subject, "cache 60");
+    let fake = Fake::of(&subject, &[]);
+    let call = || weir_cli::shrink::give(fake.directory.path(), 40 * MIB, Duration::from_secs(120));
+    let given = fake.while_charged(&subject, call).unwrap();
+    assert_eq!((given.outcome.missing_bytes, fake.limit().as_str()), (0, "max\n"), "{:?}", given.outcome);
+    assert!(resident(subject.pid()) < 40 * MIB, "it has given before the answer came");
+    // It stays below as long as the answer lives: what else it takes, its cache gives.
+    drop(given);
+    let before = resident(subject.pid());
+    let asked = weir_cli::shrink::ask(subject.pid() as i32, 10 * MIB).unwrap();
+    wait_for("the process to give", || (resident(subject.pid()) < before - 5 * MIB).then_some(()));
+    drop(asked);
+    weir_cli::ctl::set(subject.pid() as i32, "idle_ms", 1234).unwrap();
+    assert!(text(&weir(&["ctl", &subject.pid().to_string(), "get", "idle_ms"]).stdout).contains("1s 234ms"));
+    assert_eq!(subject.tell("hold 0"), "done");
+    let why = weir_cli::shrink::ask(std::process::id() as i32, MIB).err().unwrap();
+    assert_eq!((why.status, why.to_string().lines().count()), (5, 1), "{why}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said_in_a_line() {
     let nothing = tempfile::tempdir().unwrap();
     let (status, said, _) = shrink(nothing.path(), "64M");

@@ -1,2 +1,70 @@
-//! x
-fn main(){}
+//! The program: see README.md.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+use weir_agent::agent::Agent;
+use weir_agent::machine::rights;
+use weir_agent::options::Options;
+use weir_agent::{once, server};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = if options.once { print(&options) } else { run(options) };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("weir-agent: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(options: &Options) -> Result<()> {
+    std::io::stdout().write_all(once::text(options)?.as_bytes()).context("cannot write to standard output")
+}
+
+fn run(options: Options) -> Result<()> {
+    for why in rights::missing(options.steers()) {
+        eprintln!("weir-agent: {why}");
+    }
+    // One thread, and one more while it looks: the agent has little to do.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(serve(options));
+    // Processes that were just asked for memory are not waited for.
+    runtime.shutdown_background();
+    done
+}
+
+/// Looks until a signal ends it. What was asked of processes ends with this process.
+async fn serve(options: Options) -> Result<()> {
+    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let client = match &options.node {
+        Some(_) => Some(kube::Client::try_default().await.context("no API to go by: without --node none is asked")?),
+        None => None,
+    };
+    let listener = TcpListener::bind(options.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen at {}", options.listen))?;
+    eprintln!("weir-agent: metrics at http://{}/metrics", listener.local_addr()?);
+    let mut due = interval(options.period);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut agent = Agent::new(options, client)?;
+    let serving = tokio::spawn(server::serve(listener, agent.metrics.clone()));
+    let looking = async {
+        loop {
+            due.tick().await;
+            agent.round().await?;
+        }
+    };
+    let done = tokio::select! {
+        failed = looking => failed,
+        _ = terminated.recv() => Ok(()),
+        _ = interrupted.recv() => Ok(()),
+    };
+    serving.abort();
+    done
+}

@@ -20,14 +20,18 @@ pub const PARTS: [&str; 6] = ["live", "idle", "fragmented", "merged", "metadata"
 /// that is no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
+    /// The resident set.
     pub resident_bytes: u64,
     /// The resident part of what the program holds.
     pub live_bytes: Option<u64>,
+    /// Free, and can be released.
     pub idle_bytes: Option<u64>,
+    /// Free, beside objects in use on the same pages.
     pub fragmented_bytes: Option<u64>,
     /// Resident, and charged to nobody: the kernel merged these pages with others. None in what older versions wrote.
     #[serde(default)]
     pub merged_bytes: Option<u64>,
+    /// Weir's own.
     pub metadata_bytes: Option<u64>,
     /// Code and data, stacks, mappings of the program's own, zones of the program's own.
     pub not_weirs_bytes: Option<u64>,

@@ -125,6 +125,12 @@ impl Control {
     }
 }
 
+/// Does something in a thread of its own: who connects to a process of another network namespace stays in that.
+pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 fn late(pid: i32, patience: Duration) -> Failure {
     let seconds = patience.as_secs();
     Failure::of(Kind::NotAnswering, format!("process {pid} has not answered for {seconds} s: is it stopped?"))

@@ -18,6 +18,8 @@ pub struct Seen {
     pub process: Process,
     pub stat: Stat,
     pub page: Page,
+    /// Where the page lies in its memory, if that is known.
+    pub address: Option<u64>,
 }
 
 impl Seen {
@@ -41,12 +43,17 @@ pub struct Found {
 /// Looks at all processes. A program that has Weir built in, and so small a heap that there is no background thread yet, is
 /// found by its number only.
 pub fn all() -> Found {
-    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids: Vec<i32> = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let pids = numbers();
     let mut found = if pids.len() > BATCH { by_workers(&pids) } else { look_at(&pids) };
     found.readable.sort_by_key(|seen| seen.process.pid());
     found.others.sort_by_key(|(pid, _)| *pid);
     found
+}
+
+/// The numbers of all processes.
+pub fn numbers() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Looks at them by a thread for each CPU: the time goes into the kernel's writing of maps, 0.1 ms for a process.
@@ -83,7 +90,8 @@ impl Found {
     }
 }
 
-fn look_at(pids: &[i32]) -> Found {
+/// Looks at these.
+pub fn look_at(pids: &[i32]) -> Found {
     let mut found = Found::default();
     let mut inspected = Vec::new();
     for &pid in pids {
@@ -98,10 +106,11 @@ fn look_at(pids: &[i32]) -> Found {
         }
     }
     let pages = Inspected::pages(&inspected);
-    for (Inspected { process, .. }, page) in inspected.into_iter().zip(pages) {
+    for (it, page) in inspected.into_iter().zip(pages) {
+        let (address, process) = (it.likely_place(), it.process);
         // One that has ended meanwhile is left out.
         match page.and_then(|page| Ok((page, process.stat().map_err(|_| Missing::NoProcess)?))) {
-            Ok((page, stat)) => found.readable.push(Seen { process, stat, page }),
+            Ok((page, stat)) => found.readable.push(Seen { process, stat, page, address }),
             Err(why) => found.note(process.pid(), why),
         }
     }

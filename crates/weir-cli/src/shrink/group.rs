@@ -29,7 +29,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group of a directory whose limit this process may change.
+    /// The group of a directory.
     pub fn of(directory: &Path) -> Result<Self, Failure> {
         let names = VERSIONS.iter().find(|names| directory.join(names.limit).exists());
         let Some(names) = names else {
@@ -37,12 +37,18 @@ impl Group {
             let why = format!("{} is no memory cgroup with a limit: it has neither {v2} nor {v1}", directory.display());
             return Err(Failure::of(Kind::NotFound, why));
         };
-        let group = Self { directory: directory.to_owned(), names };
-        let limit = group.directory.join(names.limit);
-        // Asked before anybody gives anything.
+        Ok(Self { directory: directory.to_owned(), names })
+    }
+
+    /// Whether this process may change the limit: asked before anybody gives anything.
+    pub fn may_be_limited(&self) -> Result<(), Failure> {
+        let limit = self.directory.join(self.names.limit);
         let opened = fs::OpenOptions::new().write(true).open(&limit);
-        opened.map_err(|why| Failure::of(Kind::Refused, format!("cannot set {}: {why}", limit.display())))?;
-        Ok(group)
+        opened.map(drop).map_err(|why| Failure::of(Kind::Refused, format!("cannot set {}: {why}", limit.display())))
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     fn is_v2(&self) -> bool {

@@ -8,6 +8,7 @@
 use super::group::Group;
 use super::member::{Holder, Member};
 use crate::base::failure::Failure;
+use crate::inspect::control::apart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -22,12 +23,12 @@ const ROUND: Duration = Duration::from_millis(250);
 /// The part of the limit by which more is asked for than is missing.
 const MARGIN: u64 = 64;
 
-/// The outcome of a handshake.
+/// The outcome of a request for memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The group.
     pub directory: PathBuf,
-    /// The limit that was asked for, bytes.
+    /// What the group was to be below, bytes.
     pub to_bytes: u64,
     /// The limit before; none: there was none.
     pub limit_before_bytes: Option<u64>,
@@ -35,7 +36,8 @@ pub struct Outcome {
     pub charged_bytes: u64,
     /// File pages among it that the kernel drops by itself.
     pub droppable_bytes: u64,
-    /// Memory that still had to go, and was not given: the limit is as it was. 0: it is set.
+    /// Memory that still had to go, and was not given: the limit is as it was. 0: all was given, and a limit that was to be
+    /// set is.
     pub missing_bytes: u64,
     /// How long it took.
     pub took_ns: u64,
@@ -47,20 +49,23 @@ pub struct Outcome {
 /// `patience`. Otherwise what was asked of them is taken back, and the outcome says how much is missing and who holds it.
 pub fn shrink(directory: &Path, to: u64, patience: Duration) -> Result<Outcome, Failure> {
     let group = Group::of(directory)?;
-    // A thread of its own enters the network namespaces of processes, in which their channels have names.
-    let done = thread::scope(|scope| scope.spawn(|| Handshake::begin(&group, to).run(patience)).join());
-    let (missing_bytes, took, limit_before_bytes, processes) =
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    Ok(Outcome {
-        directory: directory.to_owned(),
-        to_bytes: to,
-        limit_before_bytes,
-        charged_bytes: group.charged()?,
-        droppable_bytes: group.droppable(),
-        missing_bytes,
-        took_ns: took.as_nanos() as u64,
-        processes,
-    })
+    group.may_be_limited()?;
+    apart(|| Handshake::begin(&group, to).run(patience, |group| group.set_limit(to))).map(|given| given.outcome)
+}
+
+/// As [`shrink`], for whoever sets the limit by other means: none is set here, and none need be allowed. What was asked of the
+/// processes stays asked until the answer is dropped.
+pub fn give(directory: &Path, to: u64, patience: Duration) -> Result<Given, Failure> {
+    let group = Group::of(directory)?;
+    apart(|| Handshake::begin(&group, to).run(patience, |_| Ok(true)))
+}
+
+/// Memory that the processes of a group have given. They stay below their targets as long as this lives.
+pub struct Given {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Their connections, with which their targets end.
+    _members: Vec<Member>,
 }
 
 struct Handshake<'a> {
@@ -79,14 +84,14 @@ impl<'a> Handshake<'a> {
         Self { group, to, begun: Instant::now(), members, is_drained: false, below_since: None }
     }
 
-    /// The bytes that are missing, how long it took, the limit before, and who holds what.
-    fn run(mut self, patience: Duration) -> Result<(u64, Duration, Option<u64>, Vec<Holder>), Failure> {
+    /// `set` is called when the group has been below for long enough. `false`: the limit cannot be set yet.
+    fn run(mut self, patience: Duration, set: impl Fn(&Group) -> Result<bool, Failure>) -> Result<Given, Failure> {
         let limit_before = self.group.limit();
         let mut next_round = self.begun;
         let missing = loop {
             let now = Instant::now();
             let above = self.above()?;
-            if above == 0 && self.is_steady(now) && self.group.set_limit(self.to)? {
+            if above == 0 && self.is_steady(now) && set(self.group)? {
                 break 0;
             }
             if above > 0 {
@@ -108,7 +113,17 @@ impl<'a> Handshake<'a> {
         let took = self.begun.elapsed();
         let mut processes: Vec<Holder> = self.members.iter_mut().map(Member::holder).collect();
         processes.sort_by_key(|holder| std::cmp::Reverse(holder.resident_bytes));
-        Ok((missing, took, limit_before, processes))
+        let outcome = Outcome {
+            directory: self.group.directory().to_owned(),
+            to_bytes: self.to,
+            limit_before_bytes: limit_before,
+            charged_bytes: self.group.charged()?,
+            droppable_bytes: self.group.droppable(),
+            missing_bytes: missing,
+            took_ns: took.as_nanos() as u64,
+            processes,
+        };
+        Ok(Given { outcome, _members: self.members })
     }
 
     /// Bytes that the group has to lose to be below.

@@ -62,6 +62,11 @@ impl Member {
         (before > 0).then_some(member)
     }
 
+    /// Why it cannot be asked.
+    pub fn silent(&self) -> Option<String> {
+        self.channel.as_ref().err().cloned()
+    }
+
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -119,7 +124,7 @@ impl Member {
             given_bytes: self.before.saturating_sub(resident_bytes),
             live_bytes: figures.get("live").copied(),
             idle_bytes: figures.get("idle").copied(),
-            not_asked: self.channel.as_ref().err().cloned(),
+            not_asked: self.silent(),
         }
     }
 

@@ -4,7 +4,7 @@ mod group;
 mod handshake;
 mod member;
 
-pub use handshake::{Outcome, shrink};
+pub use handshake::{Given, Outcome, give, shrink};
 pub use member::Holder;
 
 use crate::base::failure::{Failure, Kind};
@@ -13,10 +13,29 @@ use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
 use crate::base::{json, output};
 use crate::command_line::ShrinkOptions;
+use crate::inspect::control::apart;
+use member::Member;
 use std::fmt;
 
 /// Processes that are printed, those that hold most.
 const MOST_LINES: usize = 20;
+
+/// What a process was asked for. It may grow again when this is dropped.
+pub struct Asked {
+    /// Its connection, with which its target ends.
+    _member: Member,
+}
+
+/// Asks process `pid` to hold `bytes` less than now, the cheapest of them, as long as the answer lives. It begins at once, and
+/// is not waited for.
+pub fn ask(pid: i32, bytes: u64) -> Result<Asked, Failure> {
+    let asked = apart(|| {
+        let mut member = Member::of(pid).ok_or("it has ended")?;
+        member.take(bytes);
+        member.silent().map_or(Ok(Asked { _member: member }), Err)
+    });
+    asked.map_err(|why: String| Failure::of(Kind::Refused, format!("process {pid} gives nothing: {why}")))
+}
 
 /// Carries it out, and prints what came of it.
 pub(crate) fn command(options: &ShrinkOptions) -> Result<i32, Failure> {

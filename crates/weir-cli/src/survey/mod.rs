@@ -1,0 +1,142 @@
+//! All processes with Weir on this machine, looked at again and again, for programs.
+//!
+//! A look at a process that is known reads its page of statistics where it lay before, and its line in `/proc`. Only processes
+//! that are new are searched, and every [`EVERY`] looks those that had no Weir: a process may have executed another program.
+//! So a look at 500 processes takes some ten milliseconds of one CPU.
+
+use crate::base::units::monotonic_ns;
+use crate::figures::released::Released;
+use crate::figures::{less, rows};
+use crate::inspect::list::{self, Seen};
+use crate::inspect::memory_reader::read_each;
+use crate::inspect::page::Page;
+use procfs::process::Stat;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::stats::{PAGE_BYTES, Stats};
+use weir_core::telemetry::tables::EvictableRow;
+
+pub use crate::figures::memory::Memory;
+pub use weir_core::base::cost::Cost;
+pub use weir_core::policy::cost_curve::cost_of;
+
+/// Looks after which processes that had no Weir are searched again.
+const EVERY: u32 = 8;
+/// Processes that are searched at a time: the pages of all of them are held at once.
+const BATCH: usize = 16;
+
+/// A process with Weir, as it is now.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// When it was started, clock ticks since the machine was: with the number it is this process and no later one.
+    pub started_ticks: u64,
+    /// Its name.
+    pub command: String,
+    /// The parts of its resident set.
+    pub memory: Memory,
+    /// What its evictable caches hold, bytes.
+    pub evictable_bytes: u64,
+    /// Released to the kernel since its start, bytes.
+    pub released_bytes: u64,
+    /// Touched again soon after it was released, bytes since its start.
+    pub touched_again_bytes: u64,
+    /// Its cost curve, from its cheapest byte on: each point is of all bytes up to it.
+    pub costs: Vec<Cost>,
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Processes with Weir, by number.
+    pub processes: BTreeMap<i32, Process>,
+    /// Why processes with Weir could not be read, by number.
+    pub unreadable: BTreeMap<i32, String>,
+    /// Processes that this one may not look into.
+    pub not_allowed: usize,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Survey {
+    known: HashMap<i32, Known>,
+    /// Processes that had no Weir, or could not be read.
+    without: HashSet<i32>,
+    last: Found,
+    looks: u32,
+}
+
+/// Where a process's page was.
+struct Known {
+    started_ticks: u64,
+    address: u64,
+}
+
+impl Survey {
+    /// Looks at all processes.
+    pub fn look(&mut self) -> &Found {
+        let pids: HashSet<i32> = list::numbers().into_iter().collect();
+        if self.looks.is_multiple_of(EVERY) {
+            self.without.clear();
+            (self.last.unreadable, self.last.not_allowed) = Default::default();
+        }
+        self.looks = self.looks.wrapping_add(1);
+        self.known.retain(|pid, _| pids.contains(pid));
+        self.without.retain(|pid| pids.contains(pid));
+        self.last.unreadable.retain(|pid, _| pids.contains(pid));
+        self.last.processes.clear();
+        self.read_known();
+        let new = pids.iter().filter(|pid| !self.known.contains_key(pid) && !self.without.contains(pid));
+        let new: Vec<i32> = new.copied().collect();
+        new.chunks(BATCH).for_each(|some| self.search(some));
+        &self.last
+    }
+
+    /// Reads the pages of those that are known; who is not found as it was is known no more.
+    fn read_known(&mut self) {
+        let known: Vec<(i32, u64)> = self.known.iter().map(|(&pid, known)| (pid, known.address)).collect();
+        read_each(&known, PAGE_BYTES, |nth, bytes| {
+            let pid = known[nth].0;
+            let page = bytes.ok().and_then(Page::of).filter(Page::is_good);
+            let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok();
+            let stat = stat.filter(|stat| self.known.get(&pid).is_some_and(|it| it.started_ticks == stat.starttime));
+            match page.zip(stat) {
+                Some((page, stat)) => drop(self.last.processes.insert(pid, Process::of(&page, stat))),
+                None => drop(self.known.remove(&pid)),
+            }
+            true
+        });
+    }
+
+    fn search(&mut self, pids: &[i32]) {
+        let found = list::look_at(pids);
+        self.without.extend(pids);
+        for Seen { process, stat, page, address } in found.readable {
+            let (pid, started_ticks) = (process.pid(), stat.starttime);
+            if let Some(address) = address {
+                self.known.insert(pid, Known { started_ticks, address });
+            }
+            self.without.remove(&pid);
+            self.last.processes.insert(pid, Process::of(&page, stat));
+        }
+        self.last.unreadable.extend(found.others.into_iter().map(|(pid, why)| (pid, why.to_string())));
+        self.last.not_allowed += found.not_allowed;
+    }
+}
+
+impl Process {
+    fn of(page: &Stats, stat: Stat) -> Self {
+        let caches: Vec<EvictableRow> = rows(&page.evictable_caches).0;
+        Self {
+            pid: stat.pid,
+            started_ticks: stat.starttime,
+            memory: Memory::of(page, stat.rss * procfs::page_size(), monotonic_ns()),
+            command: stat.comm,
+            evictable_bytes: caches.iter().fold(0, |sum, row| sum.saturating_add(row.bytes)),
+            released_bytes: Released::by([page]).total(),
+            touched_again_bytes: page.refault_bytes.load(Relaxed),
+            costs: less::points(page),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The agent: it looks, decides and acts, again and again.
+
+use crate::api::pod::{Container, Held, Pod};
+use crate::api::pods::Pods;
+use crate::hands::{Done, Hands};
+use crate::machine::look::Looked;
+use crate::metrics::{Metrics, Row};
+use crate::options::{Options, Resize};
+use crate::policy::limits::{Rules, Sample, Watched, Wish};
+use crate::policy::quantity;
+use crate::recommend::Recommender;
+use crate::resize::{Change, Outcome, Resizer};
+use anyhow::{Context, Result};
+use kube::Client;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::task::JoinHandle;
+
+/// See the module.
+pub struct Agent {
+    options: Options,
+    rules: Rules,
+    begun: Instant,
+    /// None while a thread has them.
+    hands: Option<Hands>,
+    /// By the path of the group.
+    watched: HashMap<PathBuf, Watched>,
+    api: Option<Api>,
+    /// What is served.
+    pub metrics: Metrics,
+    /// Lines that were said, and are not said again.
+    said: HashSet<String>,
+}
+
+/// The API, and what is done there.
+struct Api {
+    pods: Arc<Pods>,
+    resizer: Resizer,
+    recommender: Option<Recommender>,
+    lowering: Option<Lowering>,
+}
+
+/// A container that is being lowered: one at a time.
+struct Lowering {
+    change: Change,
+    task: JoinHandle<Outcome>,
+}
+
+/// Where a container is in the API.
+type Seats<'a> = HashMap<&'a str, (&'a Arc<Pod>, &'a Container)>;
+
+/// Says a line.
+fn say(line: &str) {
+    eprintln!("weir-agent: {line}");
+}
+
+impl Agent {
+    /// With a client, if it is to go by the API.
+    pub fn new(options: Options, client: Option<Client>) -> Result<Self> {
+        let rules = options.rules();
+        let node = options.node.clone();
+        let api = client.zip(node).map(|(client, node)| {
+            let pods = Arc::new(Pods::of_node(client.clone(), &node));
+            let recommends = options.recommend && !options.dry_run;
+            Api {
+                resizer: Resizer::new(client.clone(), pods.clone(), rules.above),
+                recommender: recommends.then(|| Recommender::of_node(client, &node)),
+                pods,
+                lowering: None,
+            }
+        });
+        Ok(Self {
+            rules,
+            begun: Instant::now(),
+            hands: Some(Hands::new(&options)?),
+            watched: HashMap::new(),
+            api,
+            metrics: Metrics::default(),
+            said: HashSet::new(),
+            options,
+        })
+    }
+
+    /// One look, and what follows from it.
+    pub async fn round(&mut self) -> Result<()> {
+        let pods = self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
+        let Done { look, took, relieving, said } = self.work(&pods).await?;
+        said.iter().for_each(|line| self.say_once(line));
+        let seats: Seats<'_> = pods
+            .iter()
+            .flat_map(|pod| pod.containers.iter().filter_map(move |it| Some((it.id.as_deref()?, (pod, it)))))
+            .collect();
+        let (unreadable, why) = look.unreadable;
+        if let Some(why) = why {
+            self.say_once(&format!("processes with Weir that cannot be read: {why}"));
+        }
+        let rows: Vec<Row> = look.groups.into_iter().map(|looked| self.row(looked, &seats)).collect();
+        let paths: HashSet<&PathBuf> = rows.iter().map(|row| &row.looked.group.path).collect();
+        self.watched.retain(|path, _| paths.contains(path));
+        self.resize(&pods, &rows, &seats).await;
+        let recommendations = self.recommend(&rows, &seats).await;
+        let trouble = self.api.as_ref().map(|api| api.pods.trouble());
+        if let Some(Some(why)) = &trouble {
+            self.say_once(why);
+        }
+        let mut state = self.metrics.state();
+        (state.rows, state.look_seconds, state.unreadable, state.relieving) = (rows, took.as_secs_f64(), unreadable, relieving);
+        (state.looks, state.recommendations) = (state.looks + 1, state.recommendations + recommendations);
+        state.is_api_up = trouble.map(|trouble| trouble.is_none());
+        Ok(())
+    }
+
+    async fn work(&mut self, pods: &[Arc<Pod>]) -> Result<Done> {
+        let merging = pods.iter().filter(|pod| pod.merge).flat_map(|pod| &pod.containers);
+        let merging: HashSet<String> = merging.filter_map(|it| it.id.clone()).collect();
+        let mut hands = self.hands.take().context("the last look has not ended")?;
+        let (hands, done) = tokio::task::spawn_blocking(move || {
+            let done = hands.work(&merging);
+            (hands, done)
+        })
+        .await?;
+        self.hands = Some(hands);
+        Ok(done)
+    }
+
+    /// Notes a look at a group.
+    fn row(&mut self, looked: Looked, seats: &Seats<'_>) -> Row {
+        let now = self.begun.elapsed();
+        let seat = seat(&looked, seats);
+        let watched = self.watched.entry(looked.group.path.clone()).or_insert_with(|| Watched::new(&self.rules, now));
+        let request = seat.and_then(|(_, container)| container.wanted.request);
+        watched.note(now, Sample {
+            needed: looked.needed(),
+            charged: looked.charge.charged,
+            held: looked.charge.limit.or(request),
+            stall: looked.charge.stall.unwrap_or(0.0),
+        });
+        let name = |name: fn(&Pod) -> &String| seat.map_or_else(String::new, |(pod, _)| name(pod).clone());
+        Row {
+            namespace: name(|pod| &pod.namespace),
+            pod: name(|pod| &pod.name),
+            container: seat.map_or_else(String::new, |(_, container)| container.name.clone()),
+            recommended: watched.recommended(&self.rules),
+            looked,
+        }
+    }
+
+    /// Ends what was begun, settles what another agent left, raises what is short, and lowers the one that has most to spare.
+    async fn resize(&mut self, pods: &[Arc<Pod>], rows: &[Row], seats: &Seats<'_>) {
+        self.end_lowering().await;
+        if !self.options.dry_run {
+            self.settle(pods).await;
+        }
+        let mut lower: Option<(u64, Change, PathBuf)> = None;
+        for row in rows {
+            let Some((pod, container)) = seat(&row.looked, seats) else { continue };
+            let path = row.looked.group.path.clone();
+            let Some((wish, to)) = self.wish(&path, pod, container) else { continue };
+            let directory = self.hands.as_ref().map_or_else(PathBuf::new, |hands| hands.directory(&path));
+            let change = Change { uid: pod.uid.clone(), container: container.name.clone(), directory, to };
+            let saved = container.wanted.most().unwrap_or(0).saturating_sub(to.most().unwrap_or(0));
+            match wish {
+                Wish::Raise(_) => self.raise(change, &path, pod).await,
+                Wish::Lower(_) if lower.as_ref().is_none_or(|(most, ..)| saved > *most) => lower = Some((saved, change, path)),
+                Wish::Lower(_) => {}
+            }
+        }
+        if let Some((_, change, path)) = lower {
+            self.lower(change, &path);
+        }
+    }
+
+    /// What should be changed of a container, as far as its pod lets it.
+    fn wish(&self, path: &PathBuf, pod: &Pod, container: &Container) -> Option<(Wish, Held)> {
+        let resize = self.options.resize.of(pod.resize.as_deref());
+        let held = container.wanted.most().filter(|_| resize != Resize::Off)?;
+        let before = pod.lowered_from.get(&container.name).map(|noted| noted.before);
+        let most_before = before.and_then(|held| held.most());
+        let wish = self.watched.get(path)?.wish(&self.rules, held, most_before, resize == Resize::Both)?;
+        let to = match wish {
+            Wish::Raise(to) if Some(to) == most_before => before?,
+            Wish::Raise(to) => pod.holding(container, to, u64::MAX)?,
+            // Its request is what it needs, its limit has the margin.
+            Wish::Lower(to) => pod.holding(container, to, (to as f64 / (1.0 + self.rules.margin)) as u64)?,
+        };
+        // Whole MiB may be no less.
+        (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
+    }
+
+    async fn raise(&mut self, change: Change, path: &PathBuf, pod: &Pod) {
+        self.changed(path, Wish::Raise(0));
+        let what = told(&change, pod);
+        if self.options.dry_run {
+            return say(&format!("{what}: would be raised"));
+        }
+        let Some(api) = &mut self.api else { return };
+        // It is lowered no more; what its processes hold back ends with it.
+        if let Some(lowering) = api.lowering.take_if(|it| (&it.change.uid, &it.change.container) == (&change.uid, &change.container)) {
+            lowering.task.abort();
+        }
+        let outcome = api.resizer.raise(&change).await;
+        self.metrics.count(&outcome);
+        say(&format!("{what}: {outcome}"));
+    }
+
+    fn lower(&mut self, change: Change, path: &PathBuf) {
+        let Some(api) = self.api.as_mut().filter(|api| api.lowering.is_none()) else { return };
+        if self.options.dry_run {
+            if let Some(pod) = api.pods.get(&change.uid) {
+                say(&format!("{}: would be lowered", told(&change, &pod)));
+            }
+        } else {
+            let (resizer, request) = (api.resizer.clone(), change.clone());
+            let task = tokio::spawn(async move { resizer.lower(&request).await });
+            api.lowering = Some(Lowering { change, task });
+        }
+        self.changed(path, Wish::Lower(0));
+    }
+
+    fn changed(&mut self, path: &PathBuf, wish: Wish) {
+        if let Some(watched) = self.watched.get_mut(path) {
+            watched.changed(wish);
+        }
+    }
+
+    async fn end_lowering(&mut self) {
+        let Some(api) = &mut self.api else { return };
+        let Some(Lowering { change, task }) = api.lowering.take_if(|it| it.task.is_finished()) else { return };
+        let pod = api.pods.get(&change.uid);
+        let outcome = task.await.unwrap_or_else(|why| Outcome::Unknown(why.to_string()));
+        self.metrics.count(&outcome);
+        say(&format!("{}: {outcome}", pod.map_or_else(|| change.container.clone(), |pod| told(&change, &pod))));
+    }
+
+    async fn settle(&mut self, pods: &[Arc<Pod>]) {
+        let Some(api) = &self.api else { return };
+        let busy = api.lowering.as_ref().map(|lowering| lowering.change.uid.clone());
+        for pod in pods.iter().filter(|pod| Some(&pod.uid) != busy.as_ref() && !pod.is_fixed) {
+            if let Some(outcome) = api.resizer.settle(pod).await {
+                self.metrics.count(&outcome);
+                say(&format!("{}/{}: {outcome}", pod.namespace, pod.name));
+            }
+        }
+    }
+
+    /// The number of statuses written.
+    async fn recommend(&mut self, rows: &[Row], seats: &Seats<'_>) -> u64 {
+        let Some(recommender) = self.api.as_ref().and_then(|api| api.recommender.as_ref()) else { return 0 };
+        let mut of_pods = BTreeMap::new();
+        for row in rows {
+            let Some((pod, container)) = seat(&row.looked, seats) else { continue };
+            let Some((owner, recommended)) = pod.owner.clone().zip(row.recommended) else { continue };
+            let new = || (pod.namespace.clone(), owner, BTreeMap::new());
+            of_pods.entry(&pod.uid).or_insert_with(new).2.insert(container.name.clone(), recommended);
+        }
+        let of_pods: Vec<_> = of_pods.into_values().collect();
+        let (written, refused) = recommender.publish(&of_pods).await;
+        for why in refused {
+            self.say_once(&format!("a recommendation cannot be written: {why:?}"));
+        }
+        written as u64
+    }
+
+    fn say_once(&mut self, line: &str) {
+        if self.said.insert(line.to_owned()) {
+            say(line);
+        }
+    }
+}
+
+fn seat<'a>(looked: &Looked, seats: &Seats<'a>) -> Option<(&'a Arc<Pod>, &'a Container)> {
+    seats.get(looked.group.place.as_ref()?.container.as_str()).copied()
+}
+
+/// A change in words.
+fn told(change: &Change, pod: &Pod) -> String {
+    let most = |held: Held| held.most().map_or("nothing".to_owned(), quantity::text);
+    let now = pod.container(&change.container).map_or("nothing".to_owned(), |it| most(it.wanted));
+    format!("{}/{} {}, from {now} to {}", pod.namespace, pod.name, change.container, most(change.to))
+}

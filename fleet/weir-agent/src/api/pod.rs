@@ -1,0 +1,247 @@
+//! A pod, as far as the agent goes by it.
+
+use crate::policy::quantity;
+use k8s_openapi::api::core::v1::{self, ResourceRequirements};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Whether limits of this pod are changed: `off`, `down` or `both`.
+pub const RESIZE: &str = "weir.dev/resize";
+/// `true`: the processes of this pod merge sparse pages.
+pub const MERGE: &str = "weir.dev/merge";
+/// What containers held before the agent first changed it: JSON by container.
+pub const LOWERED_FROM: &str = "weir.dev/lowered-from";
+/// Static pods have it: what they are is in files of their node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Conditions that tell of a resize which is not done: its spec was accepted, and the kubelet cannot or may not follow.
+const RESIZING: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
+
+/// The memory that a container holds, bytes; none: nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Its request.
+    pub request: Option<u64>,
+    /// Its limit.
+    pub limit: Option<u64>,
+}
+
+impl Held {
+    fn of(resources: Option<&ResourceRequirements>) -> Self {
+        let memory = |map: &Option<BTreeMap<String, _>>| {
+            let quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity = map.as_ref()?.get("memory")?;
+            quantity::bytes(&quantity.0)
+        };
+        resources.map_or(Self::default(), |it| Self { request: memory(&it.requests), limit: memory(&it.limits) })
+    }
+
+    /// What it may use: the limit, else the request.
+    pub fn most(&self) -> Option<u64> {
+        self.limit.or(self.request)
+    }
+
+    /// In whole MiB, as resizes are written.
+    pub fn rounded(self) -> Self {
+        let up = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(1 << 20) << 20);
+        Self { request: up(self.request), limit: up(self.limit) }
+    }
+}
+
+/// What the agent noted of a container: all that it has to know when it is restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noted {
+    /// What it held before the agent first lowered it.
+    #[serde(flatten)]
+    pub before: Held,
+    /// What the agent last asked for, by which its own requests are told from others'.
+    pub asked: Option<u64>,
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// Its ID, without the runtime's name; none before it runs.
+    pub id: Option<String>,
+    /// As it is wanted.
+    pub wanted: Held,
+    /// As the kubelet has made it; none: it does not say.
+    pub actual: Option<Held>,
+    /// Whether a change of memory would restart it.
+    pub restarts: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// `Guaranteed`, `Burstable` or `BestEffort`.
+    pub class: String,
+    /// The annotation [`RESIZE`].
+    pub resize: Option<String>,
+    /// The annotation [`MERGE`].
+    pub merge: bool,
+    /// The annotation [`LOWERED_FROM`], by container.
+    pub lowered_from: BTreeMap<String, Noted>,
+    /// Its controller: kind and name. A Deployment's pods have that, not its ReplicaSet.
+    pub owner: Option<(String, String)>,
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// Whether its resources are another's to change: it is static, or ends.
+    pub is_fixed: bool,
+    /// Why the kubelet has not done what is wanted, if it says so.
+    pub obstacle: Option<String>,
+}
+
+impl Pod {
+    /// Of the API's object.
+    pub fn of(pod: &v1::Pod) -> Self {
+        let annotation = |name: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
+        let status = pod.status.clone().unwrap_or_default();
+        let statuses = status.container_statuses.unwrap_or_default();
+        let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers).iter();
+        let obstacle = status.conditions.unwrap_or_default().into_iter().find_map(|condition| {
+            let is_stuck = RESIZING.contains(&condition.type_.as_str()) && condition.status == "True";
+            let reason = condition.reason.filter(|reason| is_stuck && !reason.is_empty())?;
+            Some(format!("{reason}: {}", condition.message.unwrap_or_default()))
+        });
+        Self {
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            class: status.qos_class.unwrap_or_default(),
+            resize: annotation(RESIZE),
+            merge: annotation(MERGE).is_some_and(|value| value == "true"),
+            lowered_from: annotation(LOWERED_FROM).and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default(),
+            owner: owner(pod),
+            containers: containers
+                .map(|it| container(it, statuses.iter().find(|status| status.name == it.name)))
+                .collect(),
+            is_fixed: annotation(MIRROR).is_some() || pod.metadata.deletion_timestamp.is_some(),
+            obstacle,
+        }
+    }
+
+    /// The container of that name.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+
+    /// What a container should hold so that it may use `most` bytes and needs `usual`, of the same class as now: Kubernetes
+    /// refuses a resize that changes it. None: it cannot be resized.
+    pub fn holding(&self, container: &Container, most: u64, usual: u64) -> Option<Held> {
+        let Held { request, limit } = container.wanted;
+        let held = match (self.class.as_str(), limit) {
+            ("Guaranteed", Some(_)) => Held { request: Some(most), limit: Some(most) },
+            // Below the limit, also where it was equal: equal ones could make the pod a guaranteed one.
+            ("Burstable", Some(_)) => Held { request: request.map(|it| it.min(usual)), limit: Some(most) },
+            ("Burstable", None) if request.is_some() => Held { request: Some(most), limit: None },
+            _ => return None,
+        };
+        (!container.restarts && !self.is_fixed).then(|| held.rounded())
+    }
+}
+
+fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Container {
+    let id = status.and_then(|status| status.container_id.as_deref());
+    let policies = spec.resize_policy.as_deref().unwrap_or_default();
+    Container {
+        name: spec.name.clone(),
+        id: id.map(|id| id.rsplit('/').next().unwrap_or(id).to_owned()),
+        wanted: Held::of(spec.resources.as_ref()),
+        actual: status.and_then(|status| status.resources.as_ref()).map(|resources| Held::of(Some(resources))),
+        restarts: policies.iter().any(|it| it.resource_name == "memory" && it.restart_policy != "NotRequired"),
+    }
+}
+
+/// The controller. A ReplicaSet of a Deployment's is named by the Deployment and the hash in the pod's label.
+fn owner(pod: &v1::Pod) -> Option<(String, String)> {
+    let owners = pod.metadata.owner_references.as_ref()?;
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash"));
+    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    match (owner.kind.as_str(), deployment) {
+        ("ReplicaSet", Some(name)) => Some(("Deployment".into(), name.into())),
+        (kind, _) => Some((kind.into(), owner.name.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pod(class: &str, resources: serde_json::Value) -> Pod {
+        let pod = json!({
+            "metadata": {
+                "name": "web-5d9f-x", "namespace": "shop", "uid": "u-1",
+                "labels": {"pod-template-hash": "5d9f"},
+                "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d9f", "uid": "r", "controller": true}
+                ],
+                "annotations": {
+                    RESIZE: "both", MERGE: "true",
+                    LOWERED_FROM: r#"{"app":{"request":1048576,"limit":2097152}}"#,
+                },
+            },
+            "spec": {"containers": [{"name": "app", "resources": resources}]},
+            "status": {
+                "qosClass": class,
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "no room"}],
+                "containerStatuses": [{
+                    "name": "app", "containerID": "containerd://abc", "image": "", "imageID": "", "ready": true,
+                    "restartCount": 0, "resources": {"limits": {"memory": "64Mi"}},
+                }],
+            },
+        });
+        Pod::of(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn what_the_agent_goes_by_is_found() {
+        let it = pod("Burstable", json!({"requests": {"memory": "32Mi", "cpu": 1}, "limits": {"memory": "128Mi"}}));
+        assert_eq!(it.owner, Some(("Deployment".into(), "web".into())));
+        assert_eq!((it.resize.as_deref(), it.merge, it.is_fixed), (Some("both"), true, false));
+        assert_eq!(it.lowered_from["app"].before, Held { request: Some(MIB), limit: Some(2 * MIB) });
+        assert_eq!(it.obstacle.as_deref(), Some("Infeasible: no room"));
+        let app = it.container("app").unwrap();
+        assert_eq!(app.wanted, Held { request: Some(32 * MIB), limit: Some(128 * MIB) });
+        assert_eq!(app.actual, Some(Held { request: None, limit: Some(64 * MIB) }));
+        assert_eq!((app.id.as_deref(), app.restarts), (Some("abc"), false));
+    }
+
+    #[test]
+    fn a_resize_keeps_the_class() {
+        let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
+        let holding = |class: &str, resources| {
+            let it = pod(class, resources);
+            it.holding(&it.containers[0], 100 * MIB - 5, 90 * MIB)
+        };
+        let held = |request: Option<u64>, limit: Option<u64>| {
+            Some(Held { request: request.map(|mib| mib * MIB), limit: limit.map(|mib| mib * MIB) })
+        };
+        assert_eq!(holding("Guaranteed", limits("128Mi")), held(Some(100), Some(100)));
+        assert_eq!(holding("Burstable", limits("128Mi")), held(Some(90), Some(100)));
+        assert_eq!(holding("Burstable", limits("32Mi")), held(Some(32), Some(100)));
+        assert_eq!(holding("Burstable", json!({"requests": {"memory": "128Mi"}})), held(Some(100), None));
+        assert_eq!(holding("Burstable", json!({})), None, "another container of the pod has requests");
+        assert_eq!(holding("BestEffort", json!({})), None);
+    }
+
+    #[test]
+    fn what_would_be_restarted_or_is_another_s_is_left_alone() {
+        let mut it = pod("Guaranteed", json!({"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}}));
+        it.containers[0].restarts = true;
+        assert_eq!(it.holding(&it.containers[0], MIB, MIB), None);
+        it.containers[0].restarts = false;
+        it.is_fixed = true;
+        assert_eq!(it.holding(&it.containers[0], MIB, MIB), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! The memory cgroups of this machine, version 1 or 2: the processes in each, and what is charged to it.
+//!
+//! Groups are found in the file system and not by `/proc/PID/cgroup`: in a cgroup namespace, which a container has, paths
+//! there are relative to the reader's own group.
+
+use super::place::{self, Place};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Version 1 says "none" by a number that no machine reaches.
+const NO_LIMIT: u64 = 1 << 60;
+/// Groups lie no deeper than this.
+const DEEPEST: usize = 16;
+
+/// See the module.
+pub struct Groups {
+    /// The directory of the hierarchy that accounts memory.
+    root: PathBuf,
+    is_v2: bool,
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its path below the root of the hierarchy.
+    pub path: PathBuf,
+    /// The container that it is of.
+    pub place: Option<Place>,
+    /// Its processes, with those of groups that a container's program made below.
+    pub pids: Vec<i32>,
+}
+
+/// The memory that is charged to a group, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Charge {
+    /// All of it.
+    pub charged: u64,
+    /// File pages among it that were not used lately: the kernel drops those by itself.
+    pub droppable: u64,
+    /// The limit; none: there is none.
+    pub limit: Option<u64>,
+    /// Share of the last ten seconds in which some task of the group waited for memory; none on version 1.
+    pub stall: Option<f64>,
+}
+
+impl Groups {
+    /// Those below a directory at which cgroups are mounted, such as `/sys/fs/cgroup`.
+    pub fn at(mount: &Path) -> Result<Self> {
+        let of = |root: &Path, is_v2| Self { root: root.to_owned(), is_v2 };
+        let v1 = mount.join("memory");
+        if mount.join("cgroup.controllers").exists() {
+            Ok(of(mount, true))
+        } else if v1.join("memory.usage_in_bytes").exists() {
+            Ok(of(&v1, false))
+        } else {
+            anyhow::bail!(
+                "{} has no cgroups with memory: say by --cgroup-root where the host's are mounted",
+                mount.display()
+            )
+        }
+    }
+
+    /// The directory of a group.
+    pub fn directory(&self, path: &Path) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// All groups that have processes.
+    pub fn all(&self) -> Vec<Group> {
+        let mut found = BTreeMap::new();
+        self.walk(PathBuf::new(), 0, &mut found);
+        found.into_values().collect()
+    }
+
+    fn walk(&self, path: PathBuf, depth: usize, found: &mut BTreeMap<PathBuf, Group>) {
+        let directory = self.root.join(&path);
+        let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        // 0: one of another PID namespace.
+        let pids: Vec<i32> = text.lines().filter_map(|line| line.trim().parse().ok()).filter(|&pid| pid > 0).collect();
+        if !pids.is_empty() {
+            let of = place::of(&path);
+            let whole = of.as_ref().map_or(path.clone(), |(_, parts)| path.iter().take(*parts).collect());
+            let group = Group { path: whole.clone(), place: of.map(|(place, _)| place), pids: Vec::new() };
+            found.entry(whole).or_insert(group).pids.extend(pids);
+        }
+        let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for entry in below.take_while(|_| depth < DEEPEST) {
+            self.walk(path.join(entry.file_name()), depth + 1, found);
+        }
+    }
+
+    /// What is charged to a group; none: it is gone, or the root.
+    pub fn charge(&self, path: &Path) -> Option<Charge> {
+        let (used, limit, inactive) = match self.is_v2 {
+            true => ("memory.current", "memory.max", "inactive_file "),
+            false => ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file "),
+        };
+        let directory = self.directory(path);
+        let number = |file: &str| fs::read_to_string(directory.join(file)).ok()?.trim().parse::<u64>().ok();
+        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+        let line = stat.lines().find_map(|line| line.strip_prefix(inactive));
+        Some(Charge {
+            charged: number(used)?,
+            droppable: line.and_then(|number| number.trim().parse().ok()).unwrap_or(0),
+            limit: number(limit).filter(|&limit| limit < NO_LIMIT),
+            stall: stall(&fs::read_to_string(directory.join("memory.pressure")).unwrap_or_default()),
+        })
+    }
+}
+
+/// The share of the last ten seconds in which some task waited, of the kernel's text.
+pub fn stall(text: &str) -> Option<f64> {
+    let words = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let percent: f64 = words.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
+    Some(percent / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let file = directory.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        let id = "0123456789abcdef".repeat(4);
+        let container = format!("kubepods/burstable/podabc/{id}");
+        let file = |name: &str| format!("{container}/{name}");
+        let v2 = tree(&[
+            ("cgroup.controllers", "memory\n"),
+            ("cgroup.procs", "1\n0\n"),
+            (&file("cgroup.procs"), "7\n"),
+            (&file("own/cgroup.procs"), "9\n"),
+            (&file("memory.current"), "1000\n"),
+            (&file("memory.max"), "max\n"),
+            (&file("memory.stat"), "anon 5\ninactive_file 300\n"),
+            (&file("memory.pressure"), "some avg10=12.50 avg60=0.00 avg300=0.00 total=7\nfull avg10=1.00\n"),
+        ]);
+        let groups = Groups::at(v2.path()).unwrap();
+        let all = groups.all();
+        assert_eq!((all[0].path.as_path(), &all[0].place, &all[0].pids[..]), (Path::new(""), &None, &[1][..]));
+        let place = Some(Place { pod: "abc".into(), container: id.clone() });
+        assert_eq!((all[1].path.as_path(), &all[1].place), (Path::new(&container), &place));
+        assert_eq!((&all[1].pids[..], all.len()), (&[7, 9][..], 2));
+        let charge = Charge { charged: 1000, droppable: 300, limit: None, stall: Some(0.125) };
+        assert_eq!(groups.charge(Path::new(&container)), Some(charge));
+        assert_eq!(groups.charge(Path::new("gone")), None);
+
+        let v1 = tree(&[
+            ("memory/memory.usage_in_bytes", "5\n"),
+            ("memory/a/cgroup.procs", "7\n"),
+            ("memory/a/memory.usage_in_bytes", "1000\n"),
+            ("memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/a/memory.stat", "inactive_file 7\ntotal_inactive_file 300\n"),
+        ]);
+        let groups = Groups::at(v1.path()).unwrap();
+        assert_eq!(groups.all().len(), 1);
+        let charge = Charge { charged: 1000, droppable: 300, limit: None, stall: None };
+        assert_eq!(groups.charge(Path::new("a")), Some(charge));
+        assert_eq!(groups.directory(Path::new("a")), v1.path().join("memory/a"));
+    }
+
+    #[test]
+    fn where_there_are_none_it_is_said() {
+        let why = Groups::at(tree(&[]).path()).err().unwrap().to_string();
+        assert!(why.contains("--cgroup-root"), "{why}");
+    }
+}

@@ -1,0 +1,69 @@
+//! One look at the machine: each group that has processes with Weir, what they hold, and what is charged to it.
+
+use super::figures::Figures;
+use super::groups::{Charge, Group, Groups};
+use anyhow::Result;
+use std::path::Path;
+use weir_cli::survey::{Process, Survey};
+
+/// See the module.
+pub struct Machine {
+    survey: Survey,
+    /// The groups.
+    pub groups: Groups,
+    /// The price up to which memory is spare, nanoseconds a MiB.
+    bar: u64,
+}
+
+/// A group, looked at.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The group.
+    pub group: Group,
+    /// What its processes hold.
+    pub figures: Figures,
+    /// What is charged to it.
+    pub charge: Charge,
+    /// Its processes with Weir, with their cost curves.
+    pub processes: Vec<Process>,
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Groups that have processes with Weir.
+    pub groups: Vec<Looked>,
+    /// Processes with Weir whose figures could not be read, and one of the reasons.
+    pub unreadable: (usize, Option<String>),
+    /// Processes that this one may not look into.
+    pub not_allowed: usize,
+}
+
+impl Looked {
+    /// Memory that the group really needs: what is charged, without what is spare and what the kernel drops by itself.
+    pub fn needed(&self) -> u64 {
+        self.charge.charged.saturating_sub(self.figures.spare).saturating_sub(self.charge.droppable)
+    }
+}
+
+impl Machine {
+    /// With groups mounted there, and that price.
+    pub fn at(mount: &Path, bar: u64) -> Result<Self> {
+        Ok(Self { survey: Survey::default(), groups: Groups::at(mount)?, bar })
+    }
+
+    /// Looks.
+    pub fn look(&mut self) -> Look {
+        let found = self.survey.look();
+        let unreadable = (found.unreadable.len(), found.unreadable.values().next().cloned());
+        let of_group = |group: Group| {
+            let processes: Vec<Process> =
+                group.pids.iter().filter_map(|pid| found.processes.get(pid)).cloned().collect();
+            let figures = processes.iter().fold(Figures::default(), |sum, process| sum.and(process, self.bar));
+            let charge = if processes.is_empty() { None } else { self.groups.charge(&group.path) };
+            charge.map(|charge| Looked { group, figures, charge, processes })
+        };
+        let groups = self.groups.all().into_iter().filter_map(of_group).collect();
+        Look { groups, unreadable, not_allowed: found.not_allowed }
+    }
+}

@@ -1,0 +1,80 @@
+//! Same-page merging, for pods that ask for it: the kernel's is switched on, and each process told to make sparse pages equal.
+//! Neither is undone when the agent ends: what is merged would need memory of its own again, at once.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+use weir_cli::ctl;
+use weir_cli::survey::Process;
+
+/// See the module.
+pub struct Merging {
+    /// The kernel's directory of switches.
+    ksm: PathBuf,
+    /// Processes that were told, or could not be, by number and start.
+    told: HashSet<(i32, u64)>,
+}
+
+impl Merging {
+    /// By the kernel's directory, `/sys/kernel/mm/ksm`.
+    pub fn by(ksm: &Path) -> Self {
+        Self { ksm: ksm.to_owned(), told: HashSet::new() }
+    }
+
+    /// Whether the kernel merges.
+    fn is_on(&self) -> io::Result<bool> {
+        Ok(fs::read_to_string(self.ksm.join("run"))?.trim() == "1")
+    }
+
+    /// Tells the processes of pods that ask for it. What could not be done, a line each.
+    pub fn tell(&mut self, processes: &[Process]) -> Vec<String> {
+        let told: HashSet<_> = processes.iter().map(|it| (it.pid, it.started_ticks)).collect();
+        let new: Vec<&Process> = processes.iter().filter(|it| !self.told.contains(&(it.pid, it.started_ticks))).collect();
+        self.told = told;
+        if new.is_empty() {
+            return Vec::new();
+        }
+        let run = self.ksm.join("run");
+        let switched = self.is_on().and_then(|is_on| if is_on { Ok(()) } else { fs::write(&run, "1") });
+        let mut failed: Vec<String> = new
+            .iter()
+            .filter_map(|it| ctl::set(it.pid, "merge", 1).err().map(|why| format!("{} does not merge: {why}", it.command)))
+            .collect();
+        failed.extend(switched.err().map(|why| format!("{} cannot be set to 1: {why}", run.display())));
+        failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_cli::survey::Memory;
+
+    #[test]
+    fn the_kernel_is_told_once_somebody_asks_and_each_process_once() {
+        let ksm = tempfile::tempdir().unwrap();
+        let run = ksm.path().join("run");
+        fs::write(&run, "0\n").unwrap();
+        let mut merging = Merging::by(ksm.path());
+        assert!(merging.tell(&[]).is_empty());
+        assert_eq!(fs::read_to_string(&run).unwrap(), "0\n");
+        // This process has no Weir.
+        let own = Process {
+            pid: std::process::id() as i32,
+            started_ticks: 1,
+            command: "own".into(),
+            memory: Memory::default(),
+            evictable_bytes: 0,
+            released_bytes: 0,
+            touched_again_bytes: 0,
+            costs: Vec::new(),
+        };
+        let failed = merging.tell(std::slice::from_ref(&own));
+        assert!(failed.len() == 1 && failed[0].starts_with("own does not merge: "), "{failed:?}");
+        assert_eq!(fs::read_to_string(&run).unwrap(), "1");
+        assert!(merging.tell(std::slice::from_ref(&own)).is_empty(), "it was told");
+        fs::remove_file(&run).unwrap();
+        let failed = merging.tell(&[Process { pid: i32::MAX, ..own }]);
+        assert!(failed.len() == 2 && failed[1].contains("run cannot be set to 1"), "{failed:?}");
+    }
+}

@@ -1,0 +1,166 @@
+//! What is served to Prometheus: the last look, and what was done since the start.
+
+use crate::machine::look::Looked;
+use crate::policy::limits::Recommendation;
+use crate::resize::Outcome;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The format's name in HTTP.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A container, or a group that is of none.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its namespace, pod and name, empty where no API tells them.
+    pub namespace: String,
+    /// See `namespace`.
+    pub pod: String,
+    /// See `namespace`.
+    pub container: String,
+    /// What was found.
+    pub looked: Looked,
+    /// What it should get.
+    pub recommended: Option<Recommendation>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct State {
+    /// By the last look.
+    pub rows: Vec<Row>,
+    /// Resizes by outcome.
+    pub resizes: BTreeMap<&'static str, u64>,
+    /// Seconds that the last look took.
+    pub look_seconds: f64,
+    /// Looks since the start.
+    pub looks: u64,
+    /// Processes whose figures could not be read.
+    pub unreadable: usize,
+    /// Processes that hold memory back for the machine.
+    pub relieving: usize,
+    /// Statuses of autoscalers written.
+    pub recommendations: u64,
+    /// Whether the API answers; none: none is asked.
+    pub is_api_up: Option<bool>,
+}
+
+/// Shared by who looks and who serves.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Mutex<State>>);
+
+type Figure = (&'static str, &'static str, fn(&Row) -> Option<f64>);
+type Labels<'a> = [(&'static str, &'a str); 4];
+
+/// A gauge of bytes for each container: name, help and value.
+const BYTES: [Figure; 4] = [
+    ("container_charged", "Memory that the kernel charges to the container.", |it| Some(it.looked.charge.charged as f64)),
+    ("container_limit", "Its limit; no sample without one.", |it| it.looked.charge.limit.map(|limit| limit as f64)),
+    ("container_needed", "What it really needs: charged, without what is spare or dropped by the kernel.", |it| {
+        Some(it.looked.needed() as f64)
+    }),
+    ("container_spare", "What its processes could give below the cost bar.", |it| Some(it.looked.figures.spare as f64)),
+];
+
+/// A gauge of a share for each container.
+const RATIOS: [Figure; 2] = [
+    ("container_stalled", "Share of ten seconds in which some task waited for memory.", |it| it.looked.charge.stall),
+    ("container_touched_again", "Share of what was released that was touched again soon after.", |it| {
+        Some(it.looked.figures.refault_share())
+    }),
+];
+
+impl Metrics {
+    /// The state.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|panicked| panicked.into_inner())
+    }
+
+    /// Counts what came of a resize.
+    pub fn count(&self, outcome: &Outcome) {
+        *self.state().resizes.entry(outcome.name()).or_default() += 1;
+    }
+
+    /// The text.
+    pub fn text(&self) -> String {
+        let mut registry = Registry::with_prefix("weir");
+        registry.register_collector(Box::new(self.clone()));
+        let mut written = String::new();
+        // A string takes all that is written.
+        let _ = text::encode(&mut written, &registry);
+        written
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
+        let state = self.state();
+        let gauge = MetricType::Gauge;
+        let mut memory = to.encode_descriptor(
+            "container_memory",
+            "What the container's processes with Weir hold, by state; evictable is a part of live.",
+            Some(&Unit::Bytes),
+            gauge,
+        )?;
+        for row in &state.rows {
+            let it = &row.looked.figures;
+            let all = [("live", it.live), ("idle", it.idle), ("fragmented", it.fragmented), ("merged", it.merged)];
+            for (name, bytes) in all.into_iter().chain([("evictable", it.evictable)]) {
+                sample(&mut memory, row, ("state", name), bytes as f64)?;
+            }
+        }
+        let bytes = BYTES.iter().map(|figure| (figure, &Unit::Bytes));
+        for (&(name, help, value), unit) in bytes.chain(RATIOS.iter().map(|figure| (figure, &Unit::Ratios))) {
+            let mut metric = to.encode_descriptor(name, help, Some(unit), gauge)?;
+            for (row, value) in state.rows.iter().filter_map(|row| Some((row, value(row)?))) {
+                sample(&mut metric, row, ("", ""), value)?;
+            }
+        }
+        let help = "What the container should get: target, and the bounds of an autoscaler.";
+        let mut recommended = to.encode_descriptor("container_recommendation", help, Some(&Unit::Bytes), gauge)?;
+        for (row, it) in state.rows.iter().filter_map(|row| Some((row, row.recommended?))) {
+            for (bound, bytes) in [("lower", it.lower), ("target", it.target), ("upper", it.upper)] {
+                sample(&mut recommended, row, ("bound", bound), bytes as f64)?;
+            }
+        }
+        let mut resizes = to.encode_descriptor("agent_resizes", "Resizes by outcome.", None, MetricType::Counter)?;
+        for name in Outcome::NAMES {
+            let count = state.resizes.get(name).copied().unwrap_or(0);
+            resizes.encode_family(&[("outcome", name)])?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+        to.encode_descriptor("agent_cpu", "Time of the agent's own on a CPU.", Some(&Unit::Seconds), MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, f64>(&cpu, None)?;
+        let counts = [("agent_looks", state.looks), ("agent_recommendations", state.recommendations)];
+        for (name, count) in counts {
+            to.encode_descriptor(name, "Since the start.", None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+        let gauges = [
+            ("agent_look", "How long the last look took.", Some(Unit::Seconds), Some(state.look_seconds)),
+            ("agent_unreadable_processes", "Processes without figures.", None, Some(state.unreadable as f64)),
+            ("agent_relieving_processes", "Processes that hold memory back.", None, Some(state.relieving as f64)),
+            ("agent_api_up", "1 where the API answers.", None, state.is_api_up.map(|is_up| f64::from(u8::from(is_up)))),
+        ];
+        for (name, help, unit, value) in gauges.iter().filter_map(|it| Some((it.0, it.1, &it.2, it.3?))) {
+            to.encode_descriptor(name, help, unit.as_ref(), gauge)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+}
+
+/// A sample of a container. Where no API tells its name, the path of its group does.
+fn sample(metric: &mut MetricEncoder, row: &Row, more: (&'static str, &str), value: f64) -> fmt::Result {
+    let path = row.looked.group.path.to_string_lossy();
+    let path = if row.pod.is_empty() { &*path } else { "" };
+    let labels: Labels = [("namespace", &row.namespace), ("pod", &row.pod), ("container", &row.container), ("cgroup", path)];
+    let all: Vec<_> = labels.into_iter().chain([more]).filter(|(_, value)| !value.is_empty()).collect();
+    metric.encode_family(&all.as_slice())?.encode_gauge(&value)
+}

@@ -1,0 +1,90 @@
+//! One look, printed: what a person tries first.
+
+use crate::machine::figures::Figures;
+use crate::machine::look::{Looked, Machine};
+use crate::machine::place::Place;
+use crate::options::Options;
+use crate::policy::limits::{Recommendation, Rules, Sample, Watched};
+use anyhow::Result;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A group, bytes.
+#[derive(Serialize)]
+struct Line {
+    cgroup: PathBuf,
+    #[serde(flatten)]
+    place: Option<Place>,
+    charged: u64,
+    droppable: u64,
+    limit: Option<u64>,
+    stalled_share: Option<f64>,
+    #[serde(flatten)]
+    figures: Figures,
+    refault_share: f64,
+    needed: u64,
+    recommended: Option<Recommendation>,
+}
+
+/// All of it.
+#[derive(Serialize)]
+struct Found {
+    groups: Vec<Line>,
+    unreadable: usize,
+    not_allowed: usize,
+}
+
+/// The text of one look.
+pub fn text(options: &Options) -> Result<String> {
+    let look = Machine::at(&options.cgroup_root, options.bar())?.look();
+    let rules = options.rules();
+    let mut groups: Vec<Line> = look.groups.into_iter().map(|looked| line(looked, &rules)).collect();
+    groups.sort_by_key(|line| std::cmp::Reverse(line.charged));
+    let found = Found { groups, unreadable: look.unreadable.0, not_allowed: look.not_allowed };
+    Ok(if options.json { serde_json::to_string_pretty(&found)? + "\n" } else { table(&found) })
+}
+
+fn line(looked: Looked, rules: &Rules) -> Line {
+    let mut watched = Watched::new(rules, Duration::ZERO);
+    let (needed, charged) = (looked.needed(), looked.charge.charged);
+    watched.note(Duration::ZERO, Sample { needed, charged, held: looked.charge.limit, stall: 0.0 });
+    Line {
+        cgroup: looked.group.path,
+        place: looked.group.place,
+        charged,
+        droppable: looked.charge.droppable,
+        limit: looked.charge.limit,
+        stalled_share: looked.charge.stall,
+        figures: looked.figures,
+        refault_share: looked.figures.refault_share(),
+        needed,
+        recommended: watched.recommended(rules),
+    }
+}
+
+fn table(found: &Found) -> String {
+    let heads = ["CHARGED", "LIMIT", "NEEDED", "TARGET", "LIVE", "IDLE", "FRAGMENTED", "MERGED", "SPARE", "PROCESSES"];
+    let row = |cells: [String; 10]| cells.map(|cell| format!("{cell:>11}")).concat();
+    let mut text = row(heads.map(str::to_owned)) + "  CGROUP\n";
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1048576.0);
+    for line in &found.groups {
+        let it = &line.figures;
+        let limit = line.limit.map_or("none".to_owned(), mib);
+        let target = line.recommended.map_or("-".to_owned(), |it| mib(it.target));
+        let [charged, needed, live, idle] = [line.charged, line.needed, it.live, it.idle].map(mib);
+        let [fragmented, merged, spare] = [it.fragmented, it.merged, it.spare].map(mib);
+        let processes = it.processes.to_string();
+        let cells = [charged, limit, needed, target, live, idle, fragmented, merged, spare, processes];
+        text += &format!("{}  /{}\n", row(cells), line.cgroup.display());
+    }
+    if found.groups.is_empty() {
+        text += "no process with Weir was found: `weir run PROGRAM` starts one\n";
+    }
+    for (count, what) in [(found.unreadable, "cannot be read"), (found.not_allowed, "may not be looked into")] {
+        if count > 0 {
+            text += &format!("processes that {what}: {count}\n");
+        }
+    }
+    text
+}

@@ -1,0 +1,175 @@
+//! Recommendations for VerticalPodAutoscaler objects whose `spec.recommenders` names `weir`.
+//!
+//! The pods of one object run on many nodes, and each agent sees its own. So each says in an annotation of the object what its
+//! pods need, and the first of those that said something lately writes the status: the most of all. A node that says nothing
+//! for a while does not count.
+
+use crate::api::autoscaler::{self, Autoscaler, Needs};
+use crate::api::patch::Failure;
+use crate::policy::limits::Recommendation;
+use futures::StreamExt;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinHandle;
+
+/// What a node says is said again after this time, seconds.
+const AGAIN: i64 = 600;
+/// And counts for so long.
+const COUNTS: i64 = 3 * AGAIN;
+/// Figures that differ by less than this part are the same.
+const SAME: f64 = 0.05;
+
+/// Recommendations of one pod, by container.
+pub type OfPod = BTreeMap<String, Recommendation>;
+/// By namespace and name.
+type Known = Arc<Mutex<BTreeMap<(String, String), Autoscaler>>>;
+
+/// See the module.
+pub struct Recommender {
+    client: Client,
+    annotation: String,
+    known: Known,
+    watching: JoinHandle<()>,
+}
+
+impl Drop for Recommender {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+impl Recommender {
+    /// Of this node.
+    pub fn of_node(client: Client, node: &str) -> Self {
+        let known = Known::default();
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &autoscaler::resource());
+        let watching = tokio::spawn(keep(api, known.clone()));
+        Self { client, annotation: autoscaler::annotation(node), known, watching }
+    }
+
+    /// Says what pods need. `pods`: the namespace, the controller and the recommendations of each. The number of statuses
+    /// written, and what was refused.
+    pub async fn publish(&self, pods: &[(String, (String, String), OfPod)]) -> (usize, Vec<Failure>) {
+        let (mut written, mut refused) = (0, Vec::new());
+        let all: Vec<Autoscaler> = lock(&self.known).values().cloned().collect();
+        for mut object in all {
+            let of_object = pods.iter().filter(|(namespace, owner, _)| (namespace, owner) == (&object.namespace, &object.target));
+            let own = most(of_object.map(|(_, _, of_pod)| of_pod.clone()));
+            match self.publish_one(&mut object, own).await {
+                Ok(has_written) => written += usize::from(has_written),
+                Err(why) => refused.push(why),
+            }
+        }
+        (written, refused)
+    }
+
+    async fn publish_one(&self, object: &mut Autoscaler, own: OfPod) -> Result<bool, Failure> {
+        let now = jiff::Timestamp::now();
+        let said = object.needs.get(&self.annotation);
+        let containers = own.iter().map(|(name, it)| (name.clone(), [it.lower, it.target, it.upper])).collect();
+        let needs = (!own.is_empty()).then_some(Needs { at: now.as_second(), containers });
+        if !is_said(said, needs.as_ref()) {
+            object.say(&self.client, &self.annotation, needs.as_ref()).await?;
+            match needs {
+                Some(needs) => drop(object.needs.insert(self.annotation.clone(), needs)),
+                None => drop(object.needs.remove(&self.annotation)),
+            }
+        }
+        object.needs.retain(|_, needs| now.as_second() - needs.at < COUNTS);
+        if object.needs.keys().next() != Some(&self.annotation) {
+            return Ok(false);
+        }
+        let of_nodes = object.needs.values().map(|needs| needs.containers.iter().map(of_needs).collect());
+        object.recommend(&self.client, &most(of_nodes), now).await
+    }
+}
+
+fn of_needs((name, &[lower, target, upper]): (&String, &[u64; 3])) -> (String, Recommendation) {
+    (name.clone(), Recommendation { lower, target, upper })
+}
+
+/// Whether what was said is still so.
+fn is_said(said: Option<&Needs>, needs: Option<&Needs>) -> bool {
+    let is_same = |one: u64, other: u64| one.abs_diff(other) as f64 <= one.max(other) as f64 * SAME;
+    match (said, needs) {
+        (None, None) => true,
+        (Some(said), Some(needs)) => {
+            let figures = |needs: &Needs| needs.containers.values().flatten().copied().collect::<Vec<_>>();
+            let mut each = figures(said).into_iter().zip(figures(needs));
+            needs.at - said.at < AGAIN
+                && said.containers.keys().eq(needs.containers.keys())
+                && each.all(|(one, other)| is_same(one, other))
+        }
+        _ => false,
+    }
+}
+
+/// The most of some, by container.
+fn most(all: impl Iterator<Item = OfPod>) -> OfPod {
+    all.flatten().fold(OfPod::new(), |mut most, (name, it)| {
+        let known = most.entry(name).or_insert(it);
+        *known = Recommendation {
+            lower: known.lower.max(it.lower),
+            target: known.target.max(it.target),
+            upper: known.upper.max(it.upper),
+        };
+        most
+    })
+}
+
+/// A lock holds nothing that a panic leaves half done.
+fn lock(known: &Known) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Autoscaler>> {
+    known.lock().unwrap_or_else(|panicked| panicked.into_inner())
+}
+
+async fn keep(api: Api<DynamicObject>, known: Known) {
+    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let name = |object: &DynamicObject| {
+        (object.metadata.namespace.clone().unwrap_or_default(), object.metadata.name.clone().unwrap_or_default())
+    };
+    while let Some(event) = events.next().await {
+        let mut known = lock(&known);
+        match event {
+            Ok(watcher::Event::Init) => known.clear(),
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                match Autoscaler::of(&object) {
+                    Some(it) => drop(known.insert(name(&object), it)),
+                    None => drop(known.remove(&name(&object))),
+                };
+            }
+            Ok(watcher::Event::Delete(object)) => drop(known.remove(&name(&object))),
+            // The kind may not be there.
+            Ok(watcher::Event::InitDone) | Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs(at: i64, target: u64) -> Needs {
+        Needs { at, containers: [("app".to_owned(), [1, target, 900])].into() }
+    }
+
+    #[test]
+    fn it_is_said_again_when_it_has_changed_or_is_old() {
+        let said = needs(1000, 100);
+        assert!(is_said(None, None) && is_said(Some(&said), Some(&needs(1500, 104))));
+        assert!(!is_said(Some(&said), Some(&needs(1600, 100))), "old");
+        assert!(!is_said(Some(&said), Some(&needs(1001, 110))), "changed");
+        assert!(!is_said(Some(&said), None) && !is_said(None, Some(&said)));
+        let other = Needs { containers: [("other".to_owned(), [1, 100, 900])].into(), ..said.clone() };
+        assert!(!is_said(Some(&said), Some(&other)));
+    }
+
+    #[test]
+    fn the_most_of_all_pods_counts() {
+        let of = |lower, target, upper| OfPod::from([("app".to_owned(), Recommendation { lower, target, upper })]);
+        assert_eq!(most([of(1, 5, 6), of(2, 4, 9)].into_iter()), of(2, 5, 9));
+        assert_eq!(most([].into_iter()), OfPod::new());
+    }
+}

@@ -1,0 +1,216 @@
+//! A container's memory is changed while it runs.
+//!
+//! Lowering: what it held is noted at the pod; its processes give memory back, and hold back more; then the API is asked, and
+//! the kubelet waited for. What is refused, or not done in time, is taken back. The agent may be killed between any two steps.
+//! What it asked of processes ends with it, and a request of its own that the kubelet has not carried out is found at the pod
+//! by [`Resizer::settle`].
+
+use crate::api::patch::{self, Failure};
+use crate::api::pod::{Held, Noted, Pod};
+use crate::api::pods::Pods;
+use kube::Client;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_cli::shrink::{self, Given};
+
+/// How long processes may take to give.
+const GIVING: Duration = Duration::from_secs(20);
+/// How long the kubelet may take: it looks at its pods when they change, and at all of them once a minute.
+const KUBELET: Duration = Duration::from_secs(90);
+
+/// See the module.
+#[derive(Clone)]
+pub struct Resizer {
+    /// The API.
+    pub client: Client,
+    /// The pods as they are.
+    pub pods: Arc<Pods>,
+    /// The most that a limit is raised to, as a multiple of what was there before.
+    pub above: f64,
+    /// How long the kubelet may take.
+    pub patience: Duration,
+}
+
+/// A change of a container.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The pod's UID.
+    pub uid: String,
+    /// The container's name.
+    pub container: String,
+    /// The directory of its cgroup.
+    pub directory: PathBuf,
+    /// What it should hold.
+    pub to: Held,
+}
+
+/// What came of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds less.
+    Lowered,
+    /// The API has taken more.
+    Raised,
+    /// Its processes did not give enough: nothing was changed.
+    NotGiven(String),
+    /// The API has refused: nothing was changed.
+    Refused(String),
+    /// The kubelet could not do it, or nobody knows whether it did: it is asked for what was there before.
+    TakenBack(String),
+    /// The API does not answer. What it may have taken is settled when it does.
+    Unknown(String),
+    /// The pod is gone.
+    Gone,
+}
+
+impl Outcome {
+    /// All names, for metrics.
+    pub const NAMES: [&str; 7] = ["lowered", "raised", "not_given", "refused", "taken_back", "unknown", "gone"];
+
+    /// Its name in metrics.
+    pub fn name(&self) -> &'static str {
+        Self::NAMES[match self {
+            Self::Lowered => 0,
+            Self::Raised => 1,
+            Self::NotGiven(_) => 2,
+            Self::Refused(_) => 3,
+            Self::TakenBack(_) => 4,
+            Self::Unknown(_) => 5,
+            Self::Gone => 6,
+        }]
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lowered => f.write_str("lowered"),
+            Self::Raised => f.write_str("raised"),
+            Self::NotGiven(why) => write!(f, "not lowered: {why}"),
+            Self::Refused(why) => write!(f, "refused by the API: {why}"),
+            Self::TakenBack(why) => write!(f, "taken back: {why}"),
+            Self::Unknown(why) => write!(f, "the API does not answer ({why}): settled when it does"),
+            Self::Gone => f.write_str("the pod is gone"),
+        }
+    }
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(why) => Self::Refused(why),
+            Failure::Unknown(why) => Self::Unknown(why),
+        }
+    }
+}
+
+impl Resizer {
+    /// With the usual patience.
+    pub fn new(client: Client, pods: Arc<Pods>, above: f64) -> Self {
+        Self { client, pods, above, patience: KUBELET }
+    }
+
+    /// Lowers what a container holds.
+    pub async fn lower(&self, change: &Change) -> Outcome {
+        let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
+        let Some(before) = pod.container(&change.container).map(|it| it.wanted) else { return Outcome::Gone };
+        if let Err(why) = self.note(&pod, &change.container, before, change.to).await {
+            return why.into();
+        }
+        // A request alone is a figure for the scheduler: nobody has to give anything for it.
+        let given = match change.to.limit {
+            Some(limit) => match give(change.directory.clone(), limit).await {
+                Ok(given) => Some(given),
+                Err(why) => return Outcome::NotGiven(why),
+            },
+            None => None,
+        };
+        let outcome = self.set(&pod, change, before).await;
+        // Held until the limit is there, or is not to come.
+        drop(given);
+        outcome
+    }
+
+    /// Raises what a container holds.
+    pub async fn raise(&self, change: &Change) -> Outcome {
+        let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
+        match patch::resize(&self.client, &pod, &change.container, change.to).await {
+            Ok(()) => Outcome::Raised,
+            Err(why) => why.into(),
+        }
+    }
+
+    /// Takes back what an agent asked for that did not live to see it done. Nobody holds memory back for it any more.
+    pub async fn settle(&self, pod: &Pod) -> Option<Outcome> {
+        let (container, actual) = pod.containers.iter().find_map(|container| {
+            let (wanted, actual) = (container.wanted, container.actual?);
+            let is_ours = pod.lowered_from.get(&container.name)?.asked == wanted.most();
+            (is_ours && wanted.limit.is_some() && wanted.limit < actual.limit).then_some((container, actual))
+        })?;
+        let why = pod.obstacle.clone().unwrap_or_else(|| "it was not done".into());
+        Some(self.take_back(pod, &container.name, actual, why).await)
+    }
+
+    /// Notes what it held, unless that is known, and what is asked for now.
+    async fn note(&self, pod: &Pod, container: &str, before: Held, to: Held) -> Result<(), Failure> {
+        let mut all = pod.lowered_from.clone();
+        let known = all.get(container).map(|noted| noted.before);
+        // Somebody else has given it more than the agent ever would: that is what it has now.
+        let most = |held: Held| held.most().unwrap_or(0) as f64;
+        let is_stale = |known: &Held| most(before) > most(*known) * self.above.max(1.0);
+        let before = known.filter(|known| !is_stale(known)).unwrap_or(before);
+        all.insert(container.to_owned(), Noted { before, asked: to.most() });
+        if all == pod.lowered_from { Ok(()) } else { patch::note(&self.client, pod, &all).await }
+    }
+
+    async fn set(&self, pod: &Pod, change: &Change, before: Held) -> Outcome {
+        let name = &change.container;
+        match patch::resize(&self.client, pod, name, change.to).await {
+            Ok(()) => {}
+            Err(Failure::Refused(why)) => return Outcome::Refused(why),
+            Err(Failure::Unknown(why)) => return self.take_back(pod, name, before, why).await,
+        }
+        let done = self.pods.when(&pod.uid, self.patience, |pod| {
+            let container = pod.container(name)?;
+            if container.actual.is_some_and(|actual| actual.most() == change.to.most()) {
+                return Some(Ok(()));
+            }
+            pod.obstacle.clone().filter(|_| container.wanted == change.to).map(Err)
+        });
+        match done.await {
+            Some(Ok(())) => Outcome::Lowered,
+            Some(Err(why)) => self.take_back(pod, name, before, why).await,
+            None if self.pods.get(&pod.uid).is_none() => Outcome::Gone,
+            None => {
+                let why = format!("the kubelet has not done it within {} s", self.patience.as_secs());
+                self.take_back(pod, name, before, why).await
+            }
+        }
+    }
+
+    async fn take_back(&self, pod: &Pod, container: &str, to: Held, why: String) -> Outcome {
+        match patch::resize(&self.client, pod, container, to).await {
+            Ok(()) => Outcome::TakenBack(why),
+            Err(Failure::Refused(again) | Failure::Unknown(again)) => Outcome::Unknown(format!("{why}; {again}")),
+        }
+    }
+}
+
+/// Has the processes of a group give memory until it uses less than `to`, and hold it back as long as the answer lives.
+async fn give(directory: PathBuf, to: u64) -> Result<Given, String> {
+    let giving = tokio::task::spawn_blocking(move || shrink::give(&directory, to, GIVING));
+    let given = giving.await.map_err(|why| why.to_string())?.map_err(|why| why.to_string())?;
+    let outcome = &given.outcome;
+    // The kubelet compares all that is charged, file pages too.
+    let missing = outcome.missing_bytes.max((outcome.charged_bytes + 1).saturating_sub(to));
+    match (missing, outcome.processes.first()) {
+        (0, _) => Ok(given),
+        (missing, None) => Err(format!("{missing} bytes are missing, and nobody is there who could give")),
+        (missing, Some(most)) => Err(format!(
+            "{missing} bytes are missing; {} ({}) holds most, {} bytes",
+            most.command, most.pid, most.resident_bytes
+        )),
+    }
+}
