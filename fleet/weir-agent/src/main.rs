@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use weir_agent::agent::Agent;
 use weir_agent::machine::rights;
 use weir_agent::options::Options;
@@ -50,21 +50,23 @@ async fn serve(options: Options) -> Result<()> {
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.with_context(|| format!("cannot listen at {}", options.listen))?;
     eprintln!("weir-agent: metrics at http://{}/metrics", listener.local_addr()?);
-    let mut due = interval(options.period);
-    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let due = interval(options.period);
     let mut agent = Agent::new(options, client)?;
     let serving = tokio::spawn(server::serve(listener, agent.metrics.clone()));
-    let looking = async {
-        loop {
-            due.tick().await;
-            agent.round().await?;
-        }
-    };
     let done = tokio::select! {
-        failed = looking => failed,
+        failed = look(&mut agent, due) => failed,
         _ = terminated.recv() => Ok(()),
         _ = interrupted.recv() => Ok(()),
     };
     serving.abort();
     done
+}
+
+/// Looks for ever, or until it cannot.
+async fn look(agent: &mut Agent, mut due: Interval) -> Result<()> {
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        due.tick().await;
+        agent.round().await?;
+    }
 }

@@ -4,7 +4,7 @@
 //! there are relative to the reader's own group.
 
 use super::place::{self, Place};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -238,7 +238,8 @@ mod tests {
             let mut it = Container::new(1000 * MIB, may_exceed);
             for (mib, seconds) in trace {
                 it.need(mib * MIB, seconds);
-                prop_assert!(it.held <= if may_exceed { 2000 * MIB } else { 1000 * MIB });
+                let most = if may_exceed { 2000 * MIB } else { 1000 * MIB };
+                prop_assert!(it.held <= most);
                 prop_assert!(it.held >= RULES.least);
             }
             let lowered: Vec<u64> =
@@ -246,7 +247,8 @@ mod tests {
             let raised = it.wishes.len() - lowered.len();
             prop_assert!(lowered.windows(2).all(|two| two[1] - two[0] >= RULES.window.as_secs()));
             // Two steps beyond what it had, where that is allowed.
-            prop_assert!(raised <= (lowered.len() + 1) * if may_exceed { 3 } else { 1 });
+            let each = if may_exceed { 3 } else { 1 };
+            prop_assert!(raised <= (lowered.len() + 1) * each);
             prop_assert!(raised <= lowered.len() || may_exceed);
         }
 

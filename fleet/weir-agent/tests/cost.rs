@@ -1,0 +1,106 @@
+//! What the agent itself costs: 500 processes with Weir, in a hundred groups where those can be made. It measures, so that it runs
+//! only when asked:
+//!
+//!     WEIR_TEST_LIBRARY=.../libweir.so cargo test --release -p weir-agent --test cost -- --ignored --nocapture
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROCESSES: usize = 500;
+const GROUPS: usize = 100;
+/// The agent's default.
+const PERIOD: Duration = Duration::from_secs(15);
+const PERIODS: u64 = 6;
+
+/// Processes and their groups, which end with this.
+struct Many {
+    processes: Vec<Child>,
+    top: PathBuf,
+}
+
+impl Drop for Many {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        for entry in fs::read_dir(&self.top).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(entry.path());
+        }
+        let _ = fs::remove_dir(&self.top);
+    }
+}
+
+/// A sum over a process and its children: seconds on a CPU, and resident bytes.
+fn cost(pid: u32) -> (f64, u64) {
+    let of = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields: Vec<u64> = stat.rsplit(") ").next().unwrap().split(' ').map(|it| it.parse().unwrap_or(0)).collect();
+        ((fields[11] + fields[12]) as f64 / 100.0, fields[21] * 4096)
+    };
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let all = children.split_whitespace().filter_map(|child| child.parse().ok()).chain([pid]);
+    all.map(of).fold((0.0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+fn metric(address: &str, name: &str) -> f64 {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_else(|| panic!("{name}: {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+#[ignore = "it measures, and starts 500 processes"]
+fn five_hundred_processes() {
+    let library = std::env::var("WEIR_TEST_LIBRARY").expect("WEIR_TEST_LIBRARY names libweir.so");
+    let root = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().find(|root| Path::new(root).exists()).unwrap();
+    let mut many = Many { processes: Vec::new(), top: Path::new(root).join(format!("weir-agent-cost-{}", std::process::id())) };
+    for nth in 0..PROCESSES {
+        let group = many.top.join(format!("g{}", nth % GROUPS));
+        let has_group = fs::create_dir_all(&group).is_ok();
+        let mut command = Command::new("sh");
+        let enter = if has_group { "echo $$ > \"$0/cgroup.procs\"; exec sleep 3600" } else { "exec sleep 3600" };
+        command.args(["-c", enter]).arg(&group).env("LD_PRELOAD", &library);
+        many.processes.push(command.stdin(Stdio::null()).spawn().unwrap());
+    }
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_weir-agent"))
+        .args(["--listen", "127.0.0.1:0", "--period", "15s", "--relieve", "0.001"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let line = said.find(|line| line.contains("metrics at")).expect("it listens");
+    let address = line.rsplit("http://").next().unwrap().trim_end_matches("/metrics").to_owned();
+    // Its first look searches all.
+    let begun = Instant::now();
+    while metric(&address, "weir_agent_looks_total") < 1.0 && begun.elapsed() < Duration::from_secs(180) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let first = metric(&address, "weir_agent_look_seconds");
+    let ((before, _), looked) = (cost(agent.id()), metric(&address, "weir_agent_looks_total"));
+    let begun = Instant::now();
+    std::thread::sleep(PERIOD * u32::try_from(PERIODS).unwrap());
+    let seconds = begun.elapsed().as_secs_f64();
+    let ((after, bytes), looks) = (cost(agent.id()), metric(&address, "weir_agent_looks_total") - looked);
+    let own = fs::read_to_string(format!("/proc/{}/status", agent.id())).unwrap();
+    let peak = own.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default().to_owned();
+    println!(
+        "{PROCESSES} processes in {GROUPS} groups, a look each {} s: {looks} looks in {seconds:.0} s took {:.3} s of CPU, \
+         {:.3} % of one; resident with its reader {:.1} MiB ({}); the first look took {first:.3} s, the last {:.3} s",
+        PERIOD.as_secs(),
+        after - before,
+        (after - before) / seconds * 100.0,
+        bytes as f64 / 1048576.0,
+        peak.split_whitespace().collect::<Vec<_>>().join(" "),
+        metric(&address, "weir_agent_look_seconds"),
+    );
+    let _ = agent.kill();
+    let _ = agent.wait();
+}

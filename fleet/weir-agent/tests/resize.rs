@@ -1,0 +1,193 @@
+//! Limits are changed against an API that refuses, hangs and vanishes: no pod's limit is lost, whatever it does.
+
+mod fake;
+use fake::{Answer, BOUND, Fake, Kubelet, MIB, WEB, WhenKnown};
+use std::time::Duration;
+use weir_agent::api::pod::{Held, Noted};
+use weir_agent::api::pods::Pods;
+use weir_agent::resize::{Change, Outcome, Resizer};
+
+/// A group without processes that uses little, as one of version 2.
+fn group(charged: u64) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("memory.max", "max".into()), ("memory.current", charged.to_string()), ("cgroup.procs", String::new())] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    directory
+}
+
+const BEFORE: Held = Held { request: Some(64 * MIB), limit: Some(256 * MIB) };
+const TO: Held = Held { request: Some(32 * MIB), limit: Some(100 * MIB) };
+
+struct Case {
+    fake: Fake,
+    resizer: Resizer,
+    change: Change,
+    _group: tempfile::TempDir,
+}
+
+impl Case {
+    async fn new(charged: u64) -> Self {
+        let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", ["a", "b"]));
+        let group = group(charged);
+        let resizer = Resizer { patience: BOUND, ..Resizer::new(fake.client(), fake.pods().await, 1.0) };
+        let change = Change { uid: "uid-1".into(), container: "app".into(), directory: group.path().to_owned(), to: TO };
+        Self { fake, resizer, change, _group: group }
+    }
+
+    fn answers(&self, answers: &[Answer]) {
+        self.fake.state().answers.extend(answers);
+    }
+
+    async fn lower(&self) -> Outcome {
+        self.resizer.lower(&self.change).await
+    }
+
+    fn held(&self) -> (Held, Option<Held>) {
+        let pod = self.fake.pod();
+        (pod.containers[0].wanted, pod.containers[0].actual)
+    }
+
+    fn noted(&self) -> Option<Noted> {
+        self.fake.pod().lowered_from.get("app").copied()
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
+    let mut case = Case::new(50 * MIB).await;
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    assert_eq!((case.held(), case.fake.changed()), ((TO, Some(TO)), vec![String::new(), "/resize".into()]));
+    assert_eq!(case.noted(), Some(Noted { before: BEFORE, asked: TO.limit }));
+    assert_eq!(case.fake.pod().containers[1].wanted, BEFORE, "the other container is as it was");
+    // Again: what was there first stays noted.
+    case.change.to = Held { limit: Some(80 * MIB), ..TO };
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    assert_eq!(case.noted(), Some(Noted { before: BEFORE, asked: Some(80 * MIB) }));
+    case.change.to = BEFORE;
+    assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
+    assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
+}
+
+#[tokio::test]
+async fn where_too_little_is_given_nothing_is_changed() {
+    let case = Case::new(150 * MIB).await;
+    let outcome = case.lower().await;
+    assert!(matches!(&outcome, Outcome::NotGiven(why) if why.contains("nobody is there who could give")), "{outcome:?}");
+    assert_eq!((case.held(), case.fake.changed().len()), ((BEFORE, Some(BEFORE)), 1));
+}
+
+#[tokio::test]
+async fn what_the_api_refuses_changes_nothing() {
+    for code in [403, 409, 422] {
+        for answers in [&[Answer::Refused(code)][..], &[Answer::Well, Answer::Refused(code)]] {
+            let case = Case::new(50 * MIB).await;
+            case.answers(answers);
+            let outcome = case.lower().await;
+            let why = format!("{code} refused by the test");
+            assert_eq!(outcome, Outcome::Refused(why), "{answers:?}");
+            assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
+            // The next time it works.
+            assert_eq!(case.lower().await, Outcome::Lowered);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_kubelet_refuses_is_taken_back() {
+    let case = Case::new(50 * MIB).await;
+    case.fake.state().kubelet = Kubelet::Refuses;
+    let outcome = case.lower().await;
+    assert!(matches!(&outcome, Outcome::TakenBack(why) if why.contains("below its usage")), "{outcome:?}");
+    assert_eq!((case.held(), case.fake.changed().len()), ((BEFORE, Some(BEFORE)), 3));
+}
+
+#[tokio::test]
+async fn what_the_kubelet_does_not_do_in_time_is_taken_back() {
+    let mut case = Case::new(50 * MIB).await;
+    case.resizer.patience = Duration::from_millis(50);
+    case.fake.state().kubelet = Kubelet::Silent;
+    let outcome = case.lower().await;
+    assert!(matches!(&outcome, Outcome::TakenBack(why) if why.contains("has not done it")), "{outcome:?}");
+    assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_no_limit_that_is_lost() {
+    // The request arrived, and was carried out; it is taken back as nobody knows.
+    let case = Case::new(50 * MIB).await;
+    case.answers(&[Answer::Well, Answer::MadeAndVanishes]);
+    assert!(matches!(case.lower().await, Outcome::TakenBack(_)));
+    assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
+    // It arrived, was not carried out, and the API is gone: it is settled when the API is back.
+    let case = Case::new(50 * MIB).await;
+    case.fake.state().kubelet = Kubelet::Silent;
+    case.answers(&[Answer::Well, Answer::MadeAndVanishes, Answer::Vanishes]);
+    assert!(matches!(case.lower().await, Outcome::Unknown(_)));
+    assert_eq!(case.held(), (TO, Some(BEFORE)));
+    case.resizer.pods.when("uid-1", BOUND, |pod| (pod.containers[0].wanted == TO).then_some(())).await.unwrap();
+    let pod = case.resizer.pods.get("uid-1").unwrap();
+    assert!(matches!(case.resizer.settle(&pod).await, Some(Outcome::TakenBack(_))));
+    assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_between_any_two_steps_leaves_nothing_that_the_next_one_does_not_find() {
+    use Answer::{Hangs, MadeAndHangs, Well};
+    for is_silent in [false, true] {
+        for answers in [&[Hangs][..], &[MadeAndHangs], &[Well, Hangs], &[Well, MadeAndHangs]] {
+            let case = Case::new(50 * MIB).await;
+            if is_silent {
+                case.fake.state().kubelet = Kubelet::Silent;
+            }
+            case.answers(answers);
+            let (resizer, change) = (case.resizer.clone(), case.change.clone());
+            let lowering = tokio::spawn(async move { resizer.lower(&change).await });
+            let reached = async {
+                while !case.fake.state().answers.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(BOUND, reached).await.unwrap();
+            lowering.abort();
+            let _ = lowering.await;
+            // Another agent, which knows nothing but what the API says.
+            let pods = Pods::of_node(case.fake.client(), "n1");
+            pods.when_known("uid-1").await;
+            let next = Resizer::new(case.fake.client(), std::sync::Arc::new(pods), 1.0);
+            let _ = next.settle(&next.pods.get("uid-1").unwrap()).await;
+            let (wanted, actual) = case.held();
+            assert_eq!(Some(wanted), actual, "{answers:?}: what is wanted is what is");
+            assert!([BEFORE, TO].contains(&wanted), "{wanted:?}");
+            let noted = case.noted().map(|noted| noted.before);
+            assert!(wanted == BEFORE || noted == Some(BEFORE), "{answers:?}: what it was is known: {noted:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_asked_for_is_not_taken_back() {
+    let case = Case::new(50 * MIB).await;
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    case.fake.state().kubelet = Kubelet::Silent;
+    let mut theirs = case.change.clone();
+    theirs.to.limit = Some(90 * MIB);
+    assert_eq!(case.resizer.raise(&theirs).await, Outcome::Raised, "by the same call, but not noted");
+    assert_eq!(case.resizer.settle(&case.fake.pod()).await, None);
+    assert_eq!(case.held().0.limit, Some(90 * MIB));
+}
+
+#[tokio::test]
+async fn pods_stay_known_while_the_api_is_gone() {
+    let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", ["a", "b"]));
+    let pods = fake.pods().await;
+    fake.state().is_up = false;
+    fake.state().forget_watchers();
+    let told = async {
+        while pods.trouble().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, told).await.unwrap();
+    assert_eq!(pods.all().len(), 1);
+}
