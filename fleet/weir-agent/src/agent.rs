@@ -13,7 +13,7 @@ use crate::resize::{Change, Outcome, Resizer};
 use anyhow::{Context, Result};
 use kube::Client;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinHandle;
@@ -173,7 +173,7 @@ impl Agent {
     }
 
     /// What should be changed of a container, as far as its pod lets it.
-    fn wish(&self, path: &PathBuf, pod: &Pod, container: &Container) -> Option<(Wish, Held)> {
+    fn wish(&self, path: &Path, pod: &Pod, container: &Container) -> Option<(Wish, Held)> {
         let resize = self.options.resize.of(pod.resize.as_deref());
         let held = container.wanted.most().filter(|_| resize != Resize::Off)?;
         let before = pod.lowered_from.get(&container.name).map(|noted| noted.before);
@@ -189,7 +189,7 @@ impl Agent {
         (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
     }
 
-    async fn raise(&mut self, change: Change, path: &PathBuf, pod: &Pod) {
+    async fn raise(&mut self, change: Change, path: &Path, pod: &Pod) {
         self.changed(path, Wish::Raise(0));
         let what = told(&change, pod);
         if self.options.dry_run {
@@ -205,7 +205,7 @@ impl Agent {
         say(&format!("{what}: {outcome}"));
     }
 
-    fn lower(&mut self, change: Change, path: &PathBuf) {
+    fn lower(&mut self, change: Change, path: &Path) {
         let Some(api) = self.api.as_mut().filter(|api| api.lowering.is_none()) else { return };
         if self.options.dry_run {
             if let Some(pod) = api.pods.get(&change.uid) {
@@ -219,7 +219,7 @@ impl Agent {
         self.changed(path, Wish::Lower(0));
     }
 
-    fn changed(&mut self, path: &PathBuf, wish: Wish) {
+    fn changed(&mut self, path: &Path, wish: Wish) {
         if let Some(watched) = self.watched.get_mut(path) {
             watched.changed(wish);
         }

@@ -4,7 +4,7 @@ use crate::machine::look::Looked;
 use crate::policy::limits::Recommendation;
 use crate::resize::Outcome;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use rustix::time::{ClockId, clock_gettime};
@@ -101,11 +101,11 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         let state = self.state();
-        let gauge = MetricType::Gauge;
+        let (gauge, in_bytes, in_seconds) = (MetricType::Gauge, Unit::Bytes, Unit::Seconds);
         let mut memory = to.encode_descriptor(
             "container_memory",
             "What the container's processes with Weir hold, by state; evictable is a part of live.",
-            Some(&Unit::Bytes),
+            Some(&in_bytes),
             gauge,
         )?;
         for row in &state.rows {
@@ -115,15 +115,15 @@ impl Collector for Metrics {
                 sample(&mut memory, row, ("state", name), bytes as f64)?;
             }
         }
-        let bytes = BYTES.iter().map(|figure| (figure, &Unit::Bytes));
-        for (&(name, help, value), unit) in bytes.chain(RATIOS.iter().map(|figure| (figure, &Unit::Ratios))) {
-            let mut metric = to.encode_descriptor(name, help, Some(unit), gauge)?;
+        let bytes = BYTES.iter().map(|figure| (figure, Unit::Bytes));
+        for (&(name, help, value), unit) in bytes.chain(RATIOS.iter().map(|figure| (figure, Unit::Ratios))) {
+            let mut metric = to.encode_descriptor(name, help, Some(&unit), gauge)?;
             for (row, value) in state.rows.iter().filter_map(|row| Some((row, value(row)?))) {
                 sample(&mut metric, row, ("", ""), value)?;
             }
         }
         let help = "What the container should get: target, and the bounds of an autoscaler.";
-        let mut recommended = to.encode_descriptor("container_recommendation", help, Some(&Unit::Bytes), gauge)?;
+        let mut recommended = to.encode_descriptor("container_recommendation", help, Some(&in_bytes), gauge)?;
         for (row, it) in state.rows.iter().filter_map(|row| Some((row, row.recommended?))) {
             for (bound, bytes) in [("lower", it.lower), ("target", it.target), ("upper", it.upper)] {
                 sample(&mut recommended, row, ("bound", bound), bytes as f64)?;
@@ -136,7 +136,7 @@ impl Collector for Metrics {
         }
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-        to.encode_descriptor("agent_cpu", "Time of the agent's own on a CPU.", Some(&Unit::Seconds), MetricType::Counter)?
+        to.encode_descriptor("agent_cpu", "Time of the agent's own on a CPU.", Some(&in_seconds), MetricType::Counter)?
             .encode_counter::<NoLabelSet, _, f64>(&cpu, None)?;
         let counts = [("agent_looks", state.looks), ("agent_recommendations", state.recommendations)];
         for (name, count) in counts {
@@ -144,13 +144,13 @@ impl Collector for Metrics {
                 .encode_counter::<NoLabelSet, _, f64>(&count, None)?;
         }
         let gauges = [
-            ("agent_look", "How long the last look took.", Some(Unit::Seconds), Some(state.look_seconds)),
+            ("agent_look", "How long the last look took.", Some(&in_seconds), Some(state.look_seconds)),
             ("agent_unreadable_processes", "Processes without figures.", None, Some(state.unreadable as f64)),
             ("agent_relieving_processes", "Processes that hold memory back.", None, Some(state.relieving as f64)),
             ("agent_api_up", "1 where the API answers.", None, state.is_api_up.map(|is_up| f64::from(u8::from(is_up)))),
         ];
-        for (name, help, unit, value) in gauges.iter().filter_map(|it| Some((it.0, it.1, &it.2, it.3?))) {
-            to.encode_descriptor(name, help, unit.as_ref(), gauge)?.encode_gauge(&value)?;
+        for (name, help, unit, value) in gauges.iter().filter_map(|it| Some((it.0, it.1, it.2, it.3?))) {
+            to.encode_descriptor(name, help, unit, gauge)?.encode_gauge(&value)?;
         }
         Ok(())
     }

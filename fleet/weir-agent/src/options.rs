@@ -3,7 +3,6 @@
 use crate::policy::limits::Rules;
 use crate::policy::quantity;
 use clap::{Parser, ValueEnum};
-use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -66,7 +65,7 @@ pub struct Options {
 }
 
 /// What is changed of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Resize {
     /// Nothing.
     Off,

@@ -66,7 +66,7 @@ impl Snapshot {
         let started = |ticks: u64| Some(boot? as f64 + ticks as f64 / procfs::ticks_per_second() as f64);
         let figures = readable.into_iter().map(|seen| {
             let memory = seen.memory();
-            let Seen { process, stat, page } = seen;
+            let Seen { process, stat, page, .. } = seen;
             let (zones, zones_left) = rows(&page.zones);
             let (evictable, evictable_left) = rows(&page.evictable_caches);
             let (caches, caches_left) = rows(&page.caches);

@@ -87,8 +87,8 @@ impl Survey {
         self.last.unreadable.retain(|pid, _| pids.contains(pid));
         self.last.processes.clear();
         self.read_known();
-        let new = pids.iter().filter(|pid| !self.known.contains_key(pid) && !self.without.contains(pid));
-        let new: Vec<i32> = new.copied().collect();
+        let is_new = |pid: &i32| !self.known.contains_key(pid) && !self.without.contains(pid);
+        let new: Vec<i32> = pids.iter().copied().filter(is_new).collect();
         new.chunks(BATCH).for_each(|some| self.search(some));
         &self.last
     }
