@@ -65,7 +65,7 @@ impl Agent {
             let pods = Arc::new(Pods::of_node(client.clone(), &node));
             let recommends = options.recommend && !options.dry_run;
             Api {
-                resizer: Resizer::new(client.clone(), pods.clone(), rules.above),
+                resizer: Resizer::new(client.clone(), pods.clone()),
                 recommender: recommends.then(|| Recommender::of_node(client, &node)),
                 pods,
                 lowering: None,
@@ -176,11 +176,11 @@ impl Agent {
     fn wish(&self, path: &Path, pod: &Pod, container: &Container) -> Option<(Wish, Held)> {
         let resize = self.options.resize.of(pod.resize.as_deref());
         let held = container.wanted.most().filter(|_| resize != Resize::Off)?;
-        let before = pod.lowered_from.get(&container.name).map(|noted| noted.before);
-        let most_before = before.and_then(|held| held.most());
+        let before = pod.before(container);
+        let most_before = before.most()?;
         let wish = self.watched.get(path)?.wish(&self.rules, held, most_before, resize == Resize::Both)?;
         let to = match wish {
-            Wish::Raise(to) if Some(to) == most_before => before?,
+            Wish::Raise(to) if to == most_before => before,
             Wish::Raise(to) => pod.holding(container, to, u64::MAX)?,
             // Its request is what it needs, its limit has the margin.
             Wish::Lower(to) => pod.holding(container, to, (to as f64 / (1.0 + self.rules.margin)) as u64)?,

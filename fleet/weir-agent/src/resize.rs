@@ -6,7 +6,7 @@
 //! by [`Resizer::settle`].
 
 use crate::api::patch::{self, Failure};
-use crate::api::pod::{Held, Noted, Pod};
+use crate::api::pod::{Container, Held, Noted, Pod};
 use crate::api::pods::Pods;
 use kube::Client;
 use std::fmt;
@@ -27,8 +27,6 @@ pub struct Resizer {
     pub client: Client,
     /// The pods as they are.
     pub pods: Arc<Pods>,
-    /// The most that a limit is raised to, as a multiple of what was there before.
-    pub above: f64,
     /// How long the kubelet may take.
     pub patience: Duration,
 }
@@ -108,15 +106,15 @@ impl From<Failure> for Outcome {
 
 impl Resizer {
     /// With the usual patience.
-    pub fn new(client: Client, pods: Arc<Pods>, above: f64) -> Self {
-        Self { client, pods, above, patience: KUBELET }
+    pub fn new(client: Client, pods: Arc<Pods>) -> Self {
+        Self { client, pods, patience: KUBELET }
     }
 
     /// Lowers what a container holds.
     pub async fn lower(&self, change: &Change) -> Outcome {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
-        let Some(before) = pod.container(&change.container).map(|it| it.wanted) else { return Outcome::Gone };
-        if let Err(why) = self.note(&pod, &change.container, before, change.to).await {
+        let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
+        if let Err(why) = self.note(&pod, container, change.to).await {
             return why.into();
         }
         // A request alone is a figure for the scheduler: nobody has to give anything for it.
@@ -127,7 +125,7 @@ impl Resizer {
             },
             None => None,
         };
-        let outcome = self.set(&pod, change, before).await;
+        let outcome = self.set(&pod, change, container.wanted).await;
         // Held until the limit is there, or is not to come.
         drop(given);
         outcome
@@ -136,6 +134,13 @@ impl Resizer {
     /// Raises what a container holds.
     pub async fn raise(&self, change: &Change) -> Outcome {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
+        let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
+        // Above what it was: else that would be forgotten.
+        if change.to.most() > pod.before(container).most() {
+            if let Err(why) = self.note(&pod, container, change.to).await {
+                return why.into();
+            }
+        }
         match patch::resize(&self.client, &pod, &change.container, change.to).await {
             Ok(()) => Outcome::Raised,
             Err(why) => why.into(),
@@ -153,15 +158,11 @@ impl Resizer {
         Some(self.take_back(pod, &container.name, actual, why).await)
     }
 
-    /// Notes what it held, unless that is known, and what is asked for now.
-    async fn note(&self, pod: &Pod, container: &str, before: Held, to: Held) -> Result<(), Failure> {
+    /// Notes what it held first, what it holds, and what is asked for now.
+    async fn note(&self, pod: &Pod, container: &Container, to: Held) -> Result<(), Failure> {
         let mut all = pod.lowered_from.clone();
-        let known = all.get(container).map(|noted| noted.before);
-        // Somebody else has given it more than the agent ever would: that is what it has now.
-        let most = |held: Held| held.most().unwrap_or(0) as f64;
-        let is_stale = |known: &Held| most(before) > most(*known) * self.above.max(1.0);
-        let before = known.filter(|known| !is_stale(known)).unwrap_or(before);
-        all.insert(container.to_owned(), Noted { before, asked: to.most() });
+        let noted = Noted { before: pod.before(container), was: container.wanted.most(), asked: to.most() };
+        all.insert(container.name.clone(), noted);
         if all == pod.lowered_from { Ok(()) } else { patch::note(&self.client, pod, &all).await }
     }
 

@@ -30,7 +30,7 @@ impl Case {
     async fn new(charged: u64) -> Self {
         let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", ["a", "b"]));
         let group = group(charged);
-        let resizer = Resizer { patience: BOUND, ..Resizer::new(fake.client(), fake.pods().await, 1.0) };
+        let resizer = Resizer { patience: BOUND, ..Resizer::new(fake.client(), fake.pods().await) };
         let change = Change { uid: "uid-1".into(), container: "app".into(), directory: group.path().to_owned(), to: TO };
         Self { fake, resizer, change, _group: group }
     }
@@ -58,12 +58,12 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
     let mut case = Case::new(50 * MIB).await;
     assert_eq!(case.lower().await, Outcome::Lowered);
     assert_eq!((case.held(), case.fake.changed()), ((TO, Some(TO)), vec![String::new(), "/resize".into()]));
-    assert_eq!(case.noted(), Some(Noted { before: BEFORE, asked: TO.limit }));
+    assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit }));
     assert_eq!(case.fake.pod().containers[1].wanted, BEFORE, "the other container is as it was");
     // Again: what was there first stays noted.
     case.change.to = Held { limit: Some(80 * MIB), ..TO };
     assert_eq!(case.lower().await, Outcome::Lowered);
-    assert_eq!(case.noted(), Some(Noted { before: BEFORE, asked: Some(80 * MIB) }));
+    assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: TO.limit, asked: Some(80 * MIB) }));
     case.change.to = BEFORE;
     assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
     assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
@@ -154,7 +154,7 @@ async fn an_agent_that_is_killed_between_any_two_steps_leaves_nothing_that_the_n
             // Another agent, which knows nothing but what the API says.
             let pods = Pods::of_node(case.fake.client(), "n1");
             pods.when_known("uid-1").await;
-            let next = Resizer::new(case.fake.client(), std::sync::Arc::new(pods), 1.0);
+            let next = Resizer::new(case.fake.client(), std::sync::Arc::new(pods));
             let _ = next.settle(&next.pods.get("uid-1").unwrap()).await;
             let (wanted, actual) = case.held();
             assert_eq!(Some(wanted), actual, "{answers:?}: what is wanted is what is");

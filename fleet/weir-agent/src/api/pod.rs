@@ -52,7 +52,9 @@ pub struct Noted {
     /// What it held before the agent first lowered it.
     #[serde(flatten)]
     pub before: Held,
-    /// What the agent last asked for, by which its own requests are told from others'.
+    /// What it might use when the agent last asked for a change.
+    pub was: Option<u64>,
+    /// What the agent asked for then. What is neither of these is another's change.
     pub asked: Option<u64>,
 }
 
@@ -130,6 +132,14 @@ impl Pod {
     /// The container of that name.
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.name == name)
+    }
+
+    /// What a container held before the agent first changed it: as noted, unless somebody else has changed it since.
+    pub fn before(&self, container: &Container) -> Held {
+        let most = container.wanted.most();
+        let noted = self.lowered_from.get(&container.name);
+        let ours = noted.filter(|it| [it.before.most(), it.was, it.asked].contains(&most));
+        ours.map_or(container.wanted, |noted| noted.before)
     }
 
     /// What a container should hold so that it may use `most` bytes and needs `usual`, of the same class as now: Kubernetes
@@ -233,6 +243,20 @@ mod tests {
         assert_eq!(holding("Burstable", json!({"requests": {"memory": "128Mi"}})), held(Some(100), None));
         assert_eq!(holding("Burstable", json!({})), None, "another container of the pod has requests");
         assert_eq!(holding("BestEffort", json!({})), None);
+    }
+
+    #[test]
+    fn what_it_held_before_is_known_until_somebody_else_changes_it() {
+        let mut it = pod("Burstable", json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "128Mi"}}));
+        let before = Held { request: Some(64 * MIB), limit: Some(512 * MIB) };
+        for (ours, was, asked) in [(true, 128, 100), (true, 200, 128), (false, 200, 100)] {
+            let noted = Noted { before, was: Some(was * MIB), asked: Some(asked * MIB) };
+            it.lowered_from = [("app".to_owned(), noted)].into();
+            let expected = if ours { before } else { it.containers[0].wanted };
+            assert_eq!(it.before(&it.containers[0]), expected, "{noted:?}");
+        }
+        it.lowered_from.clear();
+        assert_eq!(it.before(&it.containers[0]), it.containers[0].wanted);
     }
 
     #[test]

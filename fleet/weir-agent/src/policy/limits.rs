@@ -107,8 +107,7 @@ impl Watched {
 
     /// What should be changed of what it holds. `before`: what it held before the agent lowered it. `may_exceed`: whether it may
     /// be raised above that, as far as the rules say.
-    pub fn wish(&self, rules: &Rules, held: u64, before: Option<u64>, may_exceed: bool) -> Option<Wish> {
-        let before = before.unwrap_or(held);
+    pub fn wish(&self, rules: &Rules, held: u64, before: u64, may_exceed: bool) -> Option<Wish> {
         if is_short(&Sample { held: Some(held), ..self.last }) {
             let most = if may_exceed { (before as f64 * rules.above.max(1.0)) as u64 } else { before };
             let to = if held < before { before } else { most.min((held as f64 * GROWTH) as u64) };
@@ -170,7 +169,7 @@ mod tests {
                 let held = Some(self.held);
                 let sample = Sample { needed, charged: needed, held, stall: f64::from(u8::from(needed == self.held)) };
                 self.watched.note(Duration::from_secs(self.second), sample);
-                if let Some(wish) = self.watched.wish(&RULES, self.held, Some(self.before), self.may_exceed) {
+                if let Some(wish) = self.watched.wish(&RULES, self.held, self.before, self.may_exceed) {
                     self.watched.changed(wish);
                     let (Wish::Lower(to) | Wish::Raise(to)) = wish;
                     self.held = to;
@@ -270,7 +269,7 @@ mod tests {
         fn any_figures_are_taken_without_harm(needed: u64, charged: u64, held: u64, before: u64, stall: f64, now: u32) {
             let mut it = Watched::new(&RULES, Duration::ZERO);
             it.note(Duration::from_secs(now.into()), Sample { needed, charged, held: Some(held), stall });
-            let wish = it.wish(&RULES, held, Some(before), true);
+            let wish = it.wish(&RULES, held, before, true);
             match wish {
                 Some(Wish::Lower(to)) => prop_assert!(to < held),
                 Some(Wish::Raise(to)) => prop_assert!(to > held),
