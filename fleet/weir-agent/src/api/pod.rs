@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_the_agent_goes_by_is_found() {
-        let it = pod("Burstable", json!({"requests": {"memory": "32Mi", "cpu": 1}, "limits": {"memory": "128Mi"}}));
+        let it = pod("Burstable", json!({"requests": {"memory": "32Mi", "cpu": "1"}, "limits": {"memory": "128Mi"}}));
         assert_eq!(it.owner, Some(("Deployment".into(), "web".into())));
         assert_eq!((it.resize.as_deref(), it.merge, it.is_fixed), (Some("both"), true, false));
         assert_eq!(it.lowered_from["app"].before, Held { request: Some(MIB), limit: Some(2 * MIB) });
