@@ -69,14 +69,17 @@ pub fn pod(class: &str, limit: &str, ids: [&str; 2]) -> Value {
     let request = if class == "Guaranteed" { limit } else { "64Mi" };
     let resources = json!({"requests": {"memory": request}, "limits": {"memory": limit}});
     let names = ["app", "side"];
+    let statuses = [0, 1].map(|nth| {
+        json!({
+            "name": names[nth], "containerID": format!("containerd://{}", ids[nth]), "image": "", "imageID": "",
+            "ready": true, "restartCount": 0, "resources": resources,
+        })
+    });
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "namespace": "shop", "uid": "uid-1", "annotations": {}},
         "spec": {"nodeName": "n1", "containers": names.map(|name| json!({"name": name, "resources": resources}))},
-        "status": {"qosClass": class, "containerStatuses": [0, 1].map(|i| json!({
-            "name": names[i], "containerID": format!("containerd://{}", ids[i]), "image": "", "imageID": "",
-            "ready": true, "restartCount": 0, "resources": resources,
-        }))},
+        "status": {"qosClass": class, "containerStatuses": statuses},
     })
 }
 
