@@ -106,7 +106,8 @@ impl Agent {
             self.say_once(why);
         }
         let mut state = self.metrics.state();
-        (state.rows, state.look_seconds, state.unreadable, state.relieving) = (rows, took.as_secs_f64(), unreadable, relieving);
+        (state.rows, state.look_seconds, state.unreadable, state.relieving) =
+            (rows, took.as_secs_f64(), unreadable, relieving);
         (state.looks, state.recommendations) = (state.looks + 1, state.recommendations + recommendations);
         state.is_api_up = trouble.map(|trouble| trouble.is_none());
         Ok(())
@@ -131,12 +132,15 @@ impl Agent {
         let seat = seat(&looked, seats);
         let watched = self.watched.entry(looked.group.path.clone()).or_insert_with(|| Watched::new(&self.rules, now));
         let request = seat.and_then(|(_, container)| container.wanted.request);
-        watched.note(now, Sample {
-            needed: looked.needed(),
-            charged: looked.charge.charged,
-            held: looked.charge.limit.or(request),
-            stall: looked.charge.stall.unwrap_or(0.0),
-        });
+        watched.note(
+            now,
+            Sample {
+                needed: looked.needed(),
+                charged: looked.charge.charged,
+                held: looked.charge.limit.or(request),
+                stall: looked.charge.stall.unwrap_or(0.0),
+            },
+        );
         let name = |name: fn(&Pod) -> &String| seat.map_or_else(String::new, |(pod, _)| name(pod).clone());
         Row {
             namespace: name(|pod| &pod.namespace),
@@ -163,7 +167,9 @@ impl Agent {
             let saved = container.wanted.most().unwrap_or(0).saturating_sub(to.most().unwrap_or(0));
             match wish {
                 Wish::Raise(_) => self.raise(change, &path, pod).await,
-                Wish::Lower(_) if lower.as_ref().is_none_or(|(most, ..)| saved > *most) => lower = Some((saved, change, path)),
+                Wish::Lower(_) if lower.as_ref().is_none_or(|(most, ..)| saved > *most) => {
+                    lower = Some((saved, change, path))
+                }
                 Wish::Lower(_) => {}
             }
         }
@@ -197,7 +203,9 @@ impl Agent {
         }
         let Some(api) = &mut self.api else { return };
         // It is lowered no more; what its processes hold back ends with it.
-        if let Some(lowering) = api.lowering.take_if(|it| (&it.change.uid, &it.change.container) == (&change.uid, &change.container)) {
+        if let Some(lowering) =
+            api.lowering.take_if(|it| (&it.change.uid, &it.change.container) == (&change.uid, &change.container))
+        {
             lowering.task.abort();
         }
         let outcome = api.resizer.raise(&change).await;

@@ -29,7 +29,8 @@ impl Merging {
     /// Tells the processes of pods that ask for it. What could not be done, a line each.
     pub fn tell(&mut self, processes: &[Process]) -> Vec<String> {
         let told: HashSet<_> = processes.iter().map(|it| (it.pid, it.started_ticks)).collect();
-        let new: Vec<&Process> = processes.iter().filter(|it| !self.told.contains(&(it.pid, it.started_ticks))).collect();
+        let new: Vec<&Process> =
+            processes.iter().filter(|it| !self.told.contains(&(it.pid, it.started_ticks))).collect();
         self.told = told;
         if new.is_empty() {
             return Vec::new();
@@ -38,7 +39,9 @@ impl Merging {
         let switched = self.is_on().and_then(|is_on| if is_on { Ok(()) } else { fs::write(&run, "1") });
         let mut failed: Vec<String> = new
             .iter()
-            .filter_map(|it| ctl::set(it.pid, "merge", 1).err().map(|why| format!("{} does not merge: {why}", it.command)))
+            .filter_map(|it| {
+                ctl::set(it.pid, "merge", 1).err().map(|why| format!("{} does not merge: {why}", it.command))
+            })
             .collect();
         failed.extend(switched.err().map(|why| format!("{} cannot be set to 1: {why}", run.display())));
         failed

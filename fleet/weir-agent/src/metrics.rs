@@ -60,7 +60,9 @@ type Labels<'a> = [(&'static str, &'a str); 4];
 
 /// A gauge of bytes for each container: name, help and value.
 const BYTES: [Figure; 4] = [
-    ("container_charged", "Memory that the kernel charges to the container.", |it| Some(it.looked.charge.charged as f64)),
+    ("container_charged", "Memory that the kernel charges to the container.", |it| {
+        Some(it.looked.charge.charged as f64)
+    }),
     ("container_limit", "Its limit; no sample without one.", |it| it.looked.charge.limit.map(|limit| limit as f64)),
     ("container_needed", "What it really needs: charged, without what is spare or dropped by the kernel.", |it| {
         Some(it.looked.needed() as f64)
@@ -160,7 +162,8 @@ impl Collector for Metrics {
 fn sample(metric: &mut MetricEncoder, row: &Row, more: (&'static str, &str), value: f64) -> fmt::Result {
     let path = row.looked.group.path.to_string_lossy();
     let path = if row.pod.is_empty() { &*path } else { "" };
-    let labels: Labels = [("namespace", &row.namespace), ("pod", &row.pod), ("container", &row.container), ("cgroup", path)];
+    let labels: Labels =
+        [("namespace", &row.namespace), ("pod", &row.pod), ("container", &row.container), ("cgroup", path)];
     let all: Vec<_> = labels.into_iter().chain([more]).filter(|(_, value)| !value.is_empty()).collect();
     metric.encode_family(&all.as_slice())?.encode_gauge(&value)
 }

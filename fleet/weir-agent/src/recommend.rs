@@ -56,7 +56,8 @@ impl Recommender {
         let (mut written, mut refused) = (0, Vec::new());
         let all: Vec<Autoscaler> = lock(&self.known).values().cloned().collect();
         for mut object in all {
-            let of_object = pods.iter().filter(|(namespace, owner, _)| (namespace, owner) == (&object.namespace, &object.target));
+            let of_object =
+                pods.iter().filter(|(namespace, owner, _)| (namespace, owner) == (&object.namespace, &object.target));
             let own = most(of_object.map(|(_, _, of_pod)| of_pod.clone()));
             match self.publish_one(&mut object, own).await {
                 Ok(has_written) => written += usize::from(has_written),

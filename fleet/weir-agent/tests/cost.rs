@@ -52,7 +52,8 @@ fn metric(address: &str, name: &str) -> f64 {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_else(|| panic!("{name}: {text}"));
+    let line =
+        text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_else(|| panic!("{name}: {text}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -61,7 +62,8 @@ fn metric(address: &str, name: &str) -> f64 {
 fn five_hundred_processes() {
     let library = std::env::var("WEIR_TEST_LIBRARY").expect("WEIR_TEST_LIBRARY names libweir.so");
     let root = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().find(|root| Path::new(root).exists()).unwrap();
-    let mut many = Many { processes: Vec::new(), top: Path::new(root).join(format!("weir-agent-cost-{}", std::process::id())) };
+    let mut many =
+        Many { processes: Vec::new(), top: Path::new(root).join(format!("weir-agent-cost-{}", std::process::id())) };
     for nth in 0..PROCESSES {
         let group = many.top.join(format!("g{}", nth % GROUPS));
         let has_group = fs::create_dir_all(&group).is_ok();

@@ -13,8 +13,7 @@ use weir_agent::agent::Agent;
 use weir_agent::options::Options;
 
 /// The files of a group: its usage and its limit.
-const FILES: [[&str; 2]; 2] =
-    [["memory.current", "memory.max"], ["memory.usage_in_bytes", "memory.limit_in_bytes"]];
+const FILES: [[&str; 2]; 2] = [["memory.current", "memory.max"], ["memory.usage_in_bytes", "memory.limit_in_bytes"]];
 
 /// A pod's groups, as the kubelet with the driver cgroupfs makes them; removed with this.
 struct PodGroups {
@@ -57,7 +56,11 @@ impl PodGroups {
 impl Drop for PodGroups {
     fn drop(&mut self) {
         let pod = self.containers[0].parent().unwrap().to_owned();
-        let all = self.containers.iter().map(PathBuf::as_path).chain(pod.ancestors().take_while(|it| it.starts_with(&self.top)));
+        let all = self
+            .containers
+            .iter()
+            .map(PathBuf::as_path)
+            .chain(pod.ancestors().take_while(|it| it.starts_with(&self.top)));
         for group in all {
             // Its last process may not be gone for good yet.
             let begun = Instant::now();
@@ -112,7 +115,8 @@ impl Drop for Subject {
 fn program() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/weir-cli/tests/subject/subject.c");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("subject-{}", std::process::id()));
-    let made = Command::new("cc").args(["-O1", "-fno-builtin", "-w", "-pthread"]).arg(source).arg("-o").arg(&output).status();
+    let made =
+        Command::new("cc").args(["-O1", "-fno-builtin", "-w", "-pthread"]).arg(source).arg("-o").arg(&output).status();
     made.is_ok_and(|status| status.success()).then_some(output)
 }
 
@@ -167,8 +171,14 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
     let text = fs::read_to_string(groups.file(0, 1)).unwrap();
     assert_eq!(text.trim().parse::<u64>().unwrap(), limit(0), "the kernel has it");
     let metrics = agent.metrics.text();
-    assert!(metrics.contains("weir_agent_resizes_total{outcome=\"lowered\"}") && metrics.ends_with("# EOF\n"), "{metrics}");
-    assert!(metrics.contains("container_memory_bytes{namespace=\"shop\",pod=\"web\",container=\"app\",state=\"live\"}"), "{metrics}");
+    assert!(
+        metrics.contains("weir_agent_resizes_total{outcome=\"lowered\"}") && metrics.ends_with("# EOF\n"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("container_memory_bytes{namespace=\"shop\",pod=\"web\",container=\"app\",state=\"live\"}"),
+        "{metrics}"
+    );
     println!("used {before} before; lowered to {} with {} used", limit(0), groups.used(0));
 
     // The second needs more: it gets what it had, before its limit stops it.

@@ -10,7 +10,9 @@ use weir_agent::resize::{Change, Outcome, Resizer};
 /// A group without processes that uses little, as one of version 2.
 fn group(charged: u64) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    for (name, text) in [("memory.max", "max".into()), ("memory.current", charged.to_string()), ("cgroup.procs", String::new())] {
+    for (name, text) in
+        [("memory.max", "max".into()), ("memory.current", charged.to_string()), ("cgroup.procs", String::new())]
+    {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
     directory
@@ -31,7 +33,8 @@ impl Case {
         let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", ["a", "b"]));
         let group = group(charged);
         let resizer = Resizer { patience: BOUND, ..Resizer::new(fake.client(), fake.pods().await) };
-        let change = Change { uid: "uid-1".into(), container: "app".into(), directory: group.path().to_owned(), to: TO };
+        let change =
+            Change { uid: "uid-1".into(), container: "app".into(), directory: group.path().to_owned(), to: TO };
         Self { fake, resizer, change, _group: group }
     }
 
@@ -73,7 +76,10 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
 async fn where_too_little_is_given_nothing_is_changed() {
     let case = Case::new(150 * MIB).await;
     let outcome = case.lower().await;
-    assert!(matches!(&outcome, Outcome::NotGiven(why) if why.contains("nobody is there who could give")), "{outcome:?}");
+    assert!(
+        matches!(&outcome, Outcome::NotGiven(why) if why.contains("nobody is there who could give")),
+        "{outcome:?}"
+    );
     assert_eq!((case.held(), case.fake.changed().len()), ((BEFORE, Some(BEFORE)), 1));
 }
 

@@ -60,7 +60,8 @@ pub fn annotation(node: &str) -> String {
     if node.len() <= NAME {
         return format!("{NEEDS}{node}");
     }
-    let hash = node.bytes().fold(0xcbf29ce484222325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100000001b3));
+    let hash =
+        node.bytes().fold(0xcbf29ce484222325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100000001b3));
     format!("{NEEDS}{}.{hash:016x}", &node[..NAME - 17].trim_end_matches(['.', '-']))
 }
 
@@ -127,10 +128,14 @@ impl Autoscaler {
         if recommendations == self.recommended {
             return Ok(false);
         }
-        let condition = json!({"type": "RecommendationProvided", "status": "True", "lastTransitionTime": now.to_string()});
-        let status = json!({"conditions": [condition], "recommendation": {"containerRecommendations": recommendations}});
+        let condition =
+            json!({"type": "RecommendationProvided", "status": "True", "lastTransitionTime": now.to_string()});
+        let status =
+            json!({"conditions": [condition], "recommendation": {"containerRecommendations": recommendations}});
         let change = Patch::Merge(json!({"status": status}));
-        patch::answered(self.api(client).patch_status(&self.name, &PatchParams::default(), &change)).await.map(|()| true)
+        patch::answered(self.api(client).patch_status(&self.name, &PatchParams::default(), &change))
+            .await
+            .map(|()| true)
     }
 
     fn api(&self, client: &Client) -> Api<DynamicObject> {
@@ -172,7 +177,8 @@ mod tests {
     #[test]
     fn only_those_that_name_weir_count() {
         let target = json!({"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"});
-        let of = |recommenders: Value| Autoscaler::of(&object(json!({"targetRef": target, "recommenders": recommenders})));
+        let of =
+            |recommenders: Value| Autoscaler::of(&object(json!({"targetRef": target, "recommenders": recommenders})));
         assert!(of(Value::Null).is_none() && of(json!([{"name": "other"}])).is_none());
         let it = of(json!([{"name": "weir"}])).unwrap();
         assert_eq!(it.target, ("Deployment".into(), "web".into()));
@@ -190,9 +196,8 @@ mod tests {
             ]},
         });
         let it = Autoscaler::of(&object(spec)).unwrap();
-        let all = ["app", "side", "third"].map(|name| {
-            (name.to_owned(), Recommendation { lower: 1 << 20, target: 100 << 20, upper: 900 << 20 })
-        });
+        let all = ["app", "side", "third"]
+            .map(|name| (name.to_owned(), Recommendation { lower: 1 << 20, target: 100 << 20, upper: 900 << 20 }));
         let memory = |mib: u64| json!({"memory": (mib << 20).to_string()});
         assert_eq!(
             it.recommendations(&all.into()),

@@ -51,7 +51,9 @@ pub async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Resu
     match timeout(PATIENCE, request).await {
         Ok(Ok(_)) => Ok(()),
         // Of a server in trouble it is not known what it did.
-        Ok(Err(kube::Error::Api(why))) if why.code < 500 => Err(Failure::Refused(format!("{} {}", why.code, why.message))),
+        Ok(Err(kube::Error::Api(why))) if why.code < 500 => {
+            Err(Failure::Refused(format!("{} {}", why.code, why.message)))
+        }
         Ok(Err(why)) => Err(Failure::Unknown(why.to_string())),
         Err(_) => Err(Failure::Unknown(format!("no answer within {} s", PATIENCE.as_secs()))),
     }

@@ -119,7 +119,9 @@ impl Pod {
             class: status.qos_class.unwrap_or_default(),
             resize: annotation(RESIZE),
             merge: annotation(MERGE).is_some_and(|value| value == "true"),
-            lowered_from: annotation(LOWERED_FROM).and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default(),
+            lowered_from: annotation(LOWERED_FROM)
+                .and_then(|json| serde_json::from_str(&json).ok())
+                .unwrap_or_default(),
             owner: owner(pod),
             containers: containers
                 .map(|it| container(it, statuses.iter().find(|status| status.name == it.name)))

@@ -38,7 +38,8 @@ impl Drop for Pods {
 impl Pods {
     /// Those of that node. Without an answer of the API there are none yet; it is asked again and again.
     pub fn of_node(client: Client, node: &str) -> Self {
-        let known = Arc::new(Known { pods: Mutex::default(), changes: watch::Sender::new(0), trouble: Mutex::default() });
+        let known =
+            Arc::new(Known { pods: Mutex::default(), changes: watch::Sender::new(0), trouble: Mutex::default() });
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let watching = tokio::spawn(keep(Api::all(client), config, known.clone()));
         Self { known, watching }

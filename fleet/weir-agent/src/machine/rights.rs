@@ -22,7 +22,10 @@ fn of(status: &str, is_host: bool, steers: bool) -> Vec<String> {
     let needed = [
         (is_host, "hostPID: true is missing: only this container's own processes are seen"),
         (has(SYS_PTRACE), "the capability SYS_PTRACE is missing: no process of another user can be read"),
-        (!steers || has(SYS_ADMIN), "the capability SYS_ADMIN is missing: processes in other network namespaces cannot be asked for memory"),
+        (
+            !steers || has(SYS_ADMIN),
+            "the capability SYS_ADMIN is missing: processes in other network namespaces cannot be asked for memory",
+        ),
         (!steers || is_root, "this is not root: processes of other users answer root alone"),
     ];
     needed.iter().filter(|(is_there, _)| !is_there).map(|(_, why)| (*why).to_owned()).collect()

@@ -99,7 +99,8 @@ impl Watched {
     pub fn recommended(&self, rules: &Rules) -> Option<Recommendation> {
         let Seen { usual, peak, charged, share } = self.peaks.seen()?;
         let share = share.max(0.1);
-        let with_margin = |bytes: u64, by: f64| ((bytes as f64 * (1.0 + rules.margin) * by).round() as u64).max(rules.least);
+        let with_margin =
+            |bytes: u64, by: f64| ((bytes as f64 * (1.0 + rules.margin) * by).round() as u64).max(rules.least);
         let target = with_margin(peak, 1.0);
         let (lower, upper) = (with_margin(usual, share).min(target), with_margin(charged, 1.0 / share).max(target));
         Some(Recommendation { lower, target, upper })

@@ -144,8 +144,10 @@ impl Fake {
         let items: Vec<&Value> =
             state.objects.iter().filter(|(name, _)| name.contains(&format!("/{kind}/"))).map(|(_, it)| it).collect();
         let version = state.version.to_string();
-        let kind = if kind == "pods" { ("v1", "PodList") } else { ("autoscaling.k8s.io/v1", "VerticalPodAutoscalerList") };
-        let list = json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {"resourceVersion": version}, "items": items});
+        let kind =
+            if kind == "pods" { ("v1", "PodList") } else { ("autoscaling.k8s.io/v1", "VerticalPodAutoscalerList") };
+        let list =
+            json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {"resourceVersion": version}, "items": items});
         Ok(said(200, &list))
     }
 
