@@ -139,15 +139,14 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
     let groups = Arc::new(groups);
     let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
     let _ = fs::remove_file(&program);
-    // Both hold 12 MiB; the first has a cache of 80 MiB more, which nobody looks into.
-    for subject in &mut subjects {
-        subject.tell("hold 12");
-    }
-    subjects[0].tell("evictable 80");
+    // The first has a cache of 300 MiB, which nobody looks into; the second needs what it has.
+    subjects[0].tell("hold 12");
+    subjects[0].tell("evictable 300");
+    subjects[1].tell("hold 200");
     let before = groups.used(0);
-    assert!(before > 80 * MIB, "{before}");
+    assert!(before > 300 * MIB, "{before}");
 
-    let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", [&groups.ids[0], &groups.ids[1]]));
+    let fake = Fake::with(WEB, fake::pod("Burstable", "1Gi", [&groups.ids[0], &groups.ids[1]]));
     // As the kubelet: it refuses a limit below what is used, and sets it else.
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (kubelet_groups, kubelet_asked) = (groups.clone(), asked.clone());
@@ -158,13 +157,13 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
         used < limit && fs::write(kubelet_groups.file(nth, 1), limit.to_string()).is_ok()
     };
     fake.state().kubelet = Kubelet::Does(Box::new(kubelet));
-    let options = "weir-agent --node n1 --resize down --window 1s --cost-bar 1000 --least 64Mi".split(' ');
+    let options = "weir-agent --node n1 --resize down --window 1s --cost-bar 1000 --least 256Mi".split(' ');
     let mut agent = Agent::new(Options::parse_from(options), Some(fake.client())).unwrap();
     let limit = |nth: usize| {
         let pod = fake.pod();
         pod.containers[nth].actual.and_then(|actual| actual.limit).unwrap()
     };
-    until(&mut agent, "both are lowered", || limit(0) < 80 * MIB && limit(1) < 80 * MIB).await;
+    until(&mut agent, "both are lowered", || limit(0) < 300 * MIB && limit(1) < 300 * MIB).await;
     for &(nth, used, to) in asked.lock().unwrap().iter() {
         assert!(used < to, "container {nth} used {used} when {to} was asked for");
     }
@@ -184,14 +183,15 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
     // The second needs more: it gets what it had, before its limit stops it.
     let lowered = limit(1);
     until(&mut agent, "it is raised", || {
-        if limit(1) == lowered && groups.used(1) + MIB < lowered {
+        // It takes 8 MiB more for a moment.
+        if limit(1) == lowered && groups.used(1) + 11 * MIB < lowered {
             subjects[1].tell("hold 1");
         }
-        limit(1) == 256 * MIB
+        limit(1) == 1024 * MIB
     })
     .await;
     println!("raised again with {} used", groups.used(1));
-    assert_eq!(fake.pod().lowered_from["side"].before.limit, Some(256 * MIB));
+    assert_eq!(fake.pod().lowered_from["side"].before.limit, Some(1024 * MIB));
     for subject in &mut subjects {
         subject.tell("hold 1");
     }
