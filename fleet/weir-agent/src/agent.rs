@@ -131,13 +131,13 @@ impl Agent {
         let now = self.begun.elapsed();
         let seat = seat(&looked, seats);
         let watched = self.watched.entry(looked.group.path.clone()).or_insert_with(|| Watched::new(&self.rules, now));
-        let request = seat.and_then(|(_, container)| container.wanted.request);
+        let most = seat.and_then(|(_, container)| container.wanted.most());
         watched.note(
             now,
             Sample {
                 needed: looked.needed(),
                 charged: looked.charge.charged,
-                held: looked.charge.limit.or(request),
+                held: looked.charge.limit.or(most),
                 stall: looked.charge.stall.unwrap_or(0.0),
             },
         );

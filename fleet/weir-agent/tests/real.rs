@@ -138,11 +138,11 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
     let Some(groups) = PodGroups::new() else { return eprintln!("skipped: this user cannot make cgroups with memory") };
     let groups = Arc::new(groups);
     let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
-    let _ = fs::remove_file(&program);
     // The first has a cache of 300 MiB, which nobody looks into; the second needs what it has.
     subjects[0].tell("hold 12");
     subjects[0].tell("evictable 300");
     subjects[1].tell("hold 200");
+    let _ = fs::remove_file(&program);
     let before = groups.used(0);
     assert!(before > 300 * MIB, "{before}");
 
