@@ -45,6 +45,8 @@ struct Api {
 /// A container that is being lowered: one at a time.
 struct Lowering {
     change: Change,
+    /// The change in words.
+    what: String,
     task: JoinHandle<Outcome>,
 }
 
@@ -215,14 +217,13 @@ impl Agent {
 
     fn lower(&mut self, change: Change, path: &Path) {
         let Some(api) = self.api.as_mut().filter(|api| api.lowering.is_none()) else { return };
+        let Some(what) = api.pods.get(&change.uid).map(|pod| told(&change, &pod)) else { return };
         if self.options.dry_run {
-            if let Some(pod) = api.pods.get(&change.uid) {
-                say(&format!("{}: would be lowered", told(&change, &pod)));
-            }
+            say(&format!("{what}: would be lowered"));
         } else {
             let (resizer, request) = (api.resizer.clone(), change.clone());
             let task = tokio::spawn(async move { resizer.lower(&request).await });
-            api.lowering = Some(Lowering { change, task });
+            api.lowering = Some(Lowering { change, what, task });
         }
         self.changed(path, Wish::Lower(0));
     }
@@ -235,11 +236,10 @@ impl Agent {
 
     async fn end_lowering(&mut self) {
         let Some(api) = &mut self.api else { return };
-        let Some(Lowering { change, task }) = api.lowering.take_if(|it| it.task.is_finished()) else { return };
-        let pod = api.pods.get(&change.uid);
+        let Some(Lowering { what, task, .. }) = api.lowering.take_if(|it| it.task.is_finished()) else { return };
         let outcome = task.await.unwrap_or_else(|why| Outcome::Unknown(why.to_string()));
         self.metrics.count(&outcome);
-        say(&format!("{}: {outcome}", pod.map_or_else(|| change.container.clone(), |pod| told(&change, &pod))));
+        say(&format!("{what}: {outcome}"));
     }
 
     async fn settle(&mut self, pods: &[Arc<Pod>]) {
