@@ -1,0 +1,288 @@
+//! One day of a fleet under one policy, on so many nodes.
+
+use crate::agent::{Agent, Decision, Settings, decide};
+use crate::cluster::Cluster;
+use crate::fleet::{Fleet, Member};
+use crate::load::{DAY, STEP};
+use crate::policy::{Policy, Who};
+use crate::shapes::resident;
+use crate::vpa::Histogram;
+
+/// The VPA's updater looks once a minute.
+const UPDATER: u32 = 6;
+/// After a resize that was refused or deferred, steps until it is tried again: the next look of the updater.
+const AGAIN: u32 = 6;
+/// `InPlaceOrRecreate` evicts what was deferred for 5 minutes, or has been under way for an hour.
+const DEFERRED: u32 = 30;
+const UNDER_WAY: u32 = 360;
+/// The updater moves a pod within its bounds if that changes by more than this.
+const CHANGE: f64 = 0.1;
+/// The handshake lowers a limit once this part of it is free.
+const FREE: f64 = 0.05;
+
+/// What came of a day.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Resizes that were done.
+    pub resized: u64,
+    /// Resizes down that the kubelet refused: usage was not below what was asked for.
+    pub refused: u64,
+    /// Handshakes that gave too little, so that the limit stayed.
+    pub taken_back: u64,
+    /// Resizes up that found no room on their node.
+    pub deferred: u64,
+    /// Pods that were evicted.
+    pub evicted: u64,
+    /// Containers that the kernel killed at their limit.
+    pub killed: u64,
+    /// Steps that pods waited for a node.
+    pub pending: u64,
+    /// Seconds of jobs that were lost in evictions and kills.
+    pub lost: f64,
+    /// Seconds of jobs in all.
+    pub work: f64,
+    /// What pods asked for, the mean of the day, in bytes.
+    pub asked: f64,
+    /// What was resident, the mean of the day, in bytes.
+    pub used: f64,
+}
+
+impl Outcome {
+    /// All pods had a place and what they needed.
+    pub fn fits(&self) -> bool {
+        self.deferred == 0 && self.pending == 0
+    }
+}
+
+/// A pod that runs.
+struct Running<'a> {
+    member: &'a Member,
+    policy: &'a Policy,
+    node: Option<usize>,
+    limit: f64,
+    highest: f64,
+    in_use_before: f64,
+    histogram: Histogram,
+    by_use: Option<Agent>,
+    by_usage: Option<Agent>,
+    /// The step of the first refusal or deferral of what is asked for now, and when it is asked again.
+    since: Option<u32>,
+    again: u32,
+    next: usize,
+    ending: Vec<(u32, u32)>,
+    ended: usize,
+    jobs: u32,
+    begun: f64,
+    /// Jobs that began before this step were lost.
+    from: u32,
+}
+
+/// Runs the day.
+pub fn run(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Outcome {
+    let mut cluster = Cluster::new(nodes, node);
+    let mut outcome = Outcome::default();
+    let mut pods: Vec<Running> = fleet.members.iter().map(|member| Running::new(member, policy, fleet)).collect();
+    for step in 0..DAY {
+        for pod in &mut pods {
+            if pod.node.is_none() {
+                pod.node = cluster.place(pod.limit);
+            }
+            let (resident, in_use) = pod.work(step, &mut outcome);
+            if pod.node.is_none() {
+                outcome.pending += 1;
+                continue;
+            }
+            outcome.asked += pod.limit / f64::from(DAY);
+            outcome.used += resident / f64::from(DAY);
+            if resident > pod.limit {
+                outcome.killed += 1;
+                pod.histogram.see_kill(fleet.day, resident);
+                pod.restart(step, &mut outcome);
+            }
+            pod.histogram.see(fleet.day, resident);
+            pod.manage(fleet.day, step, resident, in_use, &mut cluster, &mut outcome);
+        }
+    }
+    outcome
+}
+
+impl<'a> Running<'a> {
+    fn new(member: &'a Member, policy: &'a Policy, fleet: &Fleet) -> Self {
+        let mut ending: Vec<_> = member.jobs.iter().map(|job| (job.end, job.begin)).collect();
+        ending.sort_unstable();
+        let histogram = if policy.weir { &member.under_weir } else { &member.under_malloc }.clone();
+        let mut pod = Self {
+            member,
+            policy,
+            node: None,
+            limit: fleet.asked * member.highest,
+            highest: member.highest,
+            in_use_before: 0.0,
+            histogram,
+            by_use: None,
+            by_usage: None,
+            since: None,
+            again: 0,
+            next: 0,
+            ending,
+            ended: 0,
+            jobs: 0,
+            begun: 0.0,
+            from: 0,
+        };
+        match policy.who {
+            Who::Owner => {}
+            Who::Vpa => pod.limit = pod.histogram.recommend(f64::from(fleet.day)).target,
+            Who::Agent(settings) => pod.limit = pod.remember(settings),
+        }
+        pod
+    }
+
+    /// What the agent saw the day before; the limit at its end.
+    fn remember(&mut self, settings: Settings) -> f64 {
+        let (mut by_use, mut by_usage, mut limit) = (Agent::new(settings), Agent::new(settings), 0.0);
+        for &jobs in &self.member.yesterday {
+            let live = self.member.pod.live(jobs);
+            let usage = resident(live, self.highest, self.leaves());
+            let [use_target, usage_target] = [by_use.see(live), by_usage.see(usage)];
+            limit = if self.policy.weir { use_target } else { usage_target };
+        }
+        (self.by_use, self.by_usage) = (Some(by_use), (!self.policy.weir).then_some(by_usage));
+        limit
+    }
+
+    fn leaves(&self) -> f64 {
+        let shape = &self.member.pod.shape;
+        if self.policy.weir { shape.weir_leaves } else { shape.malloc_leaves }
+    }
+
+    /// Jobs begin and end. What is resident, and what is in use.
+    fn work(&mut self, step: u32, outcome: &mut Outcome) -> (f64, f64) {
+        while let Some(&(end, begin)) = self.ending.get(self.ended)
+            && end <= step
+        {
+            self.ended += 1;
+            if begin >= self.from {
+                self.jobs -= 1;
+                self.begun -= f64::from(begin);
+            }
+        }
+        while let Some(&job) = self.member.jobs.get(self.next)
+            && job.begin <= step
+        {
+            self.next += 1;
+            outcome.work += f64::from(job.end.min(DAY) - job.begin) * STEP;
+            if self.node.is_some() && job.begin >= self.from {
+                self.jobs += 1;
+                self.begun += f64::from(job.begin);
+            } else {
+                outcome.lost += f64::from(job.end.min(DAY) - job.begin) * STEP;
+                self.from = step + 1;
+            }
+        }
+        let live = self.member.pod.live(self.jobs);
+        self.highest = self.highest.max(live);
+        let in_use = live.max(self.in_use_before); // what was freed in this step is only just on its way back
+        self.in_use_before = live;
+        (resident(live, self.highest, self.leaves()), in_use)
+    }
+
+    /// The process is gone, with its heap and the jobs that it was at.
+    fn restart(&mut self, step: u32, outcome: &mut Outcome) {
+        outcome.lost += (f64::from(self.jobs) * f64::from(step + 1) - self.begun) * STEP;
+        (self.jobs, self.begun, self.from) = (0, 0.0, step + 1);
+        self.highest = self.member.pod.live(0);
+    }
+
+    fn manage(&mut self, day: u32, step: u32, usage: f64, in_use: f64, cluster: &mut Cluster, outcome: &mut Outcome) {
+        let target = match self.policy.who {
+            Who::Owner => return,
+            Who::Vpa => {
+                if !step.is_multiple_of(UPDATER) {
+                    return;
+                }
+                let advice = self.histogram.recommend(f64::from(day) + f64::from(step) / f64::from(DAY));
+                let outside = self.limit < advice.lower || self.limit > advice.upper;
+                if !outside && (advice.target / self.limit - 1.0).abs() <= CHANGE {
+                    return;
+                }
+                advice.target
+            }
+            Who::Agent(_) => match decide(self.limit, self.agents_target(usage, in_use)) {
+                Decision::Stay => return,
+                Decision::Raise(target) => target,
+                Decision::Lower(_) if step < self.again => return,
+                Decision::Lower(target) => target,
+            },
+        };
+        let done = if target > self.limit {
+            self.raise(target, cluster, outcome)
+        } else {
+            self.lower(target, usage, cluster, outcome)
+        };
+        if done {
+            self.since = None;
+            return;
+        }
+        self.again = step + AGAIN;
+        let since = *self.since.get_or_insert(step);
+        let patience = if target > self.limit { DEFERRED } else { UNDER_WAY };
+        if matches!(self.policy.who, Who::Vpa) && step - since >= patience {
+            outcome.evicted += 1;
+            self.restart(step, outcome);
+            cluster.remove(self.node.take().expect("it runs"), self.limit);
+            (self.limit, self.since) = (target, None);
+        }
+    }
+
+    /// By what is in use. Without Weir a limit must also stay above what grows beside it: it is raised by usage.
+    fn agents_target(&mut self, usage: f64, in_use: f64) -> f64 {
+        let by_use = self.by_use.as_mut().expect("the agent's").see(in_use);
+        match &mut self.by_usage {
+            Some(by_usage) => {
+                let by_usage = by_usage.see(usage);
+                if by_usage > self.limit { by_usage } else { by_use }
+            }
+            None => by_use,
+        }
+    }
+
+    fn raise(&mut self, target: f64, cluster: &mut Cluster, outcome: &mut Outcome) -> bool {
+        let done = cluster.resize(self.node.expect("it runs"), self.limit, target);
+        if done {
+            self.limit = target;
+            outcome.resized += 1;
+        } else {
+            outcome.deferred += 1;
+        }
+        done
+    }
+
+    fn lower(&mut self, target: f64, usage: f64, cluster: &mut Cluster, outcome: &mut Outcome) -> bool {
+        if self.policy.handshake && usage > target * (1.0 - FREE) {
+            outcome.taken_back += 1;
+            return false;
+        }
+        if usage >= target {
+            outcome.refused += 1;
+            return false;
+        }
+        outcome.resized += 1;
+        cluster.resize(self.node.expect("it runs"), self.limit, target);
+        self.limit = target;
+        true
+    }
+}
+
+/// The fewest nodes on which a day passes with all pods placed and no raise deferred; `None` if that are more than `most`.
+pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, most: usize) -> Option<usize> {
+    if !run(fleet, policy, most, node).fits() {
+        return None;
+    }
+    let (mut too_few, mut enough) = (0, most);
+    while enough - too_few > 1 {
+        let nodes = (too_few + enough) / 2;
+        if run(fleet, policy, nodes, node).fits() { enough = nodes } else { too_few = nodes }
+    }
+    Some(enough)
+}
