@@ -39,6 +39,8 @@ pub struct Member {
     pub yesterday: Vec<u32>,
     /// Its jobs of the day.
     pub jobs: Vec<Job>,
+    /// The same, by their end.
+    pub ending: Vec<Job>,
     /// What is resident under glibc, the mean of all days before.
     mean: f64,
 }
@@ -58,7 +60,8 @@ impl Fleet {
     /// Draws pods, and lets them run for the days before.
     pub fn new(package: &Path, settings: &Settings) -> Result<Self, Box<dyn Error>> {
         let days = 1000; // all that the package has of each
-        let curves: Result<Vec<Curves>, _> = SOURCES.iter().map(|&source| Curves::read(package, source, days)).collect();
+        let curves: Result<Vec<Curves>, _> =
+            SOURCES.iter().map(|&source| Curves::read(package, source, days)).collect();
         Ok(Self::from_curves(&curves?, used_of_assigned(package)?, settings))
     }
 
@@ -98,6 +101,7 @@ impl Member {
             under_weir: Histogram::default(),
             yesterday: Vec::new(),
             jobs: Vec::new(),
+            ending: Vec::new(),
             mean: 0.0,
         };
         load.next_day(&pod, curves); // so that jobs are under way when the first day begins
@@ -107,6 +111,8 @@ impl Member {
         }
         member.mean /= f64::from(learned) * f64::from(DAY);
         member.jobs = load.next_day(&pod, curves);
+        member.ending = member.jobs.clone();
+        member.ending.sort_unstable_by_key(|job| (job.end, job.begin));
         member
     }
 

@@ -19,8 +19,9 @@ pub const DAY: u32 = 8640;
 const BASE: f64 = 0.2;
 /// A pod's mean memory, least and most; as likely in each octave.
 const SIZES: [f64; 2] = [256.0 * MIB, 4096.0 * MIB];
-/// How long a job lasts on average, seconds, least and most; as likely in each octave. From a request with much memory to a batch.
-const LASTING: [f64; 2] = [10.0, 3600.0];
+/// How long a job lasts on average, seconds, least and most; as likely in each octave: batches, builds, queries,
+/// sessions. Shorter ones would come and go within a few looks of the agent.
+const LASTING: [f64; 2] = [60.0, 3600.0];
 
 /// A job: the step in which it begins, and the first in which it is gone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,11 +51,18 @@ impl Pod {
     /// The pod of a number. `jobs` is the range of the mean number of jobs at a time.
     pub fn draw(number: usize, jobs: [f64; 2], random: &mut Pcg64) -> Self {
         let mut within = |[low, high]: [f64; 2]| {
-            let exponent: f64 = Uniform::new_inclusive(low.ln(), high.ln()).expect("low is not above high").sample(random);
+            let exponent: f64 =
+                Uniform::new_inclusive(low.ln(), high.ln()).expect("low is not above high").sample(random);
             exponent.exp()
         };
         let (size, jobs, lasting) = (within(SIZES), within(jobs), within(LASTING));
-        Self { source: number % SOURCES.len(), shape: SHAPES[number / SOURCES.len() % SHAPES.len()], size, jobs, lasting }
+        Self {
+            source: number % SOURCES.len(),
+            shape: SHAPES[number / SOURCES.len() % SHAPES.len()],
+            size,
+            jobs,
+            lasting,
+        }
     }
 
     /// Bytes in use with so many jobs.

@@ -53,7 +53,8 @@ fn arguments() -> Result<Arguments, lexopt::Error> {
             Arg::Long("learned") => settings.learned = parser.value()?.parse()?,
             Arg::Long("jobs") => settings.jobs = [parser.value()?.parse()?, parser.value()?.parse()?],
             Arg::Long("windows") => {
-                windows = parser.value()?.parse_with(|list| list.split(',').map(str::parse).collect::<Result<_, _>>())?;
+                windows =
+                    parser.value()?.parse_with(|list| list.split(',').map(str::parse).collect::<Result<_, _>>())?;
             }
             Arg::Long("help") => {
                 println!("{HELP}");

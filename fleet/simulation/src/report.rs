@@ -55,16 +55,6 @@ impl Measured {
         }
         text
     }
-
-    /// Nodes that a policy needs.
-    pub fn needed(&self, policy: &Policy) -> Option<usize> {
-        nodes_needed(&self.fleet, policy, self.node, MOST)
-    }
-
-    /// What comes of a policy on the nodes that it needs.
-    pub fn outcome(&self, policy: &Policy, nodes: usize) -> Outcome {
-        run(&self.fleet, policy, nodes, self.node)
-    }
 }
 
 fn row(policy: &Policy, needed: Option<usize>, outcome: &Outcome) -> String {

@@ -69,7 +69,6 @@ struct Running<'a> {
     since: Option<u32>,
     again: u32,
     next: usize,
-    ending: Vec<(u32, u32)>,
     ended: usize,
     jobs: u32,
     begun: f64,
@@ -108,8 +107,6 @@ pub fn run(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Outcome {
 
 impl<'a> Running<'a> {
     fn new(member: &'a Member, policy: &'a Policy, fleet: &Fleet) -> Self {
-        let mut ending: Vec<_> = member.jobs.iter().map(|job| (job.end, job.begin)).collect();
-        ending.sort_unstable();
         let histogram = if policy.weir { &member.under_weir } else { &member.under_malloc }.clone();
         let mut pod = Self {
             member,
@@ -124,7 +121,6 @@ impl<'a> Running<'a> {
             since: None,
             again: 0,
             next: 0,
-            ending,
             ended: 0,
             jobs: 0,
             begun: 0.0,
@@ -158,13 +154,13 @@ impl<'a> Running<'a> {
 
     /// Jobs begin and end. What is resident, and what is in use.
     fn work(&mut self, step: u32, outcome: &mut Outcome) -> (f64, f64) {
-        while let Some(&(end, begin)) = self.ending.get(self.ended)
-            && end <= step
+        while let Some(&job) = self.member.ending.get(self.ended)
+            && job.end <= step
         {
             self.ended += 1;
-            if begin >= self.from {
+            if job.begin >= self.from {
                 self.jobs -= 1;
-                self.begun -= f64::from(begin);
+                self.begun -= f64::from(job.begin);
             }
         }
         while let Some(&job) = self.member.jobs.get(self.next)
@@ -285,4 +281,66 @@ pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, most: usize) -> O
         if run(fleet, policy, nodes, node).fits() { enough = nodes } else { too_few = nodes }
     }
     Some(enough)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet;
+    use crate::policy;
+    use crate::shapes::MIB;
+    use crate::traces::{Curves, POINTS};
+
+    const NODE: f64 = 32.0 * 1024.0 * MIB;
+
+    fn fleet(seed: u64) -> Fleet {
+        let flat = Curves::from_days(&[[1.0; POINTS]]);
+        let settings = fleet::Settings { pods: 24, seed, learned: 2, jobs: [1.0, 30.0] };
+        Fleet::from_curves(&[flat.clone(), flat.clone(), flat], 0.55, &settings)
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_day_and_another_seed_another() {
+        let policy = &policy::all()[4];
+        assert_eq!(run(&fleet(1), policy, 8, NODE), run(&fleet(1), policy, 8, NODE));
+        assert_ne!(run(&fleet(1), policy, 8, NODE), run(&fleet(2), policy, 8, NODE));
+    }
+
+    #[test]
+    fn the_same_jobs_come_whatever_the_policy_and_none_is_lost_where_none_is_killed() {
+        let fleet = fleet(1);
+        let outcomes: Vec<Outcome> = policy::all().iter().map(|policy| run(&fleet, policy, 24, NODE)).collect();
+        for outcome in &outcomes {
+            assert_eq!(outcome.work, outcomes[0].work);
+            assert_eq!(outcome.lost > 0.0, outcome.killed + outcome.evicted > 0);
+            assert!(outcome.used <= outcome.asked && outcome.fits());
+        }
+        assert_eq!((outcomes[0].resized, outcomes[0].refused), (0, 0));
+    }
+
+    #[test]
+    fn malloc_without_the_handshake_is_refused_and_weir_with_it_is_not() {
+        let fleet = fleet(1);
+        let [without, with] = [3, 4].map(|row| run(&fleet, &policy::all()[row], 24, NODE));
+        assert!(without.refused > 0);
+        assert!(with.refused == 0 && with.resized > 0);
+        assert!(with.asked < without.asked && with.used < without.used);
+    }
+
+    #[test]
+    fn one_node_less_than_needed_is_too_few() {
+        let fleet = fleet(1);
+        for policy in policy::all() {
+            let needed = nodes_needed(&fleet, &policy, NODE / 4.0, 100).unwrap();
+            assert!(run(&fleet, &policy, needed, NODE / 4.0).fits());
+            assert!(!run(&fleet, &policy, needed - 1, NODE / 4.0).fits());
+        }
+    }
+
+    #[test]
+    fn pods_without_a_node_lose_what_comes() {
+        let outcome = run(&fleet(1), &policy::all()[0], 0, NODE);
+        assert_eq!(outcome.pending, 24 * u64::from(DAY));
+        assert_eq!(outcome.lost, outcome.work);
+    }
 }

@@ -66,25 +66,27 @@ impl Histogram {
     /// What to ask for, after a history that ends at `now`, in days.
     pub fn recommend(&self, now: f64) -> Recommendation {
         let history = (now - f64::from(self.first_day.unwrap_or(0))).max(1e-3);
-        let bound = |percentile: f64| self.percentile(percentile) * (1.0 + MARGIN);
+        let [half, most, nearly_all] = self.percentiles([0.5, 0.9, 0.95]).map(|bytes| bytes * (1.0 + MARGIN));
         Recommendation {
-            target: bound(0.9).max(LEAST),
-            lower: (bound(0.5) * (1.0 + 0.001 / history).powi(-2)).max(LEAST),
-            upper: (bound(0.95) * (1.0 + 1.0 / history)).max(LEAST),
+            target: most.max(LEAST),
+            lower: (half * (1.0 + 0.001 / history).powi(-2)).max(LEAST),
+            upper: (nearly_all * (1.0 + 1.0 / history)).max(LEAST),
         }
     }
 
-    /// The end of the bucket at which this part of all weight is reached.
-    fn percentile(&self, part: f64) -> f64 {
+    /// The ends of the buckets at which these parts of all weight are reached; they rise.
+    fn percentiles(&self, parts: [f64; 3]) -> [f64; 3] {
         let all: f64 = self.weights.iter().sum();
-        let mut sum = 0.0;
-        for (index, weight) in self.weights.iter().enumerate() {
+        let mut found = [0.0; 3];
+        let (mut sum, mut next) = (0.0, 0);
+        for (index, weight) in self.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
             sum += weight;
-            if all > 0.0 && sum >= part * all * (1.0 - 1e-9) {
-                return end_of(index);
+            while next < parts.len() && sum >= parts[next] * all * (1.0 - 1e-9) {
+                found[next] = end_of(index);
+                next += 1;
             }
         }
-        0.0
+        found
     }
 }
 
