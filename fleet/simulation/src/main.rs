@@ -30,7 +30,7 @@ weir-fleet --traces FOLDER [OPTION...]: simulates a fleet for a day under severa
   --seed N           what all that is drawn follows from, 1 by default
   --learned DAYS     days that the policies see before the one that is measured, 8 by default
   --jobs LOW HIGH    jobs that a pod has at a time, on average, least and most of all pods; 1 100 by default
-  --windows N,N...   also a table of other windows of the agent, in steps of 10 s";
+  --windows N,N...   also a table of other windows of the agent, in steps of 10 s, with margins of 5 and 15 %";
 
 struct Arguments {
     traces: PathBuf,
@@ -72,8 +72,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let measured = Measured::new(Fleet::new(&traces, &settings)?, nodes);
     println!("{}\n\n{}", measured.describe(&settings), measured.table(&policy::all()));
     if !windows.is_empty() {
-        let windows: Vec<_> = windows.iter().map(|&steps| policy::with_window(steps)).collect();
-        println!("The third policy with other windows:\n\n{}", measured.table(&windows));
+        let settings = windows.iter().flat_map(|&window| [0.05, 0.15].map(|margin| agent::Settings { window, margin }));
+        let others: Vec<_> = settings.map(policy::with).collect();
+        println!("The third policy with other windows and margins:\n\n{}", measured.table(&others));
     }
     Ok(())
 }

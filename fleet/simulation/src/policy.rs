@@ -41,11 +41,9 @@ pub fn all() -> Vec<Policy> {
     ]
 }
 
-/// The third policy with another window.
-pub fn with_window(steps: u32) -> Policy {
-    let name = match steps {
-        0..360 => format!("{} minutes", steps / 6),
-        _ => format!("{} h", steps / 360),
-    };
-    Policy { name, weir: true, who: Who::Agent(Settings { window: steps, ..AGENT }), handshake: true }
+/// The third policy with another window and margin.
+pub fn with(settings: Settings) -> Policy {
+    let Settings { window, margin } = settings;
+    let time = if window < 360 { format!("{} min", window / 6) } else { format!("{} h", window / 360) };
+    Policy { name: format!("{time}, {:.0} %", 100.0 * margin), weir: true, who: Who::Agent(settings), handshake: true }
 }

@@ -200,6 +200,7 @@ impl<'a> Running<'a> {
                 let advice = self.histogram.recommend(f64::from(day) + f64::from(step) / f64::from(DAY));
                 let outside = self.limit < advice.lower || self.limit > advice.upper;
                 if !outside && (advice.target / self.limit - 1.0).abs() <= CHANGE {
+                    self.since = None;
                     return;
                 }
                 advice.target
