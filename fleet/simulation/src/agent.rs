@@ -13,9 +13,20 @@ pub struct Settings {
     pub window: u32,
     /// What is added to it, as a part of it.
     pub margin: f64,
+    /// The limit is by the most of a day, and only the request by the window. Else both are the same.
+    pub limit_by_day: bool,
 }
 
-/// A limit is lowered if it would fall by this part at least. Less is not worth a call to the API server.
+/// What a pod should have, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    /// Its request, by which the scheduler places it.
+    pub request: f64,
+    /// Its limit, at which the kernel kills it.
+    pub limit: f64,
+}
+
+/// A request is lowered if it would fall by this part at least. Less is not worth a call to the API server.
 const WORTH_IT: f64 = 0.1;
 /// Growth counts within so many steps: the agent looks, and the kubelet has set the limit before it looks again.
 const REACTION: u32 = 2;
@@ -47,19 +58,20 @@ pub struct Agent {
     settings: Settings,
     step: u32,
     in_use: Most,
+    of_a_day: Most,
     growth: Most,
     before: [f64; REACTION as usize],
 }
 
-/// What to do with a limit.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     /// Leave it.
     Stay,
-    /// Raise it to so many bytes.
-    Raise(f64),
-    /// Lower it to so many bytes, by the handshake.
-    Lower(f64),
+    /// Raise it.
+    Raise,
+    /// Lower it, by the handshake.
+    Lower,
 }
 
 impl Agent {
@@ -69,29 +81,33 @@ impl Agent {
             settings,
             step: 0,
             in_use: Most::default(),
+            of_a_day: Most::default(),
             growth: Most::default(),
             before: [f64::INFINITY; REACTION as usize],
         }
     }
 
-    /// Bytes in use in the next step; what the limit should be.
-    pub fn see(&mut self, in_use: f64) -> f64 {
+    /// Bytes in use in the next step; what the pod should have.
+    pub fn see(&mut self, in_use: f64) -> Target {
         let least = self.before.iter().copied().fold(in_use, f64::min);
         let growth = self.growth.see(self.step, in_use - least, DAY);
         let most = self.in_use.see(self.step, in_use, self.settings.window);
+        let of_a_day = self.of_a_day.see(self.step, in_use, DAY);
         self.before.rotate_left(1);
         self.before[REACTION as usize - 1] = in_use;
         self.step += 1;
-        most * (1.0 + self.settings.margin) + growth
+        let with_room = |most: f64| most * (1.0 + self.settings.margin) + growth;
+        let request = with_room(most);
+        Target { request, limit: if self.settings.limit_by_day { with_room(of_a_day) } else { request } }
     }
 }
 
-/// What to do with a limit that should be `target`.
-pub fn decide(limit: f64, target: f64) -> Decision {
-    if target > limit {
-        Decision::Raise(target)
-    } else if target < limit * (1.0 - WORTH_IT) {
-        Decision::Lower(target)
+/// What to do with a request that should be `target`.
+pub fn decide(now: f64, target: f64) -> Decision {
+    if target > now {
+        Decision::Raise
+    } else if target < now * (1.0 - WORTH_IT) {
+        Decision::Lower
     } else {
         Decision::Stay
     }
@@ -115,21 +131,25 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_falls_a_window_after_the_peak_and_keeps_room_for_the_growth_that_was_seen() {
-        let mut agent = Agent::new(Settings { window: 3, margin: 0.1 });
-        assert_eq!(agent.see(100.0), 110.0_f64.max(100.0 * 1.1));
-        assert_eq!(agent.see(150.0), 150.0 * 1.1 + 50.0);
-        assert_eq!(agent.see(200.0), 200.0 * 1.1 + 100.0); // by 100 within two steps
-        for _ in 0..3 {
-            assert_eq!(agent.see(100.0), 200.0 * 1.1 + 100.0);
+    fn a_request_falls_a_window_after_the_peak_and_keeps_room_for_the_growth_that_was_seen() {
+        for limit_by_day in [false, true] {
+            let mut agent = Agent::new(Settings { window: 3, margin: 0.1, limit_by_day });
+            assert_eq!(agent.see(100.0).request, 100.0 * 1.1);
+            assert_eq!(agent.see(150.0).request, 150.0 * 1.1 + 50.0);
+            let high = 200.0 * 1.1 + 100.0; // by 100 within two steps
+            assert_eq!(agent.see(200.0), Target { request: high, limit: high });
+            for _ in 0..3 {
+                assert_eq!(agent.see(100.0).request, high);
+            }
+            let low = 100.0 * 1.1 + 100.0;
+            assert_eq!(agent.see(100.0), Target { request: low, limit: if limit_by_day { high } else { low } });
         }
-        assert_eq!(agent.see(100.0), 100.0 * 1.1 + 100.0);
     }
 
     #[test]
     fn small_changes_are_not_worth_a_call_but_each_raise_is() {
         assert_eq!(decide(100.0, 95.0), Decision::Stay);
-        assert_eq!(decide(100.0, 80.0), Decision::Lower(80.0));
-        assert_eq!(decide(100.0, 100.5), Decision::Raise(100.5));
+        assert_eq!(decide(100.0, 80.0), Decision::Lower);
+        assert_eq!(decide(100.0, 100.5), Decision::Raise);
     }
 }

@@ -72,7 +72,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let measured = Measured::new(Fleet::new(&traces, &settings)?, nodes);
     println!("{}\n\n{}", measured.describe(&settings), measured.table(&policy::all()));
     if !windows.is_empty() {
-        let settings = windows.iter().flat_map(|&window| [0.05, 0.15].map(|margin| agent::Settings { window, margin }));
+        let kinds = [(0.05, false), (0.15, false), (0.05, true)];
+        let settings = windows
+            .iter()
+            .flat_map(|&window| kinds.map(|(margin, limit_by_day)| agent::Settings { window, margin, limit_by_day }));
         let others: Vec<_> = settings.map(policy::with).collect();
         println!("The third policy with other windows and margins:\n\n{}", measured.table(&others));
     }

@@ -5,14 +5,15 @@ use crate::policy::Policy;
 use crate::shapes::MIB;
 use crate::simulate::{Outcome, nodes_needed, run};
 
-/// Nodes of which a policy is tried at most: more than the fleet has, so that a worse one is seen as well.
-const MOST: usize = 120;
+/// Nodes of which a policy is tried at most, for each that the fleet has: so that a worse one is seen as well.
+const MOST: usize = 2;
 
 /// A fleet, and the size of its nodes.
 pub struct Measured {
     fleet: Fleet,
     node: f64,
     nodes: usize,
+    most_in_use: f64,
 }
 
 impl Measured {
@@ -24,7 +25,8 @@ impl Measured {
         while !run(&fleet, &owner, nodes, node).fits() {
             node += 256.0 * MIB;
         }
-        Self { fleet, node, nodes }
+        let most_in_use = fleet.most_in_use();
+        Self { fleet, node, nodes, most_in_use }
     }
 
     /// What the fleet is.
@@ -39,7 +41,7 @@ impl Measured {
             self.nodes,
             self.fleet.asked,
             settings.learned,
-            self.fleet.most_in_use() / self.node,
+            self.most_in_use / self.node,
         )
     }
 
@@ -49,16 +51,19 @@ impl Measured {
             "| policy | nodes | asked for, GiB | resident, GiB | resizes | refused | taken back | evictions | OOM kills | work lost, ppm |\n\
              |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
+        let too_few = (self.most_in_use / self.node).ceil() as usize - 1;
+        let most = MOST * self.nodes;
         for policy in policies {
-            let needed = nodes_needed(&self.fleet, policy, self.node, MOST);
-            text += &row(policy, needed, &run(&self.fleet, policy, needed.unwrap_or(MOST), self.node));
+            text += &match nodes_needed(&self.fleet, policy, self.node, too_few, most) {
+                Some((nodes, outcome)) => row(policy, &nodes.to_string(), &outcome),
+                None => row(policy, &format!("over {most}"), &run(&self.fleet, policy, most, self.node)),
+            };
         }
         text
     }
 }
 
-fn row(policy: &Policy, needed: Option<usize>, outcome: &Outcome) -> String {
-    let nodes = needed.map_or(format!("over {MOST}"), |nodes| nodes.to_string());
+fn row(policy: &Policy, nodes: &str, outcome: &Outcome) -> String {
     let gib = |bytes: f64| bytes / 1024.0 / MIB;
     format!(
         "| {} | {nodes} | {:.0} | {:.0} | {} | {} | {} | {} | {} | {:.1} |\n",

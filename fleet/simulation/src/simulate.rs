@@ -1,6 +1,6 @@
 //! One day of a fleet under one policy, on so many nodes.
 
-use crate::agent::{Agent, Decision, Settings, decide};
+use crate::agent::{Agent, Decision, Settings, Target, decide};
 use crate::cluster::Cluster;
 use crate::fleet::{Fleet, Member};
 use crate::load::{DAY, STEP};
@@ -37,6 +37,8 @@ pub struct Outcome {
     pub killed: u64,
     /// Steps that pods waited for a node.
     pub pending: u64,
+    /// Steps in which the pods of a node held more than it has.
+    pub short: u64,
     /// Seconds of jobs that were lost in evictions and kills.
     pub lost: f64,
     /// Seconds of jobs in all.
@@ -48,9 +50,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// All pods had a place and what they needed.
+    /// All pods had a place, and what they asked for, and no node was short.
     pub fn fits(&self) -> bool {
-        self.deferred == 0 && self.pending == 0
+        self.deferred == 0 && self.pending == 0 && self.short == 0
     }
 }
 
@@ -59,12 +61,12 @@ struct Running<'a> {
     member: &'a Member,
     policy: &'a Policy,
     node: Option<usize>,
+    request: f64,
     limit: f64,
     highest: f64,
     in_use_before: f64,
     histogram: Histogram,
-    by_use: Option<Agent>,
-    by_usage: Option<Agent>,
+    agent: Option<Agent>,
     /// The step of the first refusal or deferral of what is asked for now, and when it is asked again.
     since: Option<u32>,
     again: u32,
@@ -78,20 +80,30 @@ struct Running<'a> {
 
 /// Runs the day.
 pub fn run(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Outcome {
+    day(fleet, policy, nodes, node, false)
+}
+
+/// The day; where it is only asked whether it fits, until it is known that it does not.
+fn day(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64, only_if_fits: bool) -> Outcome {
     let mut cluster = Cluster::new(nodes, node);
     let mut outcome = Outcome::default();
+    let mut held = vec![0.0; nodes];
     let mut pods: Vec<Running> = fleet.members.iter().map(|member| Running::new(member, policy, fleet)).collect();
     for step in 0..DAY {
+        if only_if_fits && !outcome.fits() {
+            break;
+        }
         for pod in &mut pods {
             if pod.node.is_none() {
-                pod.node = cluster.place(pod.limit);
+                pod.node = cluster.place(pod.request);
             }
             let (resident, in_use) = pod.work(step, &mut outcome);
-            if pod.node.is_none() {
+            let Some(node) = pod.node else {
                 outcome.pending += 1;
                 continue;
-            }
-            outcome.asked += pod.limit / f64::from(DAY);
+            };
+            held[node] += resident;
+            outcome.asked += pod.request / f64::from(DAY);
             outcome.used += resident / f64::from(DAY);
             if resident > pod.limit {
                 outcome.killed += 1;
@@ -101,6 +113,8 @@ pub fn run(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Outcome {
             pod.histogram.see(fleet.day, resident);
             pod.manage(fleet.day, step, resident, in_use, &mut cluster, &mut outcome);
         }
+        outcome.short += held.iter().filter(|&&bytes| bytes > node).count() as u64;
+        held.fill(0.0);
     }
     outcome
 }
@@ -112,12 +126,12 @@ impl<'a> Running<'a> {
             member,
             policy,
             node: None,
-            limit: fleet.asked * member.highest,
+            request: fleet.asked * member.highest,
+            limit: 0.0,
             highest: member.highest,
             in_use_before: 0.0,
             histogram,
-            by_use: None,
-            by_usage: None,
+            agent: None,
             since: None,
             again: 0,
             next: 0,
@@ -127,24 +141,26 @@ impl<'a> Running<'a> {
             from: 0,
         };
         match policy.who {
-            Who::Owner => {}
-            Who::Vpa => pod.limit = pod.histogram.recommend(f64::from(fleet.day)).target,
-            Who::Agent(settings) => pod.limit = pod.remember(settings),
+            Who::Owner => pod.limit = pod.request,
+            Who::Vpa => {
+                pod.request = pod.histogram.recommend(f64::from(fleet.day)).target;
+                pod.limit = pod.request;
+            }
+            Who::Agent(settings) => Target { request: pod.request, limit: pod.limit } = pod.remember(settings),
         }
         pod
     }
 
-    /// What the agent saw the day before; the limit at its end.
-    fn remember(&mut self, settings: Settings) -> f64 {
-        let (mut by_use, mut by_usage, mut limit) = (Agent::new(settings), Agent::new(settings), 0.0);
+    /// What the agent saw the day before; what the pod has at its end.
+    fn remember(&mut self, settings: Settings) -> Target {
+        let mut agent = Agent::new(settings);
+        let mut target = Target { request: 0.0, limit: 0.0 };
         for &jobs in &self.member.yesterday {
             let live = self.member.pod.live(jobs);
-            let usage = resident(live, self.highest, self.leaves());
-            let [use_target, usage_target] = [by_use.see(live), by_usage.see(usage)];
-            limit = if self.policy.weir { use_target } else { usage_target };
+            target = agent.see(if self.policy.by_use { live } else { resident(live, self.highest, self.leaves()) });
         }
-        (self.by_use, self.by_usage) = (Some(by_use), (!self.policy.weir).then_some(by_usage));
-        limit
+        self.agent = Some(agent);
+        target
     }
 
     fn leaves(&self) -> f64 {
@@ -198,90 +214,75 @@ impl<'a> Running<'a> {
                     return;
                 }
                 let advice = self.histogram.recommend(f64::from(day) + f64::from(step) / f64::from(DAY));
-                let outside = self.limit < advice.lower || self.limit > advice.upper;
-                if !outside && (advice.target / self.limit - 1.0).abs() <= CHANGE {
+                let outside = self.request < advice.lower || self.request > advice.upper;
+                if !outside && (advice.target / self.request - 1.0).abs() <= CHANGE {
                     self.since = None;
                     return;
                 }
-                advice.target
+                Target { request: advice.target, limit: advice.target }
             }
-            Who::Agent(_) => match decide(self.limit, self.agents_target(usage, in_use)) {
-                Decision::Stay => return,
-                Decision::Raise(target) => target,
-                Decision::Lower(_) if step < self.again => return,
-                Decision::Lower(target) => target,
-            },
+            Who::Agent(_) => {
+                let agent = self.agent.as_mut().expect("it has one");
+                let target = agent.see(if self.policy.by_use { in_use } else { usage });
+                match decide(self.request, target.request) {
+                    Decision::Stay => return,
+                    Decision::Lower if step < self.again => return,
+                    _ => target,
+                }
+            }
         };
-        let done = if target > self.limit {
-            self.raise(target, cluster, outcome)
-        } else {
-            self.lower(target, usage, cluster, outcome)
-        };
-        if done {
+        let raised = target.request > self.request;
+        if self.resize(target, usage, cluster, outcome) {
             self.since = None;
             return;
         }
         self.again = step + AGAIN;
         let since = *self.since.get_or_insert(step);
-        let patience = if target > self.limit { DEFERRED } else { UNDER_WAY };
+        let patience = if raised { DEFERRED } else { UNDER_WAY };
         if matches!(self.policy.who, Who::Vpa) && step - since >= patience {
             outcome.evicted += 1;
             self.restart(step, outcome);
-            cluster.remove(self.node.take().expect("it runs"), self.limit);
-            (self.limit, self.since) = (target, None);
+            cluster.remove(self.node.take().expect("it runs"), self.request);
+            (self.request, self.limit, self.since) = (target.request, target.limit, None);
         }
     }
 
-    /// By what is in use. Without Weir a limit must also stay above what grows beside it: it is raised by usage.
-    fn agents_target(&mut self, usage: f64, in_use: f64) -> f64 {
-        let by_use = self.by_use.as_mut().expect("the agent's").see(in_use);
-        match &mut self.by_usage {
-            Some(by_usage) => {
-                let by_usage = by_usage.see(usage);
-                if by_usage > self.limit { by_usage } else { by_use }
+    /// Asks the kubelet for it; whether it was done.
+    fn resize(&mut self, target: Target, usage: f64, cluster: &mut Cluster, outcome: &mut Outcome) -> bool {
+        if target.request < self.request {
+            if self.policy.handshake && usage > target.request * (1.0 - FREE) {
+                outcome.taken_back += 1;
+                return false;
             }
-            None => by_use,
+            if usage >= target.limit {
+                outcome.refused += 1;
+                return false;
+            }
         }
-    }
-
-    fn raise(&mut self, target: f64, cluster: &mut Cluster, outcome: &mut Outcome) -> bool {
-        let done = cluster.resize(self.node.expect("it runs"), self.limit, target);
-        if done {
-            self.limit = target;
-            outcome.resized += 1;
-        } else {
+        if !cluster.resize(self.node.expect("it runs"), self.request, target.request) {
             outcome.deferred += 1;
-        }
-        done
-    }
-
-    fn lower(&mut self, target: f64, usage: f64, cluster: &mut Cluster, outcome: &mut Outcome) -> bool {
-        if self.policy.handshake && usage > target * (1.0 - FREE) {
-            outcome.taken_back += 1;
             return false;
         }
-        if usage >= target {
-            outcome.refused += 1;
-            return false;
-        }
+        (self.request, self.limit) = (target.request, target.limit);
         outcome.resized += 1;
-        cluster.resize(self.node.expect("it runs"), self.limit, target);
-        self.limit = target;
         true
     }
 }
 
-/// The fewest nodes on which a day passes with all pods placed and no raise deferred; `None` if that are more than `most`.
-pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, most: usize) -> Option<usize> {
-    if !run(fleet, policy, most, node).fits() {
-        return None;
-    }
-    let (mut too_few, mut enough) = (0, most);
+/// The fewest nodes on which a day passes with all pods placed and no raise deferred, and what comes of it there; `None` if that are
+/// more than `most`. The nodes begin at `least`, which is too few.
+pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, least: usize, most: usize) -> Option<(usize, Outcome)> {
+    let (mut too_few, mut enough, mut found) = (least, most + 1, None);
     while enough - too_few > 1 {
         let nodes = (too_few + enough) / 2;
-        if run(fleet, policy, nodes, node).fits() { enough = nodes } else { too_few = nodes }
+        let outcome = day(fleet, policy, nodes, node, true);
+        if outcome.fits() {
+            (enough, found) = (nodes, Some((nodes, outcome)));
+        } else {
+            too_few = nodes;
+        }
     }
-    Some(enough)
+    found
 }
 
 #[cfg(test)]
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_day_and_another_seed_another() {
-        let policy = &policy::all()[4];
+        let policy = &policy::all()[5];
         assert_eq!(run(&fleet(1), policy, 8, NODE), run(&fleet(1), policy, 8, NODE));
         assert_ne!(run(&fleet(1), policy, 8, NODE), run(&fleet(2), policy, 8, NODE));
     }
@@ -314,7 +315,7 @@ mod tests {
         for outcome in &outcomes {
             assert_eq!(outcome.work, outcomes[0].work);
             assert_eq!(outcome.lost > 0.0, outcome.killed + outcome.evicted > 0);
-            assert!(outcome.used <= outcome.asked && outcome.fits());
+            assert!(outcome.fits());
         }
         assert_eq!((outcomes[0].resized, outcomes[0].refused), (0, 0));
     }
@@ -322,18 +323,19 @@ mod tests {
     #[test]
     fn malloc_without_the_handshake_is_refused_and_weir_with_it_is_not() {
         let fleet = fleet(1);
-        let [without, with] = [3, 4].map(|row| run(&fleet, &policy::all()[row], 24, NODE));
+        let [without, with] = [4, 5].map(|row| run(&fleet, &policy::all()[row], 24, NODE));
         assert!(without.refused > 0);
         assert!(with.refused == 0 && with.resized > 0);
-        assert!(with.asked < without.asked && with.used < without.used);
+        assert!(with.used < without.used && with.killed <= without.killed);
     }
 
     #[test]
     fn one_node_less_than_needed_is_too_few() {
         let fleet = fleet(1);
         for policy in policy::all() {
-            let needed = nodes_needed(&fleet, &policy, NODE / 4.0, 100).unwrap();
-            assert!(run(&fleet, &policy, needed, NODE / 4.0).fits());
+            let (needed, outcome) = nodes_needed(&fleet, &policy, NODE / 4.0, 0, 100).unwrap();
+            assert!(outcome.fits() && outcome == run(&fleet, &policy, needed, NODE / 4.0));
+            assert!(nodes_needed(&fleet, &policy, NODE / 4.0, 0, needed - 1).is_none());
             assert!(!run(&fleet, &policy, needed - 1, NODE / 4.0).fits());
         }
     }
