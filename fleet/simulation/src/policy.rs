@@ -60,6 +60,7 @@ pub fn with(settings: Settings) -> Policy {
         name: format!("{limit}, {time}, {:.0} %", 100.0 * margin),
         weir: true,
         who: Who::Agent(settings),
+        by_use: true,
         handshake: true,
     }
 }

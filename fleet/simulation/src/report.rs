@@ -5,8 +5,8 @@ use crate::policy::Policy;
 use crate::shapes::MIB;
 use crate::simulate::{Outcome, nodes_needed, run};
 
-/// Nodes of which a policy is tried at most, for each that the fleet has: so that a worse one is seen as well.
-const MOST: usize = 2;
+/// Nodes that are plenty, for each that the fleet has.
+const PLENTY: usize = 2;
 
 /// A fleet, and the size of its nodes.
 pub struct Measured {
@@ -22,7 +22,7 @@ impl Measured {
         let owner = crate::policy::all().remove(0);
         let all: f64 = fleet.members.iter().map(|member| member.highest * fleet.asked).sum();
         let mut node = (all / nodes as f64 / (256.0 * MIB)).ceil() * 256.0 * MIB;
-        while !run(&fleet, &owner, nodes, node).fits() {
+        while run(&fleet, &owner, nodes, node).pending > 0 {
             node += 256.0 * MIB;
         }
         let most_in_use = fleet.most_in_use();
@@ -48,31 +48,29 @@ impl Measured {
     /// The main table: a row a policy, on the nodes that it needs.
     pub fn table(&self, policies: &[Policy]) -> String {
         let mut text = String::from(
-            "| policy | nodes | asked for, GiB | resident, GiB | resizes | refused | taken back | evictions | OOM kills | work lost, ppm |\n\
-             |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+            "| policy | nodes | asked for, GiB | resident, GiB | resizes | refused | taken back | deferred | evictions | OOM kills | work lost, ppm |\n\
+             |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
         let too_few = (self.most_in_use / self.node).ceil() as usize - 1;
-        let most = MOST * self.nodes;
         for policy in policies {
-            text += &match nodes_needed(&self.fleet, policy, self.node, too_few, most) {
-                Some((nodes, outcome)) => row(policy, &nodes.to_string(), &outcome),
-                None => row(policy, &format!("over {most}"), &run(&self.fleet, policy, most, self.node)),
-            };
+            let (nodes, outcome) = nodes_needed(&self.fleet, policy, self.node, too_few, PLENTY * self.nodes);
+            text += &row(policy, nodes, &outcome);
         }
         text
     }
 }
 
-fn row(policy: &Policy, nodes: &str, outcome: &Outcome) -> String {
+fn row(policy: &Policy, nodes: usize, outcome: &Outcome) -> String {
     let gib = |bytes: f64| bytes / 1024.0 / MIB;
     format!(
-        "| {} | {nodes} | {:.0} | {:.0} | {} | {} | {} | {} | {} | {:.1} |\n",
+        "| {} | {nodes} | {:.0} | {:.0} | {} | {} | {} | {} | {} | {} | {:.1} |\n",
         policy.name,
         gib(outcome.asked),
         gib(outcome.used),
         outcome.resized,
         outcome.refused,
         outcome.taken_back,
+        outcome.deferred,
         outcome.evicted,
         outcome.killed,
         1e6 * outcome.lost / outcome.work,

@@ -50,9 +50,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// All pods had a place, and what they asked for, and no node was short.
-    pub fn fits(&self) -> bool {
-        self.deferred == 0 && self.pending == 0 && self.short == 0
+    /// No pod waited and no node was short, and no more was evicted and killed than in `plenty`, with as many nodes as one likes.
+    pub fn fits(&self, plenty: &Self) -> bool {
+        self.pending == 0 && self.short == 0 && self.evicted <= plenty.evicted && self.killed <= plenty.killed
     }
 }
 
@@ -80,17 +80,17 @@ struct Running<'a> {
 
 /// Runs the day.
 pub fn run(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Outcome {
-    day(fleet, policy, nodes, node, false)
+    run_while(fleet, policy, nodes, node, |_| true)
 }
 
-/// The day; where it is only asked whether it fits, until it is known that it does not.
-fn day(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64, only_if_fits: bool) -> Outcome {
+/// Runs the day as long as what has come of it is worth going on.
+fn run_while(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64, worth: impl Fn(&Outcome) -> bool) -> Outcome {
     let mut cluster = Cluster::new(nodes, node);
     let mut outcome = Outcome::default();
     let mut held = vec![0.0; nodes];
     let mut pods: Vec<Running> = fleet.members.iter().map(|member| Running::new(member, policy, fleet)).collect();
     for step in 0..DAY {
-        if only_if_fits && !outcome.fits() {
+        if !worth(&outcome) {
             break;
         }
         for pod in &mut pods {
@@ -269,20 +269,20 @@ impl<'a> Running<'a> {
     }
 }
 
-/// The fewest nodes on which a day passes with all pods placed and no raise deferred, and what comes of it there; `None` if that are
-/// more than `most`. The nodes begin at `least`, which is too few.
-pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, least: usize, most: usize) -> Option<(usize, Outcome)> {
-    let (mut too_few, mut enough, mut found) = (least, most + 1, None);
+/// The fewest nodes that do as well as `most` do, and what comes of the day on them. `least` nodes are known to be too few.
+pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, least: usize, most: usize) -> (usize, Outcome) {
+    let plenty = run(fleet, policy, most, node);
+    let (mut too_few, mut enough, mut found) = (least, most, plenty.clone());
     while enough - too_few > 1 {
         let nodes = (too_few + enough) / 2;
-        let outcome = day(fleet, policy, nodes, node, true);
-        if outcome.fits() {
-            (enough, found) = (nodes, Some((nodes, outcome)));
+        let outcome = run_while(fleet, policy, nodes, node, |so_far| so_far.fits(&plenty));
+        if outcome.fits(&plenty) {
+            (enough, found) = (nodes, outcome);
         } else {
             too_few = nodes;
         }
     }
-    found
+    (enough, found)
 }
 
 #[cfg(test)]
@@ -315,7 +315,7 @@ mod tests {
         for outcome in &outcomes {
             assert_eq!(outcome.work, outcomes[0].work);
             assert_eq!(outcome.lost > 0.0, outcome.killed + outcome.evicted > 0);
-            assert!(outcome.fits());
+            assert!(outcome.fits(outcome));
         }
         assert_eq!((outcomes[0].resized, outcomes[0].refused), (0, 0));
     }
@@ -332,11 +332,12 @@ mod tests {
     #[test]
     fn one_node_less_than_needed_is_too_few() {
         let fleet = fleet(1);
-        for policy in policy::all() {
-            let (needed, outcome) = nodes_needed(&fleet, &policy, NODE / 4.0, 0, 100).unwrap();
-            assert!(outcome.fits() && outcome == run(&fleet, &policy, needed, NODE / 4.0));
-            assert!(nodes_needed(&fleet, &policy, NODE / 4.0, 0, needed - 1).is_none());
-            assert!(!run(&fleet, &policy, needed - 1, NODE / 4.0).fits());
+        for row in [0, 1, 7] {
+            let policy = &policy::all()[row];
+            let (needed, outcome) = nodes_needed(&fleet, policy, NODE, 0, 24);
+            let plenty = run(&fleet, policy, 24, NODE);
+            assert!(needed > 1 && outcome.fits(&plenty) && outcome == run(&fleet, policy, needed, NODE));
+            assert!(!run(&fleet, policy, needed - 1, NODE).fits(&plenty));
         }
     }
 
