@@ -21,7 +21,7 @@ pub struct Options {
     #[arg(long, default_value = "15s", value_parser = humantime::parse_duration)]
     pub period: Duration,
     /// Time over which peaks count, and for which a container must be calm before it is lowered.
-    #[arg(long, default_value = "30m", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "24h", value_parser = humantime::parse_duration)]
     pub window: Duration,
     /// Percent of the peak that are added to it.
     #[arg(long, default_value_t = 15)]
