@@ -121,10 +121,11 @@ install() { # PACKAGE:COMMAND...
 
 # ---- stages that more than one level has ----------------------------------------------------------------------
 
-formatted() { # all three workspaces
+formatted() { # all four workspaces
     cargo fmt --check
     cargo fmt --manifest-path lab/Cargo.toml --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo fmt --manifest-path fleet/Cargo.toml --all --check
 }
 
 tests() { # arguments of `cargo test`, recorded
