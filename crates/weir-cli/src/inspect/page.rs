@@ -165,8 +165,8 @@ impl Inspected {
         pages.into_iter().zip(some).map(|(page, it)| page.map_or_else(|| it.page(), Ok)).collect()
     }
 
-    /// Where the page lies, if it is shared. Else, which is a guess unless the page was read, where it lies if this process has the library and the place in it of the
-    /// process that was searched last.
+    /// Where the page lies, if it is shared. Else where it lies if this process has the library and the place in it of the process
+    /// that was searched last: a guess, unless the page was read.
     pub fn likely_place(&self) -> Option<u64> {
         if let Some(shared) = locate::shared_page(&self.maps) {
             return Some(shared.address);
