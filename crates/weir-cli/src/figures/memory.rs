@@ -110,7 +110,7 @@ impl Memory {
         Self { untouched_bytes: Some(measured.untouched), ..unknown.with_parts(measured.divide(resident_bytes)) }
     }
 
-    /// With these parts, in the order of [`PARTS`].
+    /// With these parts, in the order of `PARTS`.
     pub fn with_parts(self, parts: [u64; 6]) -> Self {
         let [live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes, not_weirs_bytes] = parts.map(Some);
         Self { live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes, not_weirs_bytes, ..self }

@@ -1,7 +1,7 @@
 //! All processes with Weir on this machine, looked at again and again, for programs.
 //!
 //! A look at a process that is known reads its page of statistics where it lay before, and its line in `/proc`. Only processes
-//! that are new are searched, and every [`EVERY`] looks those that had no Weir: a process may have executed another program.
+//! that are new are searched, and every eight looks those that had no Weir: a process may have executed another program.
 //! So a look at 500 processes takes some ten milliseconds of one CPU.
 
 use crate::base::units::monotonic_ns;
