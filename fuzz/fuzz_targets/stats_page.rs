@@ -218,7 +218,7 @@ fn list(page: Page, resident: u64, command: &str) {
     let process = procfs::process::Process::new(std::process::id() as i32).expect("it is there");
     let mut stat = process.stat().expect("it is there");
     stat.comm = command.to_owned();
-    let seen = Seen { process, stat, page };
+    let seen = Seen { process, stat, page, address: None };
     let table = stat::processes::Table::of(Found { readable: vec![seen], others: Vec::new(), not_allowed: 0 });
     check_text(&table.to_string());
     assert_eq!(table.to_string().lines().count(), 2);
