@@ -204,7 +204,8 @@ impl Agent {
             return say(&format!("{what}: would be raised"));
         }
         let Some(api) = &mut self.api else { return };
-        // It is lowered no more; what its processes hold back ends with it.
+        // It is lowered no more. What its processes hold back ends with it, and while they still give, once that is over: a
+        // request for memory that has begun is not broken off, and takes 20 s at most.
         if let Some(lowering) =
             api.lowering.take_if(|it| (&it.change.uid, &it.change.container) == (&change.uid, &change.container))
         {

@@ -208,7 +208,7 @@ async fn give(directory: PathBuf, to: u64) -> Result<Given, String> {
     let missing = outcome.missing_bytes.max((outcome.charged_bytes + 1).saturating_sub(to));
     match (missing, outcome.processes.first()) {
         (0, _) => Ok(given),
-        (missing, None) => Err(format!("{missing} bytes are missing, and nobody is there who could give")),
+        (missing, None) => Err(format!("{missing} bytes are missing, and the group has no process")),
         (missing, Some(most)) => Err(format!(
             "{missing} bytes are missing; {} ({}) holds most, {} bytes",
             most.command, most.pid, most.resident_bytes
