@@ -32,6 +32,8 @@ pub struct HeapPages<P> {
     pub(crate) hard_limit: HardLimit,
     /// Before this time (ns) what the heap grows by asks for no huge pages: they take too long.
     pub(super) huge_asks_from: AtomicU64,
+    /// What the first touches of huge pages took beyond those of single pages, ns.
+    pub(super) huge_owed: AtomicU64,
     pub(crate) platform: P,
     /// Bytes that the program holds.
     pub gauges: Gauges,
@@ -48,6 +50,7 @@ impl<P: Platform> HeapPages<P> {
             events: Events::new(),
             hard_limit: HardLimit::new(),
             huge_asks_from: AtomicU64::new(0),
+            huge_owed: AtomicU64::new(0),
             platform,
             gauges: Gauges::new(),
         }
@@ -159,7 +162,8 @@ impl<P: Platform> HeapPages<P> {
             if self.map_again(&mut growing, kind, blocks, home) {
                 continue;
             }
-            growing.advice = if kind == ZoneKind::Normal { self.advice() } else { Advice::None };
+            let is_normal = kind == ZoneKind::Normal;
+            (growing.advice, growing.probes) = if is_normal { self.advice() } else { (Advice::None, false) };
             let row = growing.grow(blocks, home)?;
             let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
             self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);

@@ -108,6 +108,8 @@ pub struct Growing<'a, P: Platform> {
     pub(super) growth: Guard<'a, Growth, P, { rank::GROWTH }>,
     /// Whether what is mapped asks for huge pages whatever the setting `huge_heap` is.
     pub(super) advice: Advice,
+    /// Whether probes among it do not ask.
+    pub(super) probes: bool,
 }
 
 impl<P: Platform> Growing<'_, P> {
@@ -168,13 +170,13 @@ impl<P: Platform> Growing<'_, P> {
         let placed = self.platform.map_at(run, node);
         if placed == Placed::Done {
             if self.advice != Advice::None || self.asks_for_huge() {
-                self.platform.advise_huge(run);
+                self.advise(blocks.clone());
             }
             // Before they are below the top: then any thread may read their node, which never changes.
             for block in BlockNo::each(blocks.clone()) {
                 // SAFETY: `describe` has mapped the array as far as they go; `self` is the turn to grow; the pageblocks are in no
                 // zone before the caller adds them to one.
-                unsafe { Pageblock::init(window.block(block), node as u16, self.advice) };
+                unsafe { Pageblock::init(window.block(block), node as u16, self.advice_of(block)) };
             }
             if blocks.start == BlockNo(0) {
                 // SAFETY: pageblock 0 was made just now and is in no zone, so no other reference to its state exists. What
@@ -337,7 +339,7 @@ impl Window {
     /// The turn to grow. Threads that run short together wait here for the first of them. They are to look again before they grow
     /// the window too: the pages are in a zone before the turn ends.
     pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
-        Growing { window: self, platform, growth: self.growth.lock(platform), advice: Advice::None }
+        Growing { window: self, platform, growth: self.growth.lock(platform), advice: Advice::None, probes: false }
     }
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {

@@ -5,7 +5,7 @@
 //! So it is with the heap: what it grows by asks for huge pages if its last pageblocks were filled.
 
 use crate::base::time::Nanos;
-use crate::base::units::Pages;
+use crate::base::units::{BlockNo, Pages};
 
 /// Blocks that must have been filled of the last eight freed.
 const FILLED_BLOCKS: u32 = 7;
@@ -14,15 +14,20 @@ const FILLED_AT_ONCE: u8 = 3;
 /// One block in so many goes without huge pages although they pay: behind huge pages nothing can be learnt.
 const PROBE: u32 = 16;
 
-/// Pageblocks that a growing heap looks back at.
-pub(crate) const LOOKED_AT: u32 = 8;
+/// Pageblocks by which a growing heap judges: the last ones that show whether they were filled.
+const JUDGED_BY: usize = 8;
+/// Pageblocks that it looks back at for them, one after the other. Before those it looks at probes alone.
+const NEAR: u32 = 64;
 /// Pageblocks from which on a heap learns of its growth. One of 32 MiB keeps the peak within a few percent: as it ends to
 /// grow, a huge page or two are not filled.
 pub(crate) const LEARNS_FROM: u32 = 16;
 
 /// A first touch of a huge page that takes longer costs as much as those of its pages would (512 of about 2 us).
-pub(crate) const SLOW: Nanos = Nanos(1_000_000);
-/// A slow touch is paid for by a pause of so many times that: at most 0.1 % of a CPU.
+const SLOW: Nanos = Nanos(1_000_000);
+/// What first touches may take beyond that before the heap asks no more: two slow ones of a virtual machine, which finds a huge
+/// page in about 5 ms, among many that are quick.
+const LEEWAY: Nanos = Nanos(10_000_000);
+/// A touch that exceeds the leeway is paid for by a pause of so many times what it took: at most 0.1 % of a CPU.
 pub(crate) const PAUSE: u64 = 1000;
 
 /// Whether a pageblock of which `pages` are in use, or resident, is as good as full.
@@ -30,9 +35,39 @@ pub(crate) fn is_filled(pages: Pages) -> bool {
     pages >= Pages::BLOCK - Pages::BLOCK / 8
 }
 
-/// Whether a heap of `pageblocks` grows dense, of the last [`LOOKED_AT`] of which `filled` were filled.
-pub(crate) fn grows_dense(pageblocks: u32, filled: impl FnOnce() -> usize) -> bool {
-    pageblocks >= LEARNS_FROM && filled() >= FILLED_BLOCKS as usize
+/// Whether a pageblock is a probe: among large runs it asks for no huge page, so that it shows whether it was filled. These are 1
+/// in 16 of the first GiB, and about 16 each time that the heap doubles from there. So they cost a few percent of what huge pages
+/// bring, and split few mappings.
+pub(crate) fn is_probe(block: BlockNo) -> bool {
+    block.0.is_multiple_of(probe_every(block.0))
+}
+
+fn probe_every(pageblocks: u32) -> u32 {
+    (pageblocks / 32).next_power_of_two().max(16)
+}
+
+/// The pageblocks that a heap which ends at `end` looks back at, the last first. The very first may lack pages.
+fn looked_at(end: BlockNo) -> impl Iterator<Item = BlockNo> {
+    let (near, step) = (end.0.saturating_sub(NEAR), probe_every(end.0));
+    let probes = (1..near.div_ceil(step)).rev().map(move |nth| nth * step);
+    (near.max(1)..end.0).rev().chain(probes).map(BlockNo)
+}
+
+/// Whether a heap that ends at `end` grows dense. `is_filled` says it of a pageblock, as far as that shows.
+pub(crate) fn grows_dense(end: BlockNo, is_filled: impl FnMut(BlockNo) -> Option<bool>) -> bool {
+    if end.0 < LEARNS_FROM {
+        return false;
+    }
+    let mut shown = looked_at(end).filter_map(is_filled).take(JUDGED_BY);
+    // What is newest counts most: a program that fills no more stops the heap at the next probe.
+    shown.next() == Some(true) && shown.filter(|&is_filled| is_filled).count() + 1 >= FILLED_BLOCKS as usize
+}
+
+/// What first touches took beyond [`SLOW`], after one more that took `took`; and whether that is too much.
+pub(crate) fn owed(before: Nanos, took: Nanos) -> (Nanos, bool) {
+    let owed = before.saturating_add(took).saturating_sub(SLOW);
+    // Of what is too much the leeway stays: so the first slow touch after the pause is too much again.
+    (owed.min(LEEWAY), owed > LEEWAY)
 }
 
 /// Notes on the last eight blocks freed, of those in use, and of how many.
@@ -91,6 +126,47 @@ mod tests {
         assert!((0..4).any(|_| density.wants_huge()), "one sparse block is no reason");
         density.observe(false);
         assert!((0..32).all(|_| !density.wants_huge()));
+    }
+
+    #[test]
+    fn probes_are_one_in_sixteen_at_first_and_few_hundreds_in_all() {
+        let probes = |blocks: std::ops::Range<u32>| blocks.filter(|&block| is_probe(BlockNo(block))).count();
+        assert_eq!((probes(1..512), probes(512..1024), probes(1024..2048)), (31, 17, 16));
+        // 1 TiB.
+        assert!(probes(0..1 << 19) < 256, "{}", probes(0..1 << 19));
+        for end in [16, 17, 64, 65, 300, 5000, 1 << 19] {
+            let seen: Vec<BlockNo> = looked_at(BlockNo(end)).collect();
+            assert!(seen.is_sorted_by(|a, b| a > b) && seen.iter().all(|block| (1..end).contains(&block.0)), "{end}");
+            assert!(seen.iter().skip(NEAR as usize).all(|&block| is_probe(block)), "{end}");
+            assert!(seen.len() < 256, "{end}");
+        }
+    }
+
+    #[test]
+    fn the_last_pageblocks_that_show_it_say_whether_a_heap_grows_dense() {
+        let dense =
+            |end: u32, is_filled: fn(u32) -> Option<bool>| grows_dense(BlockNo(end), |block| is_filled(block.0));
+        assert!(dense(16, |_| Some(true)) && !dense(15, |_| Some(true)));
+        assert!(!dense(1000, |_| None) && !dense(1000, |block| (block > 995).then_some(true)));
+        // Six more that say nothing, and probes far back.
+        assert!(dense(1000, |block| is_probe(BlockNo(block)).then_some(true)));
+        assert!(dense(1000, |block| Some(block != 997)), "one in eight is no reason");
+        assert!(!dense(1000, |block| Some(block < 997 || block == 999)));
+        assert!(!dense(1000, |block| Some(block != 999)), "but the newest one is");
+    }
+
+    #[test]
+    fn some_slow_touches_among_quick_ones_are_no_reason_to_stop() {
+        let after = |touches: &[u64]| {
+            let each = |(owed_before, _), &took: &u64| owed(owed_before, Nanos(took * 100_000));
+            touches.iter().fold((Nanos(0), false), each)
+        };
+        assert_eq!(after(&[3; 100]), (Nanos(0), false));
+        assert!(!after(&[47, 47]).1 && after(&[47, 47, 47]).1);
+        let one_in_ten: Vec<u64> = [3, 3, 3, 3, 3, 3, 3, 3, 3, 47].repeat(100);
+        assert!((1..=one_in_ten.len()).all(|n| !after(&one_in_ten[..n]).1));
+        // After a pause: once is enough.
+        assert!(after(&[47, 47, 47, 47]).1 && owed(Nanos(u64::MAX), Nanos(u64::MAX)) == (LEEWAY, true));
     }
 
     #[test]

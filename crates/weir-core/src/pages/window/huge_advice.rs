@@ -6,8 +6,9 @@
 
 use crate::base::level::Level;
 use crate::base::run::Run;
-use crate::base::time::Time;
+use crate::base::time::{Nanos, Time};
 use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages};
+
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::Advice;
@@ -15,14 +16,45 @@ use crate::pages::report::slices;
 use crate::pages::window::Growing;
 use crate::pages::zone::sparse::Fill;
 use crate::platform::Platform;
-use crate::policy::huge_page_advice::{LOOKED_AT, PAUSE, SLOW, grows_dense, is_filled};
+use crate::policy::huge_page_advice::{PAUSE, grows_dense, is_filled, is_probe, owed};
 use crate::telemetry::trace::Place;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 impl<P: Platform> Growing<'_, P> {
     /// Whether memory of the window is to ask for huge pages.
     pub(super) fn asks_for_huge(&self) -> bool {
         self.platform.huge_on_advice() && self.platform.tunables().huge_heap.get() != 0
+    }
+
+    /// What is noted of a pageblock that is mapped now.
+    pub(super) fn advice_of(&self, block: BlockNo) -> Advice {
+        if self.probes && is_probe(block) { Advice::None } else { self.advice }
+    }
+
+    /// Asks for huge pages behind those of `blocks` that are to have them.
+    pub(super) fn advise(&self, blocks: Range<BlockNo>) {
+        let ask = |blocks: Range<BlockNo>| {
+            let len = BlockNo::each(blocks.clone()).len() * PAGEBLOCK;
+            self.platform.advise_huge(Run { addr: self.window.addr_of(blocks.start.first()), len });
+        };
+        if self.asks_for_huge() {
+            return ask(blocks);
+        }
+        let mut row = blocks.start..blocks.start;
+        for block in BlockNo::each(blocks) {
+            if self.advice_of(block) == Advice::None {
+                if !row.is_empty() {
+                    ask(row);
+                }
+                row = block.next()..block.next();
+            } else {
+                row.end = block.next();
+            }
+        }
+        if !row.is_empty() {
+            ask(row);
+        }
     }
 }
 
@@ -40,30 +72,38 @@ impl<P: Platform> HeapPages<P> {
             && p.stats().pressure_level.load(Relaxed) == Level::None as u64
     }
 
-    /// Whether what the heap grows by next is to ask for huge pages.
+    /// Whether what the heap grows by next is to ask for huge pages, and whether probes among it are not.
     #[cold]
-    pub(in crate::pages) fn advice(&self) -> Advice {
+    pub(in crate::pages) fn advice(&self) -> (Advice, bool) {
         let (p, end) = (&self.platform, self.normal.top().block());
         let is_asked = self.may_ask_for_huge() && p.huge_on_advice() && !p.huge_on_touch();
         let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed));
-        let blocks = || BlockNo::each(BlockNo(end.0 - LOOKED_AT)..end);
-        if is_asked && is_time && grows_dense(end.0, || blocks().filter(|&block| self.is_filled(block)).count()) {
+        let mut has_runs = false;
+        let is_filled = |block| {
+            let fill = self.fill(block);
+            has_runs |= fill == Fill::Unknown;
+            self.shows_filled(block, fill)
+        };
+        if is_asked && is_time && grows_dense(end, is_filled) {
             p.note_huge();
-            Advice::Asks
+            (Advice::Asks, has_runs)
         } else {
-            Advice::None
+            (Advice::None, false)
         }
     }
 
     /// Touches a page that was handed out, the first of a pageblock that asks for a huge page, in the program's place. Where
     /// the system is short of huge pages it compacts memory in this fault, and a hypervisor may have to find memory for it.
-    /// That can take milliseconds a huge page: then the heap asks no more for a time.
+    /// That can take milliseconds a huge page. Where too many do, the heap asks no more for a time.
     #[cold]
     pub(in crate::pages) fn touch_asking(&self, kind: ZoneKind, page: PageNo) {
         let (p, begin) = (&self.platform, self.platform.now());
         let is_done = p.populate(Run { addr: self.window(kind).addr_of(page), len: PAGE });
         let took = p.now().since(begin);
-        if is_done && took <= SLOW {
+        // Threads that are here at once may lose each other's sum: the next slow touch then counts for it.
+        let (owed, is_too_much) = owed(Nanos(self.huge_owed.load(Relaxed)), took);
+        self.huge_owed.store(owed.0, Relaxed);
+        if is_done && !is_too_much {
             return;
         }
         let until = if is_done { (p.now() + took * PAUSE).0 } else { u64::MAX };
@@ -82,13 +122,20 @@ impl<P: Platform> HeapPages<P> {
         }
     }
 
-    /// Whether the program has filled a pageblock of NORMAL, as far as can be told.
-    fn is_filled(&self, block: BlockNo) -> bool {
-        let (page, kind) = (block.first(), ZoneKind::Normal);
-        let fill = self.zone_of(kind, page).lock(&self.platform).fill(&self.normal, block);
-        let run = Run { addr: self.normal.addr_of(page), len: PAGEBLOCK };
+    fn fill(&self, block: BlockNo) -> Fill {
+        self.zone_of(ZoneKind::Normal, block.first()).lock(&self.platform).fill(&self.normal, block)
+    }
+
+    /// Whether the program has filled a pageblock of NORMAL, if that shows.
+    fn shows_filled(&self, block: BlockNo, fill: Fill) -> Option<bool> {
+        let run = Run { addr: self.normal.addr_of(block.first()), len: PAGEBLOCK };
         let is_resident = || self.platform.resident(run).is_some_and(|pages| is_filled(Pages(pages)));
-        fill == Fill::Yes || fill == Fill::IfResident && is_resident()
+        match fill {
+            Fill::No => Some(false),
+            Fill::IfResident => Some(is_resident()),
+            Fill::Yes => Some(true),
+            Fill::Unknown => None,
+        }
     }
 
     /// Makes all of the heap ask for huge pages, or ask no more, as the setting says.

@@ -16,8 +16,10 @@ use crate::policy::huge_page_advice::is_filled;
 /// Whether a pageblock was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pages) enum Fill {
-    /// It was not, or nothing shows it.
+    /// It was not.
     No,
+    /// Nothing shows it.
+    Unknown,
     /// It was if all its memory is resident.
     IfResident,
     /// It was.
@@ -158,7 +160,7 @@ impl FreeAreas {
                     Advice::None => Fill::IfResident,
                     // Objects are written when they are handed out. Behind a huge page nothing shows whether a run was.
                     _ if pageblock.slabs => Fill::Yes,
-                    _ => Fill::No,
+                    _ => Fill::Unknown,
                 }
             }
             _ => Fill::No,
