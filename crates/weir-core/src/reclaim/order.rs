@@ -31,7 +31,20 @@ pub const ORDER: [Step; 22] = [
 ];
 
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
-pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
+///
+/// At last it cools what was split: the kernel charges a huge page whole until the part that was released is split off it. Who
+/// asked looks at that charge, and would ask for more. An allocation that waits is not held up for it.
+pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
+    let mut sum = go_through(goal, all, is_enough);
+    if !goal.row().is_awaited {
+        for reclaimable in all.iter().filter(|reclaimable| reclaimable.steps().contains(&Step::Cool)) {
+            sum += reclaimable.scan(Step::Cool, goal);
+        }
+    }
+    sum
+}
+
+fn go_through(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
     let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
     // A shortage is over when the allocation is served: what is released is no use to it.
     let is_counted = goal.kind != Kind::Shortage;
@@ -115,6 +128,18 @@ mod tests {
         assert_eq!(*scans.borrow(), [3, 2]);
         let rest = run(&goal(Kind::Pressure, usize::MAX, 0), &all, |_| false);
         assert_eq!(rest.released, 150);
+    }
+
+    #[test]
+    fn what_was_split_is_cooled_at_last_unless_an_allocation_waits() {
+        let scans = RefCell::default();
+        let of = |name, steps, bytes| Held { name, steps, bytes: Cell::new(bytes), bite: 100, scans: &scans };
+        let (blocks, split) = (of(1, &[Step::Blocks], 100), of(2, &[Step::Cool], 0));
+        let all: [&dyn Reclaimable; 2] = [&blocks, &split];
+        run(&goal(Kind::Pressure, 50, 0), &all, |_| false);
+        assert_eq!(*scans.borrow(), [1, 2], "the goal was reached before its step came");
+        run(&goal(Kind::Shortage, 50, 0), &all, |_| true);
+        assert_eq!(*scans.borrow(), [1, 2, 1]);
     }
 
     #[test]
