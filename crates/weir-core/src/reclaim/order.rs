@@ -138,7 +138,7 @@ mod tests {
         let all: [&dyn Reclaimable; 2] = [&blocks, &split];
         run(&goal(Kind::Pressure, 50, 0), &all, |_| false);
         assert_eq!(*scans.borrow(), [1, 2], "the goal was reached before its step came");
-        run(&goal(Kind::Shortage, 50, 0), &all, |_| true);
+        run(&goal(Kind::Room, 50, 0), &all, |_| false);
         assert_eq!(*scans.borrow(), [1, 2, 1]);
     }
 
