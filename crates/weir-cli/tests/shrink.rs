@@ -111,6 +111,17 @@ fn what_evictable_caches_hold_says_who_is_asked() {
 }
 
 #[test]
+fn a_cache_gives_way_to_what_its_program_takes_at_once_below_the_new_limit() {
+    let group = group!();
+    let Some(cache) = group.start(true) else { return };
+    let mut cache = steered(cache, "evictable 150");
+    let (status, said, outcome) = shrink(&group.0.0, "80M");
+    assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", 80 * MIB), "{outcome}");
+    // 17 MiB, where some 5 are left. Its memory was released just now, and lies in huge pages as far as it was not.
+    assert_eq!(cache.tell("hold 9"), "done", "it was killed: {outcome}");
+}
+
+#[test]
 fn where_too_little_is_given_the_limit_stays_and_it_is_said_who_holds_what() {
     let group = group!();
     let (Some(live), Some(other)) = (group.start(true), group.start(false)) else { return };

@@ -6,7 +6,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
-use crate::base::units::PageNo;
+use crate::base::units::{PageNo, Pages};
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::Geometry;
 use crate::caches::heap_caches::Caches;
@@ -30,7 +30,7 @@ impl<P: Platform> Caches<P> {
         slabs.take_to_move(window, &g, addr, &mut taken);
         let again = slabs.take_again();
         drop(slabs);
-        self.pages.events.taken_again(&self.pages.platform, again);
+        self.pages.events.resident(&self.pages.platform, Pages::ZERO, again);
         taken.for_each(window, &g, |taken| object = Some(taken));
         object
     }

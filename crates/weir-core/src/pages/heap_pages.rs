@@ -172,8 +172,7 @@ impl<P: Platform> HeapPages<P> {
     }
 
     fn note_taken(&self, run: &PageRun) {
-        self.events.taken_again(&self.platform, run.again);
-        self.events.fresh(run.fresh);
+        self.events.resident(&self.platform, run.fresh, run.again);
     }
 
     /// Takes the pages `more`, which follow a run, if they are free and of the run's node.
@@ -184,8 +183,7 @@ impl<P: Platform> HeapPages<P> {
         let (again, fresh) = zone.extend(window, more)?;
         drop(zone);
         self.gauges.page_bytes.add(more.len.bytes() as u64, &self.platform.stats().page_bytes);
-        self.events.taken_again(&self.platform, again);
-        self.events.fresh(fresh);
+        self.events.resident(&self.platform, fresh, again);
         Ok(())
     }
 

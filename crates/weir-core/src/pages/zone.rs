@@ -31,8 +31,6 @@ use crate::policy::growing_buffer::Growth;
 use lists::{HINT_REFUSED, Lists};
 use pageblocks::Pageblocks;
 
-/// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
-const FRESH_PAGES: Pages = Pages::BLOCK;
 /// Shortest run (128 KiB), the hole of which is remembered: shorter ones go to the fullest pageblock each time.
 const HOLE_PAGES: Pages = Pages(Pages::BLOCK.0 / 16);
 /// Lengths, modulo this, of which a hole is remembered: so many sizes in turn find their own.
@@ -49,8 +47,7 @@ pub struct PageRun {
     pub zero: bool,
     /// Pages of the run that were reported lately.
     pub again: Refault,
-    /// Pages with no memory behind them, nor lately, that the zone has handed out since it last returned their number.
-    /// 0 as long as they are few.
+    /// Pages that have no memory behind them, nor had lately: they become resident beside [`PageRun::again`].
     pub fresh: Pages,
     /// It has the first page handed out of a pageblock that asks for a huge page.
     pub asks: bool,
@@ -93,8 +90,6 @@ pub struct FreeAreas {
     torn: bool,
     /// A page was handed out as [`PageRun::asks`] says.
     asks: bool,
-    /// Pages that became resident lately: see [`PageRun::fresh`].
-    fresh: Pages,
     /// Runs of at least [`HOLE_PAGES`] freed last, by length.
     holes: [Span; HOLES],
     /// Whether runs are freed as copies that a growing buffer leaves.
@@ -114,7 +109,6 @@ impl FreeAreas {
             peak: Peak::new(),
             torn: false,
             asks: false,
-            fresh: Pages::ZERO,
             holes: [Span::new(PageNo(0), Pages::ZERO); HOLES],
             growth: Growth::new(),
         }
@@ -136,12 +130,19 @@ impl FreeAreas {
         if most_fresh < Pages::MAX && self.fresh_of(window, run, huge_on_touch) > most_fresh {
             return Err(Short);
         }
-        let (zero, again) = self.take_run(window, run, purpose, huge_on_touch);
-        Ok(PageRun { page, zero, again, fresh: self.take_fresh(), asks: core::mem::take(&mut self.asks) })
+        let (zero, again, fresh) = self.take_run(window, run, purpose, huge_on_touch);
+        Ok(PageRun { page, zero, again, fresh, asks: core::mem::take(&mut self.asks) })
     }
 
-    /// Takes the free pages `run`; returns whether all are zero, and which were reported lately.
-    fn take_run(&mut self, window: &Window, run: Span, purpose: Purpose, huge_on_touch: bool) -> (bool, Refault) {
+    /// Takes the free pages `run`; returns whether all are zero, which were reported lately, and how many others become
+    /// resident.
+    fn take_run(
+        &mut self,
+        window: &Window,
+        run: Span,
+        purpose: Purpose,
+        huge_on_touch: bool,
+    ) -> (bool, Refault, Pages) {
         let (mut zero, mut again) = (true, Refault::default());
         let resident = self.used + self.idle;
         for (block, pages) in run.pieces() {
@@ -173,11 +174,10 @@ impl FreeAreas {
         self.used += run.len;
         self.peak.note(self.used.0);
         let fresh = (self.used + self.idle).saturating_sub(resident);
-        self.fresh += fresh.saturating_sub(Pages(again.pages as usize));
         if purpose == Purpose::Run {
             self.growth.take(run.len, fresh);
         }
-        (zero, again)
+        (zero, again, fresh.saturating_sub(Pages(again.pages as usize)))
     }
 
     /// Pages that become resident when the free pages `run` are taken.
@@ -188,11 +188,6 @@ impl FreeAreas {
             if is_bare && huge_on_touch { Pages::BLOCK } else { Pages(pages.len()) - pageblock.idle_in(pages) }
         };
         run.pieces().map(of).sum()
-    }
-
-    /// The fresh pages counted so far, once there are enough of them to be worth a release elsewhere.
-    fn take_fresh(&mut self) -> Pages {
-        if self.fresh < FRESH_PAGES { Pages::ZERO } else { core::mem::take(&mut self.fresh) }
     }
 
     /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time.
@@ -251,9 +246,9 @@ impl FreeAreas {
         if !is_free {
             return Err(Short);
         }
-        let (_, again) = self.take_run(window, more, Purpose::Run, false);
+        let (_, again, fresh) = self.take_run(window, more, Purpose::Run, false);
         self.asks = false;
-        Ok((again, self.take_fresh()))
+        Ok((again, fresh))
     }
 
     // ---- reporting ---------------------------------------------------------------------------------------------

@@ -11,8 +11,18 @@ use crate::base::units::{PAGE, Pages};
 use crate::platform::{Clock, Workers};
 use crate::policy::hold::Hold;
 use crate::policy::refault::{Refault, span, stamp};
+use crate::policy::watermarks::Marks;
 use crate::telemetry::stats;
 use crate::telemetry::tunables::Tunables;
+
+/// Pages that become resident between two looks at what is left, where much is: as much as is worth a release elsewhere (2 MiB).
+const STEP: Pages = Pages::BLOCK;
+/// The least of it (64 KiB): a look costs a microsecond or two.
+const LEAST_STEP: Pages = Pages(16);
+/// Near a limit it is one such part of what must stay free below it.
+const STEPS: usize = 4;
+/// Free pages above high from which memory may come in huge pages (16 MiB): a fault takes 2 MiB of which little is counted yet.
+const ROOM_FOR_HUGE: Pages = Pages(8 * Pages::BLOCK.0);
 
 /// See the module.
 pub struct Events {
@@ -22,6 +32,12 @@ pub struct Events {
     freed: AtomicU64,
     /// Pages that became resident and that peaks may not explain.
     fresh: AtomicUsize,
+    /// Those, and pages that were reported and became resident again.
+    resident: AtomicUsize,
+    /// So many of the latter are told at a time: see [`Events::told_by`].
+    step: AtomicUsize,
+    /// Much more may become resident below the tightest limit.
+    has_room: AtomicBool,
     /// Slow paths gone.
     slow_paths: AtomicU32,
     /// The time as of the last window's end or pressure event, ns: exact enough for ages, and read at no cost.
@@ -35,6 +51,9 @@ impl Events {
             pending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             fresh: AtomicUsize::new(0),
+            resident: AtomicUsize::new(0),
+            step: AtomicUsize::new(STEP.0),
+            has_room: AtomicBool::new(true),
             slow_paths: AtomicU32::new(0),
             clock: AtomicU64::new(0),
         }
@@ -58,21 +77,42 @@ impl Events {
         self.pending.store(false, Release);
     }
 
-    /// `pages` became resident.
+    /// The pages `fresh` became resident, and those that were reported and are taken again. To be called under no lock.
     #[inline]
-    pub(crate) fn fresh(&self, pages: Pages) {
-        if !pages.is_zero() {
-            self.fresh.fetch_add(pages.0, Relaxed);
+    pub(crate) fn resident<P: Workers + Clock>(&self, platform: &P, fresh: Pages, again: Refault) {
+        self.taken_again(platform, again);
+        let pages = fresh.0 + again.pages as usize;
+        if pages > 0 {
+            self.fresh.fetch_add(fresh.0, Relaxed);
+            self.resident.fetch_add(pages, Relaxed);
         }
     }
 
-    /// The pages that became resident since the last call.
+    /// The pages that became resident since the last call, once they are enough to be told: those that peaks may not explain,
+    /// and all.
     #[inline]
-    pub(crate) fn take_fresh(&self) -> Pages {
-        Pages(if self.fresh.load(Relaxed) == 0 { 0 } else { self.fresh.swap(0, Relaxed) })
+    pub(crate) fn take_resident(&self) -> Option<(Pages, Pages)> {
+        if self.resident.load(Relaxed) < self.step.load(Relaxed) {
+            return None;
+        }
+        Some((Pages(self.fresh.swap(0, Relaxed)), Pages(self.resident.swap(0, Relaxed))))
     }
 
-    /// Pages that were reported are taken again: counts them if that was soon. To be called under no lock.
+    /// A reading of the tightest limit: its marks, and the free pages below it; `None`: there is none. What has to stay free below a
+    /// small limit is less than 2 MiB, and would be passed between two looks: they come by a part of it.
+    pub(crate) fn told_by(&self, limit: Option<(Marks, Pages)>) {
+        let step = limit.map_or(STEP, |(marks, _)| (marks.min / STEPS).clamp(LEAST_STEP, STEP));
+        self.step.store(step.0, Relaxed);
+        self.has_room.store(limit.is_none_or(|(marks, free)| free > marks.high + ROOM_FOR_HUGE), Relaxed);
+    }
+
+    /// Whether so much may become resident that it may come in huge pages.
+    pub(crate) fn has_room(&self) -> bool {
+        self.has_room.load(Relaxed)
+    }
+
+    /// Pages that were reported are taken again, of what is counted elsewhere: tells the refault meter if that was soon. To be
+    /// called under no lock.
     #[inline]
     pub(crate) fn taken_again<P: Workers + Clock>(&self, platform: &P, again: Refault) {
         if again.pages > 0 {

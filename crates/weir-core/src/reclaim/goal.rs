@@ -233,6 +233,8 @@ const BALANCE: Row = Row {
         SlabPages,
         Filled,
     ],
+    // A page that stays behind helps nobody: more would be evicted, or the program be killed.
+    splits: Backing::Huge,
     // Before much of what the program uses is evicted, and where it uses none.
     empties_below: LAST_BOOSTED,
     need: Need::LowZone,
@@ -299,7 +301,6 @@ static GOALS: [Row; 15] = [
             Runs,
             Filled,
         ],
-        splits: Backing::Small,
         empties_below: NEVER,
         is_awaited: true,
         ..BALANCE
@@ -444,8 +445,9 @@ mod tests {
             let takes_in_use = matches!(row.need, Need::LowZone | Need::Failure);
             assert_eq!(row.steps.contains(&Evict), takes_in_use, "{:?}", row.kind);
             assert!(!is_urgent || row.cushion == Cushion::Nothing, "{:?}", row.kind);
-            // Huge pages in good use are split where tasks suffer, or all is wanted.
-            let splits = [Kind::Severe, Kind::SevereNode, Kind::Purge, Kind::HardLimit].contains(&row.kind);
+            // Huge pages in good use are split where tasks suffer, all is wanted, or what is in use would go in their place.
+            let splits = matches!(row.kind, Kind::Severe | Kind::SevereNode | Kind::Purge | Kind::HardLimit)
+                || row.need == Need::LowZone;
             assert_eq!(row.splits == Backing::Huge, splits, "{:?}", row.kind);
         }
     }

@@ -1,6 +1,6 @@
 //! The order of reclaim, in one place: the cheapest first; then the loop that goes through it.
 
-use super::goal::{Goal, Kind};
+use super::goal::{Goal, Kind, Need};
 use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
 
@@ -32,11 +32,11 @@ pub const ORDER: [Step; 22] = [
 
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
 ///
-/// At last it cools what was split: the kernel charges a huge page whole until the part that was released is split off it. Who
-/// asked looks at that charge, and would ask for more. An allocation that waits is not held up for it.
+/// At last it cools what was split: the kernel charges a huge page whole until the part that was released is split off it. A
+/// limit counts that charge, and who asked looks at it. An allocation that only makes room for itself is not held up for it.
 pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
     let mut sum = go_through(goal, all, is_enough);
-    if !goal.row().is_awaited {
+    if !goal.row().is_awaited || goal.row().need != Need::None {
         for reclaimable in all.iter().filter(|reclaimable| reclaimable.steps().contains(&Step::Cool)) {
             sum += reclaimable.scan(Step::Cool, goal);
         }

@@ -51,6 +51,7 @@ mod pages {
 }
 
 mod reclaim {
+    mod budget;
     mod goals;
     mod node;
     pub mod order;

@@ -113,7 +113,7 @@ impl<P: Platform> Caches<P> {
         let n = slabs.take(window, &g, most, &mut taken);
         let again = slabs.take_again();
         drop(slabs);
-        self.pages.events.taken_again(&self.pages.platform, again);
+        self.pages.events.resident(&self.pages.platform, Pages::ZERO, again);
         let mut slots = out.iter_mut();
         taken.for_each(window, &g, |object| {
             if let Some(slot) = slots.next() {

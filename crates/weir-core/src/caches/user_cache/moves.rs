@@ -177,7 +177,7 @@ impl<P: Platform> Caches<P> {
         let number = slabs.next_to_move(window, &g, at, &mut taken)?;
         let again = slabs.take_again();
         drop(slabs);
-        self.pages.events.taken_again(&self.pages.platform, again);
+        self.pages.events.resident(&self.pages.platform, Pages::ZERO, again);
         let from = (window.addr_of(at.0) + number * g.size as usize) as *mut u8;
         let mut to = core::ptr::null_mut();
         taken.for_each(window, &g, |place| to = place);

@@ -40,10 +40,9 @@ impl<P: Platform> Direct<'_, P> {
     /// To be called at the end of each slow path, under no lock.
     #[inline]
     pub(crate) fn slow_path_ends(self) {
-        let fresh = self.heap.pages().events.take_fresh();
-        if !fresh.is_zero() {
+        if let Some((fresh, resident)) = self.heap.pages().events.take_resident() {
             self.make_room(Kind::Room, fresh);
-            self.note_resident(fresh);
+            self.note_resident(resident);
         }
         if !self.heap.platform().has_balancer_thread() {
             if self.heap.pages().events.slow_path(CALLS_PER_LOOK) {

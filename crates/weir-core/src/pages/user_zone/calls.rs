@@ -103,7 +103,7 @@ impl<P: Platform> HeapPages<P> {
         let run = areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh)?;
         drop(areas);
         self.events.taken_again(&self.platform, run.again);
-        Ok(PageRun { again: Refault::NONE, ..run })
+        Ok(PageRun { fresh: run.fresh + Pages(run.again.pages as usize), again: Refault::NONE, ..run })
     }
 
     /// Gives pages back that were taken together, or a part of them.

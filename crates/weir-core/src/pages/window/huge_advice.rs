@@ -63,13 +63,14 @@ impl<P: Platform> Growing<'_, P> {
 // page as one, all of it charged: it is cooled at the end of the window ([`Advice`]).
 
 impl<P: Platform> HeapPages<P> {
-    /// Whether huge pages may be asked for behind parts of the heap. Not under pressure, when a fault should take no more than it
-    /// needs, nor under a hard limit, which counts pages.
+    /// Whether huge pages may be asked for behind parts of the heap. Not under pressure or near a limit, when a fault should take
+    /// no more than it needs, nor under a hard limit, which counts pages.
     pub(crate) fn may_ask_for_huge(&self) -> bool {
         let p = &self.platform;
         p.tunables().huge_blocks.get() != 0
             && p.tunables().hard_limit.get() == 0
             && p.stats().pressure_level.load(Relaxed) == Level::None as u64
+            && self.events.has_room()
     }
 
     /// Whether what the heap grows by next is to ask for huge pages, and whether probes among it are not.
