@@ -33,6 +33,10 @@ fn registered(server: &Server) -> u64 {
 
 /// A server of a file of [`SIZE`] bytes, with a cache so small that reads go to the file.
 fn server(options: &[&str], change: impl FnOnce(&mut std::process::Command)) -> (Server, Vec<u8>) {
+    try_server(options, change).unwrap_or_else(|log| panic!("the server ended:\n{log}"))
+}
+
+fn try_server(options: &[&str], change: impl FnOnce(&mut std::process::Command)) -> Result<(Server, Vec<u8>), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let data = pattern(7, SIZE);
     let file = folder.path().join("disk");
@@ -41,7 +45,7 @@ fn server(options: &[&str], change: impl FnOnce(&mut std::process::Command)) -> 
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("own files");
     }
     let all = ["--export", "f=disk", "--workers", "1", "--io", "uring", "--cache", "1M"];
-    (Server::spawn(folder, &[&all, options].concat(), change), data)
+    Ok((Server::try_spawn(folder, &[&all, options].concat(), change)?, data))
 }
 
 /// Reads all of the export, and writes it anew, a MiB at a time; what is read has to be what is there.
@@ -107,7 +111,7 @@ fn where_the_kernel_refuses_requests_use_plain_memory() {
     if !is_possible() {
         return;
     }
-    let (server, mut data) = server(&["--registered-buffers", "true"], |command| {
+    let with_little = |command: &mut std::process::Command| {
         // SAFETY: between fork and exec: a system call, which reads a value of this closure's.
         unsafe {
             command.pre_exec(|| {
@@ -124,7 +128,16 @@ fn where_the_kernel_refuses_requests_use_plain_memory() {
             // Root may lock as much as it likes.
             command.uid(65_534).gid(65_534);
         }
+    };
+    let mut started = None;
+    // What all servers of this user have locked counts, also for a while after they ended.
+    eventually("this user's other rings leave room for one", || {
+        started = try_server(&["--registered-buffers", "true"], with_little)
+            .inspect_err(|log| assert!(log.contains("io_uring is refused: Cannot allocate memory"), "{log}"))
+            .ok();
+        started.is_some()
     });
+    let (server, mut data) = started.expect("a server");
     use_all(&server, &mut data, 1);
     assert_eq!(registered(&server), 0);
     assert!(server.log().contains("the kernel registers no more buffers"), "{}", server.log());

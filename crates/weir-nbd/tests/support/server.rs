@@ -27,6 +27,11 @@ impl Server {
 
     /// Starts a server in `folder`, with the last word on the command.
     pub fn spawn(folder: TempDir, options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        Self::try_spawn(folder, options, change).unwrap_or_else(|log| panic!("the server ended:\n{log}"))
+    }
+
+    /// As [`Server::spawn`]; the log of one that ended.
+    pub fn try_spawn(folder: TempDir, options: &[&str], change: impl FnOnce(&mut Command)) -> Result<Self, String> {
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
         // Stalls of the machine that the tests run on are no pressure: under it no cache grows.
@@ -35,11 +40,12 @@ impl Server {
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         change(&mut command);
         let mut server = Self { child: command.spawn().expect("the server starts"), folder };
+        let mut has_ended = false;
         eventually("the server listens", || {
-            assert!(server.child.try_wait().expect("a child").is_none(), "the server ended:\n{}", server.log());
-            server.path("c").exists() && UnixStream::connect(server.socket()).is_ok()
+            has_ended = server.child.try_wait().expect("a child").is_some();
+            has_ended || server.path("c").exists() && UnixStream::connect(server.socket()).is_ok()
         });
-        server
+        if has_ended { Err(server.log()) } else { Ok(server) }
     }
 
     /// Runs `weir-nbd` to its end.

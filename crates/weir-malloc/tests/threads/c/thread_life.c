@@ -2,6 +2,7 @@
    argv[1] says which. */
 #include "check.h"
 #include "tasks.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/filter.h>
@@ -204,11 +205,9 @@ static void *wait_for_nothing(void *unused) {
 
 /* How long processes of this machine have waited for memory, us; 0 where the kernel does not say it. */
 static unsigned long long stalls(void) {
-    char line[200] = "";
-    FILE *file = fopen("/proc/pressure/memory", "r");
-    if (!file) return 0;
-    char *read = fgets(line, sizeof line, file), *total = read ? strstr(line, "total=") : NULL;
-    fclose(file);
+    char line[200];
+    text_of("/proc/pressure/memory", line, sizeof line);
+    char *total = strstr(line, "total=");
     return total ? strtoull(total + 6, NULL, 10) : 0;
 }
 
@@ -217,9 +216,9 @@ static unsigned long long stalls(void) {
 enum { LOOKS = PATIENCE / 10, ALL_LOOKS = 90 };
 
 /* At rest there is no wake-up for 5 s, whoever the program is, and whatever signal it leaves pending: Weir's threads are
-   switched to no more often than one that waits for nothing, which only who stops and continues the process wakes. A look
-   allocates, which may wake Weir's: after it they come to rest again, and then are looked at once more. Weir's also wake where
-   others wait for memory, as they are to: such a look says nothing. */
+   switched to no more often than one that waits for nothing, which only who stops and continues the process wakes. It takes them
+   seconds to come to rest, so the first looks may see them awake. Weir's also wake where others wait for memory, as they are to:
+   such a look says nothing. */
 static void rest(int is_root, int is_pending) {
     sigset_t all;
     sigfillset(&all), sigprocmask(SIG_BLOCK, &all, NULL);

@@ -7,6 +7,7 @@
 //! ends it.
 
 mod child;
+mod debugger;
 mod filled_block;
 mod survivors;
 

@@ -1,10 +1,11 @@
 //! What is left of many blocks at random, as merging works on it (`docs/design/merged-pages.md`).
 //!
 //! A round makes blocks, frees 15 of 16, and asks for what can be released. Then it reads what is left, writes to a part, and
-//! reads again. Meanwhile children read and write the same blocks, a part of them under a filter that refuses all advice. Pages of
-//! blocks are locked, and withheld from children; and at times 4,000 threads hold a block each.
+//! reads again. Meanwhile children read and write the same blocks, a part of them under a filter that refuses all advice, and a
+//! debugger does. Pages of blocks are locked, and withheld from children; and at times 4,000 threads hold a block each.
 
 use super::child::forked;
+use super::debugger;
 use super::filled_block::FilledBlock;
 use crate::base::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -41,6 +42,8 @@ pub fn once(random: &mut Random, stop: &AtomicBool) {
         sleep(RESTS);
         left.iter().for_each(|block| block.check());
         in_a_child(&mut left, round % 2 == 1);
+        debugger::looks_at(&mut left);
+        left.iter().for_each(|block| block.check());
         left.iter_mut().step_by(10).for_each(|block| block.change(random));
         left.iter().for_each(|block| block.check());
     }
