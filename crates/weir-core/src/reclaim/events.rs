@@ -11,7 +11,7 @@ use crate::base::units::{PAGE, Pages};
 use crate::platform::{Clock, Workers};
 use crate::policy::hold::Hold;
 use crate::policy::refault::{Refault, span, stamp};
-use crate::policy::watermarks::Marks;
+use crate::policy::watermarks::Zone;
 use crate::telemetry::stats;
 use crate::telemetry::tunables::Tunables;
 
@@ -98,12 +98,13 @@ impl Events {
         Some((Pages(self.fresh.swap(0, Relaxed)), Pages(self.resident.swap(0, Relaxed))))
     }
 
-    /// A reading of the tightest limit: its marks, and the free pages below it; `None`: there is none. What has to stay free below a
-    /// small limit is less than 2 MiB, and would be passed between two looks: they come by a part of it.
-    pub(crate) fn told_by(&self, limit: Option<(Marks, Pages)>) {
-        let step = limit.map_or(STEP, |(marks, _)| (marks.min / STEPS).clamp(LEAST_STEP, STEP));
+    /// NORMAL is as `normal` says, by a reading or by the estimate since. What has to stay free below a small limit is less than
+    /// 2 MiB, and would be passed between two looks: they come by a part of it.
+    pub(crate) fn told_by(&self, normal: &Zone) {
+        let has_limit = !normal.managed.is_zero();
+        let step = if has_limit { (normal.marks.min / STEPS).clamp(LEAST_STEP, STEP) } else { STEP };
         self.step.store(step.0, Relaxed);
-        self.has_room.store(limit.is_none_or(|(marks, free)| free > marks.high + ROOM_FOR_HUGE), Relaxed);
+        self.has_room.store(!has_limit || normal.free > normal.marks.high + ROOM_FOR_HUGE, Relaxed);
     }
 
     /// Whether so much may become resident that it may come in huge pages.

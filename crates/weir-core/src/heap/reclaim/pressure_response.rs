@@ -41,8 +41,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub fn read_room(&self, room: Room) {
         let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
         self.heap.reclaim.budget.read(room, released);
-        let normal = self.normal_zone();
-        self.heap.pages().events.told_by((!normal.managed.is_zero()).then_some((normal.marks, normal.free)));
+        self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {
             let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
             stats::add(&self.heap.platform().stats().wakeups, is_woken.into());
@@ -224,7 +223,7 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.reclaim.node_balancer.inherit();
         self.heap.reclaim.pressure.inherit();
         self.heap.reclaim.budget.inherit();
-        self.heap.pages().events.told_by(None);
+        self.heap.pages().events.told_by(&self.normal_zone());
         self.heap.reclaim.throttle.inherit();
         self.heap.pages().hard_limit.inherit();
         self.heap.reclaim.in_hard_limit.store(false, Relaxed);

@@ -9,6 +9,7 @@
 //! trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the process that sleeps.
 
 use self::notifiers::{ALL, CLOSED, Notifier, Slot};
+use self::pace::Pace;
 use self::readings::Readings;
 use super::events::{Events, Heat, Source};
 use super::group::cgroup::GroupDir;
@@ -54,6 +55,8 @@ pub struct Sources {
     ring: i32,
     readings: Readings,
     last_reading: u64,
+    /// When to look at the room alone, between two readings of a warm heap.
+    pace: Pace,
     /// The room of the last reading, until [`Sources::take_room`] takes it.
     room: Option<Room>,
     /// An event was heard whose reason is to be read at once.
@@ -94,6 +97,7 @@ impl Sources {
             ring: -1,
             readings: Readings::new(),
             last_reading: 0,
+            pace: Pace::new(),
             room: None,
             doubt: false,
             is_silenced: false,
@@ -189,7 +193,8 @@ impl Sources {
             let until = if events.woken {
                 Some(now)
             } else {
-                self.next_stop(deadline, self.next_reading(tunables, heat, now), heat, now)
+                let reading = self.next_reading(tunables, heat, now).into_iter().chain(self.next_look(heat)).min();
+                self.next_stop(deadline, reading, heat, now)
             };
             self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
             let now = monotonic_ns();
@@ -197,12 +202,28 @@ impl Sources {
                 self.last_reading = now;
                 self.read(now, tunables, &mut events);
             }
+            let is_due = self.next_look(heat).is_some_and(|at| now >= at);
+            if is_due {
+                self.look_at_room(now, tunables);
+            }
             events.timed_out = deadline.is_some_and(|d| now >= d);
             let is_told = events.woken || events.thread_ended || events.control;
-            if is_told || events.timed_out || events.level > Level::None {
+            if is_told || is_due || events.timed_out || events.level > Level::None {
                 return events;
             }
         }
+    }
+
+    /// When to look next at the room alone, if at all: where little is left, or much of it goes. The balancer goes by it; it is
+    /// no event.
+    fn next_look(&self, heat: Heat) -> Option<u64> {
+        matches!(heat, Heat::Warm | Heat::Caching).then(|| self.pace.due()).flatten()
+    }
+
+    fn look_at_room(&mut self, now: u64, tunables: &Tunables) {
+        let room = self.measure(tunables);
+        self.pace.note(room, now);
+        self.room = Some(room);
     }
 
     /// When to read next, if at all.
@@ -298,7 +319,7 @@ impl Sources {
     /// Reads what cannot notify.
     fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
         self.follow();
-        self.room = Some(self.measure(tunables));
+        self.look_at_room(now, tunables);
         events.raise(self.readings.limit(tunables), Source::Limit);
         events.raise(self.readings.target(), Source::Limit);
         if self.off {
@@ -365,6 +386,7 @@ fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {
 mod arm;
 mod heard;
 mod notifiers;
+mod pace;
 mod readings;
 mod room;
 
