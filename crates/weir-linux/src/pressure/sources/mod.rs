@@ -9,7 +9,7 @@
 //! trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the process that sleeps.
 
 use self::notifiers::{ALL, CLOSED, Notifier, Slot};
-use self::pace::Pace;
+use self::pace::{Pace, READ_INTERVAL_NS};
 use self::readings::Readings;
 use super::events::{Events, Heat, Source};
 use super::group::cgroup::GroupDir;
@@ -28,8 +28,6 @@ use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tunables::Tunables;
 
 const MS: u64 = 1_000_000;
-/// Between two readings of what cannot notify, while the heap is warm.
-const READ_INTERVAL_NS: u64 = 250 * MS;
 /// Between two readings while the heap rests and has a limit of its own, which can only be read; and after a trigger's event.
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// Between two readings while the heap rests and a source that should notify does not: the window of an unprivileged trigger.

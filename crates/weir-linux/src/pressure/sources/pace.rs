@@ -7,8 +7,8 @@
 use weir_core::reclaim::budget::Room;
 
 const MS: u64 = 1_000_000;
-/// The time from which on the readings are soon enough.
-const MOST_NS: u64 = super::READ_INTERVAL_NS;
+/// Between two readings of all that cannot notify, while the heap is warm.
+pub(super) const READ_INTERVAL_NS: u64 = 250 * MS;
 /// The usual time near a limit, where a neighbour that begins to grow has no rate yet.
 const NEAR_NS: u64 = 100 * MS;
 /// Near: at most such a part of the limit is left. A cache that has filled its group leaves a twentieth.
@@ -34,7 +34,7 @@ pub(super) struct Pace {
 impl Pace {
     /// Nothing was read.
     pub(super) const fn new() -> Self {
-        Self { free: 0, at: 0, rate: 0, interval: MOST_NS }
+        Self { free: 0, at: 0, rate: 0, interval: READ_INTERVAL_NS }
     }
 
     /// A look at `now`.
@@ -45,10 +45,10 @@ impl Pace {
         let fallen = (u128::from(self.rate) * u128::from(elapsed.min(HALF_NS)) / u128::from(2 * HALF_NS)) as u64;
         (self.free, self.at, self.rate) = (free, now, rate.max(self.rate - fallen));
         if room.capacity == 0 {
-            self.interval = MOST_NS;
+            self.interval = READ_INTERVAL_NS;
             return;
         }
-        let most = if free < room.capacity / NEAR { NEAR_NS } else { MOST_NS };
+        let most = if free < room.capacity / NEAR { NEAR_NS } else { READ_INTERVAL_NS };
         let part = u128::from(free / PARTS) * 1_000_000_000;
         let until = part.checked_div(u128::from(self.rate)).unwrap_or(u128::MAX);
         self.interval = until.clamp(LEAST_NS.into(), most.into()) as u64;
@@ -56,7 +56,7 @@ impl Pace {
 
     /// When to look next, ns; `None`: the readings are soon enough.
     pub(super) fn due(&self) -> Option<u64> {
-        (self.interval < MOST_NS).then(|| self.at.saturating_add(self.interval))
+        (self.interval < READ_INTERVAL_NS).then(|| self.at.saturating_add(self.interval))
     }
 }
 
@@ -93,11 +93,11 @@ mod tests {
     fn where_little_goes_or_nothing_limits_it_the_usual_time_passes() {
         let mut pace = Pace::new();
         for (at, free) in [300, 299, 300, 298, 299].into_iter().enumerate() {
-            pace.note(Room { capacity: LIMIT, used: LIMIT - free * MIB }, at as u64 * MOST_NS);
-            assert_eq!(pace.interval, MOST_NS);
+            pace.note(Room { capacity: LIMIT, used: LIMIT - free * MIB }, at as u64 * READ_INTERVAL_NS);
+            assert_eq!(pace.interval, READ_INTERVAL_NS);
         }
-        pace.note(Room::default(), 10 * MOST_NS);
-        assert_eq!(pace.interval, MOST_NS);
+        pace.note(Room::default(), 10 * READ_INTERVAL_NS);
+        assert_eq!(pace.interval, READ_INTERVAL_NS);
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         for at in 1..60 {
             pace.note(Room { capacity: LIMIT, used: LIMIT - 34 * MIB }, 350 * MS + at * NEAR_NS);
         }
-        assert_eq!(pace.interval, MOST_NS, "{pace:?}");
+        assert_eq!(pace.interval, READ_INTERVAL_NS, "{pace:?}");
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let mut pace = Pace::new();
         for (capacity, used, now) in [(u64::MAX, 0, 0), (u64::MAX, u64::MAX, 0), (1, 2, u64::MAX), (u64::MAX, 0, 5)] {
             pace.note(Room { capacity, used }, now);
-            assert!((LEAST_NS..=MOST_NS).contains(&pace.interval));
+            assert!((LEAST_NS..=READ_INTERVAL_NS).contains(&pace.interval));
         }
     }
 }
