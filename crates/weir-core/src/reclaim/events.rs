@@ -89,13 +89,14 @@ impl Events {
     }
 
     /// The pages that became resident since the last call, once they are enough to be told: those that peaks may not explain,
-    /// and all.
+    /// 2 MiB at least as whole pageblocks go for them, and all.
     #[inline]
     pub(crate) fn take_resident(&self) -> Option<(Pages, Pages)> {
         if self.resident.load(Relaxed) < self.step.load(Relaxed) {
             return None;
         }
-        Some((Pages(self.fresh.swap(0, Relaxed)), Pages(self.resident.swap(0, Relaxed))))
+        let fresh = if self.fresh.load(Relaxed) < STEP.0 { 0 } else { self.fresh.swap(0, Relaxed) };
+        Some((Pages(fresh), Pages(self.resident.swap(0, Relaxed))))
     }
 
     /// NORMAL is as `normal` says, by a reading or by the estimate since. What has to stay free below a small limit is less than

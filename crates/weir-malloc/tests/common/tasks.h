@@ -12,14 +12,14 @@ static inline void text_of(const char *path, char *text, size_t size) {
     if (fd >= 0) close(fd);
 }
 
-/* The line of a task's status that begins with `key`; empty if there is none. */
+/* The line of a task's status that begins with `key`, with its end; empty if there is none. */
 static inline void status_of(int process, int task, const char *key, char *line, int size) {
-    char path[64], text[4096];
+    char path[64], text[32768]; /* groups of thousands */
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", process, task);
     text_of(path, text, sizeof text);
     const char *at = text;
     while (*at && strncmp(at, key, strlen(key)) != 0) at += strcspn(at, "\n"), at += *at == '\n';
-    snprintf(line, (size_t)size, "%.*s", (int)strcspn(at, "\n"), at);
+    snprintf(line, (size_t)size, "%.*s", (int)(strcspn(at, "\n") + 1), at);
 }
 
 static inline void status(int task, const char *key, char *line, int size) {

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)]
 
 mod caches;
+mod filler;
 mod program;
 mod server;
 mod tenant;

@@ -1,6 +1,6 @@
 //! Which program runs, and what its cache is.
 
-use crate::{caches, server, tenant, worker};
+use crate::{caches, filler, server, tenant, worker};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use weir_lab::common::words::Words;
@@ -29,6 +29,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
         "server" => server::main(cache, &words),
         "worker" => worker::main(cache, &words),
         "tenant" => tenant::main(cache, &words),
-        _ => bail!("no program is called '{name}': server, worker, tenant"),
+        "filler" => filler::main(cache, &words),
+        _ => bail!("no program is called '{name}': server, worker, tenant, filler"),
     }
 }

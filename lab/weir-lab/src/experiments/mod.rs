@@ -35,6 +35,7 @@ mod shared_machine {
     pub mod e8_neighbour;
     pub mod groups;
     pub mod squeeze;
+    pub mod sudden;
 }
 
 pub mod speed {
@@ -104,6 +105,7 @@ experiments! {
     "picture": footprint::picture, "picture.rs", [1, 1];
     "soak": servers::soak, "soak.rs", [1, 1];
     "squeeze": shared_machine::squeeze, "squeeze.rs", [1, 1];
+    "sudden": shared_machine::sudden, "sudden.rs", [50, 1];
     "demonstration": shared_machine::demonstration, "demonstration/mod.rs", [1, 1];
     "power-cut": servers::power_cut, "power_cut/mod.rs", [1000, 20];
     "redis": servers::redis, "redis.rs", [5, 1];
