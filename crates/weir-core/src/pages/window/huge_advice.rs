@@ -8,7 +8,6 @@ use crate::base::level::Level;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages};
-
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::Advice;
