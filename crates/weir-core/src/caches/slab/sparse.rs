@@ -3,7 +3,7 @@
 //!
 //! After a peak nearly every slab may have a few objects left. Each that moves to a fuller slab brings its own nearer to being
 //! empty. All moves of a cache go to one slab, the *target*, until that is full; then the fullest slab that a bounded search
-//! finds is next. An object is worth a move while
+//! finds is next, or the one that is looked at where it finds none as full. An object is worth a move while
 //!
 //! - of the places that have memory more than one in [`WASTE`] is free, and a slab's worth at least: else little would be won;
 //! - its slab is at most an eighth fuller than the mean (jemalloc's measure for the same question);
@@ -128,6 +128,7 @@ impl SlabLists {
     }
 
     /// Where objects of `source` go: the target, or a new one if that is full, has fewer objects than `source`, or is `source`.
+    /// `None` where none is as full as `source`: that is the target for others from now on.
     fn target_for<'a>(&mut self, source: Slab<'a>, g: &Geometry) -> Option<Slab<'a>> {
         let (is_source, used) = (self.target == source.page, source.used(g));
         let old = Some(Slab { page: self.target, ..source }).filter(|old| old.page != PageNo::NONE && !is_source);
@@ -135,9 +136,11 @@ impl SlabLists {
             return Some(old);
         }
         // What was moved into the target stays there, unless another slab is fuller.
-        let new = self.fullest(source, g).filter(|new| new.used(g) >= used + usize::from(is_source))?;
-        self.target = new.page;
-        Some(new)
+        let new = self.fullest(source, g).filter(|new| new.used(g) >= used + usize::from(is_source));
+        // The search ends with the heads of the lists. Where nearly empty slabs lie there, what it misses becomes the target by
+        // being looked at itself.
+        self.target = new.map_or(source.page, |new| new.page);
+        new
     }
 
     /// The slab with most objects of those at the heads of the fullest lists, without `source`. O(1).

@@ -23,8 +23,8 @@ mod unbucketed;
 
 use moves::{
     a_program_that_always_says_no_is_asked_once, a_sparse_cache_becomes_dense, it_moves_while_the_program_goes_on,
-    some_that_stay_hold_up_no_others, the_callback_may_use_the_cache, the_end_of_the_cache_waits_for_the_callback,
-    what_lies_in_buckets_and_depots_is_not_moved,
+    nearly_empty_slabs_hold_up_no_fuller_ones, some_that_stay_hold_up_no_others, the_callback_may_use_the_cache,
+    the_end_of_the_cache_waits_for_the_callback, what_lies_in_buckets_and_depots_is_not_moved,
 };
 use trim::{
     a_reserve_is_filled_and_no_reclaim_takes_it, an_exempt_cache_keeps_all_it_has,
@@ -105,6 +105,7 @@ with_and_without_buckets!(
     a_program_that_always_says_no_is_asked_once,
     a_sparse_cache_becomes_dense,
     it_moves_while_the_program_goes_on,
+    nearly_empty_slabs_hold_up_no_fuller_ones,
     some_that_stay_hold_up_no_others,
     the_callback_may_use_the_cache,
     the_end_of_the_cache_waits_for_the_callback,

@@ -199,6 +199,30 @@ pub fn some_that_stay_hold_up_no_others(heap: Box<Heap<Fake>>) {
     program.finish();
 }
 
+/// A search for a target looks at the heads of the lists alone. There lie what was freed of last: slabs of one object, which
+/// stays. Those behind them have eight each, all of which may move. A quarter of the slabs is full.
+pub fn nearly_empty_slabs_hold_up_no_fuller_ones(heap: Box<Heap<Fake>>) {
+    let program = Program::new(heap, 256, |_, number| number.is_multiple_of(2));
+    program.alloc((4 << 20) / 256);
+    let numbers: Vec<_> = program.table.lock().unwrap().iter().map(|(&object, &number)| (object, number)).collect();
+    let (first, last) = (&numbers[..numbers.len() / 2], &numbers[numbers.len() / 4 * 3..]);
+    for (part, keep, rest) in [(first, 8, 0), (last, 60, 1)] {
+        let all_but_one = part.chunks(keep).flat_map(|some| {
+            let kept = some.iter().position(|(_, number)| number % 2 == rest);
+            some.iter().enumerate().filter(move |&(i, _)| Some(i) != kept).map(|(_, &(object, _))| object)
+        });
+        all_but_one.for_each(|object| program.free(object));
+        program.heap.purge();
+    }
+    let may_move = first.iter().filter(|(object, _)| program.table.lock().unwrap().contains_key(object)).count();
+    program.rest();
+    let (live, after) = program.live_and_resident();
+    let moved = program.moved.load(Relaxed);
+    println!("live {live}, {after} resident, {moved} moved of {may_move}");
+    assert!(moved * 4 > may_move * 3, "{moved} of {may_move} moved");
+    program.finish();
+}
+
 pub fn what_lies_in_buckets_and_depots_is_not_moved(heap: Box<Heap<Fake>>) {
     let program = Program::new(heap, 256, yes);
     program.alloc(20_000);
