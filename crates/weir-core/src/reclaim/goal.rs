@@ -147,7 +147,6 @@ const CALM: Row = Row {
         SlabPages,
         Filled,
         Sparse,
-        Cool,
         Metadata,
     ],
     cushion: Cushion::Peak,
@@ -175,7 +174,6 @@ const PRESSURE: Row = Row {
         Runs,
         SlabPages,
         Filled,
-        Cool,
         Metadata,
     ],
     cushion: Cushion::Nothing,
@@ -202,7 +200,6 @@ const HARDEST: Row = Row {
         Runs,
         SlabPages,
         Filled,
-        Cool,
         Metadata,
     ],
     splits: Backing::Huge,
@@ -210,7 +207,7 @@ const HARDEST: Row = Row {
     ..PRESSURE
 };
 
-const NODE: Row = Row { kind: Kind::Node, steps: &[Blocks, Runs, SlabPages, Cool], need: Need::None, ..PRESSURE };
+const NODE: Row = Row { kind: Kind::Node, steps: &[Blocks, Runs, SlabPages], need: Need::None, ..PRESSURE };
 
 const ROOM: Row =
     Row { kind: Kind::Room, steps: &[Retained, Blocks, Runs], cushion: Cushion::Surplus, is_awaited: true, ..CALM };
@@ -260,7 +257,6 @@ static GOALS: [Row; 15] = [
             Runs,
             SlabPages,
             Filled,
-            Cool,
             Metadata,
         ],
         pools: Pools::Idle,
@@ -322,7 +318,6 @@ static GOALS: [Row; 15] = [
             Runs,
             SlabPages,
             Filled,
-            Cool,
             Metadata,
         ],
         splits: Backing::Huge,

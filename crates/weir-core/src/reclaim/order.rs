@@ -5,7 +5,7 @@ use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
 
 /// The order.
-pub const ORDER: [Step; 22] = [
+pub const ORDER: [Step; 21] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
@@ -26,7 +26,6 @@ pub const ORDER: [Step; 22] = [
     Step::SlabPages,
     Step::Filled,
     Step::Sparse,
-    Step::Cool,
     Step::Metadata,
 ];
 
@@ -137,7 +136,7 @@ mod tests {
         let (blocks, split) = (of(1, &[Step::Blocks], 100), of(2, &[Step::Cool], 0));
         let all: [&dyn Reclaimable; 2] = [&blocks, &split];
         run(&goal(Kind::Pressure, 50, 0), &all, |_| false);
-        assert_eq!(*scans.borrow(), [1, 2], "the goal was reached before its step came");
+        assert_eq!(*scans.borrow(), [1, 2], "a goal that is reached ends by it too");
         run(&goal(Kind::Room, 50, 0), &all, |_| false);
         assert_eq!(*scans.borrow(), [1, 2, 1]);
     }
@@ -166,7 +165,7 @@ mod tests {
             &[Step::Evict],
             &[Step::Shrink],
             // Dear for what they bring: single pages, and pages inside slabs.
-            &[Step::CachesAgain, Step::Runs, Step::SlabPages, Step::Filled, Step::Sparse, Step::Cool],
+            &[Step::CachesAgain, Step::Runs, Step::SlabPages, Step::Filled, Step::Sparse],
             // It describes what all the others released.
             &[Step::Metadata],
         ];

@@ -39,10 +39,11 @@ pub enum Step {
     Filled,
     /// Huge pages that have been in little use for long.
     Sparse,
-    /// Split huge pages are cooled, so that the kernel leaves them split.
-    Cool,
     /// Metadata of what is free now.
     Metadata,
+    /// Split huge pages are cooled, so that the kernel leaves them split. It is in no goal's row: it ends them all but one
+    /// ([`super::order::run`]).
+    Cool,
 }
 
 impl Step {
