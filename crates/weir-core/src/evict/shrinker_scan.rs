@@ -18,7 +18,7 @@ use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};
 use crate::policy::scan_priority;
 use crate::reclaim::budget::Room;
-use crate::reclaim::{Freeze, Goal, Need, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Freeze, Goal, Kind, Need, Reclaimable, Reclaimed, Step};
 
 /// Bytes that a scan takes at most where no limit is known: more than any cache has.
 const UNKNOWN: usize = 1 << 40;
@@ -71,7 +71,7 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             && (goal.priority > scan_priority::LAST
                 || goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
         let most = if is_bounded { goal.bytes } else { self.most };
-        let scan = Scan { priority: goal.priority, most, reason };
+        let scan = Scan { priority: goal.priority, most, reason, is_direct: goal.kind == Kind::Direct };
         Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone, scan))
     }
 

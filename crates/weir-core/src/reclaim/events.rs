@@ -101,9 +101,9 @@ impl Events {
 
     /// NORMAL is as `normal` says, by a reading or by the estimate since. What has to stay free below a small limit is less than
     /// 2 MiB, and would be passed between two looks: they come by a part of it.
-    pub(crate) fn told_by(&self, normal: &Zone, keeps_long: bool) {
+    pub(crate) fn told_by(&self, normal: &Zone) {
         let has_limit = !normal.managed.is_zero();
-        let step = if has_limit && !keeps_long { (normal.marks.min / STEPS).clamp(LEAST_STEP, STEP) } else { STEP };
+        let step = if has_limit { (normal.marks.min / STEPS).clamp(LEAST_STEP, STEP) } else { STEP };
         self.step.store(step.0, Relaxed);
         self.has_room.store(!has_limit || normal.free > normal.marks.high + ROOM_FOR_HUGE, Relaxed);
     }

@@ -41,6 +41,8 @@ pub struct Scan {
     pub most: usize,
     /// Why.
     pub reason: ScanReason,
+    /// An allocation waits for it, which goes on without: it does not wait for a callback that is [spared](SPARED).
+    pub is_direct: bool,
 }
 
 /// A cache of a program's own that can be made smaller.
@@ -139,6 +141,10 @@ impl Default for CallbackSpec<'_> {
 /// How long one call runs before the callback is named in a message, ns.
 pub const SLOW_NS: Nanos = Nanos(1_000_000_000);
 
+/// After an allocation waited for a callback in vain no other waits for it for so many times as long. It may need a lock that
+/// allocating threads hold, as an interpreter's: each would wait for nothing. So they wait for 1 % of the time at most.
+pub(super) const SPARED: u64 = 100;
+
 /// Requests that are posted to an entry, in [`Entry::wanted`].
 pub(super) const SCAN: u32 = 1;
 pub(super) const RELIEF: u32 = 2;
@@ -190,6 +196,8 @@ pub struct Entry {
     pub(super) runner: AtomicUsize,
     /// When something was posted first, or when it was called last, ns.
     pub(super) since: AtomicU64,
+    /// Until then no allocation waits for it, ns ([`SPARED`]).
+    pub(super) spared_until: AtomicU64,
     /// When the call began that its run is in now, ns: a run calls it several times. 0: it is between two, in Weir's code.
     pub(super) called: AtomicU64,
     pub(super) deferred: Deferred,
@@ -254,6 +262,7 @@ impl Entry {
             state: AtomicU32::new(0),
             runner: AtomicUsize::new(0),
             since: AtomicU64::new(0),
+            spared_until: AtomicU64::new(0),
             called: AtomicU64::new(0),
             deferred: Deferred::new(),
             counted: AtomicUsize::new(0),

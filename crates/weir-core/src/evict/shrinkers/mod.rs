@@ -10,6 +10,8 @@
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
 //!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
 //!   it is named in a message, once a run.
+//! - **Spared.** An allocation that reclaims for itself and waited for a callback in vain spares it: none waits for it for a
+//!   hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting.
 //! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex. One that saw `RUNNING`
 //!   set read `finished` before, so that its sleep ends.
@@ -34,7 +36,8 @@ use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
 use callback::{
-    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, Scan, ScanReason, TOLD,
+    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, SPARED, Scan, ScanReason,
+    TOLD,
 };
 use waits::Waits;
 
@@ -211,17 +214,18 @@ impl Callbacks {
             self.post(platform, entry, SCAN, now);
         }
         drop(list);
-        self.wait_for_class(platform, class, zone, now + callback_ns(platform));
+        self.wait_for_class(platform, (class, zone), now + callback_ns(platform), scan.is_direct);
         self.freed[class as usize].swap(0, Relaxed)
     }
 
-    /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late.
+    /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late. An allocation does not
+    /// wait for what is [spared](callback::SPARED), and spares what it waited for in vain.
     fn wait_for_class<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
-        class: Class,
-        zone: ZoneClass,
+        (class, zone): (Class, ZoneClass),
         deadline: Time,
+        is_direct: bool,
     ) {
         loop {
             let seen = self.finished.load(SeqCst);
@@ -231,6 +235,7 @@ impl Callbacks {
                 entry.class == class
                     && entry.zone == zone
                     && !entry.is(LATE | BROKEN)
+                    && !(is_direct && now < Time(entry.spared_until.load(Relaxed)))
                     && (entry.is(RUNNING) || entry.wanted.load(Relaxed) & SCAN != 0)
             };
             if !list.iter().any(|entry| is_open(&entry)) {
@@ -241,6 +246,9 @@ impl Callbacks {
                 let is_late = |entry: &&Entry| Time(entry.since.load(Relaxed)) + callback_ns(platform) <= now;
                 list.iter().filter(is_open).filter(is_late).for_each(|entry| {
                     entry.set(LATE);
+                    if is_direct {
+                        entry.spared_until.store((now + callback_ns(platform) * SPARED).0, Relaxed);
+                    }
                     // Its queue has other threads, which may go on with the next entry now.
                     Self::wake_queue(platform, entry.queue());
                 });

@@ -200,7 +200,7 @@ impl<P: Platform> Direct<'_, P> {
         }
         self.heap.reclaim.budget.fresh(pages.bytes() as u64);
         let normal = self.heap.reclaim().normal_zone();
-        self.heap.reclaim().tell_events(&normal);
+        self.heap.pages().events.told_by(&normal);
         if normal.managed.is_zero() || normal.free > normal.marks.low {
             return None;
         }

@@ -42,18 +42,11 @@ impl<P: Platform> Reclaim<'_, P> {
     pub fn read_room(&self, room: Room) {
         let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
         self.heap.reclaim.budget.read(room, released);
-        self.tell_events(&self.normal_zone());
+        self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {
             let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
             stats::add(&self.heap.platform().stats().wakeups, is_woken.into());
         }
-    }
-
-    /// Has what becomes resident told by steps that fit to NORMAL as it is. A program's own callback may need a lock that an
-    /// allocating thread holds, as Python's do, and each direct reclaim waits for it in vain: there the steps stay long.
-    pub(crate) fn tell_events(&self, normal: &Zone) {
-        let has_own = self.heap.callbacks.count(Class::Program) > 0;
-        self.heap.pages().events.told_by(normal, has_own);
     }
 
     /// One step of the balancer's, on its thread.
@@ -231,7 +224,7 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.reclaim.node_balancer.inherit();
         self.heap.reclaim.pressure.inherit();
         self.heap.reclaim.budget.inherit();
-        self.tell_events(&self.normal_zone());
+        self.heap.pages().events.told_by(&self.normal_zone());
         self.heap.reclaim.throttle.inherit();
         self.heap.pages().hard_limit.inherit();
         self.heap.reclaim.in_hard_limit.store(false, Relaxed);

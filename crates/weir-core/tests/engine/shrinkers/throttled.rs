@@ -1,4 +1,5 @@
-//! An allocation that waits for the balancer: only while that is awake, half of min is not free, and for a bounded time.
+//! An allocation that waits, for the balancer or for a callback. For the balancer only while that is awake and half of min is not
+//! free. It waits for a bounded time.
 
 use super::*;
 use weir_core::base::units::Pages;
@@ -92,4 +93,32 @@ fn while_write_back_lags_it_waits_below_min_and_takes_less_of_what_is_in_use() {
         assert_eq!(cache.entry().stats().calls - calls, priorities, "priorities 12 to 1, or to 10");
         cache.unregister(heap);
     }
+}
+
+#[test]
+fn after_a_callback_let_it_wait_in_vain_none_waits_for_that_for_a_hundred_times_as_long() {
+    let just_below_min = 2 * half_of_min() - 4096 + PAGEBLOCK as u64;
+    let (heap, queue, cache) = short(just_below_min);
+    // It needs a lock that the allocating thread holds, and gets it between two allocations.
+    heap.platform().while_callbacks_are_waited_for(|| ());
+    let wait = || {
+        heap.reclaim().read_room(Room { capacity: GIB, used: GIB - just_below_min });
+        let waited = waits(heap);
+        assert!(serve(heap, queue) > 0, "it is asked all the same");
+        // After a direct reclaim without success none is tried for 100 ms.
+        heap.platform().pass_ms(150);
+        waited
+    };
+    let callback_ms = heap.platform().tunables().callback_ms.get();
+    for _ in 0..2 {
+        assert_eq!(wait(), callback_ms * 1_000_000);
+        (0..3).for_each(|_| assert_eq!(wait(), 0));
+        heap.platform().pass_ms(100 * callback_ms);
+    }
+    // Other reclaim waits for it as ever.
+    heap.platform().tunables().background.set(0);
+    let before = heap.platform().now();
+    pressure(heap, Level::Severe);
+    assert!((heap.platform().now() - before).0 >= callback_ms * 1_000_000);
+    cache.unregister(heap);
 }
