@@ -334,7 +334,15 @@ int weir_zone_destroy(weir_zone *zone);
 void *weir_zone_alloc(weir_zone *zone, size_t size, size_t align);
 
 /*
- * Frees a run of pages: what weir_zone_alloc() returned, with the size that it was asked for. Returns 0; or -1 with
+ * Allocates as weir_zone_alloc() does, for a caller that can use other memory as well: the zone is the first of a list, and the
+ * heap the next. Returns NULL with errno ENOMEM where less than the zone's low mark (some 5 to 10 % of it) would be left.
+ * Then the caller uses malloc(). While memory is short on the heap too the limit is the zone's min, and caches in both are
+ * made smaller. EINVAL for a size that cannot be, and for a NULL zone.
+ */
+void *weir_zone_alloc_first(weir_zone *zone, size_t size);
+
+/*
+ * Frees a run of pages: what weir_zone_alloc() or weir_zone_alloc_first() returned, with the size that it was asked for. Returns 0; or -1 with
  * errno EINVAL, and nothing done, if this is no such run. Then it is not the zone's, or free already, or the size is
  * another (a part of a run cannot be freed). NULL pages are allowed, and do nothing.
  */
@@ -629,12 +637,21 @@ struct weir_evictable_options {
     weir_zone *zone;   /* entries lie in runs of whole pages of this zone, which is destroyed after the cache; NULL: heap */
     /* Is told of every entry that leaves the cache, before it is freed. */
     void (*on_evict)(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause);
-    void *data; /* for on_evict */
+    void *data;     /* for on_evict */
+    unsigned flags; /* WEIR_EVICTABLE_* */
 };
 
 /*
+ * The zone is the first of a list, and the heap the next: entries lie in the zone while that is above its low mark, and else in
+ * runs of whole pages on the heap. For memory that is dear (locked, in huge pages) and does not hold the whole cache. Where the
+ * zone is short entries in it go, and where the heap is, those on the heap.
+ */
+#define WEIR_EVICTABLE_ZONE_FIRST 1u
+
+/*
  * Makes a cache; `size` is sizeof(struct weir_evictable_options), which may grow at its end. NULL options are all
- * defaults. Returns NULL with errno ENOMEM, or EINVAL for a zone that is none and for more than 1,024 shards.
+ * defaults. Returns NULL with errno ENOMEM, or EINVAL for a zone that is none, for flags that are unknown or lack their zone,
+ * and for more than 1,024 shards.
  */
 weir_evictable *weir_evictable_create(const struct weir_evictable_options *options, size_t size);
 

@@ -135,6 +135,7 @@ export! {
     weir_zone_create = zone_abi::create [(kind: c_uint, len: usize, fd: c_int) -> *mut zone_abi::Zone];
     weir_zone_destroy = zone_abi::destroy [(zone: *mut zone_abi::Zone) -> c_int];
     weir_zone_alloc = zone_abi::alloc [(zone: *mut zone_abi::Zone, size: usize, align: usize) -> *mut c_void];
+    weir_zone_alloc_first = zone_abi::alloc_first [(zone: *mut zone_abi::Zone, size: usize) -> *mut c_void];
     weir_zone_free = zone_abi::free [(zone: *mut zone_abi::Zone, pages: *mut c_void, size: usize) -> c_int];
     weir_zone_offline = zone_abi::offline [(zone: *mut zone_abi::Zone, offset: usize, len: usize) -> c_int];
     weir_zone_online = zone_abi::online [(zone: *mut zone_abi::Zone, offset: usize, len: usize) -> c_int];

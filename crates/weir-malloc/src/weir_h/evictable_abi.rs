@@ -27,7 +27,11 @@ pub struct Options {
     zone: *mut zone_abi::Zone,
     on_evict: Option<OnEvict>,
     data: *mut c_void,
+    flags: c_uint,
 }
+
+/// `WEIR_EVICTABLE_ZONE_FIRST`.
+const ZONE_FIRST: c_uint = 1;
 
 /// The program's pointer for its callback.
 #[derive(Clone, Copy)]
@@ -81,6 +85,10 @@ unsafe fn read_options(options: *const Options, size: usize) -> Options {
 pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
     // SAFETY: the caller's promise.
     let options = unsafe { read_options(options, size) };
+    let is_first = options.flags == ZONE_FIRST;
+    if options.flags & !ZONE_FIRST != 0 || is_first && options.zone.is_null() {
+        return fail(EINVAL).cast();
+    }
     let mut builder = ByteCache::builder().min_bytes(options.min_bytes).shards(options.shards);
     if !options.name.is_null() {
         // SAFETY: the caller's C string.
@@ -93,7 +101,7 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
     if !options.zone.is_null() {
         // SAFETY: the caller's zone, which lives longer than the cache, as the header demands.
         let Some(zone) = (unsafe { zone_abi::borrowed(options.zone) }) else { return fail(EINVAL).cast() };
-        builder = builder.zone(zone);
+        builder = if is_first { builder.zone_first(zone) } else { builder.zone(zone) };
     }
     let data = Data(options.data);
     if let Some(on_evict) = options.on_evict {

@@ -95,6 +95,16 @@ impl Zone {
         Runs::new(unsafe { core::slice::from_raw_parts(self.runs.as_ptr(), Runs::words(pages)) })
     }
 
+    /// Gives the run of `size` bytes to C, and notes it; null with ENOMEM if there is none.
+    fn hand_out(&self, run: Option<zone::Pages<'_>>, size: usize) -> *mut c_void {
+        let Some(run) = run else { return fail(ENOMEM).cast() };
+        let at = run.into_raw().as_ptr().cast::<c_void>();
+        if let Some(first) = self.page(at, size) {
+            self.runs().add(first, size.div_ceil(PAGE));
+        }
+        at
+    }
+
     /// Number of the page at `at`, where all of the `bytes` there are the zone's.
     fn page(&self, at: *mut c_void, bytes: usize) -> Option<usize> {
         let (start, size) = (self.zone.as_ptr().addr().get(), self.zone.size());
@@ -132,12 +142,15 @@ pub unsafe fn alloc(zone: *mut Zone, size: usize, align: usize) -> *mut c_void {
     let is_valid = (1..=MAX_RUN).contains(&size) && align.is_power_of_two() && align <= MAX_RUN;
     // SAFETY: the caller's promise: a zone, or null.
     let Some(found) = (unsafe { named(zone) }).filter(|_| is_valid) else { return fail(EINVAL).cast() };
-    let Some(pages) = found.zone.alloc_aligned(size, align) else { return fail(ENOMEM).cast() };
-    let at = pages.into_raw().as_ptr().cast::<c_void>();
-    if let Some(first) = found.page(at, size) {
-        found.runs().add(first, size.div_ceil(PAGE));
-    }
-    at
+    found.hand_out(found.zone.alloc_aligned(size, align), size)
+}
+
+/// `weir_zone_alloc_first`.
+pub unsafe fn alloc_first(zone: *mut Zone, size: usize) -> *mut c_void {
+    let is_valid = (1..=MAX_RUN).contains(&size);
+    // SAFETY: the caller's promise: a zone, or null.
+    let Some(found) = (unsafe { named(zone) }).filter(|_| is_valid) else { return fail(EINVAL).cast() };
+    found.hand_out(found.zone.alloc_first(size), size)
 }
 
 /// `weir_zone_free`.

@@ -199,6 +199,28 @@ static void limited(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* A cache larger than its zone goes on on the heap. */
+static void zone_first(void) {
+    weir_zone *zone = p_zone_create(WEIR_ZONE_ANONYMOUS, 4 << 20, -1);
+    CHECK(zone);
+    struct weir_evictable_options options = {.max_bytes = 16 << 20, .zone = zone, .flags = 2};
+    CHECK(!p_evictable_create(&options, sizeof options) && errno == EINVAL);
+    options.flags = WEIR_EVICTABLE_ZONE_FIRST;
+    weir_evictable *cache = made(&options);
+    for (uint64_t key = 0; key < 1500; key++) p_evictable_release(cache, put(cache, key, 8000));
+    struct weir_zone_usage usage;
+    CHECK(p_zone_usage(zone, &usage, sizeof usage) == 0);
+    CHECK(usage.used_bytes > 2 << 20 && usage.used_bytes < 4 << 20);
+    CHECK(stats_of(cache).bytes > 8 << 20);
+    for (uint64_t key = 0; key < 1500; key++) {
+        weir_entry *entry = p_evictable_get(cache, &key, sizeof key);
+        if (entry) check(cache, entry, key, 8000), p_evictable_release(cache, entry);
+    }
+    CHECK(p_evictable_destroy(cache) == 0 && p_zone_destroy(zone) == 0);
+    options.zone = NULL;
+    CHECK(!p_evictable_create(&options, sizeof options) && errno == EINVAL);
+}
+
 int main(void) {
 #define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name);
     FOR_EACH(FIND)
@@ -222,6 +244,7 @@ int main(void) {
     CHECK(zone);
     life(zone);
     CHECK(p_zone_destroy(zone) == 0);
+    zone_first();
     leaving();
     forks();
     limited();

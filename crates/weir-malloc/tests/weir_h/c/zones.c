@@ -8,6 +8,7 @@
 NAMED(zone_create);
 NAMED(zone_destroy);
 NAMED(zone_alloc);
+NAMED(zone_alloc_first);
 NAMED(zone_free);
 NAMED(zone_offline);
 NAMED(zone_online);
@@ -60,9 +61,27 @@ static void life(unsigned kind, int fd) {
     CHECK(p_zone_free(zone, run[0], 4 * MIB) == 0 && p_zone_destroy(zone) == 0);
 }
 
+/* The zone is the first of a list: what is below its low mark stays for callers that have no other memory. */
+static void first_of_a_list(void) {
+    weir_zone *zone = p_zone_create(WEIR_ZONE_ANONYMOUS, 8 * MIB, -1);
+    CHECK(zone);
+    CHECK(!p_zone_alloc_first(NULL, RUN) && errno == EINVAL);
+    CHECK(!p_zone_alloc_first(zone, 0) && errno == EINVAL);
+    CHECK(!p_zone_alloc_first(zone, 4 * MIB + 1) && errno == EINVAL);
+    char *run[8 * MIB / RUN];
+    int count = 0;
+    while ((run[count] = p_zone_alloc_first(zone, RUN))) memset(run[count], count, RUN), count++;
+    CHECK(errno == ENOMEM);
+    CHECK(count > 8 * MIB / RUN / 2 && count < 8 * MIB / RUN);
+    CHECK((run[count] = p_zone_alloc(zone, RUN, 0)));
+    CHECK(p_zone_free(zone, run[0], RUN / 2) == -1 && errno == EINVAL);
+    for (int i = 0; i <= count; i++) CHECK(p_zone_free(zone, run[i], RUN) == 0);
+    CHECK(p_zone_destroy(zone) == 0);
+}
+
 int main(void) {
 #define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)
-    FIND(zone_create), FIND(zone_destroy), FIND(zone_alloc), FIND(zone_free), FIND(zone_offline), FIND(zone_online);
+    FIND(zone_create), FIND(zone_destroy), FIND(zone_alloc), FIND(zone_alloc_first), FIND(zone_free), FIND(zone_offline), FIND(zone_online);
     FIND(zone_base), FIND(zone_usage), FIND(set_reporting), FIND(trim);
     if (!p_zone_create && !is_weir()) skip_all("it is of Weir's own");
     CHECK(p_zone_create);
@@ -76,5 +95,6 @@ int main(void) {
         life(WEIR_ZONE_MEMFD, fd);
     }
     life(WEIR_ZONE_LOCKED, -1);
+    first_of_a_list();
     return 0;
 }
