@@ -128,10 +128,9 @@ formatted() { # all four workspaces
     cargo fmt --manifest-path fleet/Cargo.toml --all --check
 }
 
-# Tests wait more than they compute: twice as many at a time as there are CPUs.
 tests() { # arguments of `cargo test`, recorded
     cargo test --locked --no-run --message-format=json-render-diagnostics "$@" >>"$records/built"
-    RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$records/ran"
+    cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$records/ran"
 }
 
 features() { # each package that has features, with all of them: the tests that ask for one
