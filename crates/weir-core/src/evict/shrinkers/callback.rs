@@ -141,8 +141,9 @@ impl Default for CallbackSpec<'_> {
 /// How long one call runs before the callback is named in a message, ns.
 pub const SLOW_NS: Nanos = Nanos(1_000_000_000);
 
-/// After an allocation waited for a callback in vain no other waits for it for so many times as long. It may need a lock that
-/// allocating threads hold, as an interpreter's: each would wait for nothing. So they wait for 1 % of the time at most.
+/// After an allocation waited in vain for a callback of the program's no other waits for it for so many times as long. It may
+/// need a lock that allocating threads hold, as an interpreter's: each would wait for nothing. So they wait for 1 % of the time
+/// at most.
 pub(super) const SPARED: u64 = 100;
 
 /// Requests that are posted to an entry, in [`Entry::wanted`].

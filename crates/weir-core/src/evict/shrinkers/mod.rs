@@ -10,8 +10,9 @@
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
 //!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
 //!   it is named in a message, once a run.
-//! - **Spared.** An allocation that reclaims for itself and waited for a callback in vain spares it: none waits for it for a
-//!   hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting.
+//! - **Spared.** An allocation that reclaims for itself and waited for a program's own callback in vain spares it: none waits for
+//!   it for a hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting. An evictable
+//!   cache is Weir's own, needs no lock of the program's, and is waited for always.
 //! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex. One that saw `RUNNING`
 //!   set read `finished` before, so that its sleep ends.
@@ -219,7 +220,7 @@ impl Callbacks {
     }
 
     /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late. An allocation does not
-    /// wait for what is [spared](callback::SPARED), and spares what it waited for in vain.
+    /// wait for a program's own callback that is [spared](callback::SPARED), and spares what it waited for in vain.
     fn wait_for_class<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
@@ -227,6 +228,7 @@ impl Callbacks {
         deadline: Time,
         is_direct: bool,
     ) {
+        let spares = is_direct && class == Class::Program;
         loop {
             let seen = self.finished.load(SeqCst);
             let now = platform.now();
@@ -235,7 +237,7 @@ impl Callbacks {
                 entry.class == class
                     && entry.zone == zone
                     && !entry.is(LATE | BROKEN)
-                    && !(is_direct && now < Time(entry.spared_until.load(Relaxed)))
+                    && !(spares && now < Time(entry.spared_until.load(Relaxed)))
                     && (entry.is(RUNNING) || entry.wanted.load(Relaxed) & SCAN != 0)
             };
             if !list.iter().any(|entry| is_open(&entry)) {
@@ -246,7 +248,7 @@ impl Callbacks {
                 let is_late = |entry: &&Entry| Time(entry.since.load(Relaxed)) + callback_ns(platform) <= now;
                 list.iter().filter(is_open).filter(is_late).for_each(|entry| {
                     entry.set(LATE);
-                    if is_direct {
+                    if spares {
                         entry.spared_until.store((now + callback_ns(platform) * SPARED).0, Relaxed);
                     }
                     // Its queue has other threads, which may go on with the next entry now.

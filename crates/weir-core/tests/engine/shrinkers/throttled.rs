@@ -12,11 +12,15 @@ const WAIT_NS: u64 = 25_000_000;
 
 /// A heap that reads how much is free, and whose program has a cache, but nothing idle.
 fn short(free: u64) -> (TheHeap, &'static Queue, Registered) {
+    short_with(Class::Cache, free)
+}
+
+fn short_with(class: Class, free: u64) -> (TheHeap, &'static Queue, Registered) {
     let (heap, queue) = (heap(), queue());
     heap.platform().tunables().background.set(1);
     serve_always(heap, queue);
     let keeps: OnScan = Box::new(|_| Ok(0));
-    let (cache, _) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(keeps));
+    let (cache, _) = register(heap, queue, shrinker("cache", class), SIZE, Some(keeps));
     heap.reclaim().read_room(Room { capacity: GIB, used: GIB - free });
     (heap, queue, cache)
 }
@@ -95,30 +99,43 @@ fn while_write_back_lags_it_waits_below_min_and_takes_less_of_what_is_in_use() {
     }
 }
 
-#[test]
-fn after_a_callback_let_it_wait_in_vain_none_waits_for_that_for_a_hundred_times_as_long() {
+/// How long each of some allocations waits for a callback, ns, that needs a lock which the allocating thread holds. It gets that
+/// between two allocations.
+fn waits_for_a_lock(class: Class) -> impl Iterator<Item = (TheHeap, u64)> {
     let just_below_min = 2 * half_of_min() - 4096 + PAGEBLOCK as u64;
-    let (heap, queue, cache) = short(just_below_min);
-    // It needs a lock that the allocating thread holds, and gets it between two allocations.
+    let (heap, queue, _) = short_with(class, just_below_min);
     heap.platform().while_callbacks_are_waited_for(|| ());
-    let wait = || {
+    std::iter::repeat_with(move || {
         heap.reclaim().read_room(Room { capacity: GIB, used: GIB - just_below_min });
         let waited = waits(heap);
         assert!(serve(heap, queue) > 0, "it is asked all the same");
         // After a direct reclaim without success none is tried for 100 ms.
         heap.platform().pass_ms(150);
-        waited
-    };
-    let callback_ms = heap.platform().tunables().callback_ms.get();
+        (heap, waited)
+    })
+}
+
+#[test]
+fn after_a_programs_callback_let_it_wait_in_vain_none_waits_for_that_for_a_hundred_times_as_long() {
+    let mut waits = waits_for_a_lock(Class::Program);
     for _ in 0..2 {
-        assert_eq!(wait(), callback_ms * 1_000_000);
-        (0..3).for_each(|_| assert_eq!(wait(), 0));
+        let (heap, first) = waits.next().unwrap();
+        let callback_ms = heap.platform().tunables().callback_ms.get();
+        assert_eq!(first, callback_ms * 1_000_000);
+        assert!(waits.by_ref().take(3).all(|(_, waited)| waited == 0));
         heap.platform().pass_ms(100 * callback_ms);
     }
     // Other reclaim waits for it as ever.
+    let (heap, _) = waits.next().unwrap();
     heap.platform().tunables().background.set(0);
     let before = heap.platform().now();
     pressure(heap, Level::Severe);
-    assert!((heap.platform().now() - before).0 >= callback_ms * 1_000_000);
-    cache.unregister(heap);
+    assert!((heap.platform().now() - before).0 >= heap.platform().tunables().callback_ms.ns().0);
+}
+
+#[test]
+fn an_evictable_cache_is_waited_for_each_time() {
+    for (heap, waited) in waits_for_a_lock(Class::Cache).take(4) {
+        assert_eq!(waited, heap.platform().tunables().callback_ms.ns().0);
+    }
 }
