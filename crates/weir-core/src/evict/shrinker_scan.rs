@@ -71,8 +71,9 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             && (goal.priority > scan_priority::LAST
                 || goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
         let most = if is_bounded { goal.bytes } else { self.most };
-        let scan = Scan { priority: goal.priority, most, reason, is_direct: goal.kind == Kind::Direct };
-        Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone, scan))
+        let scan = Scan { priority: goal.priority, most, reason };
+        let is_direct = goal.kind == Kind::Direct;
+        Reclaimed::moved(self.callbacks.scan(self.platform, (class, goal.zone), scan, is_direct))
     }
 
     /// How much they hold only the program's own code could say: that there are some is what counts.

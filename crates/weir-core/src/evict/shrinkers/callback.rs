@@ -41,8 +41,6 @@ pub struct Scan {
     pub most: usize,
     /// Why.
     pub reason: ScanReason,
-    /// An allocation waits for it, which goes on without: it does not wait for a callback that is [spared](SPARED).
-    pub is_direct: bool,
 }
 
 /// A cache of a program's own that can be made smaller.

@@ -115,12 +115,7 @@ impl Callbacks {
         Job {
             entry: NonNull::from(entry),
             wanted: entry.wanted.swap(0, Relaxed),
-            scan: Scan {
-                priority: entry.priority.swap(u32::MAX, Relaxed),
-                most: entry.most.swap(0, Relaxed),
-                reason,
-                is_direct: false, // who waits is nothing to the callback
-            },
+            scan: Scan { priority: entry.priority.swap(u32::MAX, Relaxed), most: entry.most.swap(0, Relaxed), reason },
             event: Event::unpack(entry.event.load(Relaxed)),
         }
     }

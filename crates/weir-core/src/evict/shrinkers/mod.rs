@@ -12,7 +12,7 @@
 //!   it is named in a message, once a run.
 //! - **Spared.** An allocation that reclaims for itself and waited for a program's own callback in vain spares it: none waits for
 //!   it for a hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting. An evictable
-//!   cache is Weir's own, needs no lock of the program's, and is waited for always.
+//!   cache is waited for each time: its own code needs no lock of the program's, and a listener of its seldom does.
 //! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex. One that saw `RUNNING`
 //!   set read `finished` before, so that its sleep ends.
@@ -181,13 +181,13 @@ impl Callbacks {
 
     /// Has all shrinkers of a class, of caches in zones of class `zone`, scan. Waits for them for `callback_ms` at most, and
     /// returns the bytes that were freed since the last call. Nothing happens where a callback calls this, as it would wait for
-    /// itself.
+    /// itself. With `is_direct` an allocation waits.
     pub(crate) fn scan<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
-        class: Class,
-        zone: ZoneClass,
+        (class, zone): (Class, ZoneClass),
         scan: Scan,
+        is_direct: bool,
     ) -> usize {
         if self.count(class) == 0 {
             return 0;
@@ -215,7 +215,7 @@ impl Callbacks {
             self.post(platform, entry, SCAN, now);
         }
         drop(list);
-        self.wait_for_class(platform, (class, zone), now + callback_ns(platform), scan.is_direct);
+        self.wait_for_class(platform, (class, zone), now + callback_ns(platform), is_direct);
         self.freed[class as usize].swap(0, Relaxed)
     }
 
