@@ -166,6 +166,7 @@ musl_library() { # libweir.so for programs of musl's, in a target directory of i
 
 build() { # what is installed, as it is
     first_command
-    cargo build --locked --release -p weir-nbd
+    # Beside the command it has that one's dependencies, as `cargo xtask install` builds it.
+    cargo build --locked --release -p weir-cli -p weir-nbd
     archive "$(rustc --print host-tuple)"
 }

@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages that are installed, those of one call of Cargo together. The library is built by itself, as its tests build
-/// it. Beside the programs its dependencies have more features, and each of the two would be linked anew after the other.
-const PACKAGES: [&[&str]; 2] = [&["weir-malloc"], &["weir-cli", "weir-nbd"]];
+/// The packages that are installed. They are built at once: as with `cargo build` of the workspace's default members, the
+/// library's dependencies have the features that the command wants of them, and nothing is built a second time.
+const PACKAGES: [&str; 3] = ["weir-malloc", "weir-cli", "weir-nbd"];
 
 /// The files that Cargo builds with one profile.
 pub struct Artifacts {
@@ -33,13 +33,11 @@ impl Artifacts {
 
     /// Builds them.
     pub fn build(&self) -> Result<()> {
-        for packages in PACKAGES {
-            let mut build = self.cargo("build");
-            if self.is_foreign {
-                build.args(["--target", &self.triple]);
-            }
-            finish(build.args(packages.iter().flat_map(|name| ["--package", name])))?;
+        let mut build = self.cargo("build");
+        if self.is_foreign {
+            build.args(["--target", &self.triple]);
         }
+        finish(build.args(PACKAGES.iter().flat_map(|name| ["--package", name])))?;
         // Static programs want other references to libc (`weir_linux::os::symbol`). The flag is for the target alone, not for
         // programs that the build itself runs, so the target is named.
         let mut archive = self.cargo("rustc");

@@ -88,7 +88,7 @@ impl Density {
 
     /// A block without huge pages was freed; `filled` is what a look at it found.
     pub(crate) fn observe(&mut self, filled: bool) {
-        self.history = self.history << 1 | u8::from(filled);
+        self.history = (self.history << 1) + u8::from(filled);
         if !filled {
             self.at_once = 0;
         }

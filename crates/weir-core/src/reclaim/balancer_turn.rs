@@ -98,7 +98,7 @@ struct Run {
     /// The run is for a boost, up to its end.
     is_boosted: bool,
     reclaimed: [Pages; ZONES],
-    /// Pages of NORMAL that are still to be reclaimed, of the part that is this process's; all of them: no other has a part.
+    /// Pages of NORMAL that are still to be reclaimed, of the part that is this process's. Beyond any count: no other has a part.
     part: Pages,
     /// Zones that were scanned.
     tried: [bool; ZONES],
@@ -273,7 +273,7 @@ impl NodeBalancer {
             };
             // What lies elsewhere is no failure, though it may not show yet.
             run.reclaimed[zone] += got.reclaimed.max(got.elsewhere);
-            if zone == ZoneClass::Normal as usize && !run.is_boosted && run.part < Pages::MAX {
+            if zone == ZoneClass::Normal as usize {
                 run.part = run.part.saturating_sub(got.reclaimed.max(got.elsewhere));
             }
             run.tried[zone] = true;

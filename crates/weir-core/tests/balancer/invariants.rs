@@ -1,6 +1,6 @@
 //! Invariants that always hold.
 
-use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
+use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, SMALL, zone};
 use weir_core::base::time::{Nanos, Time};
 use weir_core::base::units::Pages;
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
@@ -151,6 +151,30 @@ fn of_a_shortage_that_others_share_a_run_takes_its_part_and_the_next_what_they_l
         node.settle(&balancer, &mut turn);
         assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal));
     }
+}
+
+#[test]
+fn only_what_comes_of_normal_counts_as_its_part() {
+    let marks = Marks::of(Pages(GIB), 10);
+    let lacks = marks.high.0 + 1 - marks.low.0;
+    let part = lacks / 2;
+    let taken = |small_lacks: bool| {
+        let small = if small_lacks { 0 } else { GIB / 2 };
+        let node = FakeNode::new(&[(SMALL, zone(GIB, small)), (LARGE, zone(GIB, marks.low.0))]);
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        node.part.set(50);
+        if small_lacks {
+            balancer.wake(&node, 0, ZoneList::Low32, false);
+        }
+        balancer.wake(&node, 0, ZoneList::Normal, false);
+        node.settle(&balancer, &mut turn);
+        node.reclaimed.get()
+    };
+    let alone = taken(false)[LARGE];
+    assert!((part..part + 64).contains(&alone), "{alone} of {part}");
+    let beside = taken(true);
+    assert!(beside[SMALL] > part);
+    assert_eq!(beside[LARGE], alone, "what comes of another zone is none of it");
 }
 
 #[test]

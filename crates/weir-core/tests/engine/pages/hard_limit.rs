@@ -266,6 +266,28 @@ fn allocations_that_find_less_than_they_could_need_do_not_share_it() {
     assert!(sum <= limit, "{} over", sum - limit);
 }
 
+/// A run of two pageblocks' length that begins inside one has pages in three. Of two huge pages and the rest of the first
+/// pageblock, only the huge pages find room.
+#[test]
+fn a_run_that_begins_inside_a_pageblock_may_need_one_huge_page_more() {
+    let heap = Box::new(weir_core::heap::Heap::new(Fake::new()));
+    heap.platform().huge.store(true, Relaxed);
+    heap.prepare();
+    let first = heap.alloc(200 * PAGE);
+    // At the limit the heap does not grow: it has addresses enough.
+    let long = heap.alloc(PAGEBLOCK * 2 - PAGE);
+    // SAFETY: allocated just now.
+    unsafe { heap.free(long) };
+    heap.purge();
+    let metadata = || heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
+    let limit = charged(&heap) + metadata() + 2 * PAGEBLOCK + 100 * PAGE;
+    heap.platform().tunables().hard_limit.set(limit as u64);
+    assert!(heap.alloc(1000 * PAGE).is_null(), "the last huge page has no room");
+    assert!(charged(&heap) + metadata() <= limit);
+    heap.platform().tunables().hard_limit.set((limit + PAGEBLOCK) as u64);
+    assert_eq!(heap.alloc(1000 * PAGE).addr(), first.addr() + 200 * PAGE, "where the one before it ends");
+}
+
 #[test]
 fn at_the_limit_a_retained_block_serves_without_reclaim() {
     let mut world = world();
