@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 use experiments::speed::e9_peers::{self, programs};
 use experiments::{EXPERIMENTS, Experiment};
 use harness::lab::{Lab, RunArgs};
-use harness::{machine, restore};
+use harness::machine::{self, restore};
 use peers::build::RECIPES;
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ mod initramfs;
 pub mod kernel;
 
 use crate::harness::child::{beside, run_system};
-use crate::harness::owner::{self, OwnFile};
+use crate::harness::machine::owner::{self, OwnFile};
 use crate::peers::Allocator;
 use anyhow::{Context, Result};
 pub use initramfs::Initramfs;

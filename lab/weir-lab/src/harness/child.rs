@@ -1,9 +1,9 @@
 //! Starts a program under an allocator, talks with it, and measures it from outside.
 
-use crate::harness::cgroup::Cgroup;
-use crate::harness::owner;
+use crate::harness::machine::cgroup::Cgroup;
+use crate::harness::machine::owner;
+use crate::harness::machine::restore::{self, kill};
 use crate::harness::proc_files::{ProcessMemory, memory};
-use crate::harness::restore::{self, kill};
 use crate::peers::Allocator;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

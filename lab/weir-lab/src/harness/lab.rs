@@ -2,7 +2,7 @@
 
 use crate::harness::child::{beside, find};
 use crate::harness::grid::{Grid, Measure};
-use crate::harness::{cgroup, machine};
+use crate::harness::machine::{self, cgroup};
 use crate::peers::{self, Allocator};
 use anyhow::{Context, Result, bail};
 use clap::{Args, value_parser};

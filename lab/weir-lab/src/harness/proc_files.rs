@@ -114,7 +114,7 @@ mod tests {
         std::io::Read::read_exact(&mut shell.0.stdout.take().unwrap(), &mut [0]).unwrap();
         let (pid, grandchildren) = (shell.pid(), children(shell.pid()));
         assert_eq!(grandchildren.len(), 1);
-        crate::harness::restore::kill(grandchildren[0]);
+        crate::harness::machine::restore::kill(grandchildren[0]);
         drop(shell);
         for error in [memory(pid).unwrap_err(), peak(pid).unwrap_err(), minor_faults(pid).unwrap_err()] {
             assert!(format!("{error:#}").contains(&format!("/proc/{pid}")), "{error:#}");

@@ -1,4 +1,5 @@
 //! An instruction that ends the process.
+#![cfg(panic = "abort")]
 
 /// The instruction, as text.
 macro_rules! trap {

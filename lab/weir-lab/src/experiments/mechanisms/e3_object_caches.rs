@@ -98,7 +98,7 @@ fn versus<'a>(grid: &Grid, case: usize, subject: &str, others: impl Iterator<Ite
 }
 
 /// A machine on which a twentieth can be had.
-fn tight(lab: &Lab) -> Result<(machine::ExclusiveLock, crate::harness::restore::RestoreGuard)> {
+fn tight(lab: &Lab) -> Result<(machine::ExclusiveLock, crate::harness::machine::restore::RestoreGuard)> {
     let lock = machine::lock()?;
     drop(Cgroup::make("trial", MEMORY)?);
     Ok((lock, swap::make(&lab.args.swap_dir, 512 << 20)?))

@@ -1,7 +1,7 @@
 //! An NBD export as a file (nbdfuse), that as a block device (loop), and that as a file system (ext4). Root only.
 
 use crate::harness::child::{KilledOnDrop, run_system, system};
-use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::machine::restore::{RestoreGuard, on_end};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -2,7 +2,7 @@
 
 use crate::harness::child::{KilledOnDrop, system};
 use crate::harness::lab::Need;
-use crate::harness::restore::kill;
+use crate::harness::machine::restore::kill;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::io::Read;

@@ -1,8 +1,8 @@
 //! NBD servers, each started in the same way: on a Unix socket, with files as its exports.
 
-use crate::harness::cgroup::Cgroup;
 use crate::harness::child::{KilledOnDrop, beside, system};
 use crate::harness::lab::Need;
+use crate::harness::machine::cgroup::Cgroup;
 use anyhow::Result;
 use std::fmt::{self, Display, Formatter};
 use std::os::unix::net::UnixStream;
@@ -133,8 +133,8 @@ pub fn make_volume(file: &Path, bytes: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::machine::owner::Folder;
     use crate::harness::nbd::client::NbdClient;
-    use crate::harness::owner::Folder;
 
     #[test]
     fn each_server_serves_the_same_file() {

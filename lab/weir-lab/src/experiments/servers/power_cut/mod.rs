@@ -11,10 +11,10 @@ mod filesystem;
 mod model;
 mod writers;
 
+use crate::harness::machine::restore::kill;
 use crate::harness::nbd::fio::{self, Fio};
 use crate::harness::nbd::servers::{Kind, Server};
 use crate::harness::prelude::*;
-use crate::harness::restore::kill;
 use drive::{Drive, SECTOR};
 use writers::{Answers, PART, Parts, WRITERS};
 

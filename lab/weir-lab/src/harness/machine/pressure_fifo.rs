@@ -1,6 +1,6 @@
 //! A pressure event by systemd's protocol: bytes in the FIFO that `MEMORY_PRESSURE_WATCH` names.
 
-use crate::harness::owner::{self, OwnFile};
+use crate::harness::machine::owner::{self, OwnFile};
 use anyhow::Result;
 use nix::sys::stat::Mode;
 use std::fs::{File, OpenOptions};

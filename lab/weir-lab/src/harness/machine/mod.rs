@@ -1,7 +1,15 @@
-//! The machine: a line that describes it, its settings for huge pages and merged ones, and who may change it.
+//! The machine: a line that describes it, its settings for huge pages and merged ones, and who may change it. What a run
+//! makes on it, groups, swap and files, is taken back when it ends.
 
-use crate::harness::restore::{RestoreGuard, on_end};
-use crate::harness::{cgroup, leftovers, proc_files};
+pub mod cgroup;
+pub mod leftovers;
+pub mod owner;
+pub mod pressure_fifo;
+pub mod restore;
+pub mod swap;
+
+use crate::harness::machine::restore::{RestoreGuard, on_end};
+use crate::harness::proc_files;
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use procfs::{Current, Meminfo};

@@ -1,8 +1,8 @@
 //! A swap file that is made for an experiment and removed after it.
 
 use crate::harness::child::run_system;
-use crate::harness::owner::{self, OwnFile};
-use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::machine::owner::{self, OwnFile};
+use crate::harness::machine::restore::{RestoreGuard, on_end};
 use anyhow::{Context, Result};
 use std::fs::OpenOptions;
 use std::io::Write;

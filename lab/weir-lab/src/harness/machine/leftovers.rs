@@ -5,8 +5,8 @@
 //! If such a number was given to another process meanwhile, what it names stays until that one has ended.
 
 use crate::harness::child::run_system;
-use crate::harness::restore::kill;
-use crate::harness::{cgroup, owner, swap};
+use crate::harness::machine::restore::kill;
+use crate::harness::machine::{cgroup, owner, swap};
 use nix::mount::{MntFlags, umount2};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ fn kill_processes(is_gone: &dyn Fn(u32) -> bool, note: &mut dyn FnMut(&str, &str
 mod tests {
     use super::*;
     use crate::harness::child::KilledOnDrop;
-    use crate::harness::owner::Folder;
+    use crate::harness::machine::owner::Folder;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_request_to_end_kills_what_was_started() {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--ignored", "--nocapture", "harness::restore::tests::waits_with_children"]);
+        command.args(["--exact", "--ignored", "--nocapture", "harness::machine::restore::tests::waits_with_children"]);
         // Blocked from the start: the test harness has threads that would take the signal.
         // SAFETY: blocks a signal in the child.
         unsafe { command.pre_exec(|| SigSet::from(Signal::SIGTERM).thread_block().map_err(Into::into)) };

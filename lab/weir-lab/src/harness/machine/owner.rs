@@ -1,7 +1,7 @@
 //! Which run of weir-lab made a file, a folder or a cgroup, or started a process. Its number is in their names, and in
-//! the processes' environment. So a later run can tell what a killed one left ([`crate::harness::leftovers`]).
+//! the processes' environment. So a later run can tell what a killed one left ([`crate::harness::machine::leftovers`]).
 
-use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::machine::restore::{RestoreGuard, on_end};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A memory cgroup of one's own, version 1 or 2, removed when it goes.
 
-use crate::harness::owner;
-use crate::harness::restore::{RestoreGuard, kill, on_end};
+use crate::harness::machine::owner;
+use crate::harness::machine::restore::{RestoreGuard, kill, on_end};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
