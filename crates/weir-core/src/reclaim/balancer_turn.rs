@@ -21,8 +21,10 @@
 //!
 //! # Giving up
 //!
-//! A run that reclaimed nothing from a zone is a failure of that zone. After 16 in a row the zone is hopeless, and no reason to
-//! wake or to stay awake. It stays so until it is balanced again, however that came about. Runs for a boost do not count.
+//! A run that reclaimed nothing from a zone is a failure of that zone. After 16 the zone is hopeless, and no reason to wake or to
+//! stay awake. It stays so until it is balanced again, however that came about. But what stood in the way may be gone, and a
+//! program that allocates nothing asks for nothing. So the balancer tries it once more after a second, and after twice as long each
+//! time that fails, up to 64 s. A run that brings something leaves the zone one failure. Runs for a boost do not count.
 //!
 //! # Others
 //!
@@ -36,7 +38,7 @@
 //! dozes for 100 ms, then looks again; only then it sleeps until it is woken. After a run that failed it dozes even if a
 //! request came meanwhile: it would do no better.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Release;
 
 use super::node_balancer::{DOZE_NS, NodeBalancer, OTHERS_NS, WRITE_BACK_NS};
 use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
@@ -78,6 +80,10 @@ pub struct Turn {
 enum Phase {
     #[default]
     Asleep,
+    /// As asleep, but a hopeless zone is tried again then.
+    GivenUp {
+        until: Time,
+    },
     Running(Run),
     Dozing {
         until: Time,
@@ -112,6 +118,7 @@ impl NodeBalancer {
         let is_asked = self.requests.is_pending();
         match &turn.phase {
             Phase::Asleep if !is_asked => return Next::Asleep,
+            &Phase::GivenUp { until } if !is_asked && node.now() < until => return Next::At(until),
             &Phase::Dozing { until, has_failed } if (has_failed || !is_asked) && node.now() < until => {
                 return Next::At(until);
             }
@@ -129,7 +136,7 @@ impl NodeBalancer {
         };
         let (now, used) = (node.now(), node.cpu_time().saturating_sub(cpu));
         node.note_awake(now.since(awake_since), used);
-        turn.awake_since = if next == Next::Asleep { None } else { Some(now) };
+        turn.awake_since = if turn.is_asleep() { None } else { Some(now) };
         if !node.is_severe() {
             // What an earlier step used is paid for as well, though its run may be over.
             let percent = node.cpu_percent().clamp(1, 100);
@@ -287,8 +294,8 @@ impl NodeBalancer {
         self.boosts.iter().zip(run.boosts).for_each(|(boost, pages)| boost.subtract(pages, now, life));
         let mut has_failed = false;
         if !run.is_boosted {
-            for zone in (0..ZONES).filter(|&zone| run.tried[zone] && run.reclaimed[zone].is_zero()) {
-                self.failures[zone].fetch_add(1, Relaxed);
+            for zone in (0..ZONES).filter(|&zone| run.tried[zone]) {
+                self.note_run(zone, !run.reclaimed[zone].is_zero(), now);
             }
             // Others are given time for their part, as memory is after a run that brought nothing.
             has_failed = run.part.is_zero() || run.reclaimed.iter().all(|pages| pages.is_zero());
@@ -320,8 +327,9 @@ impl NodeBalancer {
         node.release_throttled();
         if has_dozed {
             turn.request = Request::NONE;
-            turn.phase = Phase::Asleep;
-            return Next::Asleep;
+            let again = self.tries_again(node, &self.view(node));
+            turn.phase = again.map_or(Phase::Asleep, |until| Phase::GivenUp { until });
+            return again.map_or(Next::Asleep, Next::At);
         }
         let is_left = has_failed && !turn.left_to_others.is_zero();
         let until = node.now() + if is_left { OTHERS_NS } else { DOZE_NS };
@@ -331,9 +339,9 @@ impl NodeBalancer {
 }
 
 impl Turn {
-    /// Whether the balancer sleeps until it is woken.
+    /// Whether the balancer sleeps until it is woken, or tries a hopeless zone again.
     pub fn is_asleep(&self) -> bool {
-        matches!(self.phase, Phase::Asleep)
+        matches!(self.phase, Phase::Asleep | Phase::GivenUp { .. })
     }
 }
 

@@ -6,7 +6,7 @@
 //! Here is what all threads share with it; what its own thread does is in `balancer_turn.rs`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::boost::Boost;
 use super::request::{LISTS, Request, Requests};
@@ -17,6 +17,10 @@ use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_below, is_el
 
 /// Fruitless runs after which a zone is hopeless (`MAX_RECLAIM_RETRIES`).
 pub const MOST_FAILURES: u32 = 16;
+/// How long a zone that has become hopeless is left alone, ns. Then one run tries it; each that fails doubles the pause, so often
+/// at most: to 64 s. A run takes milliseconds.
+pub const HOPELESS_NS: Nanos = Nanos(1_000_000_000);
+const MOST_DOUBLINGS: u32 = 6;
 /// The first, short sleep, ns (Linux: HZ/10).
 pub const DOZE_NS: Nanos = Nanos(100_000_000);
 /// The doze after a run that left a part to other processes, ns: these release 200 MiB in it (`docs/design/reclaim.md`). A neighbour that takes 100 MiB a second
@@ -29,7 +33,9 @@ pub const WRITE_BACK_NS: Nanos = Nanos(100_000_000);
 pub struct NodeBalancer {
     pub(super) requests: Requests,
     pub(super) boosts: [Boost; ZONES],
-    pub(super) failures: [AtomicU32; ZONES],
+    failures: [AtomicU32; ZONES],
+    /// When a hopeless zone is tried again, ns.
+    again: [AtomicU64; ZONES],
     /// Write-back lags behind what is to be reclaimed from the zone.
     pub(super) congested: [AtomicBool; ZONES],
 }
@@ -42,6 +48,7 @@ impl NodeBalancer {
             requests: Requests::new(),
             boosts: [const { Boost::new() }; ZONES],
             failures: [const { AtomicU32::new(0) }; ZONES],
+            again: [const { AtomicU64::new(0) }; ZONES],
             congested: [const { AtomicBool::new(false) }; ZONES],
         }
     }
@@ -98,14 +105,42 @@ impl NodeBalancer {
         self.requests.sleep_regardless();
     }
 
-    /// Whether reclaim for the zone has failed so often that it is not tried until the zone is balanced.
+    /// Whether reclaim for the zone has failed so often that it is hardly tried until the zone is balanced.
     pub fn is_hopeless(&self, zone: usize) -> bool {
         self.failures[zone].load(Relaxed) >= MOST_FAILURES
     }
 
     /// Whether reclaim for the zone may bring something.
     pub(super) fn is_worth(&self, node: &impl Node, zone: usize) -> bool {
-        !self.is_hopeless(zone) && node.is_reclaimable(zone)
+        let is_left_alone = self.is_hopeless(zone) && node.now() < self.again(zone);
+        !is_left_alone && node.is_reclaimable(zone)
+    }
+
+    fn again(&self, zone: usize) -> Time {
+        Time(self.again[zone].load(Relaxed))
+    }
+
+    /// When a hopeless zone that lacks memory is tried again.
+    pub(super) fn tries_again(&self, node: &impl Node, zones: &[Zone; ZONES]) -> Option<Time> {
+        let lacks = |&zone: &usize| {
+            self.is_hopeless(zone)
+                && node.is_reclaimable(zone)
+                && !is_zone_balanced(zones, zone, 0, ZoneList::ALL[zone])
+        };
+        (0..ZONES).filter(lacks).map(|zone| self.again(zone)).min()
+    }
+
+    /// A run has tried a zone, by the balancer's thread: whether that brought something. A hopeless zone that gives something
+    /// again has one failure left: with each run that brings nothing it is left alone again.
+    pub(super) fn note_run(&self, zone: usize, has_brought: bool, now: Time) {
+        let failures = self.failures[zone].load(Relaxed);
+        if !has_brought {
+            self.failures[zone].store(failures.saturating_add(1), Relaxed);
+            let doublings = (failures + 1).saturating_sub(MOST_FAILURES).min(MOST_DOUBLINGS);
+            self.again[zone].store((now + HOPELESS_NS * (1 << doublings)).0, Relaxed);
+        } else if failures >= MOST_FAILURES {
+            self.failures[zone].store(MOST_FAILURES - 1, Relaxed);
+        }
     }
 
     /// Whether an allocation is to wait for the balancer. It waits if the balancer is awake, reclaim is not hopeless, there is
@@ -165,7 +200,7 @@ impl NodeBalancer {
         kinds.into_iter().find(|work| !work.is_none())
     }
 
-    /// A zone that is balanced again is no longer hopeless, however that came about.
+    /// A zone that is balanced again is not hopeless any more, however that came about.
     pub(super) fn note_balance(&self, zones: &[Zone; ZONES]) {
         let balanced = (0..ZONES).filter(|&zone| is_zone_balanced(zones, zone, 0, ZoneList::ALL[zone]));
         balanced.for_each(|zone| self.failures[zone].store(0, Relaxed));

@@ -106,7 +106,7 @@ impl FakeNode {
     pub fn sleep(&self, balancer: &NodeBalancer, turn: &mut Turn) {
         for _ in 0..10_000 {
             match self.settle(balancer, turn).0 {
-                Next::At(Time(at)) => self.clock.set(self.clock.get().max(at)),
+                Next::At(Time(at)) if !turn.is_asleep() => self.clock.set(self.clock.get().max(at)),
                 _ => return,
             }
         }

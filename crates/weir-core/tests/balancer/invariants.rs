@@ -223,6 +223,41 @@ fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
 }
 
 #[test]
+fn a_hopeless_zone_is_tried_again_though_nobody_asks() {
+    let marks = Marks::of(Pages(GIB), 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
+    node.sleep(&balancer, &mut turn);
+    let mut runs = Vec::new();
+    for _ in 0..10 {
+        let (Next::At(until), before) = (balancer.step(&node, &mut turn), node.now()) else { panic!("it gave up") };
+        assert!(turn.is_asleep() && !balancer.is_awake() && !balancer.is_throttled(&node, ZoneClass::Normal));
+        runs.push((until - before).0 / MS);
+        node.clock.set(until.0);
+        let scans = node.scans.borrow().len();
+        node.sleep(&balancer, &mut turn);
+        assert_eq!(node.scans.borrow()[scans..].iter().filter(|scan| scan.priority == FIRST).count(), 1);
+        // The time asleep is none in which it was awake.
+        assert!(node.awake.get().0 < 100 * DOZE_NS.0);
+    }
+    // The doze after a run is a part of the pause.
+    assert_eq!(runs, [900, 1900, 3900, 7900, 15_900, 31_900, 63_900, 63_900, 63_900, 63_900]);
+    // Something can be had, in two parts: it is taken, and then the pause is a second again.
+    node.change(LARGE, |zone| zone.yields = 1);
+    node.change(LARGE, |zone| zone.cached = 100);
+    node.clock.set(node.clock.get() + 64_000 * MS);
+    node.sleep(&balancer, &mut turn);
+    assert_eq!(node.reclaimed.get()[LARGE], 100);
+    assert_eq!(balancer.step(&node, &mut turn), Next::Asleep, "nothing is left to be reclaimed");
+    node.change(LARGE, |zone| zone.cached = GIB);
+    balancer.wake(&node, 0, ZoneList::Normal, false);
+    node.sleep(&balancer, &mut turn);
+    assert!(node.zone(LARGE).free > marks.high.0 && !balancer.is_hopeless(LARGE));
+    assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
+}
+
+#[test]
 fn a_hopeless_zone_does_not_keep_another_from_being_balanced() {
     let marks = Marks::of(Pages(GIB), 10);
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());

@@ -98,10 +98,10 @@ impl Small {
         for _ in 0..10_000 {
             match self.heap.reclaim().balance_zones(&mut turn) {
                 Next::Again => {}
-                Next::At(at) => {
+                Next::At(at) if !turn.is_asleep() => {
                     self.heap.platform().pass_ms(at.since(self.heap.platform().now()).0.div_ceil(1_000_000))
                 }
-                Next::Asleep => return,
+                _ => return,
             }
         }
         panic!("the balancer never sleeps");
