@@ -1,9 +1,13 @@
 //! What memory a container should have, and when that is changed.
 //!
-//! **Recommended** is the peak over a window of what was really needed, plus a margin. **Down** goes only what was calm for a
+//! **Recommended** is the peak over a window of what was really needed, plus a margin, plus room for the quickest growth in the
+//! window: within two looks, as that long nobody raises the limit. A kernel kills what grows past it in between. **Down** goes only what was calm for a
 //! window, and by more than a step. **Up** goes at once what is near its limit or waits for memory, to what it had before the
-//! agent lowered it. Each such mistake doubles the calm that the next lowering takes. So a container is lowered once a window at
+//! agent lowered it: near is also what would pass its limit by growing as it once did. Each such mistake doubles the calm that the next lowering takes. So a container is lowered once a window at
 //! most and raised no more often than lowered, whatever its usage does.
+//!
+//! A **request** may follow a shorter window than the limit, where it may be below the limit. It says how much of its node a
+//! container takes, and nobody has to give anything for it. So it rises at once, and falls once a window of its own at most.
 
 use super::peaks::{Peaks, Seen};
 use std::time::Duration;
@@ -13,6 +17,8 @@ use std::time::Duration;
 pub struct Rules {
     /// Time over which peaks count, and for which a container must be calm.
     pub window: Duration,
+    /// Time over which peaks count for a request that may be below its limit; none: it goes by the limit.
+    pub requests: Option<Duration>,
     /// Part of the peak that is added to it.
     pub margin: f64,
     /// The least that is ever recommended, bytes.
@@ -33,6 +39,8 @@ const STALLED: f64 = 0.1;
 const MOSTLY: f64 = 0.9;
 /// A limit is raised by this factor at a time where it may exceed what was there before.
 const GROWTH: f64 = 1.5;
+/// Looks between a growth and a limit that was raised for it: the agent sees it at the first, and the kubelet has acted by the second.
+const REACTION: usize = 2;
 /// The calm that is demanded is doubled so often at most: 16 windows.
 const MOST_DOUBLINGS: u32 = 4;
 
@@ -54,7 +62,7 @@ pub struct Sample {
 pub struct Recommendation {
     /// Less than this is too little.
     pub lower: u64,
-    /// The peak of what was needed, and the margin.
+    /// The peak of what was needed, the margin, and room for growth.
     pub target: u64,
     /// More than this is wasted.
     pub upper: u64,
@@ -67,30 +75,57 @@ pub enum Wish {
     Lower(u64),
     /// More.
     Raise(u64),
+    /// Another request, below the limit that there is.
+    Request(u64),
 }
 
 /// A container that is watched.
 #[derive(Clone, Debug)]
 pub struct Watched {
     peaks: Peaks,
+    /// Those that requests go by.
+    recent: Option<Peaks>,
+    /// Those of growth within [`REACTION`] looks.
+    growth: Peaks,
+    /// What was needed at the last looks.
+    before: [u64; REACTION],
     last: Sample,
     now: Duration,
     /// Since when nothing was changed, and it was not short.
     calm_since: Duration,
+    /// When the request was changed last.
+    requested: Duration,
     raises: u32,
 }
 
 impl Watched {
     /// From now on, a time since some beginning.
     pub fn new(rules: &Rules, now: Duration) -> Self {
-        Self { peaks: Peaks::over(rules.window), last: Sample::default(), now, calm_since: now, raises: 0 }
+        Self {
+            peaks: Peaks::over(rules.window),
+            recent: rules.requests.map(Peaks::over),
+            growth: Peaks::over(rules.window),
+            before: [u64::MAX; REACTION],
+            last: Sample::default(),
+            now,
+            calm_since: now,
+            requested: now,
+            raises: 0,
+        }
     }
 
     /// Notes a look.
     pub fn note(&mut self, now: Duration, sample: Sample) {
         self.peaks.note(now, sample.needed, sample.charged);
+        let least = self.before.into_iter().fold(sample.needed, u64::min);
+        self.growth.note(now, sample.needed - least, 0);
+        self.before.rotate_left(1);
+        self.before[REACTION - 1] = sample.needed;
+        if let Some(recent) = &mut self.recent {
+            recent.note(now, sample.needed, sample.charged);
+        }
         (self.now, self.last) = (now, sample);
-        if is_short(&sample) {
+        if self.is_short(&sample) {
             self.calm_since = now;
         }
     }
@@ -99,40 +134,78 @@ impl Watched {
     pub fn recommended(&self, rules: &Rules) -> Option<Recommendation> {
         let Seen { usual, peak, charged, share } = self.peaks.seen()?;
         let share = share.max(0.1);
-        let with_margin =
-            |bytes: u64, by: f64| ((bytes as f64 * (1.0 + rules.margin) * by).round() as u64).max(rules.least);
-        let target = with_margin(peak, 1.0);
-        let (lower, upper) = (with_margin(usual, share).min(target), with_margin(charged, 1.0 / share).max(target));
+        let growth = self.growth.seen()?.peak;
+        let target = rules.with_margin(peak, 1.0).saturating_add(growth);
+        let lower = rules.with_margin(usual, share).min(target);
+        let upper = rules.with_margin(charged, 1.0 / share).max(target);
         Some(Recommendation { lower, target, upper })
     }
 
-    /// What should be changed of what it holds. `before`: what it held before the agent lowered it. `may_exceed`: whether it may
-    /// be raised above that, as far as the rules say.
-    pub fn wish(&self, rules: &Rules, held: u64, before: u64, may_exceed: bool) -> Option<Wish> {
-        if is_short(&Sample { held: Some(held), ..self.last }) {
+    /// What it should ask for beside a limit of `limit` bytes; none before the first look.
+    pub fn asks(&self, rules: &Rules, limit: u64) -> Option<u64> {
+        // Without a window of its own a request is what was needed, and the limit has the margin.
+        let Some(recent) = &self.recent else { return Some((limit as f64 / (1.0 + rules.margin)) as u64) };
+        Some(rules.with_margin(recent.seen()?.peak, 1.0))
+    }
+
+    /// What should be changed of the limit `held`, and of `request`, if that may be below it. `before`: what it held before the
+    /// agent lowered it. `may_exceed`: whether it may be raised above that, as far as the rules say.
+    pub fn wish(&self, rules: &Rules, held: u64, request: Option<u64>, before: u64, may_exceed: bool) -> Option<Wish> {
+        if self.is_short(&Sample { held: Some(held), ..self.last }) {
             let most = if may_exceed { (before as f64 * rules.above.max(1.0)) as u64 } else { before };
             let to = if held < before { before } else { most.min((held as f64 * GROWTH) as u64) };
-            return (to > held).then_some(Wish::Raise(to));
+            if to > held {
+                return Some(Wish::Raise(to));
+            }
+            return self.wish_request(rules, held, request?);
         }
         let calm = rules.window.saturating_mul(1 << self.raises.min(MOST_DOUBLINGS));
         let target = self.recommended(rules)?.target;
-        let is_worth_it = held.saturating_sub(target) >= LEAST_STEP.max((held as f64 * STEP) as u64);
-        (is_worth_it && self.now.saturating_sub(self.calm_since) >= calm).then_some(Wish::Lower(target))
+        if is_worth_it(held, target) && self.now.saturating_sub(self.calm_since) >= calm {
+            return Some(Wish::Lower(target));
+        }
+        self.wish_request(rules, held, request?)
+    }
+
+    fn is_short(&self, sample: &Sample) -> bool {
+        let Some(held) = sample.held else { return false };
+        let is_above = |bytes: u64, part: f64| bytes as f64 > held as f64 * part;
+        let growth = self.growth.seen().map_or(0, |seen| seen.peak);
+        is_above(sample.needed, NEAR)
+            || is_above(sample.needed.saturating_add(growth), 1.0)
+            || sample.stall >= STALLED && is_above(sample.charged, MOSTLY)
+    }
+
+    fn wish_request(&self, rules: &Rules, limit: u64, request: u64) -> Option<Wish> {
+        let window = rules.requests?;
+        let to = self.asks(rules, limit)?.min(limit);
+        let is_over = self.now.saturating_sub(self.requested) >= window;
+        let falls = is_over && is_worth_it(request, to);
+        (self.last.needed > request && to > request || falls).then_some(Wish::Request(to))
     }
 
     /// A change was made or tried: the next lowering takes a new calm window.
     pub fn changed(&mut self, wish: Wish) {
-        self.calm_since = self.now;
-        if matches!(wish, Wish::Raise(_)) {
-            self.raises = self.raises.saturating_add(1);
+        self.requested = self.now;
+        match wish {
+            Wish::Request(_) => return,
+            Wish::Raise(_) => self.raises = self.raises.saturating_add(1),
+            Wish::Lower(_) => {}
         }
+        self.calm_since = self.now;
     }
 }
 
-fn is_short(sample: &Sample) -> bool {
-    let Some(held) = sample.held else { return false };
-    let is_above = |bytes: u64, part: f64| bytes as f64 > held as f64 * part;
-    is_above(sample.needed, NEAR) || sample.stall >= STALLED && is_above(sample.charged, MOSTLY)
+impl Rules {
+    /// So many bytes times `by`, with the margin, and no less than the least.
+    fn with_margin(&self, bytes: u64, by: f64) -> u64 {
+        ((bytes as f64 * (1.0 + self.margin) * by).round() as u64).max(self.least)
+    }
+}
+
+/// Whether it is worth a change to lower what is held to `target`.
+fn is_worth_it(held: u64, target: u64) -> bool {
+    held.saturating_sub(target) >= LEAST_STEP.max((held as f64 * STEP) as u64)
 }
 
 #[cfg(test)]
@@ -141,13 +214,16 @@ mod tests {
     use proptest::prelude::*;
 
     const MIB: u64 = 1 << 20;
-    const RULES: Rules = Rules { window: Duration::from_secs(600), margin: 0.15, least: 32 * MIB, above: 2.0 };
+    const RULES: Rules =
+        Rules { window: Duration::from_secs(600), requests: None, margin: 0.15, least: 32 * MIB, above: 2.0 };
 
     /// A container whose limit is changed at once when the policy wishes.
     struct Container {
+        rules: Rules,
         watched: Watched,
         second: u64,
         held: u64,
+        request: u64,
         before: u64,
         may_exceed: bool,
         wishes: Vec<(u64, Wish)>,
@@ -157,8 +233,13 @@ mod tests {
 
     impl Container {
         fn new(held: u64, may_exceed: bool) -> Self {
-            let watched = Watched::new(&RULES, Duration::ZERO);
-            Self { watched, second: 0, held, before: held, may_exceed, wishes: Vec::new(), noted: Vec::new() }
+            Self::of(RULES, held, may_exceed)
+        }
+
+        fn of(rules: Rules, held: u64, may_exceed: bool) -> Self {
+            let watched = Watched::new(&rules, Duration::ZERO);
+            let (wishes, noted) = (Vec::new(), Vec::new());
+            Self { rules, watched, second: 0, held, request: held, before: held, may_exceed, wishes, noted }
         }
 
         /// Needs so much for so long, in looks 15 s apart.
@@ -170,10 +251,13 @@ mod tests {
                 let held = Some(self.held);
                 let sample = Sample { needed, charged: needed, held, stall: f64::from(u8::from(needed == self.held)) };
                 self.watched.note(Duration::from_secs(self.second), sample);
-                if let Some(wish) = self.watched.wish(&RULES, self.held, self.before, self.may_exceed) {
+                let request = Some(self.request);
+                if let Some(wish) = self.watched.wish(&self.rules, self.held, request, self.before, self.may_exceed) {
                     self.watched.changed(wish);
-                    let (Wish::Lower(to) | Wish::Raise(to)) = wish;
-                    self.held = to;
+                    match wish {
+                        Wish::Lower(to) | Wish::Raise(to) => self.held = to,
+                        Wish::Request(to) => self.request = to,
+                    }
                     self.wishes.push((self.second, wish));
                 }
             }
@@ -200,6 +284,19 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_has_room_for_the_quickest_growth_of_the_window() {
+        let mut it = Container::new(1000 * MIB, false);
+        for mib in [100, 100, 160, 200, 100, 60] {
+            it.need(mib * MIB, 15);
+        }
+        assert_eq!(it.watched.recommended(&RULES).unwrap().target, 230 * MIB + 100 * MIB, "100 within two looks");
+        it.need(60 * MIB, 600);
+        assert_eq!(it.held, 330 * MIB);
+        it.need(60 * MIB, 700);
+        assert_eq!(it.held, 69 * MIB, "forgotten with the peak");
+    }
+
+    #[test]
     fn it_exceeds_what_it_had_only_where_that_is_allowed() {
         let mut it = Container::new(1000 * MIB, true);
         it.need(5000 * MIB, 15);
@@ -214,8 +311,35 @@ mod tests {
         it.need(95 * MIB, 3000);
         assert_eq!(it.wishes, []);
         let far = Sample { needed: 10, charged: 50, held: Some(100), stall: 1.0 };
-        assert!(!is_short(&far) && is_short(&Sample { charged: 95, ..far }));
-        assert!(!is_short(&Sample { held: None, ..far }));
+        let new = Watched::new(&RULES, Duration::ZERO);
+        assert!(!new.is_short(&far) && new.is_short(&Sample { charged: 95, ..far }));
+        assert!(!new.is_short(&Sample { held: None, ..far }));
+    }
+
+    #[test]
+    fn a_request_follows_a_window_of_its_own_and_the_limit_stays() {
+        let rules = Rules { window: Duration::from_secs(6000), requests: Some(Duration::from_secs(120)), ..RULES };
+        let mut it = Container::of(rules, 1000 * MIB, false);
+        it.need(100 * MIB, 105);
+        assert_eq!(it.wishes, []);
+        it.need(100 * MIB, 15);
+        assert_eq!((it.request, it.held), (115 * MIB, 1000 * MIB));
+        // Up at once, down once the peak is two minutes old, and by no less than a step.
+        it.need(200 * MIB, 15);
+        assert_eq!(it.request, 230 * MIB);
+        it.need(100 * MIB, 105);
+        assert_eq!(it.request, 230 * MIB);
+        it.need(100 * MIB, 60);
+        assert_eq!((it.request, it.wishes.len()), (115 * MIB, 3));
+        it.need(95 * MIB, 600);
+        assert_eq!(it.wishes.len(), 3);
+        // No higher than the limit, which has its own window.
+        it.need(940 * MIB, 15);
+        assert_eq!((it.request, it.held), (1000 * MIB, 1000 * MIB));
+        it.need(100 * MIB, 4000);
+        assert_eq!((it.request, it.held), (115 * MIB, 1000 * MIB));
+        it.need(100 * MIB, 6000);
+        assert_eq!(it.held, 115 * MIB);
     }
 
     #[test]
@@ -267,13 +391,17 @@ mod tests {
         }
 
         #[test]
-        fn any_figures_are_taken_without_harm(needed: u64, charged: u64, held: u64, before: u64, stall: f64, now: u32) {
-            let mut it = Watched::new(&RULES, Duration::ZERO);
+        fn any_figures_are_taken_without_harm(
+            needed: u64, charged: u64, held: u64, request: u64, before: u64, stall: f64, now: u32,
+        ) {
+            let rules = Rules { requests: Some(Duration::from_secs(60)), ..RULES };
+            let mut it = Watched::new(&rules, Duration::ZERO);
             it.note(Duration::from_secs(now.into()), Sample { needed, charged, held: Some(held), stall });
-            let wish = it.wish(&RULES, held, before, true);
+            let wish = it.wish(&rules, held, Some(request), before, true);
             match wish {
                 Some(Wish::Lower(to)) => prop_assert!(to < held),
                 Some(Wish::Raise(to)) => prop_assert!(to > held),
+                Some(Wish::Request(to)) => prop_assert!(to <= held && to != request),
                 None => {}
             }
         }

@@ -1,17 +1,16 @@
 //! One day of a fleet under one policy, on so many nodes.
 
-use crate::agent::{Agent, Decision, Settings, Target, decide};
 use crate::cluster::Cluster;
 use crate::fleet::{Fleet, Member};
 use crate::load::{DAY, STEP};
 use crate::policy::{Policy, Who};
 use crate::shapes::resident;
 use crate::vpa::Histogram;
+use std::time::Duration;
+use weir_policy::limits::{Rules, Sample, Watched, Wish};
 
 /// The VPA's updater looks once a minute.
 const UPDATER: u32 = 6;
-/// After a resize that was refused or deferred, steps until it is tried again: the next look of the updater.
-const AGAIN: u32 = 6;
 /// `InPlaceOrRecreate` evicts what was deferred for 5 minutes, or has been under way for an hour.
 const DEFERRED: u32 = 30;
 const UNDER_WAY: u32 = 360;
@@ -56,20 +55,33 @@ impl Outcome {
     }
 }
 
+/// What a pod should have, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Target {
+    /// Its request, by which the scheduler places it.
+    request: f64,
+    /// Its limit, at which the kernel kills it.
+    limit: f64,
+}
+
 /// A pod that runs.
 struct Running<'a> {
     member: &'a Member,
     policy: &'a Policy,
     node: Option<usize>,
+    /// What its owner has asked for.
+    before: f64,
     request: f64,
     limit: f64,
     highest: f64,
     in_use_before: f64,
     histogram: Histogram,
-    agent: Option<Agent>,
-    /// The step of the first refusal or deferral of what is asked for now, and when it is asked again.
+    /// As the agent sees it.
+    watched: Option<Watched>,
+    /// What the API has taken, and the kubelet has had no room for.
+    waiting: Option<Target>,
+    /// The step of the first refusal or deferral of what is asked for now.
     since: Option<u32>,
-    again: u32,
     next: usize,
     ended: usize,
     jobs: u32,
@@ -126,41 +138,66 @@ impl<'a> Running<'a> {
             member,
             policy,
             node: None,
+            before: fleet.asked * member.highest,
             request: fleet.asked * member.highest,
             limit: 0.0,
             highest: member.highest,
             in_use_before: 0.0,
             histogram,
-            agent: None,
+            watched: None,
+            waiting: None,
             since: None,
-            again: 0,
             next: 0,
             ended: 0,
             jobs: 0,
             begun: 0.0,
             from: 0,
         };
-        match policy.who {
-            Who::Owner => pod.limit = pod.request,
-            Who::Vpa => {
-                pod.request = pod.histogram.recommend(f64::from(fleet.day)).target;
-                pod.limit = pod.request;
-            }
-            Who::Agent(settings) => Target { request: pod.request, limit: pod.limit } = pod.remember(settings),
+        if matches!(policy.who, Who::Vpa) {
+            pod.request = pod.histogram.recommend(f64::from(fleet.day)).target;
+        }
+        pod.limit = pod.request;
+        if let Who::Agent(rules) = policy.who {
+            pod.remember(&rules);
         }
         pod
     }
 
-    /// What the agent saw the day before; what the pod has at its end.
-    fn remember(&mut self, settings: Settings) -> Target {
-        let mut agent = Agent::new(settings);
-        let mut target = Target { request: 0.0, limit: 0.0 };
-        for &jobs in &self.member.yesterday {
+    /// The agent has seen the day before, on nodes with room: what the pod has at its end.
+    fn remember(&mut self, rules: &Rules) {
+        self.watched = Some(Watched::new(rules, Duration::ZERO));
+        for (step, &jobs) in self.member.yesterday.iter().enumerate() {
             let live = self.member.pod.live(jobs);
-            target = agent.see(if self.policy.by_use { live } else { resident(live, self.highest, self.leaves()) });
+            let usage = resident(live, self.highest, self.leaves());
+            if let Some(target) = self.look(rules, step as u32, usage, live) {
+                (self.request, self.limit) = (target.request, target.limit);
+            }
         }
-        self.agent = Some(agent);
-        target
+    }
+
+    /// What the agent wants to change after a look, in steps since it began.
+    fn look(&mut self, rules: &Rules, step: u32, usage: f64, in_use: f64) -> Option<Target> {
+        let before = self.before as u64;
+        let needed = if self.policy.by_use { in_use } else { usage } as u64;
+        let held = self.limit as u64;
+        let watched = self.watched.as_mut()?;
+        watched.note(
+            Duration::from_secs_f64(f64::from(step + 1) * STEP),
+            Sample { needed, charged: usage as u64, held: Some(held), stall: 0.0 },
+        );
+        let request = rules.requests.map(|_| self.request as u64);
+        let wish = watched.wish(rules, held, request, before, false)?;
+        let target = match wish {
+            Wish::Lower(to) | Wish::Raise(to) if request.is_none() => Target { request: to as f64, limit: to as f64 },
+            Wish::Lower(to) => {
+                let asks = watched.asks(rules, to).map_or(self.request, |bytes| bytes as f64);
+                Target { request: asks.min(self.request), limit: to as f64 }
+            }
+            Wish::Raise(to) => Target { request: self.request, limit: to as f64 },
+            Wish::Request(to) => Target { request: to.min(before) as f64, limit: self.limit },
+        };
+        watched.changed(wish);
+        Some(target)
     }
 
     fn leaves(&self) -> f64 {
@@ -206,6 +243,25 @@ impl<'a> Running<'a> {
         self.highest = self.member.pod.live(0);
     }
 
+    /// The agent looks, and the API takes what it wants; a kubelet without room does it once there is some.
+    fn follow(
+        &mut self,
+        rules: &Rules,
+        step: u32,
+        usage: f64,
+        in_use: f64,
+        cluster: &mut Cluster,
+        outcome: &mut Outcome,
+    ) {
+        let wanted = self.look(rules, DAY + step, usage, in_use).or(self.waiting.take());
+        if let Some(target) = wanted
+            && !self.resize(target, usage, cluster, outcome)
+            && (target.request > self.request || target.limit > self.limit)
+        {
+            self.waiting = Some(target);
+        }
+    }
+
     fn manage(&mut self, day: u32, step: u32, usage: f64, in_use: f64, cluster: &mut Cluster, outcome: &mut Outcome) {
         let target = match self.policy.who {
             Who::Owner => return,
@@ -221,25 +277,16 @@ impl<'a> Running<'a> {
                 }
                 Target { request: advice.target, limit: advice.target }
             }
-            Who::Agent(_) => {
-                let agent = self.agent.as_mut().expect("it has one");
-                let target = agent.see(if self.policy.by_use { in_use } else { usage });
-                match decide(self.request, target.request) {
-                    Decision::Stay => return,
-                    Decision::Lower if step < self.again => return,
-                    _ => target,
-                }
-            }
+            Who::Agent(rules) => return self.follow(&rules, step, usage, in_use, cluster, outcome),
         };
         let raised = target.request > self.request;
         if self.resize(target, usage, cluster, outcome) {
             self.since = None;
             return;
         }
-        self.again = step + AGAIN;
         let since = *self.since.get_or_insert(step);
         let patience = if raised { DEFERRED } else { UNDER_WAY };
-        if matches!(self.policy.who, Who::Vpa) && step - since >= patience {
+        if step - since >= patience {
             outcome.evicted += 1;
             self.restart(step, outcome);
             cluster.remove(self.node.take().expect("it runs"), self.request);
@@ -249,8 +296,8 @@ impl<'a> Running<'a> {
 
     /// Asks the kubelet for it; whether it was done.
     fn resize(&mut self, target: Target, usage: f64, cluster: &mut Cluster, outcome: &mut Outcome) -> bool {
-        if target.request < self.request {
-            if self.policy.handshake && usage > target.request * (1.0 - FREE) {
+        if target.limit < self.limit {
+            if self.policy.handshake && usage > target.limit * (1.0 - FREE) {
                 outcome.taken_back += 1;
                 return false;
             }
@@ -332,7 +379,7 @@ mod tests {
     #[test]
     fn one_node_less_than_needed_is_too_few() {
         let fleet = fleet(1);
-        for row in [0, 1, 7] {
+        for row in [0, 1, 8] {
             let policy = &policy::all()[row];
             let (needed, outcome) = nodes_needed(&fleet, policy, NODE, 0, 24);
             let plenty = run(&fleet, policy, 24, NODE);

@@ -6,7 +6,6 @@ use crate::hands::{Done, Hands};
 use crate::machine::look::Looked;
 use crate::metrics::{Metrics, Row};
 use crate::options::{Options, Resize};
-use crate::policy::limits::{Rules, Sample, Watched, Wish};
 use crate::policy::quantity;
 use crate::recommend::Recommender;
 use crate::resize::{Change, Outcome, Resizer};
@@ -17,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinHandle;
+use weir_policy::limits::{Rules, Sample, Watched, Wish};
 
 /// See the module.
 pub struct Agent {
@@ -169,6 +169,7 @@ impl Agent {
             let saved = container.wanted.most().unwrap_or(0).saturating_sub(to.most().unwrap_or(0));
             match wish {
                 Wish::Raise(_) => self.raise(change, &path, pod).await,
+                Wish::Request(_) => self.request(change, &path, pod).await,
                 Wish::Lower(_) if lower.as_ref().is_none_or(|(most, ..)| saved > *most) => {
                     lower = Some((saved, change, path))
                 }
@@ -186,12 +187,20 @@ impl Agent {
         let held = container.wanted.most().filter(|_| resize != Resize::Off)?;
         let before = pod.before(container);
         let most_before = before.most()?;
-        let wish = self.watched.get(path)?.wish(&self.rules, held, most_before, resize == Resize::Both)?;
+        let (watched, may_exceed) = (self.watched.get(path)?, resize == Resize::Both);
+        // A request that goes by its own window.
+        let request = pod.request_of(container).filter(|_| self.rules.requests.is_some());
+        let wish = watched.wish(&self.rules, held, request, most_before, may_exceed)?;
         let to = match wish {
+            // The limit alone: for a higher request its node may have no room.
+            Wish::Raise(to) if request.is_some() => Held { limit: Some(to), ..container.wanted }.rounded(),
             Wish::Raise(to) if to == most_before => before,
             Wish::Raise(to) => pod.holding(container, to, u64::MAX)?,
-            // Its request is what it needs, its limit has the margin.
-            Wish::Lower(to) => pod.holding(container, to, (to as f64 / (1.0 + self.rules.margin)) as u64)?,
+            Wish::Lower(to) => pod.holding(container, to, watched.asks(&self.rules, to)?)?,
+            Wish::Request(to) => {
+                let most = before.request.filter(|_| !may_exceed).unwrap_or(u64::MAX);
+                pod.asking(container, to, most)?
+            }
         };
         // Whole MiB may be no less.
         (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
@@ -212,6 +221,23 @@ impl Agent {
             lowering.task.abort();
         }
         let outcome = api.resizer.raise(&change).await;
+        self.metrics.count(&outcome);
+        say(&format!("{what}: {outcome}"));
+    }
+
+    async fn request(&mut self, change: Change, path: &Path, pod: &Pod) {
+        self.changed(path, Wish::Request(0));
+        let what = told(&change, pod);
+        if self.options.dry_run {
+            return say(&format!("{what}: would be asked for"));
+        }
+        let Some(api) = &self.api else { return };
+        // Its limit is on its way down, and its request with it.
+        let is_lowered = |it: &Lowering| (&it.change.uid, &it.change.container) == (&change.uid, &change.container);
+        if api.lowering.as_ref().is_some_and(is_lowered) {
+            return;
+        }
+        let outcome = api.resizer.request(&change).await;
         self.metrics.count(&outcome);
         say(&format!("{what}: {outcome}"));
     }
@@ -286,6 +312,12 @@ fn seat<'a>(looked: &Looked, seats: &Seats<'a>) -> Option<(&'a Arc<Pod>, &'a Con
 /// A change in words.
 fn told(change: &Change, pod: &Pod) -> String {
     let most = |held: Held| held.most().map_or("nothing".to_owned(), quantity::text);
-    let now = pod.container(&change.container).map_or("nothing".to_owned(), |it| most(it.wanted));
-    format!("{}/{} {}, from {now} to {}", pod.namespace, pod.name, change.container, most(change.to))
+    let now = pod.container(&change.container).map_or(Held::default(), |it| it.wanted);
+    let request = |held: Held| held.request.map_or("nothing".to_owned(), quantity::text);
+    let (from, to) = if now.most() == change.to.most() {
+        (format!("request {}", request(now)), request(change.to))
+    } else {
+        (most(now), most(change.to))
+    };
+    format!("{}/{} {}, from {from} to {to}", pod.namespace, pod.name, change.container)
 }

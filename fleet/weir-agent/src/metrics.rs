@@ -1,7 +1,6 @@
 //! What is served to Prometheus: the last look, and what was done since the start.
 
 use crate::machine::look::Looked;
-use crate::policy::limits::Recommendation;
 use crate::resize::Outcome;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -11,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+use weir_policy::limits::Recommendation;
 
 /// The format's name in HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

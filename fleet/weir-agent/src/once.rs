@@ -4,11 +4,11 @@ use crate::machine::figures::Figures;
 use crate::machine::look::{Looked, Machine};
 use crate::machine::place::Place;
 use crate::options::Options;
-use crate::policy::limits::{Recommendation, Rules, Sample, Watched};
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_policy::limits::{Recommendation, Rules, Sample, Watched};
 
 /// A group, bytes.
 #[derive(Serialize)]

@@ -1,11 +1,11 @@
 //! The command line.
 
-use crate::policy::limits::Rules;
 use crate::policy::quantity;
 use clap::{Parser, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_policy::limits::Rules;
 
 /// Shows what the pods of this node need of memory, lowers what they do not, and raises it again. It never kills.
 #[derive(Clone, Debug, Parser)]
@@ -23,6 +23,9 @@ pub struct Options {
     /// Time over which peaks count, and for which a container must be calm before it is lowered.
     #[arg(long, default_value = "24h", value_parser = humantime::parse_duration)]
     pub window: Duration,
+    /// Time over which peaks count for requests of burstable pods; without it they go by the limit.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub request_window: Option<Duration>,
     /// Percent of the peak that are added to it.
     #[arg(long, default_value_t = 15)]
     pub margin: u32,
@@ -86,7 +89,7 @@ impl Options {
     /// What the policy goes by.
     pub fn rules(&self) -> Rules {
         let margin = f64::from(self.margin) / 100.0;
-        Rules { window: self.window, margin, least: self.least, above: self.above }
+        Rules { window: self.window, requests: self.request_window, margin, least: self.least, above: self.above }
     }
 
     /// The price up to which memory is spare, nanoseconds a MiB.

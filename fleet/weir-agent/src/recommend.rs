@@ -6,7 +6,6 @@
 
 use crate::api::autoscaler::{self, Autoscaler, Needs};
 use crate::api::patch::Failure;
-use crate::policy::limits::Recommendation;
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -14,6 +13,7 @@ use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinHandle;
+use weir_policy::limits::Recommendation;
 
 /// What a node says is said again after this time, seconds.
 const AGAIN: i64 = 600;

@@ -51,6 +51,8 @@ pub enum Outcome {
     Lowered,
     /// The API has taken more.
     Raised,
+    /// The API has taken another request.
+    Requested,
     /// Its processes did not give enough: nothing was changed.
     NotGiven(String),
     /// The API has refused: nothing was changed.
@@ -65,18 +67,20 @@ pub enum Outcome {
 
 impl Outcome {
     /// All names, for metrics.
-    pub const NAMES: [&str; 7] = ["lowered", "raised", "not_given", "refused", "taken_back", "unknown", "gone"];
+    pub const NAMES: [&str; 8] =
+        ["lowered", "raised", "requested", "not_given", "refused", "taken_back", "unknown", "gone"];
 
     /// Its name in metrics.
     pub fn name(&self) -> &'static str {
         Self::NAMES[match self {
             Self::Lowered => 0,
             Self::Raised => 1,
-            Self::NotGiven(_) => 2,
-            Self::Refused(_) => 3,
-            Self::TakenBack(_) => 4,
-            Self::Unknown(_) => 5,
-            Self::Gone => 6,
+            Self::Requested => 2,
+            Self::NotGiven(_) => 3,
+            Self::Refused(_) => 4,
+            Self::TakenBack(_) => 5,
+            Self::Unknown(_) => 6,
+            Self::Gone => 7,
         }]
     }
 }
@@ -86,6 +90,7 @@ impl fmt::Display for Outcome {
         match self {
             Self::Lowered => f.write_str("lowered"),
             Self::Raised => f.write_str("raised"),
+            Self::Requested => f.write_str("asks for that now"),
             Self::NotGiven(why) => write!(f, "not lowered: {why}"),
             Self::Refused(why) => write!(f, "refused by the API: {why}"),
             Self::TakenBack(why) => write!(f, "taken back: {why}"),
@@ -136,13 +141,26 @@ impl Resizer {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
         let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
         // Above what it was: else that would be forgotten.
-        if change.to.most() > pod.before(container).most() {
-            if let Err(why) = self.note(&pod, container, change.to).await {
-                return why.into();
-            }
+        if change.to.most() > pod.before(container).most()
+            && let Err(why) = self.note(&pod, container, change.to).await
+        {
+            return why.into();
         }
         match patch::resize(&self.client, &pod, &change.container, change.to).await {
             Ok(()) => Outcome::Raised,
+            Err(why) => why.into(),
+        }
+    }
+
+    /// Changes what a container asks for. Its limit stays, and so nobody has to give anything.
+    pub async fn request(&self, change: &Change) -> Outcome {
+        let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
+        let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
+        if let Err(why) = self.note(&pod, container, change.to).await {
+            return why.into();
+        }
+        match patch::resize(&self.client, &pod, &change.container, change.to).await {
+            Ok(()) => Outcome::Requested,
             Err(why) => why.into(),
         }
     }

@@ -4,8 +4,8 @@ mod fake;
 use fake::{Answer, BOUND, Fake, MIB};
 use serde_json::{Value, json};
 use std::time::Duration;
-use weir_agent::policy::limits::Recommendation;
 use weir_agent::recommend::{OfPod, Recommender};
+use weir_policy::limits::Recommendation;
 
 const WEB: &str = "/apis/autoscaling.k8s.io/v1/namespaces/shop/verticalpodautoscalers/web";
 

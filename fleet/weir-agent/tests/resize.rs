@@ -73,6 +73,22 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
 }
 
 #[tokio::test]
+async fn a_request_is_changed_without_asking_anybody_for_memory() {
+    // More is charged than the limit would be lowered to: that does not matter.
+    let mut case = Case::new(250 * MIB).await;
+    for mib in [32, 100] {
+        case.change.to = Held { request: Some(mib * MIB), ..BEFORE };
+        assert_eq!(case.resizer.request(&case.change).await, Outcome::Requested);
+        assert_eq!(case.held().0, case.change.to);
+        assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit }));
+    }
+    assert_eq!(case.fake.changed(), ["", "/resize", "/resize"], "what was there first is noted once");
+    case.answers(&[Answer::Refused(409)]);
+    assert!(matches!(case.resizer.request(&case.change).await, Outcome::Refused(_)));
+    assert_eq!(case.held().0, case.change.to);
+}
+
+#[tokio::test]
 async fn where_too_little_is_given_nothing_is_changed() {
     let case = Case::new(150 * MIB).await;
     let outcome = case.lower().await;

@@ -1,7 +1,6 @@
 //! VerticalPodAutoscaler objects that name `weir` as their recommender.
 
 use super::patch::{self, Failure};
-use crate::policy::limits::Recommendation;
 use crate::policy::quantity;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -9,6 +8,7 @@ use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use weir_policy::limits::Recommendation;
 
 /// Begins the annotation in which each node says what it needs; the node's name follows.
 const NEEDS: &str = "needs.weir.dev/";

@@ -159,6 +159,23 @@ impl Pod {
     }
 }
 
+impl Pod {
+    /// The request of a container that may be changed below its limit, of the same class as now.
+    pub fn request_of(&self, container: &Container) -> Option<u64> {
+        let is_free = self.class == "Burstable" && container.wanted.limit.is_some();
+        container.wanted.request.filter(|_| is_free && !container.restarts && !self.is_fixed)
+    }
+
+    /// What a container should hold that asks for `bytes` and keeps its limit: no more than `most`, and less than the limit.
+    /// Equal ones could make the pod a guaranteed one.
+    pub fn asking(&self, container: &Container, bytes: u64, most: u64) -> Option<Held> {
+        self.request_of(container)?;
+        let limit = container.wanted.limit?;
+        let request = bytes.min(most).div_ceil(1 << 20) << 20;
+        Some(Held { request: Some(request.min(limit.saturating_sub(1 << 20))), limit: Some(limit) })
+    }
+}
+
 fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Container {
     let id = status.and_then(|status| status.container_id.as_deref());
     let policies = spec.resize_policy.as_deref().unwrap_or_default();
@@ -245,6 +262,21 @@ mod tests {
         assert_eq!(holding("Burstable", json!({"requests": {"memory": "128Mi"}})), held(Some(100), None));
         assert_eq!(holding("Burstable", json!({})), None, "another container of the pod has requests");
         assert_eq!(holding("BestEffort", json!({})), None);
+    }
+
+    #[test]
+    fn a_request_is_changed_below_the_limit_of_burstable_pods_alone() {
+        let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
+        let asking = |class: &str, resources, bytes, most| {
+            let it = pod(class, resources);
+            it.asking(&it.containers[0], bytes, most)
+                .map(|held| (held.request.unwrap() / MIB, held.limit.unwrap() / MIB))
+        };
+        assert_eq!(asking("Burstable", limits("32Mi"), 50 * MIB - 5, u64::MAX), Some((50, 128)));
+        assert_eq!(asking("Burstable", limits("32Mi"), 50 * MIB, 40 * MIB), Some((40, 128)));
+        assert_eq!(asking("Burstable", limits("32Mi"), 500 * MIB, u64::MAX), Some((127, 128)));
+        assert_eq!(asking("Guaranteed", limits("128Mi"), 50 * MIB, u64::MAX), None);
+        assert_eq!(asking("Burstable", json!({"requests": {"memory": "128Mi"}}), 50 * MIB, u64::MAX), None);
     }
 
     #[test]

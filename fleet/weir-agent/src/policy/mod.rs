@@ -1,6 +1,4 @@
-//! What is decided, by pure functions: no file, no clock, no network.
+//! What is decided, by pure functions: no file, no clock, no network. Limits and requests are [`weir_policy`]'s.
 
-pub mod limits;
-pub mod peaks;
 pub mod quantity;
 pub mod relief;

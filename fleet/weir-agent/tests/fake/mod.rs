@@ -32,13 +32,16 @@ pub enum Answer {
     Vanishes,
 }
 
+/// What is wanted, and whether it is done.
+type Does = Box<dyn Fn(&str, u64) -> bool + Send>;
+
 /// What becomes of a resize that the API has taken.
 pub enum Kubelet {
     Follows,
     Refuses,
     Silent,
-    /// Does it by this: what is wanted, and whether it is done.
-    Does(Box<dyn Fn(&str, u64) -> bool + Send>),
+    /// Does it by this.
+    Does(Does),
 }
 
 pub struct State {
