@@ -159,6 +159,7 @@ impl Agent {
         if !self.options.dry_run {
             self.settle(pods).await;
         }
+        self.restore(pods).await;
         let mut lower: Option<(u64, Change, PathBuf)> = None;
         for row in rows {
             let Some((pod, container)) = seat(&row.looked, seats) else { continue };
@@ -202,8 +203,23 @@ impl Agent {
                 pod.asking(container, to, most)?
             }
         };
+        // Not again what was killed for memory, until it has ended for another reason.
+        if container.was_killed && matches!(wish, Wish::Lower(_)) {
+            return None;
+        }
         // Whole MiB may be no less.
         (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
+    }
+
+    /// Raises what was killed below a limit that was lowered. It may have no process now, so it is in no row.
+    async fn restore(&mut self, pods: &[Arc<Pod>]) {
+        let resize = self.options.resize;
+        for pod in pods.iter().filter(|pod| resize.of(pod.resize.as_deref()) != Resize::Off) {
+            for (container, to) in pod.containers.iter().filter_map(|it| Some((it, pod.restored(it)?))) {
+                let (uid, container) = (pod.uid.clone(), container.name.clone());
+                self.raise(Change { uid, container, directory: PathBuf::new(), to }, Path::new(""), pod).await;
+            }
+        }
     }
 
     async fn raise(&mut self, change: Change, path: &Path, pod: &Pod) {

@@ -3,8 +3,10 @@
 mod fake;
 use fake::{Answer, BOUND, Fake, Kubelet, MIB, WEB, WhenKnown};
 use std::time::Duration;
+use weir_agent::agent::Agent;
 use weir_agent::api::pod::{Held, Noted};
 use weir_agent::api::pods::Pods;
+use weir_agent::options::Options;
 use weir_agent::resize::{Change, Outcome, Resizer};
 
 /// A group without processes that uses little, as one of version 2.
@@ -209,4 +211,33 @@ async fn pods_stay_known_while_the_api_is_gone() {
     };
     tokio::time::timeout(BOUND, told).await.unwrap();
     assert_eq!(pods.all().len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no_process() {
+    let mut pod = fake::pod("Burstable", "256Mi", ["a", "b"]);
+    let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
+    let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit };
+    let noted = serde_json::json!({"app": noted, "side": noted}).to_string();
+    pod["metadata"]["annotations"] = serde_json::json!({weir_agent::api::pod::LOWERED_FROM: noted});
+    for nth in [0, 1] {
+        pod["spec"]["containers"][nth]["resources"] = low.clone();
+        pod["status"]["containerStatuses"][nth]["resources"] = low.clone();
+    }
+    let killed = serde_json::json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    pod["status"]["containerStatuses"][0]["state"] = killed;
+    let fake = Fake::with(WEB, pod);
+    let root = tempfile::tempdir().unwrap(); // as of version 2, without a group
+    std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
+    let options = ["weir-agent", "--node", "n1", "--resize", "down", "--cgroup-root", root.path().to_str().unwrap()];
+    let options = <Options as clap::Parser>::parse_from(options);
+    let mut agent = Agent::new(options, Some(fake.client())).unwrap();
+    let restoring = async {
+        while fake.pod().containers[0].wanted != BEFORE {
+            agent.round().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, restoring).await.expect("it is restored");
+    assert_eq!(fake.pod().containers[1].wanted, TO, "the other was not killed");
 }

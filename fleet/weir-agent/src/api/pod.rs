@@ -71,6 +71,8 @@ pub struct Container {
     pub actual: Option<Held>,
     /// Whether a change of memory would restart it.
     pub restarts: bool,
+    /// Whether the kernel killed it for memory when it ended last.
+    pub was_killed: bool,
 }
 
 /// See the module.
@@ -166,6 +168,14 @@ impl Pod {
         container.wanted.request.filter(|_| is_free && !container.restarts && !self.is_fixed)
     }
 
+    /// What a container should hold that was killed for memory below a limit that the agent has lowered: what it held before. It may
+    /// be killed again before there is a look at it, so nothing that it needs is waited for.
+    pub fn restored(&self, container: &Container) -> Option<Held> {
+        let before = self.before(container);
+        let is_lowered = container.wanted.limit.zip(before.limit).is_some_and(|(now, before)| now < before);
+        (container.was_killed && is_lowered && !container.restarts && !self.is_fixed).then_some(before)
+    }
+
     /// What a container should hold that asks for `bytes` and keeps its limit: no more than `most`, and less than the limit.
     /// Equal ones could make the pod a guaranteed one.
     pub fn asking(&self, container: &Container, bytes: u64, most: u64) -> Option<Held> {
@@ -179,12 +189,15 @@ impl Pod {
 fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Container {
     let id = status.and_then(|status| status.container_id.as_deref());
     let policies = spec.resize_policy.as_deref().unwrap_or_default();
+    let states = status.map(|status| [status.state.as_ref(), status.last_state.as_ref()]).unwrap_or_default();
+    let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
     Container {
         name: spec.name.clone(),
         id: id.map(|id| id.rsplit('/').next().unwrap_or(id).to_owned()),
         wanted: Held::of(spec.resources.as_ref()),
         actual: status.and_then(|status| status.resources.as_ref()).map(|resources| Held::of(Some(resources))),
         restarts: policies.iter().any(|it| it.resource_name == "memory" && it.restart_policy != "NotRequired"),
+        was_killed: ended.is_some_and(|end| end.reason.as_deref() == Some("OOMKilled")),
     }
 }
 
@@ -291,6 +304,36 @@ mod tests {
         }
         it.lowered_from.clear();
         assert_eq!(it.before(&it.containers[0]), it.containers[0].wanted);
+    }
+
+    #[test]
+    fn what_was_killed_below_a_lowered_limit_gets_what_it_had() {
+        let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
+        let mut it = pod("Burstable", limits("32Mi"));
+        let before = Held { request: Some(64 * MIB), limit: Some(512 * MIB) };
+        let noted = |before| Noted { before, was: Some(512 * MIB), asked: Some(128 * MIB) };
+        it.lowered_from = [("app".to_owned(), noted(before))].into();
+        assert_eq!(it.restored(&it.containers[0]), None, "it was not killed");
+        it.containers[0].was_killed = true;
+        assert_eq!(it.restored(&it.containers[0]), Some(before));
+        it.lowered_from = [("app".to_owned(), noted(it.containers[0].wanted))].into();
+        assert_eq!(it.restored(&it.containers[0]), None, "the limit is its owner's");
+        it.lowered_from.clear();
+        assert_eq!(it.restored(&it.containers[0]), None);
+    }
+
+    #[test]
+    fn how_a_container_ended_last_is_found() {
+        let was_killed = |state, last_state| {
+            let status = json!({"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 1,
+                "state": state, "lastState": last_state});
+            container(&v1::Container::default(), Some(&serde_json::from_value(status).unwrap())).was_killed
+        };
+        let ended = |reason: &str| json!({"terminated": {"exitCode": 137, "reason": reason}});
+        assert!(was_killed(json!({"running": {}}), ended("OOMKilled")));
+        assert!(was_killed(ended("OOMKilled"), json!({})), "it waits to be started again");
+        assert!(!was_killed(ended("Error"), ended("OOMKilled")), "the last end counts");
+        assert!(!was_killed(json!({"running": {}}), json!({})));
     }
 
     #[test]
