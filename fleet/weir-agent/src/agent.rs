@@ -213,9 +213,12 @@ impl Agent {
 
     /// Raises what was killed below a limit that was lowered. It may have no process now, so it is in no row.
     async fn restore(&mut self, pods: &[Arc<Pod>]) {
-        let resize = self.options.resize;
+        let (resize, has_window) = (self.options.resize, self.rules.requests.is_some());
         for pod in pods.iter().filter(|pod| resize.of(pod.resize.as_deref()) != Resize::Off) {
-            for (container, to) in pod.containers.iter().filter_map(|it| Some((it, pod.restored(it)?))) {
+            for (container, before) in pod.containers.iter().filter_map(|it| Some((it, pod.restored(it)?))) {
+                // The limit alone, as in `wish`.
+                let is_free = has_window && pod.request_of(container).is_some();
+                let to = if is_free { Held { limit: before.limit, ..container.wanted } } else { before };
                 let (uid, container) = (pod.uid.clone(), container.name.clone());
                 self.raise(Change { uid, container, directory: PathBuf::new(), to }, Path::new(""), pod).await;
             }

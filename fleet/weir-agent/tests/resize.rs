@@ -215,6 +215,12 @@ async fn pods_stay_known_while_the_api_is_gone() {
 
 #[tokio::test]
 async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no_process() {
+    assert_restored(&[], BEFORE).await;
+    // A request of its own window stays: for a higher one its node may have no room.
+    assert_restored(&["--request-window", "10m"], Held { limit: BEFORE.limit, ..TO }).await;
+}
+
+async fn assert_restored(more: &[&str], expected: Held) {
     let mut pod = fake::pod("Burstable", "256Mi", ["a", "b"]);
     let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
     let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit };
@@ -230,10 +236,10 @@ async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no
     let root = tempfile::tempdir().unwrap(); // as of version 2, without a group
     std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
     let options = ["weir-agent", "--node", "n1", "--resize", "down", "--cgroup-root", root.path().to_str().unwrap()];
-    let options = <Options as clap::Parser>::parse_from(options);
+    let options = <Options as clap::Parser>::parse_from(options.iter().chain(more));
     let mut agent = Agent::new(options, Some(fake.client())).unwrap();
     let restoring = async {
-        while fake.pod().containers[0].wanted != BEFORE {
+        while fake.pod().containers[0].wanted != expected {
             agent.round().await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -132,15 +132,17 @@ impl NodeBalancer {
 
     /// A run has tried a zone, by the balancer's thread: whether that brought something. A hopeless zone that gives something
     /// again has one failure left: with each run that brings nothing it is left alone again.
+    ///
+    /// The count is changed at once, as any thread that finds the zone balanced clears it. The time is this thread's alone, and is
+    /// a hint to others: one that reads an older one wakes the balancer once more.
     pub(super) fn note_run(&self, zone: usize, has_brought: bool, now: Time) {
-        let failures = self.failures[zone].load(Relaxed);
-        if !has_brought {
-            self.failures[zone].store(failures.saturating_add(1), Relaxed);
-            let doublings = (failures + 1).saturating_sub(MOST_FAILURES).min(MOST_DOUBLINGS);
-            self.again[zone].store((now + HOPELESS_NS * (1 << doublings)).0, Relaxed);
-        } else if failures >= MOST_FAILURES {
-            self.failures[zone].store(MOST_FAILURES - 1, Relaxed);
+        if has_brought {
+            self.failures[zone].fetch_min(MOST_FAILURES - 1, Relaxed);
+            return;
         }
+        let failures = self.failures[zone].fetch_add(1, Relaxed).saturating_add(1);
+        let doublings = failures.saturating_sub(MOST_FAILURES).min(MOST_DOUBLINGS);
+        self.again[zone].store((now + HOPELESS_NS * (1 << doublings)).0, Relaxed);
     }
 
     /// Whether an allocation is to wait for the balancer. It waits if the balancer is awake, reclaim is not hopeless, there is
