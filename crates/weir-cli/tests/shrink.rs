@@ -219,7 +219,7 @@ fn a_program_asks_and_leaves_the_limit_to_others() {
     let Some(subject) = Subject::new(&[]) else { return };
     let mut subject = steered(subject, "cache 60");
     let fake = Fake::of(&subject, &[]);
-    let call = || weir_cli::shrink::give(fake.directory.path(), 40 * MIB, Duration::from_secs(120));
+    let call = || weir_cli::shrink::give(fake.directory.path(), 40 * MIB, Duration::from_secs(120), || true);
     let given = fake.while_charged(&subject, call).unwrap();
     assert_eq!((given.outcome.missing_bytes, fake.limit().as_str()), (0, "max\n"), "{:?}", given.outcome);
     assert!(resident(subject.pid()) < 40 * MIB, "it has given before the answer came");

@@ -53,6 +53,9 @@ struct Lowering {
 /// Where a container is in the API.
 type Seats<'a> = HashMap<&'a str, (&'a Arc<Pod>, &'a Container)>;
 
+/// Lines that are remembered.
+const MOST_SAID: usize = 1000;
+
 /// Says a line.
 fn say(line: &str) {
     eprintln!("weir-agent: {line}");
@@ -229,11 +232,10 @@ impl Agent {
         self.changed(path, Wish::Raise(0));
         let what = told(&change, pod);
         if self.options.dry_run {
-            return say(&format!("{what}: would be raised"));
+            return self.say_once(&format!("{what}: would be raised"));
         }
         let Some(api) = &mut self.api else { return };
-        // It is lowered no more. What its processes hold back ends with it, and while they still give, once that is over: a
-        // request for memory that has begun is not broken off, and takes 20 s at most.
+        // It is lowered no more: what its processes hold back ends with it, and so does their giving.
         if let Some(lowering) =
             api.lowering.take_if(|it| (&it.change.uid, &it.change.container) == (&change.uid, &change.container))
         {
@@ -248,7 +250,7 @@ impl Agent {
         self.changed(path, Wish::Request(0));
         let what = told(&change, pod);
         if self.options.dry_run {
-            return say(&format!("{what}: would be asked for"));
+            return self.say_once(&format!("{what}: would be asked for"));
         }
         let Some(api) = &self.api else { return };
         // Its limit is on its way down, and its request with it.
@@ -265,7 +267,7 @@ impl Agent {
         let Some(api) = self.api.as_mut().filter(|api| api.lowering.is_none()) else { return };
         let Some(what) = api.pods.get(&change.uid).map(|pod| told(&change, &pod)) else { return };
         if self.options.dry_run {
-            say(&format!("{what}: would be lowered"));
+            self.say_once(&format!("{what}: would be lowered"));
         } else {
             let (resizer, request) = (api.resizer.clone(), change.clone());
             let task = tokio::spawn(async move { resizer.lower(&request).await });
@@ -317,7 +319,11 @@ impl Agent {
         written as u64
     }
 
+    /// Says a line that was not said lately.
     fn say_once(&mut self, line: &str) {
+        if self.said.len() == MOST_SAID {
+            self.said.clear();
+        }
         if self.said.insert(line.to_owned()) {
             say(line);
         }

@@ -12,6 +12,7 @@ use kube::Client;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_cli::shrink::{self, Given};
 
@@ -217,9 +218,22 @@ impl Resizer {
     }
 }
 
-/// Has the processes of a group give memory until it uses less than `to`, and hold it back as long as the answer lives.
+/// Whether what was begun is still wanted: not once this is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Has the processes of a group give memory until it uses less than `to`, and hold it back as long as the answer lives. Who
+/// waits for it no longer ends it: the thread that asks them looks each 10 ms.
 async fn give(directory: PathBuf, to: u64) -> Result<Given, String> {
-    let giving = tokio::task::spawn_blocking(move || shrink::give(&directory, to, GIVING));
+    let wanted = Wanted(Arc::new(AtomicBool::new(true)));
+    let is_wanted = wanted.0.clone();
+    let giving =
+        tokio::task::spawn_blocking(move || shrink::give(&directory, to, GIVING, || is_wanted.load(Ordering::Relaxed)));
     let given = giving.await.map_err(|why| why.to_string())?.map_err(|why| why.to_string())?;
     let outcome = &given.outcome;
     // The kubelet compares all that is charged, file pages too.

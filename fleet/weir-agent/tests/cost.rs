@@ -58,7 +58,7 @@ fn metric(address: &str, name: &str) -> f64 {
 }
 
 #[test]
-#[ignore = "it measures, and starts 500 processes"]
+#[ignore = "nightly: it measures, and starts 500 processes"]
 fn five_hundred_processes() {
     let library = std::env::var("WEIR_TEST_LIBRARY").expect("WEIR_TEST_LIBRARY names libweir.so");
     let root = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().find(|root| Path::new(root).exists()).unwrap();

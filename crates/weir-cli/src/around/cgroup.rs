@@ -1,5 +1,6 @@
 //! The cgroup of a process: where its files are, and what memory the kernel charges to it.
 
+use super::group::Group;
 use procfs::process::Process;
 use serde::Serialize;
 use std::path::{Component, Path, PathBuf};
@@ -23,20 +24,17 @@ pub struct Charged {
 /// files cannot be read.
 pub fn charged(process: &Process) -> Option<Charged> {
     let directory = directory(process, "memory", true)?;
-    let number = |file: &str| std::fs::read_to_string(directory.join(file)).ok()?.trim().parse::<u64>().ok();
+    let group = Group::of(&directory).ok()?;
     let stat = std::fs::read_to_string(directory.join("memory.stat")).ok()?;
     let of = |name: &str| figure(&stat, name);
     // Version 2, then version 1.
-    let bytes = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
     let cache = of("file").or_else(|| of("cache")).unwrap_or(0);
-    let kernel = of("kernel").or_else(|| number("memory.kmem.usage_in_bytes")).unwrap_or(0);
-    let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"));
+    let kernel = of("kernel").or_else(|| group.number("memory.kmem.usage_in_bytes")).unwrap_or(0);
     Some(Charged {
-        bytes,
+        bytes: group.charged().ok()?,
         page_cache_bytes: cache.saturating_sub(of("shmem").unwrap_or(0)),
         kernel_bytes: kernel,
-        // Version 1 says "none" by a number that no machine reaches.
-        limit_bytes: limit.filter(|&limit| limit < 1 << 60),
+        limit_bytes: group.limit(),
         directory,
     })
 }

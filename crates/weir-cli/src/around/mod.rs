@@ -2,5 +2,6 @@
 
 pub mod cgroup;
 pub mod family;
+pub mod group;
 pub mod page_cache;
 pub mod stall;

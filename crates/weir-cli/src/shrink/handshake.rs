@@ -5,9 +5,9 @@
 //! Where there are no caches, it is shared out by what the processes hold. A target ends with its connection: with this
 //! process at the latest.
 
-use super::group::Group;
 use super::member::{Holder, Member};
-use crate::base::failure::Failure;
+use crate::around::group::Group;
+use crate::base::failure::{Failure, Kind};
 use crate::inspect::control::apart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -50,14 +50,20 @@ pub struct Outcome {
 pub fn shrink(directory: &Path, to: u64, patience: Duration) -> Result<Outcome, Failure> {
     let group = Group::of(directory)?;
     group.may_be_limited()?;
-    apart(|| Handshake::begin(&group, to).run(patience, |group| group.set_limit(to))).map(|given| given.outcome)
+    apart(|| Handshake::begin(&group, to).run(patience, |group| group.set_limit(to), || true))
+        .map(|given| given.outcome)
 }
 
 /// As [`shrink`], for whoever sets the limit by other means: none is set here, and none need be allowed. What was asked of the
-/// processes stays asked until the answer is dropped.
-pub fn give(directory: &Path, to: u64, patience: Duration) -> Result<Given, Failure> {
+/// processes stays asked until the answer is dropped. Once `is_wanted` says no, all is taken back, which is a failure.
+pub fn give(
+    directory: &Path,
+    to: u64,
+    patience: Duration,
+    is_wanted: impl Fn() -> bool + Send,
+) -> Result<Given, Failure> {
     let group = Group::of(directory)?;
-    apart(|| Handshake::begin(&group, to).run(patience, |_| Ok(true)))
+    apart(|| Handshake::begin(&group, to).run(patience, |_| Ok(true), is_wanted))
 }
 
 /// Memory that the processes of a group have given. They stay below their targets as long as this lives.
@@ -85,10 +91,18 @@ impl<'a> Handshake<'a> {
     }
 
     /// `set` is called when the group has been below for long enough. `false`: the limit cannot be set yet.
-    fn run(mut self, patience: Duration, set: impl Fn(&Group) -> Result<bool, Failure>) -> Result<Given, Failure> {
+    fn run(
+        mut self,
+        patience: Duration,
+        set: impl Fn(&Group) -> Result<bool, Failure>,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Given, Failure> {
         let limit_before = self.group.limit();
         let mut next_round = self.begun;
         let missing = loop {
+            if !is_wanted() {
+                return Err(Failure::of(Kind::Refused, "it is wanted no longer".into()));
+            }
             let now = Instant::now();
             let above = self.above()?;
             if above == 0 && self.is_steady(now) && set(self.group)? {
@@ -184,6 +198,29 @@ fn parts(wanted: u64, weights: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn what_is_wanted_no_longer_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [("memory.max", "max"), ("memory.current", "1000"), ("cgroup.procs", "")] {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let group = Group::of(directory.path()).unwrap();
+        // The kernel never takes the limit, and there is an hour left: it would be tried again and again.
+        let (looks, tries) = (Cell::new(0), Cell::new(0));
+        let set = |_: &Group| {
+            tries.set(tries.get() + 1);
+            Ok(false)
+        };
+        let is_wanted = || {
+            looks.set(looks.get() + 1);
+            tries.get() < 3
+        };
+        let why = Handshake::begin(&group, 2000).run(Duration::from_secs(3600), set, is_wanted).err().unwrap();
+        assert_eq!((why.to_string().as_str(), tries.get()), ("it is wanted no longer", 3));
+        assert!(looks.get() > 3);
+    }
 
     #[test]
     fn what_is_missing_is_taken_by_what_each_holds() {

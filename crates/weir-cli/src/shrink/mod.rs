@@ -1,9 +1,9 @@
 //! `weir shrink`: the limit of a cgroup is lowered once its processes have given memory back, and not before.
 
-mod group;
 mod handshake;
 mod member;
 
+pub use crate::around::group::Group;
 pub use handshake::{Given, Outcome, give, shrink};
 pub use member::Holder;
 

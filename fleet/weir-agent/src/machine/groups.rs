@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Version 1 says "none" by a number that no machine reaches.
-const NO_LIMIT: u64 = 1 << 60;
 /// Groups lie no deeper than this.
 const DEEPEST: usize = 16;
 
@@ -18,7 +16,6 @@ const DEEPEST: usize = 16;
 pub struct Groups {
     /// The directory of the hierarchy that accounts memory.
     root: PathBuf,
-    is_v2: bool,
 }
 
 /// A group.
@@ -48,12 +45,11 @@ pub struct Charge {
 impl Groups {
     /// Those below a directory at which cgroups are mounted, such as `/sys/fs/cgroup`.
     pub fn at(mount: &Path) -> Result<Self> {
-        let of = |root: &Path, is_v2| Self { root: root.to_owned(), is_v2 };
         let v1 = mount.join("memory");
         if mount.join("cgroup.controllers").exists() {
-            Ok(of(mount, true))
+            Ok(Self { root: mount.to_owned() })
         } else if v1.join("memory.usage_in_bytes").exists() {
-            Ok(of(&v1, false))
+            Ok(Self { root: v1 })
         } else {
             anyhow::bail!(
                 "{} has no cgroups with memory: say by --cgroup-root where the host's are mounted",
@@ -94,18 +90,12 @@ impl Groups {
 
     /// What is charged to a group; none: it is gone, or the root.
     pub fn charge(&self, path: &Path) -> Option<Charge> {
-        let (used, limit, inactive) = match self.is_v2 {
-            true => ("memory.current", "memory.max", "inactive_file "),
-            false => ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file "),
-        };
         let directory = self.directory(path);
-        let number = |file: &str| fs::read_to_string(directory.join(file)).ok()?.trim().parse::<u64>().ok();
-        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-        let line = stat.lines().find_map(|line| line.strip_prefix(inactive));
+        let group = weir_cli::shrink::Group::of(&directory).ok()?;
         Some(Charge {
-            charged: number(used)?,
-            droppable: line.and_then(|number| number.trim().parse().ok()).unwrap_or(0),
-            limit: number(limit).filter(|&limit| limit < NO_LIMIT),
+            charged: group.charged().ok()?,
+            droppable: group.droppable(),
+            limit: group.limit(),
             stall: stall(&fs::read_to_string(directory.join("memory.pressure")).unwrap_or_default()),
         })
     }

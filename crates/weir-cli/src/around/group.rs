@@ -1,4 +1,4 @@
-//! A memory cgroup whose limit is to be lowered, version 1 or 2: its files and its processes.
+//! The files of a memory cgroup, version 1 or 2: what is charged to it, its limit, its processes.
 
 use crate::base::failure::{Failure, Kind};
 use std::collections::BTreeSet;
@@ -41,12 +41,13 @@ impl Group {
     }
 
     /// Whether this process may change the limit: asked before anybody gives anything.
-    pub fn may_be_limited(&self) -> Result<(), Failure> {
+    pub(crate) fn may_be_limited(&self) -> Result<(), Failure> {
         let limit = self.directory.join(self.names.limit);
         let opened = fs::OpenOptions::new().write(true).open(&limit);
         opened.map(drop).map_err(|why| Failure::of(Kind::Refused, format!("cannot set {}: {why}", limit.display())))
     }
 
+    /// Its directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -55,7 +56,8 @@ impl Group {
         std::ptr::eq(self.names, &VERSIONS[0])
     }
 
-    fn number(&self, file: &str) -> Option<u64> {
+    /// The number in a file of its directory.
+    pub(super) fn number(&self, file: &str) -> Option<u64> {
         fs::read_to_string(self.directory.join(file)).ok()?.trim().parse().ok()
     }
 
@@ -80,14 +82,14 @@ impl Group {
 
     /// Memory that counts against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2
     /// kills, so that there all that is charged counts.
-    pub fn counted(&self) -> Result<u64, Failure> {
+    pub(crate) fn counted(&self) -> Result<u64, Failure> {
         let charged = self.charged()?;
         Ok(if self.is_v2() { charged } else { charged.saturating_sub(self.droppable()) })
     }
 
     /// Has the kernel drop file pages, where it can be told to (version 2, Linux 5.19). Nothing is swapped out for it: where
     /// there is swap, the kernel has to know the word (6.9).
-    pub fn drop_files(&self, bytes: u64) {
+    pub(crate) fn drop_files(&self, bytes: u64) {
         let (file, bytes) = (self.directory.join("memory.reclaim"), bytes.min(self.droppable()));
         if self.is_v2() && bytes > 0 && file.exists() {
             // It may find less.
@@ -96,7 +98,7 @@ impl Group {
     }
 
     /// Sets the limit. `false`: the kernel does not get below it (version 1).
-    pub fn set_limit(&self, bytes: u64) -> Result<bool, Failure> {
+    pub(crate) fn set_limit(&self, bytes: u64) -> Result<bool, Failure> {
         let file = self.directory.join(self.names.limit);
         match fs::write(&file, bytes.to_string()) {
             Ok(()) => Ok(true),
