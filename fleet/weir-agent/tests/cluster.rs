@@ -290,7 +290,9 @@ async fn a_killed_and_a_partitioned_agent_harm_no_pod_and_go_on_where_they_were(
     };
     let Some(library) = library() else { return weir_testing::skip!("WEIR_TEST_LIBRARY names no libweir.so") };
     let Some(program) = program() else { return weir_testing::skip!("there is no C compiler") };
-    let Some(groups) = PodGroups::new() else { return weir_testing::skip!("this user cannot make cgroups with memory") };
+    let Some(groups) = PodGroups::new() else {
+        return weir_testing::skip!("this user cannot make cgroups with memory");
+    };
     let groups = Arc::new(groups);
     let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
     // The first has a cache of 300 MiB, which nobody looks into; the second needs what it has.

@@ -2,7 +2,11 @@
 //! only when asked:
 //!
 //!     WEIR_TEST_LIBRARY=.../libweir.so cargo test --release -p weir-agent --test cost -- --ignored --nocapture
+//!
+//! Where WEIR_TEST_KUBECONFIG names a cluster with kwok's `node-0` (`fleet/control-plane/up` makes one), the groups are those of a
+//! hundred pods there, which the agent watches, and could resize.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -28,10 +32,49 @@ impl Drop for Many {
             let _ = process.kill();
             let _ = process.wait();
         }
-        for entry in fs::read_dir(&self.top).into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(entry.path());
-        }
-        let _ = fs::remove_dir(&self.top);
+        remove(&self.top);
+    }
+}
+
+/// Removes a group and those below it.
+fn remove(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten().filter(|it| it.path().is_dir()) {
+        remove(&entry.path());
+    }
+    let _ = fs::remove_dir(group);
+}
+
+/// The ID of a pod's container.
+fn id(nth: usize) -> String {
+    format!("{:064x}", nth + 1)
+}
+
+fn kubectl(config: &OsStr, arguments: &[&str], input: &str) {
+    let mut command = Command::new("kubectl");
+    command.env("KUBECONFIG", config).args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "kubectl {arguments:?}");
+}
+
+/// Pods on `node-0`, one for each group.
+fn pods(config: &OsStr) {
+    let pod = |nth: usize| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: cost-{nth}}}\nspec:\n  nodeName: node-0\n  \
+             terminationGracePeriodSeconds: 0\n  containers:\n  - {{name: app, image: none, \
+             resources: {{requests: {{memory: 64Mi}}, limits: {{memory: 1Gi}}}}}}\n"
+        )
+    };
+    kubectl(config, &["create", "-f", "-"], &(0..GROUPS).map(pod).collect::<String>());
+    for nth in 0..GROUPS {
+        let name = format!("cost-{nth}");
+        kubectl(config, &["wait", "--for=condition=Ready", "--timeout=180s", &format!("pod/{name}")], "");
+        let status = format!(
+            "{{\"status\": {{\"containerStatuses\": [{{\"name\": \"app\", \"containerID\": \"containerd://{}\"}}]}}}}",
+            id(nth)
+        );
+        kubectl(config, &["patch", "pod", &name, "--subresource=status", "--type=strategic", "--patch", &status], "");
     }
 }
 
@@ -47,11 +90,20 @@ fn cost(pid: u32) -> (f64, u64) {
     all.map(of).fold((0.0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-fn metric(address: &str, name: &str) -> f64 {
+fn metrics(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn metric_lines(address: &str, start: &str) -> usize {
+    metrics(address).lines().filter(|line| line.starts_with(start)).count()
+}
+
+fn metric(address: &str, name: &str) -> f64 {
+    let text = metrics(address);
     let line =
         text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_else(|| panic!("{name}: {text}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -64,19 +116,22 @@ fn five_hundred_processes() {
     let root = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().find(|root| Path::new(root).exists()).unwrap();
     let mut many =
         Many { processes: Vec::new(), top: Path::new(root).join(format!("weir-agent-cost-{}", std::process::id())) };
+    let cluster = std::env::var_os("WEIR_TEST_KUBECONFIG");
+    cluster.as_ref().inspect(|config| pods(config));
     for nth in 0..PROCESSES {
-        let group = many.top.join(format!("g{}", nth % GROUPS));
+        let group = many.top.join(format!("kubepods/podg{}/{}", nth % GROUPS, id(nth % GROUPS)));
         let has_group = fs::create_dir_all(&group).is_ok();
         let mut command = Command::new("sh");
         let enter = if has_group { "echo $$ > \"$0/cgroup.procs\"; exec sleep 3600" } else { "exec sleep 3600" };
         command.args(["-c", enter]).arg(&group).env("LD_PRELOAD", &library);
         many.processes.push(command.stdin(Stdio::null()).spawn().unwrap());
     }
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_weir-agent"))
-        .args(["--listen", "127.0.0.1:0", "--period", "15s", "--relieve", "0.001"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_weir-agent"));
+    agent.args(["--listen", "127.0.0.1:0", "--period", "15s", "--relieve", "0.001"]).stderr(Stdio::piped());
+    if let Some(config) = &cluster {
+        agent.env("KUBECONFIG", config).args(["--node", "node-0", "--resize", "down", "--recommend"]);
+    }
+    let mut agent = agent.spawn().unwrap();
     let mut said = BufReader::new(agent.stderr.take().unwrap()).lines().map_while(Result::ok);
     let line = said.find(|line| line.contains("metrics at")).expect("it listens");
     let address = line.rsplit("http://").next().unwrap().trim_end_matches("/metrics").to_owned();
@@ -94,8 +149,9 @@ fn five_hundred_processes() {
     let own = fs::read_to_string(format!("/proc/{}/status", agent.id())).unwrap();
     let peak = own.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default().to_owned();
     println!(
-        "{PROCESSES} processes in {GROUPS} groups, a look each {} s: {looks} looks in {seconds:.0} s took {:.3} s of CPU, \
+        "{PROCESSES} processes in {GROUPS} groups{}, a look each {} s: {looks} looks in {seconds:.0} s took {:.3} s of CPU, \
          {:.3} % of one; resident with its reader {:.1} MiB ({}); the first look took {first:.3} s, the last {:.3} s",
+        if cluster.is_some() { " of as many pods" } else { "" },
         PERIOD.as_secs(),
         after - before,
         (after - before) / seconds * 100.0,
@@ -103,6 +159,11 @@ fn five_hundred_processes() {
         peak.split_whitespace().collect::<Vec<_>>().join(" "),
         metric(&address, "weir_agent_look_seconds"),
     );
+    if let Some(config) = &cluster {
+        let of_containers = metric_lines(&address, "weir_container_memory_bytes{namespace=\"default\"");
+        assert!(of_containers >= GROUPS, "{of_containers} of {GROUPS} containers are known by the names of their pods");
+        kubectl(config, &["delete", "pods", "--all", "--now"], "");
+    }
     let _ = agent.kill();
     let _ = agent.wait();
 }

@@ -26,7 +26,9 @@ async fn until(agent: &mut Agent, what: &str, mut is_so: impl FnMut() -> bool) {
 async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit_back() {
     let Some(library) = library() else { return weir_testing::skip!("WEIR_TEST_LIBRARY names no libweir.so") };
     let Some(program) = program() else { return weir_testing::skip!("there is no C compiler") };
-    let Some(groups) = PodGroups::new() else { return weir_testing::skip!("this user cannot make cgroups with memory") };
+    let Some(groups) = PodGroups::new() else {
+        return weir_testing::skip!("this user cannot make cgroups with memory");
+    };
     let groups = Arc::new(groups);
     let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
     // The first has a cache of 300 MiB, which nobody looks into; the second needs what it has.

@@ -3,6 +3,7 @@
 use super::pod::Pod;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1;
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
@@ -11,6 +12,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+/// Where the API did not answer, it is asked again after this time, and has as long to answer.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// By UID.
 type ByUid = BTreeMap<String, Arc<Pod>>;
@@ -81,7 +85,13 @@ fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(|panicked| panicked.into_inner())
 }
 
+/// Whether the API answers now.
+async fn answers(api: &Api<v1::Pod>) -> bool {
+    timeout(AGAIN, api.list_metadata(&ListParams::default().limit(1))).await.is_ok_and(|answer| answer.is_ok())
+}
+
 async fn keep(api: Api<v1::Pod>, config: watcher::Config, known: Arc<Known>) {
+    let asked = api.clone();
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     // What a new list has: it takes the place of what is known once it is whole.
     let mut listed = ByUid::new();
@@ -89,7 +99,19 @@ async fn keep(api: Api<v1::Pod>, config: watcher::Config, known: Arc<Known>) {
         let pod = Pod::of(&pod);
         (pod.uid.clone(), Arc::new(pod))
     };
-    while let Some(event) = events.next().await {
+    loop {
+        let is_troubled = lock(&known.trouble).is_some();
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = tokio::time::sleep(AGAIN), if is_troubled => {
+                // A watch that goes on where it was says nothing as long as no pod changes.
+                if answers(&asked).await {
+                    *lock(&known.trouble) = None;
+                }
+                continue;
+            }
+        };
+        let Some(event) = event else { return };
         *lock(&known.trouble) = event.as_ref().err().map(|why| format!("pods are not to be had from the API: {why}"));
         match event {
             Ok(watcher::Event::Init) => listed.clear(),
