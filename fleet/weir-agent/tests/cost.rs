@@ -70,8 +70,11 @@ fn pods(config: &OsStr) {
     for nth in 0..GROUPS {
         let name = format!("cost-{nth}");
         kubectl(config, &["wait", "--for=condition=Ready", "--timeout=180s", &format!("pod/{name}")], "");
+        // The whole list: a patch replaces it.
+        let resources = "{\"requests\": {\"memory\": \"64Mi\"}, \"limits\": {\"memory\": \"1Gi\"}}";
         let status = format!(
-            "{{\"status\": {{\"containerStatuses\": [{{\"name\": \"app\", \"containerID\": \"containerd://{}\"}}]}}}}",
+            "{{\"status\": {{\"containerStatuses\": [{{\"name\": \"app\", \"containerID\": \"containerd://{}\", \
+             \"image\": \"none\", \"imageID\": \"\", \"ready\": true, \"restartCount\": 0, \"resources\": {resources}}}]}}}}",
             id(nth)
         );
         kubectl(config, &["patch", "pod", &name, "--subresource=status", "--type=strategic", "--patch", &status], "");
