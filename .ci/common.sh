@@ -11,12 +11,12 @@ library=$target/release/libweir.so
 # What the stages of this run did: `.ci/untested` and `.ci/skipped` read it.
 records=$target/gate
 stage='' began=$SECONDS
-# The process that works beside the tests, and all that it starts; empty if there is none.
-aside=''
+# The processes that work beside the tests, each with all that it starts.
+asides=()
 
 finish() {
-    local code=$?
-    [ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true
+    local code=$? aside
+    for aside in "${asides[@]}"; do kill -- "-$aside" 2>/dev/null || true; done
     [ "$code" -eq 0 ] && return
     [ ! -e "$records/ran" ] || grep -aE '^test .* FAILED$|^error: test failed' "$records/ran" || true
     echo "FAILED: stage '$stage' (exit code $code, $((SECONDS - began)) s in all)"
@@ -43,8 +43,9 @@ fresh_records() {
 # Tests wait more than they compute. What only builds runs meanwhile, one after the other, in the kernel's idle class: it
 # gets what the tests leave, and takes nothing from them. Its output is shown, and its failure counts, where its stage
 # stands, by `collect`.
-begin_aside() { # FUNCTION...
+begin_aside() { # FUNCTION...: may be called again, and then works beside the first as well
     local name since
+    for name in "$@"; do mkdir "$records/aside/$name"; done
     set -m # a process group of its own, which `finish` can end as a whole
     (
         trap - EXIT
@@ -52,10 +53,9 @@ begin_aside() { # FUNCTION...
         chrt --idle --pid 0 "$BASHPID" 2>/dev/null || true # it may be refused: then it takes its share
         for name in "$@"; do
             since=$SECONDS
-            # Its own records: two that write at a time would mix their lines.
-            mkdir "$records/aside/$name"
             (
                 set -e
+                # Its own: two that write at a time would mix their lines.
                 records=$records/aside/$name
                 "$name"
             ) </dev/null >"$records/aside/$name.log" 2>&1
@@ -64,16 +64,19 @@ begin_aside() { # FUNCTION...
             mv "$records/aside/$name/code" "$records/aside/$name.code" # as a whole: `collect` looks for it
         done
     ) &
-    aside=$!
+    asides+=($!)
+    for name in "$@"; do echo "$!" >"$records/aside/$name/by"; done
     set +m
 }
 
 collect() { # FUNCTION: waits until it is done, then shows what it said
+    local by
+    by=$(cat "$records/aside/$1/by")
     # Nothing is tested meanwhile: it gets the CPUs.
-    chrt --other --all-tasks --pid 0 "$aside" 2>/dev/null || true
+    chrt --other --all-tasks --pid 0 "$by" 2>/dev/null || true
     until [ -e "$records/aside/$1.code" ]; do
-        kill -0 "$aside" 2>/dev/null || return 1 # it was killed
-        sleep 1
+        kill -0 "$by" 2>/dev/null || [ -e "$records/aside/$1.code" ] || return 1 # it was killed
+        sleep 0.2
     done
     cat "$records/aside/$1.log"
     local kind
@@ -146,8 +149,9 @@ first_command() { # README's first, as it stands: it builds the library and the 
     grep -qx 'ran under Weir' "$records/first"
 }
 
-documentation() ( # arguments of `cargo doc`; examples are run by the tests, here links and their targets
-    export RUSTDOCFLAGS="-D warnings"
+# Examples are run by the tests, here links and their targets. What lints have checked of dependencies is not checked again.
+documentation() ( # arguments of `cargo doc`
+    export RUSTDOCFLAGS="-D warnings" CARGO_PROFILE_DEV_PANIC=unwind
     cargo doc --locked --no-deps --quiet "$@"
 )
 

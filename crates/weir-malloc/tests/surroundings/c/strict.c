@@ -63,12 +63,12 @@ static void rest(int ms) {
     while (nanosleep(&time, &time)) {}
 }
 
-enum { COUNT = 3000 };
+enum { COUNT = 1000, STEP = 15 }; /* blocks of up to 15,000 bytes; a run for each call makes them a dozen times */
 static void blocks(void) {
     unsigned char **block = malloc(COUNT * sizeof *block);
     CHECK(block);
-    for (int i = 0; i < COUNT; i++) CHECK(block[i] = malloc(i * 5)), fill(block[i], i * 5, i);
-    for (int i = 0; i < COUNT; i++) CHECK(holds(block[i], i * 5, i)), free(block[i]);
+    for (int i = 0; i < COUNT; i++) CHECK(block[i] = malloc(i * STEP)), fill(block[i], i * STEP, i);
+    for (int i = 0; i < COUNT; i++) CHECK(holds(block[i], i * STEP, i)), free(block[i]);
     free(block);
 }
 
