@@ -3,7 +3,8 @@
 use crate::fleet::{Fleet, Settings};
 use crate::policy::Policy;
 use crate::shapes::MIB;
-use crate::simulate::{Outcome, nodes_needed, run};
+use crate::simulate::{Outcome, nodes_needed, recorded, run};
+use std::fmt::Write;
 
 /// Nodes that are plenty, for each that the fleet has.
 const PLENTY: usize = 2;
@@ -51,10 +52,31 @@ impl Measured {
             "| policy | nodes | asked for, GiB | resident, GiB | resizes | refused | taken back | deferred | evictions | OOM kills | work lost, ppm |\n\
              |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
-        let too_few = (self.most_in_use / self.node).ceil() as usize - 1;
         for policy in policies {
-            let (nodes, outcome) = nodes_needed(&self.fleet, policy, self.node, too_few, PLENTY * self.nodes);
+            let (nodes, outcome) = self.needed(policy);
             text += &row(policy, nodes, &outcome);
+        }
+        text
+    }
+
+    fn needed(&self, policy: &Policy) -> (usize, Outcome) {
+        let too_few = (self.most_in_use / self.node).ceil() as usize - 1;
+        nodes_needed(&self.fleet, policy, self.node, too_few, PLENTY * self.nodes)
+    }
+
+    /// What a policy does in the day's first steps on the nodes that it needs, for `fleet/control-plane/replay`. In lines: `nodes`, their
+    /// number and bytes each; `pod`, request and limit; `resize`, the step, the pod's number, request, limit, and what is resident.
+    pub fn record(&self, policy: &Policy, steps: u32) -> String {
+        let (nodes, _) = self.needed(policy);
+        let record = recorded(&self.fleet, policy, nodes, self.node);
+        let mut text = format!("nodes {nodes} {:.0}\n", self.node);
+        for it in &record.pods {
+            // A string takes all that is written.
+            let _ = writeln!(text, "pod {:.0} {:.0}", it.request, it.limit);
+        }
+        for it in record.resizes.iter().take_while(|it| it.step < steps) {
+            let (step, pod, to) = (it.step, it.pod, it.to);
+            let _ = writeln!(text, "resize {step} {pod} {:.0} {:.0} {:.0}", to.request, to.limit, it.usage);
         }
         text
     }

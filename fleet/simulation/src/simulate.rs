@@ -46,6 +46,30 @@ pub struct Outcome {
     pub asked: f64,
     /// What was resident, the mean of the day, in bytes.
     pub used: f64,
+    /// What was done, where that is to be known.
+    pub record: Option<Record>,
+}
+
+/// What pods had at the day's begin, and each change of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// By number of the pod.
+    pub pods: Vec<Target>,
+    /// In the order in which they were done.
+    pub resizes: Vec<Resize>,
+}
+
+/// A resize that was done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resize {
+    /// When.
+    pub step: u32,
+    /// The number of the pod.
+    pub pod: usize,
+    /// What it has since.
+    pub to: Target,
+    /// What was resident then, in bytes.
+    pub usage: f64,
 }
 
 impl Outcome {
@@ -57,11 +81,11 @@ impl Outcome {
 
 /// What a pod should have, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Target {
+pub struct Target {
     /// Its request, by which the scheduler places it.
-    request: f64,
+    pub request: f64,
     /// Its limit, at which the kernel kills it.
-    limit: f64,
+    pub limit: f64,
 }
 
 /// A pod that runs.
@@ -92,20 +116,35 @@ struct Running<'a> {
 
 /// Runs the day.
 pub fn run(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Outcome {
-    run_while(fleet, policy, nodes, node, |_| true)
+    run_while(fleet, policy, nodes, node, Outcome::default(), |_| true)
+}
+
+/// Runs the day, and records what is done.
+pub fn recorded(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64) -> Record {
+    let outcome = Outcome { record: Some(Record::default()), ..Outcome::default() };
+    run_while(fleet, policy, nodes, node, outcome, |_| true).record.unwrap_or_default()
 }
 
 /// Runs the day as long as what has come of it is worth going on.
-fn run_while(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64, worth: impl Fn(&Outcome) -> bool) -> Outcome {
+fn run_while(
+    fleet: &Fleet,
+    policy: &Policy,
+    nodes: usize,
+    node: f64,
+    mut outcome: Outcome,
+    worth: impl Fn(&Outcome) -> bool,
+) -> Outcome {
     let mut cluster = Cluster::new(nodes, node);
-    let mut outcome = Outcome::default();
     let mut held = vec![0.0; nodes];
     let mut pods: Vec<Running> = fleet.members.iter().map(|member| Running::new(member, policy, fleet)).collect();
+    if let Some(record) = &mut outcome.record {
+        record.pods = pods.iter().map(Running::held).collect();
+    }
     for step in 0..DAY {
         if !worth(&outcome) {
             break;
         }
-        for pod in &mut pods {
+        for (number, pod) in pods.iter_mut().enumerate() {
             if pod.node.is_none() {
                 pod.node = cluster.place(pod.request);
             }
@@ -123,7 +162,11 @@ fn run_while(fleet: &Fleet, policy: &Policy, nodes: usize, node: f64, worth: imp
                 pod.restart(step, &mut outcome);
             }
             pod.histogram.see(fleet.day, resident);
+            let before = pod.held();
             pod.manage(fleet.day, step, resident, in_use, &mut cluster, &mut outcome);
+            if let Some(record) = outcome.record.as_mut().filter(|_| pod.held() != before) {
+                record.resizes.push(Resize { step, pod: number, to: pod.held(), usage: resident });
+            }
         }
         outcome.short += held.iter().filter(|&&bytes| bytes > node).count() as u64;
         held.fill(0.0);
@@ -161,6 +204,10 @@ impl<'a> Running<'a> {
             pod.remember(&rules);
         }
         pod
+    }
+
+    fn held(&self) -> Target {
+        Target { request: self.request, limit: self.limit }
     }
 
     /// The agent has seen the day before, on nodes with room: what the pod has at its end.
@@ -322,7 +369,7 @@ pub fn nodes_needed(fleet: &Fleet, policy: &Policy, node: f64, least: usize, mos
     let (mut too_few, mut enough, mut found) = (least, most, plenty.clone());
     while enough - too_few > 1 {
         let nodes = (too_few + enough) / 2;
-        let outcome = run_while(fleet, policy, nodes, node, |so_far| so_far.fits(&plenty));
+        let outcome = run_while(fleet, policy, nodes, node, Outcome::default(), |so_far| so_far.fits(&plenty));
         if outcome.fits(&plenty) {
             (enough, found) = (nodes, outcome);
         } else {
@@ -386,6 +433,14 @@ mod tests {
             assert!(needed > 1 && outcome.fits(&plenty) && outcome == run(&fleet, policy, needed, NODE));
             assert!(!run(&fleet, policy, needed - 1, NODE).fits(&plenty));
         }
+    }
+
+    #[test]
+    fn each_change_is_recorded() {
+        let (fleet, policy) = (fleet(1), &policy::all()[8]);
+        let (record, outcome) = (recorded(&fleet, policy, 24, NODE), run(&fleet, policy, 24, NODE));
+        assert_eq!((record.pods.len(), record.resizes.len() as u64), (24, outcome.resized));
+        assert!(record.resizes.iter().all(|it| it.to.request <= it.to.limit && it.usage < it.to.limit));
     }
 
     #[test]
