@@ -26,14 +26,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 const SETTLED: Duration = Duration::from_millis(10);
 
-/// A way to lower the limit: its name, how long the container idles before, whether it may swap, and whether `memory.high` is
-/// lowered before `memory.max`.
-type Case = (&'static str, Duration, bool, bool);
+/// Weir's command, where the program is on Weir.
+const COMMAND: &str = "/weir";
 
-const CASES: [Case; 3] = [
-    ("max, after 10 s", Duration::from_secs(10), false, false),
-    ("max, after 10 s, with swap", Duration::from_secs(10), true, false),
-    ("high then max, after 0.1 s", Duration::from_millis(100), false, true),
+/// How a limit is lowered.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// `memory.max` is written.
+    Max,
+    /// `memory.high`, and `memory.max` once usage has settled.
+    HighThenMax,
+    /// `weir shrink`: processes are asked first.
+    Asked,
+    /// `memory.max` is written before the peak: what a container does that never had more.
+    BeforePeak,
+}
+
+/// A way to lower the limit: its name, how long the container idles before, and whether it may swap.
+type Case = (&'static str, Duration, bool, Way);
+
+const CASES: [Case; 6] = [
+    ("max, after 10 s", Duration::from_secs(10), false, Way::Max),
+    ("max, after 10 s, with swap", Duration::from_secs(10), true, Way::Max),
+    ("high then max, after 0.1 s", Duration::from_millis(100), false, Way::HighThenMax),
+    ("asked, after 0.1 s", Duration::from_millis(100), false, Way::Asked),
+    ("asked, after 10 s", Duration::from_secs(10), false, Way::Asked),
+    ("max, before the peak", Duration::from_millis(100), false, Way::BeforePeak),
 ];
 
 pub fn main(words: &Words) -> Result<()> {
@@ -41,8 +59,9 @@ pub fn main(words: &Words) -> Result<()> {
     let failed = unsafe { libc::swapon(c"/dev/vda".as_ptr(), 0) };
     ensure!(failed == 0, "cannot swap to /dev/vda: {}", std::io::Error::last_os_error());
     let (program, bytes) = (words.text("program")?, words.number("mib")? << 20);
+    let can_ask = std::path::Path::new(COMMAND).exists();
     for _ in 0..words.number("rounds")? {
-        for case in CASES {
+        for case in CASES.into_iter().filter(|(.., way)| can_ask || *way != Way::Asked) {
             println!("{}", round(program, bytes, case)?);
         }
     }
@@ -74,18 +93,46 @@ fn round(program: &str, bytes: u64, case: Case) -> Result<String> {
 }
 
 fn steps(subject: &mut dyn Subject, group: &Group, case: Case, target: u64, told: &mut String) -> Result<()> {
-    let (_, idle, swap, high_first) = case;
+    let (_, idle, swap, way) = case;
     subject.work()?; // Warms up.
     *told += &format!(",\"before_s\":{}", windows(subject)?);
+    if way == Way::BeforePeak {
+        group.write("memory.max", target)?;
+    }
     subject.peak()?;
     sleep(idle);
     *told += &format!(",\"held\":{},\"peak\":{}", group.number("memory.current")?, group.number("memory.peak")?);
     group.write("memory.swap.max", if swap { "max" } else { "0" })?;
-    if let Some(seconds) = lower(group, target, high_first)? {
+    let done =
+        if way == Way::Asked { Some(ask(group, target)?) } else { lower(group, target, way == Way::HighThenMax)? };
+    if let Some(seconds) = done {
         *told += &format!(",\"done_s\":{seconds}");
         *told += &format!(",\"after_s\":{}", windows(subject)?);
     }
     Ok(())
+}
+
+/// Seconds until the processes have given and the limit is set.
+fn ask(group: &Group, target: u64) -> Result<f64> {
+    let start = Instant::now();
+    let mut command = std::process::Command::new(COMMAND);
+    command.args([
+        "shrink",
+        "--timeout",
+        &format!("{}s", PATIENCE.as_secs()),
+        "--to",
+        &format!("{}K", target >> 10),
+        "--cgroup",
+    ]);
+    let output = command.arg(&group.0).output()?;
+    let seconds = start.elapsed().as_secs_f64();
+    ensure!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(seconds)
 }
 
 /// Seconds until the group is charged no more than the target; none if it is longer than it may.
