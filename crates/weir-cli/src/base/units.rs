@@ -9,14 +9,14 @@ const LEAST_LIMIT: u64 = 1 << 20;
 const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(24 * 3600)];
 
 /// Reads a size such as `64M`, by the same rules as the variable `WEIR_LIMIT`, so the units are binary (`bytesize` reads
-/// M as a million). A number without a unit is refused: it would mean bytes, and no limit is meant in them.
+/// M as a million). A number without a unit is of bytes, as the kernel's files have it. A small one is refused: it lacks its unit.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let without_blanks: String = text.split_whitespace().collect();
     if is_number(text) && text.bytes().all(|b| b == b'0') {
         return Err("0 is no limit: leave --limit out for none".into());
     }
-    if is_number(text) {
+    if is_number(text) && text.parse().is_ok_and(|bytes: u64| bytes < LEAST_LIMIT) {
         return Err(format!("{text} what? write {text}M (MiB) or {text}G (GiB)"));
     }
     match weir_core::telemetry::tunables::parse_size(text.as_bytes()) {
@@ -102,7 +102,7 @@ mod tests {
     fn sizes_and_times_are_read() {
         assert_eq!(parse_limit("64M"), Ok(64 << 20));
         assert_eq!(parse_limit("2gib"), Ok(2 << 30));
-        assert_eq!(parse_limit("1048576B"), Ok(1 << 20));
+        assert_eq!([parse_limit("1048576B"), parse_limit("1048576")], [Ok(1 << 20), Ok(1 << 20)]);
         assert_eq!([parse_bytes("512K"), parse_bytes("1000")], [Ok(512 << 10), Ok(1000)]);
         assert!(parse_bytes("0").is_err() && parse_bytes("x").is_err());
         assert_eq!(parse_interval("500ms"), Ok(Duration::from_millis(500)));
@@ -114,6 +114,8 @@ mod tests {
     fn slips_are_refused_and_what_to_write_is_said() {
         for (wrong, say) in [
             ("100", "100 what? write 100M (MiB)"),
+            ("1048575", "1048575 what?"),
+            ("99999999999999999999", "is no size"),
             ("0", "leave --limit out"),
             ("000", "leave --limit out"),
             ("64K", "less than any program takes"),
