@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use node::{PodGroups, Subject, library, program};
+use node::PodGroups;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
@@ -288,18 +288,7 @@ async fn a_killed_and_a_partitioned_agent_harm_no_pod_and_go_on_where_they_were(
     let Some(config) = std::env::var_os("WEIR_TEST_KUBECONFIG") else {
         return weir_testing::skip!("WEIR_TEST_KUBECONFIG names no cluster");
     };
-    let Some(library) = library() else { return weir_testing::skip!("WEIR_TEST_LIBRARY names no libweir.so") };
-    let Some(program) = program() else { return weir_testing::skip!("there is no C compiler") };
-    let Some(groups) = PodGroups::new() else {
-        return weir_testing::skip!("this user cannot make cgroups with memory");
-    };
-    let groups = Arc::new(groups);
-    let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
-    // The first has a cache of 300 MiB, which nobody looks into; the second needs what it has.
-    subjects[0].tell("hold 12");
-    subjects[0].tell("evictable 300");
-    subjects[1].tell("hold 200");
-    let _ = fs::remove_file(&program);
+    let Some((groups, mut subjects)) = node::two_containers() else { return };
 
     let config = Kubeconfig::read_from(config).unwrap();
     let server = config.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap();

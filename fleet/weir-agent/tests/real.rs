@@ -4,7 +4,6 @@ mod fake;
 mod node;
 use clap::Parser;
 use fake::{BOUND, Fake, Kubelet, MIB, WEB};
-use node::{PodGroups, Subject, library, program};
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,18 +23,7 @@ async fn until(agent: &mut Agent, what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit_back() {
-    let Some(library) = library() else { return weir_testing::skip!("WEIR_TEST_LIBRARY names no libweir.so") };
-    let Some(program) = program() else { return weir_testing::skip!("there is no C compiler") };
-    let Some(groups) = PodGroups::new() else {
-        return weir_testing::skip!("this user cannot make cgroups with memory");
-    };
-    let groups = Arc::new(groups);
-    let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
-    // The first has a cache of 300 MiB, which nobody looks into; the second needs what it has.
-    subjects[0].tell("hold 12");
-    subjects[0].tell("evictable 300");
-    subjects[1].tell("hold 200");
-    let _ = fs::remove_file(&program);
+    let Some((groups, mut subjects)) = node::two_containers() else { return };
     let before = groups.used(0);
     assert!(before > 300 * MIB, "{before}");
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Removing a group takes no longer.
@@ -75,7 +76,7 @@ impl Drop for PodGroups {
 }
 
 /// The library; none: the variable is not set.
-pub fn library() -> Option<PathBuf> {
+fn library() -> Option<PathBuf> {
     let library = std::env::var_os("WEIR_TEST_LIBRARY").map(PathBuf::from);
     library.filter(|path| path.exists())
 }
@@ -115,10 +116,30 @@ impl Drop for Subject {
 }
 
 /// The program of weir-cli's tests, compiled; none: there is no compiler.
-pub fn program() -> Option<PathBuf> {
+fn program() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/weir-cli/tests/subject/subject.c");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("subject-{}", std::process::id()));
     let made =
         Command::new("cc").args(["-O1", "-fno-builtin", "-w", "-pthread"]).arg(source).arg("-o").arg(&output).status();
     made.is_ok_and(|status| status.success()).then_some(output)
+}
+
+/// A pod's two containers, each with a program on Weir: the first has a cache of 300 MiB, which nobody looks into; the second needs
+/// the 200 MiB that it has. None where that cannot be had here, which is said.
+pub fn two_containers() -> Option<(Arc<PodGroups>, [Subject; 2])> {
+    fn or_skip<T>(found: Option<T>, why: &str) -> Option<T> {
+        if found.is_none() {
+            weir_testing::skip!("{why}");
+        }
+        found
+    }
+    let library = or_skip(library(), "WEIR_TEST_LIBRARY names no libweir.so")?;
+    let program = or_skip(program(), "there is no C compiler")?;
+    let groups = Arc::new(or_skip(PodGroups::new(), "this user cannot make cgroups with memory")?);
+    let mut subjects = [0, 1].map(|nth| Subject::start(&program, &library, &groups.containers[nth]));
+    subjects[0].tell("hold 12");
+    subjects[0].tell("evictable 300");
+    subjects[1].tell("hold 200");
+    let _ = fs::remove_file(&program);
+    Some((groups, subjects))
 }
