@@ -5,7 +5,7 @@ use crate::base::units::bytes;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
 use weir_linux::platform::machine::{self, HugePages};
-use weir_linux::pressure::group::cgroup::{GroupDir, Membership, Version};
+use weir_linux::pressure::group::cgroup::{GroupDir, GroupFile, Membership, Version};
 use weir_linux::pressure::group::memcg;
 use weir_linux::pressure::psi::{self, Kind, Threshold};
 
@@ -230,7 +230,7 @@ fn group_checks() -> Vec<Check> {
     }
     if let Some(dir) = groups.unified.as_ref().and_then(|group| GroupDir::open(group).ok()) {
         let mut buf = [0; 256];
-        let readable = dir.read_file(0, b"memory.pressure", &mut buf).is_ok();
+        let readable = dir.read_file(0, GroupFile::Pressure, &mut buf).is_ok();
         let open = || dir.open_file(0, b"memory.pressure", fd::O_RDWR | fd::O_NONBLOCK);
         checks.push(pressure_file("PSI, own cgroup", readable, open));
         dir.close();

@@ -5,6 +5,7 @@ use crate::os::fd;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text;
 use crate::os::syscall::{Errno, Result};
+use core::cell::Cell;
 use core::ffi::CStr;
 use core::ops::ControlFlow;
 
@@ -210,7 +211,45 @@ fn unescape(field: &[u8]) -> Option<FixedPath> {
     Some(path)
 }
 
+/// A file of a group's that is read again and again.
+#[derive(Clone, Copy, Debug)]
+pub enum GroupFile {
+    /// The hard limit.
+    Max,
+    /// The throttling limit; v1 has none.
+    High,
+    /// Bytes that are charged.
+    Usage,
+    /// What is charged, by kind.
+    Stat,
+    /// Stalls; of the unified hierarchy alone.
+    Pressure,
+}
+
+impl GroupFile {
+    const COUNT: usize = Self::Pressure as usize + 1;
+
+    const fn name(self, version: Version) -> &'static [u8] {
+        match (self, version) {
+            (Self::Max, Version::V2) => b"memory.max",
+            (Self::Max, Version::V1) => b"memory.limit_in_bytes",
+            (Self::High, _) => b"memory.high",
+            (Self::Usage, Version::V2) => b"memory.current",
+            (Self::Usage, Version::V1) => b"memory.usage_in_bytes",
+            (Self::Stat, _) => b"memory.stat",
+            (Self::Pressure, _) => b"memory.pressure",
+        }
+    }
+}
+
+/// Levels whose files are kept open: a service in a slice in a slice has three.
+const KEPT_LEVELS: usize = 4;
+
 /// An open group directory, through which its files are reached even after a `chroot`.
+///
+/// Of one that keeps its files open each is opened when it is first read. To open and read such a file takes memory that the
+/// group is charged for: the file, and a buffer of a page. A thread that is charged for while the group is above its
+/// `memory.high` is put to sleep for up to 2 s by the kernel. So the thread that is to release memory must not be.
 #[derive(Debug)]
 pub struct GroupDir {
     /// An `O_PATH` descriptor.
@@ -219,6 +258,8 @@ pub struct GroupDir {
     pub version: Version,
     /// How many ancestors are visible above it.
     pub depth: usize,
+    /// Descriptors of files kept open, by level and [`GroupFile`]; -1: none. `None`: files are closed after reading.
+    kept: Option<[[Cell<i32>; GroupFile::COUNT]; KEPT_LEVELS]>,
 }
 
 impl GroupDir {
@@ -226,7 +267,12 @@ impl GroupDir {
     pub fn open(group: &Cgroup) -> Result<Self> {
         use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
         let fd = fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?;
-        Ok(Self { fd, version: group.version, depth: group.depth })
+        Ok(Self { fd, version: group.version, depth: group.depth, kept: None })
+    }
+
+    /// Keeps files open from now on. Only for a thread with a descriptor table of its own.
+    pub fn keep_files(&mut self) {
+        self.kept = Some([const { [const { Cell::new(-1) }; GroupFile::COUNT] }; KEPT_LEVELS]);
     }
 
     /// Whether this is the root of the whole hierarchy and not merely of what a container sees: only the root lacks
@@ -241,9 +287,10 @@ impl GroupDir {
         }
     }
 
-    /// Closes the directory.
+    /// Closes the directory, and its files.
     pub fn close(self) {
-        let _ = fd::close(self.fd);
+        let kept = self.kept.iter().flatten().flatten().map(Cell::get).filter(|&file| file >= 0);
+        kept.chain([self.fd]).for_each(|file| _ = fd::close(file));
     }
 
     /// Opens a file of the ancestor `up` levels above (0: the group itself).
@@ -257,11 +304,26 @@ impl GroupDir {
     }
 
     /// Reads a file of the ancestor `up` levels above into `buf`.
-    pub fn read_file<'a>(&self, up: usize, name: &[u8], buf: &'a mut [u8]) -> Result<&'a [u8]> {
-        let file = self.open_file(up, name, fd::O_RDONLY)?;
-        let len = fd::read_all(file, buf);
-        let _ = fd::close(file);
-        len.map(|len| &buf[..len])
+    pub fn read_file<'a>(&self, up: usize, file: GroupFile, buf: &'a mut [u8]) -> Result<&'a [u8]> {
+        let name = file.name(self.version);
+        let Some(kept) = self.kept.as_ref().and_then(|levels| Some(&levels.get(up)?[file as usize])) else {
+            let file = self.open_file(up, name, fd::O_RDONLY)?;
+            let len = fd::read_all(file, buf);
+            let _ = fd::close(file);
+            return len.map(|len| &buf[..len]);
+        };
+        let is_new = kept.get() < 0;
+        if is_new {
+            kept.set(self.open_file(up, name, fd::O_RDONLY)?);
+        }
+        match fd::pread(kept.get(), buf, 0) {
+            Ok(len) => Ok(&buf[..len]),
+            Err(why) => {
+                // The file was taken away. Another one may be there by now, as where a controller went and came back.
+                let _ = fd::close(kept.replace(-1));
+                if is_new { Err(why) } else { self.read_file(up, file, buf) }
+            }
+        }
     }
 }
 
@@ -370,14 +432,44 @@ mod tests {
         let here = Membership::find();
         if let Some(group) = here.memory.or(here.unified) {
             let dir = GroupDir::open(&group).unwrap();
-            let mut buf = [0u8; 64];
-            dir.read_file(0, b"cgroup.procs", &mut buf).unwrap();
+            let file = dir.open_file(0, b"cgroup.procs", fd::O_RDONLY).unwrap();
+            fd::close(file).unwrap();
             assert_eq!(dir.open_file(0, b"no_such", fd::O_RDONLY), Err(Errno::ENOENT));
             assert_eq!(dir.open_file(400, b"x", fd::O_RDONLY), Err(Errno::ENAMETOOLONG));
             dir.close();
         } else {
             weir_testing::skip!("no control group is mounted");
         }
+    }
+
+    #[test]
+    fn files_are_opened_once_and_again_once_they_are_taken_away() {
+        let top = std::env::temp_dir().join(std::format!("weir-kept-{}", std::process::id()));
+        let own = top.join("own");
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(own.join("memory.max"), "1").unwrap();
+        std::fs::write(top.join("memory.max"), "2").unwrap();
+        let path = FixedPath::from_parts(&[own.to_str().unwrap().as_bytes()]).unwrap();
+        let group = Cgroup { version: Version::V2, dir: path, depth: 1 };
+        let (passing, mut keeping) = (GroupDir::open(&group).unwrap(), GroupDir::open(&group).unwrap());
+        keeping.keep_files();
+        let read = |dir: &GroupDir, up| dir.read_file(up, GroupFile::Max, &mut [0; 8]).map(<[u8]>::to_vec);
+        let both = || [read(&passing, 0), read(&keeping, 0), read(&keeping, 1)];
+        assert_eq!(both(), [Ok(b"1".to_vec()), Ok(b"1".to_vec()), Ok(b"2".to_vec())]);
+        // What is written anew is read, what has another file of the name is not: it is the open one.
+        std::fs::write(top.join("memory.max"), "3").unwrap();
+        std::fs::remove_file(own.join("memory.max")).unwrap();
+        assert_eq!(both(), [Err(Errno::ENOENT), Ok(b"1".to_vec()), Ok(b"3".to_vec())]);
+        // A group's file that was taken away can be read no more, like a descriptor that cannot be.
+        let kept = &keeping.kept.as_ref().unwrap()[0][GroupFile::Max as usize];
+        fd::close(kept.replace(fd::open(c"/", fd::O_RDONLY).unwrap())).unwrap();
+        assert_eq!((read(&keeping, 0), kept.get()), (Err(Errno::ENOENT), -1));
+        std::fs::write(own.join("memory.max"), "4").unwrap();
+        assert_eq!(read(&keeping, 0), Ok(b"4".to_vec()));
+        // Beyond the levels whose files are kept.
+        assert!(keeping.read_file(KEPT_LEVELS, GroupFile::Max, &mut [0; 8]).is_err());
+        [passing, keeping].into_iter().for_each(GroupDir::close);
+        std::fs::remove_dir_all(top).unwrap();
     }
 
     proptest! {

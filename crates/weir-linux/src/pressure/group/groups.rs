@@ -4,6 +4,7 @@
 //! sources are read, and before any event of a group is believed.
 
 use super::cgroup::{self, GroupDir, Membership};
+use super::memcg::read_ahead;
 use crate::os::fd;
 
 /// The groups, as open directories. Only for a thread with a descriptor table of its own, as they stay open.
@@ -34,6 +35,8 @@ impl Groups {
         // First, so that a move in between is seen next time.
         self.seen = cgroup::digest(self.membership);
         (self.memory, self.unified) = open_groups();
+        [&mut self.memory, &mut self.unified].into_iter().flatten().for_each(GroupDir::keep_files);
+        self.memory.iter().for_each(read_ahead);
     }
 
     /// Whether the process is in other groups than those open.

@@ -1,6 +1,6 @@
 //! A memory control group's limits, use and events.
 
-use super::cgroup::{GroupDir, Version};
+use super::cgroup::{GroupDir, GroupFile, Version};
 use crate::os::fd;
 use crate::os::file::text::{number, number_after};
 use crate::os::syscall::{Errno, Result};
@@ -50,11 +50,11 @@ pub fn effective_limits(dir: &GroupDir) -> Limits {
 /// The limits of one level. At its own level v1 also gives the lowest limit of the ancestors that are out of sight.
 fn own_limits(dir: &GroupDir, up: usize) -> Limits {
     let mut buf = [0u8; 32];
-    let mut read = |name: &[u8]| dir.read_file(up, name, &mut buf).ok().and_then(number);
+    let mut read = |file| dir.read_file(up, file, &mut buf).ok().and_then(number);
     match dir.version {
-        Version::V2 => Limits { max: read(b"memory.max"), high: read(b"memory.high") },
+        Version::V2 => Limits { max: read(GroupFile::Max), high: read(GroupFile::High) },
         Version::V1 => {
-            let own = read(b"memory.limit_in_bytes");
+            let own = read(GroupFile::Max);
             let above = (up == 0).then(|| stat_value(dir, up, b"hierarchical_memory_limit ")).flatten();
             Limits { max: lower(own, above).filter(|&l| l < V1_UNLIMITED), high: None }
         }
@@ -70,18 +70,25 @@ fn lower(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 
 /// Bytes now charged to the level.
 pub fn usage(dir: &GroupDir, up: usize) -> Option<u64> {
-    let name: &[u8] = match dir.version {
-        Version::V2 => b"memory.current",
-        Version::V1 => b"memory.usage_in_bytes",
-    };
     let mut buf = [0u8; 32];
-    number(dir.read_file(up, name, &mut buf).ok()?)
+    number(dir.read_file(up, GroupFile::Usage, &mut buf).ok()?)
+}
+
+/// Reads all that [`rooms`] may come to read of the group itself, and of ancestors that have a limit. With files that are kept
+/// open, no later reading of these opens one.
+pub fn read_ahead(dir: &GroupDir) {
+    for up in 0..=dir.depth {
+        let limits = own_limits(dir, up);
+        if up == 0 || lower(limits.max, limits.high).is_some() {
+            let _ = (usage(dir, up), stat_value(dir, up, b""));
+        }
+    }
 }
 
 /// One line of `memory.stat`, by its name with the blank after it.
 fn stat_value(dir: &GroupDir, up: usize, key: &[u8]) -> Option<u64> {
     let mut buf = [0u8; 4096];
-    number_after(dir.read_file(up, b"memory.stat", &mut buf).ok()?, key)
+    number_after(dir.read_file(up, GroupFile::Stat, &mut buf).ok()?, key)
 }
 
 /// The level that is nearest to its limit, as a part of that limit; `None` where nothing limits the group.

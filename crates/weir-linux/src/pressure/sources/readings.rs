@@ -4,7 +4,7 @@ use super::room;
 use crate::os::fd;
 use crate::os::file::text::{number, words};
 use crate::pressure::events::Source;
-use crate::pressure::group::cgroup::GroupDir;
+use crate::pressure::group::cgroup::{GroupDir, GroupFile};
 use crate::pressure::group::memcg::{level_of, tightest_room};
 use crate::pressure::psi::{Meter, Threshold, Totals};
 use core::ffi::CStr;
@@ -126,7 +126,7 @@ impl Readings {
     ) -> [(Level, Source); 2] {
         let mut buf = [0u8; 256];
         let system = read_kept(self.pressure, c"/proc/pressure/memory", &mut buf).and_then(Totals::parse);
-        let group = group.and_then(|dir| Totals::parse(dir.read_file(0, b"memory.pressure", &mut buf).ok()?));
+        let group = group.and_then(|dir| Totals::parse(dir.read_file(0, GroupFile::Pressure, &mut buf).ok()?));
         let judge = |meter: &mut Meter, totals: Option<Totals>| {
             let over = totals.map(|totals| meter.exceeded(totals, now_ns, thresholds.0, thresholds.1));
             over.map_or(Level::None, stall_level)

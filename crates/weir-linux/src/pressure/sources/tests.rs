@@ -158,12 +158,12 @@ fn thresholds_may_change_while_waiting() {
         sources.triggers_at = 0;
         sources.wait(tunables, Heat::Cold, Some(MS));
         assert_eq!(sources.triggers_at, u64::MAX);
+        let open = || (0..200).filter(|fd| fd::fstat(*fd).is_ok()).count();
+        let before = open();
         tunables.psi_some_us.set(80_000);
         sources.wait(tunables, Heat::Cold, Some(MS));
         assert_eq!(sources.thresholds.unwrap().0.stall_us, 80_000);
-        // At most the table below: what was armed before is closed.
-        let open = (0..200).filter(|fd| fd::fstat(*fd).is_ok()).count();
-        assert!(open <= ALL.len() + 3, "{open} descriptors open");
+        assert_eq!(open(), before, "what was armed before is closed");
     });
 }
 

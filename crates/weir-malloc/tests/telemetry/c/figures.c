@@ -4,6 +4,7 @@
 #include "weir.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 enum { COUNT = 300000, SIZE = 1000, RUNS = 40, RUN = 300000 };
@@ -22,6 +23,27 @@ static size_t resident_set(void) {
     int fd = open("/proc/self/smaps_rollup", O_RDONLY);
     CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && close(fd) == 0);
     return strtoull(strstr(text, "\nRss:") + 5, NULL, 10) << 10;
+}
+
+/* Says of each mapping of over 1 MiB what the kernel says of it in two ways: a page of zeros that was only read is in core,
+ * and not in the resident set. */
+static void say_mappings(void) {
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    size_t from = 0, end = 0, rss;
+    while (maps && fgets(line, sizeof line, maps)) {
+        size_t a, b;
+        if (sscanf(line, "%zx-%zx ", &a, &b) == 2) from = a, end = b;
+        if (sscanf(line, "Rss: %zu kB", &rss) != 1 || end - from < MIB) continue;
+        size_t in_core = 0;
+        unsigned char pages[512];
+        for (size_t at = from; at < end && rss > 0; at += sizeof pages * 4096) {
+            size_t count = (end - at) / 4096 < sizeof pages ? (end - at) / 4096 : sizeof pages;
+            if (mincore((void *)at, count * 4096, pages) != 0) continue;
+            for (size_t i = 0; i < count; i++) in_core += pages[i] & 1;
+        }
+        dprintf(2, "%zx-%zx: resident set %zu KiB, in core %zu KiB\n", from, end, rss, in_core * 4);
+    }
 }
 
 static size_t sum(void) {
@@ -52,6 +74,7 @@ static void check_figures(const char *when, size_t live, size_t untouched) {
             usage.untouched_bytes, untouched);
     dprintf(2, "sum %zu + others %zu, resident %zu; mallinfo2: uordblks %zu, fordblks %zu, hblkhd %zu, keepcost %zu\n",
             sum(), others, resident_set(), info.uordblks, info.fordblks, info.hblkhd, info.keepcost);
+    say_mappings();
     CHECK(!"the figures are wrong");
 }
 
