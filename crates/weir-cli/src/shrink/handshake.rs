@@ -4,6 +4,10 @@
 //! and reclaims below it in the order of cost. What is missing is shared out among them by what their evictable caches hold.
 //! Where there are no caches, it is shared out by what the processes hold. A target ends with its connection: with this
 //! process at the latest.
+//!
+//! More is asked for than is missing, by what the processes' own balancers will keep free below the limit. A process learns of
+//! the limit some time after it was set, and keeps to its target until then, which it may exceed by as much at most. One that
+//! takes memory at that moment would be killed if there were less. Where there is no more to be had, it is not waited for.
 
 use super::member::{Holder, Member};
 use crate::around::group::Group;
@@ -13,6 +17,8 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+use weir_core::base::units::Pages;
+use weir_core::policy::watermarks::Marks;
 
 /// For so long the group must have been below the limit that is to be.
 const STEADY: Duration = Duration::from_millis(100);
@@ -20,8 +26,8 @@ const STEADY: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two rounds of requests: a process looks at its target once in that time.
 const ROUND: Duration = Duration::from_millis(250);
-/// The part of the limit by which more is asked for than is missing.
-const MARGIN: u64 = 64;
+/// A process's marks by the setting `watermark_scale` as it is at first.
+const SCALE: usize = 250;
 
 /// The outcome of a request for memory.
 #[derive(Clone, Debug, Serialize)]
@@ -80,6 +86,8 @@ struct Handshake<'a> {
     begun: Instant,
     members: Vec<Member>,
     is_drained: bool,
+    /// The last round asked for something, or waits for it.
+    may_get_more: bool,
     /// Since when the group has been below.
     below_since: Option<Instant>,
 }
@@ -87,7 +95,7 @@ struct Handshake<'a> {
 impl<'a> Handshake<'a> {
     fn begin(group: &'a Group, to: u64) -> Self {
         let members = group.processes().into_iter().filter_map(Member::of).collect();
-        Self { group, to, begun: Instant::now(), members, is_drained: false, below_since: None }
+        Self { group, to, begun: Instant::now(), members, is_drained: false, may_get_more: true, below_since: None }
     }
 
     /// `set` is called when the group has been below for long enough. `false`: the limit cannot be set yet.
@@ -104,23 +112,25 @@ impl<'a> Handshake<'a> {
                 return Err(Failure::of(Kind::Refused, "it is wanted no longer".into()));
             }
             let now = Instant::now();
-            let above = self.above()?;
-            if above == 0 && self.is_steady(now) && set(self.group)? {
-                break 0;
-            }
+            let (above, short) = self.missing()?;
             if above > 0 {
                 self.below_since = None;
             }
             let is_late = now.duration_since(self.begun) >= patience;
-            if above > 0 && (is_late || now >= next_round && !self.round(above)) {
+            if short > 0 && !is_late && now >= next_round {
+                self.may_get_more = self.round(above, short);
+                next_round = Instant::now() + ROUND;
+            }
+            let may_come = short > 0 && !is_late && self.may_get_more;
+            if above > 0 && !may_come {
                 break above;
+            }
+            if above == 0 && self.is_steady(now) && !may_come && set(self.group)? {
+                break 0;
             }
             if is_late && self.below_since.is_none_or(|since| now.duration_since(since) >= 2 * STEADY) {
                 // The kernel does not get below it.
                 break self.group.charged()?.saturating_sub(self.to).max(1);
-            }
-            if now >= next_round {
-                next_round = Instant::now() + ROUND;
             }
             thread::sleep(LOOK);
         };
@@ -140,18 +150,20 @@ impl<'a> Handshake<'a> {
         Ok(Given { outcome, _members: self.members })
     }
 
-    /// Bytes that the group has to lose to be below.
-    fn above(&self) -> Result<u64, Failure> {
-        Ok((self.group.counted()? + 1).saturating_sub(self.to))
+    /// Bytes that the group has to lose to be below, and to have room there.
+    fn missing(&self) -> Result<(u64, u64), Failure> {
+        let used = self.group.counted()? + 1;
+        let high = Marks::of(Pages::in_bytes(self.to as usize), SCALE).high.bytes() as u64;
+        Ok((used.saturating_sub(self.to), (used + high).saturating_sub(self.to)))
     }
 
     fn is_steady(&mut self, now: Instant) -> bool {
         now.duration_since(*self.below_since.get_or_insert(now)) >= STEADY
     }
 
-    /// Asks for what is missing. `false`: nobody is left who might give it.
-    fn round(&mut self, above: u64) -> bool {
-        self.group.drop_files(above);
+    /// Asks for what is missing: `above` to be below, and `short` to have room. `false`: nobody is left who might give it.
+    fn round(&mut self, above: u64, short: u64) -> bool {
+        self.group.drop_files(short);
         self.add_newcomers();
         if !self.is_drained {
             self.is_drained = true;
@@ -166,7 +178,7 @@ impl<'a> Handshake<'a> {
             // All of it would not do: no cache is emptied in vain.
             return false;
         }
-        let wanted = (above + self.to / MARGIN).saturating_sub(owed);
+        let wanted = short.saturating_sub(owed);
         if wanted == 0 {
             return true;
         }

@@ -11,8 +11,8 @@
 //!
 //! Memory that a shrinker frees is *moved*: it lies in buckets, depots and free areas, which later steps release.
 
-use super::shrinkers::Callbacks;
 use super::shrinkers::callback::{Class, Scan, ScanReason};
+use super::shrinkers::{Callbacks, Waiter};
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};
@@ -72,8 +72,12 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
                 || goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
         let most = if is_bounded { goal.bytes } else { self.most };
         let scan = Scan { priority: goal.priority, most, reason };
-        let is_direct = goal.kind == Kind::Direct;
-        Reclaimed::moved(self.callbacks.scan(self.platform, (class, goal.zone), scan, is_direct))
+        let who = match need {
+            Need::Failure => Waiter::Failing,
+            _ if goal.kind == Kind::Direct => Waiter::Direct,
+            _ => Waiter::Balancer,
+        };
+        Reclaimed::moved(self.callbacks.scan(self.platform, (class, goal.zone), scan, who))
     }
 
     /// How much they hold only the program's own code could say: that there are some is what counts.

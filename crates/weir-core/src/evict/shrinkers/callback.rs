@@ -144,6 +144,10 @@ pub const SLOW_NS: Nanos = Nanos(1_000_000_000);
 /// at most.
 pub(super) const SPARED: u64 = 100;
 
+/// How long an allocation waits for an evictable cache at least, ns: its thread gets a CPU in less where dozens of threads want
+/// one each (choice). In Linux direct reclaim goes on for some seconds before the killer comes.
+pub(super) const CACHE_PATIENCE: Nanos = Nanos(1_000_000_000);
+
 /// Requests that are posted to an entry, in [`Entry::wanted`].
 pub(super) const SCAN: u32 = 1;
 pub(super) const RELIEF: u32 = 2;

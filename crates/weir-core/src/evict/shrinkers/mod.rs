@@ -10,9 +10,11 @@
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
 //!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
 //!   it is named in a message, once a run.
-//! - **Spared.** An allocation that reclaims for itself and waited for a program's own callback in vain spares it: none waits for
-//!   it for a hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting. An evictable
-//!   cache is waited for each time: its own code needs no lock of the program's, and a listener of its seldom does.
+//! - **Patience.** An allocation waits for an evictable cache for [`CACHE_PATIENCE`] at least, late or not. Its thread may get no
+//!   CPU for long, where many programs are short of memory at once. Who does not wait goes on to take what is not there, and
+//!   is killed. The cache's own code needs no lock of the program's, and a listener of its seldom does.
+//! - **Spared.** An allocation that reclaims for itself and waited for a callback in vain spares it: none waits for it for a
+//!   hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting.
 //! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex. One that saw `RUNNING`
 //!   set read `finished` before, so that its sleep ends.
@@ -37,10 +39,21 @@ use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
 use callback::{
-    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, SPARED, Scan, ScanReason,
-    TOLD,
+    BROKEN, CACHE_PATIENCE, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, SPARED,
+    Scan, ScanReason, TOLD,
 };
 use waits::Waits;
+
+/// Who waits for shrinkers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// The balancer, or whoever reclaims for pressure: for `callback_ms`.
+    Balancer,
+    /// An allocation that will be served all the same.
+    Direct,
+    /// An allocation that would fail.
+    Failing,
+}
 
 /// See the module.
 pub struct Callbacks {
@@ -179,15 +192,14 @@ impl Callbacks {
         }
     }
 
-    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan. Waits for them for `callback_ms` at most, and
-    /// returns the bytes that were freed since the last call. Nothing happens where a callback calls this, as it would wait for
-    /// itself. With `is_direct` an allocation waits.
+    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan. `who` waits for them, and the bytes that were freed
+    /// since the last call are returned. Nothing happens where a callback calls this, as it would wait for itself.
     pub(crate) fn scan<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
         (class, zone): (Class, ZoneClass),
         scan: Scan,
-        is_direct: bool,
+        who: Waiter,
     ) -> usize {
         if self.count(class) == 0 {
             return 0;
@@ -215,20 +227,23 @@ impl Callbacks {
             self.post(platform, entry, SCAN, now);
         }
         drop(list);
-        self.wait_for_class(platform, (class, zone), now + callback_ns(platform), is_direct);
+        self.wait_for_class(platform, (class, zone), now, who);
         self.freed[class as usize].swap(0, Relaxed)
     }
 
-    /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late. An allocation does not
-    /// wait for a program's own callback that is [spared](callback::SPARED), and spares what it waited for in vain.
+    /// Waits from `begin` until nothing of a class that is to be waited for waits or runs. At the deadline, the rest is late. An
+    /// allocation does not wait for what is [spared](callback::SPARED), and spares what it waited for in vain.
     fn wait_for_class<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
         (class, zone): (Class, ZoneClass),
-        deadline: Time,
-        is_direct: bool,
+        begin: Time,
+        who: Waiter,
     ) {
-        let spares = is_direct && class == Class::Program;
+        let is_patient = class == Class::Cache && who != Waiter::Balancer;
+        let spares = is_patient || who == Waiter::Direct;
+        let patience = callback_ns(platform).max(if is_patient { CACHE_PATIENCE } else { Nanos::ZERO });
+        let deadline = begin + patience;
         loop {
             let seen = self.finished.load(SeqCst);
             let now = platform.now();
@@ -236,7 +251,8 @@ impl Callbacks {
             let is_open = |entry: &&Entry| {
                 entry.class == class
                     && entry.zone == zone
-                    && !entry.is(LATE | BROKEN)
+                    && !entry.is(BROKEN)
+                    && (is_patient || !entry.is(LATE))
                     && !(spares && now < Time(entry.spared_until.load(Relaxed)))
                     && (entry.is(RUNNING) || entry.wanted.load(Relaxed) & SCAN != 0)
             };

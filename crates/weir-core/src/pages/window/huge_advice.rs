@@ -95,8 +95,16 @@ impl<P: Platform> HeapPages<P> {
     /// Touches a page that was handed out, the first of a pageblock that asks for a huge page, in the program's place. Where
     /// the system is short of huge pages it compacts memory in this fault, and a hypervisor may have to find memory for it.
     /// That can take milliseconds a huge page. Where too many do, the heap asks no more for a time.
+    ///
+    /// Of memory that was asked for in better times, and went back since, a fault near a limit would take 2 MiB, of which only
+    /// the pages handed out are counted: that asks no more, before it is touched.
     #[cold]
     pub(in crate::pages) fn touch_asking(&self, kind: ZoneKind, page: PageNo) {
+        if !self.may_ask_for_huge() {
+            let (block, window) = (page.block(), self.window(kind));
+            self.zone_of(kind, page).lock(&self.platform).asks_not(window, block);
+            return self.platform.advise_small(Run { addr: window.addr_of(block.first()), len: PAGEBLOCK });
+        }
         let (p, begin) = (&self.platform, self.platform.now());
         let is_done = p.populate(Run { addr: self.window(kind).addr_of(page), len: PAGE });
         let took = p.now().since(begin);

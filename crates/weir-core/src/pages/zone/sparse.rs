@@ -152,6 +152,15 @@ impl FreeAreas {
         row
     }
 
+    /// `block`, of which the first pages are just taken, is not to get the huge page that it asks for.
+    pub(in crate::pages) fn asks_not(&mut self, window: &Window, block: BlockNo) {
+        self.each_mut(window, block..block.next(), |_, pageblock| {
+            if pageblock.advice == Advice::Whole {
+                pageblock.advice = Advice::None;
+            }
+        });
+    }
+
     /// Whether programs may be taken to have filled `block`: what the heap is to learn of it.
     pub(in crate::pages) fn fill(&self, window: &Window, block: BlockNo) -> Fill {
         match self.blocks.get(window, block) {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::run::Run;
 use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::Diagnostics;
+use weir_core::reclaim::budget::Room;
 
 use crate::fake::Fake;
 use crate::held::World;
@@ -138,6 +139,28 @@ fn what_was_released_whole_is_timed_again() {
     assert!(world.fake().advised_small.lock().unwrap().is_empty());
     hold(&mut world, 8000, 3 * LEARNS_FROM);
     assert!(!world.fake().advised_small.lock().unwrap().is_empty());
+    world.finish();
+}
+
+#[test]
+fn near_a_limit_what_was_released_whole_asks_no_more() {
+    let mut world = asking();
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    let asked = asked(&world);
+    world.free_all();
+    world.heap.purge();
+    let small = |world: &World| std::mem::take(&mut *world.fake().advised_small.lock().unwrap());
+    let (capacity, free) = (1 << 28, 8 << 20);
+    world.heap.reclaim().read_room(Room { capacity, used: capacity - free });
+    hold(&mut world, 8000, 2 * LEARNS_FROM);
+    let (few, used) = (small(&world), in_use(&world, &asked));
+    assert!(!used.is_empty() && few.iter().all(|run| run.len == PAGEBLOCK), "{few:x?}");
+    assert_eq!(few.iter().map(|run| run.addr).collect::<BTreeSet<_>>(), used, "each before it is touched");
+    // With room again, the others get what they asked for; those that were touched have none to be cooled.
+    world.heap.reclaim().read_room(Room { capacity, used: 0 });
+    hold(&mut world, 8000, 2 * LEARNS_FROM + 16 * MIB);
+    assert!(small(&world).is_empty() && in_use(&world, &asked).len() > used.len());
+    world.audit();
     world.finish();
 }
 
