@@ -32,6 +32,8 @@ const STANDBY: usize = 2;
 /// Threads that keep their ids for the look whether the program has a thread left. Further ones of the shared queue, of which
 /// there are as many as callbacks are late, count as the program's.
 const IDS: usize = 64;
+/// Stack that a thread touches before it is needed, bytes: an eviction's frames, and those of a small listener (choice).
+const TOUCHED: usize = 16 << 10;
 
 /// The threads of a heap's callbacks.
 pub struct CallbackThreads {
@@ -204,6 +206,7 @@ impl CallbackThreads {
 
     /// Notes the calling thread among [`CallbackThreads::has`]; where.
     fn note_thread(&self) -> Option<&AtomicU32> {
+        touch_stack();
         let _ = set_thread_name(c"weir-callbacks");
         let noted = self.ids.iter().find(|id| id.compare_exchange(0, gettid(), AcqRel, Relaxed).is_ok());
         self.has_started();
@@ -273,6 +276,13 @@ impl CallbackThreads {
         }
         true
     }
+}
+
+/// Has memory behind the stack that the thread will need. A thread that takes its first page as it is to evict would be charged for
+/// it, and put to sleep by the kernel, where the group is above its `memory.high`.
+#[inline(never)]
+fn touch_stack() {
+    core::hint::black_box([0u8; TOUCHED]);
 }
 
 /// Sleeps until something is posted to the queue since `seen` was read, or the time is there.

@@ -58,8 +58,12 @@ impl Identity {
 
     /// The calling thread's.
     fn own() -> Self {
-        let rights = rights_of(c"/proc/thread-self/status").unwrap_or(0);
-        Self { rights, namespaces: OWN_NAMESPACES.map(file_id), root: file_id("/\0") }
+        Self { rights: rights_of(c"/proc/thread-self/status").unwrap_or(0), ..Self::own_place() }
+    }
+
+    /// The calling thread's, without rights: no file is opened for it.
+    fn own_place() -> Self {
+        Self { rights: 0, namespaces: OWN_NAMESPACES.map(file_id), root: file_id("/\0") }
     }
 
     /// Whether both are known in a part in which they are not the same.
@@ -123,6 +127,11 @@ impl MainThread {
     /// Notes what the main thread is now. With `keep` its status file is kept open, by a thread with a descriptor table
     /// of its own. In the program's table nothing may stay open. `None`: the calling thread is something else; it may
     /// have been started by a thread with other rights, which are not to outlive that one.
+    ///
+    /// So are the files of its namespaces, until that table ends. One that nobody has open is made anew for each look, of
+    /// memory that the group is charged for. That puts the thread to sleep where it is most wanted ([`GroupDir`]).
+    ///
+    /// [`GroupDir`]: crate::pressure::group::cgroup::GroupDir
     pub fn note(keep: bool) -> Option<Self> {
         let status = if keep { fd::open(c"/proc/self/status", fd::O_RDONLY) } else { Ok(-1) };
         let status = status.unwrap_or(-1);
@@ -131,14 +140,21 @@ impl MainThread {
             let _ = fd::close(status);
             return None;
         }
+        if keep {
+            MAIN_NAMESPACES.iter().filter_map(|path| CStr::from_bytes_with_nul(path.as_bytes()).ok()).for_each(
+                |path| {
+                    let _ = fd::open(path, sys::O_PATH);
+                },
+            );
+        }
         Some(Self { status, was })
     }
 
     /// Whether the main thread has become something else, or the calling thread was moved with it. A `chroot` moves all
     /// threads that share a root directory, but not the files that they have open.
     pub fn has_changed(&self) -> bool {
-        let own = Identity { rights: 0, ..Identity::own() };
-        self.was.differs(&Identity::main(self.status)) || self.was.differs(&own) || is_apart()
+        let [main, own] = [Identity::main(self.status), Identity::own_place()];
+        self.was.differs(&main) || self.was.differs(&own) || is_apart()
     }
 
     /// Whether what the main thread may can be compared.

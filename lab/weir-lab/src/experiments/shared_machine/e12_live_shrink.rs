@@ -50,9 +50,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
             cases.truncate(cases.len() / rounds.max(1) as usize);
             for case in cases {
                 let of: Vec<&Value> = told.iter().filter(|round| round["case"] == case).collect();
-                if let Some(why) = of.iter().find_map(|round| round["why"].as_str()) {
-                    eprintln!("{case}: {why}");
-                }
+                of.iter().filter_map(|round| round["why"].as_str()).for_each(|why| eprintln!("{case}: {why}"));
                 let slowest = slowest(program, case, &told);
                 let passed = of.iter().filter(|round| has_passed(round, slowest)).count();
                 if allocator.name == WEIR && passed < of.len() && case != BEFORE {

@@ -108,8 +108,24 @@ fn steps(subject: &mut dyn Subject, group: &Group, case: Case, target: u64, told
     if let Some(seconds) = done {
         *told += &format!(",\"done_s\":{seconds}");
         *told += &format!(",\"after_s\":{}", windows(subject)?);
+        return Ok(());
     }
-    Ok(())
+    bail!("{} is charged, not {target}; {}", group.number("memory.current")?, whereabouts(group)?)
+}
+
+/// Where in the kernel the group's threads are: the name, the function and the system call of each, and its page faults so far.
+fn whereabouts(group: &Group) -> Result<String> {
+    let mut told = String::new();
+    for process in std::fs::read_to_string(group.0.join("cgroup.procs"))?.lines() {
+        for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
+            let thread = thread?.path();
+            let read = |file| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+            let faults = read("stat").rsplit(") ").next().and_then(|rest| rest.split(' ').nth(7).map(String::from));
+            let words = [read("comm"), read("wchan"), read("syscall"), faults.unwrap_or_default()];
+            told += &format!("{}; ", words.map(|word| word.trim().to_owned()).join(", "));
+        }
+    }
+    Ok(told)
 }
 
 /// Seconds until the processes have given and the limit is set.
