@@ -20,6 +20,9 @@ use crate::telemetry::trace::Place;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
+/// Pages of a heap (8 GiB) whose pageblocks the kernel may have as a mapping each: 4,096 of the 65,530 that a process may have.
+const FEW: Pages = Pages(4096 * PAGEBLOCK_PAGES);
+
 impl<P: Platform> Growing<'_, P> {
     /// Whether memory of the window is to ask for huge pages.
     pub(super) fn asks_for_huge(&self) -> bool {
@@ -97,10 +100,11 @@ impl<P: Platform> HeapPages<P> {
     /// That can take milliseconds a huge page. Where too many do, the heap asks no more for a time.
     ///
     /// Of memory that was asked for in better times, and went back since, a fault near a limit would take 2 MiB, of which only
-    /// the pages handed out are counted: that asks no more, before it is touched.
+    /// the pages handed out are counted: that asks no more, before it is touched. Each such pageblock may be a mapping more to
+    /// the kernel, so a heap of more than [`FEW`] goes on to ask; it has room for some huge pages that are not counted yet.
     #[cold]
     pub(in crate::pages) fn touch_asking(&self, kind: ZoneKind, page: PageNo) {
-        if !self.may_ask_for_huge() {
+        if !self.may_ask_for_huge() && self.normal.pages() <= FEW {
             let (block, window) = (page.block(), self.window(kind));
             self.zone_of(kind, page).lock(&self.platform).asks_not(window, block);
             return self.platform.advise_small(Run { addr: window.addr_of(block.first()), len: PAGEBLOCK });

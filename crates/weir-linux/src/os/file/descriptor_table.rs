@@ -28,6 +28,13 @@ pub fn private_table() -> Result<()> {
     Ok(())
 }
 
+/// Whether the calling thread's own table, in which `file` was opened last, has room for more that stay open: half of what the
+/// limit allows. Else nothing could be opened for a moment.
+pub fn has_room(file: i32) -> bool {
+    let (open_max, _) = getrlimit(RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    (file as u64) < open_max / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 //! the program, is what the program is by then. Rights that a running thread cannot take on later (seccomp filters,
 //! Landlock's rules) are not compared.
 
+use crate::os::file::descriptor_table::has_room;
 use crate::os::file::text::{number, words};
 use crate::os::syscall::{Errno, Result, check, syscall2, syscall4, syscall5};
 use crate::os::{fd, process, tasks};
@@ -141,11 +142,10 @@ impl MainThread {
             return None;
         }
         if keep {
-            MAIN_NAMESPACES.iter().filter_map(|path| CStr::from_bytes_with_nul(path.as_bytes()).ok()).for_each(
-                |path| {
-                    let _ = fd::open(path, sys::O_PATH);
-                },
-            );
+            let paths = MAIN_NAMESPACES.iter().filter_map(|path| CStr::from_bytes_with_nul(path.as_bytes()).ok());
+            for file in paths.filter_map(|path| fd::open(path, sys::O_PATH).ok()).filter(|&file| !has_room(file)) {
+                let _ = fd::close(file);
+            }
         }
         Some(Self { status, was })
     }

@@ -2,6 +2,7 @@
 //! without a cgroup namespace.
 
 use crate::os::fd;
+use crate::os::file::descriptor_table::has_room;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text;
 use crate::os::syscall::{Errno, Result};
@@ -305,25 +306,21 @@ impl GroupDir {
 
     /// Reads a file of the ancestor `up` levels above into `buf`.
     pub fn read_file<'a>(&self, up: usize, file: GroupFile, buf: &'a mut [u8]) -> Result<&'a [u8]> {
-        let name = file.name(self.version);
-        let Some(kept) = self.kept.as_ref().and_then(|levels| Some(&levels.get(up)?[file as usize])) else {
-            let file = self.open_file(up, name, fd::O_RDONLY)?;
-            let len = fd::read_all(file, buf);
-            let _ = fd::close(file);
-            return len.map(|len| &buf[..len]);
-        };
-        let is_new = kept.get() < 0;
-        if is_new {
-            kept.set(self.open_file(up, name, fd::O_RDONLY)?);
-        }
-        match fd::pread(kept.get(), buf, 0) {
-            Ok(len) => Ok(&buf[..len]),
-            Err(why) => {
+        let kept = self.kept.as_ref().and_then(|levels| Some(&levels.get(up)?[file as usize]));
+        if let Some(kept) = kept.filter(|kept| kept.get() >= 0) {
+            match fd::pread(kept.get(), buf, 0) {
+                Ok(len) => return Ok(&buf[..len]),
                 // The file was taken away. Another one may be there by now, as where a controller went and came back.
-                let _ = fd::close(kept.replace(-1));
-                if is_new { Err(why) } else { self.read_file(up, file, buf) }
+                Err(_) => _ = fd::close(kept.replace(-1)),
             }
         }
+        let opened = self.open_file(up, file.name(self.version), fd::O_RDONLY)?;
+        let len = fd::read_all(opened, buf);
+        match kept.filter(|_| len.is_ok() && has_room(opened)) {
+            Some(kept) => kept.set(opened),
+            None => _ = fd::close(opened),
+        }
+        len.map(|len| &buf[..len])
     }
 }
 
