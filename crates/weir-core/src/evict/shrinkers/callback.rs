@@ -144,6 +144,9 @@ pub const SLOW_NS: Nanos = Nanos(1_000_000_000);
 /// at most.
 pub(super) const SPARED: u64 = 100;
 
+/// In [`Entry::spared_until`]: no thread of this forked child serves it.
+pub(super) const NOT_SERVED: u64 = u64::MAX;
+
 /// How long an allocation waits for an evictable cache at least, ns: its thread gets a CPU in less where dozens of threads want
 /// one each (choice). In Linux direct reclaim goes on for some seconds before the killer comes.
 pub(super) const CACHE_PATIENCE: Nanos = Nanos(1_000_000_000);
@@ -199,7 +202,7 @@ pub struct Entry {
     pub(super) runner: AtomicUsize,
     /// When something was posted first, or when it was called last, ns.
     pub(super) since: AtomicU64,
-    /// Until then no allocation waits for it, ns ([`SPARED`]).
+    /// Until then no allocation waits for it, ns ([`SPARED`], [`NOT_SERVED`]).
     pub(super) spared_until: AtomicU64,
     /// When the call began that its run is in now, ns: a run calls it several times. 0: it is between two, in Weir's code.
     pub(super) called: AtomicU64,

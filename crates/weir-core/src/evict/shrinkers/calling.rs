@@ -5,8 +5,8 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{
-    BROKEN, Class, EVENT, Entry, GONE, LATE, LEAVING, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, Scan,
-    ScanReason, TOLD, name_of,
+    BROKEN, Class, EVENT, Entry, GONE, LATE, LEAVING, NAMED, NOT_SERVED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN,
+    Scan, ScanReason, TOLD, name_of,
 };
 use super::shrink::shrink;
 use super::{Callbacks, List, callback_ns, thread_of};
@@ -103,6 +103,7 @@ impl Callbacks {
     fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: Time) -> Job {
         entry.set(RUNNING);
         entry.clear(LATE | NAMED);
+        let _ = entry.spared_until.compare_exchange(NOT_SERVED, 0, Relaxed, Relaxed);
         entry.runner.store(thread_of(platform), Relaxed);
         entry.since.store(now.0, Relaxed);
         queue.current.store(core::ptr::from_ref(entry).cast_mut(), Relaxed);

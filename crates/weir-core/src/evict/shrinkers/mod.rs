@@ -39,8 +39,8 @@ use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
 use callback::{
-    BROKEN, CACHE_PATIENCE, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, SPARED,
-    Scan, ScanReason, TOLD,
+    BROKEN, CACHE_PATIENCE, CLASSES, Class, EVENT, Entry, LATE, NAMED, NOT_SERVED, Queue, RELIEF, RING, RUNNING, SCAN,
+    SPARED, Scan, ScanReason, TOLD,
 };
 use waits::Waits;
 
@@ -328,7 +328,7 @@ impl Callbacks {
     }
 
     /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to them.
-    /// The child hears of pressure anew. What was posted is void. A callback that was told of pressure is to be told of relief,
+    /// Until one serves it, no allocation waits for it. The child hears of pressure anew. What was posted is void. A callback that was told of pressure is to be told of relief,
     /// as soon as a thread takes it.
     pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
@@ -345,6 +345,7 @@ impl Callbacks {
             }
             let hears = entry.is(TOLD);
             entry.clear(LATE | TOLD);
+            entry.spared_until.store(NOT_SERVED, Relaxed);
             entry.priority.store(u32::MAX, Relaxed);
             entry.most.store(0, Relaxed);
             entry.event.store(relief.pack(), Relaxed);

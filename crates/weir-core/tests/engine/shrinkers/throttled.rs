@@ -158,3 +158,16 @@ fn an_evictable_cache_whose_thread_is_late_is_waited_for_all_the_same() {
     assert_eq!(waits(heap), 0, "it was served as soon as the allocation waited");
     assert!(!cache.entry().stats().is_late);
 }
+
+#[test]
+fn in_a_forked_child_a_cache_is_waited_for_once_a_thread_serves_it() {
+    let mut waits = waits_for_a_lock(Class::Cache);
+    let (heap, _) = waits.next().unwrap();
+    heap.fork().freeze();
+    // SAFETY: froze it above, on this thread.
+    unsafe { heap.fork().thaw_child() };
+    heap.platform().pass_ms(100_000);
+    // The first allocation asks it to shrink, which a thread of the child's then does.
+    assert_eq!(waits.next().unwrap().1, 0);
+    assert_eq!(waits.next().unwrap().1, 1_000_000_000);
+}
