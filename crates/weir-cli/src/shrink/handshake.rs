@@ -185,7 +185,12 @@ impl<'a> Handshake<'a> {
         let mut able: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_able()).collect();
         let resident: Vec<u64> = able.iter().map(|member| member.resident()).collect();
         let evictable: Vec<u64> = able.iter_mut().map(|member| member.evictable()).collect();
-        let weights = if evictable.iter().any(|&bytes| bytes > 0) { evictable } else { resident };
+        let has_caches = evictable.iter().any(|&bytes| bytes > 0);
+        if above == 0 && !has_caches {
+            // Room is not worth what a program has in use, nor the wait for what it may not have.
+            return owed > 0;
+        }
+        let weights = if has_caches { evictable } else { resident };
         let parts = parts(wanted, &weights);
         let has_asked = parts.iter().any(|&part| part > 0);
         able.iter_mut().zip(parts).filter(|(_, part)| *part > 0).for_each(|(member, part)| member.take(part));

@@ -140,7 +140,7 @@ fn after_a_programs_callback_let_it_wait_in_vain_none_waits_for_that_for_a_hundr
 
 #[test]
 fn an_evictable_cache_is_waited_for_for_a_second() {
-    waits_once_in_a_hundred(Class::Cache, 1_000_000_000);
+    let _ = waits_once_in_a_hundred(Class::Cache, 1_000_000_000);
 }
 
 #[test]
