@@ -327,6 +327,7 @@ impl GroupDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::file::descriptor_table::private_table;
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -441,6 +442,14 @@ mod tests {
 
     #[test]
     fn files_are_opened_once_and_again_once_they_are_taken_away() {
+        let with_own_table = || {
+            private_table().unwrap();
+            open_once_and_again();
+        };
+        std::thread::spawn(with_own_table).join().unwrap();
+    }
+
+    fn open_once_and_again() {
         let top = std::env::temp_dir().join(std::format!("weir-kept-{}", std::process::id()));
         let own = top.join("own");
         std::fs::create_dir_all(&own).unwrap();
