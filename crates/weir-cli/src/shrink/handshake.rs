@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
+use weir_core::telemetry::tunables::Tunables;
 
 /// For so long the group must have been below the limit that is to be.
 const STEADY: Duration = Duration::from_millis(100);
@@ -26,8 +27,6 @@ const STEADY: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two rounds of requests: a process looks at its target once in that time.
 const ROUND: Duration = Duration::from_millis(250);
-/// A process's marks by the setting `watermark_scale` as it is at first.
-const SCALE: usize = 250;
 
 /// The outcome of a request for memory.
 #[derive(Clone, Debug, Serialize)]
@@ -153,7 +152,9 @@ impl<'a> Handshake<'a> {
     /// Bytes that the group has to lose to be below, and to have room there.
     fn missing(&self) -> Result<(u64, u64), Failure> {
         let used = self.group.counted()? + 1;
-        let high = Marks::of(Pages::in_bytes(self.to as usize), SCALE).high.bytes() as u64;
+        // By the setting as a process has it at first.
+        let scale = Tunables::new().watermark_scale.get() as usize;
+        let high = Marks::of(Pages::in_bytes(self.to as usize), scale).high.bytes() as u64;
         Ok((used.saturating_sub(self.to), (used + high).saturating_sub(self.to)))
     }
 

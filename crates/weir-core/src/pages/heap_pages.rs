@@ -119,7 +119,7 @@ impl<P: Platform> HeapPages<P> {
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
         self.gauges.page_bytes.add(pages.bytes() as u64, &self.platform.stats().page_bytes);
         if run.asks {
-            self.touch_asking(kind, run.page);
+            self.touch_asking(kind, Span::new(run.page, pages));
         }
         self.note_taken(&run);
         Ok(run)

@@ -7,7 +7,7 @@
 use crate::base::level::Level;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages};
+use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, Pages, Span};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::Advice;
@@ -103,11 +103,15 @@ impl<P: Platform> HeapPages<P> {
     /// the pages handed out are counted: that asks no more, before it is touched. Each such pageblock may be a mapping more to
     /// the kernel, so a heap of more than [`FEW`] goes on to ask; it has room for some huge pages that are not counted yet.
     #[cold]
-    pub(in crate::pages) fn touch_asking(&self, kind: ZoneKind, page: PageNo) {
+    pub(in crate::pages) fn touch_asking(&self, kind: ZoneKind, run: Span) {
+        let (window, page) = (self.window(kind), run.first);
         if !self.may_ask_for_huge() && self.normal.pages() <= FEW {
-            let (block, window) = (page.block(), self.window(kind));
-            self.zone_of(kind, page).lock(&self.platform).asks_not(window, block);
-            return self.platform.advise_small(Run { addr: window.addr_of(block.first()), len: PAGEBLOCK });
+            let row = self.zone_of(kind, page).lock(&self.platform).asks_not(window, run);
+            if !row.is_empty() {
+                let len = BlockNo::each(row.clone()).len() * PAGEBLOCK;
+                self.platform.advise_small(Run { addr: window.addr_of(row.start.first()), len });
+            }
+            return;
         }
         let (p, begin) = (&self.platform, self.platform.now());
         let is_done = p.populate(Run { addr: self.window(kind).addr_of(page), len: PAGE });

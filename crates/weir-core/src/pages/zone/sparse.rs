@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use super::FreeAreas;
-use crate::base::units::{BlockNo, Pages};
+use crate::base::units::{BlockNo, Pages, Span};
 use crate::pages::pageblock::{Advice, Look, State, Still};
 use crate::pages::window::Window;
 use crate::policy::huge_page_advice::is_filled;
@@ -152,13 +152,18 @@ impl FreeAreas {
         row
     }
 
-    /// `block`, of which the first pages are just taken, is not to get the huge page that it asks for.
-    pub(in crate::pages) fn asks_not(&mut self, window: &Window, block: BlockNo) {
-        self.each_mut(window, block..block.next(), |_, pageblock| {
-            if pageblock.advice == Advice::Whole {
+    /// The pageblocks that ask, of which none but the pages `run` was ever taken, are not to get their huge pages. Returns them,
+    /// a row; it is empty if there is none. Of another that `run` lies in nothing is known here: it may have its own already.
+    pub(in crate::pages) fn asks_not(&mut self, window: &Window, run: Span) -> Range<BlockNo> {
+        let mut row = BlockNo(0)..BlockNo(0);
+        for (block, pages) in run.pieces() {
+            let pageblock = self.blocks.at_mut(window, block);
+            if pageblock.advice == Advice::Whole && pageblock.backed.len() == Pages(pages.len()) {
                 pageblock.advice = Advice::None;
+                row = if row.is_empty() { block } else { row.start }..block.next();
             }
-        });
+        }
+        row
     }
 
     /// Whether programs may be taken to have filled `block`: what the heap is to learn of it.
