@@ -165,6 +165,31 @@ fn near_a_limit_what_was_released_whole_asks_no_more() {
 }
 
 #[test]
+fn near_a_limit_a_run_over_two_pageblocks_leaves_the_huge_page_of_the_first() {
+    let mut world = asking();
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    let asked = asked(&world);
+    world.free_all();
+    world.heap.purge();
+    world.fake().take_cooled();
+    let small = |world: &World| std::mem::take(&mut *world.fake().advised_small.lock().unwrap());
+    while in_use(&world, &asked).is_empty() {
+        world.alloc(MIB / 2).unwrap();
+    }
+    let (capacity, first) = (1 << 28, in_use(&world, &asked));
+    assert!(small(&world).is_empty());
+    world.heap.reclaim().read_room(Room { capacity, used: capacity - (8 << 20) });
+    world.alloc(3 * MIB).unwrap();
+    let run = world.held.last().unwrap();
+    let begin = run.addr & !(PAGEBLOCK - 1);
+    assert!(first.contains(&begin), "{:x} after {first:x?}", run.addr);
+    let len = (run.addr + run.len).next_multiple_of(PAGEBLOCK) - begin - PAGEBLOCK;
+    assert_eq!(small(&world), [Run { addr: begin + PAGEBLOCK, len }]);
+    world.audit();
+    world.finish();
+}
+
+#[test]
 fn a_system_without_the_call_is_asked_once() {
     let mut world = asking();
     world.fake().populate_ms.store(u64::MAX, Relaxed);
