@@ -43,12 +43,16 @@ impl Budget {
     }
 
     /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate
-    /// between the old one and the new.
-    pub(crate) fn read(&self, room: Room, released: u64) {
+    /// between the old one and the new. Returns how much more is in use than was estimated, bytes; 0 for another limit.
+    pub(crate) fn read(&self, room: Room, released: u64) -> i64 {
+        let estimate = self.room(released);
+        let is_same = estimate.capacity == room.capacity;
+        let others = if is_same { room.used.wrapping_sub(estimate.used).cast_signed() } else { 0 };
         self.fresh.store(0, Relaxed);
         self.released.store(released, Relaxed);
         self.used.store(room.used, Relaxed);
         self.capacity.store(room.capacity, Release);
+        others
     }
 
     /// `bytes` became resident.
@@ -81,7 +85,7 @@ mod tests {
     fn the_estimate_follows_between_readings() {
         let budget = Budget::new();
         assert_eq!(budget.room(5), Room::default());
-        budget.read(Room { capacity: 1000, used: 900 }, 5);
+        assert_eq!(budget.read(Room { capacity: 1000, used: 900 }, 5), 0);
         budget.fresh(60);
         assert_eq!(budget.room(5).free(), 40);
         assert_eq!(budget.room(25).free(), 60);
@@ -90,7 +94,11 @@ mod tests {
         assert_eq!(budget.room(u64::MAX).free(), 1000, "never more than the capacity");
         assert_eq!(budget.room(0).free(), 0, "a child's total begins anew");
         // The limit is lowered below what is in use: what is above it goes before anything is free.
-        budget.read(Room { capacity: 500, used: 800 }, 25);
+        assert_eq!(budget.read(Room { capacity: 500, used: 800 }, 25), 0);
         assert_eq!((budget.room(25).free(), budget.room(325).free(), budget.room(335).free()), (0, 0, 10));
+        // What is in use beyond the estimate, others have; what the process took and released itself is in it.
+        budget.fresh(60);
+        assert_eq!(budget.read(Room { capacity: 500, used: 870 }, 45), 30);
+        assert_eq!(budget.read(Room { capacity: 500, used: 800 }, 45), -70);
     }
 }

@@ -37,15 +37,16 @@ pub struct BudgetFigures {
 
 impl<P: Platform> Reclaim<'_, P> {
     /// A reading of the tightest limit. If little is left the balancer has something to do: [`Reclaim::balance_zones`] is to be
-    /// called.
-    pub fn read_room(&self, room: Room) {
+    /// called. Returns how much others took since the last reading, bytes, or gave back: 0 where it was of another limit.
+    pub fn read_room(&self, room: Room) -> i64 {
         let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
-        self.heap.reclaim.budget.read(room, released);
+        let others = self.heap.reclaim.budget.read(room, released);
         self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {
             let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
             stats::add(&self.heap.platform().stats().wakeups, is_woken.into());
         }
+        others
     }
 
     /// One step of the balancer's, on its thread.

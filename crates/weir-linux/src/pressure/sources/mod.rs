@@ -199,14 +199,12 @@ impl Sources {
             if core::mem::take(&mut self.doubt) || self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
                 self.last_reading = now;
                 self.read(now, tunables, &mut events);
-            }
-            let is_due = self.next_look(heat).is_some_and(|at| now >= at);
-            if is_due {
-                self.look_at_room(now, tunables);
+            } else if self.next_look(heat).is_some_and(|at| now >= at) {
+                self.room = Some(self.measure(tunables));
             }
             events.timed_out = deadline.is_some_and(|d| now >= d);
-            let is_told = events.woken || events.thread_ended || events.control;
-            if is_told || is_due || events.timed_out || events.level > Level::None {
+            let is_told = events.woken || events.thread_ended || events.control || self.room.is_some();
+            if is_told || events.timed_out || events.level > Level::None {
                 return events;
             }
         }
@@ -216,12 +214,6 @@ impl Sources {
     /// no event.
     fn next_look(&self, heat: Heat) -> Option<u64> {
         matches!(heat, Heat::Warm | Heat::Caching).then(|| self.pace.due()).flatten()
-    }
-
-    fn look_at_room(&mut self, now: u64, tunables: &Tunables) {
-        let room = self.measure(tunables);
-        self.pace.note(room, now);
-        self.room = Some(room);
     }
 
     /// When to read next, if at all.
@@ -314,10 +306,16 @@ impl Sources {
         self.room.take()
     }
 
+    /// The heap was told `room`; by its own count others took `others` bytes since the reading before, or gave so many back.
+    /// The next look is by that.
+    pub fn note_others(&mut self, room: Room, others: i64) {
+        self.pace.note(room, others, monotonic_ns());
+    }
+
     /// Reads what cannot notify.
     fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
         self.follow();
-        self.look_at_room(now, tunables);
+        self.room = Some(self.measure(tunables));
         events.raise(self.readings.limit(tunables), Source::Limit);
         events.raise(self.readings.target(), Source::Limit);
         if self.off {

@@ -1,8 +1,8 @@
-//! How soon to look again at what is left below the tightest limit: by how fast that becomes less.
+//! How soon to look again at what is left below the tightest limit: by how fast others take it.
 //!
 //! A neighbour in the group that grows by 100 MiB a second takes 25 MiB between two readings, and a limit of 512 MiB has
 //! 16 MiB left when the balancer is to wake. So the nearer the limit, the sooner the next look: each comes when about a quarter
-//! of what is left will have gone.
+//! of what is left will have gone. What the heap itself takes is no reason: the budget's estimate follows that without a look.
 
 use weir_core::reclaim::budget::Room;
 
@@ -15,42 +15,42 @@ const NEAR_NS: u64 = 100 * MS;
 const NEAR: u64 = 16;
 /// The least: a look takes about 60 us, which is 0.6 % of a CPU then.
 const LEAST_NS: u64 = 10 * MS;
-/// Time in which a rate falls by half.
-const HALF_NS: u64 = 1_000 * MS;
+/// Time in which half of what others took is forgotten. So they take about as much in it as is remembered.
+const HALF_NS: u64 = 500 * MS;
 /// Of what is left, so much may go until the next look: a quarter.
 const PARTS: u64 = 4;
 
 /// What the last looks found.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Bytes that were left at the last one, and when it was, ns.
-    free: u64,
+    /// The last one, ns.
     at: u64,
-    /// Bytes that go in a second, at most as of late. Reclaim makes up for what goes, so it falls by half in a second at the soonest.
-    rate: u64,
+    /// Bytes that others took lately. The kernel counts in steps of some hundred KiB, up and down: what they gave back counts
+    /// against it.
+    lately: u64,
     interval: u64,
 }
 
 impl Pace {
     /// Nothing was read.
     pub(super) const fn new() -> Self {
-        Self { free: 0, at: 0, rate: 0, interval: READ_INTERVAL_NS }
+        Self { at: 0, lately: 0, interval: READ_INTERVAL_NS }
     }
 
-    /// A look at `now`.
-    pub(super) fn note(&mut self, room: Room, now: u64) {
-        let (free, elapsed) = (room.free(), now.saturating_sub(self.at).max(1));
-        let gone = self.free.saturating_sub(free);
-        let rate = (u128::from(gone) * 1_000_000_000 / u128::from(elapsed)).min(u128::from(u64::MAX)) as u64;
-        let fallen = (u128::from(self.rate) * u128::from(elapsed.min(HALF_NS)) / u128::from(2 * HALF_NS)) as u64;
-        (self.free, self.at, self.rate) = (free, now, rate.max(self.rate - fallen));
+    /// A look at `now`; others took `others` bytes since the last reading, or gave so many back.
+    pub(super) fn note(&mut self, room: Room, others: i64, now: u64) {
+        let elapsed = now.saturating_sub(self.at).min(HALF_NS);
+        let forgotten = (u128::from(self.lately) * u128::from(elapsed) / u128::from(2 * HALF_NS)) as u64;
+        self.lately = (self.lately - forgotten).saturating_add_signed(others);
+        self.at = now;
         if room.capacity == 0 {
             self.interval = READ_INTERVAL_NS;
             return;
         }
+        let free = room.free();
         let most = if free < room.capacity / NEAR { NEAR_NS } else { READ_INTERVAL_NS };
-        let part = u128::from(free / PARTS) * 1_000_000_000;
-        let until = part.checked_div(u128::from(self.rate)).unwrap_or(u128::MAX);
+        let part = u128::from(free / PARTS) * u128::from(HALF_NS);
+        let until = part.checked_div(u128::from(self.lately)).unwrap_or(u128::MAX);
         self.interval = until.clamp(LEAST_NS.into(), most.into()) as u64;
     }
 
@@ -63,18 +63,25 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
 
     const MIB: u64 = 1 << 20;
     const LIMIT: u64 = 512 * MIB;
 
-    /// What is left at each reading while `rate` bytes go in a second, until `enough` or less is.
+    fn left(free: u64) -> Room {
+        Room { capacity: LIMIT, used: LIMIT - free }
+    }
+
+    /// What is left at each reading while others take `rate` bytes a second, until `enough` or less is.
     fn readings(rate: u64, mut free: u64, enough: u64) -> Vec<u64> {
-        let (mut pace, mut now, mut seen) = (Pace::new(), 0, Vec::new());
+        let (mut pace, mut now, mut seen, mut taken) = (Pace::new(), 0, Vec::new(), 0);
         while free > enough {
-            pace.note(Room { capacity: LIMIT, used: LIMIT - free }, now);
+            pace.note(left(free), taken as i64, now);
             seen.push(free);
             now += pace.interval;
-            free = free.saturating_sub((u128::from(rate) * u128::from(pace.interval) / 1_000_000_000) as u64);
+            taken = free.min((u128::from(rate) * u128::from(pace.interval) / 1_000_000_000) as u64);
+            free -= taken;
         }
         seen.push(free);
         seen
@@ -92,33 +99,45 @@ mod tests {
     #[test]
     fn where_little_goes_or_nothing_limits_it_the_usual_time_passes() {
         let mut pace = Pace::new();
-        for (at, free) in [300, 299, 300, 298, 299].into_iter().enumerate() {
-            pace.note(Room { capacity: LIMIT, used: LIMIT - free * MIB }, at as u64 * READ_INTERVAL_NS);
+        for (at, (free, others)) in [(300, 0), (299, 1), (300, -1), (298, 2), (299, -1)].into_iter().enumerate() {
+            pace.note(left(free * MIB), others << 20, at as u64 * READ_INTERVAL_NS);
             assert_eq!(pace.interval, READ_INTERVAL_NS);
         }
-        pace.note(Room::default(), 10 * READ_INTERVAL_NS);
+        pace.note(Room::default(), 0, 10 * READ_INTERVAL_NS);
         assert_eq!(pace.interval, READ_INTERVAL_NS);
     }
 
     #[test]
     fn growth_is_not_forgotten_where_reclaim_made_up_for_it() {
         let mut pace = Pace::new();
-        for (at, free) in [(0, 60), (250, 35), (300, 30), (350, 34)] {
-            pace.note(Room { capacity: LIMIT, used: LIMIT - free * MIB }, at * MS);
+        for (at, others) in [(0, 0), (250, 25), (300, 5), (350, 5)] {
+            pace.note(left(34 * MIB), others << 20, at * MS);
         }
-        assert!(pace.interval < 100 * MS, "{pace:?}");
-        for at in 1..60 {
-            pace.note(Room { capacity: LIMIT, used: LIMIT - 34 * MIB }, 350 * MS + at * NEAR_NS);
+        assert!((100 * MS..READ_INTERVAL_NS).contains(&pace.interval), "{pace:?}");
+        for at in 1..30 {
+            pace.note(left(34 * MIB), 0, 350 * MS + at * NEAR_NS);
         }
         assert_eq!(pace.interval, READ_INTERVAL_NS, "{pace:?}");
     }
 
+    /// The kernel charges a CPU 64 pages at a time, and takes back what it did not use.
     #[test]
-    fn figures_of_any_kind_give_a_time_between_the_two() {
-        let mut pace = Pace::new();
-        for (capacity, used, now) in [(u64::MAX, 0, 0), (u64::MAX, u64::MAX, 0), (1, 2, u64::MAX), (u64::MAX, 0, 5)] {
-            pace.note(Room { capacity, used }, now);
-            assert!((LEAST_NS..=READ_INTERVAL_NS).contains(&pace.interval));
+    fn at_a_small_limit_steps_of_the_kernels_count_are_no_growth() {
+        let (mut pace, room) = (Pace::new(), Room { capacity: 14 * MIB, used: 14 * MIB - (300 << 10) });
+        for at in 1..20 {
+            pace.note(room, if at % 2 == 0 { 256 << 10 } else { -256 << 10 }, at * NEAR_NS);
+            assert_eq!(pace.interval, NEAR_NS, "{pace:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn figures_of_any_kind_give_a_time_between_the_two(looks: Vec<(u64, u64, i64, u64)>) {
+            let mut pace = Pace::new();
+            for (capacity, used, others, now) in looks {
+                pace.note(Room { capacity, used }, others, now);
+                prop_assert!((LEAST_NS..=READ_INTERVAL_NS).contains(&pace.interval));
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use weir_core::base::time::Time;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::platform::Memory;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::budget::Room;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::process::{getpid, has_no_huge_pages};
@@ -219,9 +220,14 @@ impl<'a> Loop<'a> {
             tell_costs(self.heap);
         }
         if let Some(room) = self.sources.take_room() {
-            self.heap.reclaim().read_room(room);
+            self.tell_room(room);
         }
         Ok(())
+    }
+
+    fn tell_room(&mut self, room: Room) {
+        let others = self.heap.reclaim().read_room(room);
+        self.sources.note_others(room, others);
     }
 
     /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
@@ -236,7 +242,7 @@ impl<'a> Loop<'a> {
             tell_costs(self.heap);
         }
         self.schedule.balance_at = loop {
-            self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+            self.tell_room(self.sources.measure(&TUNABLES));
             match self.heap.reclaim().balance_zones(&mut self.schedule.turn) {
                 Next::Asleep => break None,
                 Next::At(Time(at)) => break Some(at),
@@ -258,7 +264,7 @@ impl<'a> Loop<'a> {
         let now = monotonic_ns();
         self.schedule.relief_at = match self.heap.reclaim().relief_due() {
             Some(Time(due)) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
-                self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+                self.tell_room(self.sources.measure(&TUNABLES));
                 self.heap.reclaim().relieve_if_due();
                 self.heap.reclaim().relief_due().map(|at| at.0.max(now + RELIEF_NS))
             }
