@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	_ "time/tzdata" // Time zones of CronJobs, as the controller manager's own main has it.
@@ -15,6 +16,7 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
@@ -22,6 +24,7 @@ func main() {
 		"kube-apiserver":          apiserver.NewAPIServerCommand,
 		"kube-controller-manager": controllers.NewControllerManagerCommand,
 		"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+		"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 	}
 	part := ""
 	if len(os.Args) > 1 {
@@ -34,7 +37,7 @@ func main() {
 	}
 	command, known := commands[part]
 	if !known {
-		fmt.Fprintln(os.Stderr, "plane: name a part: etcd, kube-apiserver, kube-controller-manager or kube-scheduler")
+		fmt.Fprintln(os.Stderr, "plane: name a part: etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubelet")
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(command()))
