@@ -3,10 +3,11 @@
 Its last words, which Kubernetes keeps, say what the kernel charged and allowed meanwhile.
 """
 
-import json
 import time
 
 MIB = 1 << 20
+# What stays and the interpreter need half of it.
+LOW = 96 * MIB
 GROUP = "/sys/fs/cgroup/memory."
 
 
@@ -28,27 +29,30 @@ def records(mib):
 def lived(seconds):
     """What the limit is after that time."""
     time.sleep(seconds)
-    return number("max")
+    return int(number("max"))
 
 
-told = {"first": number("max")}
+def tell():
+    with open("/dev/termination-log", "w") as log:
+        log.write(repr(told).replace("'", '"'))
+
+
+told = {"first": lived(0)}
 base = records(24)
 burst = records(160)
 # The peak replaced some of what stays, so that its memory is not all in one piece.
 for place in range(0, len(base), 4):
     base[place], burst[place * 6] = burst[place * 6], base[place]
-told["peak"] = number("current")
+told["peak"] = int(number("current"))
 del burst
-while lived(1) == told["first"]:
+while lived(1) > LOW:
     pass
-told["lowered"], told["used"] = number("max"), number("current")
-with open("/dev/termination-log", "w") as log:
-    json.dump(told, log)
+told["lowered"], told["used"] = lived(0), int(number("current"))
+tell()
 grown = []
-while lived(1) == told["lowered"]:
+while lived(1) <= told["lowered"]:
     # Slowly, as looks are seconds apart; and it does not go over its limit, however long the answer takes.
-    if int(number("current")) < int(told["lowered"]) * 97 // 100 - MIB:
+    if int(number("current")) < told["lowered"] * 97 // 100 - MIB:
         grown.append(bytearray(MIB))
-told["raised"], told["grown"] = number("max"), number("current")
-with open("/dev/termination-log", "w") as log:
-    json.dump(told, log)
+told["raised"], told["grown"] = lived(0), int(number("current"))
+tell()
