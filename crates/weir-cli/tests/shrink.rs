@@ -236,6 +236,21 @@ fn a_program_asks_and_leaves_the_limit_to_others() {
     assert_eq!((why.status, why.to_string().lines().count()), (5, 1), "{why}");
 }
 
+/// A kubelet sets a limit seconds after it was asked to, and by what was used some time before.
+#[test]
+fn a_cache_that_fills_while_others_are_to_set_the_limit_stays_below_it() {
+    let Some(subject) = Subject::new(&[]) else { return };
+    let mut subject = steered(subject, "hold 0");
+    let fake = Fake::of(&subject, &[]);
+    let call = || weir_cli::shrink::give(fake.directory.path(), 64 * MIB, Duration::from_secs(120), || true);
+    let given = fake.while_charged(&subject, call).unwrap();
+    assert_eq!(given.outcome.missing_bytes, 0, "{:?}", given.outcome);
+    assert_eq!(subject.tell("evictable 120"), "done");
+    let held = resident(subject.pid());
+    assert!(held < 64 * MIB, "{held}");
+    drop(given);
+}
+
 #[test]
 fn what_cannot_be_done_is_said_in_a_line() {
     let nothing = tempfile::tempdir().unwrap();

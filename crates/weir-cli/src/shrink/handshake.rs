@@ -8,6 +8,9 @@
 //! More is asked for than is missing, by what the processes' own balancers will keep free below the limit. A process learns of
 //! the limit some time after it was set, and keeps to its target until then, which it may exceed by as much at most. One that
 //! takes memory at that moment would be killed if there were less. Where there is no more to be had, it is not waited for.
+//!
+//! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
+//! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
 use super::member::{Holder, Member};
 use crate::around::group::Group;
@@ -114,6 +117,9 @@ impl<'a> Handshake<'a> {
             let (above, short) = self.missing()?;
             if above > 0 {
                 self.below_since = None;
+            } else if self.below_since.is_none() {
+                self.hold()?;
+                self.below_since = Some(Instant::now());
             }
             let is_late = now.duration_since(self.begun) >= patience;
             if short > 0 && !is_late && now >= next_round {
@@ -124,7 +130,7 @@ impl<'a> Handshake<'a> {
             if above > 0 && !may_come {
                 break above;
             }
-            if above == 0 && self.is_steady(now) && !may_come && set(self.group)? {
+            if above == 0 && self.is_steady() && !may_come && set(self.group)? {
                 break 0;
             }
             if is_late && self.below_since.is_none_or(|since| now.duration_since(since) >= 2 * STEADY) {
@@ -158,8 +164,21 @@ impl<'a> Handshake<'a> {
         Ok((used.saturating_sub(self.to), (used + high).saturating_sub(self.to)))
     }
 
-    fn is_steady(&mut self, now: Instant) -> bool {
-        now.duration_since(*self.below_since.get_or_insert(now)) >= STEADY
+    fn is_steady(&self) -> bool {
+        self.below_since.is_some_and(|since| since.elapsed() >= STEADY)
+    }
+
+    /// The group is below. Those without a target get one, and share out the room that is left by what they hold.
+    fn hold(&mut self) -> Result<(), Failure> {
+        self.add_newcomers();
+        let room = self.to.saturating_sub(self.group.counted()?);
+        let mut free: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_free()).collect();
+        let resident: Vec<u64> = free.iter().map(|member| member.resident()).collect();
+        let parts = parts(room, &resident);
+        thread::scope(|scope| {
+            free.iter_mut().zip(parts).for_each(|(member, part)| drop(scope.spawn(move || member.hold(part))));
+        });
+        Ok(())
     }
 
     /// Asks for what is missing: `above` to be below, and `short` to have room. `false`: nobody is left who might give it.

@@ -82,9 +82,23 @@ impl Member {
 
     /// Asks for `bytes` less than now.
     pub fn take(&mut self, bytes: u64) {
-        let target = self.resident().saturating_sub(bytes).max(LEAST);
+        self.aim(self.resident().saturating_sub(bytes));
+    }
+
+    /// Asks for no more than `bytes` besides what it holds now.
+    pub fn hold(&mut self, bytes: u64) {
+        self.aim(self.resident().saturating_add(bytes));
+    }
+
+    fn aim(&mut self, target: u64) {
+        let target = target.max(LEAST);
         self.ask(&format!("target {target}"));
         (self.target, self.missed) = (Some(target), 0);
+    }
+
+    /// Whether it can be asked, and nothing was asked of it.
+    pub fn is_free(&self) -> bool {
+        self.channel.is_ok() && self.target.is_none()
     }
 
     /// A round ends: bytes that it is still to give of what it was asked for. Of one that does not get on nothing is expected.
