@@ -45,6 +45,7 @@ for place in range(0, len(base), 4):
     base[place], burst[place * 6] = burst[place * 6], base[place]
 told["peak"] = int(number("current"))
 del burst
+open("/tmp/started", "w").close()
 while lived(1) > LOW:
     pass
 told["lowered"], told["used"] = lived(0), int(number("current"))

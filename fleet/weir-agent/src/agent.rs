@@ -206,8 +206,8 @@ impl Agent {
                 pod.asking(container, to, most)?
             }
         };
-        // Not again what was killed for memory, until it has ended for another reason.
-        if container.was_killed && matches!(wish, Wish::Lower(_)) {
+        // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason.
+        if (container.was_killed || !container.is_ready) && matches!(wish, Wish::Lower(_)) {
             return None;
         }
         // Whole MiB may be no less.

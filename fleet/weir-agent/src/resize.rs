@@ -1,7 +1,8 @@
 //! A container's memory is changed while it runs.
 //!
 //! Lowering: what it held is noted at the pod; its processes give memory back, and hold back more; then the API is asked, and
-//! the kubelet waited for. What is refused, or not done in time, is taken back. The agent may be killed between any two steps.
+//! the kubelet waited for. What is refused, or not done in time, is taken back; so is what the container has outgrown before it is
+//! done, as the limit would get it killed. The agent may be killed between any two steps.
 //! What it asked of processes ends with it, and a request of its own that the kubelet has not carried out is found at the pod
 //! by [`Resizer::settle`].
 
@@ -20,6 +21,8 @@ use weir_cli::shrink::{self, Given};
 const GIVING: Duration = Duration::from_secs(20);
 /// How long the kubelet may take: it looks at its pods when they change, and at all of them once a minute.
 const KUBELET: Duration = Duration::from_secs(90);
+/// Between two looks at what the container uses, while the kubelet is waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Clone)]
@@ -199,7 +202,11 @@ impl Resizer {
             }
             pod.obstacle.clone().filter(|_| container.wanted == change.to).map(Err)
         });
-        match done.await {
+        let done = tokio::select! {
+            done = done => done,
+            used = outgrown(change) => return self.take_back(pod, name, before, format!("it uses {used} bytes meanwhile")).await,
+        };
+        match done {
             Some(Ok(())) => Outcome::Lowered,
             Some(Err(why)) => self.take_back(pod, name, before, why).await,
             None if self.pods.get(&pod.uid).is_none() => Outcome::Gone,
@@ -214,6 +221,16 @@ impl Resizer {
         match patch::resize(&self.client, pod, container, to).await {
             Ok(()) => Outcome::TakenBack(why),
             Err(Failure::Refused(again) | Failure::Unknown(again)) => Outcome::Unknown(format!("{why}; {again}")),
+        }
+    }
+}
+
+/// Ends once a container uses as much as its limit is to be, with the bytes that it uses.
+async fn outgrown(change: &Change) -> u64 {
+    loop {
+        match (change.to.limit, shrink::used(&change.directory)) {
+            (Some(limit), Ok(used)) if used >= limit => return used,
+            _ => tokio::time::sleep(LOOK).await,
         }
     }
 }

@@ -28,6 +28,7 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
     assert!(before > 300 * MIB, "{before}");
 
     let fake = Fake::with(WEB, fake::pod("Burstable", "1Gi", [&groups.ids[0], &groups.ids[1]]));
+    fake.is_ready(0, false);
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (kubelet_groups, kubelet_asked) = (groups.clone(), asked.clone());
     let kubelet = move |container: &str, limit: u64| {
@@ -43,6 +44,10 @@ async fn usage_falls_before_the_limit_is_asked_for_and_what_grows_gets_its_limit
         let pod = fake.pod();
         pod.containers[nth].actual.and_then(|actual| actual.limit).unwrap()
     };
+    // What is not ready may be loading yet, however much it has to spare.
+    until(&mut agent, "the second is lowered", || limit(1) < 300 * MIB).await;
+    assert_eq!(limit(0), 1024 * MIB);
+    fake.is_ready(0, true);
     until(&mut agent, "both are lowered", || limit(0) < 300 * MIB && limit(1) < 300 * MIB).await;
     for &(nth, used, to) in asked.lock().unwrap().iter() {
         assert!(used < to, "container {nth} used {used} when {to} was asked for");

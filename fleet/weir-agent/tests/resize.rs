@@ -133,6 +133,22 @@ async fn what_the_kubelet_does_not_do_in_time_is_taken_back() {
     assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
 }
 
+/// A kubelet takes its time, and goes by what was used some time before.
+#[tokio::test]
+async fn what_a_container_outgrows_before_the_kubelet_does_it_is_taken_back() {
+    let case = Case::new(50 * MIB).await;
+    case.fake.state().kubelet = Kubelet::Silent;
+    let grows = async {
+        while !case.fake.changed().contains(&"/resize".into()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::fs::write(case.change.directory.join("memory.current"), (101 * MIB).to_string()).unwrap();
+    };
+    let (outcome, ()) = tokio::join!(case.lower(), grows);
+    assert_eq!(outcome, Outcome::TakenBack("it uses 105906176 bytes meanwhile".into()));
+    assert_eq!(case.held().0, BEFORE);
+}
+
 #[tokio::test]
 async fn an_answer_that_is_lost_is_no_limit_that_is_lost() {
     // The request arrived, and was carried out; it is taken back as nobody knows.

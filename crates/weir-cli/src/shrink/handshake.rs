@@ -74,6 +74,11 @@ pub fn give(
     apart(|| Handshake::begin(&group, to).run(patience, |_| Ok(true), is_wanted))
 }
 
+/// Bytes that the group of a directory uses, without file pages that the kernel drops by itself: what its limit has to be above.
+pub fn used(directory: &Path) -> Result<u64, Failure> {
+    Group::of(directory)?.counted()
+}
+
 /// Memory that the processes of a group have given. They stay below their targets as long as this lives.
 pub struct Given {
     /// What came of it.

@@ -4,7 +4,7 @@ mod handshake;
 mod member;
 
 pub use crate::around::group::Group;
-pub use handshake::{Given, Outcome, give, shrink};
+pub use handshake::{Given, Outcome, give, shrink, used};
 pub use member::Holder;
 
 use crate::base::failure::{Failure, Kind};

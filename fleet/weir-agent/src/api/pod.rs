@@ -71,6 +71,8 @@ pub struct Container {
     pub actual: Option<Held>,
     /// Whether a change of memory would restart it.
     pub restarts: bool,
+    /// Whether it is ready: before that it may be loading, and what it will need is not known.
+    pub is_ready: bool,
     /// Whether the kernel killed it for memory when it ended last.
     pub was_killed: bool,
 }
@@ -197,6 +199,7 @@ fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Cont
         wanted: Held::of(spec.resources.as_ref()),
         actual: status.and_then(|status| status.resources.as_ref()).map(|resources| Held::of(Some(resources))),
         restarts: policies.iter().any(|it| it.resource_name == "memory" && it.restart_policy != "NotRequired"),
+        is_ready: status.is_some_and(|status| status.ready),
         was_killed: ended.is_some_and(|end| end.reason.as_deref() == Some("OOMKilled")),
     }
 }

@@ -125,6 +125,13 @@ impl Fake {
         Pod::of(&serde_json::from_value(self.object(WEB)).unwrap())
     }
 
+    /// Says of a container whether it is ready.
+    pub fn is_ready(&self, nth: usize, ready: bool) {
+        let mut statuses = self.object(WEB)["status"]["containerStatuses"].clone();
+        statuses[nth]["ready"] = json!(ready);
+        self.state().change(&format!("{WEB}/status"), json!({"status": {"containerStatuses": statuses}}));
+    }
+
     /// Paths of the changes that came.
     pub fn changed(&self) -> Vec<String> {
         self.state().changes.iter().map(|(path, _)| path.trim_start_matches(WEB).to_owned()).collect()
