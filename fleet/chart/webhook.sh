@@ -7,7 +7,7 @@ running=''
 finish() {
     local code=$?
     [ -z "$running" ] || kill "$running" 2>/dev/null || true
-    [ "$code" -eq 0 ] || { echo "FAILED; what the webhook said:" && cat "$place/webhook.log"; } 2>/dev/null
+    [ "$code" -eq 0 ] || { echo "FAILED; what the webhook said:" && cat "$place/webhook.log"; } 2>/dev/null || true
     rm -rf -- "$place"
     exit "$code"
 }

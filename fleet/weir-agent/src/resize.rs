@@ -204,7 +204,9 @@ impl Resizer {
         });
         let done = tokio::select! {
             done = done => done,
-            used = outgrown(change) => return self.take_back(pod, name, before, format!("it uses {used} bytes meanwhile")).await,
+            used = outgrown(change) => {
+                return self.take_back(pod, name, before, format!("it uses {used} bytes meanwhile")).await;
+            }
         };
         match done {
             Some(Ok(())) => Outcome::Lowered,
@@ -225,11 +227,12 @@ impl Resizer {
     }
 }
 
-/// Ends once a container uses as much as its limit is to be, with the bytes that it uses.
+/// Ends once a container uses as much as its limit is to be, with the bytes that it uses. A request alone is outgrown never.
 async fn outgrown(change: &Change) -> u64 {
+    let Some(limit) = change.to.limit else { return std::future::pending().await };
     loop {
-        match (change.to.limit, shrink::used(&change.directory)) {
-            (Some(limit), Ok(used)) if used >= limit => return used,
+        match shrink::used(&change.directory) {
+            Ok(used) if used >= limit => return used,
             _ => tokio::time::sleep(LOOK).await,
         }
     }

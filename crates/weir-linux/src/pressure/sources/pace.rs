@@ -40,7 +40,8 @@ impl Pace {
     /// A look at `now`; others took `others` bytes since the last reading, or gave so many back.
     pub(super) fn note(&mut self, room: Room, others: i64, now: u64) {
         let elapsed = now.saturating_sub(self.at).min(HALF_NS);
-        let forgotten = (u128::from(self.lately) * u128::from(elapsed) / u128::from(2 * HALF_NS)) as u64;
+        // Rounded up: else the last few bytes would be remembered for ever, and at a full limit each of them counts.
+        let forgotten = (u128::from(self.lately) * u128::from(elapsed)).div_ceil(u128::from(2 * HALF_NS)) as u64;
         self.lately = (self.lately - forgotten).saturating_add_signed(others);
         self.at = now;
         if room.capacity == 0 {
@@ -118,6 +119,17 @@ mod tests {
             pace.note(left(34 * MIB), 0, 350 * MS + at * NEAR_NS);
         }
         assert_eq!(pace.interval, READ_INTERVAL_NS, "{pace:?}");
+    }
+
+    #[test]
+    fn at_a_full_limit_growth_is_forgotten_too() {
+        let (mut pace, mut looks) = (Pace::new(), 0);
+        pace.note(left(0), 100 << 20, 0);
+        while pace.interval < NEAR_NS {
+            pace.note(left(0), 0, pace.at + pace.interval);
+            looks += 1;
+            assert!(looks < 3000, "{pace:?}");
+        }
     }
 
     /// The kernel charges a CPU 64 pages at a time, and takes back what it did not use.
