@@ -2,8 +2,8 @@
 //!
 //! Programs that wrap malloc call the wrapped one by a second name. A block from one name may be freed by the other, so all of
 //! them have to be ours. No exported function calls another. A call by name would go to the first definition in the process, such
-//! as that very wrapper, and never return. The operators of C++ are the exception. There the standard says which one calls which by
-//! name, and programs count on it: see `cxx::new`.
+//! as that very wrapper, and never return. There are two exceptions. The standard says which of C++'s operators calls which by
+//! name, and programs count on it: see `cxx::new`. And `reallocarray` calls `realloc` by name, as glibc's does.
 
 use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
 use crate::c_abi;

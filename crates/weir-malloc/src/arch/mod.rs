@@ -3,7 +3,7 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
-//! | `jump` | from one form of C++'s operators to another |
+//! | `jump` | from one form of C++'s operators to another, and the first function of a name |
 //! | `throw` | the frames through which exceptions of a failed `new` pass |
 //! | `dlopen` | how `dlopen` goes on to libc's |
 //! | `panic` | an instruction that ends the process |

@@ -27,11 +27,15 @@ fn replaced_operators(mode: Mode) {
     }
 }
 
+fn own_malloc(mode: Mode) {
+    passes(Kind::C, "own_malloc.c", &[], mode);
+}
+
 fn before_and_after_main(mode: Mode) {
     passes(Kind::C, "early_late.c", &[], mode);
 }
 
-in_all_modes! { malloc_family contents glibc_extensions cxx_operators replaced_operators before_and_after_main }
+in_all_modes! { malloc_family contents glibc_extensions cxx_operators replaced_operators own_malloc before_and_after_main }
 
 /// The malloc family returns what the C library's own does, and so is `errno` after it.
 #[test]

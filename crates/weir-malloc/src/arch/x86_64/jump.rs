@@ -1,4 +1,4 @@
-//! Jumps to other forms of C++'s operators, and `dlopen`'s.
+//! Jumps to other forms of C++'s operators, and `dlopen`'s; and functions by name, wherever they are.
 
 /// The body of a function that goes on to `$next` with its arguments. The way is the global offset table, where the loader
 /// put the first definition in the process. In brackets what comes first: assembly.
@@ -14,6 +14,23 @@ macro_rules! jump_by_table {
             next = sym $next,
         )
     };
+}
+
+/// The first definition of `$function` in the process: the program's own, or this one. From the global offset table.
+macro_rules! first_in_process {
+    ($function:path) => {{
+        let first: *const ();
+        // SAFETY: a load from a table that the loader filled and that stays as it is.
+        unsafe {
+            core::arch::asm!(
+                "mov {first}, qword ptr [rip + {function}@GOTPCREL]",
+                first = out(reg) first,
+                function = sym $function,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        first
+    }};
 }
 
 /// The body of a function that goes on to `$next`, of this library. In brackets what comes first, and its operands.
@@ -53,4 +70,4 @@ macro_rules! third_to_second {
     };
 }
 
-pub(crate) use {jump, jump_by_table, third_to_second, unless_ours};
+pub(crate) use {first_in_process, jump, jump_by_table, third_to_second, unless_ours};
