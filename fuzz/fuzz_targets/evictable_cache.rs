@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::mix;
 use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
 use weir_core::evict::replacement::slot::Slot;
 use weir_core::evict::replacement::{Policy, Sightings};
@@ -38,7 +39,9 @@ fn history(u: &mut Unstructured) -> Result<()> {
     let sightings = Sightings::new(&slots, &hits, &sketch);
     let mut policy = Policy::new(&sightings, &mut ghost);
     let mut storage = Box::new(DuelStorage::empty());
-    let mut duel = Duel::new(&mut storage);
+    let favour = if u.ratio(1, 4)? { Favour::Bytes } else { Favour::Entries };
+    let mut duel = Duel::new(&mut storage, favour);
+    policy.set_favour(favour);
     let mut model = Model::default();
     for _ in 0..STEPS {
         if u.is_empty() {
@@ -53,7 +56,11 @@ fn history(u: &mut Unstructured) -> Result<()> {
                     assert!(Setting::ALL.contains(&duel.setting()));
                     policy.set_setting(duel.setting());
                 }
-                if let Entry::Vacant(place) = model.held.entry(entry) {
+                let is_refused = u.ratio(1, 2)? && policy.refuses(mix(key, 11), weight);
+                assert!(!is_refused || favour == Favour::Entries && weight > policy.weight() / policy.len());
+                if let Entry::Vacant(place) = model.held.entry(entry)
+                    && !is_refused
+                {
                     policy.insert(entry, mix(key, 11), weight);
                     place.insert(weight);
                 }

@@ -626,7 +626,7 @@ typedef struct weir_entry weir_entry;
 #define WEIR_EVICTED_FOR_PRESSURE 1u /* memory is short */
 #define WEIR_EVICTED_REMOVED 2u      /* the program removed it, or destroyed the cache */
 #define WEIR_EVICTED_REPLACED 3u     /* another value was inserted under its key */
-#define WEIR_EVICTED_REJECTED 4u     /* it was not taken: weir_evictable_publish() failed */
+#define WEIR_EVICTED_REJECTED 4u     /* it was not taken: weir_evictable_publish() failed, or it was heavy and seldom asked for */
 
 /* How a cache is to be. Zero everything first: zero is each one's default. */
 struct weir_evictable_options {
@@ -647,6 +647,13 @@ struct weir_evictable_options {
  * zone is short entries in it go, and where the heap is, those on the heap.
  */
 #define WEIR_EVICTABLE_ZONE_FIRST 1u
+
+/*
+ * Where entries weigh differently a full cache has light ones rather than heavy ones, so that most look-ups find their key. It may
+ * refuse an entry of more than twice the mean weight until its key was asked for often. By this flag it has what most bytes are
+ * found of, and refuses none for its weight. For values that cost as much to get as they are large.
+ */
+#define WEIR_EVICTABLE_FAVOUR_BYTES 2u
 
 /*
  * Makes a cache; `size` is sizeof(struct weir_evictable_options), which may grow at its end. NULL options are all
@@ -672,8 +679,8 @@ weir_entry *weir_evictable_get(weir_evictable *cache, const void *key, size_t ke
 weir_entry *weir_evictable_prepare(weir_evictable *cache, const void *key, size_t key_size, size_t size);
 
 /*
- * Puts a prepared entry into the cache, in the place of the key's former one. Returns 0, and the entry is pinned; or -1, and
- * the entry is still prepared. The errno is EFBIG if it is larger than the cache may be now, or ENOMEM. ENOSPC says that all
+ * Puts a prepared entry into the cache, in the place of the key's former one. Returns 0, and the entry is pinned. What the cache
+ * refuses for its weight is the program's alone until the pin ends. Or returns -1, and the entry is still prepared. The errno is EFBIG if it is larger than the cache may be now, or ENOMEM. ENOSPC says that all
  * that would have to go for it is pinned.
  */
 int weir_evictable_publish(weir_evictable *cache, weir_entry *entry);

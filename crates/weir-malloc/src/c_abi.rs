@@ -4,7 +4,6 @@
 //! leave open is answered as glibc answers it, for that is what programs were tested with. Here are the rules;
 //! `names` exports them.
 
-use crate::arch::jump::first_in_process;
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
 use crate::misuse::{WrongCall, misuse};
 use crate::weir_h::cache_abi::is_object;
@@ -76,16 +75,18 @@ unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
     or_enomem(unsafe { malloc::counted_realloc(block, size) })
 }
 
-/// `reallocarray` (POSIX.1-2024): `realloc` of a product, which is checked. It is the first `realloc` of the process, as it is
-/// in glibc. A program may have the functions of ISO C by itself, or from a checker, and lack this one.
+/// The type of `realloc`.
+pub type Realloc = unsafe extern "C" fn(*mut u8, usize) -> *mut u8;
+
+/// `reallocarray` (POSIX.1-2024): `realloc` of a product, which is checked. As in glibc it is the first `realloc` of the process:
+/// `realloc`. A program may have the functions of ISO C by itself, or from a checker, and lack this one.
 #[inline(always)]
-pub unsafe fn reallocarray(block: *mut u8, count: usize, size: usize) -> *mut u8 {
-    let Some(total) = count.checked_mul(size) else { return fail(ENOMEM) };
-    // SAFETY: what goes by this name in a process has this type.
-    let realloc: unsafe extern "C" fn(*mut u8, usize) -> *mut u8 =
-        unsafe { core::mem::transmute(first_in_process!(crate::names::realloc)) };
-    // SAFETY: the caller's promise is that of `realloc`.
-    unsafe { realloc(block, total) }
+pub unsafe fn reallocarray(block: *mut u8, count: usize, size: usize, realloc: Realloc) -> *mut u8 {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise is `realloc`'s.
+        Some(total) => unsafe { realloc(block, total) },
+        None => fail(ENOMEM),
+    }
 }
 
 /// `aligned_alloc` (C17): any power of two, and the size need not be a multiple of it. glibc refuses the rest since

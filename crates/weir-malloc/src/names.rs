@@ -6,6 +6,7 @@
 //! name, and programs count on it: see `cxx::new`. And `reallocarray` calls `realloc` by name, as glibc's does.
 
 use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
+use crate::arch::jump::first_in_process;
 use crate::c_abi;
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::weir_h::{
@@ -101,10 +102,25 @@ export_free! {
     free_aligned_sized(_align: usize, _size: usize);
 }
 
+/// Exports `reallocarray` under each of the names given.
+macro_rules! export_reallocarray {
+    ($($name:ident)*) => {$(
+        /// See `c_abi::reallocarray`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(block: *mut u8, count: usize, size: usize) -> *mut u8 {
+            // SAFETY: what goes by this name in a process has this type.
+            let first = unsafe { core::mem::transmute::<*const (), c_abi::Realloc>(first_in_process!(realloc)) };
+            // SAFETY: the caller's promise is that of the C function of this name.
+            unsafe { c_abi::reallocarray(block, count, size, first) }
+        }
+    )*};
+}
+
+export_reallocarray!(reallocarray __libc_reallocarray);
+
 export! {
     calloc __libc_calloc = c_abi::calloc [(count: usize, size: usize) -> *mut u8];
     realloc __libc_realloc = c_abi::realloc [(block: *mut u8, size: usize) -> *mut u8];
-    reallocarray __libc_reallocarray = c_abi::reallocarray [(block: *mut u8, count: usize, size: usize) -> *mut u8];
     valloc __libc_valloc = c_abi::valloc [(size: usize) -> *mut u8];
     pvalloc __libc_pvalloc = c_abi::pvalloc [(size: usize) -> *mut u8];
     malloc_usable_size __malloc_usable_size = c_abi::malloc_usable_size [(block: *mut u8) -> usize];

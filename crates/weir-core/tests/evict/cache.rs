@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::mix;
 use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
 use weir_core::evict::replacement::slot::Slot;
 use weir_core::evict::replacement::{Policy, Sightings};
@@ -63,7 +64,7 @@ impl Cache {
     /// One of `target` entries; a duel chooses its setting.
     pub fn adaptive(target: usize) -> Self {
         let storage = Box::leak(Box::new(DuelStorage::empty()));
-        Self { duel: Some(Duel::new(storage)), ..Self::fixed(target, Setting::Balanced) }
+        Self { duel: Some(Duel::new(storage, Favour::Entries)), ..Self::fixed(target, Setting::Balanced) }
     }
 
     /// Uses a key: true if it was here.
@@ -108,5 +109,56 @@ impl Cache {
             all += 1;
         }
         f64::from(hits) / f64::from(all)
+    }
+}
+
+/// A cache of keys with weights, run by one setting.
+pub struct Sized {
+    sightings: &'static Sightings<'static>,
+    policy: Policy<'static>,
+    entries: HashMap<u64, u32>,
+    keys: Vec<u64>,
+    free: Vec<u32>,
+}
+
+impl Sized {
+    /// One of room for `target`, of entries that weigh 1 at least.
+    pub fn new(target: usize, favour: Favour) -> Self {
+        let (sightings, mut policy) = policy(target + 1);
+        policy.set_target(target);
+        policy.set_favour(favour);
+        let free = (0..target as u32 + 1).rev().collect();
+        Self { sightings, policy, entries: HashMap::new(), keys: vec![0; target + 1], free }
+    }
+
+    /// Uses a key: true if it was here.
+    pub fn access(&mut self, key: u64, weight: usize) -> bool {
+        if let Some(&entry) = self.entries.get(&key) {
+            self.sightings.hit(entry, hash(key));
+            return true;
+        }
+        let is_full = self.policy.weight() + weight > self.policy.target();
+        if is_full && self.policy.refuses(hash(key), weight) {
+            return false;
+        }
+        while let Some(victim) = self.policy.evict_for(weight, |_| false) {
+            self.entries.remove(&self.keys[victim as usize]);
+            self.free.push(victim);
+        }
+        let entry = self.free.pop().expect("entries weigh 1 at least");
+        self.entries.insert(key, entry);
+        self.keys[entry as usize] = key;
+        self.policy.insert(entry, hash(key), weight);
+        false
+    }
+
+    /// True if the key is here; no use of it.
+    pub fn holds(&self, key: u64) -> bool {
+        self.entries.contains_key(&key)
+    }
+
+    /// True if one of the keys is here.
+    pub fn holds_any(&self, keys: impl IntoIterator<Item = u64>) -> bool {
+        keys.into_iter().any(|key| self.holds(key))
     }
 }

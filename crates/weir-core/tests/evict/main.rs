@@ -5,4 +5,5 @@ mod concurrent;
 mod invariants;
 mod pinned;
 mod traces;
+mod weights;
 mod worth;

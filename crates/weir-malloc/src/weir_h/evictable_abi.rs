@@ -6,7 +6,7 @@ use crate::weir_h::zone_abi;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{ManuallyDrop, size_of};
 use core::ptr::{NonNull, null};
-use weir::{ByteCache, ByteEntry, Refusal, RemovalCause, heap};
+use weir::{ByteCache, ByteEntry, Favour, Refusal, RemovalCause, heap};
 
 /// Bytes of a name, its end included.
 const NAME: usize = 32;
@@ -32,6 +32,8 @@ pub struct Options {
 
 /// `WEIR_EVICTABLE_ZONE_FIRST`.
 const ZONE_FIRST: c_uint = 1;
+/// `WEIR_EVICTABLE_FAVOUR_BYTES`.
+const FAVOUR_BYTES: c_uint = 2;
 
 /// The program's pointer for its callback.
 #[derive(Clone, Copy)]
@@ -85,8 +87,8 @@ unsafe fn read_options(options: *const Options, size: usize) -> Options {
 pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
     // SAFETY: the caller's promise.
     let options = unsafe { read_options(options, size) };
-    let is_first = options.flags == ZONE_FIRST;
-    if options.flags & !ZONE_FIRST != 0 || is_first && options.zone.is_null() {
+    let is_first = options.flags & ZONE_FIRST != 0;
+    if options.flags & !(ZONE_FIRST | FAVOUR_BYTES) != 0 || is_first && options.zone.is_null() {
         return fail(EINVAL).cast();
     }
     let mut builder = ByteCache::builder().min_bytes(options.min_bytes).shards(options.shards);
@@ -94,6 +96,9 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
         // SAFETY: the caller's C string.
         let name = unsafe { CStr::from_ptr(options.name) }.to_bytes();
         builder = builder.name(core::str::from_utf8(&name[..name.len().min(NAME - 1)]).unwrap_or_default());
+    }
+    if options.flags & FAVOUR_BYTES != 0 {
+        builder = builder.favour(Favour::Bytes);
     }
     if options.max_bytes > 0 {
         builder = builder.max_bytes(options.max_bytes);

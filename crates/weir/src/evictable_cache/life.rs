@@ -70,7 +70,7 @@ impl<C: Content> Shared<C> {
             place,
             room: Room::new(min.min(max), max, zoned.zone()),
             zoned,
-            choice: Choice::new(),
+            choice: Choice::new(options.favour),
             ages: ages.are_there().then_some(ages),
             weigher,
             listener,

@@ -38,3 +38,4 @@ pub use api::owned::OwnedEntry;
 pub use api::stats::{EvictableStats, RemovalCause};
 pub use api::weigh::Weigh;
 pub use eviction::expiry::Expiry;
+pub use weir_core::evict::replacement::favour::Favour;

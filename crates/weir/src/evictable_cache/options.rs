@@ -1,5 +1,7 @@
 //! How a cache is to be: what builders gather.
 
+use weir_core::evict::replacement::favour::Favour;
+
 use super::api::stats::RemovalCause;
 use super::closure::Closure;
 use super::entry::header::Content;
@@ -20,6 +22,7 @@ pub struct Options<C: Content> {
     pub name: [u8; 32],
     pub min: usize,
     pub max: usize,
+    pub favour: Favour,
     /// 0: by CPUs and size.
     pub shards: usize,
     pub place: Place,
@@ -39,6 +42,7 @@ impl<C: Content> Options<C> {
             name: [0; 32],
             min: 0,
             max: usize::MAX,
+            favour: Favour::Entries,
             shards: 0,
             place: Place::Heap,
             values: None,

@@ -63,8 +63,11 @@ where
     let entries = size / typical;
     let shards = if entries < 4096 { 1 } else { 8 };
     Ok(match kind {
-        "weir" => {
+        "weir" | "weir bytes" => {
             let mut builder = weir::EvictableCache::builder().name("values").weigher(move |_, value: &V| weigh(value));
+            if kind == "weir bytes" {
+                builder = builder.favour(weir::Favour::Bytes);
+            }
             if let Some(most) = most {
                 builder = builder.min_bytes(most as usize).max_bytes(most as usize).shards(shards);
             }
@@ -112,7 +115,7 @@ impl Cache<u64> for Weir<u64> {
     }
 
     fn held(&self) -> u64 {
-        self.0.len() as u64
+        self.0.bytes() as u64
     }
 }
 

@@ -7,6 +7,7 @@
 //! deviations the choice swings on some traces, and the worst row of the hit rate experiment loses five points more. Older
 //! evidence fades, so a trace that changes changes the choice.
 
+use super::favour::Favour;
 use super::setting::Setting;
 use super::shadow::{SHADOW_ENTRIES, Shadow, ShadowStorage};
 use super::sketch::Sketch;
@@ -85,11 +86,12 @@ pub struct Duel<'a> {
 
 impl<'a> Duel<'a> {
     /// A duel that begins with [`Setting::Balanced`] and samples every key until the cache has more than a shadow.
-    pub fn new(storage: &'a mut DuelStorage) -> Self {
+    pub fn new(storage: &'a mut DuelStorage, favour: Favour) -> Self {
         let DuelStorage { shadows, sketch } = storage;
         let mut settings = Setting::ALL.into_iter();
-        let shadows =
-            shadows.each_mut().map(|storage| Shadow::new(storage, settings.next().unwrap_or(Setting::Balanced)));
+        let shadows = shadows
+            .each_mut()
+            .map(|storage| Shadow::new(storage, settings.next().unwrap_or(Setting::Balanced), favour));
         let scores = [Score::default(); SHADOWS];
         Self { shadows, sketch: Sketch::new(sketch), scores, chosen: 0, shift: 0, since_look: 0, since_fading: 0 }
     }

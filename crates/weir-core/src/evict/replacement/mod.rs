@@ -7,6 +7,7 @@
 //! | `sketch` | how often each key was seen lately, as 4-bit counters |
 //! | `ghost` | hashes of keys evicted lately |
 //! | [`setting`] | the two ways to run the queues |
+//! | [`favour`] | what weight is to hits, where entries weigh differently |
 //! | `queues` | the small and the main queue, and the search for a victim |
 //! | `shadow` | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | two shadows over a sample of the keys, which choose the setting |
@@ -20,6 +21,7 @@
 //! eviction write, under the owner's lock.
 
 pub mod duel;
+pub mod favour;
 mod fifo;
 mod ghost;
 mod queues;
@@ -29,6 +31,7 @@ mod sketch;
 pub mod slot;
 
 use core::sync::atomic::{AtomicU8, AtomicU64};
+use favour::Favour;
 use queues::Queues;
 use setting::Setting;
 use sketch::Sketch;
@@ -204,6 +207,21 @@ impl<'a> Policy<'a> {
     /// Runs the queues as `setting` says from the next eviction on.
     pub fn set_setting(&mut self, setting: Setting) {
         self.queues.set_setting(setting);
+    }
+
+    /// Keeps what brings the most of this, from the next eviction on.
+    pub fn set_favour(&mut self, favour: Favour) {
+        self.queues.set_favour(favour);
+    }
+
+    /// Whether an entry of a key that is not there, for which others would have to go, had better not come in: it is heavy, and was
+    /// seen too seldom for that. This counts as a sighting of the key, so that what is wanted often comes in.
+    pub fn refuses(&mut self, hash: u32, weight: usize) -> bool {
+        let is_refused = self.queues.refuses(hash, weight, &self.sightings.sketch);
+        if is_refused {
+            self.sightings.sketch.count(hash);
+        }
+        is_refused
     }
 
     /// All entries: the small queue's, then the main one's, oldest first.

@@ -3,6 +3,7 @@
 //! A shadow holds a sample of the keys, chosen by hash, in the same share of the cache's memory. Its hit rate is then close to
 //! the whole cache's (Waldspurger and others, "Cache Modeling and Optimization using Miniature Simulations", 2017).
 
+use super::favour::Favour;
 use super::queues::Queues;
 use super::setting::Setting;
 use super::sketch::Sketch;
@@ -47,7 +48,7 @@ pub struct Shadow<'a> {
 
 impl<'a> Shadow<'a> {
     /// An empty one that runs by `setting`.
-    pub fn new(storage: &'a mut ShadowStorage, setting: Setting) -> Self {
+    pub fn new(storage: &'a mut ShadowStorage, setting: Setting, favour: Favour) -> Self {
         let ShadowStorage { slots, hits, ghost, index } = storage;
         let slots: &'a [Slot] = slots;
         for (entry, slot) in (1..).zip(slots) {
@@ -55,6 +56,7 @@ impl<'a> Shadow<'a> {
         }
         let mut queues = Queues::new(slots, Hits::new(hits), ghost);
         queues.set_setting(setting);
+        queues.set_favour(favour);
         Self { queues, index, free: 0 }
     }
 
@@ -65,6 +67,10 @@ impl<'a> Shadow<'a> {
             self.queues.hits().hit(entry);
             self.queues.set_weight(entry, weight);
             return true;
+        }
+        let is_full = self.queues.weight().saturating_add(weight) > self.queues.target();
+        if is_full && self.queues.refuses(hash, weight, sketch) {
+            return false;
         }
         if self.free == NONE {
             self.evict(sketch);
@@ -156,7 +162,7 @@ mod tests {
     fn finds_what_it_holds_and_keeps_to_its_target() {
         let mut storage = Box::new(ShadowStorage::empty());
         let sketch = Sketch::new(&[]);
-        let mut shadow = Shadow::new(&mut storage, Setting::Balanced);
+        let mut shadow = Shadow::new(&mut storage, Setting::Balanced, Favour::Entries);
         shadow.set_target(1000);
         for key in 0..10_000u64 {
             shadow.access(mix(key * key, 5), 1 + (key % 7) as usize, &sketch);
@@ -179,7 +185,7 @@ mod tests {
     fn more_light_entries_than_slots_are_evicted_by_number() {
         let mut storage = Box::new(ShadowStorage::empty());
         let sketch = Sketch::new(&[]);
-        let mut shadow = Shadow::new(&mut storage, Setting::Recent);
+        let mut shadow = Shadow::new(&mut storage, Setting::Recent, Favour::Entries);
         shadow.set_target(usize::MAX);
         (0..3000).for_each(|key| assert!(!shadow.access(mix(key, 5), 1, &sketch)));
         assert_eq!(shadow.entries(), SHADOW_ENTRIES);

@@ -25,7 +25,7 @@ const COUNTED: u32 = 8;
 /// Words that are halved at a time: 16 cache lines, so that all are after one insertion for each 64 entries.
 const HALVED: usize = 128;
 /// The highest value of a counter.
-const MOST: u64 = 15;
+pub const MOST_SEEN: u64 = 15;
 
 /// The counters.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl<'a> Sketch<'a> {
         for row in 0..4 {
             let (word, shift) = counter(block, row, which);
             let value = word.load(Relaxed);
-            if value >> shift & MOST < MOST {
+            if value >> shift & MOST_SEEN < MOST_SEEN {
                 word.store(value + (1 << shift), Relaxed);
                 is_new = true;
             }
@@ -86,10 +86,10 @@ impl<'a> Sketch<'a> {
     /// How often the key of `hash` was seen lately, 0 to 15.
     pub(crate) fn frequency(&self, hash: u32) -> u64 {
         let Some((block, mut which)) = self.place(hash) else { return 0 };
-        let mut least = MOST;
+        let mut least = MOST_SEEN;
         for row in 0..4 {
             let (word, shift) = counter(block, row, which);
-            least = least.min(word.load(Relaxed) >> shift & MOST);
+            least = least.min(word.load(Relaxed) >> shift & MOST_SEEN);
             which >>= 5;
         }
         least
@@ -181,7 +181,7 @@ fn counter(block: &[AtomicU64], row: usize, which: u64) -> (&AtomicU64, u32) {
 
 /// The higher one of each pair of 4-bit counters.
 fn higher(a: u64, b: u64) -> u64 {
-    (0..16).map(|at| at * 4).fold(0, |out, at| out | (a >> at & MOST).max(b >> at & MOST) << at)
+    (0..16).map(|at| at * 4).fold(0, |out, at| out | (a >> at & MOST_SEEN).max(b >> at & MOST_SEEN) << at)
 }
 
 #[cfg(test)]

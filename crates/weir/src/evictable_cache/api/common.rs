@@ -129,6 +129,14 @@ macro_rules! common_options {
             self
         }
 
+        /// What the cache is to have the most of, where its entries weigh differently: look-ups that find their key, or bytes that
+        /// are found. [`Favour::Entries`](crate::Favour::Entries) if it is not called. A full cache then has light entries rather
+        /// than heavy ones, and may refuse an entry of more than twice the mean weight until its key was asked for often.
+        pub fn favour(mut self, favour: weir_core::evict::replacement::favour::Favour) -> Self {
+            self.options.favour = favour;
+            self
+        }
+
         /// How long an entry is there from its insertion on, whether it is used or not; for ever if it is not called.
         ///
         /// An entry whose time is over is no hit. Its memory goes back as the entry is found: by a look-up, under pressure, or by

@@ -14,7 +14,7 @@ pub enum RemovalCause {
     Replaced,
     /// The entry's time was over.
     Expired,
-    /// The value was not taken ([`Refusal`](crate::Refusal)).
+    /// The value was not taken ([`Refusal`](crate::Refusal)), or is not kept ([`Favour`](crate::Favour)).
     Rejected,
 }
 

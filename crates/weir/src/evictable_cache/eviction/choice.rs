@@ -4,6 +4,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held, is_sampled};
+use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
 use weir_core::platform::lock::Lock;
 use weir_core::platform::rank::EVICTABLE_DUEL;
@@ -50,17 +51,19 @@ pub struct Choice {
     shift: AtomicU32,
     /// The setting's number.
     setting: AtomicU8,
+    favour: Favour,
 }
 
 impl Choice {
     /// Without a duel.
-    pub const fn new() -> Self {
-        Self { duel: Lock::new(None), shift: AtomicU32::new(NO_DUEL), setting: AtomicU8::new(0) }
+    pub const fn new(favour: Favour) -> Self {
+        Self { duel: Lock::new(None), shift: AtomicU32::new(NO_DUEL), setting: AtomicU8::new(0), favour }
     }
 
-    /// How shards run their queues.
-    pub fn setting(&self) -> Setting {
-        Setting::ALL.get(usize::from(self.setting.load(Relaxed))).copied().unwrap_or(Setting::Balanced)
+    /// How shards run their queues, and for what.
+    pub fn setting(&self) -> (Setting, Favour) {
+        let setting = Setting::ALL.get(usize::from(self.setting.load(Relaxed)));
+        (setting.copied().unwrap_or(Setting::Balanced), self.favour)
     }
 
     /// Whether the duel is to see a key.
@@ -104,7 +107,7 @@ impl Choice {
         // SAFETY: a fresh block of zeros, which are an empty storage. Nothing else refers to it until it is freed, which is after
         // the duel's last use.
         let storage: &'static mut DuelStorage = unsafe { &mut (*home.as_ptr()).storage };
-        let duel = Duel::new(storage);
+        let duel = Duel::new(storage, self.favour);
         let shift = duel.shift();
         // SAFETY: in the block, beside the storage.
         unsafe { (&raw mut (*home.as_ptr()).duel).write(MaybeUninit::new(duel)) };

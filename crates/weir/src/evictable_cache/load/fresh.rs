@@ -147,10 +147,14 @@ impl<'a, C: Content> Fresh<'a, C> {
                 victims.tell_and_drop();
                 break hold;
             }
+            if let Lacks::Worth = lacks {
+                drop(landing);
+                return Ok(self.reject(Refusal::Full).0.hold_alone());
+            }
             // What was evicted for it is freed before more is.
             victims.tell_and_drop();
             obstacle = match lacks {
-                Lacks::Nothing => Ok(()),
+                Lacks::Nothing | Lacks::Worth => Ok(()),
                 Lacks::Room => shared.reserve(home, weight).map(|()| self.reserved = weight),
                 Lacks::Storage if shared.enlarge_storage(home) => Ok(()),
                 Lacks::Storage => Err(Refusal::OutOfMemory),
@@ -196,6 +200,11 @@ impl<'a, C: Content> Fresh<'a, C> {
             if self.reserved > 0 {
                 // There is room: the shard's queues fill up to its part.
                 storage.tune(shared.fair_part(shared.room.target.load(Relaxed)), shared.choice.setting());
+            } else if !landing.as_ref().is_some_and(|landing| landing.is_awaited(&state.waiters))
+                && storage.refuses(hash, weight)
+            {
+                // Whoever waits for it would compute it once more.
+                return (Lacks::Worth, victims);
             } else {
                 shared.evict_at_home(storage, weight, &mut victims);
                 state.counts.for_room += victims.len() as u64;
@@ -240,6 +249,8 @@ enum Lacks {
     Room,
     /// The shard has no number free.
     Storage,
+    /// It is not worth what would have to go for it.
+    Worth,
 }
 
 impl<C: Content> Drop for Fresh<'_, C> {

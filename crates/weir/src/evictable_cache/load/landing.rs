@@ -5,6 +5,7 @@ use weir_linux::process::evictable_list::wait_for;
 use weir_linux::process::heap::HEAP;
 
 use super::flight::Flight;
+use super::waiters::Waiters;
 use super::waiting::wake_all;
 use crate::evictable_cache::shard::state::{Shard, ShardGuard, State};
 
@@ -12,8 +13,8 @@ use crate::evictable_cache::shard::state::{Shard, ShardGuard, State};
 pub struct Landing<'a> {
     shard: &'a Shard,
     flight: Option<&'a Flight>,
-    /// Threads wait for it.
-    is_awaited: bool,
+    /// Threads waited for it when it landed.
+    was_awaited: bool,
     /// The flight's address, if tasks may wait for it.
     awaited: Option<usize>,
 }
@@ -21,14 +22,19 @@ pub struct Landing<'a> {
 impl<'a> Landing<'a> {
     /// The end of a flight that is linked in that shard.
     pub fn new(shard: &'a Shard, flight: &'a Flight) -> Self {
-        Self { shard, flight: Some(flight), is_awaited: false, awaited: None }
+        Self { shard, flight: Some(flight), was_awaited: false, awaited: None }
+    }
+
+    /// Whether threads wait for the value, or tasks may; they are the shard's, whose lock is held.
+    pub fn is_awaited(&self, waiters: &Waiters) -> bool {
+        self.flight.is_some_and(|flight| flight.is_awaited.get()) || !waiters.is_empty()
     }
 
     /// Unlinks the flight, under the shard's lock; who waits is woken when this is dropped.
     pub fn land(&mut self, state: &mut State) {
         if let Some(flight) = self.flight.take() {
             state.flights.unlink(flight);
-            self.is_awaited = flight.is_awaited.get();
+            self.was_awaited = flight.is_awaited.get();
             self.awaited = (!state.waiters.is_empty()).then_some(flight.address());
         }
     }
@@ -40,7 +46,7 @@ impl Drop for Landing<'_> {
             let shard = self.shard;
             self.land(&mut shard.lock());
         }
-        if self.is_awaited {
+        if self.was_awaited {
             self.shard.landings.landed(|word| _ = futex_wake(word, u32::MAX));
         }
         if let Some(flight) = self.awaited {

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::base::time::Time;
 use weir_core::evict::index::Index;
 use weir_core::evict::lifetime::Times;
+use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
 use weir_core::evict::replacement::slot::{NONE, Slot};
 use weir_core::evict::replacement::{Policy, Sightings};
@@ -245,8 +246,14 @@ impl Storage {
         None
     }
 
+    /// Whether an entry that is about to come, of a key that is not there, is to be refused ([`Policy::refuses`]).
+    pub fn refuses(&mut self, hash: u64, weight: usize) -> bool {
+        self.policy.refuses(short(hash), weight)
+    }
+
     /// Has the policy decide by this setting, for this weight, from now on.
-    pub fn tune(&mut self, target: usize, setting: Setting) {
+    pub fn tune(&mut self, target: usize, (setting, favour): (Setting, Favour)) {
+        self.policy.set_favour(favour);
         if self.policy.target() != target {
             self.policy.set_target(target);
         }

@@ -69,7 +69,8 @@ fn values_of_no_size_and_of_great_alignment_are_kept() {
 
 #[test]
 fn a_tebibyte_may_be_counted_and_no_more() {
-    let cache = EvictableCache::<u64, usize>::builder().max_bytes(1 << 40).weigher(|_, v| *v).build().unwrap();
+    let builder = EvictableCache::<u64, usize>::builder().max_bytes(1 << 40).weigher(|_, v| *v);
+    let cache = builder.favour(weir::Favour::Bytes).build().unwrap();
     for key in 0..1024 {
         drop(cache.insert(key, 1 << 30).unwrap());
     }

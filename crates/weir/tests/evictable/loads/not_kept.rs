@@ -3,10 +3,11 @@
 use crate::counted::{Count, Counted};
 use crate::eviction::reclaim::in_child;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::{Arc, Barrier, mpsc};
+use std::{fs, path::Path, thread};
 use weir::zone::Zone;
-use weir::{ByteCache, EvictableCache, Refusal, RemovalCause, heap, settings};
+use weir::{ByteCache, EvictableCache, Favour, Refusal, RemovalCause, heap, settings};
+use weir_testing::wait_until;
 
 #[test]
 fn what_is_larger_than_the_cache_is_held_by_its_guard() {
@@ -119,4 +120,67 @@ fn a_load_returns_under_a_hard_limit() {
         settings::set("hard_limit", "0").unwrap();
         assert!(cache.insert(1, [1; 1000]).is_ok());
     });
+}
+
+/// A full cache of 100 entries that weigh 1 each and were used.
+fn full_of_light_ones(live: &Count, favour: Favour, told: Arc<AtomicUsize>) -> EvictableCache<u64, Counted> {
+    let builder = EvictableCache::<u64, Counted>::builder().max_bytes(100).shards(1).favour(favour);
+    let cache = builder
+        .weigher(|key, _| if *key < 1000 { 1 } else { 50 })
+        .on_evict(move |_, _, cause| _ = (cause == RemovalCause::Rejected).then(|| told.fetch_add(1, SeqCst)))
+        .build()
+        .unwrap();
+    for key in (0..100).cycle().take(300) {
+        drop(cache.get_or_insert_with(key, || live.make(key)));
+    }
+    assert_eq!(cache.bytes(), 100);
+    cache
+}
+
+#[test]
+fn what_is_heavy_and_seldom_asked_for_is_its_guards_alone() {
+    let (live, told) = (Count::default(), Arc::new(AtomicUsize::new(0)));
+    let cache = full_of_light_ones(&live, Favour::Entries, told.clone());
+    let found = cache.get_or_insert_with(1000, || live.make(7));
+    let put_in = cache.insert(1001, live.make(8)).unwrap();
+    assert_eq!((found.check(), found.weight(), put_in.check()), (7, 50, 8));
+    assert_eq!((cache.len(), cache.bytes(), live.get()), (100, 100, 102));
+    drop((found, put_in));
+    assert_eq!((live.get(), told.load(SeqCst), cache.stats().rejected), (100, 2, 2));
+    // Asked for again and again it comes in.
+    for _ in 0..20 {
+        drop(cache.get_or_insert_with(1000, || live.make(7)));
+    }
+    assert!(cache.contains(&1000));
+    // What is there is replaced, whatever it weighs.
+    drop(cache.insert(1000, live.make(9)).unwrap());
+    assert_eq!(cache.get(&1000).unwrap().check(), 9);
+
+    let cache = full_of_light_ones(&live, Favour::Bytes, told);
+    drop(cache.get_or_insert_with(1000, || live.make(7)));
+    assert!(cache.contains(&1000));
+}
+
+#[test]
+fn what_others_wait_for_is_kept_whatever_it_weighs() {
+    let live = Count::default();
+    let cache = full_of_light_ones(&live, Favour::Entries, Arc::default());
+    let loads = AtomicUsize::new(0);
+    let (says, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        let slow = || {
+            loads.fetch_add(1, SeqCst);
+            scope.spawn(|| {
+                says.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                assert_eq!(cache.get_or_insert_with(1000, || live.make(8)).check(), 7);
+            });
+            let waiter = Path::new("/proc").join(hears.recv().unwrap()).join("stat");
+            let sleeps = || fs::read_to_string(&waiter).unwrap().contains(") S ");
+            wait_until("the other thread to wait for the value", sleeps);
+            live.make(7)
+        };
+        assert_eq!(cache.get_or_insert_with(1000, slow).check(), 7);
+    });
+    assert_eq!(loads.load(SeqCst), 1);
+    assert!(cache.contains(&1000));
 }

@@ -4,7 +4,8 @@
 //! Sizes are 1, 5 and 20 % of the keys of a trace. `moka` as it comes holds more than its size until its maintenance runs; `moka
 //! held` runs it after each insertion. The best peer is the best that keeps to its size. Costs: keys by Zipf 0.99. The throughput
 //! is that of twice as many keys as the cache holds, where what is missed is inserted. The option --only takes the traces that it
-//! makes.
+//! makes. Those of values that weigh differently (`-sizes` and others) have tables of their own, by the share of the look-ups that
+//! find their key and of the bytes that are found, at 1, 5 and 20 % of all bytes.
 
 #[path = "../../../cache_load/caches.rs"]
 mod caches;
@@ -14,18 +15,27 @@ use crate::harness::prelude::*;
 use caches::{Cache, KINDS};
 use std::collections::HashSet;
 use std::hint::black_box;
-use traces::{MADE, Trace};
+use traces::{MADE, Trace, WEIGHTED};
 
 const SHARES: [f64; 3] = [0.01, 0.05, 0.2];
 const FEWEST: usize = 64;
 /// Points that Weir may be behind.
 const ALLOWED: f64 = 0.5;
 const THREADS: [usize; 3] = [1, 2, 16];
+/// The caches that know weights; Weir's by both of what it can favour.
+const WEIGHING: [&str; 7] = ["weir", "weir bytes", "quick_cache", "foyer s3fifo", "foyer lfu", "moka held", "moka"];
 
 pub fn run(lab: &mut Lab) -> Result<()> {
-    let names = lab.chosen(&MADE.map(|made| made.0))?;
-    let mut all = names.into_iter().map(|name| traces::make(name, lab.args.quick)).collect::<Vec<_>>();
+    let names: Vec<&str> = MADE.map(|made| made.0).into_iter().chain(WEIGHTED.map(|made| made.0)).collect();
+    let names = lab.chosen(&names)?;
+    let (weighted, even): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| WEIGHTED.iter().any(|made| made.0 == *name));
+    by_weight(lab, &weighted)?;
+    let mut all = even.into_iter().map(|name| traces::make(name, lab.args.quick)).collect::<Vec<_>>();
     all.extend(lab.args.trace.iter().map(|path| traces::read(path)).collect::<Result<Vec<_>>>()?);
+    if all.is_empty() {
+        return Ok(());
+    }
     let mut grids = Vec::new();
     for trace in &all {
         eprintln!("hitrate, {}: {} accesses", trace.name, trace.keys.len());
@@ -60,6 +70,57 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     verdict(&grid, "the best peer, moka as it comes among them", &(1..KINDS.len()).collect::<Vec<_>>());
     costs(lab);
     Ok(())
+}
+
+/// The traces of values that weigh differently.
+fn by_weight(lab: &mut Lab, names: &[&str]) -> Result<()> {
+    let traces: Vec<Trace> = names.iter().map(|name| traces::make(name, lab.args.quick)).collect();
+    let cases: Vec<(usize, f64)> = (0..traces.len()).flat_map(|at| SHARES.map(|share| (at, share))).collect();
+    let labels: Vec<String> =
+        cases.iter().map(|&(at, share)| format!("{}, {} %", traces[at].name, 100.0 * share)).collect();
+    let measures = vec![told("hit rate, %"), told("of bytes, %"), told("most held, % of the size")];
+    let grid = Grid::measure(measures, 1, &labels, &WEIGHING, |label, kind| {
+        let (at, share) = cases[labels.iter().position(|of| of == label).unwrap_or(0)];
+        let Trace { keys, weigh, .. } = &traces[at];
+        let different: HashSet<u64> = keys.iter().copied().collect();
+        let all: u64 = different.iter().map(|&key| weigh(key)).sum();
+        let size = (all as f64 * share) as u64;
+        let cache = caches::make::<u64>(kind, Some(size), all / different.len() as u64, |value| *value as usize)?;
+        let (mut hits, mut found, mut asked, mut most) = (0, 0, 0, 0);
+        for part in keys.chunks(keys.len().div_ceil(16)) {
+            for &key in part {
+                let weight = weigh(key);
+                asked += weight;
+                match black_box(cache.get(key)) {
+                    Some(_) => (hits, found) = (hits + 1, found + weight),
+                    None => cache.insert(key, weight),
+                }
+            }
+            most = most.max(cache.held());
+        }
+        let percent = |of: u64, all: u64| 100.0 * of as f64 / all as f64;
+        Ok(vec![percent(hits, keys.len() as u64), percent(found, asked), percent(most, size)])
+    });
+    if !names.is_empty() {
+        println!("{}", grid.by_measure(None));
+        means(&grid);
+        lab.keep(&grid);
+    }
+    Ok(())
+}
+
+/// The mean of each measure over all cases, but the last one's.
+fn means(grid: &Grid) {
+    for (measure, of) in grid.measures.iter().enumerate().take(2) {
+        let mean = |subject: usize| {
+            let rates: Vec<f64> =
+                (0..grid.cases.len()).map(|case| grid.sample(case, subject, measure).median()).collect();
+            rates.iter().sum::<f64>() / rates.len() as f64
+        };
+        let means: Vec<String> =
+            grid.subjects.iter().enumerate().map(|(at, name)| format!("{name} {:.2}", mean(at))).collect();
+        println!("Mean {}: {}.\n", of.name, means.join(", "));
+    }
 }
 
 fn make(kind: &str, entries: usize) -> Result<Box<dyn Cache<u64>>> {

@@ -9,11 +9,26 @@ const MOST_OF_A_FILE: usize = 1_500_000;
 pub struct Trace {
     pub name: String,
     pub keys: Vec<u64>,
+    /// What the value of a key weighs, bytes; where nothing says so, 1.
+    pub weigh: Weigh,
 }
 
 type Make = fn(&mut Maker);
+type Weigh = fn(u64) -> u64;
 
-/// The traces that are made.
+/// The traces of values that weigh differently, and what each weighs.
+pub const WEIGHTED: [(&str, Make, Weigh); 8] = [
+    ("zipf-0.7-sizes", |maker| maker.zipf(0.7), log_normal),
+    ("zipf-0.9-sizes", |maker| maker.zipf(0.9), log_normal),
+    ("zipf-0.9-tail", |maker| maker.zipf(0.9), pareto),
+    ("two-sizes", |maker| maker.zipf(0.9), two_sizes),
+    ("cdn", Maker::cdn, pareto),
+    ("drift-sizes", Maker::drift, log_normal),
+    ("loop-sizes", Maker::one_loop, log_normal),
+    ("latest-sizes", Maker::latest, log_normal),
+];
+
+/// The other traces that are made.
 pub const MADE: [(&str, Make); 11] = [
     ("zipf-0.8", |maker| maker.zipf(0.8)),
     ("zipf-0.99", |maker| maker.zipf(0.99)),
@@ -32,9 +47,11 @@ pub const MADE: [(&str, Make); 11] = [
 pub fn make(name: &str, is_quick: bool) -> Trace {
     let (accesses, keys) = if is_quick { (50_000, 10_000) } else { (1_000_000, 200_000) };
     let mut maker = Maker { random: Random::new(0x5eed, 0), accesses, keys, out: Vec::with_capacity(accesses) };
-    MADE.iter().filter(|made| made.0 == name).for_each(|made| (made.1)(&mut maker));
+    let all = MADE.map(|(name, make)| (name, make, even as Weigh)).into_iter().chain(WEIGHTED);
+    let (_, make, weigh) = all.into_iter().find(|made| made.0 == name).expect("one of those that were chosen from");
+    make(&mut maker);
     maker.out.truncate(accesses);
-    Trace { name: name.into(), keys: maker.out }
+    Trace { name: name.into(), keys: maker.out, weigh }
 }
 
 /// Reads a file of keys, of 64 bits each, little-endian.
@@ -43,7 +60,33 @@ pub fn read(path: &Path) -> Result<Trace> {
     let (words, rest) = bytes.as_chunks::<8>();
     ensure!(!words.is_empty() && rest.is_empty(), "{} is no file of 64-bit keys", path.display());
     let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok(Trace { name, keys: words.iter().take(MOST_OF_A_FILE).map(|word| u64::from_le_bytes(*word)).collect() })
+    let keys = words.iter().take(MOST_OF_A_FILE).map(|word| u64::from_le_bytes(*word)).collect();
+    Ok(Trace { name, keys, weigh: even })
+}
+
+fn even(_: u64) -> u64 {
+    1
+}
+
+/// A number between 0 and 1 that is a key's own, another one for each `which`.
+fn part(key: u64, which: u64) -> f64 {
+    Random::new(key, which as usize).unit().max(1e-12)
+}
+
+/// Sizes of a log-normal distribution, as objects of key-value stores have them: median 4 KiB, sigma 1.5.
+fn log_normal(key: u64) -> u64 {
+    let normal = (-2.0 * part(key, 1).ln()).sqrt() * (std::f64::consts::TAU * part(key, 2)).cos();
+    ((4096.0 * (1.5 * normal).exp()) as u64).clamp(64, 16 << 20)
+}
+
+/// Sizes with a heavier tail, as files on the web have them: Pareto, 2 KiB at least, alpha 1.1.
+fn pareto(key: u64) -> u64 {
+    ((2048.0 / part(key, 1).powf(1.0 / 1.1)) as u64).clamp(64, 64 << 20)
+}
+
+/// One value in twenty is of 1 MiB, the others of 1,000 bytes.
+fn two_sizes(key: u64) -> u64 {
+    if part(key, 1) < 0.05 { 1 << 20 } else { 1000 }
 }
 
 /// Keys that come once, apart from all others.
@@ -62,6 +105,26 @@ impl Maker {
         let zipf = Zipf::new(skew, self.keys);
         for _ in 0..self.accesses {
             let key = zipf.rank(&mut self.random);
+            self.out.push(key);
+        }
+    }
+
+    /// Zipf 0.8, and three accesses in ten are to keys that come once.
+    fn cdn(&mut self) {
+        let zipf = Zipf::new(0.8, self.keys);
+        for at in 0..self.accesses {
+            let is_once = self.random.below(10) < 3;
+            let key = if is_once { ONCE + at as u64 } else { zipf.rank(&mut self.random) };
+            self.out.push(key);
+        }
+    }
+
+    /// One access in twenty adds a key, and the newest keys are asked for most: Zipf 0.9 by age.
+    fn latest(&mut self) {
+        let zipf = Zipf::new(0.9, self.keys);
+        for at in 0..self.accesses {
+            let newest = (self.keys + at / 20) as u64;
+            let key = newest - zipf.rank(&mut self.random);
             self.out.push(key);
         }
     }
@@ -169,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_trace_is_as_long_as_asked_and_the_same_each_time() {
-        for (name, _) in MADE {
+        for name in MADE.map(|made| made.0).into_iter().chain(WEIGHTED.map(|made| made.0)) {
             let first = make(name, true).keys;
             assert!(first.len() > 49_900, "{name}: {} accesses", first.len());
             assert_eq!(first, make(name, true).keys, "{name}");
