@@ -108,8 +108,9 @@ macro_rules! export_reallocarray {
         /// See `c_abi::reallocarray`.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: *mut u8, count: usize, size: usize) -> *mut u8 {
+            let first = first_in_process!(realloc);
             // SAFETY: what goes by this name in a process has this type.
-            let first = unsafe { core::mem::transmute::<*const (), c_abi::Realloc>(first_in_process!(realloc)) };
+            let first = unsafe { core::mem::transmute::<*const (), c_abi::Realloc>(first) };
             // SAFETY: the caller's promise is that of the C function of this name.
             unsafe { c_abi::reallocarray(block, count, size, first) }
         }
