@@ -119,6 +119,9 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
 
     /// Puts a value in, in the place of the key's former one, if there is one: whoever pins that keeps it.
     ///
+    /// What a full cache refuses for its weight ([`Favour::Entries`](crate::Favour::Entries)) is its guard's alone, and the listener
+    /// is told.
+    ///
     /// # Errors
     /// The value is not taken, and is in the error. Either it is larger than what the cache may hold, or all that would have to
     /// go is pinned, or there is no memory.
