@@ -264,9 +264,10 @@ impl<'a> Queues<'a> {
             return false;
         }
         let seen = sketch.frequency(hash);
-        let drawn = self.least_drawn(sketch, &mut |_| false);
         seen < MOST_SEEN
-            && drawn.is_some_and(|drawn| self.favour.is_worth_more(self.seen(drawn, sketch), (seen, weight)))
+            && self
+                .least_drawn(sketch, &mut |_| false)
+                .is_some_and(|drawn| self.favour.is_worth_more(self.seen(drawn, sketch), (seen, weight)))
     }
 
     /// The oldest main entry that is neither pinned nor was hit lately; those hit lately go round again, for what that costs.

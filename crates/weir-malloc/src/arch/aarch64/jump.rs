@@ -29,7 +29,7 @@ macro_rules! first_in_process {
                 "ldr {first}, [{first}, :got_lo12:{function}]",
                 first = out(reg) first,
                 function = sym $function,
-                options(pure, nomem, nostack, preserves_flags)
+                options(pure, readonly, nostack, preserves_flags)
             );
         }
         first

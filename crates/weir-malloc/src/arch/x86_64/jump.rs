@@ -26,7 +26,7 @@ macro_rules! first_in_process {
                 "mov {first}, qword ptr [rip + {function}@GOTPCREL]",
                 first = out(reg) first,
                 function = sym $function,
-                options(pure, nomem, nostack, preserves_flags)
+                options(pure, readonly, nostack, preserves_flags)
             );
         }
         first

@@ -147,14 +147,14 @@ impl<'a, C: Content> Fresh<'a, C> {
                 victims.tell_and_drop();
                 break hold;
             }
-            if let Lacks::Worth = lacks {
-                drop(landing);
-                return Ok(self.reject(Refusal::Full).0.hold_alone());
-            }
             // What was evicted for it is freed before more is.
             victims.tell_and_drop();
             obstacle = match lacks {
-                Lacks::Nothing | Lacks::Worth => Ok(()),
+                Lacks::Nothing => Ok(()),
+                Lacks::Worth => {
+                    drop(landing);
+                    return Ok(self.reject(Refusal::Full).0.hold_alone());
+                }
                 Lacks::Room => shared.reserve(home, weight).map(|()| self.reserved = weight),
                 Lacks::Storage if shared.enlarge_storage(home) => Ok(()),
                 Lacks::Storage => Err(Refusal::OutOfMemory),
