@@ -14,6 +14,7 @@ use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
 use weir_core::evict::replacement::slot::Slot;
 use weir_core::evict::replacement::{Policy, Sightings};
+use weir_core::evict::weight::Weight;
 
 /// Steps of a history at most.
 const STEPS: usize = 600;
@@ -62,7 +63,7 @@ fn history(u: &mut Unstructured) -> Result<()> {
                     && !is_refused
                 {
                     policy.insert(entry, mix(key, 11), weight);
-                    place.insert(weight);
+                    place.insert(Weight::of(weight).bytes());
                 }
             }
             // Also of a number not in use: a hit may come after the eviction.
@@ -70,7 +71,7 @@ fn history(u: &mut Unstructured) -> Result<()> {
             7 => assert_eq!(policy.remove(entry), model.held.remove(&entry).is_some()),
             8 => {
                 let weight = weight(u)?;
-                let is_held = model.held.get_mut(&entry).map(|held| *held = weight).is_some();
+                let is_held = model.held.get_mut(&entry).map(|held| *held = Weight::of(weight).bytes()).is_some();
                 assert_eq!(policy.set_weight(entry, weight), is_held);
             }
             9 => policy.set_target(if u.ratio(1, 8)? { usize::MAX } else { u.int_in_range(0..=3000)? }),

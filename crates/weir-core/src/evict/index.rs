@@ -2,11 +2,12 @@
 //!
 //! A place is 0 (empty), or three fields:
 //!
-//! - the upper 10 bits of the hash;
+//! - the lower 10 bits of the hash, its tag;
 //! - how far the place is from where a search for the hash begins;
 //! - the entry's address in the low 48 bits.
 //!
-//! A search reads an entry only where the first two are right. So but for one entry in 1,000 it reads only the one that it is
+//! A search begins where the hash lies among all hashes, as the place does among all places: so any number of places will do.
+//! It reads an entry only where the first two fields are right. So but for one entry in 1,000 it reads only the one that it is
 //! for. The distance says where an entry's search begins. So an entry that leaves is followed up by those behind it without a
 //! look at them, and there are no marks of deleted ones.
 
@@ -17,6 +18,7 @@ const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 const DISTANCE_BITS: u32 = 6;
 /// A distance of so many places or more: the entry's hash says how many.
 const FAR: usize = (1 << DISTANCE_BITS) - 1;
+const TAG_BITS: u32 = u64::BITS - ADDRESS_BITS - DISTANCE_BITS;
 
 /// The places.
 #[derive(Debug)]
@@ -25,12 +27,12 @@ pub struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// An empty one over zeros.
+    /// An empty one over zeros; at least one.
     ///
     /// # Panics
-    /// If the number of places is not a power of two.
+    /// Without any place.
     pub fn new(places: &'a mut [u64]) -> Self {
-        assert!(places.len().is_power_of_two(), "{} places", places.len());
+        assert!(!places.is_empty(), "an index without a place");
         Self { places }
     }
 
@@ -57,10 +59,29 @@ impl<'a> Index<'a> {
         }
     }
 
+    /// The address of the entry of `hash` for which `is_it` holds, and which is there. Where one alone has its marks `is_it` is not
+    /// asked, so that no entry is read.
+    pub fn address(&self, hash: u32, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+        let (mut alike, mut only) = (0, 0);
+        self.find(hash, |address| {
+            (alike, only) = (alike + 1, address);
+            alike > 1
+        });
+        if alike > 1 {
+            return self.find(hash, &mut is_it).map(|place| self.get(place));
+        }
+        Some(only).filter(|_| alike == 1)
+    }
+
     /// The address at a place.
     #[inline]
     pub fn get(&self, place: usize) -> usize {
         (self.places[place] & ADDRESS) as usize
+    }
+
+    /// The addresses of all entries.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places.iter().filter(|word| **word != 0).map(|word| (word & ADDRESS) as usize)
     }
 
     /// Adds an entry that is not there. At least one place must stay empty: the owner counts the entries.
@@ -85,7 +106,7 @@ impl<'a> Index<'a> {
     /// Empties a place, and moves up those behind it whose search would stop there. `hash_of` gives the hash of the entry
     /// at an address: it is wanted of those that are `FAR` from where their search begins.
     pub fn remove(&mut self, place: usize, hash_of: impl Fn(usize) -> u32) {
-        let (mut hole, mut at, mask) = (place, place, self.places.len() - 1);
+        let (mut hole, mut at) = (place, place);
         loop {
             at = self.next(at);
             let word = self.places[at];
@@ -93,11 +114,11 @@ impl<'a> Index<'a> {
                 break;
             }
             let distance = match (word >> ADDRESS_BITS) as usize & FAR {
-                FAR => at.wrapping_sub(self.home(hash_of(self.get(at)))) & mask,
+                FAR => self.steps(self.home(hash_of(self.get(at))), at),
                 near => near,
             };
             // It may move up unless its search begins between the hole and where it is.
-            let step = at.wrapping_sub(hole) & mask;
+            let step = self.steps(hole, at);
             if distance >= step {
                 let nearer = (distance - step).min(FAR) as u64;
                 let field = (FAR as u64) << ADDRESS_BITS;
@@ -110,20 +131,24 @@ impl<'a> Index<'a> {
 
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.places.len() - 1)
+        (u64::from(hash) * self.places.len() as u64 >> u32::BITS) as usize
     }
 
     #[inline]
     fn next(&self, at: usize) -> usize {
-        (at + 1) & (self.places.len() - 1)
+        if at + 1 == self.places.len() { 0 } else { at + 1 }
+    }
+
+    /// The steps from one place to another.
+    fn steps(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.places.len() - from }
     }
 }
 
 /// The bits above the address of an entry of `hash`, so many places from where its search begins.
 #[inline]
 fn marks(hash: u32, distance: usize) -> u64 {
-    u64::from(hash >> (u32::BITS - (u64::BITS - ADDRESS_BITS - DISTANCE_BITS))) << DISTANCE_BITS
-        | distance.min(FAR) as u64
+    u64::from(hash & ((1 << TAG_BITS) - 1)) << DISTANCE_BITS | distance.min(FAR) as u64
 }
 
 /// Fetches the cache line of a value that is needed soon, while others are waited for, where the CPU can.
@@ -147,20 +172,23 @@ mod tests {
     /// Against a map, with hashes of which many collide in place, in tag, and in both; an entry's address tells its hash.
     #[test]
     fn finds_what_is_in_it_and_nothing_else() {
-        for (tags, homes) in [(1u32, 1u32), (1, 200), (3, 5), (1 << 10, 1 << 20)] {
-            let mut places = vec![0; 512];
+        for (tags, homes, len) in
+            [(1u32, 1u32, 512), (1, 200, 512), (3, 5, 391), (1 << 10, 1 << 20, 302), (1 << 10, 1 << 20, 301)]
+        {
+            let mut places = vec![0; len];
             let mut index = Index::new(&mut places);
             let mut model: HashMap<usize, u32> = HashMap::new();
             let mut random = 1u64;
             for step in 0..20_000usize {
                 random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 let address = 16 * (1 + (random >> 33) as usize % 400);
-                let hash = (address as u32 * 7 % tags) << 22 | (address as u32 * 13 % homes);
+                let hash = (address as u32 * 13 % homes).wrapping_mul(0x9e37_79b1) << 10 | (address as u32 * 7 % tags);
                 let found = index.find(hash, |at| at == address);
                 assert_eq!(found.is_some(), model.contains_key(&address), "step {step}");
                 match found {
                     Some(place) => {
                         assert_eq!(index.get(place), address);
+                        assert_eq!(index.address(hash, |at| at == address), Some(address));
                         index.remove(place, |at| model[&at]);
                         model.remove(&address);
                     }

@@ -13,6 +13,7 @@
 //! | [`lifetime`] | until when an entry lives |
 //! | [`landings`] | waiting for a value that another thread computes |
 //! | [`pins`] | how many hold an entry, so that none is freed in use |
+//! | [`weight`] | what an entry weighs, in 30 bits |
 
 pub mod index;
 pub mod landings;
@@ -21,6 +22,7 @@ pub mod pins;
 pub mod replacement;
 pub(crate) mod shrinker_scan;
 pub mod shrinkers;
+pub mod weight;
 
 pub use shrinkers::{callback, calling};
 

@@ -73,7 +73,7 @@ impl<C: Content> Zoned<C> {
         // SAFETY: the caller's promise.
         if self.zone.is_some() && unsafe { self.is_in_zone(entry) } {
             // SAFETY: as above.
-            self.bytes.fetch_add(unsafe { entry.as_ref() }.weight, Relaxed);
+            self.bytes.fetch_add(unsafe { entry.as_ref() }.weight(), Relaxed);
         }
     }
 
@@ -86,7 +86,7 @@ impl<C: Content> Zoned<C> {
         // SAFETY: the caller's promise.
         if self.zone.is_some() && unsafe { self.is_in_zone(entry) } {
             // SAFETY: as above.
-            self.bytes.fetch_sub(unsafe { entry.as_ref() }.weight, Relaxed);
+            self.bytes.fetch_sub(unsafe { entry.as_ref() }.weight(), Relaxed);
         }
     }
 

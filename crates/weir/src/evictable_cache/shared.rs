@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_core::base::time::Time;
+use weir_core::evict::mix;
 use weir_linux::process::callbacks::Registration;
 use weir_linux::process::evictable_list::Node;
 
@@ -61,19 +62,18 @@ impl<C: Content> Shared<C> {
         unsafe { self.shards.as_ref() }
     }
 
-    /// A key's hash from the program's function, with every bit dependent on every one (the finalizer of MurmurHash3).
+    /// A key's hash from the program's function, with every bit dependent on every one.
     #[inline]
-    pub fn spread(&self, hash: u64) -> u64 {
-        let mut x = hash ^ self.seed;
-        x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        x ^ (x >> 33)
+    pub fn spread(&self, hash: u64) -> u32 {
+        mix(hash, self.seed)
     }
 
-    /// The number of a key's shard: by bits that the shard's index uses for neither places nor tags.
+    /// The number of the shard of a hash. The shard's index and its policy go by all bits of the hash too, so this is of the upper
+    /// ones of a product (2^64 / the golden ratio), which depend on all of them, and of which the policy's sketch uses others.
     #[inline]
-    pub fn home(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.shards.len() - 1)
+    pub fn home(&self, hash: u32) -> usize {
+        let upper = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> u32::BITS;
+        (upper * self.shards.len() as u64 >> u32::BITS) as usize
     }
 
     /// Another shard each time.

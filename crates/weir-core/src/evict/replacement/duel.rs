@@ -28,7 +28,7 @@ const MOST_SHIFT: u32 = 31;
 /// Evidence is in units of 1/256 access, so that fading loses little.
 const UNIT: i64 = 256;
 
-/// The memory of a duel: about 45 KiB. All zeros is empty.
+/// The memory of a duel: about 33 KiB. All zeros is empty.
 #[derive(Debug)]
 pub struct DuelStorage {
     shadows: [ShadowStorage; SHADOWS],

@@ -98,8 +98,9 @@ impl Fifo {
     /// Gives `entry` another weight.
     pub fn set_weight(&mut self, slots: &[Slot], entry: u32, weight: usize) {
         let slot = &slots[entry as usize];
-        self.weight = self.weight - slot.weight() + weight;
+        self.weight -= slot.weight();
         slot.set_weight(weight);
+        self.weight += slot.weight();
     }
 
     /// [`Self::oldest_unpinned`], but `None` also where all entries were pinned a short while ago.

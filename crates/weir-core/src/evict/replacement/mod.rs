@@ -66,6 +66,12 @@ impl<'a> Sightings<'a> {
         self.sketch.prefetch(hash);
     }
 
+    /// The mixed hash of `entry`'s key: also of one that was evicted and whose number was not used since.
+    #[inline]
+    pub fn hash_of(&self, entry: u32) -> u32 {
+        self.slots[entry as usize].hash()
+    }
+
     /// Words of the sketch's storage in use, counted from the front; those behind are zero.
     pub fn sketch_used(&self) -> usize {
         self.sketch.used()
@@ -80,8 +86,8 @@ pub struct Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    /// An empty shard with a target of 0 bytes. `ghost`: best 1 to 2 words per entry, at least 8, all zeros.
-    pub fn new(sightings: &'a Sightings<'a>, ghost: &'a mut [u64]) -> Self {
+    /// An empty shard with a target of 0 bytes. `ghost`: best 1 to 2 places per entry, at least 8, all zeros.
+    pub fn new(sightings: &'a Sightings<'a>, ghost: &'a mut [u32]) -> Self {
         Self { queues: Queues::new(sightings.slots, sightings.hits, ghost), sightings }
     }
 
@@ -153,9 +159,19 @@ impl<'a> Policy<'a> {
         self.queues.worth(entry, &self.sightings.sketch)
     }
 
-    /// The mixed hash of `entry`'s key.
-    pub fn hash_of(&self, entry: u32) -> u32 {
-        self.queues.slots()[entry as usize].hash()
+    /// Notes `next` at a number that is not in use, where the entry's links would be. So an owner can chain such numbers.
+    pub fn chain(&self, entry: u32, next: u32) {
+        self.queues.slots()[entry as usize].set_next(next);
+    }
+
+    /// What [`Policy::chain`] noted at a number that was not in use since.
+    pub fn chained(&self, entry: u32) -> u32 {
+        self.queues.slots()[entry as usize].next()
+    }
+
+    /// What hits write.
+    pub const fn sightings(&self) -> &'a Sightings<'a> {
+        self.sightings
     }
 
     /// Takes over all of `other` into this empty policy, which has as many slots or more: every entry keeps its number.
@@ -229,7 +245,7 @@ impl<'a> Policy<'a> {
         self.queues.iter()
     }
 
-    /// Words of the ghosts' storage in use, counted from the front; those behind are zero.
+    /// Places of the ghosts' storage in use, counted from the front; those behind are zero.
     pub const fn ghost_used(&self) -> usize {
         self.queues.ghost_used()
     }

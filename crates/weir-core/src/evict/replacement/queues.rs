@@ -50,7 +50,7 @@ pub struct Queues<'a> {
 
 impl<'a> Queues<'a> {
     /// Empty queues of entries in `slots`, with counts of `hits`, and a target of 0 bytes.
-    pub fn new(slots: &'a [Slot], hits: Hits<'a>, ghost: &'a mut [u64]) -> Self {
+    pub fn new(slots: &'a [Slot], hits: Hits<'a>, ghost: &'a mut [u32]) -> Self {
         let (small, main) = (Fifo::new(Place::Small), Fifo::new(Place::Main));
         Self {
             slots,
@@ -395,7 +395,7 @@ impl<'a> Queues<'a> {
         self.slots
     }
 
-    /// Words of the ghosts' storage in use.
+    /// Places of the ghosts' storage in use.
     pub const fn ghost_used(&self) -> usize {
         self.ghost.used()
     }

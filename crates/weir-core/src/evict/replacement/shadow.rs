@@ -20,7 +20,7 @@ const INDEX: usize = 2 * SHADOW_ENTRIES;
 pub struct ShadowStorage {
     slots: [Slot; SHADOW_ENTRIES],
     hits: [AtomicU8; SHADOW_ENTRIES],
-    ghost: [u64; SHADOW_ENTRIES],
+    ghost: [u32; SHADOW_ENTRIES],
     /// Entry numbers plus one by the hash of their keys; 0: none.
     index: [u16; INDEX],
 }

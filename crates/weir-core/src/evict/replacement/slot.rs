@@ -3,7 +3,8 @@
 //! Every field is a relaxed atomic, so that a slot can be read while its queue is written; all are written under the owner's
 //! lock. On x86-64 and arm64 a relaxed load or store is an ordinary one.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use crate::evict::weight::{self, Weight};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 /// No entry.
 pub const NONE: u32 = u32::MAX;
@@ -23,30 +24,31 @@ pub enum Place {
 /// One entry. A slot of zeros is in no queue.
 #[derive(Debug, Default)]
 pub struct Slot {
-    weight: AtomicUsize,
+    /// The queue in the low bits, and the weight above them.
+    place_and_weight: AtomicU32,
     previous: AtomicU32,
     next: AtomicU32,
     hash: AtomicU32,
-    place: AtomicU8,
 }
 
-const _: () = assert!(size_of::<Slot>() <= 24);
+const PLACE_BITS: u32 = 2;
+const _: () = assert!(PLACE_BITS + weight::BITS == u32::BITS && size_of::<Slot>() == 16);
 
 impl Slot {
     /// In no queue.
     pub(crate) const fn new() -> Self {
         Self {
-            weight: AtomicUsize::new(0),
+            place_and_weight: AtomicU32::new(0),
             previous: AtomicU32::new(0),
             next: AtomicU32::new(0),
             hash: AtomicU32::new(0),
-            place: AtomicU8::new(0),
         }
     }
 
     /// An entry's weight in bytes.
+    #[inline]
     pub(crate) fn weight(&self) -> usize {
-        self.weight.load(Relaxed)
+        Weight::from_bits(self.place_and_weight.load(Relaxed) >> PLACE_BITS).bytes()
     }
 
     /// The mixed hash of its key.
@@ -55,8 +57,9 @@ impl Slot {
     }
 
     /// The queue that it is in.
+    #[inline]
     pub(crate) fn place(&self) -> Place {
-        match self.place.load(Relaxed) {
+        match self.place_and_weight.load(Relaxed) & ((1 << PLACE_BITS) - 1) {
             1 => Place::Small,
             2 => Place::Main,
             _ => Place::Nowhere,
@@ -64,23 +67,28 @@ impl Slot {
     }
 
     pub(super) fn set_weight(&self, weight: usize) {
-        self.weight.store(weight, Relaxed);
+        self.set(self.place(), Weight::of(weight));
     }
 
     pub(super) fn begin(&self, hash: u32, weight: usize) {
         self.hash.store(hash, Relaxed);
-        self.set_weight(weight);
+        self.set(Place::Nowhere, Weight::of(weight));
     }
 
     pub(super) fn copy(&self, other: &Self) {
-        self.begin(other.hash(), other.weight());
-        self.set_previous(other.previous());
-        self.set_next(other.next());
-        self.set_place(other.place());
+        let word = |from: &AtomicU32, to: &AtomicU32| to.store(from.load(Relaxed), Relaxed);
+        word(&other.place_and_weight, &self.place_and_weight);
+        word(&other.previous, &self.previous);
+        word(&other.next, &self.next);
+        word(&other.hash, &self.hash);
     }
 
     pub(super) fn set_place(&self, place: Place) {
-        self.place.store(place as u8, Relaxed);
+        self.set(place, Weight::from_bits(self.place_and_weight.load(Relaxed) >> PLACE_BITS));
+    }
+
+    fn set(&self, place: Place, weight: Weight) {
+        self.place_and_weight.store(weight.to_bits() << PLACE_BITS | place as u32, Relaxed);
     }
 
     pub(super) fn next(&self) -> u32 {

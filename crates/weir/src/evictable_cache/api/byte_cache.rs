@@ -39,7 +39,7 @@ pub struct ByteCache {
 
 impl ByteCache {
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
+    fn hash(&self, key: &[u8]) -> u32 {
         self.shared.spread(self.hasher.hash_one(key))
     }
 
@@ -150,7 +150,7 @@ impl ByteCache {
         ByteFill(unsafe { Fresh::new(&self.shared, entry.cast::<Header>()) })
     }
 
-    fn begin(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+    fn begin(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let shared = &*self.shared;
         let most = shared.place.largest().min(shared.room.max.load(Relaxed));
         let layout = Bytes::layout_of(key.len(), len);
@@ -163,7 +163,7 @@ impl ByteCache {
 
     /// [`Self::begin`] of what is wanted in any case, where the cache or its place has no room.
     #[cold]
-    fn begin_spare(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+    fn begin_spare(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let layout = Bytes::layout_of(key.len(), len).ok_or(Refusal::OutOfMemory)?;
         let entry = Fresh::<Bytes>::alloc_spare(hash, layout).ok_or(Refusal::OutOfMemory)?;
         // SAFETY: fresh, and of that layout.

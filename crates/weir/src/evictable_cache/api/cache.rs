@@ -62,7 +62,7 @@ impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
     #[inline]
-    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
         self.shared.spread(self.hasher.hash_one(key))
     }
 
@@ -274,7 +274,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     }
 
     /// A block with the key in it; the key, where there is no memory.
-    pub(super) fn fresh(&self, hash: u64, key: K) -> Result<Fresh<'_, Typed<K, V>>, K> {
+    pub(super) fn fresh(&self, hash: u32, key: K) -> Result<Fresh<'_, Typed<K, V>>, K> {
         let layout = Layout::new::<Block<K, V>>();
         let is_possible = layout.size() <= self.shared.place.largest();
         match is_possible.then(|| Fresh::alloc(&self.shared, hash, layout)).flatten() {
@@ -286,7 +286,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
 
     /// A block of the program's allocator with the key in it; without memory the process ends, as by every `Box`.
     #[cold]
-    pub(super) fn spare(&self, hash: u64, key: K) -> Fresh<'_, Typed<K, V>> {
+    pub(super) fn spare(&self, hash: u32, key: K) -> Fresh<'_, Typed<K, V>> {
         let layout = Layout::new::<Block<K, V>>();
         let entry = Fresh::<Typed<K, V>>::alloc_spare(hash, layout);
         // SAFETY: a fresh block of this layout.

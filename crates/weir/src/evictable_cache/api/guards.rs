@@ -26,7 +26,7 @@ impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
 
     /// The weight that the entry counts in the cache's bytes.
     pub fn weight(&self) -> usize {
-        self.0.header().weight
+        self.0.header().weight()
     }
 }
 
@@ -78,7 +78,7 @@ impl ByteEntry<'_> {
 
     /// The weight that the entry counts in the cache's bytes.
     pub fn weight(&self) -> usize {
-        self.0.header().weight
+        self.0.header().weight()
     }
 
     /// The value, to be changed in place. It is aligned to 16 bytes. The cache does not order writes and reads: that is the

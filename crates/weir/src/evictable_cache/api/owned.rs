@@ -92,7 +92,7 @@ impl<K: Eq + 'static, V: 'static, S> OwnedEntry<K, V, S> {
     /// The weight that the entry counts in the cache's bytes.
     pub fn weight(&self) -> usize {
         // SAFETY: an entry is valid while it is held.
-        unsafe { self.entry.as_ref() }.weight
+        unsafe { self.entry.as_ref() }.weight()
     }
 
     /// The cache that the entry is of.

@@ -4,33 +4,47 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::NonNull;
 use weir_core::evict::pins::Pins;
+use weir_core::evict::weight::Weight;
 
 /// The number of an entry that no cache keeps: its block is of the program's allocator.
 const SPARE: u32 = u32::MAX;
 
-/// The beginning of an entry's block. The cell is read and written under the lock of the entry's shard.
+/// The beginning of an entry's block, 16 bytes. The cell is read and written under the lock of the entry's shard.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
     /// The key's hash, spread.
-    pub hash: u64,
-    /// The weight that the entry counts in the cache's bytes. Written before the entry is shared.
-    pub weight: usize,
+    pub hash: u32,
+    weight: Weight,
     /// Who holds the entry.
     pub pins: Pins,
     /// The entry's number in the shard's policy.
     pub number: Cell<u32>,
 }
 
+const _: () = assert!(size_of::<Header>() == 16);
+
 impl Header {
     /// The header of an entry that is to be put in: the cache will hold it, and the guard that its maker gets.
-    pub const fn new(hash: u64) -> Self {
-        Self { hash, weight: 0, pins: Pins::new(2), number: Cell::new(0) }
+    pub const fn new(hash: u32) -> Self {
+        Self { hash, weight: Weight::of(0), pins: Pins::new(2), number: Cell::new(0) }
     }
 
     /// The header of an entry for which the cache's place had no block.
-    pub const fn spare(hash: u64) -> Self {
+    pub const fn spare(hash: u32) -> Self {
         Self { number: Cell::new(SPARE), ..Self::new(hash) }
+    }
+
+    /// The weight that the entry counts in the cache's bytes.
+    #[inline]
+    pub const fn weight(&self) -> usize {
+        self.weight.bytes()
+    }
+
+    /// Sets it, before the entry is shared; returns it, as it may be a little more than what is given.
+    pub const fn set_weight(&mut self, bytes: usize) -> usize {
+        self.weight = Weight::of(bytes);
+        self.weight()
     }
 
     /// Whether the block is of the program's allocator.

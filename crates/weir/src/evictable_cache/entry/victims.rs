@@ -47,7 +47,7 @@ impl<'a, C: Content> Victims<'a, C> {
         // SAFETY: it has key and value, and leaves the cache here.
         unsafe { self.shared.zoned.count_out(entry) };
         // SAFETY: the cache's hold is this list's now.
-        let weight = unsafe { entry.as_ref() }.weight;
+        let weight = unsafe { entry.as_ref() }.weight();
         self.weight += weight;
         self.entries[self.count] = Some(entry);
         self.count += 1;

@@ -15,7 +15,7 @@ use crate::heap;
 
 /// There is no duel: no key is sampled.
 const NO_DUEL: u32 = u32::MAX;
-/// The fewest entries for which a duel of some 45 KiB is made.
+/// The fewest entries for which a duel of some 33 KiB is made.
 const FEWEST: usize = 32;
 /// The duel is made when the cache holds this part of what it may.
 const FILLED: usize = 8;
@@ -38,10 +38,10 @@ impl Drop for Owned {
     }
 }
 
-/// The part of a hash that the duel goes by; the shards' policies and indices go by the other one.
+/// The hash by which the duel samples: another for each key, whose bits are not those that shards go by (2^32 / the golden ratio).
 #[inline]
-fn upper(hash: u64) -> u32 {
-    (hash >> 32) as u32
+const fn for_duel(hash: u32) -> u32 {
+    hash.wrapping_mul(0x9e37_79b1)
 }
 
 /// The choice of a setting.
@@ -68,9 +68,9 @@ impl Choice {
 
     /// Whether the duel is to see a key.
     #[inline]
-    fn is_sampled(&self, hash: u64) -> bool {
+    fn is_sampled(&self, hash: u32) -> bool {
         let shift = self.shift.load(Relaxed);
-        shift != NO_DUEL && is_sampled(upper(hash), shift)
+        shift != NO_DUEL && is_sampled(for_duel(hash), shift)
     }
 
     fn has_duel(&self) -> bool {
@@ -94,7 +94,7 @@ impl Choice {
 
     /// Notes a use of a key, if the duel samples it.
     #[inline]
-    pub fn note_use(&self, hash: u64, weight: usize, room: &Room) {
+    pub fn note_use(&self, hash: u32, weight: usize, room: &Room) {
         if self.is_sampled(hash) {
             self.see(hash, weight, room);
         }
@@ -124,14 +124,14 @@ impl Choice {
 
     /// Lets the duel see an access. Where another thread is at it, the access is left out.
     #[cold]
-    fn see(&self, hash: u64, weight: usize, room: &Room) {
+    fn see(&self, hash: u32, weight: usize, room: &Room) {
         let (entries, bytes) = (room.entries.load(Relaxed), room.bytes.load(Relaxed));
         let held = Held { entries, weight: bytes, target: room.target.load(Relaxed) };
         let Some(guard) = self.duel.try_lock(HEAP.platform()) else { return };
         let Some(owned) = &*guard else { return };
         // SAFETY: the block has a duel, which the lock gives to this thread alone.
         let duel = unsafe { (*owned.0.as_ptr()).duel.assume_init_mut() };
-        let has_changed = duel.access(upper(hash), weight, held);
+        let has_changed = duel.access(for_duel(hash), weight, held);
         self.shift.store(duel.shift(), Relaxed);
         if has_changed {
             let at = Setting::ALL.iter().position(|&setting| setting == duel.setting()).unwrap_or(0);

@@ -16,19 +16,18 @@ const SWEPT_FOR_PRESSURE: u32 = 1024;
 
 impl<C: Content> Shared<C> {
     /// Takes a key's entry out; whether there was one.
-    pub fn remove(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> bool {
-        self.remove_if(hash, |state| state.find::<C>(hash, is_it))
+    pub fn remove(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> bool {
+        self.remove_if(self.home(hash), |state| state.find::<C>(hash, is_it))
     }
 
     /// Takes an entry out that is held, if it is in the cache still.
     pub fn remove_held(&self, hold: &Hold<'_, C>) {
         let header = hold.header();
-        self.remove_if(header.hash, |state| state.storage.as_ref()?.place_of(header));
+        self.remove_if(self.home(header.hash), |state| state.storage.as_ref()?.place_of(header));
     }
 
-    /// Takes out what is `found` in the shard of a hash.
-    fn remove_if(&self, hash: u64, found: impl FnOnce(&State) -> Option<usize>) -> bool {
-        let home = self.home(hash);
+    /// Takes out what is `found` in a shard.
+    fn remove_if(&self, home: usize, found: impl FnOnce(&State) -> Option<usize>) -> bool {
         let mut victims = Victims::new(self, RemovalCause::Removed);
         let mut state = self.shards()[home].lock();
         let Some(place) = found(&state) else { return false };

@@ -16,7 +16,7 @@ const NO_THREAD: usize = 0;
 
 /// A value on its way. The cells are used under the shard's lock.
 pub struct Flight {
-    hash: u64,
+    hash: u32,
     /// The block that is to be the entry; it has its key.
     entry: NonNull<Header>,
     /// The thread that computes; none, where a task does.
@@ -34,12 +34,12 @@ unsafe impl Sync for Flight {}
 
 impl Flight {
     /// The flight of an entry to come, of this thread.
-    pub fn new(hash: u64, entry: NonNull<Header>) -> Self {
+    pub fn new(hash: u32, entry: NonNull<Header>) -> Self {
         Self { thread: thread_pointer(), ..Self::of_task(hash, entry) }
     }
 
     /// The flight of an entry to come, of a task that may run on any thread.
-    pub fn of_task(hash: u64, entry: NonNull<Header>) -> Self {
+    pub fn of_task(hash: u32, entry: NonNull<Header>) -> Self {
         let (is_awaited, next) = (Cell::new(false), Cell::new(None));
         Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, next }
     }
@@ -78,7 +78,7 @@ impl Flights {
     }
 
     /// The flight of a key, if its value is being computed.
-    pub fn find<C: Content>(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<&Flight> {
+    pub fn find<C: Content>(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<&Flight> {
         // SAFETY: a linked flight stays where it is, and its block has its key, until it is unlinked under the lock. The
         // caller has the lock for these flights.
         let flights = core::iter::successors(self.0, |flight| unsafe { flight.as_ref() }.next.get());

@@ -34,7 +34,7 @@ unsafe impl<C: Content<Key: Send + Sync, Value: Send + Sync>> Sync for Fresh<'_,
 
 impl<'a, C: Content> Fresh<'a, C> {
     /// A block for an entry, in which the header is; the key is put in by the caller at once.
-    pub fn alloc(shared: &'a Shared<C>, hash: u64, layout: Layout) -> Option<NonNull<Header>> {
+    pub fn alloc(shared: &'a Shared<C>, hash: u32, layout: Layout) -> Option<NonNull<Header>> {
         let alloc = || shared.place.alloc(layout);
         let block = shared.with_memory(shared.home(hash), layout.size(), alloc)?.cast::<Header>();
         // SAFETY: a fresh block, which is larger than a header and aligned for one.
@@ -44,7 +44,7 @@ impl<'a, C: Content> Fresh<'a, C> {
 
     /// [`Fresh::alloc`] where the cache's place has no memory: a block of the program's allocator.
     #[cold]
-    pub fn alloc_spare(hash: u64, layout: Layout) -> Option<NonNull<Header>> {
+    pub fn alloc_spare(hash: u32, layout: Layout) -> Option<NonNull<Header>> {
         let block = Place::Program.alloc(layout)?.cast::<Header>();
         // SAFETY: a fresh block, which is larger than a header and aligned for one.
         unsafe { block.write(Header::spare(hash)) };
@@ -60,7 +60,7 @@ impl<'a, C: Content> Fresh<'a, C> {
     }
 
     /// The hash of its key.
-    pub fn hash(&self) -> u64 {
+    pub fn hash(&self) -> u32 {
         // SAFETY: the block has a header.
         unsafe { self.entry.as_ref() }.hash
     }
@@ -115,8 +115,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         };
         self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
         // SAFETY: this is all that refers to the entry.
-        unsafe { (*self.entry.as_ptr()).weight = weight };
-        weight
+        unsafe { self.entry.as_mut() }.set_weight(weight)
     }
 
     /// The flight it was for has landed: the caller may drop the entry.
@@ -188,7 +187,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         let Some(storage) = &mut state.storage else { return (Lacks::Storage, victims) };
         if let Some(place) = place {
             // SAFETY: in the index, under the lock.
-            let freed = unsafe { storage.at(place).as_ref() }.weight;
+            let freed = unsafe { storage.at(place).as_ref() }.weight();
             if !shared.room.exchange(freed + self.reserved, weight) {
                 return (Lacks::Room, victims);
             }

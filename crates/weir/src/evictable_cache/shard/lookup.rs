@@ -12,7 +12,7 @@ use crate::evictable_cache::shared::Shared;
 impl<C: Content> Shared<C> {
     /// A key's entry, held; that counts as a use.
     #[inline]
-    pub fn get(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> Option<Hold<'_, C>> {
+    pub fn get(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> Option<Hold<'_, C>> {
         // SAFETY: in the index, under the lock.
         self.look_up(hash, is_it, |entry| unsafe { self.pin(entry) })
     }
@@ -34,7 +34,7 @@ impl<C: Content> Shared<C> {
     #[inline]
     pub fn look_up<T>(
         &self,
-        hash: u64,
+        hash: u32,
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
     ) -> Option<T> {
@@ -48,7 +48,7 @@ impl<C: Content> Shared<C> {
     #[inline(never)]
     fn look_up_in_time<T>(
         &self,
-        hash: u64,
+        hash: u32,
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
     ) -> Option<T> {
@@ -58,7 +58,7 @@ impl<C: Content> Shared<C> {
     #[inline(always)]
     fn look_up_at<T>(
         &self,
-        hash: u64,
+        hash: u32,
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
         now: Option<Time>,
@@ -68,7 +68,7 @@ impl<C: Content> Shared<C> {
             Found::Entry(entry) => {
                 let taken = take(entry);
                 // SAFETY: in the index, under the lock: the cache holds it.
-                let weight = unsafe { entry.as_ref() }.weight;
+                let weight = unsafe { entry.as_ref() }.weight();
                 drop(state);
                 self.choice.note_use(hash, weight, &self.room);
                 return Some(taken);
@@ -85,7 +85,7 @@ impl<C: Content> Shared<C> {
     }
 
     /// Whether a key is there; that counts as nothing.
-    pub fn contains(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> bool {
+    pub fn contains(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> bool {
         let now = self.time();
         let state = self.shards()[self.home(hash)].lock();
         let place = state.find::<C>(hash, is_it);

@@ -124,7 +124,7 @@ pub enum Found {
 impl State {
     /// The place of a key in the index. The key is compared under the lock.
     #[inline]
-    pub fn find<C: Content>(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<usize> {
+    pub fn find<C: Content>(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<usize> {
         let storage = self.storage.as_ref()?;
         // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
         storage.find(hash, |entry| is_it(unsafe { C::key(entry) }))
@@ -137,7 +137,7 @@ impl State {
     #[inline(always)]
     pub fn look_up<C: Content>(
         &mut self,
-        hash: u64,
+        hash: u32,
         mut is_it: impl FnMut(&C::Key) -> bool,
         now: Option<Time>,
     ) -> Found {

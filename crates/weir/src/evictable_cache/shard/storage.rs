@@ -1,17 +1,17 @@
-//! Policy, index and the entries of a shard by number, in one block of Weir's heap.
+//! Policy and index of a shard, in one block of Weir's heap.
 //!
 //! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it takes
-//! 73 bytes:
-//! - 24 of the policy's slot,
+//! 49 bytes:
+//! - 16 of the policy's slot,
 //! - 16 of sketch,
-//! - 8 of ghosts,
-//! - 16 of index (two places),
-//! - 8 for the address,
+//! - 12 of index (a place and a half),
+//! - 4 of ghosts,
 //! - 1 for hits.
 //!
-//! Where entries have an end, it takes 24 more.
+//! Where entries have an end, it takes 24 more. An entry's address is in the index alone. The entry of a number is found by the
+//! hash in its slot.
 
-use core::ptr::{NonNull, with_exposed_provenance_mut, without_provenance_mut};
+use core::ptr::{NonNull, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::base::time::Time;
 use weir_core::evict::index::Index;
@@ -36,9 +36,10 @@ const SPARSE: usize = 16;
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
 /// Bytes for each entry.
-const PER_ENTRY: usize = size_of::<Slot>() + (2 + 1 + 2 + 1) * size_of::<u64>() + size_of::<AtomicU8>();
+const PER_ENTRY: usize =
+    size_of::<Slot>() + 2 * size_of::<AtomicU64>() + 3 * size_of::<u64>() / 2 + size_of::<u32>() + size_of::<AtomicU8>();
 
-/// Policy, index, entries by number, and the numbers that are free.
+/// Policy, index, and the numbers that are free.
 pub struct Storage {
     block: NonNull<u8>,
     capacity: usize,
@@ -46,13 +47,11 @@ pub struct Storage {
     policy: Policy<'static>,
     /// Entries by hash.
     index: Index<'static>,
-    /// Entries by number. Where a number is not in use, the next such number is there.
-    entries: &'static mut [*mut Header],
     /// Until when each entry lives, by number; empty where entries have no end.
     times: &'static mut [Times],
     /// The number that is looked at next for its time.
     swept: u32,
-    /// A number not in use, of those that were.
+    /// A number not in use, of those that were; the policy's slots chain them.
     free: u32,
     /// The lowest number that was never used.
     fresh: u32,
@@ -73,10 +72,11 @@ unsafe fn slice<T>(at: &mut NonNull<u8>, len: usize) -> &'static mut [T] {
     part
 }
 
-/// The part of a hash that policy and index go by; a shard's number is of the other one.
-#[inline]
-fn short(hash: u64) -> u32 {
-    hash as u32
+/// The entry of a number that is in the index.
+fn entry_of(index: &Index<'_>, sightings: &Sightings<'_>, number: u32) -> Option<NonNull<Header>> {
+    // SAFETY: what is in the index are entries of the shard, whose lock is held.
+    let has_number = |at| unsafe { entry_at(at).as_ref() }.number.get() == number;
+    index.address(sightings.hash_of(number), has_number).map(entry_at)
 }
 
 /// The entry at an address of the index.
@@ -94,14 +94,13 @@ impl Storage {
         let mut at = unsafe { block.add(SIGHTINGS) };
         // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it. The capacity is a multiple of 16
         // and the block aligned to 16, so each is aligned. `drop` frees the block after the last use.
-        let (slots, sketch, ghost, index, entries, hits, times) = unsafe {
+        let (slots, sketch, index, ghost, hits, times) = unsafe {
             let slots: &'static [Slot] = slice(&mut at, capacity);
             let sketch: &'static [AtomicU64] = slice(&mut at, 2 * capacity);
-            let (ghost, index) = (slice(&mut at, capacity), slice(&mut at, 2 * capacity));
-            let entries: &'static mut [*mut Header] = slice(&mut at, capacity);
+            let (index, ghost) = (slice(&mut at, capacity + capacity / 2), slice(&mut at, capacity));
             let hits: &'static [AtomicU8] = slice(&mut at, capacity);
             let times: &'static mut [Times] = slice(&mut at, if is_timed { capacity } else { 0 });
-            (slots, sketch, ghost, index, entries, hits, times)
+            (slots, sketch, index, ghost, hits, times)
         };
         let sightings = block.cast::<Sightings<'static>>();
         // SAFETY: in the block, and large enough; nothing else refers to it.
@@ -110,7 +109,7 @@ impl Storage {
             sightings.as_ref()
         };
         let (policy, index) = (Policy::new(sightings, ghost), Index::new(index));
-        Some(Self { block, capacity, policy, index, entries, times, swept: 0, free: NONE, fresh: 0 })
+        Some(Self { block, capacity, policy, index, times, swept: 0, free: NONE, fresh: 0 })
     }
 
     /// Bytes of a block for so many entries, with times for them if it `is_timed`.
@@ -153,49 +152,51 @@ impl Storage {
         self.policy.len()
     }
 
-    /// Moves all that `other` has here, where nothing is yet. Where there is room for as many entries they keep their numbers,
-    /// and none of them is looked at. In a large cache, growth takes some ns an entry then.
+    /// Moves all that `other` has here, where nothing is yet; `other` is only to be dropped. Where there is room for as many entries
+    /// they keep their numbers, and hardly one of them is looked at. In a large cache, growth takes some ns an entry then.
     pub fn take_over(&mut self, other: &Self) {
-        let Self { policy, index, entries, times, fresh, .. } = self;
+        let Self { policy, index, times, fresh, .. } = self;
         if self.capacity >= other.capacity {
             policy.grow_from(&other.policy);
             (self.free, self.fresh) = (other.free, other.fresh);
-            entries[..other.entries.len()].copy_from_slice(other.entries);
             times[..other.times.len()].copy_from_slice(other.times);
             for number in policy.iter() {
-                index.insert(policy.hash_of(number), entries[number as usize].expose_provenance());
+                index.insert(policy.sightings().hash_of(number), other.entry(number).as_ptr().expose_provenance());
             }
             return;
         }
         policy.take_over(&other.policy, |old, new| {
-            let entry = other.entries[old as usize];
-            entries[new as usize] = entry;
             if let Some(time) = times.get_mut(new as usize) {
                 *time = other.times[old as usize];
             }
-            // SAFETY: an entry in the cache; the shard's lock is held.
-            unsafe { &*entry }.number.set(new);
-            index.insert(other.policy.hash_of(old), entry.expose_provenance());
+            // For the walk below: the number is in use no more.
+            other.policy.chain(old, new);
             *fresh = new + 1;
         });
+        for address in other.index.iter() {
+            // SAFETY: an entry in the cache; the shard's lock is held.
+            let header = unsafe { entry_at(address).as_ref() };
+            header.number.set(other.policy.chained(header.number.get()));
+            index.insert(header.hash, address);
+        }
     }
 
-    /// The entry of a number that is in use.
+    /// The entry of a number that is in use, or was until the policy gave it up just now.
     pub fn entry(&self, number: u32) -> NonNull<Header> {
-        NonNull::new(self.entries[number as usize]).expect("the number is in use")
+        entry_of(&self.index, self.policy.sightings(), number).expect("the number is in use")
     }
 
     /// Fetches what a search for a key reads first, and what a use of it writes.
     #[inline]
-    pub fn prefetch(&self, hash: u64) {
-        self.index.prefetch(short(hash));
-        self.policy.prefetch(short(hash));
+    pub fn prefetch(&self, hash: u32) {
+        self.index.prefetch(hash);
+        self.policy.prefetch(hash);
     }
 
     /// The place in the index of the entry of `hash` for which `is_it` holds.
     #[inline]
-    pub fn find(&self, hash: u64, mut is_it: impl FnMut(NonNull<Header>) -> bool) -> Option<usize> {
-        self.index.find(short(hash), |at| is_it(entry_at(at)))
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(NonNull<Header>) -> bool) -> Option<usize> {
+        self.index.find(hash, |at| is_it(entry_at(at)))
     }
 
     /// The entry at a place of the index.
@@ -207,7 +208,7 @@ impl Storage {
     /// Notes a use of an entry.
     #[inline]
     pub fn hit(&self, header: &Header) {
-        self.policy.hit(header.number.get(), short(header.hash));
+        self.policy.hit(header.number.get(), header.hash);
     }
 
     /// An entry of a storage with times, in here, has these.
@@ -247,8 +248,8 @@ impl Storage {
     }
 
     /// Whether an entry that is about to come, of a key that is not there, is to be refused ([`Policy::refuses`]).
-    pub fn refuses(&mut self, hash: u64, weight: usize) -> bool {
-        self.policy.refuses(short(hash), weight)
+    pub fn refuses(&mut self, hash: u32, weight: usize) -> bool {
+        self.policy.refuses(hash, weight)
     }
 
     /// Has the policy decide by this setting, for this weight, from now on.
@@ -274,13 +275,12 @@ impl Storage {
             self.fresh - 1
         } else {
             let free = self.free;
-            self.free = self.entries[free as usize].addr() as u32;
+            self.free = self.policy.chained(free);
             free
         };
         header.number.set(number);
-        self.entries[number as usize] = entry.as_ptr();
-        self.index.insert(short(header.hash), entry.as_ptr().expose_provenance());
-        self.policy.insert(number, short(header.hash), header.weight)
+        self.index.insert(header.hash, entry.as_ptr().expose_provenance());
+        self.policy.insert(number, header.hash, header.weight())
     }
 
     /// Puts `new` in the place of the entry at `place` of the index, which has the same key; that counts as a use.
@@ -295,8 +295,7 @@ impl Storage {
         let number = unsafe { old.as_ref() }.number.get();
         header.number.set(number);
         self.index.replace(place, new.as_ptr().expose_provenance());
-        self.entries[number as usize] = new.as_ptr();
-        self.policy.set_weight(number, header.weight);
+        self.policy.set_weight(number, header.weight());
         self.hit(header);
         old
     }
@@ -304,7 +303,7 @@ impl Storage {
     /// The place of an entry in the index, if it is in here.
     pub fn place_of(&self, header: &Header) -> Option<usize> {
         let address = core::ptr::from_ref(header).addr();
-        self.index.find(short(header.hash), |at| at == address)
+        self.index.find(header.hash, |at| at == address)
     }
 
     /// The place in the index of the entry of a number, if that is in use.
@@ -335,10 +334,10 @@ impl Storage {
         is_fair: bool,
         is_wanted: impl Fn(NonNull<Header>) -> bool,
     ) -> Option<NonNull<Header>> {
-        let entries = &*self.entries;
+        let (index, sightings) = (&self.index, self.policy.sightings());
         let is_pinned = |number: u32| {
-            let Some(entry) = NonNull::new(entries[number as usize]) else { return true };
-            // SAFETY: numbers that the policy names are in use, so these are entries; the shard's lock is held.
+            let Some(entry) = entry_of(index, sightings, number) else { return true };
+            // SAFETY: an entry in the index; the shard's lock is held.
             unsafe { !entry.as_ref().pins.is_held_once() || !is_wanted(entry) }
         };
         let number = match is_fair {
@@ -355,7 +354,7 @@ impl Storage {
         let entry = self.at(place);
         // SAFETY: what is in the index are entries of the shard, whose hashes do not change.
         self.index.remove(place, |at| short(unsafe { entry_at(at).as_ref() }.hash));
-        self.entries[number as usize] = without_provenance_mut(self.free as usize);
+        self.policy.chain(number, self.free);
         self.free = number;
         entry
     }
