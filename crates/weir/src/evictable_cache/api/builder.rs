@@ -45,9 +45,9 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     common_options!(K, V);
 
     /// How to weigh an entry, bytes. The closure is called once for each insertion. 0 counts as 1: an entry without weight would
-    /// never be evicted.
+    /// never be evicted. Above 32 MiB it is rounded up, by one part in 16 million at most; 2^54 is the most that counts.
     ///
-    /// If it is not called, an entry counts its block: key, value and 24 bytes. What key and value own counts as well where they
+    /// If it is not called, an entry counts its block: key, value and 16 bytes. What key and value own counts as well where they
     /// are of common types: `Vec<u8>`, `String`, `Arc<str>` and their like. Key or value of another type may own memory. Then
     /// call [`Self::weighed`], this, or [`Self::max_bytes`].
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {

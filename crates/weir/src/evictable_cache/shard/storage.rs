@@ -36,8 +36,11 @@ const SPARSE: usize = 16;
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
 /// Bytes for each entry.
-const PER_ENTRY: usize =
-    size_of::<Slot>() + 2 * size_of::<AtomicU64>() + 3 * size_of::<u64>() / 2 + size_of::<u32>() + size_of::<AtomicU8>();
+const PER_ENTRY: usize = size_of::<Slot>()
+    + 2 * size_of::<AtomicU64>()
+    + 3 * size_of::<u64>() / 2
+    + size_of::<u32>()
+    + size_of::<AtomicU8>();
 
 /// Policy, index, and the numbers that are free.
 pub struct Storage {
@@ -353,7 +356,7 @@ impl Storage {
     fn forget(&mut self, place: usize, number: u32) -> NonNull<Header> {
         let entry = self.at(place);
         // SAFETY: what is in the index are entries of the shard, whose hashes do not change.
-        self.index.remove(place, |at| short(unsafe { entry_at(at).as_ref() }.hash));
+        self.index.remove(place, |at| unsafe { entry_at(at).as_ref() }.hash);
         self.policy.chain(number, self.free);
         self.free = number;
         entry

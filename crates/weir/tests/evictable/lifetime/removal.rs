@@ -81,9 +81,12 @@ fn a_tebibyte_may_be_counted_and_no_more() {
     assert!(cache.insert(5002, usize::MAX).is_err());
     // What pressure leaves is taken without a look at free memory, of which there is not so much.
     let unbounded = EvictableCache::<u64, usize>::builder().min_bytes(usize::MAX).weigher(|_, v| *v).build().unwrap();
-    drop(unbounded.insert(1, usize::MAX - 10).unwrap());
-    drop(unbounded.insert(2, 100).unwrap());
-    assert_eq!(unbounded.bytes(), 100, "the sum does not overflow");
+    (0..3000).for_each(|key| drop(unbounded.insert(key, usize::MAX - 10).unwrap()));
+    let most = unbounded.get(&2999).unwrap().weight();
+    assert!(
+        most > 1 << 53 && most.checked_mul(unbounded.len()) == Some(unbounded.bytes()),
+        "the sum does not overflow"
+    );
 }
 
 #[test]
