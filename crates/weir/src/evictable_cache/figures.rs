@@ -1,5 +1,6 @@
 //! The figures of a cache: for the program, and as other processes read them.
 
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::platform::Clock;
@@ -7,7 +8,7 @@ use weir_core::telemetry::tables::EvictableRow;
 use weir_linux::process::heap::HEAP;
 
 use super::api::stats::EvictableStats;
-use super::entry::header::Content;
+use super::entry::header::{Content, Header};
 use super::entry::place::Place;
 use super::shard::state::{Counts, Shard};
 use super::shared::Shared;
@@ -31,9 +32,9 @@ impl<C: Content> Shared<C> {
             all.add(&state.counts);
             if let Some(storage) = &state.storage {
                 metadata_bytes += storage.bytes();
-                // SAFETY: in use, under the lock.
-                let is_pinned = |number: &u32| unsafe { !storage.entry(*number).as_ref().pins.is_held_once() };
-                pinned += storage.policy().iter().filter(is_pinned).count();
+                // SAFETY: in the storage, under the lock.
+                let is_pinned = |entry: &NonNull<Header>| unsafe { !entry.as_ref().pins.is_held_once() };
+                pinned += storage.entries().filter(is_pinned).count();
             }
         }
         EvictableStats {

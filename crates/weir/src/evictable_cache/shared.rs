@@ -16,6 +16,7 @@ use super::entry::place::Place;
 use super::eviction::choice::Choice;
 use super::eviction::expiry::Ages;
 use super::eviction::room::Room;
+use super::life::MOST_SHARDS;
 use super::options::{Listener, Weigher};
 use super::parts::Zoned;
 use super::shard::state::Shard;
@@ -68,12 +69,12 @@ impl<C: Content> Shared<C> {
         mix(hash, self.seed)
     }
 
-    /// The number of the shard of a hash. The shard's index and its policy go by all bits of the hash too, so this is of the upper
-    /// ones of a product (2^64 / the golden ratio), which depend on all of them, and of which the policy's sketch uses others.
+    /// The number of the shard of a hash. The shard's index and its policy go by all bits of the hash too. So this is of the upper
+    /// bits of a product (2^64 / the golden ratio), which depend on all of them; the policy's sketch goes by others of that.
     #[inline]
     pub fn home(&self, hash: u32) -> usize {
-        let upper = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> u32::BITS;
-        (upper * self.shards.len() as u64 >> u32::BITS) as usize
+        let product = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (product >> (u64::BITS - MOST_SHARDS.ilog2())) as usize & (self.shards.len() - 1)
     }
 
     /// Another shard each time.

@@ -75,11 +75,11 @@ unsafe fn slice<T>(at: &mut NonNull<u8>, len: usize) -> &'static mut [T] {
     part
 }
 
-/// The entry of a number that is in the index.
-fn entry_of(index: &Index<'_>, sightings: &Sightings<'_>, number: u32) -> Option<NonNull<Header>> {
-    // SAFETY: what is in the index are entries of the shard, whose lock is held.
-    let has_number = |at| unsafe { entry_at(at).as_ref() }.number.get() == number;
-    index.address(sightings.hash_of(number), has_number).map(entry_at)
+/// Whether the entry at an address of an index, whose shard's lock is held, has a number.
+#[inline]
+fn has_number(address: usize, number: u32) -> bool {
+    // SAFETY: what is in an index are entries of its shard, which are valid under the lock.
+    unsafe { entry_at(address).as_ref() }.number.get() == number
 }
 
 /// The entry at an address of the index.
@@ -164,7 +164,9 @@ impl Storage {
             (self.free, self.fresh) = (other.free, other.fresh);
             times[..other.times.len()].copy_from_slice(other.times);
             for number in policy.iter() {
-                index.insert(policy.sightings().hash_of(number), other.entry(number).as_ptr().expose_provenance());
+                let hash = policy.sightings().hash_of(number);
+                let address = other.index.address(hash, |at| has_number(at, number));
+                index.insert(hash, address.expect("the number is in use"));
             }
             return;
         }
@@ -184,9 +186,9 @@ impl Storage {
         }
     }
 
-    /// The entry of a number that is in use, or was until the policy gave it up just now.
-    pub fn entry(&self, number: u32) -> NonNull<Header> {
-        entry_of(&self.index, self.policy.sightings(), number).expect("the number is in use")
+    /// All entries, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = NonNull<Header>> + '_ {
+        self.index.iter().map(entry_at)
     }
 
     /// Fetches what a search for a key reads first, and what a use of it writes.
@@ -233,7 +235,7 @@ impl Storage {
     pub fn next_in_use(&self, at: &mut u32) -> Option<NonNull<Header>> {
         let number = (*at..self.fresh).find(|&number| self.policy.has(number));
         *at = number.map_or(self.fresh, |number| number + 1);
-        number.map(|number| self.entry(number))
+        number.and_then(|number| self.place_of_number(number)).map(|place| self.at(place))
     }
 
     /// Looks at entries in turn, at `left` at most and at each once, for one whose time is over; its number.
@@ -311,9 +313,8 @@ impl Storage {
 
     /// The place in the index of the entry of a number, if that is in use.
     pub fn place_of_number(&self, number: u32) -> Option<usize> {
-        let entry = self.policy.has(number).then(|| self.entry(number))?;
-        // SAFETY: a number that the policy has is in use, and the entry of one that is in use is valid.
-        self.place_of(unsafe { entry.as_ref() })
+        let hash = self.policy.sightings().hash_of(number);
+        self.policy.has(number).then(|| self.index.find(hash, |at| has_number(at, number)))?
     }
 
     /// How much the cache gains by an entry ([`Policy::worth`]), if it is in here.
@@ -338,8 +339,13 @@ impl Storage {
         is_wanted: impl Fn(NonNull<Header>) -> bool,
     ) -> Option<NonNull<Header>> {
         let (index, sightings) = (&self.index, self.policy.sightings());
+        let place_of = |number| index.find(sightings.hash_of(number), |at| has_number(at, number));
+        // What the policy asks of last is most often what it names.
+        let mut asked = (NONE, None);
         let is_pinned = |number: u32| {
-            let Some(entry) = entry_of(index, sightings, number) else { return true };
+            asked = (number, place_of(number));
+            let Some(place) = asked.1 else { return true };
+            let entry = entry_at(index.get(place));
             // SAFETY: an entry in the index; the shard's lock is held.
             unsafe { !entry.as_ref().pins.is_held_once() || !is_wanted(entry) }
         };
@@ -347,8 +353,7 @@ impl Storage {
             true => self.policy.evict_for(incoming, is_pinned),
             false => self.policy.evict_any(incoming, is_pinned),
         }?;
-        // SAFETY: the policy named it, so it is an entry in here, which is valid.
-        let place = self.place_of(unsafe { self.entry(number).as_ref() })?;
+        let place = if asked.0 == number { asked.1 } else { place_of(number) }?;
         Some(self.forget(place, number))
     }
 
