@@ -1,10 +1,10 @@
 //! Policy and index of a shard, in one block of Weir's heap.
 //!
 //! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it takes
-//! 49 bytes:
+//! 53 bytes:
 //! - 16 of the policy's slot,
 //! - 16 of sketch,
-//! - 12 of index (a place and a half),
+//! - 16 of index (two places),
 //! - 4 of ghosts,
 //! - 1 for hits.
 //!
@@ -36,11 +36,7 @@ const SPARSE: usize = 16;
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
 /// Bytes for each entry.
-const PER_ENTRY: usize = size_of::<Slot>()
-    + 2 * size_of::<AtomicU64>()
-    + 3 * size_of::<u64>() / 2
-    + size_of::<u32>()
-    + size_of::<AtomicU8>();
+const PER_ENTRY: usize = size_of::<Slot>() + (2 + 2) * size_of::<u64>() + size_of::<u32>() + size_of::<AtomicU8>();
 
 /// Policy, index, and the numbers that are free.
 pub struct Storage {
@@ -100,7 +96,7 @@ impl Storage {
         let (slots, sketch, index, ghost, hits, times) = unsafe {
             let slots: &'static [Slot] = slice(&mut at, capacity);
             let sketch: &'static [AtomicU64] = slice(&mut at, 2 * capacity);
-            let (index, ghost) = (slice(&mut at, capacity + capacity / 2), slice(&mut at, capacity));
+            let (index, ghost) = (slice(&mut at, 2 * capacity), slice(&mut at, capacity));
             let hits: &'static [AtomicU8] = slice(&mut at, capacity);
             let times: &'static mut [Times] = slice(&mut at, if is_timed { capacity } else { 0 });
             (slots, sketch, index, ghost, hits, times)
