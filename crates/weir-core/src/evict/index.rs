@@ -2,7 +2,7 @@
 //!
 //! A place is 0 (empty), or three fields:
 //!
-//! - the upper 10 bits of the hash;
+//! - 10 bits of the hash: between the lower ones, by which places are chosen, and the upper ones, by which shards are;
 //! - how far the place is from where a search for the hash begins;
 //! - the entry's address in the low 48 bits.
 //!
@@ -17,6 +17,11 @@ const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 const DISTANCE_BITS: u32 = 6;
 /// A distance of so many places or more: the entry's hash says how many.
 const FAR: usize = (1 << DISTANCE_BITS) - 1;
+
+/// Bits of a hash beside a distance, and the lowest of them: they are others than those of the place in a shard of up to 65,536
+/// entries, and than those of a shard where there are up to 32.
+const TAG: u32 = (1 << (u64::BITS - ADDRESS_BITS - DISTANCE_BITS)) - 1;
+const TAG_SHIFT: u32 = 17;
 
 /// The places.
 #[derive(Debug)]
@@ -141,8 +146,7 @@ impl<'a> Index<'a> {
 /// The bits above the address of an entry of `hash`, so many places from where its search begins.
 #[inline]
 fn marks(hash: u32, distance: usize) -> u64 {
-    u64::from(hash >> (u32::BITS - (u64::BITS - ADDRESS_BITS - DISTANCE_BITS))) << DISTANCE_BITS
-        | distance.min(FAR) as u64
+    u64::from(hash >> TAG_SHIFT & TAG) << DISTANCE_BITS | distance.min(FAR) as u64
 }
 
 /// Fetches the cache line of a value that is needed soon, while others are waited for, where the CPU can.
@@ -174,7 +178,7 @@ mod tests {
             for step in 0..20_000usize {
                 random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 let address = 16 * (1 + (random >> 33) as usize % 400);
-                let hash = (address as u32 * 7 % tags) << 22 | (address as u32 * 13 % homes);
+                let hash = (address as u32 * 7 % tags) << TAG_SHIFT | (address as u32 * 13 % homes);
                 let found = index.find(hash, |at| at == address);
                 assert_eq!(found.is_some(), model.contains_key(&address), "step {step}");
                 match found {

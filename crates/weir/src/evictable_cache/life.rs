@@ -27,7 +27,7 @@ const SHARDS_PER_CPU: usize = 4;
 /// Bytes of a shard of the default number of them, at least: small parts evict worse than one whole.
 const SHARD_BYTES: usize = 1 << 20;
 /// The most shards there can be.
-pub const MOST_SHARDS: usize = 1024;
+const MOST_SHARDS: usize = 1024;
 
 /// The number of shards of a cache; a power of two.
 fn shards<C: Content>(options: &Options<C>) -> Result<usize, CacheError> {

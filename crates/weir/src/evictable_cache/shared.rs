@@ -16,7 +16,6 @@ use super::entry::place::Place;
 use super::eviction::choice::Choice;
 use super::eviction::expiry::Ages;
 use super::eviction::room::Room;
-use super::life::MOST_SHARDS;
 use super::options::{Listener, Weigher};
 use super::parts::Zoned;
 use super::shard::state::Shard;
@@ -69,12 +68,11 @@ impl<C: Content> Shared<C> {
         mix(hash, self.seed)
     }
 
-    /// The number of the shard of a hash. The shard's index and its policy go by all bits of the hash too. So this is of the upper
-    /// bits of a product (2^64 / the golden ratio), which depend on all of them; the policy's sketch goes by others of that.
+    /// The number of a key's shard: by the upper bits of its hash, of which the shard's index and policy use others as far as there
+    /// are.
     #[inline]
     pub fn home(&self, hash: u32) -> usize {
-        let product = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (product >> (u64::BITS - MOST_SHARDS.ilog2())) as usize & (self.shards.len() - 1)
+        (u64::from(hash) * self.shards.len() as u64 >> u32::BITS) as usize
     }
 
     /// Another shard each time.

@@ -3,8 +3,9 @@
 //! A hash counts as evicted lately until 9/10 as many others were evicted after it as the cache has entries. S3-FIFO's
 //! ghost queue has the main queue's length, 9/10 of the cache.
 //!
-//! A place has the upper half of a hash, whose lower bits chose the bucket, and a time: a count of evictions, or of groups of
-//! them in a large cache. Two keys of one half are taken for each other; with eight places that is one in 8,000 look-ups.
+//! A place has 16 bits of a hash and a time: a count of evictions, or of groups of them in a large cache. The bits are others than
+//! the lower ones that chose the bucket, and than the upper ones by which shards are chosen, as far as there are. Two keys of the
+//! same bits are taken for each other; with eight places that is one in 8,000 look-ups, or in 1,000 where 3 bits are not others.
 
 /// Places of a bucket: half a cache line.
 const PLACES: usize = 8;
@@ -13,7 +14,7 @@ const TIMES_A_TURN: usize = 4096;
 /// Times there are, 1 to this. What is left from 16 turns ago looks new; no bucket is left alone for so long.
 const TIMES: u16 = u16::MAX;
 
-/// The hashes. A place of zero is empty; else its upper half is the time, and its lower half that of the hash.
+/// The hashes. A place of zero is empty; else its upper half is the time, and its lower half of the hash.
 #[derive(Debug)]
 pub struct Ghost<'a> {
     places: &'a mut [u32],
@@ -72,7 +73,7 @@ impl<'a> Ghost<'a> {
     fn set_ages(&mut self, of: impl Fn(u16) -> u16) {
         let now = self.now;
         for place in self.places[..self.used].iter_mut().filter(|place| **place != 0) {
-            *place = pack(time(now, of(age(now, *place)).min(TIMES - 1)), *place);
+            *place = pack(time(now, of(age(now, *place)).min(TIMES - 1)), *place as u16);
         }
     }
 
@@ -83,7 +84,7 @@ impl<'a> Ghost<'a> {
             self.group = 0;
             self.now = if self.now == TIMES { 1 } else { self.now + 1 };
         }
-        let (now, value) = (self.now, pack(self.now, hash >> 16));
+        let (now, value) = (self.now, pack(self.now, part(hash)));
         let Some(bucket) = self.bucket(hash) else { return };
         let oldest = bucket.iter_mut().max_by_key(|place| if **place == 0 { u16::MAX } else { age(now, **place) });
         if let Some(place) = oldest {
@@ -95,7 +96,7 @@ impl<'a> Ghost<'a> {
     pub fn take(&mut self, hash: u32, entries: usize) -> bool {
         let (now, window, group) = (self.now, entries as u64 * 9 / 10, group(self.used) as u64);
         let Some(bucket) = self.bucket(hash) else { return false };
-        let Some(place) = bucket.iter_mut().find(|place| **place != 0 && **place as u16 == (hash >> 16) as u16) else {
+        let Some(place) = bucket.iter_mut().find(|place| **place != 0 && **place as u16 == part(hash)) else {
             return false;
         };
         let is_lately = u64::from(age(now, *place)) * group < window;
@@ -115,8 +116,13 @@ const fn group(used: usize) -> usize {
     if used <= TIMES_A_TURN { 1 } else { used / TIMES_A_TURN }
 }
 
-const fn pack(time: u16, half: u32) -> u32 {
-    (time as u32) << 16 | half & 0xffff
+/// The bits of a hash that a place has.
+const fn part(hash: u32) -> u16 {
+    (hash >> 13) as u16
+}
+
+const fn pack(time: u16, part: u16) -> u32 {
+    (time as u32) << 16 | part as u32
 }
 
 /// Times since that of `place`.

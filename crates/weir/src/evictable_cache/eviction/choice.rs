@@ -68,7 +68,7 @@ impl Choice {
 
     /// Whether the duel is to see a key.
     #[inline]
-    fn is_sampled(&self, hash: u32) -> bool {
+    pub fn is_sampled(&self, hash: u32) -> bool {
         let shift = self.shift.load(Relaxed);
         shift != NO_DUEL && is_sampled(for_duel(hash), shift)
     }
@@ -124,7 +124,7 @@ impl Choice {
 
     /// Lets the duel see an access. Where another thread is at it, the access is left out.
     #[cold]
-    fn see(&self, hash: u32, weight: usize, room: &Room) {
+    pub fn see(&self, hash: u32, weight: usize, room: &Room) {
         let (entries, bytes) = (room.entries.load(Relaxed), room.bytes.load(Relaxed));
         let held = Held { entries, weight: bytes, target: room.target.load(Relaxed) };
         let Some(guard) = self.duel.try_lock(HEAP.platform()) else { return };

@@ -68,9 +68,11 @@ impl<C: Content> Shared<C> {
             Found::Entry(entry) => {
                 let taken = take(entry);
                 // SAFETY: in the index, under the lock: the cache holds it.
-                let weight = unsafe { entry.as_ref() }.weight();
+                let seen = self.choice.is_sampled(hash).then(|| unsafe { entry.as_ref() }.weight());
                 drop(state);
-                self.choice.note_use(hash, weight, &self.room);
+                if let Some(weight) = seen {
+                    self.choice.see(hash, weight, &self.room);
+                }
                 return Some(taken);
             }
             Found::Over(place) => Some(self.take_over(&mut state, place)),

@@ -32,6 +32,8 @@ const MOST: usize = 1 << 30;
 const SPARE: usize = 4;
 /// The block is replaced by a smaller one also while memory is short when less than this part of it is in use.
 const SPARSE: usize = 16;
+/// Entries that growth fetches ahead.
+const AHEAD: u32 = 8;
 /// Alignment of the arrays, which each begin with whole cache lines.
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
@@ -157,12 +159,18 @@ impl Storage {
         let Self { policy, index, times, fresh, .. } = self;
         if self.capacity >= other.capacity {
             policy.grow_from(&other.policy);
-            (self.free, self.fresh) = (other.free, other.fresh);
+            (self.free, *fresh) = (other.free, other.fresh);
             times[..other.times.len()].copy_from_slice(other.times);
-            for number in policy.iter() {
-                let hash = policy.sightings().hash_of(number);
-                let address = other.index.address(hash, |at| has_number(at, number));
-                index.insert(hash, address.expect("the number is in use"));
+            for number in 0..*fresh {
+                // The homes of a number that comes soon, in both: they lie scattered.
+                let soon = policy.sightings().hash_of((number + AHEAD).min(*fresh - 1));
+                other.index.prefetch(soon);
+                index.prefetch(soon);
+                if policy.has(number) {
+                    let hash = policy.sightings().hash_of(number);
+                    let address = other.index.address(hash, |at| has_number(at, number));
+                    index.insert(hash, address.expect("the number is in use"));
+                }
             }
             return;
         }
