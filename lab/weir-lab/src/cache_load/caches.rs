@@ -119,6 +119,20 @@ impl Cache<u64> for Weir<u64> {
     }
 }
 
+impl<const N: usize> Cache<[u8; N]> for Weir<[u8; N]> {
+    fn get(&self, key: u64) -> Option<[u8; N]> {
+        self.0.get_copied(&key)
+    }
+
+    fn insert(&self, key: u64, value: [u8; N]) {
+        drop(self.0.insert(key, value));
+    }
+
+    fn held(&self) -> u64 {
+        self.0.bytes() as u64
+    }
+}
+
 impl Cache<Arc<[u8]>> for Weir<Arc<[u8]>> {
     fn get(&self, key: u64) -> Option<Arc<[u8]>> {
         self.0.get(&key).map(|entry| Arc::clone(&entry))

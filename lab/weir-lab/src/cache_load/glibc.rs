@@ -4,6 +4,7 @@
 
 mod caches;
 mod filler;
+mod footprint;
 mod program;
 mod server;
 mod tenant;

@@ -1,6 +1,6 @@
 //! Which program runs, and what its cache is.
 
-use crate::{caches, filler, server, tenant, worker};
+use crate::{caches, filler, footprint, server, tenant, worker};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use weir_lab::common::words::Words;
@@ -22,6 +22,9 @@ pub fn main() {
 fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
     let name = args.next().unwrap_or_default();
     let words = Words::read(args)?;
+    if name == "footprint" {
+        return footprint::main(&words);
+    }
     let (kind, bytes) = (words.text("cache")?, words.number("bytes")?);
     let cache =
         caches::make(kind, (kind != "weir").then_some(bytes), TYPICAL, |value: &Arc<[u8]>| value.len() + ENTRY)?;
@@ -30,6 +33,6 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
         "worker" => worker::main(cache, &words),
         "tenant" => tenant::main(cache, &words),
         "filler" => filler::main(cache, &words),
-        _ => bail!("no program is called '{name}': server, worker, tenant, filler"),
+        _ => bail!("no program is called '{name}': server, worker, tenant, filler, footprint"),
     }
 }

@@ -3,6 +3,7 @@
 
 mod caches;
 mod filler;
+mod footprint;
 mod program;
 mod server;
 mod tenant;

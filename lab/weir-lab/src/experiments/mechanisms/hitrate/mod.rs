@@ -5,7 +5,7 @@
 //! held` runs it after each insertion. The best peer is the best that keeps to its size. Costs: keys by Zipf 0.99. The throughput
 //! is that of twice as many keys as the cache holds, where what is missed is inserted. The option --only takes the traces that it
 //! makes. Those of values that weigh differently (`-sizes` and others) have tables of their own, by the share of the look-ups that
-//! find their key and of the bytes that are found, at 1, 5 and 20 % of all bytes.
+//! find their key and of the bytes that are found, at 1, 5 and 20 % of all bytes. Last comes what an entry takes in memory.
 
 #[path = "../../../cache_load/caches.rs"]
 mod caches;
@@ -22,6 +22,7 @@ const FEWEST: usize = 64;
 /// Points that Weir may be behind.
 const ALLOWED: f64 = 0.5;
 const THREADS: [usize; 3] = [1, 2, 16];
+const FOOTPRINT_LIMIT_S: u64 = 120;
 /// The caches that know weights; Weir's by both of what it can favour.
 const WEIGHING: [&str; 7] = ["weir", "weir bytes", "quick_cache", "foyer s3fifo", "foyer lfu", "moka held", "moka"];
 
@@ -69,6 +70,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
     verdict(&grid, "the best peer that keeps to its size", &keep_to_size);
     verdict(&grid, "the best peer, moka as it comes among them", &(1..KINDS.len()).collect::<Vec<_>>());
     costs(lab);
+    footprint(lab);
     Ok(())
 }
 
@@ -188,6 +190,23 @@ fn costs(lab: &mut Lab) {
             figures.push(1e3 / took);
         }
         Ok(figures)
+    });
+}
+
+/// What an entry takes, in a program of its own for each cache.
+fn footprint(lab: &mut Lab) {
+    let entries = lab.pick(1_000_000, 20_000);
+    let cases = ["in", "behind"].map(|value| (value, format!("entries={entries}")));
+    let labels = cases.each_ref().map(|(value, _)| match *value {
+        "in" => format!("{entries} keys of 8 bytes with values of 100"),
+        _ => format!("{entries} keys of 8 bytes with values of 100 behind an Arc"),
+    });
+    let measures = vec![less("bytes resident an entry")];
+    lab.by_case(measures, &labels, &KINDS, |label, kind| {
+        let (value, entries) = &cases[labels.iter().position(|of| of == label).unwrap_or(0)];
+        let mut command = Command::new(beside("weir-lab-cache")?);
+        command.args(["footprint", &format!("cache={kind}"), entries, &format!("value={value}")]);
+        Ok(vec![number(&told_by(command, FOOTPRINT_LIMIT_S, "the program that fills a cache")?, "bytes")?])
     });
 }
 
