@@ -72,7 +72,7 @@ impl<C: Content> Shared<C> {
     /// are.
     #[inline]
     pub fn home(&self, hash: u32) -> usize {
-        (u64::from(hash) * self.shards.len() as u64 >> u32::BITS) as usize
+        ((u64::from(hash) * self.shards.len() as u64) >> u32::BITS) as usize
     }
 
     /// Another shard each time.
