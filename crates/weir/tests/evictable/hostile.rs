@@ -3,6 +3,7 @@
 use crate::counted::Count;
 use crate::eviction::reclaim::in_child;
 use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -51,6 +52,29 @@ fn a_listener_may_use_the_cache_for_the_key_that_it_is_told_of() {
     assert!(TOLD.load(SeqCst) > 200, "{TOLD:?}");
     cache.clear();
     assert_eq!(cache.bytes(), cache.len() * 100);
+}
+
+/// Safe code can have `Hash` and `Eq` disagree. One of two such keys in the place of the other would lie where no search for it
+/// ends: the second to be evicted would be lost, or freed twice.
+#[test]
+fn keys_that_are_equal_and_hash_differently_are_different_keys() {
+    #[derive(PartialEq, Eq)]
+    struct Key;
+    thread_local!(static HASHED: Cell<u64> = const { Cell::new(0) });
+    impl Hash for Key {
+        fn hash<H: Hasher>(&self, hasher: &mut H) {
+            hasher.write_u64(HASHED.get());
+        }
+    }
+    let cache = EvictableCache::<Key, u64>::builder().shards(1).build().unwrap();
+    drop(cache.insert(Key, 0).unwrap());
+    // Marks in an index of 32 places are alike once in 32,768 times.
+    for hashed in 1..300_000 {
+        HASHED.set(hashed);
+        assert!(!cache.contains(&Key), "{hashed} is found where 0 is");
+    }
+    HASHED.set(0);
+    assert_eq!((cache.get_copied(&Key), cache.len()), (Some(0), 1));
 }
 
 #[test]

@@ -202,10 +202,12 @@ impl Storage {
         self.policy.prefetch(hash);
     }
 
-    /// The place in the index of the entry of `hash` for which `is_it` holds.
+    /// The place in the index of the entry of `hash` for which `is_it` holds. Keys that are equal and have different hashes, which
+    /// safe code can make, are different keys here: an entry's hash is that of its slot, whatever takes its place.
     #[inline]
     pub fn find(&self, hash: u32, mut is_it: impl FnMut(NonNull<Header>) -> bool) -> Option<usize> {
-        self.index.find(hash, |at| is_it(entry_at(at)))
+        // SAFETY: what is in the index are entries of the shard, whose lock is held.
+        self.index.find(hash, |at| unsafe { entry_at(at).as_ref() }.hash == hash && is_it(entry_at(at)))
     }
 
     /// The entry at a place of the index.
