@@ -2,7 +2,7 @@
 //!
 //! A place is 0 (empty), or three fields:
 //!
-//! - 10 bits of the hash: between the lower ones, by which places are chosen, and the upper ones, by which shards are;
+//! - the 10 bits of the hash above those by which places are chosen;
 //! - how far the place is from where a search for the hash begins;
 //! - the entry's address in the low 48 bits.
 //!
@@ -18,15 +18,15 @@ const DISTANCE_BITS: u32 = 6;
 /// A distance of so many places or more: the entry's hash says how many.
 const FAR: usize = (1 << DISTANCE_BITS) - 1;
 
-/// Bits of a hash beside a distance, and the lowest of them: they are others than those of the place in a shard of up to 65,536
-/// entries, and than those of a shard where there are up to 32.
-const TAG: u32 = (1 << (u64::BITS - ADDRESS_BITS - DISTANCE_BITS)) - 1;
-const TAG_SHIFT: u32 = 17;
+/// Bits of a hash beside a distance. Of more than 2^22 places they are the upper ones, which choose places as well.
+const TAG_BITS: u32 = u64::BITS - ADDRESS_BITS - DISTANCE_BITS;
 
 /// The places.
 #[derive(Debug)]
 pub struct Index<'a> {
     places: &'a mut [u64],
+    /// The lowest bit of a hash that is in its tag.
+    tag_shift: u32,
 }
 
 impl<'a> Index<'a> {
@@ -36,7 +36,8 @@ impl<'a> Index<'a> {
     /// If the number of places is not a power of two.
     pub fn new(places: &'a mut [u64]) -> Self {
         assert!(places.len().is_power_of_two(), "{} places", places.len());
-        Self { places }
+        let tag_shift = places.len().ilog2().min(u32::BITS - TAG_BITS);
+        Self { places, tag_shift }
     }
 
     /// Fetches the place where a search for `hash` begins.
@@ -54,7 +55,7 @@ impl<'a> Index<'a> {
             if word == 0 {
                 return None;
             }
-            if word >> ADDRESS_BITS == marks(hash, distance) && is_it((word & ADDRESS) as usize) {
+            if word >> ADDRESS_BITS == self.marks(hash, distance) && is_it((word & ADDRESS) as usize) {
                 return Some(at);
             }
             at = self.next(at);
@@ -98,7 +99,7 @@ impl<'a> Index<'a> {
             at = self.next(at);
             distance += 1;
         }
-        self.places[at] = marks(hash, distance) << ADDRESS_BITS | address as u64;
+        self.places[at] = self.marks(hash, distance) << ADDRESS_BITS | address as u64;
     }
 
     /// Puts another entry of the same hash at a place.
@@ -137,16 +138,17 @@ impl<'a> Index<'a> {
         hash as usize & (self.places.len() - 1)
     }
 
+    /// The bits above the address of an entry of `hash`, so many places from where its search begins.
+    #[inline]
+    fn marks(&self, hash: u32, distance: usize) -> u64 {
+        let tag = hash >> self.tag_shift & ((1 << TAG_BITS) - 1);
+        u64::from(tag) << DISTANCE_BITS | distance.min(FAR) as u64
+    }
+
     #[inline]
     fn next(&self, at: usize) -> usize {
         (at + 1) & (self.places.len() - 1)
     }
-}
-
-/// The bits above the address of an entry of `hash`, so many places from where its search begins.
-#[inline]
-fn marks(hash: u32, distance: usize) -> u64 {
-    u64::from(hash >> TAG_SHIFT & TAG) << DISTANCE_BITS | distance.min(FAR) as u64
 }
 
 /// Fetches the cache line of a value that is needed soon, while others are waited for, where the CPU can.
@@ -178,7 +180,7 @@ mod tests {
             for step in 0..20_000usize {
                 random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 let address = 16 * (1 + (random >> 33) as usize % 400);
-                let hash = (address as u32 * 7 % tags) << TAG_SHIFT | (address as u32 * 13 % homes);
+                let hash = (address as u32 * 7 % tags) << 9 | (address as u32 * 13 % homes);
                 let found = index.find(hash, |at| at == address);
                 assert_eq!(found.is_some(), model.contains_key(&address), "step {step}");
                 match found {

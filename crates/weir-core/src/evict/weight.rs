@@ -1,4 +1,5 @@
-//! What an entry weighs, in 30 bits: exact up to 32 MiB, and above that rounded up by less than one part in 16 million.
+//! What an entry weighs, in 30 bits: exact up to 32 MiB, and above that rounded down by less than one part in 16 million. So what
+//! weighs as much as a cache may hold fits.
 //!
 //! It is a floating-point number of 25 bits and an exponent of 5. So a policy's slot has room for it and two bits more, and an
 //! entry for its hash beside it. Weights above 2^54 bytes, which no memory has, count as that: the sum of a shadow's entries is no
@@ -17,17 +18,13 @@ pub const BITS: u32 = 30;
 pub struct Weight(u32);
 
 impl Weight {
-    /// So many bytes, or a little more.
+    /// So many bytes, or a little less.
     pub const fn of(bytes: usize) -> Self {
-        let bits = usize::BITS - bytes.leading_zeros();
-        let doubled = bits.saturating_sub(NUMBER_BITS);
-        // What is cut off counts as one more, which may be one bit too many.
-        let number = (bytes >> doubled) + (bytes & ((1 << doubled) - 1) != 0) as usize;
-        let (number, doubled) = if number > NUMBER as usize { (number / 2, doubled + 1) } else { (number, doubled) };
+        let doubled = (usize::BITS - bytes.leading_zeros()).saturating_sub(NUMBER_BITS);
         if doubled > MOST_DOUBLED {
             return Self(MOST_DOUBLED << NUMBER_BITS | NUMBER);
         }
-        Self(doubled << NUMBER_BITS | number as u32)
+        Self(doubled << NUMBER_BITS | (bytes >> doubled) as u32)
     }
 
     /// The weight, bytes.
@@ -51,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_exact_up_to_32_mib_and_little_more_above() {
+    fn is_exact_up_to_32_mib_and_little_less_above() {
         for bytes in [0, 1, 4096, (1 << 25) - 1, 1 << 25, 3 << 40, 1 << 53] {
             assert_eq!(Weight::of(bytes).bytes(), bytes);
         }
@@ -60,8 +57,8 @@ mod tests {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             let bytes = random >> (10 + random % 50);
             let weight = Weight::of(bytes);
-            let more = weight.bytes() - bytes;
-            assert!(more as u128 * (1 << 24) <= bytes as u128, "{bytes}: {more} more");
+            let less = bytes - weight.bytes();
+            assert!(less as u128 * (1 << 24) <= bytes as u128, "{bytes}: {less} less");
             assert_eq!(Weight::of(weight.bytes()), weight, "a weight is its own");
             assert_eq!(Weight::from_bits(weight.to_bits()), weight);
         }
@@ -73,7 +70,6 @@ mod tests {
         assert_eq!(most, Weight::of(1 << 60));
         assert_eq!(most.bytes(), ((1 << 25) - 1) << 29);
         assert!(most.to_bits() < 1 << BITS);
-        // One too many for the number of bits, by rounding.
-        assert_eq!(Weight::of((1 << 26) - 1).bytes(), 1 << 26);
+        assert_eq!(Weight::of((1 << 26) - 1).bytes(), (1 << 26) - 2);
     }
 }

@@ -3,9 +3,10 @@
 //! A hash counts as evicted lately until 9/10 as many others were evicted after it as the cache has entries. S3-FIFO's
 //! ghost queue has the main queue's length, 9/10 of the cache.
 //!
-//! A place has 16 bits of a hash and a time: a count of evictions, or of groups of them in a large cache. The bits are others than
-//! the lower ones that chose the bucket, and than the upper ones by which shards are chosen, as far as there are. Two keys of the
-//! same bits are taken for each other; with eight places that is one in 8,000 look-ups, or in 1,000 where 3 bits are not others.
+//! A place has 16 bits of a hash and a time: a count of evictions, or of groups of them in a large cache. The bits are of a product
+//! of the hash. The bits of the hash itself are spoken for: the lower ones choose the bucket, and the upper ones the shard, or
+//! the keys that a shadow samples. Two keys of the same bits are taken for each other. With eight places that is one in 8,000
+//! look-ups, and more where buckets and shards leave fewer than 16 bits that differ: one in 250 in 8 shards of 16 million entries.
 
 /// Places of a bucket: half a cache line.
 const PLACES: usize = 8;
@@ -69,11 +70,12 @@ impl<'a> Ghost<'a> {
         }
     }
 
-    /// Gives each place another age.
+    /// Gives each place another age. What is two turns old is forgotten: near the last time there is, it would soon look new.
     fn set_ages(&mut self, of: impl Fn(u16) -> u16) {
         let now = self.now;
         for place in self.places[..self.used].iter_mut().filter(|place| **place != 0) {
-            *place = pack(time(now, of(age(now, *place)).min(TIMES - 1)), *place as u16);
+            let age = of(age(now, *place));
+            *place = if usize::from(age) < 2 * TIMES_A_TURN { pack(time(now, age), *place as u16) } else { 0 };
         }
     }
 
@@ -116,9 +118,9 @@ const fn group(used: usize) -> usize {
     if used <= TIMES_A_TURN { 1 } else { used / TIMES_A_TURN }
 }
 
-/// The bits of a hash that a place has.
+/// The bits of a hash that a place has (the factor is of MurmurHash3's finalizer).
 const fn part(hash: u32) -> u16 {
-    (hash >> 13) as u16
+    (hash.wrapping_mul(0x85eb_ca6b) >> 16) as u16
 }
 
 const fn pack(time: u16, part: u16) -> u32 {
@@ -195,6 +197,30 @@ mod tests {
             assert!(count(&mut ghost, window / 2..window / 2 + 500) > 0.9, "{entries}");
             assert!(count(&mut ghost, window + window / 50..window + window / 50 + 500) < 0.01, "{entries}");
         }
+    }
+
+    #[test]
+    fn what_is_old_does_not_become_new_as_a_cache_falls() {
+        let mut places = vec![0; 1 << 18];
+        let mut ghost = Ghost::new(&mut places);
+        ghost.fit(200_000);
+        (0..600_000).for_each(|key| ghost.add(mixed(key)));
+        ghost.fit(3_000);
+        (0..4).for_each(|key| ghost.add(mixed(1_000_000 + key)));
+        let known = (0..580_000).filter(|&key| ghost.take(mixed(key), 3_000)).count();
+        assert!(known < 200, "{known} of what left long ago");
+    }
+
+    #[test]
+    fn a_shadow_sees_few_strangers_as_known() {
+        // The keys of a shadow that samples one in 32,768: all their upper bits are 0.
+        let mut places = vec![0; 512];
+        let mut ghost = Ghost::new(&mut places);
+        ghost.fit(512);
+        let sampled = |key: u32| mixed(key) >> 15;
+        (0..460).for_each(|key| ghost.add(sampled(key)));
+        let strangers = (10_000..12_000).filter(|&key| ghost.take(sampled(key), 512)).count();
+        assert!(strangers < 40, "{strangers} of 2,000");
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     common_options!(K, V);
 
     /// How to weigh an entry, bytes. The closure is called once for each insertion. 0 counts as 1: an entry without weight would
-    /// never be evicted. Above 32 MiB it is rounded up, by one part in 16 million at most; 2^54 is the most that counts.
+    /// never be evicted. Above 32 MiB it is rounded down, by one part in 16 million at most; 2^54 is the most that counts.
     ///
     /// If it is not called, an entry counts its block: key, value and 16 bytes. What key and value own counts as well where they
     /// are of common types: `Vec<u8>`, `String`, `Arc<str>` and their like. Key or value of another type may own memory. Then

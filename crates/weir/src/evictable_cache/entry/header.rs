@@ -41,7 +41,7 @@ impl Header {
         self.weight.bytes()
     }
 
-    /// Sets it, before the entry is shared; returns it, as it may be a little more than what is given.
+    /// Sets it, before the entry is shared; returns it, as it may be a little less than what is given.
     pub const fn set_weight(&mut self, bytes: usize) -> usize {
         self.weight = Weight::of(bytes);
         self.weight()

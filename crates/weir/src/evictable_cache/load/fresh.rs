@@ -114,7 +114,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             None => shared.place.size(layout),
         };
         self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
-        // SAFETY: this is all that refers to the entry.
+        // SAFETY: the header is this thread's alone until the entry is in its shard; others compare the key behind it at most.
         unsafe { self.entry.as_mut() }.set_weight(weight)
     }
 

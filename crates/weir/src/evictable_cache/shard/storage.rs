@@ -26,7 +26,7 @@ use crate::heap;
 
 /// Entries that the smallest block has room for.
 const FEWEST: usize = 16;
-/// Entries that the largest has room for.
+/// Entries that the largest has room for. Hashes have 32 bits: above 2^31 entries in all shards, searches become long.
 const MOST: usize = 1 << 30;
 /// The block is replaced by a smaller one when less than this part of it is in use.
 const SPARE: usize = 4;
@@ -290,8 +290,9 @@ impl Storage {
             free
         };
         header.number.set(number);
+        let was_evicted_lately = self.policy.insert(number, header.hash, header.weight());
         self.index.insert(header.hash, entry.as_ptr().expose_provenance());
-        self.policy.insert(number, header.hash, header.weight())
+        was_evicted_lately
     }
 
     /// Puts `new` in the place of the entry at `place` of the index, which has the same key; that counts as a use.

@@ -77,7 +77,7 @@ fn a_tebibyte_may_be_counted_and_no_more() {
     assert_eq!((cache.bytes(), cache.len()), (1 << 40, 1024));
     drop(cache.insert(5000, 1 << 39).unwrap());
     assert!(cache.bytes() <= 1 << 40 && cache.contains(&5000));
-    assert_eq!(cache.insert(5001, (1 << 40) + 1).unwrap_err().value, (1 << 40) + 1);
+    assert_eq!(cache.insert(5001, (1 << 40) + (1 << 20)).unwrap_err().value, (1 << 40) + (1 << 20));
     assert!(cache.insert(5002, usize::MAX).is_err());
     // What pressure leaves is taken without a look at free memory, of which there is not so much.
     let unbounded = EvictableCache::<u64, usize>::builder().min_bytes(usize::MAX).weigher(|_, v| *v).build().unwrap();
