@@ -92,6 +92,9 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     }
 
     /// Hashes keys in another way. The hashes may be weak, as long as keys that differ seldom have the same.
+    ///
+    /// Keys of one hash are found one after the other. Where many have it and all entries are pinned, an insertion that is refused
+    /// looks at each by such a search.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> EvictableCacheBuilder<K, V, T> {
         let Self { options, owned, .. } = self;
         EvictableCacheBuilder { options, owned, hasher }
