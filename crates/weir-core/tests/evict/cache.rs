@@ -28,7 +28,7 @@ fn hash_for_duel(key: u64) -> u32 {
     mix(key, 12)
 }
 
-/// A cache of keys with a weight of 1 each.
+/// A cache of keys, with a weight of 1 each unless a test says otherwise.
 pub struct Cache {
     sightings: &'static Sightings<'static>,
     pub policy: Policy<'static>,
@@ -76,21 +76,48 @@ impl Cache {
             self.changes += 1;
             self.policy.set_setting(duel.setting());
         }
-        if let Some(&entry) = self.entries.get(&key) {
-            self.sightings.hit(entry, hash(key));
+        if self.hit(key) {
             return true;
         }
-        let entry = self.free.pop().expect("a cache evicts down to its target after each insertion");
-        self.entries.insert(key, entry);
-        self.keys[entry as usize] = key;
-        self.returned += u64::from(self.policy.insert(entry, hash(key), 1));
+        self.insert(key, 1);
         self.evict();
         false
     }
 
+    /// Uses a key of such a weight, 1 at least, as a cache does that may refuse it and makes room before it comes: true if it was
+    /// here. The duel does not see it.
+    pub fn access_of(&mut self, key: u64, weight: usize) -> bool {
+        if self.hit(key) {
+            return true;
+        }
+        let is_full = self.policy.weight() + weight > self.policy.target();
+        if !is_full || !self.policy.refuses(hash(key), weight) {
+            self.evict_for(weight);
+            self.insert(key, weight);
+        }
+        false
+    }
+
+    fn hit(&mut self, key: u64) -> bool {
+        let entry = self.entries.get(&key).copied();
+        entry.into_iter().for_each(|entry| self.sightings.hit(entry, hash(key)));
+        entry.is_some()
+    }
+
+    fn insert(&mut self, key: u64, weight: usize) {
+        let entry = self.free.pop().expect("a cache evicts down to its target with each insertion");
+        self.entries.insert(key, entry);
+        self.keys[entry as usize] = key;
+        self.returned += u64::from(self.policy.insert(entry, hash(key), weight));
+    }
+
     /// Evicts down to the target.
     pub fn evict(&mut self) {
-        while let Some(victim) = self.policy.evict(|_| false) {
+        self.evict_for(0);
+    }
+
+    fn evict_for(&mut self, weight: usize) {
+        while let Some(victim) = self.policy.evict_for(weight, |_| false) {
             self.entries.remove(&self.keys[victim as usize]);
             self.free.push(victim);
         }
@@ -109,56 +136,5 @@ impl Cache {
             all += 1;
         }
         f64::from(hits) / f64::from(all)
-    }
-}
-
-/// A cache of keys with weights, run by one setting.
-pub struct Sized {
-    sightings: &'static Sightings<'static>,
-    policy: Policy<'static>,
-    entries: HashMap<u64, u32>,
-    keys: Vec<u64>,
-    free: Vec<u32>,
-}
-
-impl Sized {
-    /// One of room for `target`, of entries that weigh 1 at least.
-    pub fn new(target: usize, favour: Favour) -> Self {
-        let (sightings, mut policy) = policy(target + 1);
-        policy.set_target(target);
-        policy.set_favour(favour);
-        let free = (0..target as u32 + 1).rev().collect();
-        Self { sightings, policy, entries: HashMap::new(), keys: vec![0; target + 1], free }
-    }
-
-    /// Uses a key: true if it was here.
-    pub fn access(&mut self, key: u64, weight: usize) -> bool {
-        if let Some(&entry) = self.entries.get(&key) {
-            self.sightings.hit(entry, hash(key));
-            return true;
-        }
-        let is_full = self.policy.weight() + weight > self.policy.target();
-        if is_full && self.policy.refuses(hash(key), weight) {
-            return false;
-        }
-        while let Some(victim) = self.policy.evict_for(weight, |_| false) {
-            self.entries.remove(&self.keys[victim as usize]);
-            self.free.push(victim);
-        }
-        let entry = self.free.pop().expect("entries weigh 1 at least");
-        self.entries.insert(key, entry);
-        self.keys[entry as usize] = key;
-        self.policy.insert(entry, hash(key), weight);
-        false
-    }
-
-    /// True if the key is here; no use of it.
-    pub fn holds(&self, key: u64) -> bool {
-        self.entries.contains_key(&key)
-    }
-
-    /// True if one of the keys is here.
-    pub fn holds_any(&self, keys: impl IntoIterator<Item = u64>) -> bool {
-        keys.into_iter().any(|key| self.holds(key))
     }
 }

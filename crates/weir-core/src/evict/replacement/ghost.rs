@@ -15,7 +15,7 @@ const TIMES_A_TURN: usize = 4096;
 /// Times there are, 1 to this. What is left from 16 turns ago looks new; no bucket is left alone for so long.
 const TIMES: u16 = u16::MAX;
 
-/// The hashes. A place of zero is empty; else its upper half is the time, and its lower half of the hash.
+/// The hashes. A place of zero is empty; else its upper half is the time, and its lower half part of the hash.
 #[derive(Debug)]
 pub struct Ghost<'a> {
     places: &'a mut [u32],

@@ -167,6 +167,7 @@ impl Storage {
                 other.index.prefetch(soon);
                 index.prefetch(soon);
                 if policy.has(number) {
+                    // It is there, by this hash: an entry's is that of its slot (see `find`).
                     let hash = policy.sightings().hash_of(number);
                     let address = other.index.address(hash, |at| has_number(at, number));
                     index.insert(hash, address.expect("the number is in use"));
@@ -178,7 +179,7 @@ impl Storage {
             if let Some(time) = times.get_mut(new as usize) {
                 *time = other.times[old as usize];
             }
-            // For the walk below: the number is in use no more.
+            // For the walk below. The number is in use no more, and the policy has read this entry's link before it tells of it.
             other.policy.chain(old, new);
             *fresh = new + 1;
         });

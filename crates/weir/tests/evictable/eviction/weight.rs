@@ -30,6 +30,16 @@ fn common_types_are_weighed_by_themselves() {
 }
 
 #[test]
+fn what_weighs_as_much_as_a_cache_may_hold_fits() {
+    for most in [40_000_001, 100_000_001, usize::MAX >> 12] {
+        let cache = EvictableCache::<u64, u64>::builder().shards(1).weigher(move |_, _| most);
+        let cache = cache.min_bytes(most).max_bytes(most).build().unwrap();
+        assert!(cache.insert(1, 1).unwrap().weight() <= most);
+        assert!(cache.contains(&1));
+    }
+}
+
+#[test]
 fn what_says_what_it_owns_is_weighed_by_that() {
     struct Page(Vec<u8>);
     impl Weigh for Page {
