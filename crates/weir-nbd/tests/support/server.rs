@@ -43,7 +43,9 @@ impl Server {
         let mut has_ended = false;
         eventually("the server listens", || {
             has_ended = server.child.try_wait().expect("a child").is_some();
-            has_ended || server.path("c").exists() && UnixStream::connect(server.socket()).is_ok()
+            // A socket's file is there a moment before the socket listens.
+            let listens = |name| UnixStream::connect(server.path(name)).is_ok();
+            has_ended || listens("c") && listens("s")
         });
         if has_ended { Err(server.log()) } else { Ok(server) }
     }
