@@ -1,5 +1,6 @@
 //! A block mapped on its own, a freed one that is retained, and what looks at a block found.
 
+use super::lent::MOST_FREES;
 use crate::base::run::Run;
 
 /// A block.
@@ -20,6 +21,8 @@ pub struct Block {
     pub untouched: usize,
     /// In use: bytes at its end that were new when it was handed out, and so zero.
     pub fresh: usize,
+    /// In use: where it is lent to a CPU, if it is ([`CpuBlocks`](super::cpu_blocks::CpuBlocks)); else 0.
+    pub home: u8,
 }
 
 impl Block {
@@ -32,6 +35,7 @@ impl Block {
         constancy: Constancy::NONE,
         untouched: 0,
         fresh: 0,
+        home: 0,
     };
 
     /// Whether this was cut off `block` or what followed it, and begins where it ends.
@@ -74,12 +78,18 @@ impl Constancy {
     /// Whether the block is as it was when it was looked at last, as far as can be told: no look is due. A surprise at
     /// any block is one at all.
     pub(crate) fn is_sure(self, surprises: u8) -> bool {
-        self.agreed > 0 && self.surprises == surprises && self.unlooked + 1 < 1 << (self.agreed - 1)
+        self.agreed > 0 && self.surprises == surprises && self.unlooked < (1 << (self.agreed - 1)) - 1
     }
 
-    /// The block is freed, and not looked at.
-    pub(crate) fn skip(&mut self) {
-        self.unlooked += 1;
+    /// Frees of the block for which that stays so.
+    pub(crate) fn frees_unlooked(self, surprises: u8) -> u8 {
+        let all = if self.is_sure(surprises) { (1 << (self.agreed - 1)) - 1 - self.unlooked } else { 0 };
+        all.min(MOST_FREES.into()) as u8
+    }
+
+    /// The block was freed so many times, and not looked at.
+    pub(crate) fn skip(&mut self, frees: u8) {
+        self.unlooked = self.unlooked.saturating_add(frees.into());
     }
 
     /// The block is freed, and was looked at: it was as expected, or not. Whether that is a surprise.
@@ -101,7 +111,7 @@ mod constancy_tests {
         let mut looks = 0;
         for _ in 0..frees {
             if constancy.is_sure(0) {
-                constancy.skip();
+                constancy.skip(1);
             } else {
                 assert!(!constancy.observe(true, 0));
                 looks += 1;

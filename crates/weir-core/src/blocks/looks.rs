@@ -20,12 +20,12 @@ impl<P: Platform> Mapped<'_, P> {
     /// Learns from the block handed out before this one, if it is still in use. A program that fills its blocks as it gets them
     /// has filled that one. Returns the table.
     pub(super) fn look_at_newest(&self) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
-        let mut blocks = self.lock();
+        let mut blocks = self.settled();
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
         if let Some(block) = blocks.see_newest() {
             drop(blocks);
             let look = self.look_in_use(block);
-            blocks = self.lock();
+            blocks = self.settled();
             if let Some(look) = look.filter(|_| !block.huge) {
                 blocks.density.observe_in_use(look.filled);
             }
@@ -47,7 +47,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// touched now, and from time to time at many.
     pub(super) fn look_at_untouched(&self) {
         let now = self.pages.platform.now();
-        let blocks = self.lock();
+        let blocks = self.settled();
         let (newest, is_due) = (blocks.newest(), now >= blocks.watch.due);
         drop(blocks);
         if let Some(block) = newest {

@@ -48,11 +48,16 @@ impl<P: Platform> Mapped<'_, P> {
             && !blocks.density.pays()
         {
             // As most are: there is no room to be held, nothing to be looked at, no advice to be given. The lock is taken once.
-            let (run, expected) = self.insert(blocks, kept.block, kept.resident, 0);
+            let block = self.lend(&mut blocks, kept);
+            let (run, expected) = self.insert(blocks, block, kept.resident, 0);
             if self.pages.platform.renew(run, run.len).is_ok() {
+                self.allow_lending();
                 return Ok(self.note_mapped(run, kept.resident, 0, expected));
             }
-            self.lock().lift(run.addr);
+            let mut blocks = self.lock();
+            self.withdraw(&mut blocks, run.addr);
+            blocks.lift(run.addr);
+            drop(blocks);
             self.unmap_kept(kept);
             reused = None;
         } else {
@@ -81,7 +86,7 @@ impl<P: Platform> Mapped<'_, P> {
             drop(blocks);
             self.pages.platform.advise_huge(block.run);
             block.huge = true;
-            blocks = self.lock();
+            blocks = self.settled();
         }
         self.insert(blocks, block, resident, fresh)
     }
@@ -123,7 +128,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Reserves room in the table for one block; returns the table.
     fn mapped_room(&self) -> Result<Guard<'_, Blocks, P, { rank::BLOCKS }>, Short> {
         loop {
-            let mut blocks = self.lock();
+            let mut blocks = self.settled();
             let Err(capacity) = blocks.reserve() else { return Ok(blocks) };
             drop(blocks);
             let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE)?;
@@ -211,6 +216,8 @@ impl<P: Platform> Mapped<'_, P> {
             return;
         }
         let mut blocks = self.lock();
+        // Its next free is to be the table's, which knows that it was released.
+        self.withdraw(&mut blocks, addr);
         blocks.released(addr);
     }
 }
@@ -221,6 +228,9 @@ impl<P: Platform> Mapped<'_, P> {
     /// Frees the block mapped on its own that begins at `addr`: it is kept for a while, if that costs no peak. `false`: none does.
     pub(crate) fn free_mapped(&self, addr: usize) -> bool {
         let mut blocks = self.lock();
+        if !self.withdraw(&mut blocks, addr) {
+            return false;
+        }
         let Some(mut block) = blocks.remove(addr) else { return false };
         self.note_mapped_free(block.run.len);
         let surprises = blocks.surprises;
@@ -237,10 +247,11 @@ impl<P: Platform> Mapped<'_, P> {
         }
         let resident = block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
         if is_sure {
-            block.constancy.skip();
+            block.constancy.skip(1);
         } else if looks {
             let as_expected = is_known && resident == block.run.len - untouched;
             blocks.surprises = blocks.surprises.wrapping_add(block.constancy.observe(as_expected, surprises).into());
+            self.tell_surprises(&blocks);
         }
         if let Some(look) = found.filter(|_| !block.huge) {
             blocks.density.observe(look.filled);
@@ -252,19 +263,24 @@ impl<P: Platform> Mapped<'_, P> {
             blocks = self.lock();
             blocks.note(resident);
         }
-        self.pages.hard_limit.recharge(block.run.len, resident);
-        let gone = blocks.keep(Kept { block, resident });
+        let gone = self.keep_freed(&mut blocks, block, resident);
         drop(blocks);
         if let Some(kept) = gone {
             self.unmap_kept(kept);
         }
-        let shown = &self.pages.platform.stats().mapped_bytes;
-        self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
         if resident > 0 {
             // What is not resident can not be released.
             self.pages.events.freed(&self.pages.platform, resident);
         }
         true
+    }
+
+    /// Keeps a block that was freed, if there is room; returns one to unmap.
+    pub(super) fn keep_freed(&self, blocks: &mut Blocks, block: Block, resident: usize) -> Option<Kept> {
+        self.pages.hard_limit.recharge(block.run.len, resident);
+        let shown = &self.pages.platform.stats().mapped_bytes;
+        self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
+        blocks.keep(Kept { block, resident })
     }
 
     pub(super) fn keep_or_unmap(&self, kept: Kept) {

@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicUsize;
 
 use super::block::{Block, Kept};
+use super::cpu_blocks::CpuBlocks;
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
@@ -18,12 +19,14 @@ pub struct MappedBlocks {
     pub(super) table: Lock<Blocks, { rank::BLOCKS }>,
     /// Size, bytes, from which a run that has grown is mapped on its own.
     pub(super) mapped_from: AtomicUsize,
+    /// Blocks of the table that are lent to CPUs.
+    pub(super) cpus: CpuBlocks,
 }
 
 impl MappedBlocks {
     /// No blocks.
     pub(crate) const fn new() -> Self {
-        Self { table: Lock::new(Blocks::new()), mapped_from: AtomicUsize::new(FIRST_MAPPED) }
+        Self { table: Lock::new(Blocks::new()), mapped_from: AtomicUsize::new(FIRST_MAPPED), cpus: CpuBlocks::new() }
     }
 
     /// The blocks with the pages of their heap, whose platform maps them.
@@ -51,22 +54,24 @@ impl<'a, P: Platform> Mapped<'a, P> {
 
     /// Blocks in use.
     pub(crate) fn count(&self) -> usize {
-        self.lock().count
+        self.settled().count
     }
 
     /// Bytes of retained blocks, resident or not.
     pub(crate) fn retained(&self) -> usize {
-        self.lock().retained()
+        self.settled().retained()
     }
 
     /// Unmaps all retained blocks.
     pub(crate) fn unmap_retained(&self) {
+        drop(self.settled());
         self.unmap_those(Cause::Limit, |blocks| blocks.drop_above(0));
     }
 
     /// Length of the block in use that begins at `addr`.
     pub(crate) fn len_of(&self, addr: usize) -> Option<usize> {
-        self.lock().get(addr).map(|block| block.run.len)
+        let block = self.lock().get(addr)?;
+        (!self.is_free_on_cpu(&block)).then_some(block.run.len)
     }
 }
 

@@ -2,7 +2,9 @@
 //! retained for a while after they are freed.
 
 mod block;
+mod cpu_blocks;
 mod habits;
+mod lent;
 mod looks;
 mod map;
 pub(crate) mod mapped;

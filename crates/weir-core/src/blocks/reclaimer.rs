@@ -22,7 +22,7 @@ use crate::telemetry::trace::{Event, Kind, Place};
 impl<P: Platform> Mapped<'_, P> {
     /// Resident bytes of retained blocks that `goal` leaves.
     fn retain(&self, goal: &Goal) -> usize {
-        let blocks = self.lock();
+        let blocks = self.settled();
         let left = if goal.row().cushion == Cushion::Peak { blocks.wanted_again() } else { 0 };
         left.max(blocks.idle.saturating_sub(goal.bytes))
     }
@@ -81,7 +81,7 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
     }
 
     fn end_window(&self, ended: Ended) {
-        self.lock().roll(ended);
+        self.settled().roll(ended);
     }
 }
 
@@ -144,7 +144,7 @@ impl<P: Platform> Mapped<'_, P> {
     pub(crate) fn walk_blocks(&self, walk: &mut BlocksWalk, looks: &mut usize) -> bool {
         let mut runs = [Run::default(); AT_A_TIME];
         while *looks > 0 {
-            let blocks = self.lock();
+            let blocks = self.settled();
             let table = blocks.memory();
             if (table.addr, table.len) != (walk.table.addr, walk.table.len) {
                 // It has grown meanwhile.
@@ -174,16 +174,17 @@ impl<P: Platform> Mapped<'_, P> {
         // Where the platform cannot say what is resident: what earlier looks found.
         usage.untouched += walk.untouched + if walk.is_blind { self.lock().untouched } else { 0 };
         let mut retained = [Kept::default(); KEPT];
-        let n = self.lock().copy_kept(&mut retained);
+        let n = self.settled().copy_kept(&mut retained);
         let resident = |kept: &Kept| resident_bytes(platform, kept.block.run).unwrap_or(kept.resident);
         usage.idle += retained[..n].iter().map(resident).sum::<usize>();
     }
 
     /// Adds what the counters say.
     pub(super) fn publish_figures(&self, figures: &mut Figures, waits: bool) {
-        let blocks = if waits { Some(self.lock()) } else { self.blocks.table.try_lock(&self.pages.platform) };
+        let blocks = if waits { Some(self.settled()) } else { self.try_settled() };
         match blocks {
-            Some(blocks) => {
+            Some(mut blocks) => {
+                self.count_pairs_in(&mut blocks);
                 figures.live += blocks.bytes;
                 figures.idle += blocks.idle;
             }
@@ -191,9 +192,9 @@ impl<P: Platform> Mapped<'_, P> {
         }
     }
 
-    /// Resident bytes of the table.
+    /// Resident bytes of the table, and of the pages for blocks that are lent.
     pub(super) fn metadata_bytes(&self) -> usize {
         let table = self.lock().memory();
-        resident_bytes(&self.pages.platform, table).unwrap_or(table.len)
+        resident_bytes(&self.pages.platform, table).unwrap_or(table.len) + self.lending_bytes()
     }
 }

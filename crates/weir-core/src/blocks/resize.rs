@@ -36,7 +36,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Whether a run that has grown to `size` bytes is to become a block mapped on its own.
     pub(crate) fn takes_grown(&self, size: usize) -> bool {
         let is_long = (self.blocks.mapped_from.load(Relaxed)..=MAX_RUN.bytes()).contains(&size);
-        is_long && self.count() < MOST_MAPPED
+        is_long && self.lock().count < MOST_MAPPED
     }
 
     /// Resizes a block mapped on its own. One that grows by less than a part of its length gets that part at once. The part is
@@ -74,7 +74,10 @@ impl<P: Platform> Mapped<'_, P> {
         // What is retained behind the block, and absorbed, counts already: where only that is missing, reclaim makes the room.
         let Some(_hold) = self.pages.hold(new_len.saturating_sub(len)) else { return null_mut() };
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        let Some(block) = self.lock().lift(addr) else {
+        let mut blocks = self.settled();
+        let lifted = if self.withdraw(&mut blocks, addr) { blocks.lift(addr) } else { None };
+        drop(blocks);
+        let Some(block) = lifted else {
             self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
             return null_mut();
         };
@@ -85,7 +88,7 @@ impl<P: Platform> Mapped<'_, P> {
         let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
         let untouched = (block.untouched + now.len).saturating_sub(len + resident);
         let is_touched = block.is_touched && untouched == 0;
-        self.lock().insert(Block { is_touched, untouched, fresh: 0, ..moved(block, now) });
+        self.settled().insert(Block { is_touched, untouched, fresh: 0, ..moved(block, now) });
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         self.pages.hard_limit.recharge(len + resident, now.len);
         let (more, shown) = ((now.len as u64).wrapping_sub(len as u64), &self.pages.platform.stats().mapped_bytes);

@@ -25,6 +25,11 @@ const RAISE: usize = 12;
 /// least of processes has.
 const LITTLE: usize = 128 << 10;
 
+/// Whether a block of `have` bytes is handed out whole for `len`; `is_spare`: what it is longer by costs no memory.
+pub(super) fn is_near(have: usize, len: usize, is_spare: bool) -> bool {
+    have >= len && (have - len <= len / SLACK || is_spare && have / SPARE <= len)
+}
+
 impl Blocks {
     /// Bytes in use that were touched, as far as is known.
     fn touched(&self) -> usize {
@@ -128,8 +133,7 @@ impl Blocks {
         let wanted = self.filled.of(len);
         let is_whole = |kept: &Kept| {
             let have = kept.block.run.len;
-            let is_spare = !is_exact && have / SPARE <= len && kept.resident <= wanted + wanted / SLACK;
-            have >= len && (have - len <= len / SLACK || is_spare)
+            is_near(have, len, !is_exact && kept.resident <= wanted + wanted / SLACK)
         };
         let fit = |kept: &Kept| match kept.block.run.len {
             _ if is_whole(kept) => (0, kept.resident.abs_diff(wanted)),

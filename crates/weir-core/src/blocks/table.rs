@@ -9,6 +9,7 @@ use crate::base::run::Run;
 use crate::base::time::Time;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
+use crate::blocks::cpu_blocks::Pairs;
 use crate::blocks::habits::Churn;
 use crate::blocks::habits::Expected;
 use crate::blocks::habits::Filled;
@@ -53,6 +54,8 @@ pub struct Blocks {
     pub density: Density,
     /// Kept blocks that went back lately.
     pub recent: Recent,
+    /// What was done without the table.
+    pub pairs: Pairs,
 }
 
 // SAFETY: `slots`, the only field that is not `Send` by itself, points to a mapping. This value owns the mapping alone,
@@ -80,6 +83,7 @@ impl Blocks {
             surprises: 0,
             density: Density::new(),
             recent: Recent::NONE,
+            pairs: Pairs::new(),
         }
     }
 

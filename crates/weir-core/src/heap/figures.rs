@@ -78,6 +78,7 @@ impl<P: Platform> MemoryFigures<'_, P> {
 
     /// Frees and slow-path allocations so far.
     pub(super) fn activity(&self) -> u64 {
+        self.heap.mapped().count_pairs();
         let stats = self.heap.platform().stats();
         let pushes = self.heap.caches.cpu.pushes();
         stats.fast_frees.store(pushes, Relaxed);

@@ -98,6 +98,7 @@ impl<P: Platform> Fork<'_, P> {
         self.heap.callbacks.inherit(self.heap.platform());
         self.heap.page_pools.inherit(self.heap.platform());
         self.heap.caches.inherit();
+        self.heap.mapped().inherit();
         self.heap.reclaim().inherit_pressure();
     }
 }

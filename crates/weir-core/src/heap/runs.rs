@@ -27,6 +27,10 @@ impl<P: Platform> Large<'_, P> {
     pub(super) fn alloc_run(self, size: usize, align: usize) -> (*mut u8, bool) {
         let class = if align <= PAGE { class_of_run(size) } else { None };
         let Some(class) = class else {
+            let is_block = align <= PAGE && size > MAX_RUN.bytes();
+            if is_block && let Some(block) = self.heap.mapped().take_here(size) {
+                return (block as *mut u8, false);
+            }
             self.heap.caches.cpu.note_missed(self.heap.platform(), Pages::ZERO);
             return self.alloc_large(size, align);
         };
@@ -125,6 +129,12 @@ impl<P: Platform> Large<'_, P> {
 
     /// A free of a block on a page that is no slab's, or outside the window.
     pub(super) fn free_run(self, block: *mut u8) {
+        if self.heap.mapped().is_here(block as usize) {
+            self.heap.samples().unsample(block);
+            if self.heap.mapped().free_here(block as usize) {
+                return;
+            }
+        }
         stats::add(&self.heap.platform().stats().free_misses, 1);
         match self.heap.lookup_pages(block as usize) {
             Some(Some(Found::Run { page, kind, .. })) => {

@@ -11,6 +11,7 @@ mod shrinkers;
 
 mod blocks {
     mod address_space;
+    mod lent;
     mod mapped;
     mod replaced;
 }

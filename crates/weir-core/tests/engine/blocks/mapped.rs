@@ -31,10 +31,12 @@ impl Peaks {
         fake.really.store(true, Relaxed);
         let heap = Box::new(Heap::new(fake));
         heap.prepare();
-        // The table of blocks is resident too.
-        let table = heap.alloc(5 * MIB);
-        // SAFETY: allocated just now.
-        unsafe { heap.free(table) };
+        // The table of blocks is resident too, and the page for those that are lent to this CPU.
+        for _ in 0..8 {
+            let block = heap.alloc(5 * MIB);
+            // SAFETY: allocated just now.
+            unsafe { heap.free(block) };
+        }
         heap.reclaim().balance_calm();
         heap.reclaim().balance_calm();
         Self { heap, live: 0, live_peak: 0, resident_peak: 0 }
