@@ -4,6 +4,7 @@
 mod block;
 mod cpu_blocks;
 mod habits;
+mod lend;
 mod lent;
 mod looks;
 mod map;

@@ -6,7 +6,7 @@
 //! - What a thread takes is as long as it asked for, although another block came to the same address.
 //! - No block is lost: once lent no more, it is freed in the table.
 //!
-//! Mirrored from `cpu_blocks.rs` and `map.rs`: a free on the CPU and else in the table, `lend` and `settled`. The table is a lock
+//! Mirrored from `lend.rs` and `map.rs`: a free on the CPU and else in the table, `lend` and `settled`. The table is a lock
 //! over what is in use. Each model is run with a flaw as well, and must notice it.
 #![cfg(loom)]
 
