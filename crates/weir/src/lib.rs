@@ -35,8 +35,8 @@ pub mod zone;
 
 pub use evictable_cache::{
     ByteCache, ByteCacheBuilder, ByteEntries, ByteEntry, ByteFill, CacheHasher, Entries, Entry, Equivalent,
-    EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, Favour, InsertError, OwnedEntry, Refusal,
-    RemovalCause, SeededHash, Weigh,
+    EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, Favour, InsertError, OwnedByteEntry, OwnedEntry,
+    Refusal, RemovalCause, SeededHash, Weigh,
 };
 pub use fd::Fd;
 pub use global::Weir;

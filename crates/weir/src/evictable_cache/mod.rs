@@ -34,7 +34,7 @@ pub use api::cache::EvictableCache;
 pub use api::errors::{InsertError, Refusal};
 pub use api::guards::{ByteEntries, ByteEntry, ByteFill, Entries, Entry};
 pub use api::hasher::{CacheHasher, Equivalent, SeededHash};
-pub use api::owned::OwnedEntry;
+pub use api::owned::{OwnedByteEntry, OwnedEntry};
 pub use api::stats::{EvictableStats, RemovalCause};
 pub use api::weigh::Weigh;
 pub use eviction::expiry::Expiry;

@@ -22,7 +22,9 @@ mod lifetime {
 }
 
 mod loads {
+    mod bytes;
     mod compute;
     mod not_kept;
     mod tasks;
+    mod upsert;
 }

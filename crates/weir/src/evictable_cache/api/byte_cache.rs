@@ -94,13 +94,60 @@ impl ByteCache {
         if let Some(hold) = self.shared.get(hash, |other| other == key) {
             return Ok(Ok(ByteEntry(hold)));
         }
-        let fresh = match self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len)) {
+        let fresh = match self.begin_wanted(hash, key, len) {
             Ok(fresh) => fresh,
             Err(why) => return Ok(Err(why)),
         };
         // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
         let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
         Ok(Ok(ByteEntry(self.shared.get_or_compute(fresh, fill)?)))
+    }
+
+    /// [`ByteCache::get_or_fill`] for tasks of any runtime: what is said of
+    /// [`EvictableCache::get_or_insert_async`](crate::EvictableCache::get_or_insert_async) holds here.
+    ///
+    /// # Errors
+    /// Those of [`ByteCache::get_or_fill`].
+    ///
+    /// # Panics
+    /// As [`EvictableCache::get_or_insert_async`](crate::EvictableCache::get_or_insert_async).
+    ///
+    /// ```
+    /// use tokio::io::{AsyncRead, AsyncReadExt};
+    /// use weir::{ByteCache, ByteEntry};
+    ///
+    /// async fn block(blocks: &ByteCache, number: u64, mut disk: impl AsyncRead + Unpin) -> ByteEntry<'_> {
+    ///     let read = async |block: &mut [u8]| disk.read_exact(block).await.map(|_| ());
+    ///     blocks.get_or_fill_async(&number.to_le_bytes(), 4096, read).await.unwrap().unwrap()
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let blocks = ByteCache::builder().max_bytes(16 << 20).build().unwrap();
+    /// assert_eq!(block(&blocks, 7, &[1; 4096][..]).await[4095], 1);
+    /// assert_eq!(block(&blocks, 7, tokio::io::empty()).await[4095], 1);
+    /// # }
+    /// ```
+    pub async fn get_or_fill_async<E>(
+        &self,
+        key: &[u8],
+        len: usize,
+        fill: impl AsyncFnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
+        let hash = self.hash(key);
+        if let Some(hold) = self.shared.get(hash, |other| other == key) {
+            return Ok(Ok(ByteEntry(hold)));
+        }
+        let fresh = match self.begin_wanted(hash, key, len) {
+            Ok(fresh) => fresh,
+            Err(why) => return Ok(Err(why)),
+        };
+        // SAFETY: the block is the fresh entry's alone, and every byte of it was written. Nobody reads the value before the future
+        // below has ended, and what `fill` made of the reference is dropped by then. `get_or_load` drops a future that has not
+        // ended before the entry.
+        let value = unsafe { Bytes::value_of(fresh.entry).as_mut() };
+        let load = async move { fill(value).await };
+        Ok(Ok(ByteEntry(self.shared.get_or_load(fresh, load, |_, ()| ()).await?)))
     }
 
     /// Takes a key's entry out; whether there was one. Guards of the entry stay valid.
@@ -161,7 +208,12 @@ impl ByteCache {
         Ok(unsafe { self.begin_in(entry, key, len) })
     }
 
-    /// [`Self::begin`] of what is wanted in any case, where the cache or its place has no room.
+    /// [`Self::begin`] of what is wanted in any case.
+    fn begin_wanted(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+        self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len))
+    }
+
+    /// [`Self::begin_wanted`] where the cache or its place has no room.
     #[cold]
     fn begin_spare(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let layout = Bytes::layout_of(key.len(), len).ok_or(Refusal::OutOfMemory)?;

@@ -205,6 +205,55 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         self.shared.get_or_compute(fresh, fill).map(Entry)
     }
 
+    /// Puts in the value that `compute` makes of the key's present one, or of none. Threads that do so for one key take turns, and
+    /// each finds the value of the one before. Tasks and threads that compute the key's value because it was not there are in that
+    /// queue, too. Look-ups find the present value meanwhile.
+    ///
+    /// It gives an entry in every case, as [`EvictableCache::get_or_insert_with`] does. Where the cache does not keep it the key's
+    /// former value leaves all the same. A value that left for memory is not there for `compute`, so this is for what may start
+    /// anew.
+    ///
+    /// # Panics
+    /// As [`EvictableCache::get_or_insert_with`].
+    ///
+    /// ```
+    /// let requests = weir::EvictableCache::<&str, u32>::builder().build().unwrap();
+    /// for address in ["::1", "::2", "::1"] {
+    ///     requests.upsert_with(address, |count| count.map_or(1, |count| count + 1));
+    /// }
+    /// assert_eq!((requests.get_copied("::1"), requests.get_copied("::2")), (Some(2), Some(1)));
+    /// ```
+    #[doc(alias = "entry")]
+    #[doc(alias = "and_upsert_with")]
+    pub fn upsert_with(&self, key: K, compute: impl FnOnce(Option<&V>) -> V) -> Entry<'_, K, V> {
+        match self.try_upsert_with(key, |former| Ok::<V, Infallible>(compute(former))) {
+            Ok(entry) => entry,
+        }
+    }
+
+    /// [`EvictableCache::upsert_with`] of a closure that can fail: its error is returned, and the present value stays.
+    ///
+    /// # Errors
+    /// The closure's own.
+    ///
+    /// # Panics
+    /// As [`EvictableCache::get_or_insert_with`].
+    pub fn try_upsert_with<E>(
+        &self,
+        key: K,
+        compute: impl FnOnce(Option<&V>) -> Result<V, E>,
+    ) -> Result<Entry<'_, K, V>, E> {
+        let hash = self.hash(&key);
+        let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
+        let fill = |fresh: &mut Fresh<'_, Typed<K, V>>, former: Option<&V>| {
+            let value = compute(former)?;
+            // SAFETY: the block has a place for the value, where there is none yet.
+            unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+            Ok(())
+        };
+        self.shared.compute_anew(fresh, fill).map(Entry)
+    }
+
     /// Takes a key's entry out; whether there was one. Guards of the entry stay valid.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where

@@ -6,12 +6,90 @@ use core::hash::{BuildHasher, Hash};
 use core::ops::Deref;
 use core::ptr::NonNull;
 
+use super::byte_cache::ByteCache;
 use super::cache::EvictableCache;
-use super::guards::Entry;
+use super::guards::{ByteEntry, Entry};
 use super::hasher::{Equivalent, SeededHash};
+use crate::evictable_cache::entry::bytes::Bytes;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::entry::typed::Typed;
+use crate::evictable_cache::shared::Shared;
+
+/// A kind of cache.
+trait Cache {
+    /// What its entries are.
+    type Content: Content;
+    /// Its state.
+    fn shared(&self) -> &Shared<Self::Content>;
+}
+
+impl<K: Eq + 'static, V: 'static, S> Cache for EvictableCache<K, V, S> {
+    type Content = Typed<K, V>;
+    fn shared(&self) -> &Shared<Typed<K, V>> {
+        &self.shared
+    }
+}
+
+impl Cache for ByteCache {
+    type Content = Bytes;
+    fn shared(&self) -> &Shared<Bytes> {
+        &self.shared
+    }
+}
+
+/// A [`Hold`] that has a handle of its cache in place of a borrow.
+struct OwnedHold<H: Cache> {
+    /// An entry of the cache, of which this has a hold.
+    entry: NonNull<Header>,
+    /// A field, so that its drop follows that of the hold, also where that panics.
+    cache: Arc<H>,
+}
+
+// SAFETY: it gives out shared references, may drop key and value, and may end the cache, on whichever thread has it. The cache
+// may be sent and shared where its keys and values may.
+unsafe impl<H: Cache + Send + Sync> Send for OwnedHold<H> {}
+// SAFETY: a shared hold gives out shared references, and may be cloned, so that another thread has one of its own.
+unsafe impl<H: Cache + Send + Sync> Sync for OwnedHold<H> {}
+
+impl<H: Cache> OwnedHold<H> {
+    /// # Panics
+    /// If the entry is of another cache.
+    fn new(hold: Hold<'_, H::Content>, cache: &Arc<H>) -> Self {
+        assert!(hold.is_of(cache.shared()), "an entry is owned with a handle of its own cache");
+        Self { cache: Arc::clone(cache), entry: hold.into_entry() }
+    }
+
+    fn key(&self) -> &<H::Content as Content>::Key {
+        // SAFETY: an entry of the cache has its key until it is freed, which the hold delays.
+        unsafe { H::Content::key(self.entry) }
+    }
+
+    fn value(&self) -> &<H::Content as Content>::Value {
+        // SAFETY: an entry of the cache has its value until it is freed, which the hold delays.
+        unsafe { H::Content::value(self.entry) }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: an entry is valid while it is held.
+        unsafe { self.entry.as_ref() }
+    }
+}
+
+impl<H: Cache> Clone for OwnedHold<H> {
+    fn clone(&self) -> Self {
+        let cache = Arc::clone(&self.cache);
+        self.header().pins.pin();
+        Self { entry: self.entry, cache }
+    }
+}
+
+impl<H: Cache> Drop for OwnedHold<H> {
+    fn drop(&mut self) {
+        // SAFETY: an entry of this cache with key and value; the hold that this had is the one that ends here.
+        drop(unsafe { Hold::new(self.cache.shared(), self.entry) });
+    }
+}
 
 /// An [`Entry`] that borrows nothing: it has a handle of the cache, which lives until the last such guard is dropped.
 /// [`EvictableCache::get_owned`] and [`Entry::into_owned`] make one. A value that has a guard of its own cache keeps that alive
@@ -29,17 +107,7 @@ use crate::evictable_cache::entry::typed::Typed;
 /// let body = Bytes::from_owner(page);
 /// assert_eq!((&body[..], body.as_ptr()), (&b"<html>"[..], at));
 /// ```
-pub struct OwnedEntry<K: Eq + 'static, V: 'static, S = SeededHash> {
-    /// An entry of the cache, of which this has a hold.
-    entry: NonNull<Header>,
-    /// A field, so that its drop follows that of the hold, also where that panics.
-    cache: Arc<EvictableCache<K, V, S>>,
-}
-
-// SAFETY: it gives out shared references, may drop key and value, and may end the cache, on whichever thread has it.
-unsafe impl<K: Eq + Send + Sync + 'static, V: Send + Sync + 'static, S: Send + Sync> Send for OwnedEntry<K, V, S> {}
-// SAFETY: a shared guard gives out shared references, and may be cloned, so that another thread has one of its own.
-unsafe impl<K: Eq + Send + Sync + 'static, V: Send + Sync + 'static, S: Send + Sync> Sync for OwnedEntry<K, V, S> {}
+pub struct OwnedEntry<K: Eq + 'static, V: 'static, S = SeededHash>(OwnedHold<EvictableCache<K, V, S>>);
 
 impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
     /// The guard as one that borrows nothing, with another handle of the cache.
@@ -55,8 +123,7 @@ impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
     /// assert_eq!((*nine.key(), *nine), (3, 9));
     /// ```
     pub fn into_owned<S>(self, cache: &Arc<EvictableCache<K, V, S>>) -> OwnedEntry<K, V, S> {
-        assert!(self.0.is_of(&cache.shared), "an entry is owned with a handle of its own cache");
-        OwnedEntry { cache: Arc::clone(cache), entry: self.0.into_entry() }
+        OwnedEntry(OwnedHold::new(self.0, cache))
     }
 }
 
@@ -85,43 +152,30 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
 impl<K: Eq + 'static, V: 'static, S> OwnedEntry<K, V, S> {
     /// The key.
     pub fn key(&self) -> &K {
-        // SAFETY: an entry of the cache has its key until it is freed, which the hold delays.
-        unsafe { Typed::<K, V>::key(self.entry) }
+        self.0.key()
     }
 
     /// The weight that the entry counts in the cache's bytes.
     pub fn weight(&self) -> usize {
-        // SAFETY: an entry is valid while it is held.
-        unsafe { self.entry.as_ref() }.weight()
+        self.0.header().weight()
     }
 
     /// The cache that the entry is of.
     pub fn cache(&self) -> &Arc<EvictableCache<K, V, S>> {
-        &self.cache
+        &self.0.cache
     }
 }
 
 impl<K: Eq + 'static, V: 'static, S> Clone for OwnedEntry<K, V, S> {
     fn clone(&self) -> Self {
-        let cache = Arc::clone(&self.cache);
-        // SAFETY: an entry is valid while it is held.
-        unsafe { self.entry.as_ref() }.pins.pin();
-        Self { entry: self.entry, cache }
-    }
-}
-
-impl<K: Eq + 'static, V: 'static, S> Drop for OwnedEntry<K, V, S> {
-    fn drop(&mut self) {
-        // SAFETY: an entry of this cache with key and value; the hold that this had is the one that ends here.
-        drop(unsafe { Hold::<Typed<K, V>>::new(&self.cache.shared, self.entry) });
+        Self(self.0.clone())
     }
 }
 
 impl<K: Eq + 'static, V: 'static, S> Deref for OwnedEntry<K, V, S> {
     type Target = V;
     fn deref(&self) -> &V {
-        // SAFETY: an entry of the cache has its value until it is freed, which the hold delays.
-        unsafe { Typed::<K, V>::value(self.entry) }
+        self.0.value()
     }
 }
 
@@ -134,5 +188,74 @@ impl<K: Eq + 'static, V: AsRef<T> + 'static, S, T: ?Sized> AsRef<T> for OwnedEnt
 impl<K: Eq + fmt::Debug + 'static, V: fmt::Debug + 'static, S> fmt::Debug for OwnedEntry<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedEntry").field("key", self.key()).field("value", &**self).finish()
+    }
+}
+
+/// A [`ByteEntry`] that borrows nothing, as [`OwnedEntry`] is an [`Entry`]: [`ByteCache::get_owned`] and
+/// [`ByteEntry::into_owned`] make one. It can be the body of a response without a copy:
+///
+/// ```
+/// use std::sync::Arc;
+/// use bytes::Bytes;
+///
+/// let pages = Arc::new(weir::ByteCache::builder().max_bytes(1 << 20).build().unwrap());
+/// let page = pages.insert(b"/", b"<html>").unwrap().into_owned(&pages);
+/// drop(pages);
+/// assert_eq!(&Bytes::from_owner(page)[..], b"<html>");
+/// ```
+#[derive(Clone)]
+pub struct OwnedByteEntry(OwnedHold<ByteCache>);
+
+impl ByteEntry<'_> {
+    /// The guard as one that borrows nothing, with another handle of the cache.
+    ///
+    /// # Panics
+    /// If the entry is of another cache.
+    pub fn into_owned(self, cache: &Arc<ByteCache>) -> OwnedByteEntry {
+        OwnedByteEntry(OwnedHold::new(self.0, cache))
+    }
+}
+
+impl ByteCache {
+    /// Gets the entry of a key, pinned by a guard that has a handle of the cache; see
+    /// [`EvictableCache::get_owned`](crate::EvictableCache::get_owned).
+    pub fn get_owned(self: &Arc<Self>, key: &[u8]) -> Option<OwnedByteEntry> {
+        self.get(key).map(|entry| entry.into_owned(self))
+    }
+}
+
+impl OwnedByteEntry {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.0.key()
+    }
+
+    /// The weight that the entry counts in the cache's bytes.
+    pub fn weight(&self) -> usize {
+        self.0.header().weight()
+    }
+
+    /// The cache that the entry is of.
+    pub fn cache(&self) -> &Arc<ByteCache> {
+        &self.0.cache
+    }
+}
+
+impl Deref for OwnedByteEntry {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.0.value()
+    }
+}
+
+impl AsRef<[u8]> for OwnedByteEntry {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for OwnedByteEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedByteEntry").field("key", &self.key()).field("len", &self.len()).finish_non_exhaustive()
     }
 }

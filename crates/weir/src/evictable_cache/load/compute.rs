@@ -17,10 +17,20 @@ use crate::evictable_cache::shared::Shared;
 enum Boarding<'a, 'f, C: Content> {
     /// The entry.
     There(Hold<'a, C>),
-    /// Neither entry nor flight: the value is to be computed, and the flight is linked until its landing.
-    First(Landing<'f>),
+    /// No flight, nor an entry where that is what is wanted: the value is to be computed, and the flight is linked until its
+    /// landing. The entry, if there is one.
+    First(Option<Hold<'a, C>>, Landing<'f>),
     /// Another's flight, under the lock.
     Behind(Behind<'a>),
+}
+
+/// Who boards.
+#[derive(Clone, Copy, PartialEq)]
+enum Wants {
+    /// The value, as it is or as another computes it.
+    Value,
+    /// To compute the value anew, alone.
+    Turn,
 }
 
 /// Another's flight, found under the lock.
@@ -35,32 +45,40 @@ struct Behind<'a> {
 }
 
 impl<C: Content> Shared<C> {
-    /// Looks for the entry of `fresh`'s key; where neither that is there nor another's flight, links this one.
+    /// Looks for the entry of `fresh`'s key; where that is not enough, and another's flight is not there, links this one.
     ///
     /// # Safety
     /// The flight stays where it is, and `fresh` has its key, until the landing was dropped.
     #[inline(always)]
-    unsafe fn board<'a: 'f, 'f>(&'a self, fresh: &Fresh<'a, C>, flight: &'f Flight) -> Boarding<'a, 'f, C> {
+    unsafe fn board<'a: 'f, 'f>(
+        &'a self,
+        fresh: &Fresh<'a, C>,
+        flight: &'f Flight,
+        wants: Wants,
+    ) -> Boarding<'a, 'f, C> {
         let hash = fresh.hash();
         let shard = &self.shards()[self.home(hash)];
         loop {
             let now = self.time();
             let mut state = shard.lock();
-            match state.look_up::<C>(hash, |key| C::is_same(key, fresh.key()), now) {
+            let former = match state.look_up::<C>(hash, |key| C::is_same(key, fresh.key()), now) {
                 // SAFETY: in the index, under the lock.
-                Found::Entry(entry) => return Boarding::There(unsafe { self.pin(entry) }),
+                Found::Entry(entry) if wants == Wants::Value => return Boarding::There(unsafe { self.pin(entry) }),
+                Found::Entry(entry) => Some(entry),
                 Found::Over(place) => {
                     let over = self.take_over(&mut state, place);
                     drop(state);
                     over.tell_and_drop();
                     continue;
                 }
-                Found::Nothing => {}
-            }
+                Found::Nothing => None,
+            };
             let Some(other) = state.flights.find::<C>(hash, |key| C::is_same(key, fresh.key())) else {
                 // SAFETY: the caller's promise.
                 unsafe { state.flights.link(flight) };
-                return Boarding::First(Landing::new(shard, flight));
+                // SAFETY: in the index, under the lock, since it was found.
+                let former = former.map(|entry| unsafe { self.pin(entry) });
+                return Boarding::First(former, Landing::new(shard, flight));
             };
             let (runner, is_own, address) = (other.thread, other.is_run_here(), other.address());
             if !flight.is_of_task() {
@@ -85,9 +103,9 @@ impl<C: Content> Shared<C> {
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
         let landing = loop {
             // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put_or_hold`.
-            match unsafe { self.board(&fresh, &flight) } {
+            match unsafe { self.board(&fresh, &flight, Wants::Value) } {
                 Boarding::There(hold) => return Ok(hold),
-                Boarding::First(landing) => break landing,
+                Boarding::First(_, landing) => break landing,
                 Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
             }
         };
@@ -96,6 +114,37 @@ impl<C: Content> Shared<C> {
         self.worth.end(begun);
         fresh.has_value = true;
         Ok(fresh.put_or_hold(landing))
+    }
+
+    /// Puts `fresh` in with the value that `compute` makes of the one that is there, if one is. Other threads that compute the
+    /// key's value wait meanwhile. What the cache does not keep is held by the guard alone, and the former value leaves.
+    ///
+    /// # Panics
+    /// If the closure computes the key's value itself.
+    pub fn compute_anew<'a, E>(
+        &'a self,
+        mut fresh: Fresh<'a, C>,
+        compute: impl FnOnce(&mut Fresh<'a, C>, Option<&C::Value>) -> Result<(), E>,
+    ) -> Result<Hold<'a, C>, E> {
+        let shard = &self.shards()[self.home(fresh.hash())];
+        let flight = Flight::new(fresh.hash(), fresh.entry);
+        // The landing is dropped first: the key outlives the flight, and no code of the program's runs in the drop of the former
+        // value while others wait.
+        let (former, landing) = loop {
+            // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put`.
+            match unsafe { self.board(&fresh, &flight, Wants::Turn) } {
+                Boarding::First(former, landing) => break (former, landing),
+                Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
+                Boarding::There(_) => unreachable!("an entry is not what is wanted"),
+            }
+        };
+        compute(&mut fresh, former.as_ref().map(Hold::value))?;
+        fresh.has_value = true;
+        fresh.put(Some(landing)).or_else(|(refused, _)| {
+            let hold = refused.hold_alone();
+            self.remove(hold.header().hash, |key| C::is_same(key, hold.key()));
+            Ok(hold)
+        })
     }
 
     /// [`Shared::get_or_compute`] by a future, which `put` writes the value of. Where this is dropped before its end the next
@@ -115,9 +164,9 @@ impl<C: Content> Shared<C> {
                 let waker = context.waker().clone();
                 // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after
                 // them.
-                match unsafe { self.board(&fresh, &flight) } {
+                match unsafe { self.board(&fresh, &flight, Wants::Value) } {
                     Boarding::There(hold) => Poll::Ready(Ok(hold)),
-                    Boarding::First(landing) => Poll::Ready(Err(landing)),
+                    Boarding::First(_, landing) => Poll::Ready(Err(landing)),
                     Boarding::Behind(behind) => {
                         // SAFETY: this future is pinned.
                         unsafe { waiting.wait(behind.state, behind.flight, waker) };

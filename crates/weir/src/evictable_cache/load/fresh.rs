@@ -94,7 +94,7 @@ impl<'a, C: Content> Fresh<'a, C> {
 
     /// The entry is not in the cache: who has the guard holds it alone.
     #[cold]
-    fn hold_alone(self) -> Hold<'a, C> {
+    pub fn hold_alone(self) -> Hold<'a, C> {
         let this = ManuallyDrop::new(self);
         this.shared.outside.fetch_add(1, Relaxed);
         // SAFETY: the entry has key and value, and was made with a hold for the guard, which is this.

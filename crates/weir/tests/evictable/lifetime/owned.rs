@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
-use weir::{EvictableCache, OwnedEntry};
+use weir::{ByteCache, EvictableCache, OwnedEntry};
 
 fn cache<V: Send + Sync + 'static>() -> Arc<EvictableCache<u64, V>> {
     Arc::new(EvictableCache::builder().shards(1).max_bytes(1_000).weigher(|_, _| 100).build().unwrap())
@@ -133,4 +133,27 @@ fn owned_entries_go_to_other_threads_while_the_cache_is_in_use() {
     assert_eq!((live.get(), Arc::strong_count(&cache)), (cache.len() as isize, 1));
     drop(cache);
     assert_eq!(live.get(), 0);
+}
+
+#[test]
+fn an_owned_entry_of_bytes_outlives_the_program_s_handles() {
+    let make = || Arc::new(ByteCache::builder().max_bytes(1 << 20).build().unwrap());
+    let (cache, other) = (make(), make());
+    drop(cache.insert(b"one", &[1; 5000]).unwrap());
+    let first = cache.get_owned(b"one").unwrap();
+    let second = cache.insert(b"two", &[2; 50]).unwrap().into_owned(&cache);
+    assert!(cache.get_owned(b"three").is_none());
+    cache.evict(usize::MAX);
+    assert!(cache.remove(b"one"));
+    let (weak, copy) = (Arc::downgrade(&cache), first.clone());
+    drop((cache, first));
+    assert_eq!((copy.key(), &copy[..], second.cache().len()), (&b"one"[..], &[1; 5000][..], 1));
+    assert!(copy.weight() > 5000);
+    drop(second);
+    assert!(weak.upgrade().is_some());
+    thread::spawn(move || assert_eq!(AsRef::<[u8]>::as_ref(&copy)[4999], 1)).join().unwrap();
+    assert!(weak.upgrade().is_none());
+    let entry = other.insert(b"one", b"").unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(entry.into_owned(&make())))).is_err());
+    assert_ne!(other.evict(1), 0, "the guard was dropped by the panic");
 }
