@@ -13,6 +13,7 @@
 //! | [`lifetime`] | until when an entry lives |
 //! | [`landings`] | waiting for a value that another thread computes |
 //! | [`pins`] | how many hold an entry, so that none is freed in use |
+//! | [`waits`] | who waits for whom, so that no wait closes a circle |
 //! | [`weight`] | what an entry weighs, in 30 bits |
 
 pub mod index;
@@ -22,6 +23,7 @@ pub mod pins;
 pub mod replacement;
 pub(crate) mod shrinker_scan;
 pub mod shrinkers;
+pub mod waits;
 pub mod weight;
 
 pub use shrinkers::{callback, calling};

@@ -3,14 +3,13 @@
 
 use core::cell::Cell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::AtomicU32;
+use weir_core::evict::waits::{self, Waits};
 use weir_core::platform::lock::Lock;
 use weir_core::platform::rank;
 use weir_core::telemetry::tables::EvictableRow;
 
-use super::evictable_waits::{Waiting, Waits};
 use crate::arch::thread::thread_pointer;
-use crate::os::futex::futex_wait;
 use crate::platform::linux::Linux;
 
 /// A cache around a fork, and its figures.
@@ -112,22 +111,7 @@ pub unsafe fn remove(platform: &Linux, node: NonNull<Node>) {
 /// ([`thread_pointer`] tells threads apart). `false`: that thread waits for this one, directly or through others, and the call
 /// returns at once.
 pub fn wait_for(platform: &Linux, word: &AtomicU32, seen: u32, runner: usize) -> bool {
-    let me = thread_pointer();
-    let mut list = LIST.lock(platform);
-    if word.load(Relaxed) != seen {
-        return true;
-    }
-    if list.waits.lead_to(runner, me) {
-        return false;
-    }
-    let mut wait = Waiting::new(me, runner, word, seen);
-    let wait = &raw mut wait;
-    // SAFETY: it is taken off below, before this frame ends, and the word is the caller's until then.
-    unsafe { list.waits.add(wait) };
-    drop(list);
-    let _ = futex_wait(word, seen, None);
-    LIST.lock(platform).waits.remove(wait);
-    true
+    waits::wait_for((&LIST, |list| &mut list.waits), platform, (thread_pointer(), runner), (word, seen))
 }
 
 /// Takes the list's lock and all of the caches'.

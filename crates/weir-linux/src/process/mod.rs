@@ -3,7 +3,6 @@
 pub mod callbacks;
 pub mod environment;
 pub mod evictable_list;
-mod evictable_waits;
 mod exit_profile;
 mod fork;
 mod fork_freeze;

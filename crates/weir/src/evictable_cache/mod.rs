@@ -9,20 +9,20 @@
 //! | `eviction` | room and growth, eviction, removal, times, and how the policy is run |
 //! | `options`, `closure` | how a cache is to be; closures on Weir's heap |
 //! | `parts` | entries in a zone of the program's own, and those on the heap |
-//! | `shared`, `life`, `figures` | the state of a cache; its beginning, its end and `fork`; its figures |
+//! | `shared`, `life`, `figures` | the state of a cache; its beginning and its end; its figures |
 //! | `worth` | what a cache is worth to its program |
-//! | `reclaim` | how reclaim reaches caches |
+//! | `host` | what a cache has of the process: memory, locks, reclaim and `fork`; or, on other systems, the standard library |
 
 mod api;
 mod closure;
 mod entry;
 mod eviction;
 mod figures;
+mod host;
 mod life;
 mod load;
 mod options;
 mod parts;
-mod reclaim;
 mod shard;
 mod shared;
 mod worth;

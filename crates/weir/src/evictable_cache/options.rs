@@ -7,7 +7,7 @@ use super::closure::Closure;
 use super::entry::header::Content;
 use super::entry::place::Place;
 use super::eviction::expiry::Ages;
-use crate::zone::Zone;
+use super::host::Zone;
 
 /// A closure that is told of entries that leave.
 pub type Listener<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value, RemovalCause) + Send + Sync;

@@ -8,8 +8,8 @@ use weir_core::base::zone_class::ZoneClass;
 use super::closure::Closure;
 use super::entry::header::{Content, Header};
 use super::entry::place::Place;
+use super::host::Zone;
 use super::options::InZone;
-use crate::zone::Zone;
 
 /// A part of a cache's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,10 @@
 //! A cache: what its handle, its guards and reclaim share. It stays where it is, in a block of Weir's heap, until the
 //! handle is dropped.
 
-use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_core::base::time::Time;
 use weir_core::evict::mix;
-use weir_linux::process::callbacks::Registration;
-use weir_linux::process::evictable_list::Node;
 
 use super::api::stats::RemovalCause;
 use super::closure::Closure;
@@ -16,6 +13,7 @@ use super::entry::place::Place;
 use super::eviction::choice::Choice;
 use super::eviction::expiry::Ages;
 use super::eviction::room::Room;
+use super::host::Membership;
 use super::options::{Listener, Weigher};
 use super::parts::Zoned;
 use super::shard::state::Shard;
@@ -23,10 +21,7 @@ use super::worth::Worth;
 
 /// The cache.
 pub struct Shared<C: Content> {
-    pub node: Node,
-    /// Written by the maker before it gives the cache out, and taken at its end; reclaim, which may call meanwhile, does not
-    /// read it.
-    pub registrations: UnsafeCell<[Option<Registration>; 2]>,
+    pub membership: Membership,
     pub name: [u8; 32],
     pub shards: NonNull<[Shard]>,
     /// The seed of hashes, so that colliding keys cannot be prepared.

@@ -3,7 +3,8 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::base::time::{Nanos, Time};
 use weir_core::platform::Clock;
-use weir_linux::process::heap::HEAP;
+
+use super::host::system;
 
 /// One computation in so many is timed, the first among them: to read the clock is a system call here.
 const TIMED: u64 = 16;
@@ -32,20 +33,20 @@ pub struct Worth {
 impl Worth {
     /// Of a cache that is made now.
     pub fn new() -> Self {
-        let (born, zero) = (HEAP.platform().now().0, || AtomicU64::new(0));
+        let (born, zero) = (system().now().0, || AtomicU64::new(0));
         let [computed, compute_ns, timed, hits, returns, rates] = [(); 6].map(|()| zero());
         Self { computed, compute_ns, timed, born, at: AtomicU64::new(born), hits, returns, rates }
     }
 
     /// A computation begins: when, if it is to be timed.
     pub fn begin(&self) -> Option<Time> {
-        self.computed.fetch_add(1, Relaxed).is_multiple_of(TIMED).then(|| HEAP.platform().now())
+        self.computed.fetch_add(1, Relaxed).is_multiple_of(TIMED).then(|| system().now())
     }
 
     /// It has found a value.
     pub fn end(&self, begun: Option<Time>) {
         if let Some(begun) = begun {
-            self.note(HEAP.platform().now() - begun);
+            self.note(system().now() - begun);
         }
     }
 

@@ -6,8 +6,8 @@ use weir_core::caches::user_cache::{CacheId, Flags, Spec};
 use weir_linux::process::heap::{make_cache, set_cache_move};
 
 use super::cache::ObjectCache;
-use super::errors::CacheError;
 use super::lifetime::{Retained, UseHooks, ValueLifetime};
+use crate::cache_error::CacheError;
 use crate::heap;
 
 /// The closures of a cache of retained values.

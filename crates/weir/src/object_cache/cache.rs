@@ -8,9 +8,10 @@ use core::ptr::NonNull;
 use weir_core::caches::user_cache::CacheId;
 use weir_linux::process::heap::HEAP;
 
-use super::errors::{AllocError, CacheError};
+use super::errors::AllocError;
 use super::lifetime::{PerUse, Retained, UseHooks, ValueLifetime};
 use super::raw::{BATCH, Raw, RawBatch};
+use crate::cache_error::CacheError;
 use crate::stats::CacheStats;
 
 /// A cache of objects of type `T`.

@@ -22,5 +22,5 @@ mod raw;
 
 pub use builder::ObjectCacheBuilder;
 pub use cache::{CacheBox, ObjectCache};
-pub use errors::{AllocError, CacheError};
+pub use errors::AllocError;
 pub use lifetime::{PerUse, Retained, ValueLifetime};

@@ -1,13 +1,16 @@
 //! Callbacks that use the cache, values whose drop panics, memory that is refused: nothing is lost, and figures stay true.
 
 use crate::counted::Count;
+#[cfg(not(plain))]
 use crate::eviction::reclaim::in_child;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use weir::{EvictableCache, Refusal, RemovalCause, heap, settings};
+use weir::{EvictableCache, RemovalCause};
+#[cfg(not(plain))]
+use weir::{Refusal, heap, settings};
 
 thread_local! {
     /// The listener is at work: what it evicts by its own use of the cache is told to it, too.
@@ -128,6 +131,7 @@ fn an_insertion_evicts_about_what_it_needs_however_much_is_too_much() {
     assert_eq!(before, 500_000, "after {insertions} insertions");
 }
 
+#[cfg(not(plain))]
 #[test]
 fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
     in_child("hostile::an_insertion_without_memory_leaves_figures_and_values_as_they_were", || {
@@ -161,6 +165,7 @@ fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
     });
 }
 
+#[cfg(not(plain))]
 #[test]
 fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
     // Other tests of this process would be among what is live.
@@ -197,6 +202,7 @@ fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
     });
 }
 
+#[cfg(not(plain))]
 #[test]
 fn an_eq_that_uses_the_cache_is_told_in_debug_builds() {
     if !cfg!(debug_assertions) {

@@ -3,6 +3,9 @@
 mod counted;
 mod hostile;
 mod model;
+#[cfg(plain)]
+mod plain;
+#[cfg(not(plain))]
 mod statistics;
 mod threads;
 mod walks;
@@ -10,8 +13,10 @@ mod walks;
 mod eviction {
     mod hot;
     mod pressure;
+    #[cfg(not(plain))]
     pub mod reclaim;
     mod scan;
+    #[cfg(not(plain))]
     mod weight;
 }
 

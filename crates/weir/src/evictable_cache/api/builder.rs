@@ -9,9 +9,9 @@ use super::cache::EvictableCache;
 use super::common::{Owner, common_options};
 use super::hasher::SeededHash;
 use super::weigh::{self, Known, Weigh};
+use crate::cache_error::CacheError;
 use crate::evictable_cache::entry::typed::{Block, Typed};
 use crate::evictable_cache::options::{Options, name_text};
-use crate::object_cache::CacheError;
 
 impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
     /// Sets out how a cache is made.

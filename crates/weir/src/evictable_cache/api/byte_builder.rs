@@ -5,9 +5,9 @@ use core::fmt;
 use super::byte_cache::ByteCache;
 use super::common::{Owner, common_options};
 use super::hasher::SeededHash;
+use crate::cache_error::CacheError;
 use crate::evictable_cache::entry::bytes::Bytes;
 use crate::evictable_cache::options::{Options, name_text};
-use crate::object_cache::CacheError;
 
 impl ByteCache {
     /// Sets out how a cache is made.

@@ -4,10 +4,10 @@ use core::ops::Deref;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
+use crate::cache_error::CacheError;
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::options::Options;
 use crate::evictable_cache::shared::Shared;
-use crate::object_cache::CacheError;
 
 /// Owns a cache, and ends it as it is dropped.
 pub struct Owner<C: Content>(NonNull<Shared<C>>);
@@ -117,7 +117,8 @@ macro_rules! common_options {
             self
         }
 
-        /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
+        /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. Where Weir does
+        /// not run nobody says when memory is short, and the bound is 256 MiB then.
         pub fn max_bytes(mut self, bytes: usize) -> Self {
             self.options.max = bytes;
             self
@@ -204,12 +205,14 @@ macro_rules! common_options {
             self
         }
 
+        #[cfg(not(plain))]
         /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
         pub fn zone(mut self, zone: &'static $crate::zone::Zone) -> Self {
             self.options.place = $crate::evictable_cache::entry::place::Place::Zone(zone);
             self
         }
 
+        #[cfg(not(plain))]
         /// Entries lie in a zone of the program's own while that is above its low mark. Else they lie on the heap, in runs of
         /// whole pages. This is for a zone of dear memory (locked, in huge pages) that does not hold the whole cache. Where the
         /// zone is short entries in it go, and where the heap is, those on the heap.
@@ -218,6 +221,7 @@ macro_rules! common_options {
             self
         }
 
+        #[cfg(not(plain))]
         /// Some values own memory in a zone of the program's own (of [`Zone::alloc_first`]($crate::zone::Zone::alloc_first)), and
         /// others on the heap. `is_there` says of each value whether it does, and the answer must not change. Where the zone is
         /// short entries in it go, and where the heap is, the others.
@@ -231,6 +235,7 @@ macro_rules! common_options {
             self
         }
 
+        #[cfg(not(plain))]
         /// Entries lie below 4 GiB, in runs of whole pages: for generated code and 32-bit addresses.
         pub fn below_4_gib(mut self) -> Self {
             self.options.place = $crate::evictable_cache::entry::place::Place::Low32;

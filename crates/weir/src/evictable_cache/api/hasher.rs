@@ -3,7 +3,8 @@
 
 use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hasher};
-use weir_linux::os::process::random_words;
+
+use crate::evictable_cache::host::random;
 
 /// 2^64 over the golden ratio, made odd.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -50,7 +51,7 @@ pub struct SeededHash {
 impl SeededHash {
     /// With a random seed.
     pub fn new() -> Self {
-        Self { seeds: random_words().map(|seed| seed as u64) }
+        Self { seeds: random() }
     }
 }
 

@@ -14,7 +14,7 @@ use core::sync::atomic::{
     AtomicUsize,
 };
 
-use crate::heap;
+use crate::evictable_cache::host::program_block_size;
 
 /// Values that know how much memory they own. A cache of them weighs its entries by
 /// [`weighed`](crate::EvictableCacheBuilder::weighed), and by itself where they are of common types.
@@ -94,7 +94,7 @@ impl<T: Weigh, E: Weigh> Weigh for Result<T, E> {
 
 /// Bytes of a block of so many places for values.
 fn array<T>(capacity: usize) -> usize {
-    Layout::array::<T>(capacity).map_or(usize::MAX, heap::program_block_size)
+    Layout::array::<T>(capacity).map_or(usize::MAX, program_block_size)
 }
 
 impl<T: Weigh> Weigh for Vec<T> {
@@ -124,7 +124,7 @@ impl Weigh for String {
 
 impl<T: Weigh + ?Sized> Weigh for Box<T> {
     fn heap_bytes(&self) -> usize {
-        heap::program_block_size(Layout::for_value::<T>(self)) + (**self).heap_bytes()
+        program_block_size(Layout::for_value::<T>(self)) + (**self).heap_bytes()
     }
 }
 
@@ -133,7 +133,7 @@ impl<T: Weigh + ?Sized> Weigh for Arc<T> {
     fn heap_bytes(&self) -> usize {
         let counts = Layout::new::<[usize; 2]>();
         let block = counts.extend(Layout::for_value::<T>(self)).map(|(block, _)| block.pad_to_align());
-        block.map_or(usize::MAX, heap::program_block_size) + (**self).heap_bytes()
+        block.map_or(usize::MAX, program_block_size) + (**self).heap_bytes()
     }
 }
 

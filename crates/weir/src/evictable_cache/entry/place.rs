@@ -7,11 +7,7 @@ use core::ptr::NonNull;
 use weir_core::base::units::PAGE;
 use weir_core::base::zone_class::ZoneClass;
 
-use crate::heap;
-use crate::zone::{MAX_RUN, Zone};
-
-/// Alignment of every block of the heap.
-const HEAP_ALIGN: usize = 16;
+use crate::evictable_cache::host::{self, MAX_RUN, Zone};
 
 /// The zones of which entries take their memory.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +28,10 @@ impl Place {
     /// A block; `None`: there is no memory, or (in a zone) it would be larger than a run can be.
     pub fn alloc(self, layout: Layout) -> Option<NonNull<u8>> {
         match self {
-            Self::Heap if layout.align() <= HEAP_ALIGN => NonNull::new(heap::alloc(layout.size())),
-            Self::Heap => NonNull::new(heap::alloc_aligned(layout.align(), layout.size())),
-            Self::Zone(zone) => Some(zone.alloc_aligned(layout.size(), layout.align().max(PAGE))?.into_raw().cast()),
-            Self::Low32 if layout.align() <= PAGE => NonNull::new(heap::alloc_low32(layout.size())),
-            Self::Low32 => None,
-            Self::First(zone) => match zone.alloc_first_aligned(layout.size(), layout.align().max(PAGE)) {
-                Some(run) => Some(run.into_raw().cast()),
-                None => NonNull::new(heap::alloc_aligned(layout.align().max(PAGE), self.size(layout))),
-            },
+            Self::Heap => host::alloc(layout),
+            Self::Zone(zone) => host::alloc_in(zone, layout),
+            Self::First(zone) => host::alloc_first_in(zone, layout, self.size(layout)),
+            Self::Low32 => host::alloc_low32(layout),
             // SAFETY: an entry's layout, which has a header and so is not empty.
             Self::Program => NonNull::new(unsafe { program::alloc(layout) }),
         }
@@ -52,17 +43,12 @@ impl Place {
     /// The block is from [`Place::alloc`] with that layout, and not used any more.
     pub unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
         match self {
-            // SAFETY: a block of the heap of that size, which the caller gives up, and which was never resized.
-            Self::Heap if layout.align() <= HEAP_ALIGN => unsafe { heap::free_sized(block.as_ptr(), layout.size()) },
-            // SAFETY: a block of the heap, which the caller gives up.
-            Self::Heap | Self::Low32 => unsafe { heap::free(block.as_ptr()) },
-            // SAFETY: outside of the zone it is a block of the heap, which the caller gives up.
-            Self::First(zone) if !zone.contains(block.addr().get()) => unsafe { heap::free(block.as_ptr()) },
-            Self::Zone(zone) | Self::First(zone) => {
-                let run = NonNull::slice_from_raw_parts(block, self.size(layout));
-                // SAFETY: a run of the zone, whole, as `alloc` got it: it rounds up as `size` does.
-                drop(unsafe { zone.pages_from_raw(run) });
-            }
+            // SAFETY: from `alloc` with this layout, and given up by the caller.
+            Self::Heap => unsafe { host::free(block, layout) },
+            // SAFETY: a run that `alloc` got, whole: it rounds up as `size` does.
+            Self::Zone(zone) | Self::First(zone) => unsafe { host::free_run(Some(zone), block, self.size(layout)) },
+            // SAFETY: as above.
+            Self::Low32 => unsafe { host::free_run(None, block, self.size(layout)) },
             // SAFETY: from `alloc` with this layout, and given up by the caller.
             Self::Program => unsafe { program::dealloc(block.as_ptr(), layout) },
         }
@@ -71,9 +57,9 @@ impl Place {
     /// Bytes that a block of that layout takes.
     pub fn size(self, layout: Layout) -> usize {
         match self {
-            Self::Heap => heap::block_size(layout),
+            Self::Heap => host::block_size(layout),
             Self::Low32 | Self::Zone(_) | Self::First(_) => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
-            Self::Program => heap::program_block_size(layout),
+            Self::Program => host::program_block_size(layout),
         }
     }
 

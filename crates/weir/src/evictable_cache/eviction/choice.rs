@@ -1,5 +1,6 @@
 //! How the policy of a cache is run: one duel for all shards, made when the cache begins to be full, chooses the setting.
 
+use core::alloc::Layout;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -8,10 +9,9 @@ use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
 use weir_core::platform::lock::Lock;
 use weir_core::platform::rank::EVICTABLE_DUEL;
-use weir_linux::process::heap::HEAP;
 
 use super::room::Room;
-use crate::heap;
+use crate::evictable_cache::host::{self, system};
 
 /// There is no duel: no key is sampled.
 const NO_DUEL: u32 = u32::MAX;
@@ -34,7 +34,7 @@ unsafe impl Send for Owned {}
 impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: allocated by `start`; a duel has nothing to drop.
-        unsafe { heap::free(self.0.as_ptr().cast()) }
+        unsafe { host::free(self.0.cast(), Layout::new::<Home>()) }
     }
 }
 
@@ -103,7 +103,7 @@ impl Choice {
     /// Makes a duel, if there is memory.
     #[cold]
     fn start(&self) {
-        let Some(home) = NonNull::new(heap::alloc_zeroed(size_of::<Home>())).map(NonNull::cast::<Home>) else { return };
+        let Some(home) = host::alloc_zeroed(Layout::new::<Home>()).map(NonNull::cast::<Home>) else { return };
         // SAFETY: a fresh block of zeros, which are an empty storage. Nothing else refers to it until it is freed, which is after
         // the duel's last use.
         let storage: &'static mut DuelStorage = unsafe { &mut (*home.as_ptr()).storage };
@@ -113,7 +113,7 @@ impl Choice {
         unsafe { (&raw mut (*home.as_ptr()).duel).write(MaybeUninit::new(duel)) };
         // What the lock held is freed without it; so is this one, where another thread was first.
         let mut spare = Some(Owned(home));
-        if let Some(mut held) = self.duel.try_lock(HEAP.platform())
+        if let Some(mut held) = self.duel.try_lock(system())
             && held.is_none()
         {
             *held = spare.take();
@@ -127,7 +127,7 @@ impl Choice {
     pub fn see(&self, hash: u32, weight: usize, room: &Room) {
         let (entries, bytes) = (room.entries.load(Relaxed), room.bytes.load(Relaxed));
         let held = Held { entries, weight: bytes, target: room.target.load(Relaxed) };
-        let Some(guard) = self.duel.try_lock(HEAP.platform()) else { return };
+        let Some(guard) = self.duel.try_lock(system()) else { return };
         let Some(owned) = &*guard else { return };
         // SAFETY: the block has a duel, which the lock gives to this thread alone.
         let duel = unsafe { (*owned.0.as_ptr()).duel.assume_init_mut() };
@@ -141,7 +141,7 @@ impl Choice {
 
     /// Frees the duel; the setting stays.
     pub fn stop(&self) {
-        if let Some(mut held) = self.duel.try_lock(HEAP.platform()) {
+        if let Some(mut held) = self.duel.try_lock(system()) {
             let old = held.take();
             self.shift.store(NO_DUEL, Relaxed);
             drop(held);
@@ -156,7 +156,7 @@ impl Choice {
 
     /// Takes the lock without a guard, for `fork`.
     pub fn freeze(&self) {
-        self.duel.acquire(HEAP.platform());
+        self.duel.acquire(system());
     }
 
     /// Gives the lock back.
@@ -165,6 +165,6 @@ impl Choice {
     /// Follows [`Choice::freeze`].
     pub unsafe fn thaw(&self) {
         // SAFETY: the caller froze it, without a guard.
-        unsafe { self.duel.release(HEAP.platform()) }
+        unsafe { self.duel.release(system()) }
     }
 }

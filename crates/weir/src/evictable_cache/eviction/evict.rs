@@ -4,13 +4,13 @@ use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use weir_linux::arch::thread::thread_pointer;
 
 use super::room::{LEAST_STEP, Room};
 use crate::evictable_cache::api::errors::Refusal;
 use crate::evictable_cache::api::stats::RemovalCause;
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::victims::Victims;
+use crate::evictable_cache::host::thread;
 use crate::evictable_cache::parts::Part;
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
@@ -64,7 +64,7 @@ impl<C: Content> Shared<C> {
             && wanted <= max
         {
             // It is memory that is short, not the cache that is full.
-            room.note_inserter(thread_pointer(), weight);
+            room.note_inserter(thread(), weight);
             if room.grow(wanted) {
                 return Ok(());
             }

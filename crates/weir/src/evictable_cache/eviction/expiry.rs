@@ -6,10 +6,10 @@
 use core::time::Duration;
 use weir_core::base::time::{Nanos, Time};
 use weir_core::evict::lifetime::{FOR_EVER, Times};
-use weir_linux::os::clock::coarse_ns;
 
 use crate::evictable_cache::closure::Closure;
 use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::host::coarse_ns;
 
 /// How long an entry lives, as a cache's [`expire_after`](crate::EvictableCacheBuilder::expire_after) says. A time that is
 /// `None` is as the cache has it for all entries.

@@ -4,9 +4,8 @@ use core::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use weir_linux::process::heap::HEAP;
 
-use crate::zone::Zone;
+use crate::evictable_cache::host::{Zone, may_grow};
 
 /// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time. So the question whether memory is free is put
 /// seldom.
@@ -116,7 +115,7 @@ impl Room {
 
     /// Whether a zone of the cache's list has room for so many bytes more.
     fn may_grow(&self, bytes: usize) -> bool {
-        self.zone.is_some_and(|zone| zone.has_room(bytes)) || HEAP.may_grow(bytes)
+        self.zone.is_some_and(|zone| zone.has_room(bytes)) || may_grow(bytes)
     }
 
     /// Exchanges bytes that an eviction freed, and that are still counted, for `weight` bytes of the entry for which they went.

@@ -7,9 +7,9 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use weir_linux::arch::thread::thread_pointer;
 
 use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::host::thread;
 
 /// The thread of a flight that is a task's: none.
 const NO_THREAD: usize = 0;
@@ -35,7 +35,7 @@ unsafe impl Sync for Flight {}
 impl Flight {
     /// The flight of an entry to come, of this thread.
     pub fn new(hash: u32, entry: NonNull<Header>) -> Self {
-        Self { thread: thread_pointer(), ..Self::of_task(hash, entry) }
+        Self { thread: thread(), ..Self::of_task(hash, entry) }
     }
 
     /// The flight of an entry to come, of a task that may run on any thread.
@@ -56,12 +56,12 @@ impl Flight {
 
     /// Whether the calling thread is inside the computation: it would wait for itself.
     pub fn is_run_here(&self) -> bool {
-        [self.thread, self.runs_on.load(Relaxed)].contains(&thread_pointer())
+        [self.thread, self.runs_on.load(Relaxed)].contains(&thread())
     }
 
     /// Runs a step of a task's computation on this thread. Only this thread asks whether it is the one, so no order is needed.
     pub fn run_here<R>(&self, step: impl FnOnce() -> R) -> R {
-        self.runs_on.store(thread_pointer(), Relaxed);
+        self.runs_on.store(thread(), Relaxed);
         let result = step();
         self.runs_on.store(NO_THREAD, Relaxed);
         result
@@ -104,7 +104,7 @@ impl Flights {
 
     /// Unlinks the flights of other threads than the calling one: in a forked child, which has none of them.
     pub fn inherit(&mut self) {
-        let thread = thread_pointer();
+        let thread = thread();
         self.retain(|flight| flight.thread == thread);
     }
 

@@ -1,12 +1,11 @@
 //! The end of a computation, and a thread's waiting for it.
 
-use weir_linux::os::futex::futex_wake;
-use weir_linux::process::evictable_list::wait_for;
-use weir_linux::process::heap::HEAP;
+use weir_core::platform::Wait;
 
 use super::flight::Flight;
 use super::waiters::Waiters;
 use super::waiting::wake_all;
+use crate::evictable_cache::host::{system, wait_for};
 use crate::evictable_cache::shard::state::{Shard, ShardGuard, State};
 
 /// A flight, ended when this is dropped: also where the closure or the future panics, and where the future is dropped.
@@ -47,7 +46,7 @@ impl Drop for Landing<'_> {
             self.land(&mut shard.lock());
         }
         if self.was_awaited {
-            self.shard.landings.landed(|word| _ = futex_wake(word, u32::MAX));
+            self.shard.landings.landed(|word| system().wake_all(word));
         }
         if let Some(flight) = self.awaited {
             wake_all(self.shard, flight);
@@ -66,6 +65,6 @@ pub fn wait(shard: &Shard, state: ShardGuard<'_>, runner: usize, is_own: bool) {
     drop(state);
     assert!(!is_own, "a closure of get_or_insert_with asks for the key whose value it computes");
     let mut is_circle = false;
-    shard.landings.wait(seen, |word, seen| is_circle = !wait_for(HEAP.platform(), word, seen, runner));
+    shard.landings.wait(seen, |word, seen| is_circle = !wait_for(word, seen, runner));
     assert!(!is_circle, "closures of get_or_insert_with ask for the keys whose values each other's threads compute");
 }

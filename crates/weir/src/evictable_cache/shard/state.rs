@@ -5,11 +5,10 @@ use weir_core::base::time::Time;
 use weir_core::evict::landings::Landings;
 use weir_core::platform::lock::{Guard, Lock, holds};
 use weir_core::platform::rank::EVICTABLE_SHARD;
-use weir_linux::platform::linux::Linux;
-use weir_linux::process::heap::HEAP;
 
 use super::storage::Storage;
 use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::host::{System, system};
 use crate::evictable_cache::load::flight::Flights;
 use crate::evictable_cache::load::waiters::Waiters;
 
@@ -69,7 +68,7 @@ pub struct Shard {
 }
 
 /// Holds a shard's lock.
-pub type ShardGuard<'a> = Guard<'a, State, Linux, EVICTABLE_SHARD>;
+pub type ShardGuard<'a> = Guard<'a, State, System, EVICTABLE_SHARD>;
 
 impl Shard {
     /// An empty one.
@@ -86,20 +85,20 @@ impl Shard {
     #[inline]
     pub fn lock(&self) -> ShardGuard<'_> {
         debug_assert!(
-            !holds(HEAP.platform(), EVICTABLE_SHARD),
+            !holds(system(), EVICTABLE_SHARD),
             "`Eq` of a key uses an evictable cache, under whose lock it is called"
         );
-        self.state.lock(HEAP.platform())
+        self.state.lock(system())
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<ShardGuard<'_>> {
-        self.state.try_lock(HEAP.platform())
+        self.state.try_lock(system())
     }
 
     /// Takes the lock without a guard, for `fork`.
     pub fn freeze(&self) {
-        self.state.acquire(HEAP.platform());
+        self.state.acquire(system());
     }
 
     /// Gives the lock back.
@@ -108,7 +107,7 @@ impl Shard {
     /// Follows [`Shard::freeze`].
     pub unsafe fn thaw(&self) {
         // SAFETY: the caller froze it, without a guard.
-        unsafe { self.state.release(HEAP.platform()) }
+        unsafe { self.state.release(system()) }
     }
 }
 

@@ -11,6 +11,7 @@
 //! Where entries have an end, it takes 24 more. An entry's address is in the index alone. The entry of a number is found by the
 //! hash in its slot.
 
+use core::alloc::Layout;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::base::time::Time;
@@ -22,12 +23,14 @@ use weir_core::evict::replacement::slot::{NONE, Slot};
 use weir_core::evict::replacement::{Policy, Sightings};
 
 use crate::evictable_cache::entry::header::Header;
-use crate::heap;
+use crate::evictable_cache::host;
 
 /// Entries that the smallest block has room for.
 const FEWEST: usize = 16;
 /// Entries that the largest has room for. Hashes have 32 bits: above 2^31 entries in all shards, searches become long.
 const MOST: usize = 1 << 30;
+/// Alignment of the block.
+const BLOCK_ALIGN: usize = 16;
 /// The block is replaced by a smaller one when less than this part of it is in use.
 const SPARE: usize = 4;
 /// The block is replaced by a smaller one also while memory is short when less than this part of it is in use.
@@ -90,7 +93,7 @@ impl Storage {
     /// For at least `entries`, empty; with times for them if it `is_timed`. `None`: there is no memory, or no block for so many.
     pub fn new(entries: usize, is_timed: bool) -> Option<Self> {
         let capacity = entries.max(FEWEST).checked_next_power_of_two().filter(|&capacity| capacity <= MOST)?;
-        let block = NonNull::new(heap::alloc_zeroed(Self::bytes_for(capacity, is_timed)))?;
+        let block = host::alloc_zeroed(Self::layout_for(capacity, is_timed)?)?;
         // SAFETY: the first bytes of the block are for the sightings.
         let mut at = unsafe { block.add(SIGHTINGS) };
         // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it. The capacity is a multiple of 16
@@ -117,6 +120,11 @@ impl Storage {
     pub fn bytes_for(entries: usize, is_timed: bool) -> usize {
         let times = if is_timed { size_of::<Times>() } else { 0 };
         SIGHTINGS + entries.max(FEWEST).next_power_of_two() * (PER_ENTRY + times)
+    }
+
+    /// The layout of such a block; `None`: it is larger than memory.
+    fn layout_for(entries: usize, is_timed: bool) -> Option<Layout> {
+        Layout::from_size_align(Self::bytes_for(entries, is_timed), BLOCK_ALIGN).ok()
     }
 
     /// Bytes of the block.
@@ -378,7 +386,8 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
+        let layout = Self::layout_for(self.capacity, !self.times.is_empty()).expect("the block was allocated with it");
         // SAFETY: allocated by `new`; what refers to it is dropped with this, and used no more.
-        unsafe { heap::free(self.block.as_ptr()) }
+        unsafe { host::free(self.block, layout) }
     }
 }

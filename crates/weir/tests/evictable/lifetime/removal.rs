@@ -80,7 +80,12 @@ fn a_tebibyte_may_be_counted_and_no_more() {
     assert_eq!(cache.insert(5001, (1 << 40) + (1 << 20)).unwrap_err().value, (1 << 40) + (1 << 20));
     assert!(cache.insert(5002, usize::MAX).is_err());
     // What pressure leaves is taken without a look at free memory, of which there is not so much.
-    let unbounded = EvictableCache::<u64, usize>::builder().min_bytes(usize::MAX).weigher(|_, v| *v).build().unwrap();
+    let unbounded = EvictableCache::<u64, usize>::builder()
+        .min_bytes(usize::MAX)
+        .max_bytes(usize::MAX - 1)
+        .weigher(|_, v| *v)
+        .build()
+        .unwrap();
     (0..3000).for_each(|key| drop(unbounded.insert(key, usize::MAX - 10).unwrap()));
     let most = unbounded.get(&2999).unwrap().weight();
     assert!(

@@ -1,12 +1,14 @@
 //! A load always returns: what the cache does not keep is its guard's alone.
 
 use crate::counted::{Count, Counted};
+#[cfg(not(plain))]
 use crate::eviction::reclaim::in_child;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, mpsc};
 use std::{fs, path::Path, thread};
-use weir::zone::Zone;
-use weir::{ByteCache, EvictableCache, Favour, Refusal, RemovalCause, heap, settings};
+#[cfg(not(plain))]
+use weir::{ByteCache, heap, settings, zone::Zone};
+use weir::{EvictableCache, Favour, Refusal, RemovalCause};
 use weir_testing::wait_until;
 
 #[test]
@@ -72,6 +74,7 @@ fn pressure_leaves_one_entry_of_each_thread_that_inserts() {
     assert_eq!(cache.evict(usize::MAX), 1000, "after relief no thread has a part for itself");
 }
 
+#[cfg(not(plain))]
 #[test]
 fn a_load_returns_although_the_caches_place_has_no_memory() {
     in_child("loads::not_kept::a_load_returns_although_the_caches_place_has_no_memory", || {
@@ -106,6 +109,7 @@ fn a_load_returns_although_the_caches_place_has_no_memory() {
     });
 }
 
+#[cfg(not(plain))]
 #[test]
 fn a_load_returns_under_a_hard_limit() {
     in_child("loads::not_kept::a_load_returns_under_a_hard_limit", || {

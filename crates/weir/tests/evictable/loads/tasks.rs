@@ -2,6 +2,7 @@
 //! are polled by hand, so that each order of events is meant; `tokio` runs them in any order.
 
 use crate::counted::{Count, Counted};
+#[cfg(not(plain))]
 use crate::eviction::reclaim::in_child;
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -410,6 +411,7 @@ fn under_tokio_tasks_that_are_aborted_and_threads_leave_nobody_waiting() {
     assert_eq!(live.get(), 0);
 }
 
+#[cfg(not(plain))]
 #[test]
 fn a_forked_child_waits_for_no_task_of_its_parent() {
     in_child("loads::tasks::a_forked_child_waits_for_no_task_of_its_parent", || {

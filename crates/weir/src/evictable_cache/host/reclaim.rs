@@ -5,12 +5,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::zone_class::ZoneClass;
 use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, Registration, STOP, ScanReason, Shrink, Thread};
+use weir_linux::process::evictable_list;
 use weir_linux::process::heap::HEAP;
 
-use super::entry::header::Content;
-use super::entry::place::Place;
-use super::parts::Part;
-use super::shared::Shared;
+use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::parts::Part;
+use crate::evictable_cache::shared::Shared;
 use crate::heap;
 use crate::zone::Zone;
 
@@ -57,12 +58,48 @@ impl<C: Content> Shrink for Registered<C> {
     }
 }
 
+/// Makes a cache known to the process. Returns false if there is no memory or no thread for that.
+///
+/// # Safety
+/// The cache is new, and stays where it is until [`leave`].
+pub unsafe fn enter<C: Content>(cache: NonNull<Shared<C>>) -> bool {
+    // SAFETY: the caller's cache; its registrations are this function's and `stop`'s.
+    let (node, registrations) = unsafe {
+        let membership = &cache.as_ref().membership;
+        (NonNull::from(&membership.node), &mut *membership.registrations.get())
+    };
+    // SAFETY: the cache stays where it is until `leave` takes it off the list.
+    unsafe {
+        evictable_list::add(HEAP.platform(), node);
+        register(cache, registrations)
+    }
+}
+
+/// Ends what reclaim does with a cache; waits for a call that is under way.
+///
+/// # Safety
+/// Called once, behind [`enter`].
+pub unsafe fn stop<C: Content>(cache: &Shared<C>) {
+    // SAFETY: the registrations are this function's: nothing else reads them after `enter`.
+    let registrations = unsafe { core::mem::take(&mut *cache.membership.registrations.get()) };
+    registrations.into_iter().flatten().for_each(Registration::unregister);
+}
+
+/// Ends that the process knows a cache.
+///
+/// # Safety
+/// Called once, behind [`stop`].
+pub unsafe fn leave<C: Content>(cache: &Shared<C>) {
+    // SAFETY: `enter` added it.
+    unsafe { evictable_list::remove(HEAP.platform(), NonNull::from(&cache.membership.node)) };
+}
+
 /// Makes a cache known to reclaim, for each class of zones that it has memory of. Returns false if there is no memory or no
 /// thread for that.
 ///
 /// # Safety
 /// The cache stays where it is until the registrations are ended.
-pub unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [Option<Registration>; 2]) -> bool {
+unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [Option<Registration>; 2]) -> bool {
     heap::note_program_allocator();
     // SAFETY: the caller's cache.
     let shared = unsafe { cache.as_ref() };

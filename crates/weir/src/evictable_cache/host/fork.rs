@@ -1,0 +1,107 @@
+//! `fork`, and the figures of a cache as other processes read them.
+
+use core::sync::atomic::Ordering::Relaxed;
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::platform::Clock;
+use weir_core::telemetry::tables::EvictableRow;
+use weir_linux::process::evictable_list::Evictable;
+use weir_linux::process::heap::HEAP;
+
+use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::shard::state::{Counts, Shard};
+use crate::evictable_cache::shared::Shared;
+
+/// How often a shard's lock is tried, about 10 us: a look-up holds it for less than one. Whoever holds it for longer may
+/// wait for the thread that reads.
+const TRIES: usize = 1000;
+
+impl<C: Content> Evictable for Shared<C> {
+    fn freeze(&self) {
+        self.shards().iter().for_each(Shard::freeze);
+        self.choice.freeze();
+    }
+
+    unsafe fn thaw(&self) {
+        // SAFETY: `freeze` took them, on this thread or its copy.
+        unsafe {
+            self.choice.thaw();
+            self.shards().iter().for_each(|shard| shard.thaw());
+        }
+    }
+
+    fn figures(&self) -> Option<EvictableRow> {
+        self.published()
+    }
+
+    /// In a forked child: other threads' computations will never end, and what they were about to put in will never come.
+    fn inherit(&self) {
+        let (mut bytes, mut entries, mut is_whole) = (0, 0, true);
+        for shard in self.shards() {
+            // A fork that took no locks (in a signal handler that interrupted a holder of one) left this one held. The state
+            // behind it is not consistent, and waiting for it would be for ever.
+            let Some(mut state) = shard.try_lock() else {
+                is_whole = false;
+                continue;
+            };
+            state.flights.inherit();
+            state.waiters.inherit();
+            state.walks = 0;
+            if let Some(storage) = &state.storage {
+                bytes += storage.policy().weight();
+                entries += storage.policy().len();
+            }
+        }
+        if is_whole {
+            self.room.bytes.store(bytes, Relaxed);
+            self.room.entries.store(entries, Relaxed);
+        }
+        // The relief of the parent's pressure comes to the parent alone.
+        self.room.is_pressed.store(false, Relaxed);
+        self.room.forget_inserters();
+    }
+}
+
+impl<C: Content> Shared<C> {
+    /// The figures as far as they can be had without a wait; `None`: a shard's lock stays held. O(shards).
+    pub fn published(&self) -> Option<EvictableRow> {
+        let mut all = Counts::default();
+        for shard in self.shards() {
+            all.add(&counts_of(shard)?);
+        }
+        let [hit_rate, return_rate] = self.worth.rates(HEAP.platform().now(), all.hits, all.returned);
+        let bytes = self.room.bytes.load(Relaxed);
+        Some(EvictableRow {
+            name: self.name,
+            bytes: bytes as u64,
+            entries: self.room.entries.load(Relaxed) as u64,
+            target_bytes: self.room.target.load(Relaxed) as u64,
+            max_bytes: self.room.max.load(Relaxed) as u64,
+            hits: all.hits,
+            misses: all.misses,
+            insertions: all.insertions,
+            evicted_for_room: all.for_room,
+            evicted_for_pressure: all.for_pressure,
+            spare_bytes: self.spare(bytes) as u64,
+            hit_rate,
+            return_rate,
+            miss_ns: self.worth.miss_ns(),
+        })
+    }
+
+    /// What pressure on the heap may take of so many bytes. Entries in a zone of the program's are no memory of the heap.
+    fn spare(&self, bytes: usize) -> usize {
+        match self.place {
+            Place::Zone(zone) if zone.class() != ZoneClass::Normal => 0,
+            _ => bytes.saturating_sub(self.room.least().max(self.zoned.bytes())),
+        }
+    }
+}
+
+/// A shard's counts, if its lock is free for a moment.
+fn counts_of(shard: &Shard) -> Option<Counts> {
+    (0..TRIES).find_map(|_| {
+        core::hint::spin_loop();
+        shard.try_lock().map(|state| state.counts)
+    })
+}
