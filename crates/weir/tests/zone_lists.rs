@@ -1,7 +1,9 @@
 //! Caches along a zone list: a small zone of locked memory first, and the heap behind it; and caches below 4 GiB.
 
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use weir::EvictableCache;
 use weir::pressure::{self, Level};
 use weir::zone::{Pages, Zone};
@@ -118,6 +120,36 @@ fn of_values_that_own_memory_in_a_zone_those_go_that_do() {
     let dropped = DROPPED.each_ref().map(|count| count.load(Relaxed));
     assert!(dropped[0] >= in_zone - ZONE / 2 / PAGE && dropped[1] == 0, "{dropped:?}");
     drop(runs);
+}
+
+/// The closure is the program's code: called once for an entry, before that is in the cache, and under no lock.
+#[test]
+fn what_says_where_values_lie_may_panic_and_may_use_the_cache() {
+    let _turn = turn();
+    let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
+    static CACHE: OnceLock<EvictableCache<u32, String>> = OnceLock::new();
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let is_there = |key: &u32, _: &String| {
+        ASKED.fetch_add(1, Relaxed);
+        assert!(!(10..20).contains(key) || CACHE.get().unwrap().get(&0).is_none(), "on purpose");
+        CACHE.get().unwrap().get(&1).is_some_and(|one| one.is_empty())
+    };
+    let cache = EvictableCache::builder().weighed().max_bytes(1 << 20).values_in(zone, is_there).build().unwrap();
+    let cache = CACHE.get_or_init(|| cache);
+    let put = |key: u32, value: &str| catch_unwind(|| drop(cache.insert(key, value.to_string()).unwrap()));
+    put(10, "the former").unwrap();
+    put(0, "from here on it panics").unwrap();
+    for key in 10..20 {
+        let said = put(key, "a value that is dropped").unwrap_err();
+        assert_eq!(said.downcast_ref::<&str>(), Some(&"on purpose"));
+    }
+    assert_eq!(cache.iter().map(|entry| *entry.key()).collect::<BTreeSet<_>>(), [0, 10].into());
+    assert_eq!(&cache.get(&10).unwrap()[..], "the former");
+    // What it says later is no matter.
+    put(1, "").unwrap();
+    let asked = ASKED.load(Relaxed);
+    cache.evict(usize::MAX);
+    assert_eq!((ASKED.load(Relaxed), cache.len(), cache.bytes()), (asked, 0, 0));
 }
 
 #[test]

@@ -55,44 +55,33 @@ impl<C: Content> Zoned<C> {
     }
 
     /// Whether an entry of the cache is of a part.
-    ///
-    /// # Safety
-    /// The entry is valid, and has key and value.
     #[inline]
-    pub unsafe fn is_of(&self, entry: NonNull<Header>, part: Part) -> bool {
-        // SAFETY: the caller's promise.
-        part == Part::All || (part == Part::InZone) == unsafe { self.is_in_zone(entry) }
+    pub fn is_of(&self, entry: &Header, part: Part) -> bool {
+        part == Part::All || (part == Part::InZone) == entry.is_in_zone()
     }
 
     /// Counts an entry that came into the cache.
-    ///
-    /// # Safety
-    /// As for [`Zoned::is_of`].
     #[inline]
-    pub unsafe fn count_in(&self, entry: NonNull<Header>) {
-        // SAFETY: the caller's promise.
-        if self.zone.is_some() && unsafe { self.is_in_zone(entry) } {
-            // SAFETY: as above.
-            self.bytes.fetch_add(unsafe { entry.as_ref() }.weight(), Relaxed);
+    pub fn count_in(&self, entry: &Header) {
+        if entry.is_in_zone() {
+            self.bytes.fetch_add(entry.weight(), Relaxed);
         }
     }
 
     /// Counts an entry that left the cache.
-    ///
-    /// # Safety
-    /// As for [`Zoned::is_of`].
     #[inline]
-    pub unsafe fn count_out(&self, entry: NonNull<Header>) {
-        // SAFETY: the caller's promise.
-        if self.zone.is_some() && unsafe { self.is_in_zone(entry) } {
-            // SAFETY: as above.
-            self.bytes.fetch_sub(unsafe { entry.as_ref() }.weight(), Relaxed);
+    pub fn count_out(&self, entry: &Header) {
+        if entry.is_in_zone() {
+            self.bytes.fetch_sub(entry.weight(), Relaxed);
         }
     }
 
+    /// Whether an entry's memory lies in the zone. It is asked once, before the entry is in the cache, as the program's code says it:
+    /// under no lock.
+    ///
     /// # Safety
-    /// As for [`Zoned::is_of`].
-    unsafe fn is_in_zone(&self, entry: NonNull<Header>) -> bool {
+    /// The entry is valid, and has key and value.
+    pub unsafe fn is_in_zone(&self, entry: NonNull<Header>) -> bool {
         let Some(zone) = self.zone else { return false };
         match &self.is_in_zone {
             // SAFETY: the caller's promise.

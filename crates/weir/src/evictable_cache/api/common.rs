@@ -223,7 +223,7 @@ macro_rules! common_options {
 
         #[cfg(not(plain))]
         /// Some values own memory in a zone of the program's own (of [`Zone::alloc_first`]($crate::zone::Zone::alloc_first)), and
-        /// others on the heap. `is_there` says of each value whether it does, and the answer must not change. Where the zone is
+        /// others on the heap. `is_there` says of each value whether it does, once, as it is put in. Where the zone is
         /// short entries in it go, and where the heap is, the others.
         pub fn values_in(
             mut self,

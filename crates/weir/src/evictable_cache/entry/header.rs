@@ -4,10 +4,12 @@ use core::alloc::Layout;
 use core::cell::Cell;
 use core::ptr::NonNull;
 use weir_core::evict::pins::Pins;
-use weir_core::evict::weight::Weight;
+use weir_core::evict::weight::{BITS, Weight};
 
 /// The number of an entry that no cache keeps: its block is of the program's allocator.
 const SPARE: u32 = u32::MAX;
+/// Beside an entry's weight: its memory lies in a zone.
+const IN_ZONE: u32 = 1 << BITS;
 
 /// The beginning of an entry's block, 16 bytes. The cell is read and written under the lock of the entry's shard.
 #[derive(Debug)]
@@ -15,7 +17,8 @@ const SPARE: u32 = u32::MAX;
 pub struct Header {
     /// The key's hash, spread.
     pub hash: u32,
-    weight: Weight,
+    /// The weight's bits, and [`IN_ZONE`].
+    weight: u32,
     /// Who holds the entry.
     pub pins: Pins,
     /// The entry's number in the shard's policy.
@@ -27,7 +30,7 @@ const _: () = assert!(size_of::<Header>() == 16);
 impl Header {
     /// The header of an entry that is to be put in: the cache will hold it, and the guard that its maker gets.
     pub const fn new(hash: u32) -> Self {
-        Self { hash, weight: Weight::of(0), pins: Pins::new(2), number: Cell::new(0) }
+        Self { hash, weight: 0, pins: Pins::new(2), number: Cell::new(0) }
     }
 
     /// The header of an entry for which the cache's place had no block.
@@ -38,12 +41,18 @@ impl Header {
     /// The weight that the entry counts in the cache's bytes.
     #[inline]
     pub const fn weight(&self) -> usize {
-        self.weight.bytes()
+        Weight::from_bits(self.weight).bytes()
     }
 
-    /// Sets it, before the entry is shared; returns it, as it may be a little less than what is given.
-    pub const fn set_weight(&mut self, bytes: usize) -> usize {
-        self.weight = Weight::of(bytes);
+    /// Whether the entry's memory lies in the zone of its cache.
+    #[inline]
+    pub const fn is_in_zone(&self) -> bool {
+        self.weight & IN_ZONE != 0
+    }
+
+    /// Sets both, before the entry is shared; returns the weight, as it may be a little less than what is given.
+    pub const fn set_weight(&mut self, bytes: usize, is_in_zone: bool) -> usize {
+        self.weight = Weight::of(bytes).to_bits() | if is_in_zone { IN_ZONE } else { 0 };
         self.weight()
     }
 

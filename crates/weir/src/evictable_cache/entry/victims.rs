@@ -44,10 +44,10 @@ impl<'a, C: Content> Victims<'a, C> {
         if !self.are_held_once() {
             self.shared.outside.fetch_add(1, Relaxed);
         }
-        // SAFETY: it has key and value, and leaves the cache here.
-        unsafe { self.shared.zoned.count_out(entry) };
         // SAFETY: the cache's hold is this list's now.
-        let weight = unsafe { entry.as_ref() }.weight();
+        let header = unsafe { entry.as_ref() };
+        self.shared.zoned.count_out(header);
+        let weight = header.weight();
         self.weight += weight;
         self.entries[self.count] = Some(entry);
         self.count += 1;

@@ -1,5 +1,6 @@
 //! Eviction: for what comes, and under pressure.
 
+use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -8,7 +9,7 @@ use core::sync::atomic::{
 use super::room::{LEAST_STEP, Room};
 use crate::evictable_cache::api::errors::Refusal;
 use crate::evictable_cache::api::stats::RemovalCause;
-use crate::evictable_cache::entry::header::Content;
+use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::host::thread;
 use crate::evictable_cache::parts::Part;
@@ -180,7 +181,7 @@ impl<C: Content> Shared<C> {
         storage.tune(fair, self.choice.setting());
         while victims.weight() < wanted && !victims.is_full() {
             // SAFETY: entries in the storage, whose lock is held, have key and value.
-            let is_wanted = |entry| unsafe { self.zoned.is_of(entry, part) };
+            let is_wanted = |entry: NonNull<Header>| self.zoned.is_of(unsafe { entry.as_ref() }, part);
             let Some(entry) = storage.evict(incoming, is_fair, is_wanted) else { break };
             victims.push(entry);
         }

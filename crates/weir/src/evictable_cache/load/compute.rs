@@ -156,6 +156,8 @@ impl<C: Content> Shared<C> {
         put: impl FnOnce(&mut Fresh<'a, C>, T),
     ) -> Result<Hold<'a, C>, E> {
         let flight = Flight::of_task(fresh.hash(), fresh.entry);
+        // Declared before the landing, so dropped after it: what the future drops may ask for the key.
+        let mut load = pin!(load);
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
         let landing = {
             let waiting = Waiting::new(&self.shards()[self.home(fresh.hash())]);
@@ -180,7 +182,6 @@ impl<C: Content> Shared<C> {
             }
         };
         let begun = self.worth.begin();
-        let mut load = pin!(load);
         let value = poll_fn(|context| flight.run_here(|| load.as_mut().poll(context))).await?;
         self.worth.end(begun);
         put(&mut fresh, value);

@@ -104,7 +104,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         hold
     }
 
-    /// The entry's weight, which is noted in it; its times are noted here.
+    /// The entry's weight, which is noted in it, with whether it lies in the zone; its times are noted here.
     fn weigh(&mut self) -> usize {
         let shared = self.shared;
         // SAFETY: key and value are there.
@@ -114,8 +114,10 @@ impl<'a, C: Content> Fresh<'a, C> {
             None => shared.place.size(layout),
         };
         self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
+        // SAFETY: key and value are there.
+        let is_in_zone = unsafe { shared.zoned.is_in_zone(self.entry) };
         // SAFETY: the header is this thread's alone until the entry is in its shard; others compare the key behind it at most.
-        unsafe { self.entry.as_mut() }.set_weight(weight)
+        unsafe { self.entry.as_mut() }.set_weight(weight, is_in_zone)
     }
 
     /// The flight it was for has landed: the caller may drop the entry.
@@ -220,8 +222,8 @@ impl<'a, C: Content> Fresh<'a, C> {
             // SAFETY: the entry has its key and value, and is the cache's from now on.
             state.counts.returned += u64::from(unsafe { storage.add(entry) });
         }
-        // SAFETY: it has key and value, and came into the cache just now.
-        unsafe { shared.zoned.count_in(entry) };
+        // SAFETY: it came into the cache just now, whose lock is held.
+        shared.zoned.count_in(unsafe { entry.as_ref() });
         if let Some(times) = self.times {
             // SAFETY: the cache's since now, whose lock is held.
             storage.set_times(unsafe { entry.as_ref() }, times);

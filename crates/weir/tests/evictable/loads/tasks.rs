@@ -199,6 +199,26 @@ fn a_load_that_blocks_for_its_own_key_panics() {
 }
 
 #[test]
+fn what_a_load_drops_as_it_is_cancelled_may_ask_for_its_key() {
+    struct Asks<'a>(&'a EvictableCache<u64, u64>);
+    impl Drop for Asks<'_> {
+        fn drop(&mut self) {
+            assert_eq!(*self.0.get_or_insert_with(1, || 50), 50);
+        }
+    }
+    let cache = cache();
+    let mut cancelled = Task::new(cache.get_or_insert_async(1, async {
+        let _asks = Asks(&cache);
+        std::future::pending::<u64>().await
+    }));
+    let mut second = Task::new(cache.get_or_insert_async(1, async { 2 }));
+    assert!(cancelled.poll().is_pending() && second.poll().is_pending());
+    drop(cancelled);
+    assert!(second.woken.is_set());
+    assert_eq!(second.poll().map(|entry| *entry), Poll::Ready(50));
+}
+
+#[test]
 fn wakers_may_use_the_cache_and_may_panic() {
     static USES: AtomicUsize = AtomicUsize::new(0);
     /// Uses the shard as it is woken and as it is dropped.
