@@ -13,7 +13,8 @@
 //! A bit for each word says which may be free, so that nobody searches for one. Who frees a block sets the bit after the exchange,
 //! and who takes or settles it clears the bit after that. Another block may have come to the word meanwhile, and be free. So who
 //! cleared the bit reads the word once more, and sets the bit again. The change of the bit acquires what the one before it released,
-//! so of the two either the first is seen here, or it sets the bit later. A block that is free has its bit, but for moments.
+//! so of the two either the first is seen here, or it sets the bit later. A block that is free has its bit, but for moments. Whoever
+//! finds the bit of a block in use clears it in the same way: it was set late, after a third thread had taken the block.
 //!
 //! The word says all that an exchange relies on, so a word that was read long ago does no harm. The exchange succeeds only where the
 //! same block, as long as then, is in the same state.
@@ -220,14 +221,17 @@ impl<const GROUPS: usize, const WAYS: usize> Ways<GROUPS, WAYS> {
             let mut left = free.load(Acquire);
             while left != 0 {
                 let i = left.trailing_zeros() as usize;
-                if let Some(way) = ways.get(i)
-                    && let Some(found) = ask(way)
-                {
-                    free.fetch_and(!(1 << i), AcqRel);
-                    if way.read().is_free() {
-                        free.fetch_or(1 << i, Release);
+                if let Some(way) = ways.get(i) {
+                    let found = ask(way);
+                    if found.is_some() || !way.read().is_free() {
+                        free.fetch_and(!(1 << i), AcqRel);
+                        if way.read().is_free() {
+                            free.fetch_or(1 << i, Release);
+                        }
                     }
-                    return Some(found);
+                    if found.is_some() {
+                        return found;
+                    }
                 }
                 left &= left - 1;
             }
@@ -290,11 +294,11 @@ impl<const GROUPS: usize, const WAYS: usize> Ways<GROUPS, WAYS> {
         })
     }
 
-    /// In a forked child: sets the bits of blocks that another thread was about to set.
+    /// In a forked child: sets and clears the bits that another thread was about to.
     pub(super) fn inherit(&self) {
         for (free, ways) in self.free.iter().zip(&self.ways) {
             let are_free = ways.iter().enumerate().filter(|(_, way)| way.read().is_free());
-            are_free.for_each(|(i, _)| _ = free.fetch_or(1 << i, Relaxed));
+            free.store(are_free.fold(0, |bits, (i, _)| bits | 1 << i), Relaxed);
         }
     }
 
@@ -364,6 +368,23 @@ mod tests {
         ways.inherit();
         (0..freed).for_each(|_| assert!(ways.settle().is_some()));
         assert_eq!(ways.settle(), None);
+    }
+
+    #[test]
+    fn bits_that_were_set_too_late_are_cleared() {
+        for is_child in [false, true] {
+            let ways = Ways::<1, 60>::new();
+            let run = |i: usize| Run { addr: i << 23, len: 5 << 20 };
+            (1..20).for_each(|i| _ = ways.lend(run(i), HINTS, 0));
+            ways.free[0].store((1 << 60) - 1, Relaxed);
+            assert_eq!(ways.free(run(1).addr, 1), None, "as many seem to be free as there may be");
+            if is_child {
+                ways.inherit()
+            } else {
+                assert_eq!(ways.take(fits), None)
+            }
+            assert_eq!((ways.free(run(1).addr, 1), ways.take(fits)), (Some(PAGE), Some(run(1))));
+        }
     }
 
     #[test]

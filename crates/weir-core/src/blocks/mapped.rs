@@ -68,6 +68,13 @@ impl<'a, P: Platform> Mapped<'a, P> {
         self.unmap_those(Cause::Limit, |blocks| blocks.drop_above(0));
     }
 
+    /// Whether a freed block that was not unmapped begins at `addr`.
+    pub(crate) fn was_freed(&self, addr: usize) -> bool {
+        let blocks = self.lock();
+        let is_lent = blocks.get(addr).is_some_and(|block| self.is_free_on_cpu(&block));
+        is_lent || blocks.kept[..blocks.kept_count].iter().any(|kept| kept.block.run.addr == addr)
+    }
+
     /// Length of the block in use that begins at `addr`.
     pub(crate) fn len_of(&self, addr: usize) -> Option<usize> {
         let block = self.lock().get(addr)?;

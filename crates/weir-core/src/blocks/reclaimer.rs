@@ -81,7 +81,14 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
     }
 
     fn end_window(&self, ended: Ended) {
-        self.settled().roll(ended);
+        let mut blocks = self.settled();
+        if ended.first_quiet {
+            // The background thread may sleep from now on. It is woken by what is freed, so how much that is has to be known: a
+            // program may fill its blocks meanwhile.
+            blocks.surprises = blocks.surprises.wrapping_add(1);
+            self.tell_surprises(&blocks);
+        }
+        blocks.roll(ended);
     }
 }
 

@@ -73,7 +73,10 @@ impl<P: Platform> Large<'_, P> {
     /// Why no block begins at `addr`, which is on no slab's page.
     pub(super) fn why_invalid(self, addr: usize) -> InvalidFree {
         let at = ZoneKind::ALL.into_iter().find_map(|kind| Some((kind, self.heap.pages().window(kind).page_of(addr)?)));
-        let Some((kind, page)) = at else { return InvalidFree::ForeignPointer };
+        let Some((kind, page)) = at else {
+            let was_freed = self.heap.mapped().was_freed(addr);
+            return if was_freed { InvalidFree::DoubleFree } else { InvalidFree::ForeignPointer };
+        };
         let window = self.heap.pages().window(kind);
         let zone = self.heap.pages().zone_of(kind, page).lock(self.heap.platform());
         let head = window.head(page, MAX_RUN, |class| class != NOTHING);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use weir_core::base::invalid_free::InvalidFree::ForeignPointer;
+use weir_core::base::invalid_free::InvalidFree::DoubleFree;
 use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
 
@@ -37,7 +37,7 @@ fn frees(peaks: &Peaks) -> u64 {
 fn free_wrongly(peaks: &Peaks, addr: *mut u8) {
     // SAFETY: it is not: that is what is tested. The engine must not touch what is not this caller's.
     unsafe { peaks.heap.free(addr) };
-    assert_eq!(peaks.heap.platform().take_misuses(), [(ForeignPointer, addr as usize)]);
+    assert_eq!(peaks.heap.platform().take_misuses(), [(DoubleFree, addr as usize)]);
 }
 
 /// A block that has been as it is for long is the table's once in 256 frees, which may need a look then.
@@ -140,6 +140,22 @@ fn what_is_free_on_a_cpu_is_given_back_at_rest() {
     peaks.free(part);
     rest(&peaks);
     assert_eq!(peaks.heap.platform().resident_blocks(), before);
+}
+
+/// The background thread sleeps, and is woken by what is freed. A block of which little was touched may be full by then.
+#[test]
+fn the_first_free_after_rest_is_looked_at() {
+    for is_lent in [true, false] {
+        let mut peaks = Peaks::new();
+        let mut part = lent(&mut peaks, PAGE);
+        rest(&peaks);
+        peaks.touch(&mut part, LEN);
+        run_on(usize::from(!is_lent));
+        peaks.heap.platform().take_looks();
+        peaks.free(part);
+        assert!(!peaks.heap.platform().take_looks().is_empty(), "on its CPU: {is_lent}");
+        run_on(0);
+    }
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn pointers_of_others() {
         assert_eq!(misuses(&world), [(ForeignPointer, stack), (ForeignPointer, stack)]);
         world.free(mapped, false);
         free(&world, addr);
-        assert_eq!(misuses(&world), [(ForeignPointer, addr)]);
+        assert_eq!(misuses(&world), [(DoubleFree, addr)], "it is kept");
         world.audit();
         world.finish();
     }
