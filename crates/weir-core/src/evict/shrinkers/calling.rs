@@ -165,14 +165,18 @@ impl<P: Wait + Diagnostics> End<'_, P> {
     fn finish(&mut self, panicked: bool) -> Ran {
         // SAFETY: the entry runs until its state says otherwise, below.
         let entry = unsafe { self.entry.as_ref() };
+        // An evictable cache is Weir's own: what panicked is a listener or a value's drop, and the next may do well.
+        let is_disabled = panicked && entry.class != Class::Cache;
+        if panicked {
+            // Before anybody can see it: who waits for this run may be about to end the process.
+            self.platform.callback_panicked(name_of(&entry.name), is_disabled);
+        }
         let list: Held<'_, P> = self.callbacks.list.lock(self.platform);
         let queue = entry.queue();
         let replaced = queue.current.load(Relaxed) != self.entry.as_ptr();
         if !replaced {
             queue.current.store(null_mut(), Relaxed);
         }
-        // An evictable cache is Weir's own: what panicked is a listener or a value's drop, and the next may do well.
-        let is_disabled = panicked && entry.class != Class::Cache;
         if is_disabled {
             // Unless it was unregistered, and is counted out already.
             if list.iter().any(|other| core::ptr::eq(other, entry)) {
@@ -180,16 +184,13 @@ impl<P: Wait + Diagnostics> End<'_, P> {
             }
             entry.set(BROKEN);
         }
-        let (gone, name) = (entry.is(GONE), entry.name);
+        let gone = entry.is(GONE);
         entry.called.store(0, Relaxed);
         entry.clear(RUNNING | LATE | NAMED);
         // From here on the entry is another thread's to dispose of, unless it is this one's.
         drop(list);
         self.callbacks.finished.fetch_add(1, SeqCst);
         self.platform.wake_all(&self.callbacks.finished);
-        if panicked {
-            self.platform.callback_panicked(name_of(&name), is_disabled);
-        }
         if gone {
             // SAFETY: off the list, and its run has ended: this thread alone has it, as the callback gave it up.
             unsafe { (self.entry.as_ref().dispose)(self.entry) };
