@@ -79,8 +79,12 @@ named! {
     somebody_elses_mapping: "mapped", FOREIGN, NONE;
     wild_pointer: "wild", FOREIGN, NONE;
     wild_realloc: "realloc-wild", FOREIGN, NONE;
-    // What went back to the heap's pages, or to the system, is not known as that block any more.
-    freed_twice_huge: "twice-huge", FOREIGN, NONE;
+}
+
+/// It is kept for a while. What went back to the system is not known as a block any more.
+#[test]
+fn freed_twice_huge() {
+    is_named_with("twice-huge", &[DOUBLE, FOREIGN], NONE, &[]);
 }
 
 /// Its pages have gone back, or one of them is kept for what comes.
