@@ -1,8 +1,8 @@
 //! Values that are computed by who misses them, once for all who want them: by a closure on a thread, or by a future.
 
 use core::future::{Future, poll_fn};
-use core::pin::pin;
-use core::task::Poll;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
 
 use super::flight::Flight;
 use super::fresh::Fresh;
@@ -42,6 +42,26 @@ struct Behind<'a> {
     runner: usize,
     /// The calling thread computes.
     is_own: bool,
+}
+
+/// A future that computes, and its flight. Code of the program's that the future runs, or drops, for the key of the flight would
+/// wait for itself.
+struct Load<'a, F> {
+    future: Pin<&'a mut Option<F>>,
+    flight: &'a Flight,
+}
+
+impl<F: Future> Load<'_, F> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
+        let future = self.future.as_mut().as_pin_mut().expect("it is there until this is dropped");
+        self.flight.run_here(|| future.poll(context))
+    }
+}
+
+impl<F> Drop for Load<'_, F> {
+    fn drop(&mut self) {
+        self.flight.run_here(|| self.future.set(None));
+    }
 }
 
 impl<C: Content> Shared<C> {
@@ -156,8 +176,6 @@ impl<C: Content> Shared<C> {
         put: impl FnOnce(&mut Fresh<'a, C>, T),
     ) -> Result<Hold<'a, C>, E> {
         let flight = Flight::of_task(fresh.hash(), fresh.entry);
-        // Declared before the landing, so dropped after it: what the future drops may ask for the key.
-        let mut load = pin!(load);
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
         let landing = {
             let waiting = Waiting::new(&self.shards()[self.home(fresh.hash())]);
@@ -182,7 +200,9 @@ impl<C: Content> Shared<C> {
             }
         };
         let begun = self.worth.begin();
-        let value = poll_fn(|context| flight.run_here(|| load.as_mut().poll(context))).await?;
+        // Dropped before the landing, so that two loads of the key are never there at once.
+        let mut load = Load { future: pin!(Some(load)), flight: &flight };
+        let value = poll_fn(|context| load.poll(context)).await?;
         self.worth.end(begun);
         put(&mut fresh, value);
         fresh.has_value = true;
