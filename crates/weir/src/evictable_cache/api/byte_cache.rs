@@ -90,13 +90,9 @@ impl ByteCache {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
-        let hash = self.hash(key);
-        if let Some(hold) = self.shared.get(hash, |other| other == key) {
-            return Ok(Ok(ByteEntry(hold)));
-        }
-        let fresh = match self.begin_wanted(hash, key, len) {
+        let fresh = match self.get_or_begin(key, len) {
             Ok(fresh) => fresh,
-            Err(why) => return Ok(Err(why)),
+            Err(found) => return Ok(found),
         };
         // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
         let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
@@ -134,13 +130,9 @@ impl ByteCache {
         len: usize,
         fill: impl AsyncFnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
-        let hash = self.hash(key);
-        if let Some(hold) = self.shared.get(hash, |other| other == key) {
-            return Ok(Ok(ByteEntry(hold)));
-        }
-        let fresh = match self.begin_wanted(hash, key, len) {
+        let fresh = match self.get_or_begin(key, len) {
             Ok(fresh) => fresh,
-            Err(why) => return Ok(Err(why)),
+            Err(found) => return Ok(found),
         };
         // SAFETY: the block is the fresh entry's alone, and every byte of it was written. Nobody reads the value before the future
         // below has ended, and what `fill` made of the reference is dropped by then. `get_or_load` drops a future that has not
@@ -208,12 +200,16 @@ impl ByteCache {
         Ok(unsafe { self.begin_in(entry, key, len) })
     }
 
-    /// [`Self::begin`] of what is wanted in any case.
-    fn begin_wanted(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
-        self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len))
+    /// [`Self::begin`] of what is wanted in any case and is not there. `Err`: the entry, or that there is no memory.
+    fn get_or_begin(&self, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Result<ByteEntry<'_>, Refusal>> {
+        let hash = self.hash(key);
+        if let Some(hold) = self.shared.get(hash, |other| other == key) {
+            return Err(Ok(ByteEntry(hold)));
+        }
+        self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len)).map_err(Err)
     }
 
-    /// [`Self::begin_wanted`] where the cache or its place has no room.
+    /// [`Self::begin`] where the cache or its place has no room.
     #[cold]
     fn begin_spare(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let layout = Bytes::layout_of(key.len(), len).ok_or(Refusal::OutOfMemory)?;

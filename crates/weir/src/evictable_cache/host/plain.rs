@@ -41,7 +41,7 @@ static BEDS: LazyLock<[Bed; 32]> = LazyLock::new(Default::default);
 
 impl Bed {
     fn of(word: &AtomicU32) -> &'static Self {
-        // Words lie on cache lines of their own.
+        // What has such words lies on cache lines of its own, mostly.
         &BEDS[core::ptr::from_ref(word).addr() / 64 % BEDS.len()]
     }
 
