@@ -124,6 +124,25 @@ fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
     assert_eq!(ALIVE.load(Relaxed), 0);
 }
 
+/// Otherwise the thread that drops the value would wait for itself.
+#[test]
+fn a_cache_that_its_own_value_has_the_last_handle_of_stays() {
+    struct Owner(Option<Arc<ObjectCache<Owner, Retained>>>);
+    let cache = ObjectCache::builder("owned").retained(|| Some(Owner(None)), |_| (), |_| ()).unwrap();
+    let cache = Arc::new(cache);
+    let (mut owner, weak) = (cache.alloc().unwrap(), Arc::downgrade(&cache));
+    owner.0 = Some(cache.clone());
+    drop(owner);
+    drop(cache);
+    wait_until("the value to be dropped", || {
+        weir::heap::trim();
+        weak.strong_count() == 0
+    });
+    // The next cache is as any other.
+    let next: ObjectCache<u64, Retained> = ObjectCache::builder("next").retained(|| Some(1), |_| (), |_| ()).unwrap();
+    assert_eq!(*next.alloc().unwrap(), 1);
+}
+
 #[test]
 fn a_value_that_cannot_be_made_fails_the_allocation() {
     let cache: ObjectCache<u64, Retained> = ObjectCache::builder("none").retained(|| None, |_| (), |_| ()).unwrap();

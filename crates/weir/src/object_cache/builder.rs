@@ -6,6 +6,7 @@ use weir_core::caches::user_cache::{CacheId, Flags, Spec};
 use weir_linux::process::heap::{make_cache, set_cache_move};
 
 use super::cache::ObjectCache;
+use super::finalizing::finalize;
 use super::lifetime::{Retained, UseHooks, ValueLifetime};
 use crate::cache_error::CacheError;
 use crate::heap;
@@ -120,7 +121,7 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
 
     /// Makes a cache of retained values. `new` makes each value when its slab comes (`None`: the allocation fails).
     /// `on_alloc` and `on_free` are called at each use. Values are dropped when their slab is released, on a thread of the
-    /// library's. The closures must not use this cache.
+    /// library's. The closures must not use this cache. A value that owns the last handle of its own cache keeps it for good.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].
@@ -293,7 +294,9 @@ unsafe extern "C-unwind" fn init<T, N: Fn() -> Option<T>, A, F>(object: *mut u8,
     }
 }
 
-unsafe extern "C" fn fini<T>(object: *mut u8, _size: usize, _closures: *mut u8) {
-    // SAFETY: `init` made a value there; the object is free, so nothing refers to it.
-    unsafe { object.cast::<T>().drop_in_place() }
+unsafe extern "C" fn fini<T>(object: *mut u8, _size: usize, closures: *mut u8) {
+    // SAFETY: the cache's own closures, which are not null.
+    let closures = unsafe { NonNull::new_unchecked(closures) };
+    // SAFETY: `init` made a value there; the object is free, so nothing refers to it. A panic ends the process here.
+    finalize(closures, || unsafe { object.cast::<T>().drop_in_place() });
 }

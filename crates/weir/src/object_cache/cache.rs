@@ -9,6 +9,7 @@ use weir_core::caches::user_cache::CacheId;
 use weir_linux::process::heap::HEAP;
 
 use super::errors::AllocError;
+use super::finalizing::is_finalizing;
 use super::lifetime::{PerUse, Retained, UseHooks, ValueLifetime};
 use super::raw::{BATCH, Raw, RawBatch};
 use crate::cache_error::CacheError;
@@ -41,12 +42,25 @@ use crate::stats::CacheStats;
 /// let node: CacheBox<'static, [u64; 6]> = NODES.alloc([1; 6]).unwrap();
 /// assert_eq!(node.iter().sum::<u64>(), 6);
 /// ```
+///
+/// A value that is retained outlives its box, so nothing of a shorter life can be put into it:
+///
+/// ```compile_fail,E0597
+/// use weir::{CacheBox, ObjectCache, Retained};
+///
+/// let cache: ObjectCache<&'static str, Retained> =
+///     ObjectCache::builder("lines").retained(|| Some(""), |_| (), |_| ()).unwrap();
+/// let text = String::from("short");
+/// let mut line: CacheBox<'_, &str, Retained> = cache.alloc().unwrap();
+/// *line = &text;
+/// ```
 pub struct ObjectCache<T, M: ValueLifetime<T> = PerUse> {
     pub(super) id: CacheId,
     /// The closures of a cache of retained values, in a block of their own.
     pub(super) closures: NonNull<u8>,
     pub(super) hooks: &'static UseHooks,
-    pub(super) types: PhantomData<(T, M)>,
+    /// Invariant in `T`: what is put into a retained value through one box comes out of another.
+    pub(super) types: PhantomData<(T, fn(T) -> T, M)>,
 }
 
 // SAFETY: the engine may be used from any thread, and closures are `Send` and `Sync`. Objects that are made or dropped
@@ -213,6 +227,9 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
 
 impl<T, M: ValueLifetime<T>> Drop for ObjectCache<T, M> {
     fn drop(&mut self) {
+        if is_finalizing(self.closures) {
+            return;
+        }
         // Boxes borrow the cache, so none is left, unless one was forgotten: then the cache stays, for what it has.
         // SAFETY: `drop` has the cache alone, and it is not used afterwards.
         if unsafe { HEAP.destroy_cache(self.id) }.is_ok() {

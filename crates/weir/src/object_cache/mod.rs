@@ -17,6 +17,7 @@
 mod builder;
 mod cache;
 mod errors;
+mod finalizing;
 mod lifetime;
 mod raw;
 
