@@ -133,3 +133,14 @@ fn a_kept_value_that_cannot_be_made_leaves_nothing_behind() {
     drop(cache);
     assert_eq!(ALIVE.load(Relaxed), 0);
 }
+
+#[test]
+fn runs_that_fail_to_come_go_back_into_their_pool() {
+    let pool = weir::PagePool::new("bad iterator").unwrap();
+    let runs = (0..40).map(|i| {
+        assert!(i < 21, "no more");
+        pool.get().unwrap()
+    });
+    assert!(panics(|| pool.put_batch(runs)));
+    assert_eq!(pool.stats().in_flight_pages, 0);
+}

@@ -5,6 +5,7 @@ use core::ptr::null_mut;
 use super::Heap;
 use super::view::view;
 use crate::base::invalid_free::InvalidFree;
+use crate::base::unwind::OnUnwind;
 use crate::caches::figures::CacheStats;
 use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Move, Spec};
 use crate::pages::Short;
@@ -109,7 +110,11 @@ impl<P: Platform> UserCaches<'_, P> {
         if filled.is_err() {
             let bytes = self.heap.caches.size_of(id.number()).saturating_mul(out.len() - n);
             let _ = self.heap.direct().reclaim_for(bytes, || {
-                let (more, result) = self.heap.caches.alloc_batch(id, &mut out[n..]);
+                let (have, rest) = out.split_at_mut(n);
+                // SAFETY: objects of the cache, which were handed out just now, and which nobody has where this unwinds.
+                let undo = OnUnwind(|| unsafe { self.heap.caches.free_batch(id, have) });
+                let (more, result) = self.heap.caches.alloc_batch(id, rest);
+                core::mem::forget(undo);
                 n += more;
                 filled = result;
                 result

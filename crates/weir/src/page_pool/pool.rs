@@ -84,25 +84,16 @@ impl PagePool {
 
     /// Puts runs back together: the pool's lock is taken once for 16 of them. Those of other pools go back to theirs.
     pub fn put_batch(&self, runs: impl IntoIterator<Item = PoolPages>) {
-        let (mut batch, mut count) = ([core::ptr::null_mut(); BATCH], 0);
+        let mut batch = PutBatch { pool: self.0.pool(), runs: [core::ptr::null_mut(); BATCH], count: 0 };
         for run in runs {
             if !run.is_of(&self.0) {
                 continue;
             }
-            batch[count] = run.into_raw().as_ptr().cast::<u8>();
-            count += 1;
-            if count == BATCH {
-                self.put(&batch);
-                count = 0;
+            batch.runs[batch.count] = run.into_raw().as_ptr().cast::<u8>();
+            batch.count += 1;
+            if batch.count == BATCH {
+                batch.put();
             }
-        }
-        self.put(&batch[..count]);
-    }
-
-    fn put(&self, runs: &[*mut u8]) {
-        if !runs.is_empty() {
-            // SAFETY: runs of this pool's that `into_raw` gave up.
-            unsafe { HEAP.pool_put(self.0.pool(), runs) }
         }
     }
 
@@ -174,5 +165,28 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 impl fmt::Debug for PagePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PagePool").field("name", &self.name()).field("stats", &self.stats()).finish()
+    }
+}
+
+/// Runs on their way back into a pool; what is left is put back when this is dropped, also where the program's iterator panics.
+struct PutBatch<'a> {
+    pool: &'a EnginePool,
+    runs: [*mut u8; BATCH],
+    count: usize,
+}
+
+impl PutBatch<'_> {
+    fn put(&mut self) {
+        let runs = &self.runs[..core::mem::take(&mut self.count)];
+        if !runs.is_empty() {
+            // SAFETY: runs of this pool's that `into_raw` gave up.
+            unsafe { HEAP.pool_put(self.pool, runs) }
+        }
+    }
+}
+
+impl Drop for PutBatch<'_> {
+    fn drop(&mut self) {
+        self.put();
     }
 }

@@ -1,7 +1,8 @@
 //! The hard limit: an allocation beyond it reclaims, then fails, and the program goes on. Every way to get memory is covered.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::user_cache::Spec;
 use weir_core::pages::user_zone::MemoryKind;
@@ -112,6 +113,35 @@ fn user_caches_and_batches_of_them() {
     unsafe { world.heap.user_caches().free(id, object) };
     // SAFETY: the cache is not used any more.
     unsafe { world.heap.user_caches().destroy(id) }.unwrap();
+    world.finish();
+}
+
+/// At the limit a batch is served in part. Then a callback frees something, and the object of the next slab cannot be made.
+#[test]
+fn what_a_batch_has_is_freed_where_a_panic_ends_it() {
+    static IS_BAD: AtomicBool = AtomicBool::new(false);
+    unsafe extern "C-unwind" fn init(_: *mut u8, _: usize, _: *mut u8) -> bool {
+        assert!(!IS_BAD.load(Relaxed), "on purpose");
+        true
+    }
+    let mut world = world();
+    let spec = Spec { name: b"made", size: 3000, init: Some(init), ..Spec::default() };
+    let id = world.heap.user_caches().make(&spec).unwrap();
+    world.alloc(1 << 20).unwrap();
+    let block = world.give_up(0).addr;
+    let heap = NonNull::from(&*world.heap).addr().get();
+    *world.fake().hard_limit_callback.lock().unwrap() = Some(Box::new(move |_| {
+        // SAFETY: the heap outlives the callback; the block was given up, and is freed once.
+        unsafe { (*(heap as *const weir_core::heap::Heap<Fake>)).free(block as *mut u8) };
+        !IS_BAD.swap(true, Relaxed)
+    }));
+    let mut objects = vec![std::ptr::null_mut(); 10_000];
+    let batch = || world.heap.user_caches().alloc_batch(id, &mut objects);
+    assert!(catch_unwind(AssertUnwindSafe(batch)).is_err());
+    *world.fake().hard_limit_callback.lock().unwrap() = None;
+    assert!(!objects[1000].is_null(), "a part of it was there");
+    // SAFETY: the cache is not used any more.
+    unsafe { world.heap.user_caches().destroy(id) }.expect("no object is out");
     world.finish();
 }
 
