@@ -4,27 +4,35 @@
 //!
 //! - the 10 bits of the hash above those by which places are chosen;
 //! - how far the place is from where a search for the hash begins;
-//! - the entry's address in the low 48 bits.
+//! - the entry's address in the low 48 bits: what a process has on Linux, Windows, macOS and FreeBSD.
 //!
 //! A search reads an entry only where the first two are right. So but for one entry in 1,000 it reads only the one that it is
 //! for. The distance says where an entry's search begins. So an entry that leaves is followed up by those behind it without a
 //! look at them, and there are no marks of deleted ones.
 
-/// Bits of an address: what a process has on x86-64 and arm64.
-const ADDRESS_BITS: u32 = 48;
-const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+/// A place.
+#[cfg(not(any(target_os = "android", target_os = "illumos", target_os = "solaris")))]
+pub type Word = u64;
+/// A place where addresses use upper bits: Android has tags there, and Solaris memory at the top of the address space.
+#[cfg(any(target_os = "android", target_os = "illumos", target_os = "solaris"))]
+pub type Word = u128;
+
 /// Bits of a distance.
 const DISTANCE_BITS: u32 = 6;
 /// A distance of so many places or more: the entry's hash says how many.
 const FAR: usize = (1 << DISTANCE_BITS) - 1;
 
 /// Bits of a hash beside a distance. Of more than 2^22 places they are the upper ones, which choose places as well.
-const TAG_BITS: u32 = u64::BITS - ADDRESS_BITS - DISTANCE_BITS;
+const TAG_BITS: u32 = 10;
+
+/// Bits of an address: 48, or all of them.
+const ADDRESS_BITS: u32 = Word::BITS - DISTANCE_BITS - TAG_BITS;
+const ADDRESS: Word = (1 << ADDRESS_BITS) - 1;
 
 /// The places.
 #[derive(Debug)]
 pub struct Index<'a> {
-    places: &'a mut [u64],
+    places: &'a mut [Word],
     /// The lowest bit of a hash that is in its tag.
     tag_shift: u32,
 }
@@ -34,7 +42,7 @@ impl<'a> Index<'a> {
     ///
     /// # Panics
     /// If the number of places is not a power of two.
-    pub fn new(places: &'a mut [u64]) -> Self {
+    pub fn new(places: &'a mut [Word]) -> Self {
         assert!(places.len().is_power_of_two(), "{} places", places.len());
         let tag_shift = places.len().ilog2().min(u32::BITS - TAG_BITS);
         Self { places, tag_shift }
@@ -91,20 +99,20 @@ impl<'a> Index<'a> {
     /// Adds an entry that is not there. At least one place must stay empty: the owner counts the entries.
     ///
     /// # Panics
-    /// If the address has more than 48 bits, or is 0.
+    /// If the address has more bits than a place has for it, or is 0.
     pub fn insert(&mut self, hash: u32, address: usize) {
-        assert!(address != 0 && address as u64 <= ADDRESS, "address {address:#x}");
+        assert!(address != 0 && address as Word <= ADDRESS, "address {address:#x}");
         let (mut at, mut distance) = (self.home(hash), 0);
         while self.places[at] != 0 {
             at = self.next(at);
             distance += 1;
         }
-        self.places[at] = self.marks(hash, distance) << ADDRESS_BITS | address as u64;
+        self.places[at] = self.marks(hash, distance) << ADDRESS_BITS | address as Word;
     }
 
     /// Puts another entry of the same hash at a place.
     pub fn replace(&mut self, place: usize, address: usize) {
-        self.places[place] = self.places[place] & !ADDRESS | address as u64;
+        self.places[place] = self.places[place] & !ADDRESS | address as Word;
     }
 
     /// Empties a place, and moves up those behind it whose search would stop there. `hash_of` gives the hash of the entry
@@ -124,8 +132,8 @@ impl<'a> Index<'a> {
             // It may move up unless its search begins between the hole and where it is.
             let step = at.wrapping_sub(hole) & mask;
             if distance >= step {
-                let nearer = (distance - step).min(FAR) as u64;
-                let field = (FAR as u64) << ADDRESS_BITS;
+                let nearer = (distance - step).min(FAR) as Word;
+                let field = (FAR as Word) << ADDRESS_BITS;
                 self.places[hole] = word & !field | nearer << ADDRESS_BITS;
                 hole = at;
             }
@@ -140,9 +148,9 @@ impl<'a> Index<'a> {
 
     /// The bits above the address of an entry of `hash`, so many places from where its search begins.
     #[inline]
-    fn marks(&self, hash: u32, distance: usize) -> u64 {
+    fn marks(&self, hash: u32, distance: usize) -> Word {
         let tag = hash >> self.tag_shift & ((1 << TAG_BITS) - 1);
-        u64::from(tag) << DISTANCE_BITS | distance.min(FAR) as u64
+        Word::from(tag) << DISTANCE_BITS | distance.min(FAR) as Word
     }
 
     #[inline]

@@ -219,7 +219,7 @@ impl<C: Content> Shared<C> {
         let freed = self.make_room(self.next_turn(), 0, wanted, (RemovalCause::Pressure, part), None);
         if freed < wanted {
             // What is held may be above the greatest weight, where it was pinned when that was lowered.
-            room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
+            room.raise(room.bytes.load(Relaxed).min(held));
         }
         self.fit_storage(Storage::is_sparse);
         freed + over
@@ -239,7 +239,7 @@ impl<C: Content> Shared<C> {
     /// Sets the weight that the cache never exceeds; what is above it goes, as far as it can.
     pub fn set_max(&self, max: usize) {
         let room = &self.room;
-        // Both in the order that `Room::grow` relies on.
+        // Both in the order that `Room::keep_to_max` relies on.
         room.max.store(max, SeqCst);
         let before = room.target.fetch_min(max, SeqCst);
         let held = room.bytes.load(Relaxed);

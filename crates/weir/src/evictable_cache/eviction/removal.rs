@@ -4,6 +4,7 @@ use crate::evictable_cache::api::stats::RemovalCause;
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::entry::victims::Victims;
+use crate::evictable_cache::load::landing::Landing;
 use crate::evictable_cache::shard::state::State;
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
@@ -18,6 +19,20 @@ impl<C: Content> Shared<C> {
     /// Takes a key's entry out; whether there was one.
     pub fn remove(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> bool {
         self.remove_if(self.home(hash), |state| state.find::<C>(hash, is_it))
+    }
+
+    /// Ends the flight of an entry that the cache does not keep. The value that an update was made of leaves with it, under one lock:
+    /// who updates next must not find it.
+    pub fn land_unkept(&self, mut landing: Landing<'_>, hash: u32, is_it: impl FnMut(&C::Key) -> bool) {
+        let mut victims = Victims::new(self, RemovalCause::Removed);
+        if landing.is_update {
+            let mut state = self.shards()[self.home(hash)].lock();
+            let former = state.find::<C>(hash, is_it);
+            landing.land(&mut state);
+            former.into_iter().for_each(|place| self.take(&mut state, place, &mut victims));
+        }
+        drop(landing);
+        victims.tell_and_drop();
     }
 
     /// Takes an entry out that is held, if it is in the cache still.

@@ -105,12 +105,22 @@ impl Room {
                 return false;
             }
             if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {
-                // The bound may have been lowered since it was read. `set_max` stores it, then lowers the target. Either the
-                // lowering comes after the exchange, or the new bound is read here, as all four are in one order.
-                self.target.fetch_min(self.max.load(SeqCst), SeqCst);
+                self.keep_to_max();
                 return true;
             }
         }
+    }
+
+    /// Raises the target to `bytes`, or to the bound.
+    pub fn raise(&self, bytes: usize) {
+        self.target.fetch_max(bytes.min(self.max.load(Relaxed)), SeqCst);
+        self.keep_to_max();
+    }
+
+    /// After the target was raised: the bound may have been lowered since it was read. `set_max` stores it, then lowers the target.
+    /// Either the lowering comes after the raising, or the new bound is read here, as all four are in one order.
+    fn keep_to_max(&self) {
+        self.target.fetch_min(self.max.load(SeqCst), SeqCst);
     }
 
     /// Whether a zone of the cache's list has room for so many bytes more.
@@ -134,11 +144,15 @@ impl Room {
         }
     }
 
-    /// Gives bytes back.
+    /// Gives bytes back. A forked child counts what is in its shards, and not what its thread was about to put in or to free as it
+    /// forked. So what is given back may be more than is counted, and the count stays at 0.
     #[inline]
     pub fn give(&self, weight: usize) {
         if weight > 0 {
-            self.bytes.fetch_sub(weight, Relaxed);
+            let counted = self.bytes.fetch_sub(weight, Relaxed);
+            if counted < weight {
+                self.bytes.fetch_add(weight - counted, Relaxed);
+            }
         }
     }
 
@@ -148,5 +162,30 @@ impl Room {
         if !self.has_replaced.load(Relaxed) {
             self.has_replaced.store(true, Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_forked_child_does_not_count_is_not_given_back() {
+        let room = Room::new(0, 1 << 20, None);
+        room.target.store(1 << 20, Relaxed);
+        assert!(room.take(100));
+        room.give(300);
+        assert_eq!(room.bytes.load(Relaxed), 0);
+        assert!(room.exchange(50, 20), "it frees more than is counted");
+        assert_eq!(room.bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn the_target_is_not_raised_above_the_bound() {
+        let room = Room::new(0, 100, None);
+        room.raise(500);
+        assert_eq!(room.target.load(Relaxed), 100);
+        room.raise(50);
+        assert_eq!(room.target.load(Relaxed), 100);
     }
 }

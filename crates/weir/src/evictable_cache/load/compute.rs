@@ -94,11 +94,13 @@ impl<C: Content> Shared<C> {
                 Found::Nothing => None,
             };
             let Some(other) = state.flights.find::<C>(hash, |key| C::is_same(key, fresh.key())) else {
-                // SAFETY: the caller's promise.
-                unsafe { state.flights.link(flight) };
+                // Before the flight is linked, as this panics where an entry is held too often.
                 // SAFETY: in the index, under the lock, since it was found.
                 let former = former.map(|entry| unsafe { self.pin(entry) });
-                return Boarding::First(former, Landing::new(shard, flight));
+                // SAFETY: the caller's promise.
+                unsafe { state.flights.link(flight) };
+                let landing = Landing::new(shard, flight, wants == Wants::Turn);
+                return Boarding::First(former, landing);
             };
             let (runner, is_own, address) = (other.thread, other.is_run_here(), other.address());
             if !flight.is_of_task() {
@@ -160,11 +162,7 @@ impl<C: Content> Shared<C> {
         };
         compute(&mut fresh, former.as_ref().map(Hold::value))?;
         fresh.has_value = true;
-        fresh.put(Some(landing)).or_else(|(refused, _)| {
-            let hold = refused.hold_alone();
-            self.remove(hold.header().hash, |key| C::is_same(key, hold.key()));
-            Ok(hold)
-        })
+        Ok(fresh.put_or_hold(landing))
     }
 
     /// [`Shared::get_or_compute`] by a future, which `put` writes the value of. Where this is dropped before its end the next
@@ -203,6 +201,7 @@ impl<C: Content> Shared<C> {
         // Dropped before the landing, so that two loads of the key are never there at once.
         let mut load = Load { future: pin!(Some(load)), flight: &flight };
         let value = poll_fn(|context| load.poll(context)).await?;
+        drop(load);
         self.worth.end(begun);
         put(&mut fresh, value);
         fresh.has_value = true;

@@ -137,7 +137,9 @@ impl<'a, C: Content> Fresh<'a, C> {
         let mut obstacle = if unsafe { self.entry.as_ref() }.is_spare() { Err(Refusal::OutOfMemory) } else { Ok(()) };
         let hold = loop {
             if let Err(why) = obstacle {
-                drop(landing);
+                if let Some(landing) = landing {
+                    shared.land_unkept(landing, hash, |key| C::is_same(key, self.key()));
+                }
                 return Err(self.reject(why));
             }
             let (lacks, victims) = self.try_publish(home, weight, &mut landing);

@@ -16,12 +16,14 @@ pub struct Landing<'a> {
     was_awaited: bool,
     /// The flight's address, if tasks may wait for it.
     awaited: Option<usize>,
+    /// The value is made of the one that is in the cache.
+    pub is_update: bool,
 }
 
 impl<'a> Landing<'a> {
     /// The end of a flight that is linked in that shard.
-    pub fn new(shard: &'a Shard, flight: &'a Flight) -> Self {
-        Self { shard, flight: Some(flight), was_awaited: false, awaited: None }
+    pub fn new(shard: &'a Shard, flight: &'a Flight, is_update: bool) -> Self {
+        Self { shard, flight: Some(flight), was_awaited: false, awaited: None, is_update }
     }
 
     /// Whether threads wait for the value, or tasks may; they are the shard's, whose lock is held.

@@ -15,7 +15,7 @@ use core::alloc::Layout;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::base::time::Time;
-use weir_core::evict::index::Index;
+use weir_core::evict::index::{Index, Word};
 use weir_core::evict::lifetime::Times;
 use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
@@ -41,7 +41,8 @@ const AHEAD: u32 = 8;
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
 /// Bytes for each entry.
-const PER_ENTRY: usize = size_of::<Slot>() + (2 + 2) * size_of::<u64>() + size_of::<u32>() + size_of::<AtomicU8>();
+const PER_ENTRY: usize =
+    size_of::<Slot>() + 2 * size_of::<AtomicU64>() + 2 * size_of::<Word>() + size_of::<u32>() + size_of::<AtomicU8>();
 
 /// Policy, index, and the numbers that are free.
 pub struct Storage {

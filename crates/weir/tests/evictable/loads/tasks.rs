@@ -461,3 +461,29 @@ fn a_forked_child_waits_for_no_task_of_its_parent() {
         assert_eq!(second.poll(), Poll::Ready(10));
     });
 }
+
+/// Otherwise the next could load while the first future is still there.
+#[test]
+fn a_load_is_dropped_before_its_value_is_there_for_others() {
+    /// Is ready at once, and tells of its drop.
+    struct Ready(Arc<AtomicBool>);
+    impl Future for Ready {
+        type Output = u64;
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<u64> {
+            Poll::Ready(200)
+        }
+    }
+    impl Drop for Ready {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let is_dropped: Arc<AtomicBool> = Arc::default();
+    let seen = is_dropped.clone();
+    let cache = EvictableCache::<u64, u64>::builder().max_bytes(100).weigher(|_, &value| value as usize);
+    let cache = cache.on_evict(move |_, _, _| assert!(seen.load(SeqCst), "the load is there still")).build().unwrap();
+    let Poll::Ready(value) = Task::new(cache.get_or_insert_async(1, Ready(is_dropped.clone()))).poll() else {
+        panic!("it is ready")
+    };
+    assert_eq!((*value, is_dropped.load(SeqCst)), (200, true));
+}

@@ -3,9 +3,9 @@
 use crate::counted::{Count, Counted};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Barrier, mpsc};
+use std::sync::{Barrier, LazyLock, Mutex, mpsc};
 use std::thread;
-use weir::EvictableCache;
+use weir::{EvictableCache, RemovalCause};
 
 fn cache() -> EvictableCache<u64, u64> {
     EvictableCache::builder().build().unwrap()
@@ -82,6 +82,24 @@ fn what_is_not_kept_is_the_guard_s_and_the_former_leaves() {
     assert_eq!((large.check(), cache.contains(&1), cache.bytes()), (120, false, 0));
     drop(large);
     assert_eq!((live.get(), cache.upsert_with(1, |former| live.make(former.map_or(3, |_| 4))).check()), (0, 3));
+}
+
+/// The listener runs when the next may have its turn.
+#[test]
+fn the_former_leaves_before_the_next_has_its_turn() {
+    static FOUND: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+    static CACHE: LazyLock<EvictableCache<u64, u64>> = LazyLock::new(|| {
+        let told = |key: &u64, _: &u64, why| {
+            if why == RemovalCause::Rejected {
+                FOUND.lock().unwrap().push(CACHE.contains(key));
+                assert_eq!(*CACHE.upsert_with(*key, |former| former.map_or(2, |_| 3)), 2);
+            }
+        };
+        EvictableCache::builder().max_bytes(100).weigher(|_, &value| value as usize).on_evict(told).build().unwrap()
+    });
+    drop(CACHE.insert(1, 60).unwrap());
+    assert_eq!(*CACHE.upsert_with(1, |former| former.unwrap() * 2), 120);
+    assert_eq!((&**FOUND.lock().unwrap(), CACHE.get(&1).map(|value| *value)), (&[false][..], Some(2)));
 }
 
 #[test]
