@@ -38,7 +38,7 @@ impl Reclaimed {
 
     /// Bytes released and moved together.
     pub(crate) fn total(&self) -> usize {
-        self.released + self.moved
+        self.released.saturating_add(self.moved)
     }
 }
 
@@ -46,9 +46,9 @@ impl Add for Reclaimed {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self {
-            released: self.released + other.released,
-            moved: self.moved + other.moved,
-            scanned: self.scanned + other.scanned,
+            released: self.released.saturating_add(other.released),
+            moved: self.moved.saturating_add(other.moved),
+            scanned: self.scanned.saturating_add(other.scanned),
         }
     }
 }

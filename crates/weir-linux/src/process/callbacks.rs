@@ -208,7 +208,7 @@ pub fn register_shrink<S: Shrink + Send + 'static>(
 }
 
 /// In a forked child that goes on with the callbacks of its parent: makes the threads that call them, which are the
-/// parent's. No other thread unregisters a callback meanwhile.
+/// parent's.
 pub fn resume() {
     CALLBACK_THREADS.resume();
     BACKGROUND.listen();

@@ -13,6 +13,7 @@
 //! Threads are made where a program registers something. In a forked child they are not there until it does so again, or calls
 //! [`CallbackThreads::resume`]. A thread cannot be made inside an allocation, nor between `fork` and `exec`.
 
+use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
@@ -32,6 +33,8 @@ const STANDBY: usize = 2;
 /// Threads that keep their ids for the look whether the program has a thread left. Further ones of the shared queue, of which
 /// there are as many as callbacks are late, count as the program's.
 const IDS: usize = 64;
+/// In place of the id of the thread that serves a queue, while it is made.
+const STARTING: u32 = u32::MAX;
 /// Stack that a thread touches before it is needed, bytes: an eviction's frames, and those of a small listener (choice).
 const TOUCHED: usize = 16 << 10;
 
@@ -86,16 +89,24 @@ impl CallbackThreads {
     /// # Safety
     /// The queue stays until [`CallbackThreads::end_own`] has returned, or its callback was disposed of on the thread.
     pub unsafe fn start_own(&'static self, queue: &Queue) -> bool {
-        const STARTING: u32 = u32::MAX;
-        if queue.server.compare_exchange(0, STARTING, AcqRel, Acquire).is_err() {
+        if !claim(queue) {
             return false;
         }
         queue.maker.store(self.address().addr(), Relaxed);
-        let argument = core::ptr::from_ref(queue).cast_mut().cast();
-        // SAFETY: the queue stays for as long as the thread, as the caller promises.
-        let made = unsafe { self.spawn(run_own, argument) };
+        // SAFETY: claimed; it stays, as the caller promises.
+        unsafe { self.start_claimed(NonNull::from(queue)) }
+    }
+
+    /// Starts a thread for a queue of its own that the caller has claimed. Where none is to be had the claim ends: `false`.
+    ///
+    /// # Safety
+    /// The queue stays until [`CallbackThreads::end_own`] has returned, which waits for the end of the claim.
+    unsafe fn start_claimed(&'static self, queue: NonNull<Queue>) -> bool {
+        // SAFETY: the queue stays for as long as the thread.
+        let made = unsafe { self.spawn(run_own, queue.as_ptr().cast()) };
         if !made {
-            queue.server.store(0, SeqCst);
+            // SAFETY: claimed until now.
+            unsafe { end_claim(queue) };
         }
         made
     }
@@ -124,18 +135,19 @@ impl CallbackThreads {
         }
         self.start_shared();
         loop {
-            // One at a time, as none can be made under the list's lock. A queue whose thread is refused stays without.
-            let mut next: Option<*const Queue> = None;
+            // One at a time, as none can be made under the list's lock. A queue whose thread is refused stays without. It is claimed
+            // under the lock, so it is registered still. Who unregisters it from then on waits for the end of the claim.
+            let mut next: Option<NonNull<Queue>> = None;
             callbacks.each(self.heap.platform(), |entry| {
                 let queue = entry.queue();
-                if next.is_none() && queue.maker.load(Relaxed) != 0 && queue.server.load(Relaxed) == 0 {
-                    next = Some(queue);
+                let has_own = queue.maker.load(Relaxed) != 0 && !queue.is_over();
+                if next.is_none() && has_own && claim(queue) {
+                    next = Some(NonNull::from(queue));
                 }
             });
             let Some(queue) = next else { return };
-            // SAFETY: the queue of a registered callback. No thread unregisters that while this is called (the public function
-            // says so), and it ends its thread before the queue goes.
-            if !unsafe { self.start_own(&*queue) } {
+            // SAFETY: claimed while it was registered; `dispose` calls `end_own` before the queue goes.
+            if !unsafe { self.start_claimed(queue) } {
                 return;
             }
         }
@@ -315,10 +327,27 @@ extern "C" fn run_own(queue: *mut u8) -> *mut u8 {
         id.store(0, Relaxed);
     }
     if is_there {
-        // The last access: who waits for it frees the queue. A wake-up of an address reads nothing there.
-        let server = core::ptr::from_ref(&queue.server);
-        queue.server.store(0, SeqCst);
-        let _ = futex_wake_at(server, u32::MAX);
+        // SAFETY: this thread has served it until now.
+        unsafe { end_claim(NonNull::from(queue)) };
     }
     core::ptr::null_mut()
+}
+
+/// Claims the right to make a queue's thread. `false`: it has one, or another thread makes it.
+fn claim(queue: &Queue) -> bool {
+    queue.server.compare_exchange(0, STARTING, AcqRel, Acquire).is_ok()
+}
+
+/// The queue has no thread any more. It may be gone when this returns.
+///
+/// # Safety
+/// The queue is claimed, or served by the calling thread.
+unsafe fn end_claim(queue: NonNull<Queue>) {
+    // SAFETY: as the caller promises. The store is the last access: who waits for it frees the queue. A wake-up of an address reads
+    // nothing there.
+    unsafe {
+        let server = &raw const (*queue.as_ptr()).server;
+        (*server).store(0, SeqCst);
+        let _ = futex_wake_at(server, u32::MAX);
+    }
 }

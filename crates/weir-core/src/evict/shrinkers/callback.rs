@@ -173,6 +173,8 @@ pub(super) const GONE: u32 = 16;
 pub(super) const TOLD: u32 = 32;
 /// A thread waits to unregister it: a run that goes on in batches ends after this one.
 pub(super) const LEAVING: u32 = 64;
+/// The callback is called to scan.
+pub(super) const SCANNING: u32 = 128;
 
 /// A registered callback. It stays where it is until it is disposed of.
 ///

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{
     BROKEN, Class, EVENT, Entry, GONE, LATE, LEAVING, NAMED, NOT_SERVED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN,
-    Scan, ScanReason, TOLD, name_of,
+    SCANNING, Scan, ScanReason, TOLD, name_of,
 };
 use super::shrink::shrink;
 use super::{Callbacks, List, callback_ns, thread_of};
@@ -113,9 +113,13 @@ impl Callbacks {
             2 => ScanReason::Severe,
             _ => ScanReason::Shortage,
         };
+        let wanted = entry.wanted.swap(0, Relaxed);
+        if wanted & SCAN != 0 {
+            entry.set(SCANNING);
+        }
         Job {
             entry: NonNull::from(entry),
-            wanted: entry.wanted.swap(0, Relaxed),
+            wanted,
             scan: Scan { priority: entry.priority.swap(u32::MAX, Relaxed), most: entry.most.swap(0, Relaxed), reason },
             event: Event::unpack(entry.event.load(Relaxed)),
         }
@@ -186,7 +190,7 @@ impl<P: Wait + Diagnostics> End<'_, P> {
         }
         let gone = entry.is(GONE);
         entry.called.store(0, Relaxed);
-        entry.clear(RUNNING | LATE | NAMED);
+        entry.clear(RUNNING | SCANNING | LATE | NAMED);
         // From here on the entry is another thread's to dispose of, unless it is this one's.
         drop(list);
         self.callbacks.finished.fetch_add(1, SeqCst);

@@ -5,8 +5,8 @@
 //! state is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
 //!
 //! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the latest
-//!   event. An evictable cache that was not called yet keeps the first priority, unless an allocation fails. A callback that is
-//!   slow finds one request, however many there were.
+//!   event. An evictable cache that was not called yet keeps the first priority, unless an allocation fails. The balancer posts
+//!   nothing to one that is at it. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
 //!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
 //!   it is named in a message, once a run.
@@ -40,7 +40,7 @@ use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
 use callback::{
     BROKEN, CACHE_PATIENCE, CLASSES, Class, EVENT, Entry, LATE, NAMED, NOT_SERVED, Queue, RELIEF, RING, RUNNING, SCAN,
-    SPARED, Scan, ScanReason, TOLD,
+    SCANNING, SPARED, Scan, ScanReason, TOLD,
 };
 use waits::Waits;
 
@@ -218,7 +218,13 @@ impl Callbacks {
             entry.set(TOLD);
             // A cache that was not called yet is not asked for more. Otherwise a thread that gets no CPU for a time would empty
             // it at once when it gets one. The first request says what was missing.
-            let is_waiting = entry.class == Class::Cache && entry.wanted.load(Relaxed) & SCAN != 0;
+            let is_cache = entry.class == Class::Cache;
+            // Nor does the balancer ask one that is at it: what that evicts does not show in what is missing before another
+            // allocator has released it.
+            if is_cache && entry.is(SCANNING) && who == Waiter::Balancer {
+                continue;
+            }
+            let is_waiting = is_cache && entry.wanted.load(Relaxed) & SCAN != 0;
             if !is_waiting || scan.reason == ScanReason::Shortage {
                 entry.priority.fetch_min(scan.priority, Relaxed);
                 entry.most.fetch_max(scan.most, Relaxed);
@@ -340,7 +346,7 @@ impl Callbacks {
         let relief = if latest.level > Level::None { self.events.note(Level::None, latest.cause) } else { latest };
         for entry in list.iter() {
             if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
-                entry.clear(RUNNING | NAMED);
+                entry.clear(RUNNING | SCANNING | NAMED);
                 entry.queue().current.store(null_mut(), Relaxed);
             }
             let hears = entry.is(TOLD);

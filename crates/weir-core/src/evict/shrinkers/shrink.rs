@@ -32,7 +32,8 @@ pub(super) fn shrink(
         }
         match entry.timed(clock, || callback.scan(bytes, scan.reason)) {
             Ok(STOP) => break,
-            Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed),
+            // No more than there can be, whatever it says: others add to it.
+            Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed).min(most),
             Err(panicked) => {
                 result = Err(panicked);
                 break;

@@ -3,7 +3,7 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::callback::{Entry, LATE, NAMED, RUNNING};
+use super::callback::{Entry, LATE, NAMED, RUNNING, SCANNING};
 
 /// The threads that wait until an entry does not run. Read and written under the lock of the registry's list alone.
 pub(super) struct Waits(*mut Waiting);
@@ -63,7 +63,7 @@ impl Waits {
                 }
                 let entry = wait.entry.as_ref();
                 if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
-                    entry.clear(RUNNING | LATE | NAMED);
+                    entry.clear(RUNNING | SCANNING | LATE | NAMED);
                 }
                 link = &raw mut wait.next;
             }

@@ -26,6 +26,61 @@ fn a_scan_takes_no_more_than_can_be_resident() {
 }
 
 #[test]
+fn what_a_callback_says_that_it_freed_is_bounded_too() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let liars: Vec<_> = (0..3)
+        .map(|_| {
+            let on_scan: OnScan = Box::new(|_| Ok(usize::MAX - 1));
+            register(heap, queue, shrinker("liar", Class::Program), SIZE, Some(on_scan)).0
+        })
+        .collect();
+    heap.reclaim().read_room(Room { capacity: 16 << 20, used: 4 << 20 });
+    pressure(heap, Level::Severe);
+    for liar in liars {
+        let freed = liar.entry().stats().freed;
+        assert!((1..=12 * (32 << 20)).contains(&freed), "{freed} bytes");
+        liar.unregister(heap);
+    }
+}
+
+/// Its values may be another allocator's, which has not released them yet: then as much is missing as before.
+#[test]
+fn a_cache_that_is_at_it_is_not_asked_for_more() {
+    let (heap, slow, quick) = (heap(), queue(), queue());
+    let ((enter, entered), (release, released)) = (channel(), channel::<()>());
+    let released = Mutex::new(released);
+    let is_first = AtomicBool::new(true);
+    let on_scan: OnScan = Box::new(move |bytes| {
+        if is_first.swap(false, SeqCst) {
+            enter.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        Ok(bytes)
+    });
+    let (cache, told) = register(heap, slow, shrinker("slow", Class::Cache), SIZE, Some(on_scan));
+    let (other, _) = register(heap, quick, shrinker("quick", Class::Cache), SIZE, None);
+    // Its thread gets the CPU late, so that it is not late yet when the balancer has waited for long enough.
+    let (runs, entered): (Arc<Mutex<Option<thread::JoinHandle<usize>>>>, _) = (Arc::default(), Mutex::new(entered));
+    let run = runs.clone();
+    heap.platform().while_callbacks_are_waited_for(move || {
+        run.lock().unwrap().get_or_insert_with(|| {
+            heap.platform().pass_ms(40);
+            let run = thread::spawn(move || serve(heap, slow));
+            entered.lock().unwrap().recv().unwrap();
+            run
+        });
+        serve(heap, quick);
+    });
+    pressure(heap, Level::Some);
+    release.send(()).unwrap();
+    runs.lock().unwrap().take().unwrap().join().unwrap();
+    assert_eq!(*told.scans.lock().unwrap(), [4096], "what priority 12 takes of it");
+    cache.unregister(heap);
+    other.unregister(heap);
+}
+
+#[test]
 fn a_run_ends_after_the_batch_in_which_somebody_unregisters_it() {
     let (heap, queue) = (heap(), queue());
     let (entered, is_in) = channel();
