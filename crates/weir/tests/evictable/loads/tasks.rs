@@ -468,9 +468,9 @@ fn a_load_is_dropped_before_its_value_is_there_for_others() {
     /// Is ready at once, and tells of its drop.
     struct Ready(Arc<AtomicBool>);
     impl Future for Ready {
-        type Output = u64;
-        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<u64> {
-            Poll::Ready(200)
+        type Output = Result<u64, ()>;
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+            Poll::Ready(Ok(200))
         }
     }
     impl Drop for Ready {
@@ -482,7 +482,7 @@ fn a_load_is_dropped_before_its_value_is_there_for_others() {
     let seen = is_dropped.clone();
     let cache = EvictableCache::<u64, u64>::builder().max_bytes(100).weigher(|_, &value| value as usize);
     let cache = cache.on_evict(move |_, _, _| assert!(seen.load(SeqCst), "the load is there still")).build().unwrap();
-    let Poll::Ready(value) = Task::new(cache.get_or_insert_async(1, Ready(is_dropped.clone()))).poll() else {
+    let Poll::Ready(Ok(value)) = Task::new(cache.try_get_or_insert_async(1, Ready(is_dropped.clone()))).poll() else {
         panic!("it is ready")
     };
     assert_eq!((*value, is_dropped.load(SeqCst)), (200, true));
