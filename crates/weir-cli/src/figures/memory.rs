@@ -37,7 +37,7 @@ pub struct Memory {
     pub not_weirs_bytes: Option<u64>,
     /// Not resident: what the program holds and never touched, or what was swapped out.
     pub untouched_bytes: Option<u64>,
-    /// How long ago Weir measured its part, ns; none: never, as its heap is small, and all counts as not Weir's.
+    /// How long ago Weir measured its part, ns; none: never. Then a heap of at most 1 MiB counts as not Weir's.
     pub measured_ns_ago: Option<u64>,
 }
 
@@ -93,12 +93,19 @@ impl Measured {
     }
 }
 
+/// Bytes of pages and of blocks that a heap has handed out.
+fn held(page: &Stats) -> u64 {
+    page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed))
+}
+
 impl Memory {
     /// The parts of a process with so many resident bytes, by its page.
     pub fn of(page: &Stats, resident_bytes: u64, now_ns: u64) -> Self {
         match Measured::of(page) {
             Some((measured, at)) => Self::part(resident_bytes, measured, Some(now_ns.saturating_sub(at))),
-            None => Self::part(resident_bytes, Measured::default(), None),
+            // So little that it is left out; or a heap that no thread has looked at, as in a forked child.
+            None if held(page) <= SLACK => Self::part(resident_bytes, Measured::default(), None),
+            None => Self { resident_bytes, ..Self::default() },
         }
     }
 
@@ -136,8 +143,10 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let resident = bytes(self.resident_bytes);
         let Some(parts) = self.parts() else {
-            let ago = nanoseconds(self.measured_ns_ago.unwrap_or(0));
-            let why = format!("it was measured {ago} ago, and has changed since");
+            let why = match self.measured_ns_ago {
+                Some(ago) => format!("it was measured {} ago, and has changed since", nanoseconds(ago)),
+                None => "it was not measured yet (`weir why` measures)".to_owned(),
+            };
             return writeln!(f, "  resident {resident}; what it consists of is unknown: {why}");
         };
         let words = [
@@ -245,6 +254,17 @@ mod tests {
         assert_eq!(merged.parts(), Some([42, 20, 5, 7, 3, 23]));
         assert!(merged.to_string().contains("merged"));
         assert_eq!(it.and(&it).parts(), Some([84, 40, 10, 0, 6, 60]));
+    }
+
+    #[test]
+    fn a_heap_that_was_never_measured_is_unknown_unless_it_is_small() {
+        let page = Stats::new();
+        page.page_bytes.store(200 << 10, Relaxed);
+        assert_eq!(Memory::of(&page, 9 << 20, 1).parts(), Some([0, 0, 0, 0, 0, 9 << 20]));
+        page.mapped_bytes.store(8 << 20, Relaxed);
+        let unknown = Memory::of(&page, 9 << 20, 1);
+        assert_eq!((unknown.parts(), unknown.measured_ns_ago, unknown.resident_bytes), (None, None, 9 << 20));
+        assert!(unknown.to_string().contains("is unknown: it was not measured yet"), "{unknown}");
     }
 
     #[test]

@@ -121,6 +121,7 @@ impl Report {
     pub fn text(&self, has_all: bool) -> String {
         let measured = match self.memory.measured_ns_ago {
             Some(ago) => format!("measured {} ago", nanoseconds(ago)),
+            None if self.memory.parts().is_none() => "not measured yet".to_owned(),
             None => "not measured yet: the heap is small".to_owned(),
         };
         let mut text = format!("{} ({}), {measured}\n", printable_line(&self.command), self.pid);

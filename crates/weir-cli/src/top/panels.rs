@@ -76,7 +76,9 @@ fn of_weir(weir: &OfWeir, width: u16) -> Vec<Line<'static>> {
     }
     bar.push(Span::raw("]"));
     let unknown = match (it.measured_ns_ago, it.parts()) {
-        (None, _) => Some("not measured yet: its heap is small, or its first window has not ended".to_owned()),
+        (None, _) => {
+            Some("not measured yet: its heap is small, its first window has not ended, or it was forked".to_owned())
+        }
         (Some(ago), None) => Some(format!("unknown: measured {} ago, and changed since", nanoseconds(ago))),
         _ => None,
     };

@@ -31,9 +31,10 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Free beside what is in use or cached, and what is left over of slabs.
-    pub fn beside_bytes(&self) -> u64 {
-        self.held_bytes.saturating_sub(self.used_bytes).saturating_sub(self.cached_bytes)
+    /// What is left over of slabs behind their last objects: no object ever has it.
+    pub fn rest_bytes(&self) -> u64 {
+        let objects = [self.used_bytes, self.cached_bytes, self.in_slabs_bytes];
+        objects.into_iter().fold(self.held_bytes, u64::saturating_sub)
     }
 }
 

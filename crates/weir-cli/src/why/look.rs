@@ -3,6 +3,7 @@
 use super::empty_pages;
 use super::holders::{self, Holder};
 use super::mappings::{self, Kind, Mapping};
+use super::program_end;
 use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
 use crate::around::page_cache::{self, Cached};
@@ -107,7 +108,7 @@ impl Look {
         let weir = told.ok().map(OfWeir::of);
         let process = &inspected.process;
         let mapped = maps::smaps(process).map_err(|_| Missing::NotAllowed.of(pid))?;
-        let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir);
+        let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir, program_end::of);
         let status = process.status().ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;

@@ -42,8 +42,13 @@ pub struct Mapping {
 }
 
 /// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads; the addresses of Weir's heap mean
-/// something in a process that has Weir alone.
-pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> {
+/// something in a process that has Weir alone. `end_of` says where the variables end of the file that is mapped there.
+pub fn sort(
+    maps: &[MemoryMap],
+    stacks: &[u64],
+    has_weir: bool,
+    end_of: impl Fn(&MemoryMap) -> Option<u64>,
+) -> Vec<Mapping> {
     let path = |map: &MemoryMap| match &map.pathname {
         MMapPath::Path(path) => Some(path.clone()),
         _ => None,
@@ -53,23 +58,56 @@ pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> 
     let mut sorted = Vec::new();
     // Where a program's or library's file ends that was mapped last: its variables that are zero at first follow, without
     // a name.
-    let mut data_end = 0;
+    let mut last: Option<&MemoryMap> = None;
     for map in maps {
         let file = path(map);
         let is_program = file.as_ref().is_some_and(|file| programs.contains(file) && !is_in_memory(file));
-        let follows_data = map.address.0 == data_end;
+        let before = last.filter(|last| last.address.1 == map.address.0);
         if is_program {
-            data_end = map.address.1;
+            last = Some(map);
         }
         let kind = match &map.pathname {
             _ if is_program => Kind::Code,
-            MMapPath::Anonymous if follows_data => Kind::Data,
+            MMapPath::Anonymous if before.is_some() => Kind::Data,
             MMapPath::Anonymous => of_address(map, stacks, has_weir),
             name => of_name(name),
         };
         add(&mut sorted, map, kind, file);
+        if let Some(end) = before.filter(|_| kind == Kind::Data).and_then(&end_of) {
+            cut(&mut sorted, end);
+        }
     }
     sorted
+}
+
+/// The last mapping is of variables up to `end` at most. The kernel has merged a mapping of the program's with them that follows:
+/// what cannot be of the variables is of that.
+fn cut(sorted: &mut Vec<Mapping>, end: u64) {
+    let Some(data) = sorted.last_mut() else { return };
+    let most = end.saturating_sub(data.address.0);
+    if end >= data.address.1 || data.resident <= most {
+        return;
+    }
+    let rest = |of: u64| of.saturating_sub(most);
+    let own = Mapping {
+        kind: Kind::Anonymous,
+        address: (end, data.address.1),
+        resident: rest(data.resident),
+        huge: rest(data.huge),
+        locked: rest(data.locked),
+        swapped: rest(data.swapped),
+        file: None,
+    };
+    data.address.1 = end;
+    for (figure, own) in [
+        (&mut data.resident, own.resident),
+        (&mut data.huge, own.huge),
+        (&mut data.locked, own.locked),
+        (&mut data.swapped, own.swapped),
+    ] {
+        *figure -= own;
+    }
+    sorted.push(own);
 }
 
 /// Adds a mapping; the copied pages of a private mapping of a file as a part of its own.
@@ -211,7 +249,7 @@ Anonymous: 0 kB
     #[test]
     fn every_resident_page_has_one_kind() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[0x7f00_0000_1000], true);
+        let sorted = sort(&maps.0, &[0x7f00_0000_1000], true, |_| None);
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage];
         assert_eq!(kinds.map(kib), [12, 1004, 100, 4096, 40, 20]);
@@ -223,10 +261,19 @@ Anonymous: 0 kB
         assert_eq!(sorted.iter().map(|map| map.locked >> 10).sum::<u64>(), 512);
     }
 
+    /// 1,000 KiB follow a file whose variables end 64 KiB behind it.
+    #[test]
+    fn what_is_merged_behind_variables_is_the_programs_own() {
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
+        let sorted = sort(&maps.0, &[], true, |map| Some(map.address.1 + (64 << 10)));
+        let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
+        assert_eq!([Kind::Data, Kind::Anonymous].map(kib), [68, 936 + 712 + 16]);
+    }
+
     #[test]
     fn without_weir_its_addresses_mean_nothing() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[], false);
+        let sorted = sort(&maps.0, &[], false, |_| None);
         assert!(!sorted.iter().any(|map| map.kind == Kind::WeirHeap));
     }
 

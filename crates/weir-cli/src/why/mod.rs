@@ -17,6 +17,7 @@ mod holders;
 pub mod look;
 pub mod mappings;
 mod parts;
+mod program_end;
 pub mod report;
 
 use crate::base::failure::Failure;

@@ -88,6 +88,11 @@ impl Events {
         }
     }
 
+    /// The next slow path tells that the heap has grown, whether it has or not.
+    pub(crate) fn look_at_growth(&self) {
+        self.resident.fetch_max(self.step.load(Relaxed), Relaxed);
+    }
+
     /// The pages that became resident since the last call, once they are enough to be told: those that peaks may not explain,
     /// 2 MiB at least as whole pageblocks go for them, and all.
     #[inline]

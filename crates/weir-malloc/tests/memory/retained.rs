@@ -13,6 +13,16 @@ fn a_long_churn_leaves_nothing_behind(mode: Mode) {
 
 in_all_modes! { a_peak_leaves_nothing_behind a_long_churn_leaves_nothing_behind }
 
+#[test]
+fn one_large_block_of_a_small_process_goes() {
+    passes(Kind::C, "at_rest.c", &["block"], Mode::Plain);
+}
+
+#[test]
+fn what_a_parent_had_idle_goes_in_its_child_too() {
+    passes(Kind::C, "at_rest.c", &["child"], Mode::Plain);
+}
+
 /// Moved to a control group with a limit, a process releases what is idle as it comes near the limit.
 #[test]
 fn moved_to_another_group() {

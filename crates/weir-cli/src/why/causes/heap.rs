@@ -17,9 +17,12 @@ fn by_most(case: &Case, most: fn(&Holder) -> u64) -> Vec<Holder> {
 }
 
 pub fn fragmentation(case: &Case) -> Option<Finding> {
-    let fragmented = case.parts.bytes(Name::Fragmented);
+    // Not what is left over of slabs, which no object was in.
+    let rests =
+        case.look.weir.iter().flat_map(|weir| &weir.holders).map(Holder::rest_bytes).fold(0, u64::saturating_add);
+    let fragmented = case.parts.bytes(Name::Fragmented).saturating_sub(rests);
     let used = |it: &Holder| format!("{} ({} in use of {})", it.name, bytes(it.used_bytes), bytes(it.held_bytes));
-    let worst: Vec<String> = by_most(case, Holder::beside_bytes).iter().take(3).map(used).collect();
+    let worst: Vec<String> = by_most(case, |holder| holder.in_slabs_bytes).iter().take(3).map(used).collect();
     let says = format!(
         "{} are free but lie beside objects that are in use on the same pages, as after a peak of which a few objects \
          were left: {}.",

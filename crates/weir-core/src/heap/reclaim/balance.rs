@@ -48,6 +48,11 @@ impl<P: Platform> Reclaim<'_, P> {
         self.note_scan(side, Scanned { scanned, reclaimed, elsewhere: Pages::ZERO });
     }
 
+    /// Has the next slow path tell that the heap has grown: in a forked child, which has what its parent had.
+    pub fn look_at_growth(&self) {
+        self.heap.pages().events.look_at_growth();
+    }
+
     /// Lets the next free wake the balancer again, where waking it led to nothing.
     pub fn forget_notice(&self) {
         self.heap.pages().events.seen();

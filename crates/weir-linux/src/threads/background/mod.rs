@@ -158,8 +158,8 @@ impl Background {
     /// Whether a thread is wanted, and the heap is worth it, or the program wants to hear of pressure.
     fn is_worth_a_thread(&self) -> bool {
         let gauges = &self.heap.pages().gauges;
-        let heap = gauges.address_bytes.get() + gauges.mapped_bytes.get();
-        let held = gauges.page_bytes.get().max(heap / 8).max(gauges.zone_bytes.get());
+        let held = gauges.page_bytes.get() + gauges.mapped_bytes.get();
+        let held = held.max(gauges.address_bytes.get() / 8).max(gauges.zone_bytes.get());
         is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.reclaim().hears_pressure())
     }
 
@@ -207,8 +207,12 @@ impl Background {
         (events.level, events.cause())
     }
 
-    /// In a forked child: the thread is not there.
+    /// In a forked child: the thread is not there. Where its parent had one, the next slow path starts another: what the parent had
+    /// idle is the child's as well.
     pub(crate) fn forget(&self) {
+        if self.state.load(Relaxed) != ABSENT {
+            self.heap.reclaim().look_at_growth();
+        }
         self.settle();
         self.changes.forget();
         self.retry_at.store(0, Relaxed);

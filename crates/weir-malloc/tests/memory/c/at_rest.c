@@ -1,0 +1,58 @@
+/* Idle memory of processes that do next to nothing is released: `block`, one large block of a small process, and `child`, what a
+   parent freed before it forked. */
+#include "check.h"
+#include <sys/wait.h>
+
+#define MIB ((size_t)1 << 20)
+#define PARTS (96 * 1024)
+
+static size_t resident(void) {
+    size_t size, pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%zu %zu", &size, &pages) == 2);
+    fclose(file);
+    return pages * 4096;
+}
+
+static char *volatile block;
+
+static void block_of_a_small_process(void) {
+    size_t before = resident();
+    block = malloc(30 * MIB);
+    CHECK(block);
+    memset(block, 1, 30 * MIB);
+    free(block);
+    WAIT_FOR(resident() < before + 8 * MIB);
+}
+
+/* The child starts with a copy of what is idle, and of no thread. */
+static void child(void) {
+    static char *parts[PARTS];
+    size_t before = resident();
+    for (size_t i = 0; i < PARTS; i++) {
+        parts[i] = malloc(1000);
+        CHECK(parts[i]);
+        memset(parts[i], 1, 1000);
+    }
+    for (size_t i = 0; i < PARTS; i++) free(parts[i]);
+    int status;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid > 0) {
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        return;
+    }
+    CHECK(resident() > before + 32 * MIB);
+    /* Some little work, as a worker does. */
+    for (int i = 0; i < 1000; i++) parts[i] = malloc(i);
+    for (int i = 0; i < 1000; i++) free(parts[i]);
+    WAIT_FOR(resident() < before + 16 * MIB);
+    _exit(0);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    if (!strcmp(argv[1], "block")) block_of_a_small_process();
+    else child();
+    return 0;
+}
