@@ -60,7 +60,7 @@ pub struct ObjectCache<T, M: ValueLifetime<T> = PerUse> {
     pub(super) closures: NonNull<u8>,
     pub(super) hooks: &'static UseHooks,
     /// Invariant in `T`: what is put into a retained value through one box comes out of another.
-    pub(super) types: PhantomData<(T, fn(T) -> T, M)>,
+    pub(super) types: PhantomData<fn(T) -> (T, M)>,
 }
 
 // SAFETY: the engine may be used from any thread, and closures are `Send` and `Sync`. Objects that are made or dropped
