@@ -227,19 +227,29 @@ const fn header_words(number: usize) -> usize {
     if number < BUCKETED { HEADER_WORDS } else { NUMBER_WORD + 1 }
 }
 
+/// The pages of a slab.
+///
+/// A slab begins at a multiple of the power of two above its length, its *slot*. What is left of the slot counts as wasted: where a
+/// heap consists of one class nothing else takes it, and huge pages have it resident. What is left over behind the last object is
+/// resident in any case. The first length is taken that wastes little of both, else the one that wastes least.
 const fn slab_pages(size: usize, header_words: usize) -> usize {
+    // A sixteenth of the slot and a 32nd of the slab; of large objects, of which a slab has few, an eighth and a 24th (choice).
+    let (of_slot, of_slab) = if size <= 4096 { (16, 32) } else { (8, 24) };
+    let most = if size <= 4096 { MAX_PAGES / 2 } else { MAX_PAGES };
     let objects_wanted = if size <= 4096 { 8 } else { (PAGE * 8) / size };
     let mut pages = if size <= 1024 { 4 } else { 1 };
     let mut best = 0;
     let mut best_waste = usize::MAX;
-    while pages <= MAX_PAGES {
+    while pages <= most {
         let bits = (pages * DESC_WORDS - header_words) * 32;
         let objects = pages * PAGE / size;
         if objects >= objects_wanted && objects >= 1 && objects <= bits {
-            let waste = (pages * PAGE - objects * size) * 1024 / (pages * PAGE);
-            if waste <= 1024 / 16 {
+            let (slot, slab) = (pages.next_power_of_two() * PAGE, pages * PAGE);
+            let (in_slot, in_slab) = (slot - objects * size, slab - objects * size);
+            if in_slot * of_slot <= slot && in_slab * of_slab <= slab {
                 return pages;
             }
+            let waste = in_slot * 1024 / slot + in_slab * 1024 / slab;
             if waste < best_waste {
                 (best, best_waste) = (pages, waste);
             }
@@ -322,6 +332,10 @@ mod tests {
             let waste = pages * PAGE - objects * g.size as usize;
             let allowed = if g.number as usize <= COUNT || g.size <= 4096 { 16 } else { 4 };
             assert!(waste * allowed <= pages * PAGE, "{g:?} wastes {waste}");
+            if g.number as usize <= COUNT {
+                let slot = pages.next_power_of_two() * PAGE;
+                assert!(objects * g.size as usize * 5 >= slot * 4, "{g:?} fills little of {slot}");
+            }
         }
     }
 
