@@ -41,6 +41,17 @@ pub fn abort_elsewhere() -> ! {
     abort()
 }
 
+/// Ends the process as the signal does by default, whatever the program has set for it.
+pub fn end_by(signal: u32) -> ! {
+    // SAFETY: the default action calls no code of the process.
+    let _ = unsafe { set_action(signal, &Action::NONE) };
+    let _ = set_signal_mask(!1u64.checked_shl(signal - 1).unwrap_or(0));
+    let _ = tgkill(getpid(), gettid(), signal);
+    // Refused by a filter, or the first process of a PID namespace, which no signal of its own ends.
+    let _ = kill(getpid() as i32, signal);
+    exit_group(128 + signal as i32)
+}
+
 /// Sets the thread's mask of blocked signals (bit `n - 1` is signal `n`); gives the old one.
 pub fn set_signal_mask(blocked: u64) -> Result<u64> {
     let mut old = 0u64;

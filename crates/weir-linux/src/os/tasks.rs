@@ -16,16 +16,16 @@ pub fn first_other(own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     found
 }
 
-/// The status with which the main thread, which has ended, ended (`exit(2)`); 0 where the kernel does not say.
+/// How the main thread, which has ended, ended: as `wait` would say it of a process, by `exit(2)` or a signal. 0 where the
+/// kernel does not say.
 pub fn main_threads_status() -> i32 {
     let mut buf = [0u8; 1024];
     fd::read_file(c"/proc/self/stat", &mut buf).ok().and_then(exit_status).unwrap_or(0)
 }
 
-/// The last field of `stat`, as `wait` would give it.
+/// The last field of `stat`.
 fn exit_status(text: &[u8]) -> Option<i32> {
-    let status = number(words(text).last()?)?;
-    i32::try_from(status >> 8 & 0xff).ok()
+    number(words(text).last()?).and_then(|status| i32::try_from(status).ok())
 }
 
 fn search(directory: i32, own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(flags(b"12 (a b) R 1 2 3 4 5 4194308 6"), Some(0x40_0004));
         assert_eq!(flags(b"12 (a b) R 1 2 3 4 5"), None);
         assert_eq!(entry(b"short"), None);
-        assert_eq!(exit_status(b"12 (a b) Z 1 2 768\n"), Some(3));
+        assert_eq!(exit_status(b"12 (a b) Z 1 2 768\n"), Some(3 << 8));
+        assert_eq!(exit_status(b"12 (a b) Z 1 2 31\n"), Some(31));
         assert_eq!(exit_status(b""), None);
     }
 

@@ -50,7 +50,7 @@ pub(super) enum End {
     Change,
     /// The thread is not wanted any more, or the main thread's rights have changed; the next free may start another.
     Unwanted,
-    /// The program has no thread left: the process is to end with this status.
+    /// The program has no thread left: the process is to end as its main thread did, by this status of `wait`'s.
     LastThread(i32),
 }
 

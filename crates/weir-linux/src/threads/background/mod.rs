@@ -26,6 +26,7 @@ use weir_core::base::level::Level;
 use crate::os::clock::monotonic_ns;
 use crate::os::process::{getpid, set_thread_name};
 use crate::os::rights::credentials::{self, MainThread};
+use crate::os::signals::end_by;
 use crate::os::tasks::unbind;
 use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
@@ -364,7 +365,12 @@ impl Background {
             End::LastThread(status) => {
                 self.finalizer.end();
                 self.callback_threads.end();
-                self.leave(ABSENT, status)
+                // A filter of the program's kills the one thread that makes a call. Had Weir's not been there, that would have
+                // been the process.
+                match (status & 0x7f).cast_unsigned() {
+                    0 => self.leave(ABSENT, status >> 8 & 0xff),
+                    signal => end_by(signal),
+                }
             }
         }
     }

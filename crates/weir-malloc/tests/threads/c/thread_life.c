@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -282,6 +283,33 @@ static void last_at_start(void) {
     }
 }
 
+/* A program of one thread is killed by a filter that kills threads: the process ends by that signal, whatever the program has set
+   for it. In strict mode the kernel has no other way. */
+static void killed(int is_strict) {
+    pid_t child = fork();
+    if (child == 0) {
+        start();
+        struct rlimit no_core = {0, 0};
+        CHECK(setrlimit(RLIMIT_CORE, &no_core) == 0 && signal(SIGSYS, SIG_IGN) != SIG_ERR);
+        struct sock_filter lines[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_THREAD),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {sizeof lines / sizeof *lines, lines};
+        if (is_strict ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)
+                      : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+            skip_all("no filter may be set here");
+        syscall(SYS_getppid);
+        syscall(SYS_exit, 3);
+    }
+    int result;
+    CHECK(ends(child, &result));
+    if (WIFEXITED(result) && WEXITSTATUS(result) == 77) exit(77);
+    CHECK(WIFSIGNALED(result) && WTERMSIG(result) == (is_strict ? SIGKILL : SIGSYS));
+}
+
 /* A class that takes what others leave is the background thread's too. */
 static void class(int wanted) {
     struct sched_param none = {0};
@@ -442,6 +470,8 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "main-last") == 0) last_thread(1);
     else if (strcmp(which, "other-last") == 0) last_thread(0);
     else if (strcmp(which, "last-at-start") == 0) last_at_start();
+    else if (strcmp(which, "killed") == 0) killed(0);
+    else if (strcmp(which, "killed-strict") == 0) killed(1);
     else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();
