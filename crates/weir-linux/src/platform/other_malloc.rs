@@ -18,7 +18,7 @@ use core::sync::atomic::{
 use weir_core::base::units::PAGE;
 
 use crate::os::clock::monotonic_ns;
-use crate::os::fd;
+use crate::os::file::own::OwnFile;
 use crate::os::file::text::{number, words};
 use crate::os::futex::futex_wait;
 use crate::os::symbol::LibcSymbol;
@@ -124,7 +124,7 @@ pub fn settle() {
 pub fn resident() -> Option<u64> {
     let mut buf = [0; 128];
     // The second number counts pages that are resident.
-    number(words(fd::read_file(c"/proc/self/statm", &mut buf).ok()?).nth(1)?)?.checked_mul(PAGE as u64)
+    number(words(OwnFile::STATM.read(&mut buf).ok()?).nth(1)?)?.checked_mul(PAGE as u64)
 }
 
 /// In a forked child: the thread that was at it is not there.

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use weir_core::profile::layout::{Profile, Stack};
 
 use crate::os::fd;
+use crate::os::file::own::OwnFile;
 use crate::os::syscall::{Errno, Result};
 
 /// Bytes written at a time.
@@ -94,7 +95,7 @@ fn write_stacks(profile: &Profile, to: &mut Writer) -> fmt::Result {
 }
 
 fn write_maps(to: &mut Writer) -> Result<()> {
-    let maps = fd::open(c"/proc/self/maps", fd::O_RDONLY)?;
+    let maps = OwnFile::MAPS.open()?;
     let mut buffer = [0; BUFFER];
     let copied = loop {
         match fd::read(maps, &mut buffer) {

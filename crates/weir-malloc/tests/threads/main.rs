@@ -27,7 +27,7 @@ fn jails_and_rights(mode: Mode) {
 }
 
 fn the_thread_takes_nothing_from_the_program(mode: Mode) {
-    let ends = ["main-last", "last-at-start", "other-last", "killed", "killed-strict"];
+    let ends = ["main-last", "last-at-start", "other-last", "killed", "killed-strict", "limit-alone"];
     let all = [&ends[..], &["urgent", "batch", "idle", "refused", "vfork", "handler"]].concat();
     all_pass(Kind::C, "thread_life.c", &all, mode);
 }

@@ -3,6 +3,7 @@
 pub mod descriptor_table;
 pub mod epoll;
 pub mod memfd;
+pub mod own;
 pub mod path;
 pub mod ring;
 pub mod socket;

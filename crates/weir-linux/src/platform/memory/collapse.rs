@@ -1,9 +1,9 @@
 //! Puts a huge page behind a pageblock that is there in single pages (`MADV_COLLAPSE`, Linux 6.1).
 //!
 //! The call takes whatever it finds. It brings back from swap what the program does not use, puts memory behind what was released,
-//! and copies what a forked child shares. So the page table is read first (`/proc/self/pagemap`). It says, of each page, whether it is
-//! there, and whether another process has it too. The kernel's merging counts as another. A page may be shared between the look and
-//! the call; then it is copied, as a write would.
+//! and copies what a forked child shares. So the page table is read first (`/proc/thread-self/pagemap`). It says, of each page,
+//! whether it is there, and whether another process has it too. The kernel's merging counts as another. A page may be shared
+//! between the look and the call; then it is copied, as a write would.
 //!
 //! The call copies while every other call on the address space, and every first touch, waits. In a guest of a hypervisor the copy is
 //! slow where the host has no memory behind the huge page yet: 6 to 8 ms for 0.8. So a huge page is touched and given back before:
@@ -14,10 +14,10 @@ use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::Collapse;
 
 use crate::os::fd;
+use crate::os::file::own::OwnFile;
 use crate::os::mman;
 use crate::os::rights::sandbox::Sandbox;
 use crate::os::syscall::Errno;
-use linux_raw_sys::general::O_CLOEXEC;
 
 /// Bits of an entry: the page is there; no other process maps it.
 const OWN: u64 = 1 << 63 | 1 << 56;
@@ -72,7 +72,7 @@ fn warm_up() {
 /// Whether all pages of `run` have memory, and of this process alone; `None`: it cannot be told.
 fn is_own(run: Run) -> Option<bool> {
     let mut entries = [0u8; PAGEBLOCK_PAGES * ENTRY];
-    let file = fd::open(c"/proc/self/pagemap", O_CLOEXEC).ok()?;
+    let file = OwnFile::PAGEMAP.open().ok()?;
     let got = fd::pread(file, &mut entries, (run.addr / PAGE * ENTRY) as u64);
     let _ = fd::close(file);
     if run.len != PAGEBLOCK || got != Ok(entries.len()) {

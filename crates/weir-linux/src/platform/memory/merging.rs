@@ -5,10 +5,10 @@
 //! program that has put itself into a sandbox. The engine is told what was read last. So nothing is merged where there
 //! is no such thread.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::os::fd;
+use crate::os::file::own::OwnFile;
 use crate::os::file::text::number;
 use crate::os::rights::sandbox::Sandbox;
 
@@ -35,10 +35,12 @@ impl Merging {
     /// Reads how it is now. For a thread with a descriptor table of its own.
     pub(crate) fn look(&self) {
         let may_read = Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own());
-        let read = |file| if may_read { read_number(file) } else { None };
-        self.is_on.store(read(c"/sys/kernel/mm/ksm/run") == Some(1), Relaxed);
+        let mut buf = [0u8; 24];
+        let is_on = may_read && fd::read_file(c"/sys/kernel/mm/ksm/run", &mut buf).ok().and_then(number) == Some(1);
+        self.is_on.store(is_on, Relaxed);
         // Of Linux 5.19. Before that nothing says it, and nothing counts as merged.
-        self.pages.store(read(c"/proc/self/ksm_merging_pages").unwrap_or(0) as usize, Relaxed);
+        let pages = if may_read { OwnFile::MERGED.read(&mut buf).ok().and_then(number) } else { None };
+        self.pages.store(pages.unwrap_or(0) as usize, Relaxed);
     }
 
     /// Forgets what was read: nothing is to be merged, or the files cannot be read any more.
@@ -46,11 +48,6 @@ impl Merging {
         self.is_on.store(false, Relaxed);
         self.pages.store(0, Relaxed);
     }
-}
-
-fn read_number(file: &CStr) -> Option<u64> {
-    let mut buf = [0u8; 24];
-    number(fd::read_file(file, &mut buf).ok()?)
 }
 
 #[cfg(test)]

@@ -42,10 +42,11 @@ pub struct Membership {
 impl Membership {
     /// Finds the groups of this process.
     pub fn find() -> Self {
-        Self::read(c"/proc/self/cgroup", c"/proc/self/mountinfo", exists)
+        Self::read(c"/proc/self/cgroup", [c"/proc/thread-self/mountinfo", c"/proc/self/mountinfo"], exists)
     }
 
-    fn read(cgroup: &CStr, mountinfo: &CStr, exists: impl Fn(&Cgroup) -> bool) -> Self {
+    /// The mounts are those of the first file that can be read: a main thread that has ended before others has none.
+    fn read(cgroup: &CStr, mountinfo: [&CStr; 2], exists: impl Fn(&Cgroup) -> bool) -> Self {
         // Longer lines (of layered file systems) are left out.
         let mut buf = [0u8; 2048];
         let mut paths = OwnPaths::default();
@@ -54,9 +55,12 @@ impl Membership {
             ControlFlow::Continue(())
         });
         let mut hierarchies = Hierarchies::default();
-        let _ = text::for_each_record(mountinfo, b'\n', &mut buf, |line| {
-            hierarchies.take(line, &paths, &exists);
-            ControlFlow::Continue(())
+        let _ = mountinfo.into_iter().find(|file| {
+            let take = |line: &[u8]| {
+                hierarchies.take(line, &paths, &exists);
+                ControlFlow::Continue(())
+            };
+            text::for_each_record(file, b'\n', &mut buf, take).is_ok()
         });
         // A v1 memory hierarchy that is mounted owns the controller; otherwise the unified one has it.
         let memory = hierarchies.v1.best().or_else(|| hierarchies.v2.best()).cloned();

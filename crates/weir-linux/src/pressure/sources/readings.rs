@@ -2,6 +2,7 @@
 
 use super::room;
 use crate::os::fd;
+use crate::os::file::own::OwnFile;
 use crate::os::file::text::{number, words};
 use crate::pressure::events::Source;
 use crate::pressure::group::cgroup::{GroupDir, GroupFile};
@@ -16,7 +17,7 @@ use weir_core::telemetry::tunables::Tunables;
 
 /// The readings and what they need kept.
 pub struct Readings {
-    /// `/proc/self/statm`, kept open so that neither a `chroot` nor a sandbox hides it; -1 if it is opened each time.
+    /// The thread's `statm`, kept open so that neither a `chroot` nor a sandbox hides it; -1 if it is opened each time.
     statm: i32,
     /// `/proc/pressure/memory`, alike.
     pressure: i32,
@@ -49,7 +50,7 @@ impl Readings {
 
     /// Opens what is to be kept open. Only for a thread with a descriptor table of its own.
     pub fn keep_open(&mut self) {
-        self.statm = fd::open(c"/proc/self/statm", fd::O_RDONLY).unwrap_or(-1);
+        self.statm = OwnFile::STATM.open().unwrap_or(-1);
         self.pressure = fd::open(c"/proc/pressure/memory", fd::O_RDONLY).unwrap_or(-1);
         self.meminfo = fd::open(c"/proc/meminfo", fd::O_RDONLY).unwrap_or(-1);
     }
@@ -67,7 +68,10 @@ impl Readings {
     /// Bytes of this process that are resident.
     pub fn resident(&self) -> Option<u64> {
         let mut buf = [0u8; 128];
-        parse_resident(read_kept(self.statm, c"/proc/self/statm", &mut buf)?)
+        parse_resident(match self.statm {
+            ..0 => OwnFile::STATM.read(&mut buf).ok()?,
+            kept => read_again(kept, &mut buf)?,
+        })
     }
 
     /// The room below the process's own limit.
@@ -137,9 +141,10 @@ impl Readings {
 
 /// Reads a file that may be kept open.
 fn read_kept<'a>(file: i32, path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
-    if file < 0 {
-        return fd::read_file(path, buf).ok();
-    }
+    if file < 0 { fd::read_file(path, buf).ok() } else { read_again(file, buf) }
+}
+
+fn read_again(file: i32, buf: &mut [u8]) -> Option<&[u8]> {
     let len = fd::pread(file, buf, 0).ok()?;
     Some(&buf[..len])
 }

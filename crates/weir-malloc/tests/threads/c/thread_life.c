@@ -2,6 +2,7 @@
    argv[1] says which. */
 #include "check.h"
 #include "tasks.h"
+#include "weir.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -310,6 +311,28 @@ static void killed(int is_strict) {
     CHECK(WIFSIGNALED(result) && WTERMSIG(result) == (is_strict ? SIGKILL : SIGSYS));
 }
 
+/* The main thread has ended before others: what the kernel counts of it is 0. The process's own limit is heard all the same. */
+static void *reach_limit(void *unused) {
+    (void)unused;
+    int (*latest)(struct weir_pressure_event *, size_t) = dlsym(RTLD_DEFAULT, "weir_pressure_latest");
+    int (*ctl)(const char *, void *, size_t *, const void *, size_t) = dlsym(RTLD_DEFAULT, "weir_ctl");
+    uint64_t limit = 32 << 20;
+    struct weir_pressure_event event;
+    char line[100];
+    WAIT_FOR((status(getpid(), "State:", line, sizeof line), strchr(line, 'Z')));
+    for (int i = 0; i < BLOCKS; i++) CHECK(block[i] = malloc(SIZE)), memset(block[i], i, SIZE);
+    CHECK(latest && ctl && latest(&event, sizeof event) == 0);
+    CHECK(ctl("limit", NULL, NULL, &limit, sizeof limit) == 0);
+    WAIT_FOR((CHECK(latest(&event, sizeof event) == 0), event.cause == 2));
+    _exit(0);
+}
+static void without_main_thread(void) {
+    pthread_t thread;
+    start();
+    CHECK(pthread_create(&thread, NULL, reach_limit, NULL) == 0);
+    pthread_exit(NULL);
+}
+
 /* A class that takes what others leave is the background thread's too. */
 static void class(int wanted) {
     struct sched_param none = {0};
@@ -472,6 +495,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "last-at-start") == 0) last_at_start();
     else if (strcmp(which, "killed") == 0) killed(0);
     else if (strcmp(which, "killed-strict") == 0) killed(1);
+    else if (strcmp(which, "limit-alone") == 0) without_main_thread();
     else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();
