@@ -1,17 +1,17 @@
-//! Every line that Weir writes to standard error, with what the user can do about it. No allocation, no libc.
+//! Every line that Weir writes to standard error, with what the user can do about it. No allocation, no libc. Where a line must
+//! not go is in `standard_error`.
 //!
 //! [`invalid_free`] and [`wrong_call`] end the process where the setting `abort_on_misuse` is 1, and these end it
 //! always: [`torn_by_fork`], [`counters_are_lost`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others
 //! are notes, after which the program goes on.
 
 pub mod guarded;
+pub(crate) mod standard_error;
 
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use weir_core::base::invalid_free::InvalidFree;
 
-use crate::os::fd;
-use crate::os::process;
 use crate::os::signals;
 use crate::os::syscall::Errno;
 use crate::os::thread_block::is_own_thread;
@@ -287,18 +287,7 @@ fn line(text: fmt::Arguments<'_>) -> Line {
 }
 
 fn say(text: fmt::Arguments<'_>) {
-    let line = line(text);
-    if !is_own_thread() {
-        let _ = fd::write(2, &line.0);
-        return;
-    }
-    // A thread of Weir's own has another descriptor table, which keeps none of the program's files open: their other
-    // ends would wait for it. A socket cannot be opened by its name, and a write to a full pipe would block.
-    let named = fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND | fd::O_NONBLOCK);
-    if let Ok(error) = named.or_else(|_| process::main_threads_file(2)) {
-        let _ = fd::write(error, &line.0);
-        let _ = fd::close(error);
-    }
+    standard_error::write(&line(text).0);
 }
 
 /// A size class, where there is one.

@@ -157,6 +157,61 @@ fn stat_whole(path: &CStr) -> Result<sys::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// Which file it is, and what kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The file's kind.
+    pub kind: FileKind,
+    /// Device and number: no other file has both while this one is there.
+    pub id: (u64, u64),
+    /// Of a device file: the kind of device.
+    major: u64,
+    /// Of a device file: which one of its kind.
+    minor: u64,
+}
+
+impl Found {
+    fn new(stat: &sys::stat) -> Self {
+        let device = stat.st_rdev;
+        Self {
+            kind: kind_of(stat),
+            id: (stat.st_dev, stat.st_ino),
+            major: device >> 8 & 0xfff | device >> 32 & !0xfff,
+            minor: device & 0xff | device >> 12 & !0xff,
+        }
+    }
+
+    /// Whether it is a terminal that people look at. A serial line may have anything at its other end.
+    pub fn is_screen(&self) -> bool {
+        /// Kinds of devices (the kernel's `devices.txt`): consoles and serial lines, the controlling terminal, pseudo-terminals.
+        const CONSOLES: u64 = 4;
+        const FIRST_SERIAL: u64 = 64;
+        const CONTROLLING: u64 = 5;
+        const PSEUDO: core::ops::RangeInclusive<u64> = 136..=143;
+        let is_terminal = match self.major {
+            CONSOLES => self.minor < FIRST_SERIAL,
+            kind => kind == CONTROLLING || PSEUDO.contains(&kind),
+        };
+        self.kind == FileKind::CharDevice && is_terminal
+    }
+}
+
+/// Which file is open.
+pub fn fstat_found(fd: i32) -> Result<Found> {
+    fstat_whole(fd).map(|stat| Found::new(&stat))
+}
+
+/// Which file is at a path (links followed), without opening it.
+pub fn found(path: &CStr) -> Result<Found> {
+    stat_whole(path).map(|stat| Found::new(&stat))
+}
+
+/// The flags with which an open file was opened, as far as they hold for what is done with it (`O_APPEND`).
+pub fn flags(fd: i32) -> Result<u32> {
+    // SAFETY: touches no memory of ours.
+    check(unsafe { syscall3(sys::__NR_fcntl, fd as usize, sys::F_GETFL as usize, 0) }).map(|flags| flags as u32)
+}
+
 /// Kind of an open file.
 pub fn fstat(fd: i32) -> Result<FileKind> {
     fstat_whole(fd).map(|stat| kind_of(&stat))
@@ -270,6 +325,15 @@ mod tests {
         close(fd).unwrap();
         assert_eq!(ppoll(&mut fds, Some(0)), Ok(1));
         assert_eq!(fds[0].revents, POLLNVAL);
+    }
+
+    #[test]
+    fn only_terminals_that_show_text_are_screens() {
+        assert!(!found(c"/dev/null").unwrap().is_screen());
+        assert!(!found(c"/proc/version").unwrap().is_screen());
+        let of = |kind, major, minor| Found { kind, id: (0, 0), major, minor }.is_screen();
+        assert!(of(FileKind::CharDevice, 136, 7) && of(FileKind::CharDevice, 4, 1) && of(FileKind::CharDevice, 5, 1));
+        assert!(!of(FileKind::CharDevice, 4, 64) && !of(FileKind::CharDevice, 1, 3) && !of(FileKind::Other, 136, 7));
     }
 
     #[test]

@@ -44,14 +44,19 @@ pub fn getrlimit(resource: u32) -> Result<(u64, u64)> {
     Ok((limit[0], limit[1]))
 }
 
-/// A descriptor for file `number` of the main thread's table, for a thread with a table of its own.
-pub fn main_threads_file(number: i32) -> Result<i32> {
-    // SAFETY: makes a descriptor of this process.
-    let process = check(unsafe { syscall2(sys::__NR_pidfd_open, getpid() as usize, 0) })?;
-    // SAFETY: makes another, of the same file.
-    let file = check(unsafe { syscall3(sys::__NR_pidfd_getfd, process, number as usize, 0) });
-    let _ = crate::os::fd::close(process as i32);
+/// A descriptor for file `number` of a thread's table, for a thread with a table of its own. It shares position and flags
+/// with the thread's. Of a thread that is not the main one: from Linux 6.9 on.
+pub fn threads_file(thread: u32, number: i32) -> Result<i32> {
+    let thread = if thread == getpid() { process_descriptor() } else { thread_descriptor(thread) }?;
+    // SAFETY: makes a descriptor, of the same file.
+    let file = check(unsafe { syscall3(sys::__NR_pidfd_getfd, thread as usize, number as usize, 0) });
+    let _ = fd::close(thread);
     file.map(|fd| fd as i32)
+}
+
+fn process_descriptor() -> Result<i32> {
+    // SAFETY: makes a descriptor of this process.
+    check(unsafe { syscall2(sys::__NR_pidfd_open, getpid() as usize, 0) }).map(|fd| fd as i32)
 }
 
 /// A descriptor that becomes readable when a thread ends. `EINVAL` before Linux 6.9.

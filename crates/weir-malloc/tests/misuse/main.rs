@@ -3,5 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod guard;
+mod standard_error;
 mod wrong_frees;
 mod wrong_objects;

@@ -48,6 +48,7 @@ pub(super) unsafe fn read_once(envp: Environment) -> bool {
     if DONE.swap(true, Relaxed) {
         return false;
     }
+    messages::standard_error::note_start();
     // The environment of a program with more rights than its caller is the caller's: it may name files to write.
     let envp = if is_secure() { core::ptr::null() } else { envp };
     // SAFETY: null, or the caller's array.
