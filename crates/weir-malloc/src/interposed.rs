@@ -10,6 +10,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::errno;
 use crate::next_symbol::{lookup, next};
+use weir_linux::os::fd;
 use weir_linux::platform::memory::fork_advice;
 
 /// Defines each function as `around(call of the next one)`.
@@ -54,6 +55,7 @@ macro_rules! interpose {
         }
     };
     (@call without_for $call:ident $flags:ident) => { without_for($call, $flags) };
+    (@call without_to_join $call:ident $descriptor:ident $kind:ident) => { without_to_join($call, $kind) };
     (@call hearing $call:ident $address:ident $len:ident $advice:ident) => { hearing($call, $advice) };
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
@@ -68,16 +70,31 @@ fn after(call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
+/// A PID namespace, for children of the caller.
+const CLONE_NEWPID: c_int = 0x2000_0000;
+
 /// For what is refused to a process of several threads: there is no background thread meanwhile.
 fn without(call: impl FnOnce() -> c_int) -> c_int {
     weir_linux::process::heap::BACKGROUND.without_thread(call)
 }
 
-/// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors and semaphores alone.
+/// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors, semaphores, and the PID namespace of
+/// children alone. From a PID namespace for its children on, a thread may make no other thread: one that ended would stay away.
 fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
     const CLONE_FILES: c_int = 0x400;
     const CLONE_SYSVSEM: c_int = 0x40000;
-    if flags & !(CLONE_FILES | CLONE_SYSVSEM) == 0 { call() } else { without(call) }
+    if flags & !(CLONE_FILES | CLONE_SYSVSEM | CLONE_NEWPID) != 0 {
+        return without(call);
+    }
+    // Before Linux 3.12 that namespace is refused to a process of several threads. Whatever kernel is not known to be newer is
+    // taken for such a one: the file is of 3.17.
+    if flags & CLONE_NEWPID != 0 && fd::stat(c"/proc/thread-self").is_err() { without(call) } else { call() }
+}
+
+/// As [`without`], unless what is joined is a PID namespace, for children. Where a program does not say what it joins, it may be
+/// anything.
+fn without_to_join(call: impl FnOnce() -> c_int, kind: c_int) -> c_int {
+    if kind == CLONE_NEWPID { call() } else { without(call) }
 }
 
 /// Advice on what `fork` does with a part of memory: undone where that is handed out again.
@@ -116,5 +133,5 @@ interpose! {
     after pivot_root(new: *const c_char, old: *const c_char);
     without_for unshare(flags: c_int);
     hearing madvise(address: *mut c_void, len: usize, advice: c_int);
-    without setns(descriptor: c_int, kind: c_int);
+    without_to_join setns(descriptor: c_int, kind: c_int);
 }

@@ -22,7 +22,17 @@ fn own_thread(mode: Mode) {
 
 /// The background thread is not there when a program becomes something else, and starts again.
 fn jails_and_rights(mode: Mode) {
-    let all = ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"];
+    let all = [
+        "jail-chroot",
+        "jail-unshare",
+        "jail-pivot",
+        "jail-raw",
+        "rights",
+        "rights-raw",
+        "groups",
+        "namespaces",
+        "pid-namespace",
+    ];
     all_pass(Kind::C, "thread_life.c", &all, mode);
 }
 

@@ -166,6 +166,34 @@ static void namespaces(void) {
     }
 }
 
+static void works(void);
+
+/* Whether a thread of `before` is not there any more; others may have come. */
+static int one_is_gone(const int *before, int found) {
+    int after[MOST_TASKS], left = threads(after), j;
+    for (int i = 0; i < found; i++) {
+        for (j = 0; j < left && after[j] != before[i]; j++) {}
+        if (j == left) return 1;
+    }
+    return 0;
+}
+
+/* A PID namespace is for children alone, and from then on no thread can be started: that of Weir's stays. */
+static void pid_namespace(void) {
+    need_root();
+    start();
+    int before[MOST_TASKS], found = threads(before), own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    CHECK(own >= 0);
+    if (unshare(CLONE_NEWPID) != 0) skip_all("no PID namespace may be made here");
+    CHECK(!one_is_gone(before, found));
+    CHECK(setns(own, CLONE_NEWPID) == 0);
+    CHECK(!one_is_gone(before, found));
+    CHECK(unshare(CLONE_NEWPID) == 0);
+    CHECK(unshare(CLONE_NEWPID) == -1 && errno == EINVAL); /* once for the same children */
+    works();
+    CHECK(!one_is_gone(before, found));
+}
+
 /* Sends out-of-band data, which the kernel tells of by SIGURG, to a process that asks for the signal later. */
 static void urgent(void) {
     sigset_t set;
@@ -404,19 +432,13 @@ static void vforked(void) {
     CHECK(child > 0 && waitpid(child, NULL, 0) == child);
     works();
     /* Nor does a child end it by becoming something else. */
-    int before[MOST_TASKS], after[MOST_TASKS];
-    int found = threads(before), left;
+    int before[MOST_TASKS], found = threads(before);
     CHECK(found >= 1);
     child = vfork();
     if (child == 0) _exit(setgid(getgid()) != 0 || unshare(CLONE_FS) != 0);
     int result;
     CHECK(child > 0 && waitpid(child, &result, 0) == child && result == 0);
-    /* The listener may have come meanwhile. */
-    left = threads(after);
-    for (int i = 0, j; i < found; i++) {
-        for (j = 0; j < left && after[j] != before[i]; j++) {}
-        CHECK(j < left);
-    }
+    CHECK(!one_is_gone(before, found));
 }
 
 /* Whether all threads have the main thread's ids. */
@@ -496,6 +518,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "killed") == 0) killed(0);
     else if (strcmp(which, "killed-strict") == 0) killed(1);
     else if (strcmp(which, "limit-alone") == 0) without_main_thread();
+    else if (strcmp(which, "pid-namespace") == 0) pid_namespace();
     else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();
