@@ -19,8 +19,8 @@ pub fn wrong_free(what: InvalidFree, at: usize) {
     say(format_args!("weir: {what}: {at:#x}"));
 }
 
-/// The program read or wrote at `at`, which is so far from the block.
-pub fn fault(access: Access, at: usize, is_write: bool, distance: isize) {
+/// The program read or wrote at `at`, which is so far from the block. `is_write`: which of both, where the processor says.
+pub fn fault(access: Access, at: usize, is_write: Option<bool>, distance: isize) {
     let (verb, place) = (verb(is_write), Distance(distance));
     match access {
         Access::Outside if distance < 0 => say(format_args!("weir: buffer underflow: {verb} at {at:#x}, {place}")),
@@ -30,7 +30,7 @@ pub fn fault(access: Access, at: usize, is_write: bool, distance: isize) {
 }
 
 /// A wrong access to a page beside which no block was yet.
-pub fn fault_nowhere(at: usize, is_write: bool) {
+pub fn fault_nowhere(at: usize, is_write: Option<bool>) {
     say(format_args!("weir: wild access: {} at {at:#x}, between guarded blocks", verb(is_write)));
 }
 
@@ -72,8 +72,12 @@ pub fn end() -> ! {
     super::end()
 }
 
-fn verb(is_write: bool) -> &'static str {
-    if is_write { "a write" } else { "a read" }
+fn verb(is_write: Option<bool>) -> &'static str {
+    match is_write {
+        Some(true) => "a write",
+        Some(false) => "a read",
+        None => "an access",
+    }
 }
 
 /// The end of a path: as much as a line shows.

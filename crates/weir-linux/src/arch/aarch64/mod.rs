@@ -4,6 +4,7 @@ pub mod catch;
 pub mod registers;
 pub mod sections;
 pub mod signal;
+mod syndrome;
 #[macro_use]
 pub mod system_call;
 pub mod thread;

@@ -1,4 +1,4 @@
-//! Where a signal's handler returns to.
+//! Where a signal's handler returns to, and what its frame says of a wrong access.
 
 use core::arch::global_asm;
 use linux_raw_sys::general::__NR_rt_sigreturn;
@@ -50,4 +50,17 @@ global_asm!(
 pub fn restorer() -> (u64, usize) {
     const SA_RESTORER: u64 = 0x0400_0000;
     (SA_RESTORER, weir_restore_rt as *const () as usize)
+}
+
+/// Whether the access for which the signal came was a write.
+///
+/// # Safety
+/// The context of a handler of a signal for a wrong access, as the kernel passed it.
+pub unsafe fn is_write(context: *const u8) -> Option<bool> {
+    /// Where the error code of a page fault lies in a `ucontext_t`, and its bit for writes.
+    const ERROR: usize = 40 + 19 * 8;
+    const WRITE: usize = 2;
+    // SAFETY: the kernel's structure, at the offset that its ABI has.
+    let error = unsafe { context.add(ERROR).cast::<usize>().read() };
+    Some(error & WRITE != 0)
 }

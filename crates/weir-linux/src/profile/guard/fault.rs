@@ -13,6 +13,7 @@ use core::sync::atomic::{
 };
 
 use super::{report, slots};
+use crate::arch;
 use crate::os::process::{getpid, gettid};
 use crate::os::signals::tgkill;
 use crate::os::signals::{self as signal, Action, DEFAULT, IGNORE, ON_STACK, RESET, SIGBUS, SIGINFO, SIGSEGV};
@@ -43,10 +44,6 @@ static REPORTED: AtomicUsize = AtomicUsize::new(0);
 /// `siginfo_t`: where the code is, and the address of a fault.
 const CODE: usize = 8;
 const ADDRESS: usize = 16;
-/// `ucontext_t` of x86-64: the error code of a page fault.
-const ERROR: usize = 40 + 19 * 8;
-/// In that code: the access was a write.
-const IS_WRITE: usize = 2;
 
 type Handler = unsafe extern "C" fn(i32, *mut u8, *mut u8);
 type PlainHandler = unsafe extern "C" fn(i32);
@@ -95,16 +92,12 @@ fn remove(before: &Before) {
 /// Called by the kernel, for one of the two signals.
 unsafe extern "C" fn handle(number: i32, info: *mut u8, context: *mut u8) {
     // SAFETY: the kernel's structures, at the offsets that its ABI has.
-    let (code, at, error) = unsafe {
-        (
-            info.add(CODE).cast::<i32>().read(),
-            info.add(ADDRESS).cast::<usize>().read(),
-            context.add(ERROR).cast::<usize>().read(),
-        )
-    };
+    let (code, at) = unsafe { (info.add(CODE).cast::<i32>().read(), info.add(ADDRESS).cast::<usize>().read()) };
     let is_fault = code > 0;
     if is_fault && slots::owns(at) && REPORTED.swap(at, Relaxed) != at {
-        report::fault(slots::nearest(at), at, error & IS_WRITE != 0);
+        // SAFETY: the kernel's context of this signal, which came for an access.
+        let is_write = unsafe { arch::signal::is_write(context) };
+        report::fault(slots::nearest(at), at, is_write);
     }
     // SAFETY: the kernel's arguments.
     unsafe { go_on(number, info, context, is_fault) }

@@ -31,7 +31,7 @@ pub(super) fn written_beside(slot: &Slot, wrong: usize) {
 }
 
 /// A wrong access, which the hardware refused. What happens then is the program's handler's to say, or the kernel's.
-pub(super) fn fault(slot: Option<&Slot>, at: usize, is_write: bool) {
+pub(super) fn fault(slot: Option<&Slot>, at: usize, is_write: Option<bool>) {
     let Some(slot) = slot else { return guarded::fault_nowhere(at, is_write) };
     let (block, size) = (slot.block(), slot.size());
     let access = if slot.freed.thread() != 0 { Access::AfterFree } else { Access::Outside };
