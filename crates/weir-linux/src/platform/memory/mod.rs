@@ -94,6 +94,7 @@ impl Memory for Linux {
         self.lockless();
         Ok(match reach {
             Reach::Any => {
+                let len = len.min(self.addresses.longest_window());
                 let addr = self.addresses.next(Area::Windows, len, PAGE).ok_or(NO_ADDRESSES)?;
                 Run { addr, len: len - addr % align }
             }
