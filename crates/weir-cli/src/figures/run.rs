@@ -89,9 +89,10 @@ pub struct Summary {
     /// The processes at the peak, as far as samples show.
     #[serde(default)]
     pub peak: ResidentSum,
-    /// Resident bytes at the last sample before the end; none if the program ended before one.
+    /// Resident bytes at the last sample before the end. None (`null` in JSON) if the program ended before a sample, or if it
+    /// peaked after the last one. Then that sample tells nothing of its end.
     pub last_resident_bytes: Option<u64>,
-    /// Processes at the last sample.
+    /// Processes at the last sample; 0 where that has no resident bytes.
     #[serde(default)]
     pub last_processes: usize,
     /// Where the memory of the heaps was at the last sample.

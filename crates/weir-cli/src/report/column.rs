@@ -152,7 +152,8 @@ impl Column {
 
     fn last(&self) -> Option<u64> {
         let sampled = || self.stat.as_ref()?.samples.points().last().map(|point| point.memory.resident_bytes);
-        self.run.as_ref().and_then(|run| run.last_resident_bytes).or_else(sampled)
+        // A run that was not measured at its end was not sampled then.
+        self.run.as_ref().map_or_else(sampled, |run| run.last_resident_bytes)
     }
 
     /// The bytes released: of the run, which counts all; else of the process; else as far as the trace has it.

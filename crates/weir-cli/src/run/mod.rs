@@ -96,6 +96,10 @@ fn summarise(
     // that is known only from a sample, if the program ran long enough for one.
     let counted = Some(ended.peak).filter(|&peak| peak > own_peak);
     let peak = sampler.peak.as_ref().map(|peak| peak.bytes);
+    let is_seen = verdict::is_seen(counted, sampler.most_high.max(peak.unwrap_or(0)));
+    // The last sample tells of the end, unless the program peaked after it. A child that was waited for before may have
+    // been what peaked: then it is not known.
+    let last = sampler.last.as_ref().filter(|_| is_seen || sampler.has_waited);
     let mut summary = Summary {
         program: options.program[0].to_string_lossy().into_owned(),
         exit_status: if let ProgramEnd::Exited(status) = ended.end { Some(status) } else { None },
@@ -104,9 +108,9 @@ fn summarise(
         peak_resident_bytes: counted.map(|bytes| bytes.saturating_sub(sampler.most_shared)).max(peak),
         peak_resident_bound_bytes: ended.peak,
         peak: sampler.peak.unwrap_or_default(),
-        last_resident_bytes: sampler.last.as_ref().map(|last| last.bytes),
-        last_processes: sampler.last.as_ref().map_or(0, |last| last.processes),
-        last_heap: sampler.last.as_ref().map(|last| last.heap),
+        last_resident_bytes: last.map(|last| last.bytes),
+        last_processes: last.map_or(0, |last| last.processes),
+        last_heap: last.map(|last| last.heap),
         left_running: sampler.tree.alive(),
         limit: options.limit.map(|limit| sampler.excess.of(limit, counted)),
         without_weir: sampler.without,
@@ -114,7 +118,7 @@ fn summarise(
         totals: Totals::of(stats),
         verdict: String::new(),
     };
-    summary.verdict = verdict::of(&summary);
+    summary.verdict = verdict::of(&summary, is_seen);
     summary
 }
 

@@ -61,6 +61,8 @@ struct ProcessRecord {
     shared: u64,
     by_rss: bool,
     high: u64,
+    /// It has waited for a child, which may have been larger than any process that was sampled.
+    has_waited: bool,
     loaded: LibraryState,
 }
 
@@ -84,6 +86,10 @@ pub struct Sampler {
     pub without: Vec<ExcludedProcess>,
     /// Processes on Weir of which no counters can be read.
     pub uncounted: Vec<ExcludedProcess>,
+    /// The largest resident set that a process had before one of the samples, by its own mark.
+    pub most_high: u64,
+    /// Whether a process of the last sample had waited for a child by then.
+    pub has_waited: bool,
     /// Largest part of a process that others shared: by so much the resident set alone is too large.
     pub most_shared: u64,
 }
@@ -113,12 +119,14 @@ impl Sampler {
             sum.processes += 1;
             sum.by_rss += usize::from(known.by_rss);
             self.most_shared = self.most_shared.max(known.shared);
+            self.most_high = self.most_high.max(known.high).max(resident);
             self.note_without(pid, &known, stats);
             now.insert(pid, known);
         }
         self.known = now;
         if sum.processes > 0 {
             sum.largest = self.largest();
+            self.has_waited = self.known.values().any(|known| known.has_waited);
             // By the ids of their own PID namespaces.
             let inner: HashSet<u32> = self.known.values().map(|known| known.inner_pid as u32).collect();
             sum.heap = Heap::of(stats.pages().filter(|page| inner.contains(&page.pid.load(Relaxed))));
@@ -231,6 +239,7 @@ fn sample_process(
         shared,
         by_rss,
         high,
+        has_waited: stat.cminflt + stat.cmajflt > 0,
         loaded,
     };
     Some((known, resident, rise))

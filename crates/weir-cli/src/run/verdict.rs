@@ -9,9 +9,14 @@ use crate::figures::run::Summary;
 const FELL: f64 = 0.1;
 const FELL_BYTES: u64 = 1 << 20;
 
-/// The verdict on a finished run.
-pub fn of(summary: &Summary) -> String {
-    let mut text = memory(summary);
+/// Whether the samples show about as much as the peak that the kernel counted, if it counted one.
+pub fn is_seen(counted: Option<u64>, sampled: u64) -> bool {
+    counted.is_none_or(|peak| !is_below(sampled, peak))
+}
+
+/// The verdict on a finished run, of which the samples show the peak, or do not.
+pub fn of(summary: &Summary, is_seen: bool) -> String {
+    let mut text = memory(summary, is_seen);
     text += &match summary.totals.processes {
         0 if summary.uncounted.is_empty() => "; no process used Weir".into(),
         0 => String::new(),
@@ -25,14 +30,25 @@ pub fn of(summary: &Summary) -> String {
     text + "."
 }
 
-fn memory(summary: &Summary) -> String {
+/// Whether that is well below the peak.
+fn is_below(bytes: u64, peak: u64) -> bool {
+    let fell = peak.saturating_sub(bytes);
+    fell >= FELL_BYTES && (fell as f64) >= peak as f64 * FELL
+}
+
+fn memory(summary: &Summary, is_seen: bool) -> String {
     let (Some(peak), Some(last)) = (summary.peak_resident_bytes, summary.last_resident_bytes) else {
-        let bound = summary.peak_resident_bytes.unwrap_or(summary.peak_resident_bound_bytes);
-        return format!("Memory peaked at {} or less; the program ended before it was measured", bytes(bound));
+        let bound = bytes(summary.peak_resident_bytes.unwrap_or(summary.peak_resident_bound_bytes));
+        return match summary.peak.processes {
+            0 => format!("Memory peaked at {bound} or less; the program ended before it was measured"),
+            _ => format!("Memory peaked at {bound}; the program ended before it was measured again"),
+        };
     };
     let [then, now] = [summary.peak.processes, summary.last_processes].map(|n| n as u64);
-    let fell = peak.saturating_sub(last);
-    if now < then {
+    if !is_seen {
+        // Before the last sample or after it.
+        format!("Memory peaked at {} while no sample was taken, and was {} at the last one", bytes(peak), bytes(last))
+    } else if now < then {
         // What went with processes that ended was not released by those that stayed.
         format!(
             "Memory peaked at {} in {}, and the {now} left at the end held {}",
@@ -40,10 +56,10 @@ fn memory(summary: &Summary) -> String {
             count(then),
             bytes(last)
         )
-    } else if fell < FELL_BYTES || (fell as f64) < peak as f64 * FELL {
-        format!("Memory stayed at its peak of {} until the end", bytes(peak))
-    } else {
+    } else if is_below(last, peak) {
         format!("Memory went down from {} to {}", bytes(peak), bytes(last))
+    } else {
+        format!("Memory stayed at its peak of {} until the end", bytes(peak))
     }
 }
 
@@ -78,21 +94,35 @@ mod tests {
         run.totals.given_back_bytes = Released { idle: 80 << 20, limit: 4096, ..Released::default() };
         let said = "Memory peaked at 100.0 MiB in 3 processes, and the 1 left at the end held 10.0 MiB; \
                     80.0 MiB was released when idle, 4.0 KiB was released to keep the limit.";
-        assert_eq!(of(&run), said);
+        assert_eq!(of(&run, true), said);
         run.last_processes = 3;
-        assert!(of(&run).starts_with("Memory went down from 100.0 MiB to 10.0 MiB; 80.0 MiB was released"));
+        assert!(of(&run, true).starts_with("Memory went down from 100.0 MiB to 10.0 MiB; 80.0 MiB was released"));
         run.last_resident_bytes = Some(95 << 20);
         run.totals.given_back_bytes = Released::default();
-        assert_eq!(of(&run), "Memory stayed at its peak of 100.0 MiB until the end; nothing was released.");
+        assert_eq!(of(&run, true), "Memory stayed at its peak of 100.0 MiB until the end; nothing was released.");
+    }
+
+    #[test]
+    fn a_peak_that_no_sample_shows_is_no_fall() {
+        assert!(is_seen(Some(100 << 20), 95 << 20) && is_seen(Some(2 << 20), (2 << 20) - 1000) && is_seen(None, 0));
+        assert!(!is_seen(Some(42 << 20), 33 << 10));
+        let mut run = summary(Some(42 << 20), None);
+        run.totals.processes = 1;
+        let said = "Memory peaked at 42.0 MiB; the program ended before it was measured again; nothing was released.";
+        assert_eq!(of(&run, false), said);
+        run.last_resident_bytes = Some(1 << 20);
+        let said = "Memory peaked at 42.0 MiB while no sample was taken, and was 1.0 MiB at the last one; nothing was released.";
+        assert_eq!(of(&run, false), said);
     }
 
     #[test]
     fn a_run_without_weir_says_so() {
         let mut run = summary(None, None);
+        run.peak.processes = 0;
         run.without_weir = vec![ExcludedProcess { name: "bb".into(), pid: 7, why: "is statically linked".into() }];
         let said = "Memory peaked at 2.0 KiB or less; the program ended before it was measured; no process used Weir; \
                     without Weir: bb 7 is statically linked.";
-        assert_eq!(of(&run), said);
+        assert_eq!(of(&run, true), said);
         assert!(run.to_string().contains("none that used Weir"));
     }
 }

@@ -158,6 +158,40 @@ fn the_peak_is_the_programs_and_not_weirs() {
     assert!((100_000..4 << 20).contains(&small), "{small}");
 }
 
+/// The program grows once it was sampled, frees nothing, and ends at once. However slow the machine is, one of the runs is
+/// not sampled meanwhile.
+#[test]
+fn a_program_that_only_grew_is_not_said_to_have_gone_down() {
+    let Some(bench) = Bench::new() else { return };
+    let source = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+        int main(void) { char c; read(0, &c, 1); char *p = malloc(40 << 20); memset(p, 1, 40 << 20); return p[9] - 1; }";
+    let Some(program) = compile(bench.dir.path(), "grows", source, &["-O0"]) else { return };
+    let json = bench.dir.path().join("grows.json");
+    let options = ["--json", json.to_str().unwrap(), "--stats-interval", "50ms", "--", program.to_str().unwrap()];
+    for _ in 0..100 {
+        let said = stderr(&followed(bench.weir(&options), |line| line.contains("in 1 process")));
+        assert!(!said.contains("went down"), "{said}");
+        let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        if said.contains("the program ended before it was measured again") {
+            assert!(figures["last_resident_bytes"].is_null() && said.contains("last sample none\n"), "{said}{figures}");
+            return;
+        }
+    }
+    panic!("each run was sampled at its end");
+}
+
+/// What was larger than all that was sampled may have been a child that ended before.
+#[test]
+fn a_child_that_no_sample_shows_leaves_the_last_sample_as_it_is() {
+    let Some(bench) = Bench::new() else { return };
+    let json = bench.dir.path().join("child.json");
+    let script = "head -c 40000000 /dev/zero | tail -c 39000000 >/dev/null; cat | cat | cat; true";
+    let options = ["--json", json.to_str().unwrap(), "--stats-interval", "50ms", "--", "sh", "-c", script];
+    let said = stderr(&followed(bench.weir(&options), |line| line.contains("in 4 processes")));
+    let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(figures["last_resident_bytes"].is_u64(), "{said}{figures}");
+}
+
 #[test]
 fn lines_come_at_intervals() {
     let Some(bench) = Bench::new() else { return };
