@@ -34,13 +34,13 @@ impl ResultFile {
     }
 }
 
-/// Opens a file for results that are written while the program runs.
-pub fn create(option: &str, path: &Path) -> std::result::Result<File, Failure> {
+/// Opens a file for results that are written while the program runs, without truncating it: see [`empty`].
+pub fn open_beside_program(option: &str, path: &Path) -> std::result::Result<File, Failure> {
     if path == Path::new("-") {
         let say = format!("{option} -: the program writes to standard output as well: give {option} a file");
         return Err(Failure::of_weir(say));
     }
-    open(path).and_then(|file| empty(&file).map(|()| file)).map_err(|e| refusal(option, path, &e))
+    open(path).map_err(|e| refusal(option, path, &e))
 }
 
 /// Does not wait for the reader of a FIFO: the program would not start.
@@ -53,8 +53,8 @@ fn open(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Pipes and devices have no length, and need none.
-fn empty(file: &File) -> Result<()> {
+/// Takes away what is in a file. Pipes and devices have no length, and need none.
+pub fn empty(file: &File) -> Result<()> {
     if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
 }
 

@@ -40,7 +40,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     // Opened first: an unwritable file should be known before an hour's run, not after.
     let json_file = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
     let page_file = options.report.as_deref().map(|path| ResultFile::open("--report", path)).transpose()?;
-    let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
+    let mut trace = options.trace.as_deref().map(Trace::open).transpose()?;
     let profiles = options.profile.as_deref().map(Profiles::named).transpose()?;
     warn_of_settings();
     warn_of_obstacles(Path::new(&options.program[0]));
@@ -51,6 +51,9 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let started = Instant::now();
     let own_peak = own_peak_bytes();
     let program = spawn(options, &library, &stats, profiles.as_ref())?;
+    if let Some(trace) = &mut trace {
+        trace.begin();
+    }
     let (mut sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
     signals::release();
     if let Some(mut trace) = trace {

@@ -23,10 +23,15 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Makes the file.
-    pub fn create(path: &Path) -> Result<Self, Failure> {
-        let file = sink::create("--trace", path)?;
+    /// Opens the file, or makes it; what is in it stays until the program runs.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let file = sink::open_beside_program("--trace", path)?;
         Ok(Self { path: path.into(), file: BufWriter::new(file), next: HashMap::new(), error: None })
+    }
+
+    /// The program runs: what an earlier one left in the file goes.
+    pub fn begin(&mut self) {
+        self.error = sink::empty(self.file.get_ref()).err();
     }
 
     /// Writes the events since the last call.

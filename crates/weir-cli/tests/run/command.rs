@@ -113,12 +113,18 @@ fn the_summary_counts_processes_even_killed_ones() {
 #[test]
 fn a_program_that_cannot_be_run_costs_no_earlier_result() {
     let Some(bench) = Bench::new() else { return };
-    let json = bench.dir.path().join("kept.json");
-    std::fs::write(&json, "earlier, and longer than what comes after it".repeat(100)).unwrap();
-    let run = |program| bench.run(&["--json", json.to_str().unwrap(), "--", program]).status.code();
+    let [json, trace] = ["kept.json", "kept.trace"].map(|name| bench.dir.path().join(name));
+    for file in [&json, &trace] {
+        std::fs::write(file, "earlier, and longer than what comes after it".repeat(100)).unwrap();
+    }
+    let options = ["--json", json.to_str().unwrap(), "--trace", trace.to_str().unwrap(), "--"];
+    let run = |program| bench.run(&[&options[..], &[program]].concat()).status.code();
     assert_eq!(run("no-such-program-anywhere"), Some(127));
-    assert!(std::fs::read_to_string(&json).unwrap().starts_with("earlier"));
+    for file in [&json, &trace] {
+        assert!(std::fs::read_to_string(file).unwrap().starts_with("earlier"), "{}", file.display());
+    }
     assert_eq!(run("true"), Some(0));
+    assert!(!std::fs::read_to_string(&trace).unwrap().contains("earlier"));
     serde_json::from_slice::<serde_json::Value>(&std::fs::read(&json).unwrap()).unwrap();
 }
 
