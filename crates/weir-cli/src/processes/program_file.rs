@@ -3,10 +3,10 @@
 use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// How many `#!` lines the kernel follows (`exec_binprm` in Linux's fs/exec.c).
@@ -76,8 +76,14 @@ enum ProgramKind {
     Script(PathBuf),
 }
 
+/// `None` also of what is no ordinary file, which cannot be executed: to open a FIFO would wait for its writer, and to open a
+/// device may do something.
 fn kind(path: &Path) -> Option<ProgramKind> {
-    let file = File::open(path).ok()?;
+    // Not asked before alone: it may be another file by now.
+    let is_ordinary = |meta: std::io::Result<std::fs::Metadata>| meta.is_ok_and(|meta| meta.is_file());
+    let open = || OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok();
+    let file = if is_ordinary(path.metadata()) { open() } else { None };
+    let file = file.filter(|file| is_ordinary(file.metadata()))?;
     let mut head = Vec::new();
     (&file).take(SCRIPT_HEAD).read_to_end(&mut head).ok()?;
     if head.starts_with(b"#!") {
@@ -195,6 +201,18 @@ mod tests {
             std::fs::write(&file, bytes).unwrap();
             assert_eq!(kind(&file), Some(ProgramKind::Unfit("is not a complete ELF file")), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn what_is_no_ordinary_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let [fifo, script] = ["fifo", "script"].map(|name| dir.path().join(name));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o777.into(), 0).unwrap();
+        std::fs::write(&script, format!("#!{}\n", fifo.display())).unwrap();
+        // An open would wait for a writer.
+        let (say, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || say.send([&fifo, &script, Path::new("/dev/tty")].map(preload_obstacle)));
+        assert_eq!(heard.recv_timeout(weir_testing::PATIENCE), Ok([None, None, None]));
     }
 
     #[test]

@@ -203,7 +203,7 @@ fn spawn_failure(program: &Path, error: &std::io::Error) -> Failure {
             Failure::not_found(format!("{name}: its interpreter is not found: check its first line or its loader"))
         }
         ErrorKind::PermissionDenied => {
-            Failure::not_executable(format!("{name}: not executable: check its mode, and that it is no directory"))
+            Failure::not_executable(format!("{name}: not executable: check its mode, and that it is an ordinary file"))
         }
         _ => Failure::not_executable(format!("{name}: cannot be executed: {error}")),
     }
