@@ -18,7 +18,7 @@ pub fn trace(pid: i32) -> Result<i32, Failure> {
     loop {
         // Its page may have been moved: to a file of its background thread, which has started meanwhile.
         let page = inspected.page().or_else(|_| {
-            inspected = Inspected::new(pid)?;
+            inspected.look_again()?;
             inspected.page()
         });
         let page = match page {

@@ -114,7 +114,16 @@ pub struct Inspected {
 impl Inspected {
     /// Looks at what process `pid` has mapped.
     pub fn new(pid: i32) -> Result<Self, Missing> {
-        Self::of(pid, &maps::text(pid).map_err(|error| of_proc(error.into()))?)
+        let process = Process::new(pid).map_err(of_proc)?;
+        let maps = mapped(&process)?;
+        Ok(Self { process, maps })
+    }
+
+    /// Looks again at what the same process has mapped. Its directory in `/proc` is open: another process that has its number
+    /// by now has another directory.
+    pub fn look_again(&mut self) -> Result<(), Missing> {
+        self.maps = mapped(&self.process)?;
+        Ok(())
     }
 
     /// With a copy of its page.
@@ -127,11 +136,7 @@ impl Inspected {
     /// Takes the process's mappings from the text of its `maps` file.
     pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
-        let maps = maps::parse(maps).map_err(of_proc)?;
-        // It has ended, and its parent has not heard of it yet; or it is a thread of the kernel.
-        if maps.0.is_empty() {
-            return Err(Missing::NoProcess);
-        }
+        let maps = living(maps::parse(maps))?;
         Ok(Self { process, maps })
     }
 
@@ -182,6 +187,18 @@ impl Inspected {
     }
 
     fn copy(&self) -> Result<Page, Missing> {
+        let copied = self.copy_of_number();
+        // What is read by number is not to be had of a process that ends meanwhile, or is another's that has the number.
+        let has_ended = || matches!(mapped(&self.process), Err(Missing::NoProcess));
+        match copied {
+            Ok(_) if self.process.stat().is_err() => Err(Missing::NoProcess),
+            Err(Missing::NotShared | Missing::NotLoaded) if has_ended() => Err(Missing::NoProcess),
+            copied => copied,
+        }
+    }
+
+    /// A copy of the page of the process that has the number now.
+    fn copy_of_number(&self) -> Result<Page, Missing> {
         if let Some(shared) = locate::shared_page(&self.maps) {
             // One call; but the kernel may refuse it to all but the process's debugger (Yama), and then not the file.
             match self.copy_from(shared.address) {
@@ -251,9 +268,67 @@ fn copy_by(read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Page> {
     Ok(Page(unsafe { Box::from_raw(Box::into_raw(page).cast()) }))
 }
 
+/// What a process has mapped.
+fn mapped(process: &Process) -> Result<MemoryMaps, Missing> {
+    living(maps::maps(process))
+}
+
+/// Mappings, of which a living program has some. There are none of one that has ended, and of a thread of the kernel.
+pub fn living(maps: Result<MemoryMaps, ProcError>) -> Result<MemoryMaps, Missing> {
+    maps.map_err(of_proc).and_then(|maps| if maps.0.is_empty() { Err(Missing::NoProcess) } else { Ok(maps) })
+}
+
 fn of_proc(error: ProcError) -> Missing {
     match error {
         ProcError::PermissionDenied(_) => Missing::NotAllowed,
         _ => Missing::NoProcess,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    /// A process that waits for its end.
+    fn waiting() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Its maps were read before, and name the library.
+    #[test]
+    fn a_process_that_ends_during_a_look_is_gone_and_not_private() {
+        for maps in
+            [&b"41000-43000 rw-p 00001000 08:01 6 /lib/libweir.so\n"[..], b"41000-43000 rw-p 0 08:01 6 /bin/cat\n"]
+        {
+            let child = waiting();
+            let mut inspected = Inspected::of(child.id() as i32, maps).unwrap();
+            end(child);
+            assert_eq!(inspected.page().err(), Some(Missing::NoProcess));
+            assert_eq!(inspected.look_again(), Err(Missing::NoProcess));
+        }
+    }
+
+    #[test]
+    fn the_number_of_one_that_has_ended_leads_to_no_other() {
+        let child = waiting();
+        let mut inspected = Inspected::new(child.id() as i32).unwrap();
+        end(child);
+        // This process stands for one that got the number since, and has a page.
+        let page = Box::new(Stats::new());
+        page.magic.store(MAGIC, Relaxed);
+        page.version.store(VERSION, Relaxed);
+        let at = std::ptr::from_ref(&*page) as u64;
+        inspected.process.pid = std::process::id() as i32;
+        assert!(inspected.copy_from(at).is_ok_and(|page| page.is_good()));
+        let program = format!("{:x}-{:x} rw-p 0 08:01 6 /lib/libweir.so\n", at & !4095, at + PAGE_BYTES as u64);
+        inspected.maps = maps::parse(program.as_bytes()).unwrap();
+        assert_eq!(inspected.page().err(), Some(Missing::NoProcess));
+        assert_eq!(inspected.look_again(), Err(Missing::NoProcess));
     }
 }

@@ -18,12 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Prints the figures, once or again and again until a signal or an error ends it.
 pub fn stat(options: &StatOptions) -> Result<i32, Failure> {
+    let mut inspected = options.pid.map(|pid| Inspected::new(pid).map_err(|why| why.of(pid))).transpose()?;
     let Some(interval) = options.watch else {
-        return output::print(&text(options, false)?).map(|()| 0);
+        return output::print(&text(options, inspected.as_ref(), false)?).map(|()| 0);
     };
     let mut due = Instant::now();
     loop {
-        let text = text(options, true)?;
+        let text = text(options, inspected.as_ref(), true)?;
         output::print(&if options.json { text } else { in_place(&text) })?;
         due += interval;
         match due.checked_duration_since(Instant::now()) {
@@ -31,17 +32,20 @@ pub fn stat(options: &StatOptions) -> Result<i32, Failure> {
             // It takes longer than the interval: what was missed is not made up for.
             None => due = Instant::now(),
         }
+        if let Some(it) = &mut inspected {
+            it.look_again().map_err(|why| why.of(it.process.pid()))?;
+        }
     }
 }
 
-fn text(options: &StatOptions, again: bool) -> Result<String, Failure> {
-    let Some(pid) = options.pid else {
+/// The figures of one process, or of all.
+fn text(options: &StatOptions, inspected: Option<&Inspected>, again: bool) -> Result<String, Failure> {
+    let Some(inspected) = inspected else {
         let table = processes::Table::of(list::all());
         return if options.json { written(&table, again) } else { Ok(table.to_string()) };
     };
-    let why = |why: Missing| why.of(pid);
-    let inspected = Inspected::new(pid).map_err(why)?;
-    let report = Report::of(&inspected, asked::read(&inspected, PATIENCE).map_err(why)?);
+    let why = |why: Missing| why.of(inspected.process.pid());
+    let report = Report::of(inspected, asked::read(inspected, PATIENCE).map_err(why)?);
     if options.json { written(&report, again) } else { Ok(report.text(options.all)) }
 }
 

@@ -18,7 +18,7 @@ use crate::figures::rows;
 use crate::inspect::asked::{self, Told};
 use crate::inspect::control::PATIENCE;
 use crate::inspect::memory_reader;
-use crate::inspect::page::{Inspected, Missing};
+use crate::inspect::page::{self, Inspected, Missing};
 use crate::processes::maps;
 use crate::processes::program_file;
 use procfs::process::MMapPath;
@@ -107,7 +107,7 @@ impl Look {
         let without_weir = told.as_ref().err().filter(|why| **why != Missing::NotLoaded).map(Missing::to_string);
         let weir = told.ok().map(OfWeir::of);
         let process = &inspected.process;
-        let mapped = maps::smaps(process).map_err(|_| Missing::NotAllowed.of(pid))?;
+        let mapped = page::living(maps::smaps(process)).map_err(|why| why.of(pid))?;
         let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir, program_end::of);
         let status = process.status().ok();
         let figure =
