@@ -102,23 +102,32 @@ fn names_the_leak(shown: &str) {
     assert_eq!(stack[..3], wanted, "{shown}");
 }
 
-#[test]
-fn a_leak_is_found_to_its_line_in_a_process_that_took_no_samples() {
-    let Some(leak) = Leak::new(&[]) else { return };
-    let mut leak = leak.waits_for_control();
-    let mut profile = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["profile", &leak.pid(), "--bytes", MEAN, "--seconds", "3600"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // What leaks before its first copy of the table has not grown since. It catches the signal once it has that copy.
+/// A command that takes a profile until it gets SIGINT, and has its first copy of the table: what leaks before that has not
+/// grown since.
+fn recording(leak: &Leak, options: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["profile", &leak.pid(), "--seconds", "3600"]).args(options);
+    let profile = command.stdout(Stdio::piped()).spawn().unwrap();
+    // It catches the signal once it has that copy.
     let catches = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", profile.id())).ok()?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
         (u64::from_str_radix(caught, 16).ok()? >> (libc::SIGINT - 1) & 1 == 1).then_some(())
     };
     wait_for("the first copy", catches);
+    profile
+}
+
+#[test]
+fn a_leak_is_found_to_its_line_in_a_process_that_took_no_samples() {
+    let Some(leak) = Leak::new(&[]) else { return };
+    let mut leak = leak.waits_for_control();
+    let mut profile = recording(&leak, &["--bytes", MEAN]);
     assert!(says(&["ctl", &leak.pid(), "--json", "get", "profile_bytes"]).contains(MEAN));
+    // Another mean would be taken for what it was before by whichever ends last.
+    let other = weir(&["profile", &leak.pid(), "--bytes", "1M", "--seconds", "1"]);
+    let said = text(&other.stderr);
+    assert!(other.status.code() == Some(5) && said.contains("another `weir profile`"), "{said}");
     leak.leaks(60);
     // As Ctrl-C.
     send(libc::SIGINT, profile.id());
@@ -182,6 +191,26 @@ fn a_time_of_a_process_that_samples_is_the_difference() {
     names_the_leak(&shown);
     assert!(shown.contains("+0 B since the beginning"), "{shown}");
     assert!(shown.lines().any(|line| line.starts_with("allocated") && line.ends_with("0 B in 0 objects")), "{shown}");
+}
+
+#[test]
+fn sampling_that_others_change_meanwhile_is_noted_and_left_as_they_set_it() {
+    let Some(leak) = Leak::new(&[("WEIR_PROFILE_BYTES", MEAN)]) else { return };
+    let mut leak = leak.waits_for_control();
+    leak.leaks(10);
+    for (options, set, note) in [
+        (&[][..], "0", "sampling was switched off meanwhile"),
+        (&["--bytes", MEAN], "1048576", "from one each 64.0 KiB to one each 1.0 MiB"),
+    ] {
+        let mut profile = recording(&leak, options);
+        says(&["ctl", &leak.pid(), "set", "profile_bytes", set]);
+        leak.leaks(1);
+        send(libc::SIGINT, profile.id());
+        let mut shown = String::new();
+        profile.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+        assert!(profile.wait().unwrap().success() && shown.contains(note), "{shown}");
+        assert!(says(&["ctl", &leak.pid(), "--json", "get", "profile_bytes"]).contains(&format!(": {set}\n")));
+    }
 }
 
 /// Runs a program that leaks under `weir run --profile`; its directory, and the command that it is told to read the

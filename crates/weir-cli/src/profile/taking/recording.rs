@@ -52,7 +52,7 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     let mean = present.as_ref().map_or(0, |table| table.mean_bytes);
     let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
     let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
-    let first = if switch.is_some() { begun(pid)? } else { copy(pid)? };
+    let first = if switch.is_some() { begun(pid, wanted)? } else { copy(pid)? };
     let seconds = options.seconds.unwrap_or(if mean == 0 { SECONDS } else { 0 });
     if seconds == 0 {
         return Ok(whole(first, subject));
@@ -65,6 +65,7 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     profile.stacks = table::since(&first.table, &last.table);
     profile.samples = last.table.samples.saturating_sub(first.table.samples);
     (profile.began_ns, profile.duration_ns, profile.has_growth) = (began, waited.as_nanos() as u64, true);
+    (profile.mean_bytes, profile.notes) = (first.table.mean_bytes, [profile.notes, changed(&first, &last)].concat());
     if mean == 0 {
         profile.notes.push("no samples were taken before: what was allocated then is not in it".into());
     }
@@ -72,6 +73,18 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
         profile.notes.push("the process ended meanwhile: these are its figures of up to a second before".into());
     }
     Ok(profile)
+}
+
+/// A note where somebody has changed the sampling meanwhile.
+fn changed(first: &Copy, last: &Copy) -> Vec<String> {
+    match (first.table.mean_bytes, last.table.mean_bytes) {
+        (before, after) if before == after => Vec::new(),
+        (_, 0) => vec!["sampling was switched off meanwhile: what was allocated after that is not in it".into()],
+        (before, after) => {
+            let [before, after] = [before, after].map(bytes);
+            vec![format!("sampling was changed meanwhile, from one each {before} to one each {after}")]
+        }
+    }
 }
 
 /// The profile since sampling began, of a process that samples already.
@@ -122,14 +135,16 @@ fn copy(pid: i32) -> Result<Copy, Failure> {
     Ok(Copy { table, mappings: mappings::executable(&inspected.maps) })
 }
 
-/// The first copy in which sampling is on.
-fn begun(pid: i32) -> Result<Copy, Failure> {
+/// The first copy in which sampling is on, with the mean that was set.
+fn begun(pid: i32, wanted: u64) -> Result<Copy, Failure> {
     let asked = Instant::now();
     loop {
         let copy = copy(pid);
         match copy {
-            Ok(copy) if copy.table.mean_bytes > 0 => return Ok(copy),
+            Ok(copy) if copy.table.mean_bytes == wanted => return Ok(copy),
             Err(why) if asked.elapsed() > PATIENCE => return Err(why),
+            // Somebody else has set another one since.
+            Ok(copy) if copy.table.mean_bytes > 0 && asked.elapsed() > PATIENCE => return Ok(copy),
             Ok(_) if asked.elapsed() > PATIENCE => {
                 return Err(failed(pid, "it was told to take samples, and takes none: `weir doctor PID` may say why"));
             }

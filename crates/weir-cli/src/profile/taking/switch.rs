@@ -1,9 +1,13 @@
 //! Sampling in a process, switched on through its control channel, and back as it was.
 
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, Kind};
 use crate::base::output;
+use crate::inspect::asked::figure;
 use crate::inspect::control::Control;
 use crate::inspect::page::Page;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
 
 /// The setting: mean of the bytes between two samples; 0: none are taken.
 const SETTING: &str = "profile_bytes";
@@ -13,33 +17,61 @@ pub struct Switch {
     control: Control,
     pid: i32,
     before: u64,
+    bytes: u64,
     stays: bool,
+    /// Locked as long as this lives.
+    _only: Option<File>,
 }
 
 impl Switch {
     /// Has process `pid` take a sample each `bytes` on average.
     pub fn set(pid: i32, page: &Page, bytes: u64, stays: bool) -> Result<Self, Failure> {
+        let only = lock(pid)?;
         let control = Control::connect(pid, page).map_err(|why| refused(pid, bytes, &why))?;
-        let before = control.ask(&format!("get {SETTING}")).map_err(|why| refused(pid, bytes, &why))?;
+        let before = value(&control).map_err(|why| refused(pid, bytes, &why))?;
         control.ask(&format!("set {SETTING} {bytes}")).map_err(|why| refused(pid, bytes, &why))?;
-        Ok(Self { control, pid, before: value_in(&before).unwrap_or(0), stays })
+        Ok(Self { control, pid, before, bytes, stays, _only: only })
+    }
+
+    /// Sets it back, unless somebody else has set it meanwhile.
+    fn back(&self) -> Result<(), Failure> {
+        match value(&self.control)? == self.bytes {
+            true => self.control.ask(&format!("set {SETTING} {}", self.before)).map(drop),
+            false => Ok(()),
+        }
     }
 }
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        let Self { control, pid, before, stays } = self;
-        if *stays {
-            return;
-        }
+        let (pid, before) = (self.pid, self.before);
         // A process that has ended samples no more.
-        if let Err(why) = control.ask(&format!("set {SETTING} {before}"))
+        if !self.stays
+            && let Err(why) = self.back()
             && std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)
         {
             output::say(format_args!(
                 "weir: warning: process {pid} goes on sampling ({why}): `weir ctl {pid} set {SETTING} {before}` sets it back\n"
             ));
         }
+    }
+}
+
+/// Refuses a second command that would change the setting: the one that ends last would set it to what the first had set it
+/// to. The lock is of a file that only who may look into the process can open, and ends with this command, however that ends.
+/// `None`: the kernel has no such lock here.
+fn lock(pid: i32) -> Result<Option<File>, Failure> {
+    let Ok(file) = File::open(format!("/proc/{pid}/environ")) else { return Ok(None) };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::AGAIN) => Err(Failure::of(
+            Kind::Refused,
+            format!(
+                "process {pid}: another `weir profile` has changed how it samples, until it ends: wait for that, or leave \
+                 --bytes out to read what it samples now"
+            ),
+        )),
+        Err(_) => Ok(None),
     }
 }
 
@@ -51,7 +83,8 @@ fn refused(pid: i32, bytes: u64, why: &Failure) -> Failure {
     why.saying(says)
 }
 
-/// The number in an answer such as `profile_bytes 0`.
-fn value_in(answer: &str) -> Option<u64> {
-    answer.lines().next()?.split(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty())?.parse().ok()
+/// The setting's value, by an answer such as `profile_bytes 0 bytes`.
+fn value(control: &Control) -> Result<u64, Failure> {
+    let answer = control.ask(&format!("get {SETTING}"))?;
+    Ok(figure(&answer).map_or(0, |(_, bytes)| bytes))
 }
