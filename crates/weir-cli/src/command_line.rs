@@ -37,13 +37,13 @@ pub enum Command {
     /// Print each batch of memory that a running process releases, as a line of JSON
     Trace {
         /// The process to look at
-        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
         pid: i32,
     },
     /// Say what works on this machine, and what Weir does without what does not
     Doctor {
         /// Say whether this process has Weir and is served by it, and why not
-        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
         pid: Option<i32>,
         /// Print JSON instead of a table
         #[arg(long)]
@@ -120,7 +120,7 @@ pub struct RunOptions {
 )]
 pub struct StatOptions {
     /// The process to look at
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub pid: Option<i32>,
     /// Print JSON; with --watch one line each time
     #[arg(long)]
@@ -145,7 +145,7 @@ pub struct ExportOptions {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19347", value_parser = listen_address::parse)]
     pub listen: Address,
     /// Export the N processes with the largest resident sets at most; how many were left out is a metric
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, allow_negative_numbers = true, value_parser = parse_count)]
     pub max_processes: usize,
     /// Export each object cache as well: some 20 series for each of up to 125 caches of a process
     #[arg(long)]
@@ -192,7 +192,7 @@ pub enum ReportFormat {
 )]
 pub struct WhyOptions {
     /// The process to look at: one of your own, or as root any
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub pid: i32,
     /// Print JSON instead of text
     #[arg(long)]
@@ -220,7 +220,7 @@ pub struct ProfileOptions {
     pub output: Option<PathBuf>,
     /// How long to sample; of a process that samples already: show what was allocated in this time [default: 30, if
     /// sampling is off]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_seconds)]
     pub seconds: Option<u32>,
     /// Mean of the bytes between two samples; less is more exact and costs more [default: 512K, if sampling is off]
     #[arg(long, value_name = "MEAN", value_parser = units::parse_bytes)]
@@ -268,7 +268,7 @@ pub struct TopOptions {
 #[derive(Debug, Args)]
 pub struct CtlOptions {
     /// The process to steer: one of your own, or as root any
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub pid: i32,
     /// Print JSON, with all numbers in the settings' units and in bytes
     #[arg(long, global = true)]
@@ -322,6 +322,23 @@ pub enum CtlAction {
     Drain,
     /// Measure where the memory is now, and print it
     Report,
+}
+
+/// Reads the number of a process.
+fn parse_pid(text: &str) -> Result<i32, String> {
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| format!("`{text}` is no number of a process: write one, as `pidof` prints it"))
+}
+
+/// Reads for how long to sample.
+fn parse_seconds(text: &str) -> Result<u32, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+    seconds.ok_or_else(|| format!("`{text}` is no number of seconds: write one from 1 to 86400"))
+}
+
+/// Reads how many of something.
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number: write a whole one, such as 1000"))
 }
 
 /// The names of settings: a wrong one is answered with those that are like it.

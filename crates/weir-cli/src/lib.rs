@@ -21,15 +21,14 @@ mod stat;
 pub mod survey;
 mod top;
 mod trace;
+mod usage;
 mod why;
 
 pub use base::failure::Failure;
 
 use base::output;
 use clap::Parser;
-use clap::error::{ContextKind, ErrorKind};
 use command_line::{Command, CommandLine};
-use std::error::Error;
 
 /// The command, by the arguments of this process; ends it.
 pub fn main() -> ! {
@@ -49,7 +48,7 @@ pub fn main() -> ! {
         Command::Generate { directory } => generate::generate(&directory),
     };
     std::process::exit(result.unwrap_or_else(|failure| {
-        output::say(format_args!("weir: {failure}\n"));
+        output::say(format_args!("{}", output::error_line(&failure)));
         failure.status
     }))
 }
@@ -58,10 +57,9 @@ pub fn main() -> ! {
 /// to the program.
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
-    match (error.kind(), error.get(ContextKind::InvalidArg), error.source()) {
-        // One line, which says what to write.
-        (ErrorKind::ValueValidation, Some(option), Some(why)) => output::say(format_args!("weir: {option}: {why}\n")),
-        _ => drop(error.print()),
+    match error.exit_code() {
+        0 => drop(error.print()),
+        _ => output::say(format_args!("{}", output::error_line(usage::in_a_line(error)))),
     }
     std::process::exit(match error.exit_code() {
         0 => 0,

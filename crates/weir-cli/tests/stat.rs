@@ -379,7 +379,8 @@ fn a_near_miss_of_a_command_or_a_setting_is_answered_with_the_right_one() {
     for (wrong, right) in [(&["stta"][..], "stat"), (&["doctr"], "doctor"), (&["ctl", "1", "get", "limti"], "limit")] {
         let output = weir(wrong);
         let said = text(&output.stderr);
-        assert!(!output.status.success() && said.contains(&format!("'{right}'")), "{wrong:?}: {said}");
+        let is_told = said.contains(&format!("'{right}'")) && said.lines().count() == 1;
+        assert!(output.status.code() == Some(2) && is_told, "{wrong:?}: {said}");
     }
 }
 

@@ -20,6 +20,18 @@ pub fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "?")
 }
 
+/// Characters of an error at most: a part of it may be a file's or a process's own.
+const LONGEST_ERROR: usize = 1000;
+
+/// An error as it is printed: one line of bounded length that cannot steer the terminal.
+pub fn error_line(error: impl fmt::Display) -> String {
+    let text = error.to_string();
+    // Cut first: each character is replaced by one.
+    let cut = text.char_indices().nth(LONGEST_ERROR).map_or(text.as_str(), |(end, _)| &text[..end]);
+    let rest = if cut.len() < text.len() { " ..." } else { "" };
+    format!("weir: {}{rest}\n", printable_line(cut))
+}
+
 /// Writes to standard error. A failure is ignored: there is no other place to report it.
 pub fn say(text: fmt::Arguments) {
     let _ = std::io::stderr().write_all(text.to_string().as_bytes());
@@ -41,12 +53,14 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{printable, printable_line};
+    use super::{LONGEST_ERROR, error_line, printable, printable_line};
 
     #[test]
     fn a_name_cannot_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2J\u{9b}b\n\tc\rd"), "a?[2J?b\n?c?d");
         assert_eq!(printable_line("a\nb\x1b"), "a?b?");
+        assert_eq!(error_line("no \x1b[31mEVIL\x07\n"), "weir: no ?[31mEVIL??\n");
+        assert_eq!(error_line("é".repeat(1 << 20)), format!("weir: {} ...\n", "é".repeat(LONGEST_ERROR)));
         assert_eq!(printable("\u{202e}gnp.exe\u{2069}\u{7f}\u{61c}\u{2028}é"), "?gnp.exe????é");
     }
 }

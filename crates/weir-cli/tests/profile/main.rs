@@ -261,6 +261,12 @@ fn what_cannot_be_profiled_is_said_in_a_line() {
     refused(&[&std::process::id().to_string()], 4, "runs without Weir");
     refused(&["no/such/file"], 3, "cannot read no/such/file");
     refused(&["Cargo.toml"], 2, "does not begin with `heap profile:`");
+    let hostile = tempfile::NamedTempFile::new().unwrap();
+    let line = "\u{1b}[31mEVIL\u{7}".to_owned() + &"x".repeat(100_000);
+    std::fs::write(hostile.path(), format!("heap profile: 1: 2 [3: 4] @ heap_v2/1\n{line}\nMAPPED_LIBRARIES:\n"))
+        .unwrap();
+    let said = text(&weir(&["profile", hostile.path().to_str().unwrap()]).stderr);
+    assert!(said.contains("line 2 is no stack: `?[31mEVIL?x") && said.len() < 2000, "{said}");
     let Some(leak) = Leak::new(&[("WEIR_CONTROL", "0")]) else { return };
     wait_for("its page", || {
         let said = text(&weir(&["profile", &leak.pid(), "--seconds", "1"]).stderr);
