@@ -18,12 +18,13 @@ fn page(args: &[&str], files: &[&Path]) -> String {
 }
 
 /// A refusal: one line that has all these words.
-fn refused(files: &[&Path], words: &[&str]) {
+fn refused(files: &[&Path], words: &[&str]) -> Option<i32> {
     let output = report(&[], files);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && output.stdout.is_empty(), "{files:?} was read");
     assert!(said.lines().count() == 1 && said.starts_with("weir: "), "{said}");
     assert!(words.iter().all(|word| said.contains(word)), "{words:?} in {said}");
+    output.status.code()
 }
 
 struct Files(tempfile::TempDir);
@@ -214,8 +215,8 @@ fn nothing_in_a_file_becomes_part_of_the_page() {
 fn files_that_are_none_are_refused_by_one_line() {
     let files = Files::new();
     let path = |name: &str, text: &[u8]| files.write(name, text);
-    refused(&[&files.0.path().join("missing")], &["missing", "cannot be read"]);
-    refused(&[files.0.path()], &["cannot be read"]);
+    assert_eq!(refused(&[&files.0.path().join("missing")], &["missing", "cannot be read"]), Some(3));
+    assert_eq!(refused(&[files.0.path()], &["cannot be read"]), Some(125));
     refused(&[&path("empty", b"")], &["empty", "is empty"]);
     refused(&[&path("blank", b" \n\n")], &["is empty"]);
     refused(&[&path("text", b"hello\n")], &["damaged, or no JSON"]);

@@ -4,7 +4,7 @@ mod subject;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use subject::{Subject, is_root, library, program, says, send, text, wait_for, weir, weir_without_memory};
+use subject::{Subject, is_in_state, is_root, library, program, says, send, text, wait_for, weir, weir_without_memory};
 use weir_testing::{skip, wait_until};
 
 fn figure(report: &Value, name: &str) -> u64 {
@@ -260,11 +260,23 @@ fn doctor_says_why_a_process_has_no_weir() {
     assert!(text(&stat.stderr).contains("runs without Weir"), "{}", text(&stat.stderr));
     drop(subject);
     let gone = weir(&["doctor", "2147483647"]);
-    assert!(
-        gone.status.code() == Some(1) && text(&gone.stdout).contains("there is no process"),
-        "{}",
-        text(&gone.stdout)
+    let said = text(&gone.stderr);
+    assert_eq!(
+        (gone.status.code(), said.as_str()),
+        (Some(3), "weir: there is no process 2147483647: check its number\n")
     );
+    assert!(gone.stdout.is_empty());
+    let mut ended = Command::new("true").spawn().unwrap();
+    wait_until("its end", || is_in_state(ended.id(), 'Z'));
+    let doctor = weir(&["doctor", &ended.id().to_string()]);
+    assert_eq!(doctor.status.code(), Some(1));
+    assert!(text(&doctor.stdout).contains("has ended  its parent"), "{}", text(&doctor.stdout));
+    ended.wait().unwrap();
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        let doctor = weir(&["doctor", "2"]);
+        assert_eq!(doctor.status.code(), Some(1));
+        assert!(text(&doctor.stdout).contains("a thread of the kernel"), "{}", text(&doctor.stdout));
+    }
     let _ = std::fs::remove_file(program);
     let Some(linked) = self::program(&["-static"]) else { return };
     let mut command = Command::new(&linked);
@@ -370,7 +382,8 @@ fn another_user_is_refused_and_told_why() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(args);
         let Ok(output) = command.output() else { return skip!("no setpriv; Debian has it in util-linux") };
         let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(!output.status.success() && said.contains("may not be looked into"), "{args:?}: {said}");
+        let is_told = said.contains("may not be looked into") && said.lines().count() == 1;
+        assert!(output.status.code() == Some(5) && is_told, "{args:?}: {said}");
     }
 }
 

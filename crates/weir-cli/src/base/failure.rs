@@ -1,6 +1,7 @@
 //! Errors of the command itself.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 /// An error: one line with what went wrong and what to do, and the exit status.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ pub const STATUSES: &str = "Exit status: 0 done; 1 `doctor` found that Weir cann
 pub const WEIR_FAILED: i32 = 125;
 
 impl Failure {
+    /// A file cannot be read, for this reason; `other` is the status of a reason that has none of its own.
+    pub(crate) fn of_file(error: &std::io::Error, other: i32, message: String) -> Self {
+        let status = match error.kind() {
+            ErrorKind::NotFound => Kind::NotFound as i32,
+            ErrorKind::PermissionDenied => Kind::Refused as i32,
+            _ => other,
+        };
+        Self { status, message }
+    }
     /// Weir itself fails.
     pub fn of_weir(message: String) -> Self {
         Self { status: WEIR_FAILED, message }

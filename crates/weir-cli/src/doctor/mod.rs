@@ -11,9 +11,9 @@ use crate::base::json;
 use crate::base::output::{self, printable_line};
 use check::{Check, State};
 
-/// Looks at everything and prints it; status 1 if Weir cannot work here, or does not work in the process.
+/// Looks at everything and prints it. Status 1 if Weir cannot work here, or does not work in the process.
 pub fn doctor(pid: Option<i32>, is_json: bool) -> Result<i32, Failure> {
-    let checks = pid.map_or_else(machine::checks, process::checks);
+    let checks = pid.map_or_else(|| Ok(machine::checks()), process::checks)?;
     if is_json {
         output::print(&json::pretty(&checks)?)?;
     } else {

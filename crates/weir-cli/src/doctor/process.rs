@@ -2,51 +2,67 @@
 
 use super::check::Check;
 use super::{other_allocator, pymalloc};
+use crate::base::failure::{Failure, Kind};
 use crate::base::units::bytes;
 use crate::inspect::control;
 use crate::inspect::locate;
 use crate::inspect::memory_reader;
 use crate::inspect::page::{Inspected, Missing, Page};
 use crate::processes::program_file;
+use procfs::process::Process;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The flag of the kernel's own threads (`PF_KTHREAD` in Linux's sched.h).
+const THREAD_OF_KERNEL: u32 = 0x0020_0000;
 /// Resident bytes from which on it is told that little of them is Weir's.
 const LARGE: u64 = 16 << 20;
 /// The share of them below which that is little: 1 / SHARE.
 const SHARE: u64 = 20;
 
 /// Looks at everything.
-pub(super) fn checks(pid: i32) -> Vec<Check> {
+pub(super) fn checks(pid: i32) -> Result<Vec<Check>, Failure> {
     let inspected = match Inspected::new(pid) {
         Ok(inspected) => inspected,
-        Err(why) => return vec![unseen(pid, &why)],
+        Err(why) => return unseen(pid, &why).map(|check| vec![check]),
     };
     let page = inspected.page();
+    if page.as_ref().err() == Some(&Missing::NoProcess) {
+        return unseen(pid, &Missing::NoProcess).map(|check| vec![check]);
+    }
     let mut checks = vec![library(&inspected, page.as_ref())];
-    let Ok(page) = page else { return checks };
+    let Ok(page) = page else { return Ok(checks) };
     checks.push(serving(&inspected, &page));
     if pymalloc::serves(pid, &inspected.maps, inspected.process.exe().ok().as_deref()) {
         let found = format!("{} serves objects of up to 512 bytes", pymalloc::NAME.trim_end_matches(','));
         checks.push(Check::of("python", false, found, pymalloc::CURE));
     }
     checks.extend([fast_path(&page), thread(&page), figures(&page), channel(&page)]);
-    checks
+    Ok(checks)
 }
 
-/// A process that cannot be looked into.
-fn unseen(pid: i32, why: &Missing) -> Check {
+/// A process that cannot be looked into: what is known of it, or why nothing is.
+fn unseen(pid: i32, why: &Missing) -> Result<Check, Failure> {
     let owner = std::fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
-    match (why, owner) {
-        (Missing::NotAllowed, Ok(owner)) => {
-            let found = format!("may not be looked into: it is user {owner}'s, or guards itself");
-            Check::fatal("process", found, "run this as root")
-        }
-        _ => Check::fatal("process", format!("there is no process {pid}"), "check its number"),
+    if let (Missing::NotAllowed, Ok(owner)) = (why, owner) {
+        let say =
+            format!("process {pid} may not be looked into: it is user {owner}'s, or guards itself: run this as root");
+        return Err(Failure::of(Kind::Refused, say));
     }
+    let stat = Process::new(pid).and_then(|process| process.stat());
+    let stat = stat.map_err(|_| Failure::of(Kind::NotFound, format!("there is no process {pid}: check its number")))?;
+    Ok(if stat.flags & THREAD_OF_KERNEL != 0 {
+        Check::fatal(
+            "process",
+            format!("{pid} is a thread of the kernel's"),
+            "it has no memory of its own, and no malloc",
+        )
+    } else {
+        Check::fatal("process", format!("{pid} has ended"), "its parent has not heard of it yet: its memory is gone")
+    })
 }
 
 fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {

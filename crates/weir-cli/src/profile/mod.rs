@@ -20,7 +20,7 @@ use crate::command_line::{ProfileFormat, ProfileOptions};
 use data::{Measure, Profile};
 use formats::{folded, pprof, text};
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 use symbols::Symbols;
 use symbols::files::Files;
@@ -83,12 +83,8 @@ fn read(options: &ProfileOptions) -> Result<Profile, Failure> {
     let mut bytes = Vec::new();
     let read = File::open(&options.subject).and_then(|file| file.take(MOST_TEXT).read_to_end(&mut bytes));
     read.map_err(|error| {
-        let kind = match error.kind() {
-            ErrorKind::NotFound => Kind::NotFound,
-            ErrorKind::PermissionDenied => Kind::Refused,
-            _ => Kind::Usage,
-        };
-        Failure::of(kind, format!("cannot read {name}: {error}: give a PID, or the file of a profile"))
+        let say = format!("cannot read {name}: {error}: give a PID, or the file of a profile");
+        Failure::of_file(&error, Kind::Usage as i32, say)
     })?;
     let profile = text_file::parse(&String::from_utf8_lossy(&bytes));
     let profile = profile.map_err(|why| Failure::of(Kind::Usage, format!("cannot use {name}: {why}")))?;

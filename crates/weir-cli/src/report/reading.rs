@@ -2,7 +2,7 @@
 
 use super::records::{Batch, Process, RUN, Record, STAT, TRACE, Table};
 use super::timeline::{Bins, Point, Samples};
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, WEIR_FAILED};
 use crate::figures::memory::Memory;
 use crate::figures::released::Released;
 use crate::figures::run::Summary;
@@ -59,7 +59,10 @@ pub struct Stat {
 pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
     let name = path.display();
     let failed = |why: String| Failure::of_weir(format!("{name}: {why}"));
-    let file = std::fs::File::open(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    let file = std::fs::File::open(path).map_err(|error| {
+        let say = format!("{name}: cannot be read: {error}: give a file that `weir run`, `trace` or `stat` wrote");
+        Failure::of_file(&error, WEIR_FAILED, say)
+    })?;
     let left = Rc::new(Cell::new(LONGEST_RECORD));
     let reader = BufReader::with_capacity(BUFFER, Rationed { inner: file, left: left.clone() });
     let mut records = serde_json::Deserializer::from_reader(reader).into_iter::<Record>();

@@ -21,7 +21,7 @@ mod screen;
 mod steer;
 mod view;
 
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, Kind};
 use crate::base::output;
 use crate::command_line::TopOptions;
 use keys::Effect;
@@ -51,9 +51,8 @@ pub fn top(options: &TopOptions) -> Result<i32, Failure> {
         return output::print(&text(&mut model)?).map(|()| 0);
     }
     if !std::io::stdout().is_terminal() {
-        return Err(Failure::of_weir(
-            "top: standard output is no terminal: `weir top --once` prints one screen as text".into(),
-        ));
+        let why = "top: standard output is no terminal: `weir top --once` prints one screen as text";
+        return Err(Failure::of(Kind::Usage, why.into()));
     }
     let failed = |error: std::io::Error| Failure::of_weir(format!("top: the terminal cannot be used: {error}"));
     let signals = Signals::new().map_err(failed)?;
