@@ -9,7 +9,7 @@ use crate::inspect::control::{Control, apart};
 use crate::inspect::page::Inspected;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weir_core::telemetry::tunables::{TABLE, Unit};
+use weir_core::telemetry::tunables::{TABLE, Tunables, Unit};
 
 /// How long a program waits for a process to take a setting.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -26,11 +26,29 @@ pub(crate) fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
     let pid = options.pid;
     let (_, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
     let answer = Control::connect(pid, &page)?.ask(&request)?;
+    let ended = ended_by(&answer).filter(|_| matches!(options.action, CtlAction::Set { .. }));
     let text = match options.json {
         true => json::pretty(&answer.lines().filter_map(figure).collect::<BTreeMap<_, _>>())?,
         false => answer.lines().map(|line| for_people(line) + "\n").collect(),
     };
-    output::print(&text).map(|()| 0)
+    output::print(&text)?;
+    if let Some(name) = ended {
+        output::say(format_args!(
+            "weir: process {pid} cannot be steered any more: only the program itself can change `{name}` again\n"
+        ));
+    }
+    Ok(0)
+}
+
+/// The setting by whose new value nobody listens any longer, if an answer has one.
+fn ended_by(answer: &str) -> Option<String> {
+    let ends = |(name, value): &(String, u64)| match name.as_str() {
+        "control" => *value == 0,
+        // Only with 1 there is a thread that listens.
+        "background" => *value != 1,
+        _ => false,
+    };
+    answer.lines().filter_map(figure).find(ends).map(|(name, _)| name)
 }
 
 /// The request as the process reads it.
@@ -45,8 +63,15 @@ fn request(action: &CtlAction) -> Result<String, Failure> {
     })
 }
 
-/// A time with a unit, such as `5s`, as a number in the setting's own; all else as it is.
+/// A value that the setting can have, as the process reads it. A page of the same version has the same settings.
 fn in_unit(name: &str, value: &str) -> Result<String, Failure> {
+    let value = number(name, value)?;
+    Tunables::new().set(name, &value).map_err(|why| Failure::of(Kind::Usage, why.to_string()))?;
+    Ok(value)
+}
+
+/// A time with a unit, such as `5s`, as a number in the setting's own; all else as it is.
+fn number(name: &str, value: &str) -> Result<String, Failure> {
     let unit = TABLE.iter().find(|setting| setting.name == name).map(|setting| setting.unit);
     let one = match unit {
         Some(Unit::Milliseconds) => Duration::from_millis(1),
@@ -101,11 +126,24 @@ mod tests {
 
     #[test]
     fn times_are_written_with_a_unit_or_in_that_of_the_setting() {
-        for (name, value, sent) in [("idle_ms", "5s", "5000"), ("idle_ms", "5", "5"), ("limit", "64M", "64M")] {
+        for (name, value, sent) in [("idle_ms", "5s", "5000"), ("idle_ms", "50", "50"), ("limit", "64M", "64M")] {
             assert_eq!(in_unit(name, value).unwrap(), sent);
         }
-        for value in ["x", "1us", "5 monkeys"] {
-            assert_eq!(in_unit("idle_ms", value).map_err(|why| why.status), Err(2));
+        for value in ["x", "1us", "5 monkeys", "99999999999"] {
+            assert_eq!(in_unit("idle_ms", value).map_err(|why| why.status), Err(2), "{value}");
+        }
+        assert_eq!(in_unit("limit", "lots").map_err(|why| why.status), Err(2));
+    }
+
+    #[test]
+    fn what_ends_the_channel_is_known() {
+        for (answer, name) in [
+            ("control 0 bool\n", Some("control")),
+            ("control 1 bool\n", None),
+            ("background 2 mode\n", Some("background")),
+            ("limit 0 bytes\n", None),
+        ] {
+            assert_eq!(ended_by(answer).as_deref(), name, "{answer}");
         }
     }
 }

@@ -133,7 +133,7 @@ fn settings_are_read_and_set_while_the_program_runs() {
     assert_eq!(says(&["ctl", &pid, "get", "headroom_percent"]), "headroom_percent 7 percent\n");
     let wrong = weir(&["ctl", &pid, "set", "limit", "lots"]);
     assert!(
-        !wrong.status.success() && text(&wrong.stderr).contains("not a size (such as 64M)"),
+        wrong.status.code() == Some(2) && text(&wrong.stderr).contains("not a size (such as 64M)"),
         "{}",
         text(&wrong.stderr)
     );
@@ -196,7 +196,9 @@ fn switched_off_the_socket_is_gone_and_a_killed_process_leaves_none() {
     let Some(subject) = steered() else { return };
     let pid = subject.pid().to_string();
     let name = socket_name(subject.pid()).expect("its socket is listed");
-    says(&["ctl", &pid, "set", "control", "0"]);
+    let switched = weir(&["ctl", &pid, "set", "control", "0"]);
+    assert_eq!((switched.status.code(), text(&switched.stdout).as_str()), (Some(0), "control 0 bool\n"));
+    assert!(text(&switched.stderr).contains("cannot be steered any more"), "{}", text(&switched.stderr));
     wait_for("the socket's end", || connection(&name).is_err().then_some(()));
     let off = weir(&["ctl", &pid, "get"]);
     assert!(text(&off.stderr).contains("`control` is 0"), "{}", text(&off.stderr));
