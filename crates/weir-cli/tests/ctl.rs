@@ -101,12 +101,28 @@ fn without_the_token_of_the_page_the_same_user_is_refused() {
     assert_eq!(says(&["ctl", &subject.pid().to_string(), "get", "limit"]), "limit 0 B\n");
 }
 
+/// Has the thread of a process that listens stop, and no other, as a debugger does; its number. None: it is not allowed.
+fn hold_listener(pid: u32) -> Option<i32> {
+    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|entry| entry.path());
+    let listener =
+        threads.find(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "weir\n"))?;
+    let thread: i32 = listener.file_name()?.to_str()?.parse().ok()?;
+    // SAFETY: calls on a thread of this test's child; the status is of its type.
+    unsafe {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        let mut status = 0;
+        let is_held = libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) == 0
+            && libc::ptrace(libc::PTRACE_INTERRUPT, thread, none, none) == 0
+            && libc::waitpid(thread, &raw mut status, libc::__WALL) == thread;
+        is_held.then_some(thread)
+    }
+}
+
 /// As by Ctrl-Z, and `fg` after it.
 #[test]
 fn stopped_while_it_waits_for_its_answer_it_has_it_when_it_goes_on() {
     let Some(subject) = steered() else { return };
-    subject::send(libc::SIGSTOP, subject.pid());
-    wait_until("the program's stop", || is_in_state(subject.pid(), 'T'));
+    let Some(listener) = hold_listener(subject.pid()) else { return skip!("no thread may be stopped here") };
     let mut ctl = Command::new(env!("CARGO_BIN_EXE_weir"));
     ctl.args(["ctl", &subject.pid().to_string(), "get", "limit"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let ctl = ctl.spawn().unwrap();
@@ -115,9 +131,38 @@ fn stopped_while_it_waits_for_its_answer_it_has_it_when_it_goes_on() {
     subject::send(libc::SIGSTOP, ctl.id());
     wait_until("its stop", || is_in_state(ctl.id(), 'T'));
     subject::send(libc::SIGCONT, ctl.id());
-    subject::send(libc::SIGCONT, subject.pid());
+    // SAFETY: lets the thread go on; no memory is touched.
+    assert_eq!(unsafe { libc::ptrace(libc::PTRACE_DETACH, listener, 0, 0) }, 0);
     let output = ctl.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("limit 0 B\n", ""));
+}
+
+#[test]
+fn one_that_is_stopped_is_not_waited_for() {
+    let Some(subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    subject::send(libc::SIGSTOP, subject.pid());
+    wait_until("the program's stop", || is_in_state(subject.pid(), 'T'));
+    for args in [&["ctl", &pid, "trim"][..], &["profile", &pid]] {
+        let output = weir(args);
+        let said = text(&output.stderr);
+        let is_told = said.contains("it is stopped") && said.lines().count() == 1;
+        assert!(output.status.code() == Some(6) && is_told, "{args:?}: {said}");
+    }
+}
+
+/// `/proc` is that of the namespace around it, with other numbers than its own.
+#[test]
+fn from_a_pid_namespace_below_the_process_it_is_said_what_hinders() {
+    let Some(subject) = steered() else { return };
+    if !Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|status| status.success()) {
+        return skip!("no namespace can be made here");
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", env!("CARGO_BIN_EXE_weir"), "ctl", &subject.pid().to_string(), "get", "limit"]);
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("it is in a PID namespace"), "{said}");
 }
 
 #[test]

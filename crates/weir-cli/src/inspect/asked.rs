@@ -1,6 +1,6 @@
 //! A process that is asked: it measures anew where its memory is, and tells its settings.
 
-use super::control::Control;
+use super::control::{Control, is_stopped};
 use super::page::{Inspected, Missing, Page};
 use crate::figures::idle_window::IdleWindow;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub fn read_with(inspected: &Inspected, patience: Duration, asks_more: bool) -> 
 
 /// The channel of a process that is not stopped: that one would not answer.
 pub fn channel(inspected: &Inspected, page: &Page, patience: Duration) -> Result<Control, String> {
-    if inspected.process.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 't')) {
+    if is_stopped(inspected.process.pid()) {
         return Err("it is stopped".into());
     }
     Control::connect_within(inspected.process.pid(), page, patience).map_err(|why| why.to_string())

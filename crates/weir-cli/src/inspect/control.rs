@@ -6,7 +6,7 @@ use crate::base::output::printable;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
 use rustix::net::{connect, recv, send, socket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use weir_core::telemetry::stats::Opening;
@@ -61,6 +61,10 @@ impl Control {
         if let Some(why) = obstacle(page) {
             return Err(failed(why));
         }
+        if is_stopped(pid) {
+            let say = format!("process {pid} does not answer: it is stopped: `kill -CONT {pid}` has it go on");
+            return Err(Failure::of(Kind::NotAnswering, say));
+        }
         enter_network_of(pid).map_err(failed)?;
         let name = socket_name(page.control.name.each_ref().map(|word| word.load(Relaxed)));
         let connected = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).and_then(|socket| {
@@ -68,11 +72,6 @@ impl Control {
             sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
             let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
             retry_on_intr(|| connect(&socket, &address))?;
-            // The process may have ended, and its name be another's by now.
-            let peer = sockopt::socket_peercred(&socket)?;
-            if peer.pid.as_raw_nonzero().get() != pid {
-                return Err(Errno::CONNREFUSED);
-            }
             sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience))?;
             Ok(socket)
         });
@@ -80,6 +79,7 @@ impl Control {
             Errno::AGAIN => late(pid, patience),
             error => failed(format!("no connection: {error}")),
         })?;
+        check_peer(pid, peer(&socket)).map_err(failed)?;
         let control = Self { socket, pid, patience };
         match control.receive()?.trim_end() {
             greeting if greeting == format!("weir control {VERSION}") => {
@@ -125,6 +125,37 @@ impl Control {
     }
 }
 
+/// Whether a process is stopped, by a signal or by a debugger: it would not answer.
+pub fn is_stopped(pid: i32) -> bool {
+    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| matches!(stat.state, 'T' | 't'))
+}
+
+/// The number of the process that listens at the other end; 0: it has none here. The call of `rustix` takes 0 for an error.
+fn peer(socket: &OwnedFd) -> std::io::Result<i32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = socket.as_raw_fd();
+    // SAFETY: the kernel writes at most so many bytes of a value of its type.
+    let done =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length) };
+    if done == 0 { Ok(peer.pid) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The process may have ended, and its name be another's by now. Or `/proc` shows the numbers of another PID namespace.
+fn check_peer(pid: i32, peer: std::io::Result<i32>) -> Result<(), String> {
+    match peer {
+        Ok(peer) if peer == pid => Ok(()),
+        Ok(0) => {
+            Err("it is in a PID namespace that is not within this command's: run this outside of the container".into())
+        }
+        Ok(other) => Err(format!(
+            "its channel is that of process {other}: it has ended, or /proc is of another PID namespace: look again"
+        )),
+        Err(error) => Err(format!("it is unknown who listens: {error}")),
+    }
+}
+
 /// Does something in a thread of its own: who connects to a process of another network namespace stays in that.
 pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let done = std::thread::scope(|scope| scope.spawn(work).join());
@@ -151,4 +182,24 @@ fn enter_network_of(pid: i32) -> Result<(), String> {
         .map_err(Into::into)
     });
     entered.map_err(|error| format!("it is in a network namespace of its own ({error}): run this there, or as root"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_listens_is_the_process_that_was_meant() {
+        let (one, _other) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let own = std::process::id() as i32;
+        assert_eq!(check_peer(own, peer(&one)), Ok(()));
+        assert!(check_peer(own + 1, peer(&one)).unwrap_err().contains(&format!("that of process {own}")));
+        assert!(check_peer(own, Ok(0)).unwrap_err().contains("PID namespace"));
+    }
 }
