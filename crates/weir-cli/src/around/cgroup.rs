@@ -1,6 +1,7 @@
 //! The cgroup of a process: where its files are, and what memory the kernel charges to it.
 
 use super::group::Group;
+use crate::base::json;
 use procfs::process::Process;
 use serde::Serialize;
 use std::path::{Component, Path, PathBuf};
@@ -9,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Charged {
     /// The cgroup's directory.
+    #[serde(serialize_with = "json::path")]
     pub directory: PathBuf,
     /// All that is charged.
     pub bytes: u64,

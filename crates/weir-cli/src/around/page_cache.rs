@@ -1,5 +1,6 @@
 //! The page cache of the files that a process has open: memory of the kernel's, which is in no resident set.
 
+use crate::base::json;
 use procfs::process::Process;
 use serde::Serialize;
 use std::collections::HashSet;
@@ -23,6 +24,7 @@ const MAPPED: (u64, u64) = (1 << 30, 64 << 30);
 /// A file and how much of it the kernel keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cached {
+    #[serde(serialize_with = "json::path")]
     pub path: PathBuf,
     pub bytes: u64,
 }

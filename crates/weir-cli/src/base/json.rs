@@ -3,7 +3,8 @@
 
 use super::failure::Failure;
 use super::output::printable;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::path::Path;
 
 /// On one line, without its end.
 pub fn line(value: &impl Serialize) -> Result<String, Failure> {
@@ -13,6 +14,11 @@ pub fn line(value: &impl Serialize) -> Result<String, Failure> {
 /// Over several lines, with the last one's end.
 pub fn pretty(value: &impl Serialize) -> Result<String, Failure> {
     plain(serde_json::to_string_pretty(value)).map(|text| text + "\n")
+}
+
+/// A path in JSON, which is text: what of a name is no UTF-8 is replaced. Serde refuses such a path.
+pub fn path<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 /// With what could steer a terminal replaced in texts; a line's end stays `\n`.

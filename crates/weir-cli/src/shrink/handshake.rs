@@ -15,6 +15,7 @@
 use super::member::{Holder, Member};
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};
+use crate::base::json;
 use crate::inspect::control::apart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ const ROUND: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The group.
+    #[serde(serialize_with = "json::path")]
     pub directory: PathBuf,
     /// What the group was to be below, bytes.
     pub to_bytes: u64,
@@ -241,6 +243,7 @@ fn parts(wanted: u64, weights: &[u64]) -> Vec<u64> {
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::os::unix::ffi::OsStringExt;
 
     #[test]
     fn what_is_wanted_no_longer_ends() {
@@ -262,6 +265,21 @@ mod tests {
         let why = Handshake::begin(&group, 2000).run(Duration::from_secs(3600), set, is_wanted).err().unwrap();
         assert_eq!((why.to_string().as_str(), tries.get()), ("it is wanted no longer", 3));
         assert!(looks.get() > 3);
+    }
+
+    #[test]
+    fn a_group_of_any_name_is_written_as_json() {
+        let outcome = Outcome {
+            directory: PathBuf::from(std::ffi::OsString::from_vec(b"/sys/fs/cgroup/a\xff".to_vec())),
+            to_bytes: 1,
+            limit_before_bytes: None,
+            charged_bytes: 1,
+            droppable_bytes: 0,
+            missing_bytes: 0,
+            took_ns: 1,
+            processes: Vec::new(),
+        };
+        assert!(json::line(&outcome).unwrap().starts_with("{\"directory\":\"/sys/fs/cgroup/a\u{fffd}\","));
     }
 
     #[test]
