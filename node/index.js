@@ -13,11 +13,11 @@ exports.library = () => {
   return file;
 };
 
-/** A value of LD_PRELOAD: the library after what is there already, once. */
+/** A value of LD_PRELOAD: the library, or the Weir that is there already, before all else: the first malloc is called. */
 exports.preload = (before = process.env.LD_PRELOAD || '') => {
   const names = before.split(/[ :]+/).filter(Boolean);
-  return names.some(isWeir) ? before : [...names, exports.library()].join(':');
+  return [names.find(isWeir) || exports.library(), ...names.filter((name) => !isWeir(name))].join(':');
 };
 
-/** Whether this process runs on Weir. */
+/** Whether this process has loaded Weir. Behind another malloc in LD_PRELOAD it is loaded, and not called. */
 exports.isLoaded = () => fs.readFileSync('/proc/self/maps', 'utf8').split('\n').some(isWeir);

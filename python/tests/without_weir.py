@@ -10,6 +10,30 @@ import weir
 from support import python
 
 MAPS = "print(open('/proc/self/maps').read())"
+#: A malloc that is not Weir's, and keeps what is freed.
+MALLOC = """
+#include <string.h>
+static _Alignas(4096) char heap[256 << 20];
+static size_t used;
+void *memalign(size_t align, size_t size) {
+    size_t at = __atomic_fetch_add(&used, size + align + 16, __ATOMIC_RELAXED);
+    char *block = (char *)(((size_t)heap + at + 16 + align - 1) / align * align);
+    if (at + size + align + 16 > sizeof heap) return 0;
+    memcpy(block - 16, &size, sizeof size);
+    return block;
+}
+size_t malloc_usable_size(void *block) { size_t size = 0; if (block) memcpy(&size, (char *)block - 16, sizeof size); return size; }
+void *malloc(size_t size) { return memalign(16, size); }
+void *calloc(size_t count, size_t size) { return malloc(count * size); }
+void *realloc(void *old, size_t size) {
+    void *block = malloc(size);
+    size_t kept = malloc_usable_size(old);
+    return block ? memcpy(block, old ? old : "", kept < size ? kept : size) : 0;
+}
+void free(void *block) {}
+void *aligned_alloc(size_t align, size_t size) { return memalign(align, size); }
+int posix_memalign(void **to, size_t align, size_t size) { return (*to = memalign(align, size)) ? 0 : 12; }
+"""
 
 
 class Without(unittest.TestCase):
@@ -68,17 +92,28 @@ class Run(unittest.TestCase):
             done = weir_command("run", app.name, "--flag", "a b")
         self.assertEqual((done.stdout, done.returncode), ("['--flag', 'a b']\n", 7))
 
-    def test_a_preload_that_is_there_stays_and_comes_first(self):
+    def test_a_preload_that_is_there_stays_behind_weir(self):
         preload = "import os; print(os.environ['LD_PRELOAD'])"
+        path = weir_command("library").stdout.strip()
         with tempfile.TemporaryDirectory() as folder:
-            other = os.path.join(folder, "other.so")
-            subprocess.run(["cc", "-shared", "-o", other, "-x", "c", "/dev/null"], check=True)
+            other = built(folder, "")
             said = python(preload, "-m", "weir", "run", environment={"LD_PRELOAD": other})
-            path = weir_command("library").stdout.strip()
-            self.assertEqual(said, f"{other}:{path}\n")
-            # Once is enough.
+            self.assertEqual(said, f"{path}:{other}\n")
+            # Once is enough, and a Weir that is there comes first.
             said = python(preload, "-m", "weir", "run", "-m", "weir", "run", environment={"LD_PRELOAD": other})
-            self.assertEqual(said, f"{other}:{path}\n")
+            self.assertEqual(said, f"{path}:{other}\n")
+            said = python(preload, "-m", "weir", "run", environment={"LD_PRELOAD": f"{other} {path}"})
+            self.assertEqual(said, f"{path}:{other}\n")
+
+    def test_behind_another_malloc_weir_is_not_called(self):
+        is_loaded = "import weir; print(weir.is_loaded())"
+        path = weir_command("library").stdout.strip()
+        with tempfile.TemporaryDirectory() as folder:
+            other = built(folder, MALLOC)
+            said = python(is_loaded, environment={"LD_PRELOAD": f"{other}:{path}"})
+            self.assertEqual(said, "False\n")
+            said = python(is_loaded, "-m", "weir", "run", environment={"LD_PRELOAD": other})
+            self.assertEqual(said, "True\n")
 
     def test_what_cannot_be_is_said_in_a_line(self):
         for library, why in (("/nowhere/libweir.so", "is missing"), ("/proc/self/exe", None)):
@@ -96,6 +131,14 @@ class Run(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn("usage: ", done.stderr)
         self.assertIn("usage: ", weir_command("--help").stdout)
+
+
+def built(folder, source):
+    """A library of C."""
+    path = os.path.join(folder, "other.so")
+    command = ["cc", "-shared", "-fPIC", "-fno-builtin", "-w", "-o", path, "-x", "c", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    return path
 
 
 def weir_command(*arguments, **environment):

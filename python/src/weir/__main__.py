@@ -20,11 +20,10 @@ def library():
 
 
 def preload(before, path):
-    """The value of LD_PRELOAD: the library after what is there already, once."""
+    """The value of LD_PRELOAD: the library, or the Weir that is there already, before all else: the first malloc is called."""
     names = before.replace(":", " ").split()
-    if any(os.path.basename(name).startswith("libweir.so") for name in names):
-        return before
-    return ":".join([*names, path])
+    weir = [name for name in names if os.path.basename(name).startswith("libweir.so")]
+    return ":".join([*(weir[:1] or [path]), *(name for name in names if name not in weir)])
 
 
 def main(arguments):

@@ -1,7 +1,8 @@
 """The functions of weir.h, in the library that this process was started with.
 
 The library is a malloc. So it is not loaded from here, where the program has memory of another malloc already: what a
-preload or the linker brought is looked up, and without that there is none.
+preload or the linker brought is looked up, and without that there is none. Nor is there one where another malloc was named before
+it: then the program has no memory of Weir's.
 """
 
 import atexit
@@ -12,7 +13,7 @@ from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_
 
 NOT_LOADED = (
     "this process does not run on Weir: start it by `python -m weir run`, or with"
-    " LD_PRELOAD=$(python -m weir library)"
+    " LD_PRELOAD=$(python -m weir library), before any other malloc"
 )
 
 
@@ -87,7 +88,10 @@ def _look_up():
             function.restype, function.argtypes = result, arguments
     except AttributeError:
         return None
-    return library
+    # Python has blocks of malloc by now. Weir has none of them where another malloc is called.
+    usage = Usage()
+    is_asked = library.weir_usage(ctypes.byref(usage), ctypes.sizeof(usage)) == 0
+    return None if is_asked and usage.live_bytes == 0 else library
 
 
 _library = _look_up()
@@ -110,7 +114,7 @@ def library():
 
 
 def is_loaded():
-    """Whether this process runs on Weir."""
+    """Whether this process runs on Weir: whether it is there, and its malloc is called."""
     return _library is not None
 
 
