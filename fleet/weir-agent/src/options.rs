@@ -3,6 +3,7 @@
 use crate::policy::quantity;
 use clap::{Parser, ValueEnum};
 use std::net::SocketAddr;
+use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_policy::limits::Rules;
@@ -17,8 +18,8 @@ pub struct Options {
     /// Where metrics are served, at /metrics.
     #[arg(long, default_value = "127.0.0.1:19348")]
     pub listen: SocketAddr,
-    /// Time between two looks.
-    #[arg(long, default_value = "15s", value_parser = humantime::parse_duration)]
+    /// Time between two looks: a second at least.
+    #[arg(long, default_value = "15s", value_parser = period)]
     pub period: Duration,
     /// Time over which peaks count, and for which a container must be calm before it is lowered.
     #[arg(long, default_value = "24h", value_parser = humantime::parse_duration)]
@@ -33,13 +34,13 @@ pub struct Options {
     #[arg(long, default_value = "32Mi", value_parser = quantity::argument)]
     pub least: u64,
     /// Price up to which memory is spare: milliseconds to get a MiB back, or lost without it in ten seconds.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = number(0.0..=f64::MAX, "a number of milliseconds, 0 or more"))]
     pub cost_bar: f64,
     /// Whether limits and requests of pods without the annotation weir.dev/resize are changed.
     #[arg(long, value_enum, default_value_t = Resize::Off)]
     pub resize: Resize,
     /// The most that `both` raises a limit to, as a multiple of what was there before the agent's first change.
-    #[arg(long, default_value_t = 1.5)]
+    #[arg(long, default_value_t = 1.5, value_parser = number(1.0..=f64::MAX, "a factor, 1 or more"))]
     pub above: f64,
     /// Write recommendations into the VerticalPodAutoscalers whose recommenders name `weir`.
     #[arg(long)]
@@ -50,8 +51,9 @@ pub struct Options {
     /// The kernel's switches of same-page merging.
     #[arg(long, default_value = "/sys/kernel/mm/ksm")]
     pub ksm: PathBuf,
-    /// Ask processes for their cheapest memory while less than this percentage of the machine's is available.
+    /// Ask processes for their cheapest memory while less than this percentage of the machine's is available: up to 50.
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "5")]
+    #[arg(value_parser = number(PERCENT, "a percentage above 0, up to 50"))]
     pub relieve: Option<f64>,
     /// Where the host's cgroups are mounted.
     #[arg(long, default_value = "/sys/fs/cgroup")]
@@ -65,6 +67,23 @@ pub struct Options {
     /// With --once: as JSON.
     #[arg(long, requires = "once")]
     pub json: bool,
+}
+
+/// Relief goes on until twice the percentage is available. So half of the machine is the most that can be met.
+const PERCENT: (Bound<f64>, Bound<f64>) = (Bound::Excluded(0.0), Bound::Included(50.0));
+
+/// A time between two looks. Without one the agent would do nothing but look.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = humantime::parse_duration(text).map_err(|why| why.to_string())?;
+    if period < Duration::from_secs(1) { Err("it is too short: write 1s or more".into()) } else { Ok(period) }
+}
+
+/// Reads numbers of a range, which no NaN is in.
+fn number(
+    range: impl RangeBounds<f64> + Clone + Send + Sync + 'static,
+    wanted: &'static str,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text| text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| format!("write {wanted}"))
 }
 
 /// What is changed of a pod.
@@ -117,5 +136,23 @@ mod tests {
         assert_eq!((options.relieve, options.least, options.bar()), (Some(5.0), 64 << 20, 2_000_000));
         assert!(options.steers() && !Options::parse_from(["weir-agent", "--resize", "down", "--dry-run"]).steers());
         assert!(Options::try_parse_from(["weir-agent", "--json"]).is_err());
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused_in_words() {
+        for (flag, good, wrong, why) in [
+            ("--period", ["1s", "1h"], ["0s", "999ms"], "1s or more"),
+            ("--relieve", ["0.001", "50"], ["0", "200"], "up to 50"),
+            ("--above", ["1", "3.5"], ["0.9", "inf"], "1 or more"),
+            ("--cost-bar", ["0", "1e6"], ["-1", "NaN"], "0 or more"),
+        ] {
+            let read = |value: &str| Options::try_parse_from(["weir-agent".into(), format!("{flag}={value}")]);
+            good.iter().for_each(|value| assert!(read(value).is_ok(), "{flag}={value}"));
+            for value in wrong {
+                let said = read(value).expect_err(value).to_string();
+                assert!(said.contains(flag) && said.contains(why), "{said}");
+            }
+        }
+        assert!(Options::try_parse_from(["weir-agent", "--period", "soon"]).is_err());
     }
 }

@@ -208,7 +208,7 @@ struct Agent {
 
 impl Agent {
     fn start(config: &Path, said: &Path) -> Self {
-        let options = "--resize down --recommend --window 1s --period 200ms --cost-bar 1000 --least 256Mi";
+        let options = "--resize down --recommend --window 1s --period 1s --cost-bar 1000 --least 256Mi";
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-agent"));
         command.args(["--node", NODE, "--listen", "127.0.0.1:0"]).args(options.split(' ')).env("KUBECONFIG", config);
         let child = command.stderr(fs::File::create(said).unwrap()).spawn().unwrap();
