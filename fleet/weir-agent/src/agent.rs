@@ -1,6 +1,6 @@
 //! The agent: it looks, decides and acts, again and again.
 
-use crate::api::pod::{Container, Held, Pod};
+use crate::api::pod::{Container, Held, Pod, RESIZE};
 use crate::api::pods::Pods;
 use crate::hands::{Done, Hands};
 use crate::machine::look::Looked;
@@ -104,6 +104,13 @@ impl Agent {
         let rows: Vec<Row> = look.groups.into_iter().map(|looked| self.row(looked, &seats)).collect();
         let paths: HashSet<&PathBuf> = rows.iter().map(|row| &row.looked.group.path).collect();
         self.watched.retain(|path, _| paths.contains(path));
+        let resize = self.options.resize;
+        for pod in pods.iter().filter(|pod| resize.denies(pod.resize.as_deref())) {
+            self.say_once(&format!(
+                "{}/{}: its annotation {RESIZE} changes nothing: --resize is off",
+                pod.namespace, pod.name
+            ));
+        }
         self.resize(&pods, &rows, &seats).await;
         let recommendations = self.recommend(&rows, &seats).await;
         let trouble = self.api.as_ref().map(|api| api.pods.trouble());
@@ -159,7 +166,8 @@ impl Agent {
     /// Ends what was begun, settles what another agent left, raises what is short, and lowers the one that has most to spare.
     async fn resize(&mut self, pods: &[Arc<Pod>], rows: &[Row], seats: &Seats<'_>) {
         self.end_lowering().await;
-        if !self.options.dry_run {
+        // Where nothing is changed there may be no right to take back either.
+        if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;
         }
         self.restore(pods).await;

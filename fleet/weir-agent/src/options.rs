@@ -36,7 +36,7 @@ pub struct Options {
     /// Price up to which memory is spare: milliseconds to get a MiB back, or lost without it in ten seconds.
     #[arg(long, default_value_t = 2.0, value_parser = number(0.0..=f64::MAX, "a number of milliseconds, 0 or more"))]
     pub cost_bar: f64,
-    /// Whether limits and requests of pods without the annotation weir.dev/resize are changed.
+    /// What is changed of pods without the annotation weir.dev/resize. Where it is off, annotations change nothing either.
     #[arg(long, value_enum, default_value_t = Resize::Off)]
     pub resize: Resize,
     /// The most that `both` raises a limit to, as a multiple of what was there before the agent's first change.
@@ -98,9 +98,18 @@ pub enum Resize {
 }
 
 impl Resize {
-    /// Of a pod with this annotation; one that is no such word changes nothing.
+    /// Of a pod with this annotation. By a word that is none of these nothing is changed. What is off stays off: then the chart
+    /// gives the agent neither the rights nor the mounts to change anything.
     pub fn of(self, annotation: Option<&str>) -> Self {
-        annotation.map_or(self, |word| Self::from_str(word, false).unwrap_or(Self::Off))
+        match annotation {
+            Some(word) if self != Self::Off => Self::from_str(word, false).unwrap_or(Self::Off),
+            _ => self,
+        }
+    }
+
+    /// Whether a pod with this annotation asks in vain.
+    pub fn denies(self, annotation: Option<&str>) -> bool {
+        self == Self::Off && annotation.is_some() && Self::Both.of(annotation) != Self::Off
     }
 }
 
@@ -127,11 +136,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_s_word_counts_more_than_the_agent_s() {
+    fn a_pod_s_word_counts_more_than_the_agent_s_but_off_is_off() {
         assert_eq!(Resize::Down.of(None), Resize::Down);
-        assert_eq!(Resize::Off.of(Some("both")), Resize::Both);
+        assert_eq!(Resize::Down.of(Some("both")), Resize::Both);
         assert_eq!(Resize::Both.of(Some("off")), Resize::Off);
         assert_eq!(Resize::Both.of(Some("bogus")), Resize::Off);
+        assert_eq!(Resize::Off.of(Some("both")), Resize::Off);
+        let said = [Some("both"), Some("down"), Some("off"), Some("bogus"), None];
+        assert_eq!(said.map(|word| Resize::Off.denies(word)), [true, true, false, false, false]);
+        assert!(!Resize::Down.denies(Some("both")));
         let options = Options::parse_from(["weir-agent", "--relieve", "--least", "64Mi", "--period", "5s"]);
         assert_eq!((options.relieve, options.least, options.bar()), (Some(5.0), 64 << 20, 2_000_000));
         assert!(options.steers() && !Options::parse_from(["weir-agent", "--resize", "down", "--dry-run"]).steers());
