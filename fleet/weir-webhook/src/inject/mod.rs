@@ -2,6 +2,7 @@
 
 mod container;
 pub mod library;
+mod os;
 mod patch;
 #[cfg(test)]
 mod tests;
@@ -86,9 +87,7 @@ fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a String> {
 
 /// Why a whole pod cannot have it.
 fn refuses(spec: &PodSpec) -> Option<&'static str> {
-    let os = spec.os.as_ref().map(|os| os.name.as_str());
-    let selected = spec.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os")).map(String::as_str);
-    if os.or(selected).is_some_and(|os| os != "linux") {
+    if !os::is_linux(spec) {
         return Some("it is not for Linux");
     }
     let volume = volume(spec);

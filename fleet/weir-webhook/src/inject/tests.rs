@@ -156,6 +156,47 @@ fn pods_that_cannot_have_it_get_an_explanation_alone() {
 }
 
 #[test]
+fn a_pod_s_system_is_told_by_all_that_chooses_it() {
+    let on = |terms: Value| {
+        let required = json!({"nodeSelectorTerms": terms});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    };
+    let term = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    let windows = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
+    let (os, zone) = ("kubernetes.io/os", term("zone", "In", &["a"]));
+    let of_windows = term(os, "In", &["windows"]);
+    let wished = json!({"weight": 1, "preference": of_windows});
+    for (spec, is_linux) in [
+        (json!({}), true),
+        (json!({"os": {"name": "linux"}, "nodeSelector": {os: "windows"}}), true),
+        (json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}), false),
+        (json!({"nodeSelector": {"beta.kubernetes.io/os": "linux", os: "linux"}}), true),
+        (on(json!([of_windows])), false),
+        (on(json!([term("beta.kubernetes.io/os", "NotIn", &["linux"])])), false),
+        (on(json!([term(os, "NotIn", &["windows"])])), true),
+        (on(json!([term(os, "In", &["linux", "windows"])])), true),
+        (on(json!([term(os, "Exists", &[])])), true),
+        // One of the terms is enough.
+        (on(json!([of_windows, zone])), true),
+        (on(json!([of_windows, of_windows])), false),
+        (on(json!([{"matchExpressions": [zone["matchExpressions"][0], of_windows["matchExpressions"][0]]}])), false),
+        // A wish is no condition.
+        (json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wished]}}}), true),
+        (json!({"securityContext": windows}), false),
+        (json!({"securityContext": {"windowsOptions": {}}}), true),
+        (json!({"securityContext": windows, "nodeSelector": {os: "linux"}}), true),
+        (json!({"containers": [{"name": "a"}, {"name": "b", "securityContext": windows}]}), false),
+        (json!({"initContainers": [{"name": "i", "securityContext": windows}]}), false),
+    ] {
+        let mut pod = asking(json!([{"name": "a"}]));
+        spec.as_object().unwrap().iter().for_each(|(field, value)| pod["spec"][field] = value.clone());
+        let (_, outcome, explanation) = made(&pod, false, Way::InitContainer);
+        assert_eq!(outcome == Outcome::Injected, is_linux, "{spec}: {explanation}");
+        assert!(is_linux || explanation == "left as it is: it is not for Linux", "{spec}: {explanation}");
+    }
+}
+
+#[test]
 fn python_is_told_where_asked_and_not_yet_told() {
     let containers = json!([{"name": "a"}, {"name": "b", "env": [{"name": "PYTHONMALLOC", "value": "debug"}]}]);
     let asking = pod(json!({LABEL: "true"}), json!({PYTHON_MALLOC: "true"}), containers.clone());
