@@ -19,6 +19,7 @@ use weir_webhook::metrics::Metrics;
 use weir_webhook::serve::admission::Admission;
 use weir_webhook::serve::connections::serve;
 use weir_webhook::serve::observe::Observe;
+use weir_webhook::serve::room::Room;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
@@ -43,7 +44,8 @@ async fn run(options: Options) -> Result<()> {
     let events = client.as_ref().ok().map(|client| Events::start(client.clone(), metrics.clone()));
     renew(&options.certificates, client, served.clone())?;
 
-    let admission = Arc::new(Admission { library: options.library.library(), metrics: metrics.clone(), events });
+    let (library, room) = (options.library.library(), Room::default());
+    let admission = Arc::new(Admission { library, metrics: metrics.clone(), events, room });
     let observe = Arc::new(Observe { metrics, served: served.clone(), ending: AtomicBool::new(false) });
     let (stop, stopped) = watch::channel(false);
     let until = |mut stopped: watch::Receiver<bool>| async move { drop(stopped.wait_for(|stopped| *stopped).await) };

@@ -17,7 +17,7 @@ pub enum Ended {
     Unchanged,
     /// The pod asked and cannot have it.
     Left,
-    /// The request could not be read: the pod was let through as it is.
+    /// The request could not be read, or had no room: the pod was let through as it is.
     Failed,
 }
 
@@ -64,6 +64,11 @@ impl Metrics {
     pub fn ended(&self, outcome: Ended, took: Duration) {
         self.requests.get_or_create(&[("outcome", outcome)]).inc();
         self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// A request was answered without a review.
+    pub fn refused(&self) {
+        self.requests.get_or_create(&[("outcome", Ended::Failed)]).inc();
     }
 
     /// An event became this.

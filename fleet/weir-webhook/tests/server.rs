@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use common::{Webhook, body, library, pod, post, review};
 use http_body_util::Empty;
@@ -22,6 +23,9 @@ use weir_webhook::inject::Outcome;
 use weir_webhook::metrics::{Ended, Metrics};
 use weir_webhook::serve::connections::serve;
 use weir_webhook::serve::observe::Observe;
+
+/// The bound of all waiting.
+const BOUND: Duration = Duration::from_secs(180);
 
 /// The response of a review, which is there and allows.
 fn response(answer: &[u8]) -> Value {
@@ -85,13 +89,62 @@ async fn what_cannot_be_read_is_let_through() {
         let answer = client.send_request(post("/mutate/pod", garbage)).await.unwrap();
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{garbage}");
     }
-    let answer = client.send_request(post("/mutate/pod", vec![b' '; 9 << 20])).await.unwrap();
+    let answer = client.send_request(post("/mutate/pod", vec![b' '; (4 << 20) + 1])).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let mut dense = review(&pod());
+    dense["request"]["object"]["spec"]["containers"] = vec![json!({}); 20_000].into();
+    let answer = client.send_request(post("/mutate/pod", dense.to_string())).await.unwrap();
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
     let answer = client.send_request(post("/elsewhere", "")).await.unwrap();
     assert_eq!(answer.status(), StatusCode::NOT_FOUND);
     // It is as it was.
     let answer = client.send_request(post("/mutate/pod", review(&pod()).to_string())).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
+}
+
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, waiting).await.unwrap_or_else(|_| panic!("waited too long: {what}"));
+}
+
+#[tokio::test]
+async fn what_clients_bring_has_a_bound_together() {
+    let webhook = Webhook::start().await;
+    let all = || webhook.room.take(16 << 20);
+    let taken = all().unwrap();
+    let mut client = webhook.client().await;
+    let answer = client.send_request(post("/mutate/pod", review(&pod()).to_string())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let text = webhook.metrics.text().unwrap();
+    assert!(text.contains("weir_webhook_requests_total{outcome=\"Failed\"} 1"), "{text}");
+    drop(taken);
+    let answer = client.send_request(post("/mutate/pod", review(&pod()).to_string())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    drop(body(answer).await);
+    // What was answered has no room any more; what has not come as a whole has some.
+    eventually("all is answered", async || all().is_some()).await;
+    let mut stream = webhook.tls(b"http/1.1").await.unwrap();
+    stream.write_all(b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf").await.unwrap();
+    eventually("half of a body is held", async || all().is_none()).await;
+    drop(stream);
+    eventually("its client is gone", async || all().is_some()).await;
+}
+
+#[tokio::test]
+async fn connections_of_one_address_have_a_bound() {
+    let webhook = Webhook::start().await;
+    let mut open = Vec::new();
+    while let Ok(stream) = webhook.tls(b"h2").await {
+        open.push(stream);
+        assert!(open.len() <= 16);
+    }
+    assert_eq!(open.len(), 16);
+    open.pop();
+    eventually("there is a place again", async || webhook.tls(b"h2").await.is_ok()).await;
 }
 
 #[test]

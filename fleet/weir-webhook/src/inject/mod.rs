@@ -27,6 +27,9 @@ pub const PYTHON_MALLOC: &str = "weir.dev/python-malloc";
 /// because of the pod's `emptyDir`.
 const EVICTABLE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 
+/// No node runs a pod of more. Each takes some KiB of patch.
+const MOST_CONTAINERS: usize = 500;
+
 /// What became of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -89,6 +92,9 @@ fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a String> {
 fn refuses(spec: &PodSpec) -> Option<&'static str> {
     if !os::is_linux(spec) {
         return Some("it is not for Linux");
+    }
+    if spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len) > MOST_CONTAINERS {
+        return Some("it has more than 500 containers");
     }
     let volume = volume(spec);
     if volume == Some(Held::ByAnother) {

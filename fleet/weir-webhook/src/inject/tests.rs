@@ -139,6 +139,7 @@ fn pods_that_cannot_have_it_get_an_explanation_alone() {
         ("/volumes", json!([{"name": VOLUME, "hostPath": {"path": "/x"}}]), "it has a volume weir-library of its own"),
         ("/initContainers", json!([{"name": VOLUME}]), "it has a container weir-library of its own"),
         ("/containers", json!([{"name": VOLUME}]), "it has a container weir-library of its own"),
+        ("/containers", json!(vec![json!({"name": "a"}); 501]), "it has more than 500 containers"),
         (
             "/containers",
             json!([{"name": "a", "env": [{"name": "LD_PRELOAD", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]),

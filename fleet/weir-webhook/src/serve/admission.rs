@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,9 +11,11 @@ use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, ConvertAdmissionReviewError, Operation,
 };
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::connections::Handler;
+use super::room::{Held, Room, is_modest};
 use super::{Answer, answer, plain};
 use crate::events::{Events, Notice};
 use crate::inject::library::Library;
@@ -26,10 +28,10 @@ pub const BY_NAMESPACE: &str = "/mutate/namespace";
 /// See [`BY_NAMESPACE`].
 pub const BY_POD: &str = "/mutate/pod";
 
-/// An API server keeps no object of more than 1.5 MiB; a request has two at most.
-const LARGEST: usize = 8 << 20;
+/// An API server keeps no object of more than 1.5 MiB. As JSON a pod may have twice that, and with what is said of it some more.
+const LARGEST: usize = 4 << 20;
 /// A request that is not whole by then is not waited for: the API server has given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The server's part that answers API servers.
 #[derive(Debug)]
@@ -40,7 +42,16 @@ pub struct Admission {
     pub metrics: Arc<Metrics>,
     /// Where owners are told, if there is a way.
     pub events: Option<Events>,
+    /// Where requests and answers are held.
+    pub room: Room,
 }
+
+/// Why a request is not read.
+type Refusal = (StatusCode, &'static str);
+
+const FULL: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "there is no room for this now\n");
+const TOO_LARGE: Refusal = (StatusCode::PAYLOAD_TOO_LARGE, "the request is larger than that of any pod\n");
+const BROKEN: Refusal = (StatusCode::BAD_REQUEST, "the request did not come as a whole\n");
 
 impl Handler for Admission {
     async fn handle(&self, request: Request<Incoming>) -> Answer {
@@ -52,27 +63,46 @@ impl Handler for Admission {
         if request.method() != Method::POST {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "reviews are posted\n");
         }
-        match timeout(PATIENCE, Limited::new(request.into_body(), LARGEST).collect()).await {
-            Ok(Ok(body)) => self.review(&body.to_bytes(), namespace_asks),
-            _ => plain(StatusCode::BAD_REQUEST, "the request did not come as a whole\n"),
+        match self.reviewed(request.into_body(), namespace_asks).await {
+            Ok(held) => answer(StatusCode::OK, "application/json", Bytes::from_owner(held)),
+            // An API server that gets no review goes by its failurePolicy, which is Ignore.
+            Err((status, why)) => {
+                self.metrics.refused();
+                plain(status, why)
+            }
         }
     }
 }
 
 impl Admission {
-    fn review(&self, body: &Bytes, namespace_asks: bool) -> Answer {
+    /// A request's body, and its room.
+    async fn whole(&self, mut body: Incoming) -> Result<(Vec<u8>, OwnedSemaphorePermit), Refusal> {
+        let (mut whole, mut room) = (Vec::new(), self.room.take(0).ok_or(FULL)?);
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| BROKEN)?.into_data() else { continue };
+            if whole.len() + data.len() > LARGEST {
+                return Err(TOO_LARGE);
+            }
+            room.merge(self.room.take(data.len()).ok_or(FULL)?);
+            whole.extend_from_slice(&data);
+        }
+        Ok((whole, room))
+    }
+
+    async fn reviewed(&self, body: Incoming, namespace_asks: bool) -> Result<Held, Refusal> {
+        let (body, room) = timeout(PATIENCE, self.whole(body)).await.unwrap_or(Err(BROKEN))?;
         let began = Instant::now();
-        let reviewed = review(body, namespace_asks, &self.library);
+        let _turn = self.room.turn().await;
+        let reviewed = review(&body, namespace_asks, &self.library);
+        drop((body, room));
+        let text = reviewed.response.and_then(|response| serde_json::to_vec(&response.into_review()).ok());
+        let text = text.ok_or((StatusCode::BAD_REQUEST, "this is not an AdmissionReview with a request\n"))?;
+        let room = self.room.take(text.len()).ok_or(FULL)?;
         self.metrics.ended(reviewed.ended, began.elapsed());
         if let (Some(events), Some(notice)) = (&self.events, reviewed.notice) {
             events.tell(notice);
         }
-        let written = reviewed.response.map(|response| serde_json::to_vec(&response.into_review()));
-        match written {
-            Some(Ok(body)) => answer(StatusCode::OK, "application/json", body),
-            // An API server that gets no review goes by its failurePolicy, which is Ignore.
-            _ => plain(StatusCode::BAD_REQUEST, "this is not an AdmissionReview with a request\n"),
-        }
+        Ok(Held { text, room })
     }
 }
 
@@ -89,6 +119,9 @@ pub struct Reviewed {
 
 /// Reads a request and answers it.
 pub fn review(body: &[u8], namespace_asks: bool, library: &Library) -> Reviewed {
+    if !is_modest(body) {
+        return Reviewed { response: None, ended: Ended::Failed, notice: None };
+    }
     let review = serde_json::from_slice::<AdmissionReview<Pod>>(body).map_err(|error| error.to_string());
     let request: Result<AdmissionRequest<Pod>, String> =
         review.and_then(|review| review.try_into().map_err(|error: ConvertAdmissionReviewError| error.to_string()));

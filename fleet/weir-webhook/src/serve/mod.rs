@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod connections;
 pub mod observe;
+pub mod room;
 
 use http_body_util::Full;
 use hyper::body::Bytes;

@@ -25,6 +25,7 @@ use weir_webhook::inject::library::{Library, Way};
 use weir_webhook::metrics::Metrics;
 use weir_webhook::serve::admission::Admission;
 use weir_webhook::serve::connections::serve;
+use weir_webhook::serve::room::Room;
 
 pub const NAME: &str = "weir-webhook.weir-system.svc";
 
@@ -33,6 +34,7 @@ pub struct Webhook {
     pub authority: Issued,
     pub served: Arc<Served>,
     pub metrics: Arc<Metrics>,
+    pub room: Room,
     pub stop: oneshot::Sender<()>,
     pub running: JoinHandle<()>,
 }
@@ -62,11 +64,12 @@ impl Webhook {
         let metrics = Arc::new(Metrics::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let handler = Arc::new(Admission { library: library(), metrics: metrics.clone(), events: None });
+        let (library, room) = (library(), Room::default());
+        let handler = Arc::new(Admission { library, metrics: metrics.clone(), events: None, room: room.clone() });
         let (stop, stopped) = oneshot::channel();
         let running =
             tokio::spawn(serve(listener, Some(served.tls().unwrap()), handler, async { drop(stopped.await) }));
-        Self { address, authority, served, metrics, stop, running }
+        Self { address, authority, served, metrics, room, stop, running }
     }
 
     pub async fn tls(&self, protocol: &[u8]) -> Result<TlsStream<TcpStream>, std::io::Error> {
