@@ -154,6 +154,14 @@ fn the_unit_and_the_scrape_agree_on_the_address() {
 }
 
 #[test]
+fn the_unit_makes_the_directory_of_the_socket_that_the_document_names() {
+    let deploy = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/DEPLOY.md")).unwrap();
+    let (_, rest) = deploy.split_once("--listen unix:/run/").unwrap();
+    let directory = rest.split('/').next().unwrap();
+    assert!(read("weir-export.service").contains(&format!("\nRuntimeDirectory={directory}\n")), "{directory}");
+}
+
+#[test]
 #[ignore = "nightly: needs systemd-analyze"]
 fn systemd_reads_the_unit() {
     let folder = tempfile::tempdir().unwrap();
