@@ -47,6 +47,8 @@ fn kubernetes_manifest_copies_the_library_to_where_it_is_loaded() {
     let preload = container.env.iter().find(|variable| variable.name == "LD_PRELOAD").expect("LD_PRELOAD");
     assert_eq!(preload.value, format!("{}/libweir.so.0", mount(container, &volume.name)));
     assert!(container.resources.as_ref().expect("resources").limits.contains_key("memory"));
+    let context = init.security_context.as_ref().expect("the image names no user");
+    assert!(context.run_as_non_root && context.run_as_user > 0);
 }
 
 #[test]

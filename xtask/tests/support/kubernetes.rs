@@ -85,6 +85,14 @@ pub struct Container {
     pub env: Vec<Variable>,
     pub volume_mounts: Vec<Mount>,
     pub resources: Option<Resources>,
+    pub security_context: Option<SecurityContext>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct SecurityContext {
+    pub run_as_non_root: bool,
+    pub run_as_user: u32,
 }
 
 #[derive(Deserialize)]
