@@ -58,6 +58,13 @@ impl CachedFile {
         self.cache.stripes.of(self.number, block)
     }
 
+    /// Puts a block in, unless it is dirty. The caller has the lock of the block's stripe (`stripes.rs` says why).
+    fn put(&self, block: u64, data: Buffer) {
+        if !self.dirty.as_ref().is_some_and(|dirty| dirty.contains(block)) {
+            self.cache.store.insert(self.key(block), data);
+        }
+    }
+
     // ---- reads
 
     /// Appends the bytes of `range`, which lies in one block, if they are here.
@@ -131,7 +138,7 @@ impl CachedFile {
         let dirty = self.dirty.as_ref().expect("only where blocks may be dirty");
         let stripe = self.stripe(block);
         let is_fresh = |fetch: &Fetch, now: Option<u32>| now.is_some() && fetch.generations[0] == now;
-        let changed = self.cache.stripes.change(stripe, |generation| {
+        let written = self.cache.stripes.step(stripe, |generation| {
             if bytes.len() < BLOCK && generation.is_none() {
                 return None;
             }
@@ -156,7 +163,7 @@ impl CachedFile {
             self.cache.store.remove(self.key(block));
             Some(Ok(()))
         });
-        changed.transpose().map(|done| done.is_some())
+        written.transpose().map(|done| done.is_some())
     }
 
     /// A range has become zeroes below. What waits to be written there is dropped. Of a block that the range covers in
@@ -171,7 +178,6 @@ impl CachedFile {
                 } else if dirty.remove(block) {
                     self.cache.cleaned();
                 }
-                Some(())
             });
         }
     }
@@ -196,7 +202,6 @@ impl CachedFile {
                     let is_known = generation.is_some() && generation == *noted;
                     if is_known { cache.store.insert(key, data) } else { cache.store.remove(key) }
                 }
-                Some(())
             });
             cache.written_back.fetch_add(1, Relaxed);
         }
@@ -214,11 +219,11 @@ impl Fetch<'_> {
     /// Notes that the blocks are here: `data` begins with the first.
     pub fn insert(&self, data: &[u8]) {
         for ((block, generation), bytes) in self.blocks.clone().zip(&self.generations).zip(data.chunks_exact(BLOCK)) {
-            let (file, key) = (self.file, self.file.key(block));
+            let file = self.file;
             file.cache.stripes.end_read(file.stripe(block), *generation, || {
                 // Without memory for it there is no copy here.
                 if let Ok(copy) = Buffer::kept_copy(bytes) {
-                    file.cache.store.insert(key, copy);
+                    file.put(block, copy);
                 }
             });
         }
@@ -268,7 +273,7 @@ impl WriteGuard {
                     None => (bytes.len() == BLOCK).then(|| Buffer::kept_copy(bytes).ok()).flatten(),
                 };
                 if let Some(new) = new {
-                    self.file.cache.store.insert(self.file.key(block), new);
+                    self.file.put(block, new);
                 }
             });
         }
@@ -335,6 +340,31 @@ mod tests {
                 assert!(held <= counted && counted <= held + 2 * size_of::<Begun>(), "{held} of {counted} bytes");
             }
         }
+    }
+
+    #[test]
+    fn what_is_fetched_while_the_block_is_dirty_is_not_put_in() {
+        let file = file();
+        assert!(file.write_dirty(3, 0, &[7; BLOCK], None).expect("memory"));
+        // By a read that found no dirty block a moment before.
+        file.begin_fetch(3..4).insert(&[0; BLOCK]);
+        assert!(!file.cache.store.contains(file.key(3)), "it is older than the dirty block");
+        let run = file.dirty().expect("dirty blocks").next_run(0, 9).expect("memory").expect("a run");
+        file.clean(&run, &file.before_writing_back(&run));
+        let mut block = Buffer::take(BLOCK).expect("memory");
+        assert!(file.copy(&(offset_of(3)..offset_of(4)), &mut block) && block.filled() == [7; BLOCK]);
+    }
+
+    #[test]
+    fn a_block_that_is_written_often_does_not_outdate_others_of_its_stripe() {
+        let (file, other) = (file(), 3 + STRIPES as u64);
+        assert_eq!(file.stripe(3), file.stripe(other));
+        let fetch = file.begin_fetch(3..4);
+        for value in 0..9 {
+            assert!(file.write_dirty(other, 0, &[value; BLOCK], None).expect("memory"));
+        }
+        let base = Buffer::copy_of(&[0; BLOCK]).expect("memory");
+        assert!(file.write_dirty(3, 512, b"part", Some((fetch, base))).expect("memory"));
     }
 
     #[test]

@@ -6,6 +6,18 @@
 //! inserts only if no write is there and none has come since, all under the stripe's lock. Two writes of B may reach the
 //! file in either order. So the last to end inserts only if no other has begun since it began.
 //!
+//! **Dirty blocks.** Where writes are answered before they reach the file, the generation says when the *file* may have
+//! changed. A block that becomes dirty, and later writes to it, change nothing in the file and raise nothing. What is
+//! fetched meanwhile is what the file has, and older than the dirty block. So under the stripe's lock nothing is put in
+//! whose block is dirty: a dirty block is never in the cache. Without that rule the following happened. A read fetched
+//! the old B and put it in while B was dirty. B was written to the file, and taken out of the dirty blocks to be put in.
+//! Between these two steps another read found no dirty B, and the old one in the cache.
+//!
+//! A block stops being dirty by a write to the file, which raises the generation, or by a trim or zeroing, which has
+//! counted itself. So a read that began before B became dirty, and ends after B is clean again, finds another generation.
+//! If writes to dirty blocks raised it as well, one block that is written often would outdate each fetch of the others
+//! of its stripe. A write to a part of one of those would fetch its block again and again.
+//!
 //! Blocks share stripes: that costs an insertion now and then, and never a wrong one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,26 +67,26 @@ impl Stripes {
         }
     }
 
-    /// A change that is one step, `change`, under the lock: a block becomes dirty, or has been written back. `change`
-    /// gets what a read would have noted before, and returns `None` if it changed nothing.
-    ///
-    /// Then the generation stays. Otherwise two writes to parts of one block, each of which fetches it and fails because
-    /// of the other's attempt, would go on for ever.
-    pub fn change<T>(&self, stripe: usize, change: impl FnOnce(Option<u32>) -> Option<T>) -> Option<T> {
+    /// One step under the lock that leaves the file as it is. It gets what a read would note now.
+    pub fn step<T>(&self, stripe: usize, step: impl FnOnce(Option<u32>) -> T) -> T {
+        let held = self.lock(stripe);
+        step((held.writers == 0).then_some(held.generation))
+    }
+
+    /// One step under the lock after the file has changed: reads that began before it insert nothing. The step gets what
+    /// a read would have noted before.
+    pub fn change(&self, stripe: usize, step: impl FnOnce(Option<u32>)) {
         let mut held = self.lock(stripe);
-        let result = change((held.writers == 0).then_some(held.generation))?;
+        step((held.writers == 0).then_some(held.generation));
         held.generation = held.generation.wrapping_add(1);
-        Some(result)
     }
 
     /// The generation that a read has to note before it fetches; none while a write is there.
     pub fn begin_read(&self, stripe: usize) -> Option<u32> {
-        let held = self.lock(stripe);
-        (held.writers == 0).then_some(held.generation)
+        self.step(stripe, |generation| generation)
     }
 
-    /// Ends a read that has what it fetched: `insert` runs if that is not older than what was written. `insert` runs if
-    /// it is not older than what was written.
+    /// Ends a read that has what it fetched: `insert` runs if that is not older than what was written to the file.
     pub fn end_read(&self, stripe: usize, generation: Option<u32>, insert: impl FnOnce()) {
         let held = self.lock(stripe);
         if held.writers == 0 && Some(held.generation) == generation {
