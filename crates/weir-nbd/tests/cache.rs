@@ -122,6 +122,31 @@ fn what_is_written_through_is_in_the_file_when_it_is_answered() {
 }
 
 #[test]
+fn writes_to_a_block_and_to_a_part_of_it_at_one_time_break_no_flush() {
+    for engine in engines() {
+        let (folder, _) = disk();
+        let server = start(folder, engine, &[]);
+        let mut client = server.structured("d");
+        for round in 0..100u8 {
+            for block in 0..16 {
+                client.request(WRITE, 0, block * BLOCK as u64, BLOCK as u64, &[round; BLOCK]);
+                client.request(WRITE, 0, block * BLOCK as u64 + 512, 512, &[200; 512]);
+            }
+            for _ in 0..32 {
+                let chunk = client.chunk();
+                assert!(chunk.is_last && chunk.error().is_none(), "{chunk:?}");
+            }
+            assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0, "round {round}");
+            for block in 0..16 {
+                let found = client.read(0, block * BLOCK as u64, BLOCK);
+                assert!(found[..512].iter().chain(&found[1024..]).all(|byte| *byte == round), "round {round}");
+            }
+        }
+        server.stop();
+    }
+}
+
+#[test]
 fn what_was_flushed_survives_a_kill() {
     for engine in engines() {
         for round in 0..5 {

@@ -2,6 +2,7 @@
 //! cache of its own and the range allows it, else through it.
 
 use crate::buffers::Buffer;
+use crate::cache::WriteTurns;
 use crate::io::{Inline, read_at, take_fixed, write_at};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
@@ -15,8 +16,15 @@ pub const ALIGNMENT: u64 = 4096;
 pub struct Medium {
     pub(super) file: Arc<OwnedFd>,
     /// That file, opened for direct I/O.
-    pub(super) direct: Option<Arc<OwnedFd>>,
+    pub(super) direct: Option<Direct>,
     pub(super) inline: Inline,
+}
+
+/// A file that is open for direct I/O.
+pub struct Direct {
+    pub(super) file: Arc<OwnedFd>,
+    /// A write of either kind waits here for those of the other kind.
+    pub(super) turns: Arc<WriteTurns>,
 }
 
 impl Medium {
@@ -24,8 +32,8 @@ impl Medium {
     fn choose(&self, offset: u64, length: usize, address: *const u8, is_refused: bool) -> Chosen<'_> {
         let is_aligned = [offset, length as u64, address as u64].iter().all(|number| number.is_multiple_of(ALIGNMENT));
         match &self.direct {
-            Some(file) if is_aligned && length > 0 && !is_refused => {
-                Chosen { file, inline: Inline::Never, is_direct: true }
+            Some(direct) if is_aligned && length > 0 && !is_refused => {
+                Chosen { file: &direct.file, inline: Inline::Never, is_direct: true }
             }
             _ => Chosen { file: &self.file, inline: self.inline, is_direct: false },
         }
@@ -66,6 +74,11 @@ impl Medium {
         while done < part.end {
             let at = offset + (done - part.start) as u64;
             let chosen = self.choose(at, part.end - done, &buffer.filled()[done], is_refused);
+            let range = at..at + (part.end - done) as u64;
+            let _turns = match &self.direct {
+                Some(direct) => direct.turns.take(range, chosen.is_direct).await,
+                None => Vec::new(),
+            };
             let (written, returned) = write_at(chosen.file, buffer, done..part.end, at, chosen.inline).await;
             buffer = returned;
             match written {

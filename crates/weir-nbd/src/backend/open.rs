@@ -2,7 +2,7 @@
 
 use super::data_map::DataMap;
 use super::flush::Flusher;
-use super::medium::{ALIGNMENT, Medium};
+use super::medium::{ALIGNMENT, Direct, Medium};
 use super::volume::{Kind, Volume};
 use super::volume_lock::VolumeLock;
 use crate::base::Failure;
@@ -99,8 +99,11 @@ impl Volume {
         let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(kind, &found)));
         let takes_lock = is_shared && !read_only;
         let lock = takes_lock.then(|| VolumeLock::take(&file, identity(kind, &found), cached.is_some())).transpose()?;
-        let direct = cached.as_ref().and_then(|_| open_direct(&file, read_only));
-        let medium = Arc::new(Medium { file: Arc::new(file), direct: direct.map(Arc::new), inline });
+        let direct = cached.as_ref().and_then(|cached| {
+            let direct = Arc::new(open_direct(&file, read_only)?);
+            Some(Direct { file: direct, turns: cached.turns().clone() })
+        });
+        let medium = Arc::new(Medium { file: Arc::new(file), direct, inline });
         // Dirty blocks of this file are another export's: its flusher writes them, and this file cannot be written.
         let written_back = cached.clone().filter(|_| !read_only);
         let flusher = Arc::new(Flusher::new(medium.clone(), written_back));

@@ -3,6 +3,7 @@
 use super::dirty::{DirtyBlocks, Run};
 use super::shared::{BLOCK, Shared, blocks_of};
 use super::stripes::STRIPES;
+use super::write_turns::WriteTurns;
 use crate::buffers::Buffer;
 use std::io;
 use std::ops::Range;
@@ -17,6 +18,7 @@ pub struct CachedFile {
     size: Arc<AtomicU64>,
     /// Blocks to be written below; none where writes are not answered before they are there.
     dirty: Option<DirtyBlocks>,
+    turns: Arc<WriteTurns>,
 }
 
 /// A block's offset in the file.
@@ -32,12 +34,18 @@ fn part_of(block: u64, range: &Range<u64>) -> Range<usize> {
 
 impl CachedFile {
     pub(super) fn new(cache: Arc<Shared>, number: u32, writes_back: bool) -> Self {
-        Self { cache, number, size: Arc::default(), dirty: writes_back.then(DirtyBlocks::default) }
+        let dirty = writes_back.then(DirtyBlocks::default);
+        Self { cache, number, size: Arc::default(), dirty, turns: Arc::default() }
     }
 
     /// The file's size, bytes: one number, so that all agree on what its last whole block is.
     pub fn size(&self) -> &Arc<AtomicU64> {
         &self.size
+    }
+
+    /// The turns of direct writes and others: the same for all that have it open.
+    pub fn turns(&self) -> &Arc<WriteTurns> {
+        &self.turns
     }
 
     /// Writes have to wait for some to be written below.
