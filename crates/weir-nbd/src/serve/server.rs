@@ -80,8 +80,7 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     let mut events = Events::watch(ended)?;
     let settings = Settings::load(options)?;
     let context = open_context(&settings)?;
-    // Closed when the server ends, with the names of Unix sockets.
-    let (listeners, _names) = listen(&settings)?;
+    let (listeners, names) = listen(&settings)?;
     let (engine, refused) = settings.io.choose().map_err(Failure::because("io_uring is refused"))?;
     let io = if engine == Engine::Uring { "io_uring" } else { "threads" };
     if let Some(why) = refused {
@@ -108,6 +107,8 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     notify(&[NotifyState::Stopping]);
     info!("stopping");
     context.stop();
+    // Names first: a successor may bind its own sockets from now on.
+    drop(names);
     drop(acceptors);
     let stopped = stop(&mut events, &seats, &context, settings.stop_timeout, failed.is_err()).await;
     failed.and(stopped)

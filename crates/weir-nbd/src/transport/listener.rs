@@ -6,7 +6,7 @@ use rustix::net::{self, AddressFamily, sockopt};
 use std::io::ErrorKind;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -91,7 +91,8 @@ fn bind_unix(path: &Path) -> std::io::Result<(UnixListener, SocketFile)> {
         }
         bound => bound?,
     };
-    Ok((listener, SocketFile(path.into())))
+    let file = SocketFile { path: path.into(), identity: identity(path) };
+    Ok((listener, file))
 }
 
 /// A socket without a listener. Connecting to a file of another type is refused in the same way.
@@ -100,12 +101,42 @@ fn is_left_behind(path: &Path) -> std::io::Result<bool> {
     Ok(is_refused && std::fs::symlink_metadata(path)?.file_type().is_socket())
 }
 
-/// A socket's name in the file system.
-struct SocketFile(PathBuf);
+/// Device and inode of what has this name.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// A socket's name in the file system. It goes before the socket does: as long as that is open, no other has its inode.
+struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It may have been removed by hand.
-        let _ = std::fs::remove_file(&self.0);
+        // Another server may have the name by now.
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // It may have been removed by hand.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_successor_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        let (_listener, name) = bind_unix(&path).expect("a socket");
+        std::fs::remove_file(&path).expect("the name");
+        let (_successor, its_name) = bind_unix(&path).expect("a socket");
+        drop(name);
+        assert!(path.exists());
+        drop(its_name);
+        assert!(!path.exists());
     }
 }
