@@ -4,12 +4,11 @@
 
 use super::volume::Volume;
 use crate::buffers::Buffer;
-use crate::cache::{BLOCK, CachedFile, WriteGuard, Writing, blocks_of};
+use crate::cache::{BLOCK, CachedFile, MOST_GUARDED, WriteGuard, Writing, blocks_of};
 use std::io::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::yield_now;
 use tokio::time::sleep;
 
 /// Most bytes that are read in advance at a time.
@@ -18,8 +17,6 @@ pub const READ_AHEAD: u64 = 1 << 20;
 const MAX_FETCH: u64 = 4 << 20;
 /// Before a block is fetched again for a write to a part of it, where another write came between.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Blocks that are removed at a time, before other tasks have their turn.
-const REMOVED_AT_ONCE: u64 = 4096;
 
 const SIZE: u64 = BLOCK as u64;
 
@@ -110,16 +107,17 @@ impl Volume {
         &self,
         cached: &Arc<CachedFile>,
         offset: u64,
-        buffer: Buffer,
+        mut buffer: Buffer,
         part: Range<usize>,
     ) -> Result<()> {
-        let (start, end) = (offset + part.start as u64, offset + part.end as u64);
-        let guard = cached.begin_write(start..end, true);
-        cached.remove(guard.rest());
-        let buffer = self.medium.write(start, buffer, part.clone()).await?;
-        // Behind the last whole block nothing is cached.
-        if end <= self.cacheable() {
-            guard.finish(&buffer.filled()[part]);
+        for range in self.pieces(offset + part.start as u64..offset + part.end as u64) {
+            let part = (range.start - offset) as usize..(range.end - offset) as usize;
+            let guard = cached.begin_write(range.clone(), true);
+            buffer = self.medium.write(range.start, buffer, part.clone()).await?;
+            // Behind the last whole block nothing is cached.
+            if range.end <= self.cacheable() {
+                guard.finish(&buffer.filled()[part]);
+            }
         }
         Ok(())
     }
@@ -147,23 +145,39 @@ impl Volume {
         Ok(())
     }
 
-    /// Before a range is trimmed or zeroed below: nothing of it is in the cache, but for what waits to be written.
+    /// A range in pieces that are written, trimmed or zeroed one after another: with a cache, of [`MOST_GUARDED`] bytes at
+    /// most. All but the last have half of that at least: whether the first can be zeroed fast is true of all.
+    pub(super) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let step = if self.cached.is_some() { MOST_GUARDED / 2 } else { u64::MAX / 2 };
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            let start = at;
+            at = range.end.min((start / step + 2).saturating_mul(step));
+            (start < at).then_some(start..at)
+        })
+    }
+
+    /// Before a piece of a range is trimmed or zeroed below: nothing of it is in the cache, but for what waits to be
+    /// written.
+    ///
+    /// What is on its way to the file could come there after the change. So where the piece is dirty the change takes
+    /// the turn to write below, which may take long. It does so before it marks the blocks, as no part of a marked block
+    /// can be written. A block may have become dirty before the marks: that is looked at once more, and the second time
+    /// the turn is taken in any case. After the marks, only whole blocks become dirty: nothing of the change is lost.
     pub(super) async fn begin_change(&self, range: Range<u64>) -> Option<Change<'_>> {
         let cached = self.cached.as_ref()?;
-        let guard = cached.begin_write(range.clone(), false);
-        let mut rest = guard.rest();
-        while !rest.is_empty() {
-            let some = rest.start..rest.end.min(rest.start + REMOVED_AT_ONCE);
-            rest.start = some.end;
-            cached.remove(some);
-            yield_now().await;
+        let mut takes_turn = self.is_dirty(&range);
+        loop {
+            let writing = match cached.dirty() {
+                Some(dirty) if takes_turn => Some(dirty.writing().await),
+                _ => None,
+            };
+            let guard = cached.begin_write(range.clone(), false);
+            if writing.is_some() || !self.is_dirty(&range) {
+                return Some(Change { cached, range, writing, _guard: guard });
+            }
+            takes_turn = true;
         }
-        // What is on its way to the file could come there after the change.
-        let writing = match cached.dirty() {
-            Some(dirty) if self.is_dirty(&range) => Some(dirty.writing().await),
-            _ => None,
-        };
-        Some(Change { cached, range, writing, _guard: guard })
     }
 
     /// Writes what is dirty in a range below: the file is then all that matters there.
@@ -221,7 +235,7 @@ mod tests {
     use super::super::testing::run;
     use super::*;
     use crate::base::size::Size;
-    use crate::cache::BlockCache;
+    use crate::cache::{BlockCache, FileId};
     use crate::io::Inline;
 
     #[test]
@@ -247,6 +261,56 @@ mod tests {
             assert!(volume.is_dirty(&(0..SIZE)));
             volume.write_back(0..SIZE).await.expect("the file can be written");
             assert_eq!(&std::fs::read(folder.path().join("disk")).expect("a file")[99..105], b"\0part\0");
+        });
+    }
+
+    #[test]
+    fn a_long_range_is_changed_in_pieces() {
+        let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+        let source = Source::Memory(Size(1 << 20));
+        let mut volume = source.open(false, None).expect("memory");
+        assert_eq!(volume.pieces(5..1 << 50).next(), Some(5..1 << 50), "without a cache by one call");
+        volume.cached = Some(cache.file(FileId { device: 1, inode: None }));
+        for range in [0..0, 7..8, 0..MOST_GUARDED, 5..3 * MOST_GUARDED - 5, MOST_GUARDED - 1..4 * MOST_GUARDED] {
+            let (mut at, mut longest, mut shortest) = (range.start, 0, MOST_GUARDED);
+            for piece in volume.pieces(range.clone()) {
+                assert_eq!(piece.start, at);
+                at = piece.end;
+                longest = longest.max(piece.end - piece.start);
+                if at < range.end {
+                    shortest = shortest.min(piece.end - piece.start);
+                }
+            }
+            assert!(at == range.end && longest <= MOST_GUARDED && shortest >= MOST_GUARDED / 2, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn a_trim_that_waits_for_its_turn_stops_no_write() {
+        run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let source = Source::Path { path: folder.path().join("disk"), create: Some(Size(1 << 20)) };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let volume = source.open(false, Some(&cache)).expect("a volume");
+            let cached = volume.cached.clone().expect("it is cached");
+            let write = async |offset, bytes: &[u8]| {
+                let data = Buffer::copy_of(bytes).expect("memory");
+                volume.write_cached(&cached, offset, data).await.expect("the file can be read");
+            };
+            write(0, &[1; BLOCK]).await;
+            // As if dirty blocks were on their way to the file, and that took long.
+            let writing = cached.dirty().expect("it writes back").writing().await;
+            let trim = async {
+                let change = volume.begin_change(0..1 << 20).await.expect("it is cached");
+                assert!(volume.is_dirty(&(0..SIZE)) && volume.is_dirty(&(8 * SIZE..9 * SIZE)));
+                change.finish();
+            };
+            let meanwhile = async {
+                write(8 * SIZE + 512, b"part").await;
+                drop(writing);
+            };
+            futures_util::future::join(trim, meanwhile).await;
+            assert!(!volume.is_dirty(&(0..1 << 20)));
         });
     }
 

@@ -18,18 +18,27 @@ const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KE
 impl Volume {
     /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
     pub async fn trim(&self, range: Range<u64>) -> io::Result<()> {
-        let change = self.begin_change(range.clone()).await;
-        match self.allocate(PUNCH, self.whole_sectors(range)).await {
-            Err(why) if is_unsupported(&why) => return Ok(()),
-            result => result?,
+        for range in self.pieces(range) {
+            let change = self.begin_change(range.clone()).await;
+            match self.allocate(PUNCH, self.whole_sectors(range)).await {
+                Err(why) if is_unsupported(&why) => return Ok(()),
+                result => result?,
+            }
+            change.into_iter().for_each(Change::finish);
         }
-        change.into_iter().for_each(Change::finish);
         Ok(())
     }
 
     /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
     /// where that would take as long as writing.
     pub async fn write_zeroes(&self, range: Range<u64>, no_hole: bool, fast: bool) -> Result<(), Fault> {
+        for range in self.pieces(range) {
+            self.write_zeroes_piece(range, no_hole, fast).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_zeroes_piece(&self, range: Range<u64>, no_hole: bool, fast: bool) -> Result<(), Fault> {
         let change = self.begin_change(range.clone()).await;
         let inner = self.whole_sectors(range.clone());
         match self.zero(inner.clone(), no_hole, fast).await {

@@ -2,7 +2,6 @@
 
 use super::dirty::{DirtyBlocks, Run};
 use super::shared::{BLOCK, Shared, blocks_of};
-use super::stripes::STRIPES;
 use super::write_turns::WriteTurns;
 use crate::buffers::Buffer;
 use std::io;
@@ -20,6 +19,10 @@ pub struct CachedFile {
     dirty: Option<DirtyBlocks>,
     turns: Arc<WriteTurns>,
 }
+
+/// Most bytes of a write, trim or zeroing that marks its blocks at a time: a quarter of all stripes. A longer one would
+/// stop writes to parts of blocks in all files.
+pub const MOST_GUARDED: u64 = 16 << 20;
 
 /// A block's offset in the file.
 fn offset_of(block: u64) -> u64 {
@@ -101,11 +104,12 @@ impl CachedFile {
 
     // ---- writes that reach the file before they are answered
 
-    /// Before `range` is written, trimmed or zeroed: its blocks are not here any more. With `keep`, for a write, the old
-    /// content is kept of blocks that it covers in part and that are here. So they can be put back.
+    /// Before `range`, of [`MOST_GUARDED`] bytes at most, is written, trimmed or zeroed: its blocks are not here any more.
+    /// With `keep`, for a write, the old content is kept of blocks that it covers in part and that are here. So they can
+    /// be put back.
     pub fn begin_write(self: &Arc<Self>, range: Range<u64>, keep: bool) -> WriteGuard {
+        debug_assert!(range.end - range.start <= MOST_GUARDED, "a longer one is in pieces");
         let blocks = blocks_of(&range);
-        let is_all = blocks.end - blocks.start >= STRIPES as u64;
         let begin = |block: u64| {
             let kept = || {
                 let is_part = part_of(block, &range).len() < BLOCK;
@@ -117,15 +121,8 @@ impl CachedFile {
             let (generation, old) = self.cache.stripes.begin_write(self.stripe(block), kept);
             Begun { generation, old }
         };
-        // So many blocks have all stripes: one block for each is enough.
-        let begun_at = if is_all { blocks.start..blocks.start + STRIPES as u64 } else { blocks.clone() };
-        let begun = begun_at.map(begin).collect();
+        let begun = blocks.clone().map(begin).collect();
         WriteGuard { file: self.clone(), range, first: blocks.start, begun }
-    }
-
-    /// Removes blocks that a write covers which has begun.
-    pub fn remove(&self, blocks: Range<u64>) {
-        blocks.for_each(|block| self.cache.store.remove(self.key(block)));
     }
 
     // ---- writes that reach the file later
@@ -135,7 +132,7 @@ impl CachedFile {
     ///
     /// False too for a part of a block while a trim or zeroing of the block is under way. That writes the dirty block to
     /// the file and then changes the file. A dirty block with this part and the old rest would be written to the file
-    /// after that, and the change would be undone. The cache may have the old rest as well, in a very long range.
+    /// after that, and the change would be undone.
     pub fn write_dirty(
         &self,
         block: u64,
@@ -244,10 +241,10 @@ struct Begun {
     old: Option<Buffer>,
 }
 
-/// Memory of the guard of a trim or zeroing of `length` bytes at most, bytes.
+/// Memory of the guards of a trim or zeroing of `length` bytes at most, bytes: there is one at a time.
 pub fn write_guard_bytes(length: u64) -> usize {
     // A range that is not aligned touches a block more.
-    let blocks = (length.div_ceil(BLOCK as u64) + 1).min(STRIPES as u64);
+    let blocks = length.min(MOST_GUARDED).div_ceil(BLOCK as u64) + 1;
     blocks as usize * size_of::<Begun>()
 }
 
@@ -260,11 +257,6 @@ pub struct WriteGuard {
 }
 
 impl WriteGuard {
-    /// Blocks of the range that are still to be removed: those of a very long range, in which stripes repeat.
-    pub fn rest(&self) -> Range<u64> {
-        self.first + self.begun.len() as u64..blocks_of(&self.range).end
-    }
-
     /// Ends the write, which is done and has written `data`, of which whole blocks are put in.
     pub fn finish(mut self, data: &[u8]) {
         for (block, begun) in (self.first..).zip(std::mem::take(&mut self.begun)) {
@@ -298,6 +290,7 @@ impl Drop for WriteGuard {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stripes::STRIPES;
     use super::*;
 
     fn file() -> CachedFile {
@@ -323,10 +316,9 @@ mod tests {
     fn a_part_of_a_block_is_not_written_during_a_zeroing_and_all_of_it_is() {
         let file = Arc::new(file());
         let base = || Buffer::copy_of(&[0; BLOCK]).expect("memory");
-        // A dirty block, and one that is cached and not removed yet, as in a very long range.
+        // A dirty block, and one that is not.
         assert!(file.write_dirty(3, 0, &[7; BLOCK], None).expect("memory"));
         let zeroing = file.begin_write(offset_of(3)..offset_of(5), false);
-        file.cache.store.insert(file.key(4), Buffer::kept_copy(&[7; BLOCK]).expect("memory"));
         for block in [3, 4] {
             assert!(!file.write_dirty(block, 512, b"part", None).expect("memory"));
             let fetch = file.begin_fetch(block..block + 1);
@@ -340,10 +332,9 @@ mod tests {
     #[test]
     fn a_guard_takes_no_more_memory_than_is_counted() {
         let file = Arc::new(file());
-        let all = (STRIPES * BLOCK) as u64;
-        for length in [1, 2, 4096, 4097, 1 << 20, all - 1, all, all + 1, 1 << 40] {
+        for length in [1, 2, 4096, 4097, 1 << 20, MOST_GUARDED - 1, MOST_GUARDED, MOST_GUARDED + 1, 1 << 40] {
             for offset in [0, 1, 4095] {
-                let guard = file.begin_write(offset..offset + length, false);
+                let guard = file.begin_write(offset..offset + length.min(MOST_GUARDED), false);
                 let (held, counted) = (guard.begun.capacity() * size_of::<Begun>(), write_guard_bytes(length));
                 assert!(held <= counted && counted <= held + 2 * size_of::<Begun>(), "{held} of {counted} bytes");
             }
