@@ -5,6 +5,7 @@
 use super::volume::Volume;
 use crate::buffers::Buffer;
 use crate::cache::{BLOCK, CachedFile, MOST_GUARDED, WriteGuard, Writing, blocks_of};
+use crate::io::yield_once;
 use std::io::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -191,20 +192,40 @@ impl Volume {
         dirty.is_some_and(|dirty| dirty.touches(blocks_of(range)))
     }
 
-    /// Reads a range into the cache.
-    pub(super) async fn fill_cache(&self, cached: &Arc<CachedFile>, range: Range<u64>) -> Result<()> {
-        let (mut at, end) = (range.start, range.end.min(self.cacheable()));
-        while at < end {
+    /// Reads a range into the cache, as far as all of it has room there, and as long as it is wanted.
+    pub(super) async fn fill_cache(
+        &self,
+        cached: &Arc<CachedFile>,
+        range: Range<u64>,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<()> {
+        // More would push out what came first.
+        let end = range.end.min(self.cacheable()).min(range.start.saturating_add(cached.room()));
+        let mut at = range.start;
+        while at < end && is_wanted() {
+            let part = at..end.min(at + READ_AHEAD);
+            // It is a hint: what cannot be read is told to whoever reads it.
+            if self.fill_part(cached, part.clone()).await.is_err() {
+                break;
+            }
+            at = part.end;
+            // Where all of it is here already, others have their turn.
+            yield_once().await;
+        }
+        Ok(())
+    }
+
+    /// Fetches what of a range is missing.
+    async fn fill_part(&self, cached: &Arc<CachedFile>, range: Range<u64>) -> std::result::Result<(), (Error, u64)> {
+        let mut at = range.start;
+        while at < range.end {
             if cached.contains(at / SIZE) {
                 at = (at / SIZE + 1) * SIZE;
                 continue;
             }
-            let part = at..self.end_of_run(cached, at, end.min(at + READ_AHEAD));
+            let part = at..self.end_of_run(cached, at, range.end);
             at = part.end;
-            // It is a hint: what cannot be read is told to whoever reads it.
-            if self.fetch(cached, part).await.is_err() {
-                break;
-            }
+            self.fetch(cached, part).await?;
         }
         Ok(())
     }
@@ -283,6 +304,26 @@ mod tests {
             }
             assert!(at == range.end && longest <= MOST_GUARDED && shortest >= MOST_GUARDED / 2, "{range:?}");
         }
+    }
+
+    #[test]
+    fn a_hint_to_read_in_advance_has_an_end() {
+        run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let source = Source::Path { path: folder.path().join("disk"), create: Some(Size(1 << 40)) };
+            let cache = BlockCache::new(Some(8 << 20), false).expect("a cache");
+            let volume = source.open(false, Some(&cache)).expect("a volume");
+            let looks = std::cell::Cell::new(0);
+            let is_wanted = || {
+                looks.set(looks.get() + 1);
+                looks.get() <= 2
+            };
+            volume.read_ahead(0..1 << 40, is_wanted).await.expect("it is a hint");
+            assert_eq!(cache.figures().misses, 2 * READ_AHEAD / SIZE, "as long as it is wanted");
+            volume.read_ahead(0..1 << 40, || true).await.expect("it is a hint");
+            let most = (8 << 20) / SIZE + 2 * READ_AHEAD / SIZE;
+            assert!(cache.figures().misses <= most, "no more than has room");
+        });
     }
 
     #[test]

@@ -124,10 +124,10 @@ impl Volume {
         io::sync(&self.medium.file).await
     }
 
-    /// Has a range read in advance, into the block cache or the kernel's.
-    pub async fn read_ahead(&self, range: Range<u64>) -> Result<()> {
+    /// Has a range read in advance, into the block cache as long as it `is_wanted`, or into the kernel's.
+    pub async fn read_ahead(&self, range: Range<u64>, is_wanted: impl Fn() -> bool) -> Result<()> {
         if let Some(cached) = &self.cached {
-            return self.fill_cache(cached, range).await;
+            return self.fill_cache(cached, range, is_wanted).await;
         }
         let Some(length) = NonZeroU64::new(range.end - range.start) else { return Ok(()) };
         let file = self.medium.file.clone();

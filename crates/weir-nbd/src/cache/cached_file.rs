@@ -56,6 +56,11 @@ impl CachedFile {
         self.cache.is_too_dirty()
     }
 
+    /// Bytes of blocks that the cache may hold at most.
+    pub fn room(&self) -> u64 {
+        self.cache.room()
+    }
+
     /// The blocks to be written below, if writes are answered before.
     pub fn dirty(&self) -> Option<&DirtyBlocks> {
         self.dirty.as_ref()

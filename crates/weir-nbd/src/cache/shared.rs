@@ -150,6 +150,15 @@ impl Shared {
         }
     }
 
+    /// Bytes of blocks that the cache may hold at most, by its own bound or the machine's memory.
+    pub fn room(&self) -> u64 {
+        let most = self.max.unwrap_or_else(|| {
+            let found = rustix::system::sysinfo();
+            found.totalram as u64 * u64::from(found.mem_unit)
+        });
+        most / (BLOCK + ENTRY) as u64 * BLOCK as u64
+    }
+
     /// Writes have to wait for some to be written below.
     pub fn is_too_dirty(&self) -> bool {
         self.dirty_bytes.load(Relaxed) > self.dirty_limit

@@ -18,12 +18,13 @@ const MAX_CHUNKS: usize = 16;
 /// A fault, and its offset in the export where that is known.
 type Failed = (Fault, Option<u64>);
 
-/// Performs `command` with the payload `data`.
+/// Performs `command` with the payload `data`. A client that has gone needs no hints: `is_there` says so.
 pub async fn execute(
     export: &Export,
     address: Address,
     command: Command,
     data: Option<Buffer>,
+    is_there: impl Fn() -> bool,
 ) -> Result<Vec<Part>, Failed> {
     let volume = &export.volume;
     let failed = |fault: Fault| (fault, None);
@@ -52,7 +53,7 @@ pub async fn execute(
             durable
         }
         Command::Cache { offset, length } => {
-            volume.read_ahead(offset..offset + length).await.map_err(below)?;
+            volume.read_ahead(offset..offset + length, is_there).await.map_err(below)?;
             false
         }
         Command::Flush => true,

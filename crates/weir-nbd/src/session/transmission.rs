@@ -258,7 +258,8 @@ impl Session {
         let (fault, at) = match checked.clone() {
             Ok(command) => {
                 counters.request(&command);
-                match execute(&self.export, address, command, data).await {
+                let is_there = || !self.connection.socket.has_ended();
+                match execute(&self.export, address, command, data, is_there).await {
                     Ok(reply) => return reply,
                     Err(failed) => {
                         let name = &self.export.definition.name;

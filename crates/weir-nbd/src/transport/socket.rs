@@ -1,5 +1,6 @@
 //! A connected socket, TCP or Unix: bytes as they are on the wire.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getpeername, recv, sendmsg, shutdown, sockopt};
 use std::cell::Cell;
@@ -55,6 +56,14 @@ impl Socket {
     /// Whether reads ask the kernel at once from now on: it costs a call where nothing is there.
     pub fn set_eager(&self, is_eager: bool) {
         self.0.is_eager.set(is_eager);
+    }
+
+    /// No more requests come than have arrived: the client has gone or ended its side, or reading was ended here. It is
+    /// known before all of them have been received.
+    pub fn has_ended(&self) -> bool {
+        let mut looked = [PollFd::new(self.0.socket.get_ref(), PollFlags::RDHUP)];
+        // An error, or the connection's end, is told whatever is asked for. A look that failed says nothing.
+        poll(&mut looked, Some(&Timespec::default())).is_ok_and(|found| found > 0)
     }
 
     /// Ends reading, or all of the connection: who waits for it finds its end. One that is not connected any more needs none
@@ -126,5 +135,32 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
         self.shut_down(Shutdown::Write);
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::testing::run;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_end_is_seen_before_all_was_received() {
+        run(async {
+            let pair = || {
+                let (own, client) = UnixStream::pair().expect("a pair");
+                own.set_nonblocking(true).expect("a socket");
+                (Socket::new(own.into()).expect("a runtime"), client)
+            };
+            let (socket, mut client) = pair();
+            assert!(!socket.has_ended());
+            std::io::Write::write_all(&mut client, b"request").expect("it has room");
+            assert!(!socket.has_ended());
+            drop(client);
+            assert!(socket.has_ended());
+            let (socket, _client) = pair();
+            socket.shut_down(Shutdown::Read);
+            assert!(socket.has_ended());
+        });
     }
 }
