@@ -10,12 +10,17 @@ use std::cell::{OnceCell, RefCell};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
 
 /// Entries of the submission queue. More operations than this may be under way: a full queue is handed in early.
 const ENTRIES: u32 = 256;
+
+/// Until entries that the kernel has left are handed in again.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// One worker's ring.
 pub struct Ring {
@@ -87,18 +92,18 @@ impl Ring {
         result.await.expect("each operation has a result")
     }
 
-    /// Queues an entry. A full queue is handed in first.
+    /// Queues an entry. A full queue is handed in first. The kernel may not take it before results have been fetched.
     ///
     /// # Safety
     /// What the entry names stays valid until its result is there.
     unsafe fn push(&self, entry: &squeue::Entry) -> Result<()> {
-        let mut ring = self.ring.borrow_mut();
         loop {
             // SAFETY: the caller's promise.
-            if unsafe { ring.submission().push(entry) }.is_ok() {
+            if unsafe { self.ring.borrow_mut().submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            hand_in(&ring)?;
+            hand_in(&self.ring.borrow())?;
+            self.deliver();
         }
     }
 
@@ -107,10 +112,17 @@ impl Ring {
         loop {
             // What is queued together is handed in together: this task has its turn after those that queue.
             let handed_in = hand_in(&self.ring.borrow());
-            if let Err(why) = handed_in {
-                return why;
-            }
+            let is_done = match handed_in {
+                Ok(is_done) => is_done && self.ring.borrow_mut().submission().is_empty(),
+                Err(why) => return why,
+            };
             self.deliver();
+            // The kernel was short of something. It has left entries, or results that have raised their event already:
+            // nothing tells when the next call would do.
+            if !is_done {
+                sleep(PAUSE).await;
+                continue;
+            }
             tokio::select! {
                 () = self.queued.notified() => {}
                 ready = self.event.readable() => match ready {
@@ -160,11 +172,12 @@ impl Ring {
     }
 }
 
-/// A call that a signal, or results that have to be taken first, have ended early has not failed.
-fn hand_in(ring: &IoUring) -> Result<()> {
+/// Hands in what is queued, and fetches results that the kernel has deferred. `false`: not all of it, as the kernel was
+/// short of something, or a signal or results that have to be taken first have ended the call early.
+fn hand_in(ring: &IoUring) -> Result<bool> {
     match ring.submit() {
-        Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
-        other => other.map(drop),
+        Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(false),
+        other => other.map(|_| true),
     }
 }
 
