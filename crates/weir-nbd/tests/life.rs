@@ -4,7 +4,7 @@ mod support;
 
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -95,6 +95,27 @@ fn a_reload_changes_exports_for_those_who_come_later() {
         assert_eq!(server.simple("b").read_simple(0, 3), b"xyz");
         server.stop();
     }
+}
+
+#[test]
+fn a_reload_that_hangs_does_not_keep_the_server_from_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    std::fs::write(&config, "[[export]]\nname = 'm'\nmemory = '1M'\n").expect("a file");
+    let mut server = Server::start_in(folder, &["--config", "config"]);
+    // A pipe that nobody writes to.
+    std::fs::remove_file(&config).expect("the file");
+    assert!(Command::new("mkfifo").arg(&config).status().expect("it runs").success());
+    server.signal(libc::SIGHUP);
+    let mut pipe = None;
+    eventually("it is being read", || {
+        let opened = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&config);
+        pipe = opened.ok();
+        pipe.is_some()
+    });
+    server.signal(libc::SIGTERM);
+    assert!(server.wait().success(), "{}", server.log());
+    drop(pipe);
 }
 
 /// A child that does not outlive its test.

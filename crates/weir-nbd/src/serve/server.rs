@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until};
 use tracing::{error, info, warn};
 use weir::pressure::{self, Level, Subscription};
 
@@ -44,10 +44,15 @@ pub fn serve(options: &Serve) -> Result<(), Failure> {
 /// Events that the main thread waits for.
 struct Events {
     reload: Signal,
+    stops: Stops,
+}
+
+/// Events that end the server.
+struct Stops {
     terminate: Signal,
     interrupt: Signal,
     /// How workers have ended.
-    ends: UnboundedReceiver<std::io::Result<()>>,
+    workers: UnboundedReceiver<std::io::Result<()>>,
 }
 
 enum Event {
@@ -56,20 +61,43 @@ enum Event {
     WorkerEnd(Result<(), Failure>),
 }
 
+impl Event {
+    /// How the server's work has ended.
+    fn into_end(self) -> Result<(), Failure> {
+        match self {
+            Self::WorkerEnd(end) => end,
+            Self::Reload | Self::Stop => Ok(()),
+        }
+    }
+}
+
 impl Events {
-    fn watch(ends: UnboundedReceiver<std::io::Result<()>>) -> Result<Self, Failure> {
+    fn watch(workers: UnboundedReceiver<std::io::Result<()>>) -> Result<Self, Failure> {
         let watch = |kind| signal(kind).map_err(Failure::because("signals"));
         let (reload, terminate) = (watch(SignalKind::hangup())?, watch(SignalKind::terminate())?);
-        Ok(Self { reload, terminate, interrupt: watch(SignalKind::interrupt())?, ends })
+        Ok(Self { reload, stops: Stops { terminate, interrupt: watch(SignalKind::interrupt())?, workers } })
     }
 
     async fn next(&mut self) -> Event {
         tokio::select! {
             _ = self.reload.recv() => Event::Reload,
+            event = self.stops.next() => event,
+        }
+    }
+}
+
+impl Stops {
+    async fn next(&mut self) -> Event {
+        tokio::select! {
             _ = self.terminate.recv() => Event::Stop,
             _ = self.interrupt.recv() => Event::Stop,
-            Some(end) = self.ends.recv() => Event::WorkerEnd(end.map_err(Failure::because("a worker failed"))),
+            Some(end) = self.workers.recv() => Event::WorkerEnd(end.map_err(Failure::because("a worker failed"))),
         }
+    }
+
+    /// Waits for a signal to stop, whatever workers do.
+    async fn stop(&mut self) {
+        while !matches!(self.next().await, Event::Stop) {}
     }
 }
 
@@ -181,14 +209,18 @@ async fn wait(events: &mut Events, options: &Serve, context: &Arc<Context>) -> R
             Event::Reload => {
                 notify(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Reloading)]);
                 let (options, context) = (options.clone(), context.clone());
-                match blocking(move || reload(&options, &context)).await {
+                // What is below may hang: the server can be stopped meanwhile. Another reload waits for this one.
+                let reloaded = tokio::select! {
+                    reloaded = blocking(move || reload(&options, &context)) => reloaded,
+                    event = events.stops.next() => return event.into_end(),
+                };
+                match reloaded {
                     Ok(()) => info!("the configuration was read again"),
                     Err(why) => error!("the configuration stays as it was: {why}"),
                 }
                 notify(&[NotifyState::Ready]);
             }
-            Event::Stop => return Ok(()),
-            Event::WorkerEnd(end) => return end,
+            end => return end.into_end(),
         }
     }
 }
@@ -220,7 +252,7 @@ async fn stop(
     let ended = await_workers(events, seats, patience, seats.len() - usize::from(one_failed)).await;
     // What hangs below may do so for ever.
     let patience = if ended.is_err() { patience.max(ABORT) } else { Duration::MAX };
-    and(ended, flush(&context.exports(), patience).await)?;
+    and(ended, flush(&context.exports(), patience, events.stops.stop()).await)?;
     info!("stopped");
     Ok(())
 }
@@ -260,8 +292,8 @@ async fn await_workers(
 }
 
 /// Flushes all exports side by side: one that fails or hangs does not keep the others from it. `patience` is the time for
-/// all of them.
-async fn flush(exports: &Exports, patience: Duration) -> Result<(), Failure> {
+/// all of them, unless a signal to `stop` comes before.
+async fn flush(exports: &Exports, patience: Duration, stop: impl Future<Output = ()>) -> Result<(), Failure> {
     let mut flushes = JoinSet::new();
     for export in exports.iter().cloned() {
         flushes.spawn_local(async move {
@@ -276,10 +308,12 @@ async fn flush(exports: &Exports, patience: Duration) -> Result<(), Failure> {
             flushed = and(std::mem::replace(&mut flushed, Ok(())), result);
         }
     };
-    match timeout(patience, all).await {
-        Ok(()) => flushed,
-        Err(_) => and(flushed, Err(Failure::new("not all exports could be flushed in time"))),
-    }
+    let left = tokio::select! {
+        () = all => return flushed,
+        () = sleep(patience) => "not all exports could be flushed in time",
+        () = stop => "stopped before all exports were flushed: what was written may be lost",
+    };
+    and(flushed, Err(Failure::new(left)))
 }
 
 /// The first failure is how the server ends. A later one is logged.
@@ -307,6 +341,7 @@ mod tests {
     use crate::cache::{BLOCK, CachedFile, FileId};
     use crate::export::Definition;
     use crate::session::Limits;
+    use std::future::{pending, ready};
     use std::os::unix::fs::MetadataExt;
     use tempfile::TempDir;
 
@@ -383,9 +418,12 @@ mod tests {
             let cached = server.cached("a");
             // As if a write to it did not end.
             let _writing = cached.dirty().expect("it writes back").writing().await;
-            let flushed = flush(&server.context.exports(), Duration::from_secs(3)).await;
+            let flushed = flush(&server.context.exports(), Duration::from_secs(3), pending()).await;
             assert!(flushed.expect_err("one hangs").to_string().contains("in time"));
             assert!(server.is_in_file("b") && !server.is_in_file("a"));
+            // A signal ends it.
+            let flushed = flush(&server.context.exports(), Duration::MAX, ready(())).await;
+            assert!(flushed.expect_err("one hangs").to_string().contains("stopped before"));
         });
     }
 }

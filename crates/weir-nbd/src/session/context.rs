@@ -89,9 +89,13 @@ impl Context {
         self.offer.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// From now on new clients find these. Sessions keep what they have.
+    /// From now on new clients find these. Sessions keep what they have. A server that is stopping takes none: it flushes
+    /// those that it has.
     pub fn replace(&self, exports: Exports, tls: TlsMode) {
-        *self.offer.write().unwrap_or_else(PoisonError::into_inner) = (Arc::new(exports), tls);
+        let mut offer = self.offer.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_stopping() {
+            *offer = (Arc::new(exports), tls);
+        }
     }
 
     /// The server is stopping.
