@@ -81,7 +81,11 @@ impl Source {
         let Self::Path { path, .. } = self else { unreachable!("only files are made") };
         let flags = flags | OFlags::CREATE | OFlags::EXCL;
         let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Failure::because(self))?;
-        fs::ftruncate(&file, size).map_err(Failure::because(self))?;
+        if let Err(why) = fs::ftruncate(&file, size) {
+            // The next start would find an empty file, and take it for the disk.
+            let _ = fs::unlink(path);
+            return Err(Failure::because(self)(why));
+        }
         Ok(file)
     }
 }
@@ -143,4 +147,18 @@ fn open_direct(file: &OwnedFd, read_only: bool) -> Option<OwnedFd> {
     let mut block = Buffer::zeroes(ALIGNMENT as usize).ok()?;
     rustix::io::pread(&direct, block.filled_mut(), 0).ok()?;
     Some(direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_have_its_size_is_not_left_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        // Sizes of files have 63 bits.
+        let source = Source::Path { path: path.clone(), create: Some(Size(u64::MAX)) };
+        assert!(source.open(false, None).is_err() && !path.exists());
+    }
 }
