@@ -28,8 +28,8 @@ pub struct Definition {
 pub struct Export {
     /// The definition that it was made from.
     pub definition: Definition,
-    /// Its bytes.
-    pub volume: Volume,
+    /// Its bytes. After a reload that changed the rest of the definition, two exports have them.
+    pub volume: Arc<Volume>,
     /// The counters of it.
     pub counters: Arc<Counters>,
 }
@@ -41,16 +41,34 @@ pub struct Exports {
     default: Option<String>,
 }
 
+impl Definition {
+    fn check(&self) -> Result<(), Failure> {
+        let is_right = |text: &str| text.len() <= MAX_STRING && !text.contains('\0');
+        let message = "an export's name and description have no NUL, and at most 4096 bytes";
+        let is_sound = is_right(&self.name) && is_right(&self.description);
+        if is_sound { Ok(()) } else { Err(Failure::new(message)) }
+    }
+
+    /// It names the same bytes, for the same use.
+    fn is_same_volume(&self, other: &Self) -> bool {
+        let volume = |one: &Self| (one.name.clone(), one.source.clone(), one.read_only);
+        volume(self) == volume(other)
+    }
+}
+
 impl Export {
     fn open(definition: Definition, cache: Option<&Arc<BlockCache>>) -> Result<Self, Failure> {
-        let Definition { name, source, read_only, description, .. } = &definition;
-        let is_long = name.len() > MAX_STRING || description.len() > MAX_STRING;
-        if is_long || name.contains('\0') || description.contains('\0') {
-            let what = "an export's name and description have no NUL, and at most 4096 bytes";
-            return Err(Failure::new(what));
-        }
+        let Definition { name, source, read_only, .. } = &definition;
         let volume = source.open(*read_only, cache).map_err(Failure::because(format_args!("export '{name}'")))?;
-        Ok(Self { volume, counters: Arc::default(), definition })
+        Ok(Self { volume: Arc::new(volume), counters: Arc::default(), definition })
+    }
+
+    /// The same volume, as `definition` describes it now.
+    fn described(self: &Arc<Self>, definition: Definition) -> Arc<Self> {
+        if self.definition == definition {
+            return self.clone();
+        }
+        Arc::new(Self { definition, volume: self.volume.clone(), counters: self.counters.clone() })
     }
 
     /// Finds out whether its volume has grown. Clients that come from then on may use all of it.
@@ -75,7 +93,7 @@ impl Export {
 }
 
 impl Exports {
-    /// Opens all exports; those that `before` has in the same form are taken from it, with their clients and counters.
+    /// Opens all exports. Those whose volume `before` has are taken from it, with their clients and counters.
     /// The default one is `default`, or the only one.
     pub fn open(
         definitions: Vec<Definition>,
@@ -86,9 +104,10 @@ impl Exports {
         let mut by_name = BTreeMap::new();
         for definition in definitions {
             let name = definition.name.clone();
-            let kept = before.by_name.get(&name).filter(|export| export.definition == definition);
+            definition.check()?;
+            let kept = before.by_name.get(&name).filter(|export| export.definition.is_same_volume(&definition));
             let export = match kept {
-                Some(export) => export.clone(),
+                Some(export) => export.described(definition),
                 None => Arc::new(Export::open(definition, cache)?),
             };
             if by_name.insert(name.clone(), export).is_some() {
@@ -153,5 +172,22 @@ mod tests {
         assert_eq!(found(&open(&["a", "b"], Some("b"), &none).expect("memory"), ""), Some("b".into()));
         assert!(open(&["a"], Some("c"), &none).is_err());
         assert!(open(&["a", "a"], None, &none).is_err());
+    }
+
+    #[test]
+    fn a_new_description_leaves_the_volume_as_it_is() {
+        let before = open(&["a"], None, &Exports::default()).expect("memory");
+        let reopen = |change: fn(&mut Definition)| {
+            let mut definition = memory("a");
+            change(&mut definition);
+            let after = Exports::open(vec![definition], None, &before, None).expect("memory");
+            let (old, new) = (before.find("a").expect("a"), after.find("a").expect("a"));
+            assert_eq!(Arc::ptr_eq(&old.counters, &new.counters), Arc::ptr_eq(&old.volume, &new.volume));
+            (Arc::ptr_eq(&old.volume, &new.volume), new.definition.description.clone(), new.definition.tls_only)
+        };
+        assert_eq!(reopen(|definition| definition.description = "new".into()), (true, "new".into(), false));
+        assert_eq!(reopen(|definition| definition.tls_only = true), (true, "".into(), true));
+        assert!(!reopen(|definition| definition.read_only = true).0);
+        assert!(!reopen(|definition| definition.source = Source::Memory("2M".parse().expect("a size"))).0);
     }
 }

@@ -297,7 +297,7 @@ impl<'a> Handshake<'a> {
             style: self.style,
             size,
             read_only: flags & transmission_flag::READ_ONLY != 0,
-            has_allocation: self.allocation.is_some_and(|chosen| Arc::ptr_eq(&chosen, &export)),
+            has_allocation: self.allocation.is_some_and(|chosen| Arc::ptr_eq(&chosen.volume, &export.volume)),
             max_payload: self.context.limits.request,
         };
         Agreed { export, terms, input: self.input, writer: self.writer }
