@@ -203,6 +203,7 @@ fn zeroes_are_zeroes_with_every_flag() {
         // Memory that stays has to be written: not fast, and then nothing changes.
         assert_eq!(client.error(ZEROES, NO_HOLE | FAST_ZERO, 0, 50, b""), ENOTSUP);
         assert_eq!(client.read(0, 0, 50), [9; 50]);
+        assert!(!server.log().lines().any(|line| line.contains("WARN") && line.contains("WriteZeroes")));
     });
 }
 

@@ -11,7 +11,7 @@ use crate::export::Export;
 use crate::io::{spawn, yield_once};
 use crate::protocol::constants::DEFAULT_PAYLOAD;
 use crate::protocol::request::{COMPACT, EXTENDED};
-use crate::protocol::{Address, Command, Fault, Header, Style, Terms};
+use crate::protocol::{Address, Command, ErrorCode, Fault, Header, Style, Terms};
 use crate::transport::{Connection, Input, Writer};
 use futures_util::FutureExt;
 use std::cell::Cell;
@@ -261,10 +261,14 @@ impl Session {
                 let is_there = || !self.connection.socket.has_ended();
                 match execute(&self.export, address, command, data, is_there).await {
                     Ok(reply) => return reply,
-                    Err(failed) => {
-                        let name = &self.export.definition.name;
-                        tracing::warn!("export '{name}': {command:?} failed: {}", failed.0.message);
-                        failed
+                    Err((fault, at)) => {
+                        let (name, message) = (&self.export.definition.name, &fault.message);
+                        match fault.code {
+                            // An answer to a question that a client may ask as often as it likes.
+                            ErrorCode::NotSupported => tracing::debug!("export '{name}': {command:?}: {message}"),
+                            _ => tracing::warn!("export '{name}': {command:?} failed: {message}"),
+                        }
+                        (fault, at)
                     }
                 }
             }
