@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Time until the next try when there are no descriptors or no memory left.
+/// Time until the next try when there are no descriptors or no memory left, or for another reason.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The workers that get clients, and how many there may be.
@@ -47,15 +47,16 @@ async fn accept_all(listener: OwnedFd, welcome: &Welcome) -> Result<()> {
                     tracing::warn!("{} clients are connected: more are refused", welcome.max_connections);
                 }
             }
-            Err(why) if is_exhausted(&why) => {
+            // Of this one client, which has gone again.
+            Err(why) if is_of_client(&why) => {}
+            Err(why) if is_of_socket(&why) => return Err(why),
+            // Most often no descriptors or no memory are left. What it is may pass, and a closed listener would stay so.
+            Err(why) => {
                 if !welcome.is_full.replace(true) {
                     tracing::warn!("no more clients can be accepted for now: {why}");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-            // Of this one client, which has gone again.
-            Err(why) if is_of_client(&why) => {}
-            Err(why) => return Err(why),
         }
     }
 }
@@ -69,8 +70,9 @@ impl Welcome {
     }
 }
 
-fn is_exhausted(why: &Error) -> bool {
-    matches!(why.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+/// The descriptor is no socket that listens, and never will be.
+fn is_of_socket(why: &Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK))
 }
 
 /// Network errors of a connection that was waiting, as `accept` reports them; and interruptions.
