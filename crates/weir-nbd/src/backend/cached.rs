@@ -4,8 +4,8 @@
 
 use super::volume::Volume;
 use crate::buffers::Buffer;
-use crate::cache::{BLOCK, CachedFile, MOST_GUARDED, WriteGuard, Writing, blocks_of};
-use crate::io::yield_once;
+use crate::cache::{BLOCK, CachedFile, Emptied, MOST_GUARDED, WriteGuard, Writing, blocks_of};
+use crate::io::{blocking, yield_once};
 use std::io::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -158,6 +158,16 @@ impl Volume {
         })
     }
 
+    /// Removes the blocks of a long range from the cache, before its pieces are changed.
+    pub(super) async fn empty(&self, range: &Range<u64>) -> Option<Emptied> {
+        let (cached, range) = (self.cached.clone()?, range.clone());
+        if range.end - range.start <= MOST_GUARDED {
+            return None;
+        }
+        // Not by the worker itself: a large cache is a long walk.
+        blocking(move || cached.empty(&range)).await
+    }
+
     /// Before a piece of a range is trimmed or zeroed below: nothing of it is in the cache, but for what waits to be
     /// written.
     ///
@@ -165,7 +175,7 @@ impl Volume {
     /// the turn to write below, which may take long. It does so before it marks the blocks, as no part of a marked block
     /// can be written. A block may have become dirty before the marks: that is looked at once more, and the second time
     /// the turn is taken in any case. After the marks, only whole blocks become dirty: nothing of the change is lost.
-    pub(super) async fn begin_change(&self, range: Range<u64>) -> Option<Change<'_>> {
+    pub(super) async fn begin_change(&self, range: Range<u64>, emptied: Option<Emptied>) -> Option<Change<'_>> {
         let cached = self.cached.as_ref()?;
         let mut takes_turn = self.is_dirty(&range);
         loop {
@@ -173,7 +183,7 @@ impl Volume {
                 Some(dirty) if takes_turn => Some(dirty.writing().await),
                 _ => None,
             };
-            let guard = cached.begin_write(range.clone(), false);
+            let guard = cached.begin_emptied(range.clone(), false, emptied);
             if writing.is_some() || !self.is_dirty(&range) {
                 return Some(Change { cached, range, writing, _guard: guard });
             }
@@ -342,7 +352,7 @@ mod tests {
             // As if dirty blocks were on their way to the file, and that took long.
             let writing = cached.dirty().expect("it writes back").writing().await;
             let trim = async {
-                let change = volume.begin_change(0..1 << 20).await.expect("it is cached");
+                let change = volume.begin_change(0..1 << 20, None).await.expect("it is cached");
                 assert!(volume.is_dirty(&(0..SIZE)) && volume.is_dirty(&(8 * SIZE..9 * SIZE)));
                 change.finish();
             };

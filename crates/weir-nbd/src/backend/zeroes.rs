@@ -18,8 +18,9 @@ const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KE
 impl Volume {
     /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
     pub async fn trim(&self, range: Range<u64>) -> io::Result<()> {
+        let emptied = self.empty(&range).await;
         for range in self.pieces(range) {
-            let change = self.begin_change(range.clone()).await;
+            let change = self.begin_change(range.clone(), emptied).await;
             match self.allocate(PUNCH, self.whole_sectors(range)).await {
                 Err(why) if is_unsupported(&why) => return Ok(()),
                 result => result?,
@@ -32,14 +33,16 @@ impl Volume {
     /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
     /// where that would take as long as writing.
     pub async fn write_zeroes(&self, range: Range<u64>, no_hole: bool, fast: bool) -> Result<(), Fault> {
+        let emptied = self.empty(&range).await;
         for range in self.pieces(range) {
-            self.write_zeroes_piece(range, no_hole, fast).await?;
+            let change = self.begin_change(range.clone(), emptied).await;
+            self.zero_piece(range, no_hole, fast).await?;
+            change.into_iter().for_each(Change::finish);
         }
         Ok(())
     }
 
-    async fn write_zeroes_piece(&self, range: Range<u64>, no_hole: bool, fast: bool) -> Result<(), Fault> {
-        let change = self.begin_change(range.clone()).await;
+    async fn zero_piece(&self, range: Range<u64>, no_hole: bool, fast: bool) -> Result<(), Fault> {
         let inner = self.whole_sectors(range.clone());
         match self.zero(inner.clone(), no_hole, fast).await {
             Ok(()) => {
@@ -51,7 +54,6 @@ impl Volume {
             Err(_) if fast => return Err(Fault::new(ErrorCode::NotSupported, "zeroes are written as data here")),
             Err(_) => self.write_as_data(range).await?,
         }
-        change.into_iter().for_each(Change::finish);
         Ok(())
     }
 

@@ -7,7 +7,10 @@ use crate::buffers::Buffer;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// A file in the cache.
 pub struct CachedFile {
@@ -17,6 +20,8 @@ pub struct CachedFile {
     size: Arc<AtomicU64>,
     /// Blocks to be written below; none where writes are not answered before they are there.
     dirty: Option<DirtyBlocks>,
+    /// Blocks of it that were put into the store.
+    inserted: AtomicU64,
     turns: Arc<WriteTurns>,
 }
 
@@ -38,7 +43,8 @@ fn part_of(block: u64, range: &Range<u64>) -> Range<usize> {
 impl CachedFile {
     pub(super) fn new(cache: Arc<Shared>, number: u32, writes_back: bool) -> Self {
         let dirty = writes_back.then(DirtyBlocks::default);
-        Self { cache, number, size: Arc::default(), dirty, turns: Arc::default() }
+        let inserted = AtomicU64::new(0);
+        Self { cache, number, size: Arc::default(), dirty, inserted, turns: Arc::default() }
     }
 
     /// The file's size, bytes: one number, so that all agree on what its last whole block is.
@@ -78,6 +84,7 @@ impl CachedFile {
     fn put(&self, block: u64, data: Buffer) {
         if !self.dirty.as_ref().is_some_and(|dirty| dirty.contains(block)) {
             self.cache.store.insert(self.key(block), data);
+            self.inserted.fetch_add(1, Release);
         }
     }
 
@@ -109,10 +116,32 @@ impl CachedFile {
 
     // ---- writes that reach the file before they are answered
 
+    /// Removes the blocks of a range that has more of them than the cache has, by a walk over the cache: one look for each
+    /// block of the range would take longer.
+    ///
+    /// It is before the marks on the blocks, so that blocks may be put in again. What is put in is counted after that,
+    /// under the lock of its stripe, and the count is noted before the walk. So a block that the walk has not found
+    /// changes the count, and the mark on that block, under the same lock, sees that. If the count were noted after the
+    /// walk, a block put in behind the walk, and before the note, would stay.
+    pub fn empty(&self, range: &Range<u64>) -> Option<Emptied> {
+        let blocks = blocks_of(range);
+        if blocks.end - blocks.start <= self.cache.store.len() as u64 {
+            return None;
+        }
+        let emptied = Emptied(self.inserted.load(Acquire));
+        self.cache.store.remove_where(|(file, block)| *file == self.number && blocks.contains(block));
+        Some(emptied)
+    }
+
     /// Before `range`, of [`MOST_GUARDED`] bytes at most, is written, trimmed or zeroed: its blocks are not here any more.
     /// With `keep`, for a write, the old content is kept of blocks that it covers in part and that are here. So they can
     /// be put back.
     pub fn begin_write(self: &Arc<Self>, range: Range<u64>, keep: bool) -> WriteGuard {
+        self.begin_emptied(range, keep, None)
+    }
+
+    /// The same of a range, or a part of it, that was `emptied`.
+    pub fn begin_emptied(self: &Arc<Self>, range: Range<u64>, keep: bool, emptied: Option<Emptied>) -> WriteGuard {
         debug_assert!(range.end - range.start <= MOST_GUARDED, "a longer one is in pieces");
         let blocks = blocks_of(&range);
         let begin = |block: u64| {
@@ -120,7 +149,9 @@ impl CachedFile {
                 let is_part = part_of(block, &range).len() < BLOCK;
                 let mut old = (keep && is_part).then(|| Buffer::keep(BLOCK).ok()).flatten();
                 old.take_if(|old| !self.cache.store.copy(self.key(block), 0..BLOCK, old));
-                self.cache.store.remove(self.key(block));
+                if emptied != Some(Emptied(self.inserted.load(Acquire))) {
+                    self.cache.store.remove(self.key(block));
+                }
                 old
             };
             let (generation, old) = self.cache.stripes.begin_write(self.stripe(block), kept);
@@ -203,14 +234,14 @@ impl CachedFile {
     pub fn clean(&self, run: &Run, noted: &Fetch<'_>) {
         let dirty = self.dirty.as_ref().expect("only where blocks may be dirty");
         for ((block, version), noted) in noted.blocks.clone().zip(&run.versions).zip(&noted.generations) {
-            let (key, cache) = (self.key(block), &self.cache);
+            let cache = &self.cache;
             // The file has changed: a fetch that began before may have the block as it was.
             cache.stripes.change(self.stripe(block), |generation| {
                 if let Some(data) = dirty.take(block, *version) {
                     cache.cleaned();
                     // Trimmed or zeroed meanwhile: which of the two the file has is not known.
                     let is_known = generation.is_some() && generation == *noted;
-                    if is_known { cache.store.insert(key, data) } else { cache.store.remove(key) }
+                    if is_known { self.put(block, data) } else { cache.store.remove(self.key(block)) }
                 }
             });
             cache.written_back.fetch_add(1, Relaxed);
@@ -239,6 +270,10 @@ impl Fetch<'_> {
         }
     }
 }
+
+/// The count of a file's blocks before a range of it was emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emptied(u64);
 
 /// A write's mark on one block.
 struct Begun {
@@ -369,6 +404,20 @@ mod tests {
         }
         let base = Buffer::copy_of(&[0; BLOCK]).expect("memory");
         assert!(file.write_dirty(3, 512, b"part", Some((fetch, base))).expect("memory"));
+    }
+
+    #[test]
+    fn a_range_that_was_emptied_is_empty_when_it_is_marked() {
+        let file = Arc::new(file());
+        let fetch = |block| file.begin_fetch(block..block + 1).insert(&[7; BLOCK]);
+        (0..4).for_each(fetch);
+        assert!(file.empty(&(0..offset_of(4))).is_none(), "it has no more blocks than the cache");
+        let emptied = file.empty(&(offset_of(1)..offset_of(9)));
+        assert!(emptied.is_some() && file.contains(0) && !(1..9).any(|block| file.contains(block)));
+        // Between the two.
+        fetch(5);
+        let _guard = file.begin_emptied(offset_of(4)..offset_of(9), false, emptied);
+        assert!(!file.contains(5));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod stripes;
 mod write_turns;
 
 pub use block_cache::{BlockCache, FileId};
-pub use cached_file::{CachedFile, MOST_GUARDED, WriteGuard, write_guard_bytes};
+pub use cached_file::{CachedFile, Emptied, MOST_GUARDED, WriteGuard, write_guard_bytes};
 pub use dirty::Writing;
 pub use shared::{BLOCK, CacheFigures, blocks_of};
 pub use write_turns::WriteTurns;

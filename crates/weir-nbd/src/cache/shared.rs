@@ -69,6 +69,16 @@ impl Store {
         self.0.remove(&key);
     }
 
+    /// Blocks that are here.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Removes all blocks whose keys are so.
+    pub fn remove_where(&self, mut is_it: impl FnMut(&Key) -> bool) {
+        self.0.retain(|key, _| !is_it(key));
+    }
+
     /// Says whether writes below lag behind: then it does not grow, and reclaim waits before it takes more.
     fn set_congested(&self, is_congested: bool) {
         self.0.set_congested(is_congested);
