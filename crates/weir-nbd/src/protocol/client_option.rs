@@ -5,8 +5,9 @@ use bytes::Buf;
 
 /// Length of an option's header, bytes.
 pub const HEADER: usize = 16;
-/// Longest option that is parsed, bytes: a name of 4 KiB, and [`MAX_QUERIES`] queries of 60 bytes.
-pub const MAX_OPTION: u32 = 64 << 10;
+/// Longest option that is parsed, bytes: a name of 4 KiB, and some queries. It is in no budget, and clients that have not
+/// chosen an export may be many.
+pub const MAX_OPTION: u32 = 8 << 10;
 /// Most queries in one option for metadata contexts.
 const MAX_QUERIES: u32 = 1024;
 
