@@ -4,10 +4,12 @@ use super::counters::Counters;
 use crate::backend::{Source, Volume};
 use crate::base::Failure;
 use crate::cache::BlockCache;
+use crate::io::blocking;
 use crate::protocol::Style;
 use crate::protocol::constants::{MAX_STRING, transmission_flag as flag};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// One export, as the user describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct Export {
     pub volume: Arc<Volume>,
     /// The counters of it.
     pub counters: Arc<Counters>,
+    /// Held by who looks at its size.
+    look: Arc<Mutex<()>>,
 }
 
 /// All exports, by name.
@@ -60,7 +64,7 @@ impl Export {
     fn open(definition: Definition, cache: Option<&Arc<BlockCache>>) -> Result<Self, Failure> {
         let Definition { name, source, read_only, .. } = &definition;
         let volume = source.open(*read_only, cache).map_err(Failure::because(format_args!("export '{name}'")))?;
-        Ok(Self { volume: Arc::new(volume), counters: Arc::default(), definition })
+        Ok(Self { volume: Arc::new(volume), counters: Arc::default(), look: Arc::default(), definition })
     }
 
     /// The same volume, as `definition` describes it now.
@@ -68,7 +72,8 @@ impl Export {
         if self.definition == definition {
             return self.clone();
         }
-        Arc::new(Self { definition, volume: self.volume.clone(), counters: self.counters.clone() })
+        let (volume, counters, look) = (self.volume.clone(), self.counters.clone(), self.look.clone());
+        Arc::new(Self { definition, volume, counters, look })
     }
 
     /// Finds out whether its volume has grown. Clients that come from then on may use all of it.
@@ -78,6 +83,19 @@ impl Export {
             Ok(None) => {}
             Err(why) => tracing::warn!("export '{}': its size is not known: {why}", self.definition.name),
         }
+    }
+
+    /// Its size, as it is now. A thread finds it out, as what is below may hang: then it is one thread, and the clients of
+    /// this export wait for it. Otherwise they would take all threads of their workers.
+    pub async fn size_now(self: &Arc<Self>) -> u64 {
+        let (export, look) = (self.clone(), self.look.clone().lock_owned().await);
+        blocking(move || {
+            export.look_at_size();
+            // Here, as the client may have given up.
+            drop(look);
+        })
+        .await;
+        self.volume.size()
     }
 
     /// Flags that tell the client what this export can do. All its connections share one volume and one cache, so that
@@ -142,6 +160,8 @@ impl Exports {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::testing::run;
+    use futures_util::FutureExt;
 
     fn memory(name: &str) -> Definition {
         Definition {
@@ -172,6 +192,21 @@ mod tests {
         assert_eq!(found(&open(&["a", "b"], Some("b"), &none).expect("memory"), ""), Some("b".into()));
         assert!(open(&["a"], Some("c"), &none).is_err());
         assert!(open(&["a", "a"], None, &none).is_err());
+    }
+
+    #[test]
+    fn one_thread_at_a_time_looks_at_a_size() {
+        run(async {
+            let exports = open(&["a", "b"], None, &Exports::default()).expect("memory");
+            let [a, b] = ["a", "b"].map(|name| exports.find(name).expect("it is there"));
+            // As if a look at one of them hung.
+            let hung = a.look.clone().lock_owned().await;
+            let mut waits = Box::pin(a.size_now());
+            assert!(waits.as_mut().now_or_never().is_none());
+            assert_eq!(b.size_now().await, 1 << 20);
+            drop(hung);
+            assert_eq!(waits.await, 1 << 20);
+        });
     }
 
     #[test]

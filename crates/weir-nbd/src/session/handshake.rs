@@ -4,7 +4,6 @@ use super::context::{Context, TlsMode};
 use super::farewell::farewell;
 use crate::buffers::Buffer;
 use crate::export::Export;
-use crate::io::blocking;
 use crate::protocol::client_option::{BadQueries, ContextRequest, ExportRequest, HEADER, MAX_OPTION, OptionHeader};
 use crate::protocol::constants::{DEFAULT_PAYLOAD, MAX_STRING, allocation, handshake_flag, info, option};
 use crate::protocol::constants::{option_reply as kind, transmission_flag};
@@ -168,7 +167,7 @@ impl<'a> Handshake<'a> {
         }
         let found = std::str::from_utf8(name).ok().and_then(|name| self.find(name).ok());
         let export = found.ok_or_else(|| violation("an export that is not there"))?;
-        let (flags, size) = (export.transmission_flags(self.style), self.size(&export).await);
+        let (flags, size) = (export.transmission_flags(self.style), export.size_now().await);
         Ok(Next::Transmit(option_reply::export_name(size, flags, self.no_zeroes), export, size))
     }
 
@@ -223,7 +222,7 @@ impl<'a> Handshake<'a> {
             Ok(export) => export,
             Err((kind, message)) => return refuse(option, kind, message),
         };
-        let (mut out, definition, size) = (Vec::new(), &export.definition, self.size(&export).await);
+        let (mut out, definition, size) = (Vec::new(), &export.definition, export.size_now().await);
         option_reply::export_info(&mut out, option, size, export.transmission_flags(self.style));
         let is_wanted = |what: u16| request.wanted.contains(&what);
         if is_wanted(info::NAME) || request.name != definition.name {
@@ -281,14 +280,6 @@ impl<'a> Handshake<'a> {
 
     fn may_see(&self, export: &Export) -> bool {
         self.connection.has_tls() || !export.definition.tls_only
-    }
-
-    /// An export's size, as it is now.
-    async fn size(&self, export: &Arc<Export>) -> u64 {
-        let own = export.clone();
-        // Not by the worker itself: what is below may hang.
-        blocking(move || own.look_at_size()).await;
-        export.volume.size()
     }
 
     fn agree(self, export: Arc<Export>, size: u64) -> Agreed {
