@@ -59,6 +59,15 @@ fn what_was_read_or_written_is_read_from_the_cache() {
         let misses = counted(&server, "misses");
         assert!(client.read(0, 200 * BLOCK as u64, 10 * BLOCK) == data[200 * BLOCK..210 * BLOCK]);
         assert_eq!(counted(&server, "misses"), misses);
+        // Here and missing in turn, with ends inside of blocks.
+        for (first, offset, length) in [(300, 0, 6 * BLOCK), (320, 0, 6 * BLOCK + 5), (340, 9, 6 * BLOCK)] {
+            let at = first * BLOCK + offset;
+            for block in [first + 1, first + 4] {
+                client.read(0, (block * BLOCK) as u64, BLOCK);
+            }
+            assert!(client.read(0, at as u64, length) == data[at..at + length]);
+            assert!(client.read(0, at as u64, length) == data[at..at + length], "from the cache");
+        }
         // Behind the last whole block.
         assert!(client.read(0, SIZE as u64 - 10, 1010) == data[SIZE - 10..]);
         assert_eq!(client.error(WRITE, 0, SIZE as u64 + 10, 3, b"abc"), 0);

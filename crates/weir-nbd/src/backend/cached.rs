@@ -33,7 +33,7 @@ impl Volume {
         cached: &Arc<CachedFile>,
         range: Range<u64>,
     ) -> std::result::Result<Buffer, (Error, u64)> {
-        let mut out = Buffer::take((range.end - range.start) as usize).map_err(|why| (why, range.start))?;
+        let mut out = self.medium.buffer((range.end - range.start) as usize).map_err(|why| (why, range.start))?;
         let mut at = range.start;
         while at < range.end {
             let of_block = at..((at / SIZE + 1) * SIZE).min(range.end);
@@ -42,12 +42,23 @@ impl Volume {
                 continue;
             }
             let missing = at..self.end_of_run(cached, at, range.end);
-            let bytes = self.fetch(cached, missing.clone()).await?;
             if missing == range {
-                return Ok(bytes);
+                // Not two buffers while it is read: the request is charged for one.
+                drop(out);
+                return self.fetch(cached, missing).await;
             }
-            out.append(bytes.filled());
-            at = missing.end;
+            // Whole blocks that have their place in the reply are read to it, others are copied there.
+            let whole = at..if range.start.is_multiple_of(SIZE) { missing.end / SIZE * SIZE } else { at };
+            if whole.is_empty() {
+                let part = at..missing.end.min((at / SIZE + 1) * SIZE + READ_AHEAD);
+                out.append(self.fetch(cached, part.clone()).await?.filled());
+                at = part.end;
+            } else {
+                let (fetch, before) = (cached.begin_fetch(blocks_of(&whole)), out.filled().len());
+                out = self.medium.append(out, whole.clone()).await?;
+                fetch.insert(&out.filled()[before..]);
+                at = whole.end;
+            }
         }
         Ok(out)
     }

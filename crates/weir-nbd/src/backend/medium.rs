@@ -47,10 +47,16 @@ impl Medium {
     /// The bytes of a range; or the error, and the offset at which it happened.
     pub async fn read(&self, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
         let length = (range.end - range.start) as usize;
-        let mut buffer = self.buffer(length).map_err(|why| (why, range.start))?;
+        let buffer = self.buffer(length).map_err(|why| (why, range.start))?;
+        self.append(buffer, range).await
+    }
+
+    /// Appends the bytes of a range to a buffer, which has room for them.
+    pub async fn append(&self, mut buffer: Buffer, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
+        let (before, length) = (buffer.filled().len(), (range.end - range.start) as usize);
         let mut is_refused = false;
-        while buffer.filled().len() < length {
-            let done = buffer.filled().len();
+        while buffer.filled().len() - before < length {
+            let done = buffer.filled().len() - before;
             let at = range.start + done as u64;
             let chosen = self.choose(at, length - done, buffer.spare().as_ptr().cast(), is_refused);
             let (read, returned) = read_at(chosen.file, buffer, length - done, at, chosen.inline).await;
