@@ -43,6 +43,10 @@ impl Home {
             match Connection::open(socket, home.context.limits.patience) {
                 Ok((connection, reader, writer)) => {
                     let place = home.connections.borrow_mut().insert(connection.clone());
+                    // A stop that came before this task has not found it among the others.
+                    if home.context.is_stopping() {
+                        connection.socket.shut_down(Shutdown::Read);
+                    }
                     home.serve(&connection, reader, writer).await;
                     connection.socket.shut_down(Shutdown::Both);
                     home.connections.borrow_mut().remove(place);
