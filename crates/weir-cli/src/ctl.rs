@@ -40,7 +40,7 @@ pub(crate) fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// The setting by whose new value nobody listens any longer, if an answer has one.
+/// The setting that has closed the channel by its new value, if an answer has one.
 fn ended_by(answer: &str) -> Option<String> {
     let ends = |(name, value): &(String, u64)| match name.as_str() {
         "control" => *value == 0,

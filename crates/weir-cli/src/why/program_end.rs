@@ -1,56 +1,48 @@
 //! Where the variables of a program or library end: what the kernel maps behind its file is merged with a mapping that happens to
 //! follow.
 
+use object::Endianness;
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader};
 use procfs::process::{MMapPath, MemoryMap};
 use std::fs::File;
 use std::os::linux::fs::MetadataExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 
-/// Bytes of a 64-bit ELF file's header, and of one of its program headers.
-const HEADER: usize = 64;
-const SEGMENT: usize = 56;
 /// Program headers that are looked at: linkers write some ten.
 const SEGMENTS: usize = 64;
-/// A segment that is mapped (`PT_LOAD`).
-const LOAD: u32 = 1;
 const PAGE: u64 = 4096;
 
 /// The end of the variables of the file of which `map` is a part, in that process's addresses; `None`: the file cannot be read, or
 /// does not say.
 pub fn of(map: &MemoryMap) -> Option<u64> {
     let MMapPath::Path(path) = &map.pathname else { return None };
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
-    // In another mount namespace the name may be another file's.
-    let found = file.metadata().ok()?;
+    // In another mount namespace the name may be another file's, and of a device here, which even an opening may start.
+    let found = std::fs::metadata(path).ok()?;
     if !found.is_file() || found.st_ino() != map.inode {
         return None;
     }
-    let mut header = [0; HEADER];
-    file.read_exact_at(&mut header, 0).ok()?;
-    let is_elf_64 = header.starts_with(b"\x7fELF\x02\x01") && usize::from(half(&header, 0x36)) == SEGMENT;
-    let count = usize::from(half(&header, 0x38)).min(SEGMENTS);
-    let mut segments = vec![0; count * SEGMENT];
-    file.read_exact_at(&mut segments, word(&header, 0x20)).ok()?;
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
+    let data = ReadCache::new(file);
+    let header = FileHeader64::<Endianness>::parse(&data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, &data).ok()?.iter().take(SEGMENTS);
     // A page of the file may have the end of one segment and the beginning of the next.
-    segments.chunks(SEGMENT).filter(|_| is_elf_64).filter_map(|segment| end(segment, map)).max()
+    segments.filter(|segment| segment.p_type(endian) == PT_LOAD).filter_map(|segment| end(segment, endian, map)).max()
 }
 
 /// The end in memory of a segment of which `map` is a part.
-fn end(segment: &[u8], map: &MemoryMap) -> Option<u64> {
-    let [offset, in_file, in_memory] = [8, 32, 40].map(|at| word(segment, at));
-    let is_of = u32::from_le_bytes(segment[..4].try_into().ok()?) == LOAD
-        && (offset & !(PAGE - 1)..offset.checked_add(in_file)?).contains(&map.offset);
+fn end(
+    segment: &impl ProgramHeader<Endian = Endianness, Word = u64>,
+    endian: Endianness,
+    map: &MemoryMap,
+) -> Option<u64> {
+    let (offset, in_file) = (segment.p_offset(endian), segment.p_filesz(endian));
+    let is_of = (offset & !(PAGE - 1)..offset.checked_add(in_file)?).contains(&map.offset);
     // `map` begins less than a page before the segment, or inside.
     let begin = map.address.0.wrapping_add(offset).wrapping_sub(map.offset);
-    is_of.then(|| begin.wrapping_add(in_memory)).and_then(|end| end.checked_next_multiple_of(PAGE))
-}
-
-fn half(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+    is_of.then(|| begin.wrapping_add(segment.p_memsz(endian))).and_then(|end| end.checked_next_multiple_of(PAGE))
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl<P: Platform> UserCaches<'_, P> {
             let bytes = self.heap.caches.size_of(id.number()).saturating_mul(out.len() - n);
             let _ = self.heap.direct().reclaim_for(bytes, || {
                 let (have, rest) = out.split_at_mut(n);
-                // SAFETY: objects of the cache, which were handed out just now, and which nobody has where this unwinds.
+                // SAFETY: objects of the cache, which were handed out just now; where this unwinds the caller never gets them.
                 let undo = OnUnwind(|| unsafe { self.heap.caches.free_batch(id, have) });
                 let (more, result) = self.heap.caches.alloc_batch(id, rest);
                 core::mem::forget(undo);

@@ -96,6 +96,15 @@ static inline int all_zero(const void *block, size_t size) {
         if (bytes[i]) return 0;
     return 1;
 }
+/* Bytes of this process that are resident. */
+static inline size_t resident_bytes(void) {
+    size_t all, pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%zu %zu", &all, &pages) == 2);
+    fclose(file);
+    return pages * 4096;
+}
+
 static inline int aligned(const void *block, size_t align) { return ((uintptr_t)block & (align - 1)) == 0; }
 
 /* A small generator of its own: rand() takes a lock. */

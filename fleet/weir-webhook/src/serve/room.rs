@@ -23,7 +23,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Takes room for so many, until it is dropped. None: there is no room now. Nobody waits for some, as an API server waits
+    /// Takes room for so many, until it is dropped. None: there is no room now. No request waits for some, as an API server waits
     /// for two seconds only.
     pub fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         self.bytes.clone().try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()

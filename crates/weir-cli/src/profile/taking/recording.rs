@@ -75,7 +75,7 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     Ok(profile)
 }
 
-/// A note where somebody has changed the sampling meanwhile.
+/// A note where the sampling was changed meanwhile.
 fn changed(first: &Copy, last: &Copy) -> Vec<String> {
     match (first.table.mean_bytes, last.table.mean_bytes) {
         (before, after) if before == after => Vec::new(),
@@ -143,7 +143,7 @@ fn begun(pid: i32, wanted: u64) -> Result<Copy, Failure> {
         match copy {
             Ok(copy) if copy.table.mean_bytes == wanted => return Ok(copy),
             Err(why) if asked.elapsed() > PATIENCE => return Err(why),
-            // Somebody else has set another one since.
+            // Another mean was set since.
             Ok(copy) if copy.table.mean_bytes > 0 && asked.elapsed() > PATIENCE => return Ok(copy),
             Ok(_) if asked.elapsed() > PATIENCE => {
                 return Err(failed(pid, "it was told to take samples, and takes none: `weir doctor PID` may say why"));

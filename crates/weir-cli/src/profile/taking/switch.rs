@@ -33,7 +33,7 @@ impl Switch {
         Ok(Self { control, pid, before, bytes, stays, _only: only })
     }
 
-    /// Sets it back, unless somebody else has set it meanwhile.
+    /// Sets it back, unless another command or the process has set it meanwhile.
     fn back(&self) -> Result<(), Failure> {
         match value(&self.control)? == self.bytes {
             true => self.control.ask(&format!("set {SETTING} {}", self.before)).map(drop),

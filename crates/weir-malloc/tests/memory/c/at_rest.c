@@ -1,34 +1,25 @@
 /* Idle memory of processes that do next to nothing is released: `block`, one large block of a small process, and `child`, what a
    parent freed before it forked. */
 #include "check.h"
-#include <sys/wait.h>
 
 #define MIB ((size_t)1 << 20)
 #define PARTS (96 * 1024)
 
-static size_t resident(void) {
-    size_t size, pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%zu %zu", &size, &pages) == 2);
-    fclose(file);
-    return pages * 4096;
-}
-
 static char *volatile block;
 
 static void block_of_a_small_process(void) {
-    size_t before = resident();
+    size_t before = resident_bytes();
     block = malloc(30 * MIB);
     CHECK(block);
     memset(block, 1, 30 * MIB);
     free(block);
-    WAIT_FOR(resident() < before + 8 * MIB);
+    WAIT_FOR(resident_bytes() < before + 8 * MIB);
 }
 
 /* The child starts with a copy of what is idle, and of no thread. */
 static void child(void) {
     static char *parts[PARTS];
-    size_t before = resident();
+    size_t before = resident_bytes();
     for (size_t i = 0; i < PARTS; i++) {
         parts[i] = malloc(1000);
         CHECK(parts[i]);
@@ -42,11 +33,11 @@ static void child(void) {
         CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
         return;
     }
-    CHECK(resident() > before + 32 * MIB);
+    CHECK(resident_bytes() > before + 32 * MIB);
     /* Some little work, as a worker does. */
     for (int i = 0; i < 1000; i++) parts[i] = malloc(i);
     for (int i = 0; i < 1000; i++) free(parts[i]);
-    WAIT_FOR(resident() < before + 16 * MIB);
+    WAIT_FOR(resident_bytes() < before + 16 * MIB);
     _exit(0);
 }
 

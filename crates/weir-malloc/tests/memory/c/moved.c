@@ -27,14 +27,6 @@ static int write_to(const char *name, const char *text) {
     return file ? (fclose(file) == 0) & is_written : 0;
 }
 
-static long resident(void) {
-    long all, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%ld %ld", &all, &resident) == 2);
-    fclose(file);
-    return resident * 4096;
-}
-
 /* A v1 group below the own one, with a limit. */
 static int make_group(void) {
     char line[512], *path = NULL;
@@ -63,7 +55,7 @@ static void child(void) {
         for (int end = count + 8; count < end && count < MOST; count++)
             CHECK(block[count] = malloc(SIZE)), memset(block[count], 1, SIZE);
     while (count > 0) free(block[--count]);
-    WAIT_FOR(resident() <= LIMIT / 2);
+    WAIT_FOR((long)resident_bytes() <= LIMIT / 2);
     _exit(0);
 }
 
