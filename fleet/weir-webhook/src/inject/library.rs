@@ -59,7 +59,9 @@ impl Library {
             "name": INIT_CONTAINER,
             "image": self.image,
             "imagePullPolicy": self.pull_policy,
-            "command": ["cp", "-R", format!("/{FOLDER}"), MOUNT],
+            // A pod whose machine was restarted keeps its volume, and copies again. A link that is there is not written over
+            // without -f.
+            "command": ["cp", "-Rf", format!("/{FOLDER}"), MOUNT],
             "resources": resources(spec),
             "securityContext": {
                 "allowPrivilegeEscalation": false,

@@ -52,7 +52,7 @@ fn a_pod_gets_a_volume_an_init_container_and_a_preload() {
     let env = json!([{"name": "LD_PRELOAD", "value": PRELOAD}]);
     assert_eq!(spec["containers"], json!([{"name": "a", "image": "i", "env": env, "volumeMounts": mount}]));
     let init = &spec["initContainers"][0];
-    assert_eq!(init["command"], json!(["cp", "-R", "/library", MOUNT]));
+    assert_eq!(init["command"], json!(["cp", "-Rf", "/library", MOUNT]));
     assert_eq!(init["securityContext"]["runAsUser"], 65534);
     assert_eq!(init["securityContext"]["runAsNonRoot"], true);
     assert_eq!(init["resources"], json!({}));
