@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Parser;
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +41,17 @@ fn run(options: Options) -> Result<()> {
     done
 }
 
+/// Listens at an address; `[::]` is every address, of IPv4 too, and that of a machine without IPv6.
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let bound = match TcpListener::bind(address).await {
+        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.with_context(|| format!("cannot listen at {address}"))
+}
+
 /// Looks until a signal ends it. What was asked of processes ends with this process.
 async fn serve(options: Options) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -47,8 +59,7 @@ async fn serve(options: Options) -> Result<()> {
         Some(_) => Some(kube::Client::try_default().await.context("no API to go by: without --node none is asked")?),
         None => None,
     };
-    let listener = TcpListener::bind(options.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen at {}", options.listen))?;
+    let listener = bind(options.listen).await?;
     eprintln!("weir-agent: metrics at http://{}/metrics", listener.local_addr()?);
     let due = interval(options.period);
     let mut agent = Agent::new(options, client)?;

@@ -13,10 +13,10 @@ use crate::inject::library::{Library, Way};
 #[command(name = "weir-webhook", version)]
 pub struct Options {
     /// Where the API server calls, by HTTPS
-    #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
+    #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS")]
     pub listen: SocketAddr,
     /// Where /healthz, /readyz and /metrics are, by HTTP
-    #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    #[arg(long, default_value = "[::]:8080", value_name = "ADDRESS")]
     pub observe: SocketAddr,
     /// Seconds for which requests are still taken after SIGTERM, until every API server knows
     #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]

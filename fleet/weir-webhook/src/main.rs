@@ -1,6 +1,6 @@
 //! See the library of this package.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,13 +29,21 @@ async fn main() {
     }
 }
 
+/// Listens on an address; `[::]` is every address, of IPv4 too, and that of a machine without IPv6.
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let bound = match TcpListener::bind(address).await {
+        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.with_context(|| format!("cannot listen on {address}"))
+}
+
 async fn run(options: Options) -> Result<()> {
     let (metrics, served) = (Arc::new(Metrics::default()), Arc::new(Served::default()));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let bind = async |address: SocketAddr| {
-        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
-    };
     let (admission_listener, observe_listener) = (bind(options.listen).await?, bind(options.observe).await?);
     let client = Client::try_default().await.context("there is no way to an API server");
     if let Err(error) = &client {
