@@ -99,7 +99,8 @@ fn pkg_config(prefix: &Path, libdir: &Path) -> String {
          Name: weir\n\
          Description: a memory allocator that releases idle memory under pressure\n\
          Version: {}\n\
-         Libs: -L${{libdir}} -lweir\n\
+         # Needed though the program itself may call nothing of it: its libraries do.\n\
+         Libs: -L${{libdir}} -Wl,--push-state,--no-as-needed,-lweir,--pop-state\n\
          # A program that leaves malloc to libc's own functions takes it from the archive all the same.\n\
          Libs.private: -Wl,-u,malloc\n\
          Cflags: -I${{includedir}}\n",

@@ -90,8 +90,23 @@ fn a_c_program_is_built_by_pkg_config_and_runs() {
         let program = compile(PROGRAM, place.root.path(), flags.split_whitespace());
         let used = run(Command::new(program).env("LD_LIBRARY_PATH", place.file("lib")));
         assert_eq!(used.trim(), library(&place, "lib"));
+        // A program whose libraries alone call `malloc`, by a linker that leaves out what is not called.
+        let folder = place.root.path();
+        std::fs::write(folder.join("thin.c"), THIN).expect("the source");
+        let include = flags.split_whitespace().find(|flag| flag.starts_with("-I")).expect("the header's folder");
+        std::fs::write(folder.join("work.c"), PROGRAM.replace("main", "work")).expect("the source");
+        let cc = |words: &[&str]| run(Command::new("cc").args(words).current_dir(folder));
+        cc(&["-shared", "-fPIC", "-fno-builtin", include, "work.c", "-o", "libwork.so"]);
+        let thin = ["-Wl,--as-needed", "-Wl,--allow-shlib-undefined", "thin.c", "-o", "thin", "-L.", "-lwork"];
+        let here = format!("-Wl,-rpath,{}", folder.display());
+        let words: Vec<&str> = thin.into_iter().chain([here.as_str()]).chain(flags.split_whitespace()).collect();
+        cc(&words);
+        let used = run(Command::new(folder.join("thin")).env("LD_LIBRARY_PATH", place.file("lib")));
+        assert_eq!(used.trim(), library(&place, "lib"));
     }
 }
+
+const THIN: &str = "int work(void); int main(void) { return work(); }\n";
 
 /// Calls nothing of malloc's itself, as programs do that leave it to libc's functions. Fails if the block that `getline`
 /// takes is glibc's: that has its first ones behind the program's data.
@@ -140,6 +155,14 @@ find_package(weir 0.1...<1 REQUIRED)
 add_executable(program program.c)
 target_compile_options(program PRIVATE -fno-builtin)
 target_link_libraries(program PRIVATE weir::weir)
+# Its library alone calls malloc.
+add_library(work SHARED work.c)
+target_include_directories(work PRIVATE $<TARGET_PROPERTY:weir::weir,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_options(work PRIVATE -fno-builtin)
+target_link_options(work PRIVATE -Wl,--as-needed)
+add_executable(thin thin.c)
+target_link_options(thin PRIVATE -Wl,--as-needed -Wl,--allow-shlib-undefined)
+target_link_libraries(thin PRIVATE work weir::weir)
 add_executable(static static.c)
 target_link_options(static PRIVATE -static)
 target_link_libraries(static PRIVATE weir::static)
@@ -165,6 +188,8 @@ fn a_c_program_is_built_by_cmake_and_runs() {
         let folder = place.root.path();
         std::fs::write(folder.join("program.c"), PROGRAM).expect("the source");
         std::fs::write(folder.join("static.c"), STATIC).expect("the source");
+        std::fs::write(folder.join("thin.c"), THIN).expect("the source");
+        std::fs::write(folder.join("work.c"), PROGRAM.replace("main", "work")).expect("the source");
         std::fs::write(folder.join("CMakeLists.txt"), CMAKE).expect("what to build");
         let build = folder.join("build");
         let mut configure = Command::new("cmake");
@@ -173,8 +198,10 @@ fn a_c_program_is_built_by_cmake_and_runs() {
         run(Command::new("cmake").arg("--build").arg(&build));
         // CMake has written the library's directory into the program.
         // Cargo has its own target directory there, which may hold another build of the library.
-        let used = run(Command::new(build.join("program")).env_remove("LD_LIBRARY_PATH"));
-        assert_eq!(used.trim(), library(place, libdir));
+        for program in ["program", "thin"] {
+            let used = run(Command::new(build.join(program)).env_remove("LD_LIBRARY_PATH"));
+            assert_eq!(used.trim(), library(place, libdir), "{program}");
+        }
         let mut ctest = Command::new("ctest");
         run(ctest.arg("--output-on-failure").current_dir(&build).env_remove("LD_LIBRARY_PATH"));
     }
