@@ -1,6 +1,7 @@
 """What there is on Weir. Pressure begins and ends with a limit far below what is in use."""
 
 import contextlib
+import ctypes
 import gc
 import io
 import textwrap
@@ -47,6 +48,10 @@ class OnWeir(unittest.TestCase):
         after = weir.stats()
         self.assertLess(after.live_bytes, before.live_bytes + 5_000_000)
         self.assertLess(after.idle_bytes, 5_000_000)
+        resident = ctypes.c_uint64()
+        place = ctypes.byref(resident), ctypes.byref(ctypes.c_size_t(8))
+        self.assertEqual(ctypes.CDLL(None).weir_ctl(b"stats.resident_bytes", *place, None, 0), 0)
+        self.assertLess(abs(weir.stats().resident_bytes - resident.value), 1_000_000)
 
     def test_settings(self):
         self.assertTrue("limit" in weir.settings and "idle_ms" in weir.settings)

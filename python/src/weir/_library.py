@@ -60,6 +60,7 @@ class Usage(ctypes.Structure):
             "metadata_bytes",
             "fragmented_bytes",
             "untouched_bytes",
+            "merged_bytes",
         )
     ]
 

@@ -27,12 +27,14 @@ class Stats(NamedTuple):
     fragmented_bytes: int
     #: Of live: not resident.
     untouched_bytes: int
+    #: As fragmented, but without memory of its own: the kernel merged its page with others.
+    merged_bytes: int
 
     @property
     def resident_bytes(self):
         """Resident memory that is Weir's; the rest of the process is code, stacks and other mappings."""
-        held = self.live_bytes + self.idle_bytes + self.fragmented_bytes + self.metadata_bytes
-        return max(held - self.untouched_bytes, 0)
+        free = self.idle_bytes + self.fragmented_bytes + self.merged_bytes
+        return max(self.live_bytes + free + self.metadata_bytes - self.untouched_bytes, 0)
 
 
 def stats():
