@@ -26,9 +26,11 @@ mod why;
 
 pub use base::failure::Failure;
 
+use base::failure::WEIR_FAILED;
 use base::output;
 use clap::Parser;
 use command_line::{Command, CommandLine};
+use std::io::Write;
 
 /// The command, by the arguments of this process; ends it.
 pub fn main() -> ! {
@@ -57,13 +59,17 @@ pub fn main() -> ! {
 /// to the program.
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
-    match error.exit_code() {
-        0 => drop(error.print()),
-        _ => output::say(format_args!("{}", output::error_line(usage::in_a_line(error)))),
-    }
-    std::process::exit(match error.exit_code() {
-        0 => 0,
-        _ if is_run => base::failure::WEIR_FAILED,
-        status => status,
-    })
+    let status = if error.exit_code() == 0 {
+        match error.print().and_then(|()| std::io::stdout().flush()) {
+            Ok(()) => 0,
+            Err(error) => {
+                output::say(format_args!("weir: cannot write to standard output: {error}\n"));
+                WEIR_FAILED
+            }
+        }
+    } else {
+        output::say(format_args!("{}", output::error_line(usage::in_a_line(error))));
+        if is_run { WEIR_FAILED } else { error.exit_code() }
+    };
+    std::process::exit(status)
 }

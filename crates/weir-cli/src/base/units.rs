@@ -14,7 +14,7 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let without_blanks: String = text.split_whitespace().collect();
     if is_number(text) && text.bytes().all(|b| b == b'0') {
-        return Err("0 is no limit: leave --limit out for none".into());
+        return Err("0 is no limit: write a size, such as 64M".into());
     }
     if is_number(text) && text.parse().is_ok_and(|bytes: u64| bytes < LEAST_LIMIT) {
         return Err(format!("{text} what? write {text}M (MiB) or {text}G (GiB)"));
@@ -116,8 +116,8 @@ mod tests {
             ("100", "100 what? write 100M (MiB)"),
             ("1048575", "1048575 what?"),
             ("99999999999999999999", "is no size"),
-            ("0", "leave --limit out"),
-            ("000", "leave --limit out"),
+            ("0", "0 is no limit"),
+            ("000", "0 is no limit"),
             ("64K", "less than any program takes"),
             ("64 M", "write 64M"),
             ("1.5G", "1536M"),

@@ -7,7 +7,7 @@ use crate::base::units::bytes;
 use crate::inspect::control;
 use crate::inspect::locate;
 use crate::inspect::memory_reader;
-use crate::inspect::page::{Inspected, Missing, Page};
+use crate::inspect::page::{Inspected, Missing, Page, rights};
 use crate::processes::program_file;
 use procfs::process::Process;
 use std::ffi::OsStr;
@@ -48,8 +48,7 @@ pub(super) fn checks(pid: i32) -> Result<Vec<Check>, Failure> {
 fn unseen(pid: i32, why: &Missing) -> Result<Check, Failure> {
     let owner = std::fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
     if let (Missing::NotAllowed, Ok(owner)) = (why, owner) {
-        let say =
-            format!("process {pid} may not be looked into: it is user {owner}'s, or guards itself: run this as root");
+        let say = format!("process {pid} may not be looked into: it is user {owner}'s, or guards itself: {}", rights());
         return Err(Failure::of(Kind::Refused, say));
     }
     let stat = Process::new(pid).and_then(|process| process.stat());
@@ -72,9 +71,8 @@ fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {
     match page {
         Ok(_) => Check::of(NAME, true, found, "the process has Weir"),
         Err(Missing::NotShared) => {
-            let effect =
-                "its figures are private (a small heap, or `publish` or `background` is 0): root can read them";
-            Check::of(NAME, false, found, effect)
+            let found = format!("{found}; its figures are private (a small heap, or `publish` or `background` is 0)");
+            Check::of(NAME, false, found, rights())
         }
         Err(Missing::OtherVersion(version)) => {
             let found = format!("of another version: its statistics are of version {version}");

@@ -71,14 +71,29 @@ pub enum Missing {
     OtherVersion(u32),
 }
 
+/// What a user does who may not look into a process. A container's root may lack the right.
+pub fn rights() -> &'static str {
+    // SAFETY: touches no memory.
+    if unsafe { libc::geteuid() } == 0 {
+        "root here lacks CAP_SYS_PTRACE: start the container with it (--cap-add SYS_PTRACE), or run this as the process's user \
+         (docker exec -u UID)"
+    } else {
+        "run this as root"
+    }
+}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProcess => f.write_str("there is no such process, or it has no memory any more"),
-            Self::NotAllowed => f.write_str("it may not be looked into: it is another user's, or guards itself; run this as root"),
+            Self::NotAllowed => {
+                write!(f, "it may not be looked into: it is another user's, or guards itself; {}", rights())
+            }
             Self::NotLoaded => f.write_str("it runs without Weir: `weir doctor PID` says why"),
-            Self::NotShared => f.write_str(
-                "its figures are private: its heap is still small, or `publish` or `background` is 0; root can read them",
+            Self::NotShared => write!(
+                f,
+                "its figures are private: its heap is still small, or `publish` or `background` is 0; to read them, {}",
+                rights()
             ),
             Self::NotAnswering => write!(
                 f,
@@ -86,7 +101,10 @@ impl fmt::Display for Missing {
                 PATIENCE.as_secs()
             ),
             Self::OtherVersion(version) => {
-                write!(f, "its Weir has statistics of version {version}, this command those of {VERSION}: use the `weir` of the same release")
+                write!(
+                    f,
+                    "its Weir has statistics of version {version}, this command those of {VERSION}: use the `weir` of the same release"
+                )
             }
         }
     }

@@ -12,7 +12,7 @@ mod formats;
 mod symbols;
 mod taking;
 
-use crate::base::failure::{Failure, Kind};
+use crate::base::failure::{Failure, Kind, WEIR_FAILED};
 use crate::base::output;
 use crate::base::sink::ResultFile;
 use crate::base::units::bytes;
@@ -84,10 +84,10 @@ fn read(options: &ProfileOptions) -> Result<Profile, Failure> {
     let read = File::open(&options.subject).and_then(|file| file.take(MOST_TEXT).read_to_end(&mut bytes));
     read.map_err(|error| {
         let say = format!("cannot read {name}: {error}: give a PID, or the file of a profile");
-        Failure::of_file(&error, Kind::Usage as i32, say)
+        Failure::of_file(&error, WEIR_FAILED, say)
     })?;
     let profile = text_file::parse(&String::from_utf8_lossy(&bytes));
-    let profile = profile.map_err(|why| Failure::of(Kind::Usage, format!("cannot use {name}: {why}")))?;
+    let profile = profile.map_err(|why| Failure::of_weir(format!("cannot use {name}: {why}")))?;
     Ok(Profile { subject: name.to_string(), ..profile })
 }
 

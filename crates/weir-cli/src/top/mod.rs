@@ -54,6 +54,11 @@ pub fn top(options: &TopOptions) -> Result<i32, Failure> {
         let why = "top: standard output is no terminal: `weir top --once` prints one screen as text";
         return Err(Failure::of(Kind::Usage, why.into()));
     }
+    // One that knows no sequences, or says nothing of itself.
+    if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+        let why = "top: the terminal shows plain text only (TERM): `weir top --once` prints one screen as text";
+        return Err(Failure::of(Kind::Usage, why.into()));
+    }
     let failed = |error: std::io::Error| Failure::of_weir(format!("top: the terminal cannot be used: {error}"));
     let signals = Signals::new().map_err(failed)?;
     screen::watch_end(&signals).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! The table of a process's profile, copied out of its memory: the process goes on, and does nothing for it.
 
 use crate::inspect::memory_reader::{MOST_PLACES, read_memory};
+use crate::inspect::page::rights;
 use crate::profile::data::{Figures, Stack};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -44,11 +45,14 @@ pub fn read(pid: i32, address: u64) -> Result<Option<Table>, String> {
     let mut bytes = vec![0; PROFILE_BYTES];
     let why = |error: std::io::Error| match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {
-            "the kernel keeps its memory from you: run this as root, or set /proc/sys/kernel/yama/ptrace_scope to 0"
+            format!(
+                "the kernel keeps its memory from you: {}, or set /proc/sys/kernel/yama/ptrace_scope to 0",
+                rights()
+            )
         }
-        Some(Errno::SRCH) => "it has ended",
-        _ if error.kind() == std::io::ErrorKind::TimedOut => "it does not let its memory be read in time",
-        _ => STRANGE,
+        Some(Errno::SRCH) => "it has ended".into(),
+        _ if error.kind() == std::io::ErrorKind::TimedOut => "it does not let its memory be read in time".into(),
+        _ => STRANGE.into(),
     };
     for batch in written_pages(pid, address).chunks(MOST_PLACES) {
         let addresses: Vec<u64> = batch.iter().map(|page| address + page * PAGE).collect();
