@@ -170,7 +170,7 @@ typedef int weir_cache_move(void *from, void *to, size_t size, void *argument);
 /*
  * Makes a cache. `name` is for statistics (31 bytes of it are kept); `align` is a power of two up to 4096, or 0 for
  * any; `size` is 1 to WEIR_CACHE_MAX_OBJECT. Returns NULL with errno EINVAL for a size, alignment or flag that cannot
- * be, ENOMEM when there is no memory. There may be any number of caches; the first 180 have per-CPU buckets, calls to the
+ * be, ENOMEM when there is no memory. There may be any number of caches; the first 124 have per-CPU buckets, calls to the
  * others take a lock.
  */
 weir_cache *weir_cache_create(const char *name, size_t size, size_t align, weir_cache_ctor *ctor,

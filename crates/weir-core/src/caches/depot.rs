@@ -101,6 +101,11 @@ impl Depot {
         n
     }
 
+    /// Whether there is nothing in it, no spare shell either.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects == 0 && self.spare.is_empty()
+    }
+
     /// Takes its spare shells from it.
     pub(crate) fn take_spare(&mut self) -> Shells {
         core::mem::replace(&mut self.spare, Shells::new())

@@ -23,6 +23,8 @@ const STALE_WINDOWS: u64 = 2;
 const UNUSED: Nanos = Nanos(2_000_000);
 /// Caches that are put in order at a time, on a stack that may be the program's. Where there are more, the next that many follow.
 const ORDERED: usize = 16;
+/// How often that is done: each time all caches are looked at. Those that are left go as they come.
+const ROUNDS: usize = 16;
 
 /// Which caches a trim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +62,19 @@ impl<P: Platform> Caches<P> {
         let (mut bytes, mut after) = (0, None);
         // A goal of its own reason takes what it wants, and no more.
         let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED } else { Time::ZERO };
-        loop {
-            let next = self.next_by_age(age, goal, after);
-            for place in next.iter() {
-                if bytes >= goal.bytes {
-                    break;
-                }
-                bytes += self.trim_cache(place.number, goal, goal.bytes - bytes, unused_until);
+        for round in 0..=ROUNDS {
+            let mut next = ByAge::NONE;
+            let mut trim = |place: Place| match goal.bytes.saturating_sub(bytes) {
+                0 => {}
+                most => bytes += self.trim_cache(place.number, goal, most, unused_until),
+            };
+            let places = self.places(age, goal).filter(|place| after.is_none_or(|after| *place > after));
+            if round == ROUNDS {
+                places.for_each(trim);
+                break;
             }
+            places.for_each(|place| next.insert(place));
+            next.iter().for_each(|&place| trim(place));
             after = next.iter().last().copied();
             if next.len < ORDERED || bytes >= goal.bytes {
                 break;
@@ -79,20 +86,19 @@ impl<P: Platform> Caches<P> {
         bytes
     }
 
-    /// The caches of `age` that come after `after` in the order, as many as are ordered at a time. O(caches).
-    fn next_by_age(&self, age: Age, goal: &Goal, after: Option<Place>) -> ByAge {
-        let mut next = ByAge { order: [Place::default(); ORDERED], len: 0 };
+    /// The places of the caches of `age` that have anything in their depots. O(caches).
+    fn places(&self, age: Age, goal: &Goal) -> impl Iterator<Item = Place> {
         let warm_since = Time(goal.now.since(Time::ZERO).saturating_sub(self.window_ns() * STALE_WINDOWS).0);
-        for (turn, number) in self.reclaimable_from(goal.turn).enumerate() {
-            let short_at = |domain: &Domain| domain.depot.lock(&self.pages.platform).short_at;
-            let short_at = self.table.get(number).domains().map(short_at).max().unwrap_or_default();
-            let place = Place { short_at, turn, number };
-            let is_of_age = age == Age::Any || (short_at < warm_since) == (age == Age::Stale);
-            if is_of_age && after.is_none_or(|after| place > after) {
-                next.insert(place);
+        self.reclaimable_from(goal.turn).enumerate().filter_map(move |(turn, number)| {
+            let (mut short_at, mut is_empty) = (Time::ZERO, true);
+            for domain in self.table.get(number).domains() {
+                let depot = domain.depot.lock(&self.pages.platform);
+                short_at = short_at.max(depot.short_at);
+                is_empty &= depot.is_empty();
             }
-        }
-        next
+            let is_of_age = age == Age::Any || (short_at < warm_since) == (age == Age::Stale);
+            (is_of_age && !is_empty).then_some(Place { short_at, turn, number })
+        })
     }
 
     fn trim_cache(&self, number: usize, goal: &Goal, most: usize, unused_until: Time) -> usize {
@@ -170,6 +176,8 @@ impl<P: Platform> Caches<P> {
 }
 
 impl ByAge {
+    const NONE: Self = Self { order: [Place { short_at: Time::ZERO, turn: 0, number: 0 }; ORDERED], len: 0 };
+
     /// Inserts a place, and drops the last one if there are too many.
     fn insert(&mut self, place: Place) {
         let at = self.order[..self.len].partition_point(|other| *other <= place);

@@ -31,6 +31,22 @@ pub(super) fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>)
     heap.user_caches().set_reserve(id, 0).unwrap();
 }
 
+/// More than are put in order.
+#[test]
+fn the_depots_of_any_number_of_caches_are_trimmed() {
+    let heap = heap();
+    let ids: Vec<_> = (0..600).map(|_| heap.user_caches().make(&spec(256)).unwrap()).collect();
+    for &id in &ids {
+        give(&heap, id, take(&heap, id, 1));
+    }
+    let held = || ids.iter().map(|&id| free_objects(&heap.user_caches().stats(id))).sum::<usize>();
+    assert!(held() >= ids.len());
+    heap.platform().pass_ms(10_000);
+    heap.purge();
+    heap.purge();
+    assert_eq!(heap.audit().unwrap().slab_pages, 0, "{}", held());
+}
+
 #[test]
 fn a_reserve_beyond_all_memory_is_refused_at_once() {
     let heap = heap();
