@@ -8,7 +8,8 @@ use crate::caches::Caches;
 use crate::caches::slab::Merged;
 use crate::platform::Platform;
 
-/// Ranges that the kernel is asked to merge in, at most; a process may have 65,530 mappings.
+/// How often the kernel is asked to merge in a range, at most, until it is told to merge no more: each may make mappings of which a
+/// process may have 65,530. A range that is asked for again makes none, and counts all the same.
 const MOST_RANGES: usize = 4096;
 
 /// Something has changed since the last pass; a pass is to see what changes further; nothing has changed.
@@ -23,7 +24,7 @@ pub struct MergeState {
     pub(super) windows: AtomicU32,
     /// Ranges that the kernel was asked to merge in.
     pub(super) ranges: AtomicUsize,
-    /// The kernel merges nothing, and never will.
+    /// The kernel merges nothing, however often it is asked.
     pub(super) is_refused: AtomicBool,
     /// Nothing that is in rings was asked for: the kernel was told to merge no more.
     pub(super) forgets: AtomicBool,
@@ -73,7 +74,7 @@ impl<'a, P: Platform> Merger<'a, P> {
 
     /// Asks the kernel to merge in `run`.
     pub(super) fn ask(&self, run: Run) {
-        if self.state.ranges.load(Relaxed) >= MOST_RANGES {
+        if self.is_full() {
             return;
         }
         if self.platform().set_mergeable(run, true) {
@@ -81,6 +82,11 @@ impl<'a, P: Platform> Merger<'a, P> {
         } else {
             self.state.is_refused.store(true, Relaxed);
         }
+    }
+
+    /// Whether the kernel is asked for no more.
+    pub(super) fn is_full(&self) -> bool {
+        self.state.ranges.load(Relaxed) >= MOST_RANGES
     }
 
     /// Takes back all that the kernel was asked for: each page gets memory of its own again.

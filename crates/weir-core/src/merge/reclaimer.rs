@@ -30,6 +30,8 @@ impl<P: Platform> Merger<'_, P> {
         let state = self.state;
         if self.platform().tunables().merge.get() == 0 {
             self.undo();
+            // Where it is switched on again, it is tried again.
+            state.is_refused.store(false, Relaxed);
             return state.stage.store(CHANGED, Relaxed);
         }
         if !ended.quiet || ended.first_quiet {
@@ -49,6 +51,13 @@ impl<P: Platform> Merger<'_, P> {
 
     /// One pass.
     fn merge(&self) {
+        if self.is_full() {
+            // What is made equal would not be merged.
+            if self.merged() == Merged::NONE {
+                self.undo();
+            }
+            return self.state.stage.store(SETTLED, Relaxed);
+        }
         let found = self.pass(Work::Merge);
         self.state.forgets.store(false, Relaxed);
         self.state.windows.store(0, Relaxed);
@@ -83,9 +92,11 @@ impl<P: Platform> Merger<'_, P> {
         bytes
     }
 
-    /// Bytes that the kernel has still to merge of those that were made equal to others.
+    /// Bytes that the kernel has still to merge of those that were made equal to others. What it did not merge in its time it will
+    /// not: the program has written there since.
     pub(crate) fn awaited_bytes(&self) -> usize {
-        if self.state.ranges.load(Relaxed) == 0 {
+        let is_over = || self.platform().now() >= Time(self.state.settles_at.load(Relaxed));
+        if self.state.ranges.load(Relaxed) == 0 || is_over() {
             return 0;
         }
         let merged = self.merged();

@@ -128,8 +128,8 @@ pub trait Memory: Host {
     fn merges(&self) -> bool {
         false
     }
-    /// Asks for it behind `run`, or asks no more, and then each page has its own again. `false`: it is refused. Contents
-    /// stay as they are.
+    /// Asks for it behind `run`, or asks no more, and then each page has its own again. `false`: it is refused, and will be
+    /// the next time. Contents stay as they are.
     fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
         let _ = (run, is_mergeable);
         false

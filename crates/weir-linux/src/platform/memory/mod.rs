@@ -197,7 +197,9 @@ impl Memory for Linux {
     fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
         let advice = if is_mergeable { mman::MADV_MERGEABLE } else { mman::MADV_UNMERGEABLE };
         // SAFETY: the mapping is the engine's; the advice changes no contents.
-        unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) }.is_ok()
+        let advised = unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) };
+        // One mapping too many, a group without memory for it, or a part that was unmapped meanwhile: another time it goes.
+        matches!(advised, Ok(()) | Err(Errno::EAGAIN | Errno::ENOMEM))
     }
 
     fn merged_pages(&self) -> usize {
