@@ -23,6 +23,9 @@ const LAST_MAPPED: usize = MAX_RUN.bytes();
 const SLACK: usize = 8;
 /// And the most of that, bytes.
 const MOST_SLACK: usize = 16 << 20;
+/// The least that is released at a block's end when it shrinks, bytes: the call takes as long as 2 faults, and a buffer that grows
+/// again pays for those.
+const LEAST_END: usize = 128 << 10;
 /// Blocks mapped on their own beyond which no run becomes one: Linux allows a process 65,530 mappings.
 const MOST_MAPPED: usize = 1 << 13;
 
@@ -44,6 +47,7 @@ impl<P: Platform> Mapped<'_, P> {
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         let step = (len / SLACK).min(MOST_SLACK);
         if size <= len && len - size <= step {
+            self.release_end(block as usize, len, size);
             return block;
         }
         if size > len && size - len < step {
@@ -55,6 +59,15 @@ impl<P: Platform> Mapped<'_, P> {
             }
         }
         self.remap(block as usize, len, size)
+    }
+
+    /// A block of `len` bytes stays as long as it is, though of `size` only: the addresses, not the memory.
+    fn release_end(&self, addr: usize, len: usize, size: usize) {
+        let begin = (addr + size).next_multiple_of(PAGE);
+        let end = Run { addr: begin, len: (addr + len).saturating_sub(begin) };
+        if end.len >= LEAST_END && self.pages.platform.release_unit() == PAGE {
+            let _ = self.pages.platform.release(&[end], false);
+        }
     }
 
     /// A block of `len` bytes that is mapped on its own is freed.

@@ -4,7 +4,6 @@ use core::ptr::{self, null_mut};
 
 use super::Heap;
 use super::lookup::Found;
-use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::size_class::{MAX_SIZE, SIZE};
 use crate::base::units::{Class, PAGE, Pages};
@@ -22,7 +21,7 @@ impl<P: Platform> Heap<P> {
             return block;
         }
         let Some(found) = self.lookup(block as usize) else {
-            self.platform().invalid_free(InvalidFree::ForeignPointer, block as usize, 0);
+            self.platform().invalid_free(self.large().why_invalid(block as usize), block as usize, 0);
             return null_mut();
         };
         let old = match found {

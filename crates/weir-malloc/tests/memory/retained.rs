@@ -19,6 +19,11 @@ fn one_large_block_of_a_small_process_goes() {
 }
 
 #[test]
+fn what_is_cut_off_a_large_block_goes() {
+    passes(Kind::C, "at_rest.c", &["end"], Mode::Plain);
+}
+
+#[test]
 fn what_a_parent_had_idle_goes_in_its_child_too() {
     passes(Kind::C, "at_rest.c", &["child"], Mode::Plain);
 }

@@ -87,6 +87,12 @@ fn freed_twice_huge() {
     is_named_with("twice-huge", &[DOUBLE, FOREIGN], NONE, &[]);
 }
 
+/// It is no pointer that was never allocated.
+#[test]
+fn resized_after_it_was_freed_huge() {
+    is_named_with("freed-huge-realloc", &[DOUBLE], NONE, &[]);
+}
+
 /// Its pages have gone back, or one of them is kept for what comes.
 #[test]
 fn freed_twice_after_a_trim() {

@@ -80,6 +80,10 @@ int main(int argc, char **argv) {
     } else if (strcmp(which, "twice-huge") == 0) {
         free(p = malloc(64 << 20));
         wrong(p);
+    } else if (strcmp(which, "freed-huge-realloc") == 0) {
+        free(p = malloc(6 << 20));
+        wrong(p);
+        p = realloc(p, 7 << 20);
     } else if (strcmp(which, "twice-realloc") == 0) {
         p = malloc(100);
         CHECK(realloc(p, 100000) != p);
