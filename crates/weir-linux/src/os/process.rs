@@ -47,16 +47,17 @@ pub fn getrlimit(resource: u32) -> Result<(u64, u64)> {
 /// A descriptor for file `number` of a thread's table, for a thread with a table of its own. It shares position and flags
 /// with the thread's. Of a thread that is not the main one: from Linux 6.9 on.
 pub fn threads_file(thread: u32, number: i32) -> Result<i32> {
-    let thread = if thread == getpid() { process_descriptor() } else { thread_descriptor(thread) }?;
+    let thread = if thread == getpid() { process_descriptor(thread) } else { thread_descriptor(thread) }?;
     // SAFETY: makes a descriptor, of the same file.
     let file = check(unsafe { syscall3(sys::__NR_pidfd_getfd, thread as usize, number as usize, 0) });
     let _ = fd::close(thread);
     file.map(|fd| fd as i32)
 }
 
-fn process_descriptor() -> Result<i32> {
-    // SAFETY: makes a descriptor of this process.
-    check(unsafe { syscall2(sys::__NR_pidfd_open, getpid() as usize, 0) }).map(|fd| fd as i32)
+/// A descriptor that becomes readable when a process ends, whether anybody has waited for it or not. `ENOSYS` before Linux 5.3.
+pub fn process_descriptor(process: u32) -> Result<i32> {
+    // SAFETY: makes a descriptor.
+    check(unsafe { syscall2(sys::__NR_pidfd_open, process as usize, 0) }).map(|fd| fd as i32)
 }
 
 /// A descriptor that becomes readable when a thread ends. `EINVAL` before Linux 6.9.

@@ -1,15 +1,18 @@
 //! The pages of the other processes under the same `weir run`: what they tell of themselves, their cost curves among it.
 //!
 //! All pages lie in one file (`stats_page`), so the whole of it is mapped for the length of a look. A process that has ended leaves
-//! its page as it was, so each is asked for by a signal that is none. Where a number is another namespace's, or another process's by
-//! now, a page is left out or taken in wrongly: one answer to pressure is not the best then, and no more.
+//! its page as it was, so each is asked for: by a descriptor that says whether it has ended, which one that nobody waited for has,
+//! too. One that has executed another program has a page of each, of which the later counts. Where a number is another namespace's,
+//! or another process's by now, a page is left out or taken in wrongly: answers to pressure are not the best then, and no more.
 
+use crate::os::fd::{self, POLLIN, PollFd};
 use crate::os::mman;
-use crate::os::process::getpid;
+use crate::os::process::{getpid, process_descriptor};
 use crate::os::rights::sandbox::Sandbox;
 use crate::os::signals::kill;
 use crate::os::syscall::Errno;
 use crate::platform::stats_page::{header, map_pages};
+use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
 
@@ -21,17 +24,32 @@ const MOST: usize = 256;
 pub(super) fn each(each: &mut dyn FnMut(&Stats)) {
     let Some(header) = header() else { return };
     if Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own()) {
-        each_in(header, getpid(), |pid| kill(pid as i32, 0) != Err(Errno::ESRCH), each);
+        each_in(header, getpid(), is_alive, each);
+    }
+}
+
+/// Whether a process is there and has not ended.
+fn is_alive(pid: u32) -> bool {
+    match process_descriptor(pid) {
+        Ok(process) => {
+            let mut ended = [PollFd { fd: process, events: POLLIN, revents: 0 }];
+            let polled = fd::ppoll(&mut ended, Some(0));
+            let _ = fd::close(process);
+            polled.is_err() || ended[0].revents == 0
+        }
+        Err(Errno::ESRCH) => false,
+        // No descriptor is to be had, or none of this kind (before Linux 5.3).
+        Err(_) => kill(pid as i32, 0) != Err(Errno::ESRCH),
     }
 }
 
 fn each_in(header: &Header, own: u32, is_alive: impl Fn(u32) -> bool, each: &mut dyn FnMut(&Stats)) {
     let count = header.next.load(Relaxed).min(FILE_PAGES as u64) as usize;
     let Some(pages) = map_pages(header, count) else { return };
-    let mut left = MOST;
-    // From a place that is this process's own, so that not all look at the same.
-    let places = (0..count.saturating_sub(1)).map(|place| 1 + (place + own as usize) % (count - 1));
-    for number in places {
+    let (mut seen, pages_there) = (ArrayVec::<u32, MOST>::new(), count.saturating_sub(1));
+    // The latest first. Of too many, from a place that is this process's own, so that not all look at the same.
+    let first = if pages_there > MOST { own as usize } else { 0 };
+    for number in (0..pages_there).map(|place| count - 1 - (place + first) % pages_there) {
         // SAFETY: a page of the mapping, of a file that cannot get shorter, made of atomics for which any bytes are a value.
         let page = unsafe { &*pages.wrapping_add(number * PAGE_BYTES).cast::<Stats>() };
         let (pid, has_thread) = (page.pid.load(Relaxed), page.background.load(Relaxed) != 0);
@@ -43,12 +61,13 @@ fn each_in(header: &Header, own: u32, is_alive: impl Fn(u32) -> bool, each: &mut
             && has_thread
             && pid != own
             && i32::try_from(pid).is_ok_and(|pid| pid > 0)
+            && !seen.contains(&pid)
             && is_alive(pid)
         {
             each(page);
-            left -= 1;
+            seen.push(pid);
         }
-        if left == 0 {
+        if seen.is_full() {
             break;
         }
     }
@@ -90,15 +109,17 @@ mod tests {
         };
         // SAFETY: the mapping just made, which nothing uses.
         unsafe { mman::munmap(again, PAGES * PAGE_BYTES) }.unwrap();
-        // The own one; and of the others one is of another version, one tells nothing yet, one has no thread, one is gone.
+        // The own one; and of the others one is of another version, one tells nothing yet, one has no thread, one is gone, and one is
+        // the page of a program before it executed another.
         let own = 100;
         page(2).version.store(VERSION + 1, Relaxed);
         page(3).measured.at.store(0, Relaxed);
+        page(6).pid.store(700, Relaxed);
         page(4).background.store(0, Relaxed);
         let mut seen = Vec::new();
         each_in(header, own, |pid| pid != 500, &mut |page| seen.push(page.pid.load(Relaxed)));
         seen.sort_unstable();
-        assert_eq!(seen, [600, 700]);
+        assert_eq!(seen, [700]);
         // SAFETY: nothing uses it any more.
         unsafe { mman::munmap(pages, PAGES * PAGE_BYTES) }.unwrap();
         crate::os::fd::close(file).unwrap();
