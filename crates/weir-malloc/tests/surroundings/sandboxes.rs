@@ -73,6 +73,16 @@ fn one_of_the_programs_own(mode: Mode) {
 
 in_all_modes! { one_of_the_programs_own }
 
+/// The background thread is killed, as it begins and as it runs.
+#[test]
+fn memory_goes_back_though_the_thread_was_killed() {
+    if foreign() {
+        return weir_testing::skip!("it is Weir's thread");
+    }
+    common::passes(Kind::C, "sandbox.c", &["killed"], Mode::Plain);
+    common::passes(Kind::C, "sandbox.c", &["killed-late"], Mode::Plain);
+}
+
 #[test]
 fn without_the_thread_there_are_memory_calls_alone() {
     passes("before", 500, &listed(&[PROGRAM]), "0");

@@ -48,9 +48,11 @@ use crate::threads::raw_thread::RawThread;
 
 pub(super) const ABSENT: u32 = 0;
 pub(super) const STARTING: u32 = 1;
-const RUNNING: u32 = 2;
+/// The thread itself says that it is there, and opens what it needs. From now on it has ended if it is not alive.
+pub(super) const BEGUN: u32 = 2;
+const RUNNING: u32 = 3;
 /// The thread could not be started, which is tried again later; until then slow paths do its work.
-const REFUSED: u32 = 3;
+const REFUSED: u32 = 4;
 
 /// Between two tries to start the thread, where it is refused. Reasons are a limit of threads, no memory, or a program
 /// thread that has other rights than the main thread.
@@ -141,7 +143,7 @@ impl Background {
         }
         match state {
             RUNNING if self.thread.is_alive() => self.waker.wake(),
-            RUNNING => self.lost(),
+            BEGUN | RUNNING if !self.thread.is_alive() => self.lost(state),
             ABSENT => self.start(ABSENT, 0),
             REFUSED if monotonic_ns() >= self.retry_at.load(Relaxed) => self.start(REFUSED, 0),
             _ => {}
@@ -178,8 +180,10 @@ impl Background {
 
     /// Whether the thread does the balancer's work, or will when there is some.
     pub(crate) fn does_the_work(&self) -> bool {
-        let state = self.state.load(Relaxed);
-        is_wanted() && state < REFUSED && (state != RUNNING || self.owner.get() != 0)
+        let state = self.state.load(Acquire);
+        // A filter may have ended it.
+        let is_there = !matches!(state, BEGUN | RUNNING) || self.thread.is_alive();
+        is_wanted() && state < REFUSED && is_there && (state != RUNNING || self.owner.get() != 0)
     }
 
     /// Whether the caller is the background thread, which alone may start node workers.
@@ -220,10 +224,13 @@ impl Background {
         self.clear(true);
     }
 
-    /// A sandbox ended the thread. The next free may start another.
+    /// A sandbox ended the thread, which was in `state`. The next free may start another; not at once where it ended as it began.
     #[cold]
-    fn lost(&self) {
-        if self.state.compare_exchange(RUNNING, STARTING, AcqRel, Acquire).is_ok() {
+    fn lost(&self, state: u32) {
+        if self.state.compare_exchange(state, STARTING, AcqRel, Acquire).is_ok() {
+            if state == BEGUN {
+                self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
+            }
             // The listener may be there still; its memory, its descriptors and its half of the protocol are left alone.
             self.clear(!self.listener_thread.is_alive());
         }
@@ -293,7 +300,7 @@ impl Background {
         if is_replacement && !self.wait_for_calm(change) {
             self.end(End::Change);
         }
-        // SAFETY: this is the background thread, the sources' only user while `state` is `STARTING` or `RUNNING`.
+        // SAFETY: this is the background thread, the sources' only user while `state` is `STARTING`, `BEGUN` or `RUNNING`.
         let sources = unsafe { &mut *self.sources.get() };
         sources.open(&self.waker, &systemd_watch::request(), &TUNABLES);
         let Some(main_thread) = MainThread::note(sources.is_private()) else {
@@ -394,10 +401,12 @@ impl Background {
 }
 
 extern "C" fn run(background: usize, number: usize) -> ! {
-    rseq::register(true);
-    let _ = set_thread_name(c"weir");
     // SAFETY: `start` passed a reference that lives as long as the process.
     let background = unsafe { &*(background as *const Background) };
+    // Before any call that a filter may kill for. The kernel wrote the thread's number to `alive` before it ran.
+    background.state.store(BEGUN, SeqCst);
+    rseq::register(true);
+    let _ = set_thread_name(c"weir");
     background.live(number as u32, number & REPLACEMENT != 0)
 }
 

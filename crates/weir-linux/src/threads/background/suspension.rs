@@ -7,7 +7,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::futex::pause;
 use crate::os::process::getpid;
 use crate::os::thread_block::is_own_thread;
-use crate::threads::background::{ABSENT, Background, REPLACEMENT, STARTING};
+use crate::threads::background::{ABSENT, BEGUN, Background, REPLACEMENT, STARTING};
 use crate::threads::changes::Suspend;
 
 impl Background {
@@ -18,6 +18,15 @@ impl Background {
     /// ```
     pub fn without_thread<R>(&'static self, call: impl FnOnce() -> R) -> R {
         self.changes.without_thread(&Suspended(self), call)
+    }
+
+    /// Whether a thread is on its way, or opens what it needs.
+    fn is_starting(&self) -> bool {
+        match self.state.load(SeqCst) {
+            STARTING => true,
+            BEGUN => self.thread.is_alive(),
+            _ => false,
+        }
     }
 
     /// To be called after the program has changed itself as a whole. The background thread is gone when this returns,
@@ -41,7 +50,7 @@ impl Suspend for Suspended {
         let background = self.0;
         // One that starts will see the change.
         let mut round = 0;
-        while background.state.load(SeqCst) == STARTING && !background.thread.is_here() && monotonic_ns() < deadline {
+        while background.is_starting() && !background.thread.is_here() && monotonic_ns() < deadline {
             pause(round);
             round += 1;
         }

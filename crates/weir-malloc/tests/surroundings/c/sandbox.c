@@ -10,15 +10,16 @@ static const int refused[] = {SYS_membarrier, SYS_process_madvise, SYS_mincore, 
                               SYS_prctl,      SYS_unshare,         SYS_close_range, SYS_mremap, SYS_getrandom,
                               SYS_sched_getaffinity, SYS_mbind,    SYS_clone,       SYS_rseq};
 
-static int filter(void) {
-    struct sock_filter lines[2 * 32], *line = lines;
-    *line++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        *line++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], 0, 1);
-        *line++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1);
-    }
-    *line++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog program = {line - lines, lines};
+/* One that ends the calling thread, as the background thread's call. */
+static int filter_kills(void) {
+    struct sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kcmp, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_THREAD),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof lines / sizeof *lines, lines};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 0;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
 }
@@ -42,10 +43,41 @@ static void work(void) {
     }
 }
 
+/* Memory goes back though no background thread lives: the program's own threads see to it, as they allocate. */
+static void without_the_thread(int late) {
+    enum { COUNT = 40000, SIZE = 4000 };
+    static char *block[COUNT];
+    if (late) work();
+    size_t before = resident_bytes();
+    if (!filter_kills()) skip_all("no filter may be set here");
+    for (int i = 0; i < COUNT; i++) CHECK(block[i] = malloc(SIZE)), memset(block[i], 1, SIZE);
+    for (int i = 0; i < COUNT; i++) free(block[i]);
+    for (double end = now() + PATIENCE; resident_bytes() > before + (COUNT / 2) * SIZE;) {
+        CHECK(now() < end);
+        usleep(50000);
+        for (int i = 0; i < 300; i++) CHECK(block[i] = malloc(700 + i * 20)), block[i][0] = 1;
+        for (int i = 0; i < 300; i++) free(block[i]);
+    }
+}
+
+static int filter(void) {
+    struct sock_filter lines[2 * 32], *line = lines;
+    *line++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        *line++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], 0, 1);
+        *line++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1);
+    }
+    *line++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {line - lines, lines};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 0;
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+}
+
 int main(int count, char **arguments) {
     alarm(LIFETIME);
     /* Early: before the first block of any size but the loader's. Late: when all of Weir is running. */
-    int late = count > 1;
+    int late = count > 1 && strstr(arguments[1], "late");
+    if (count > 1 && strstr(arguments[1], "killed")) return without_the_thread(late), 0;
     if (late) work();
     if (!filter()) skip_all("no filter may be set here");
     work();
