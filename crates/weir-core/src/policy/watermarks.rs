@@ -9,6 +9,11 @@ use crate::base::zone_class::ZoneList;
 
 /// Bounds of min, KiB (Linux: `min_free_kbytes`).
 const MIN_KIB: (usize, usize) = (128, 262_144);
+/// The largest gap between two marks, pages: 1 GiB. It is to hold what neighbours take until the next look, which does not grow with
+/// the machine.
+const MOST_GAP: Pages = Pages((1 << 30) / PAGE);
+/// More than this is plenty, pages: 4 GiB; of a zone of less than 32 GiB an eighth.
+const PLENTY: Pages = Pages((4 << 30) / PAGE);
 /// A KiB's part of a page.
 const PAGE_KIB: usize = PAGE / 1024;
 /// The whole that a scale factor is a part of.
@@ -19,7 +24,8 @@ const RESERVE_RATIO: usize = 256;
 /// The most that a boost adds, in hundredths of high (Linux: `watermark_boost_factor` 15,000 of 10,000).
 const BOOST_PERCENT: usize = 150;
 /// The part of what a process holds that one pressure event boosts the marks by; a severe event by four times as much. Events
-/// come once in a PSI window (1 to 2 s): so a cache loses a tenth of itself in about 10 s of pressure.
+/// come once in a PSI window (1 to 2 s) from triggers, and four times a second from readings, as long as little is free: so a cache
+/// loses a tenth of itself in 2 to 10 s of pressure.
 const BOOST_PART: usize = 64;
 
 /// The marks of a zone, of its free pages.
@@ -41,7 +47,7 @@ impl Marks {
         // At most an eighth, so that high, which may be one and a half times as much, leaves most of a small zone to use.
         let min = Pages(kib / PAGE_KIB).min(managed / 8);
         let part = Pages((managed.0 as u128 * scale as u128 / SCALE as u128) as usize);
-        let gap = (min / 4).max(part).min(managed / 8);
+        let gap = (min / 4).max(part.min(MOST_GAP)).min(managed / 8);
         Self { min, low: min + gap, high: min + gap * 2 }
     }
 
@@ -72,6 +78,11 @@ impl Zone {
     /// A zone of `managed` pages of which `free` are in blocks of order `largest` at most.
     pub fn new(managed: Pages, free: Pages, largest: Option<u32>, scale: usize) -> Self {
         Self { managed, free, largest, marks: Marks::of(managed, scale), ..Self::default() }
+    }
+
+    /// Whether much more of it is free than its marks ask for. Of a zone without pages nothing is known.
+    pub(crate) fn has_plenty(&self) -> bool {
+        !self.managed.is_zero() && self.free > PLENTY.min(self.managed / 8).max(self.marks.high)
     }
 
     /// Whether its free pages exceed `mark` and what it keeps from such a request, with a block of the request's order among
@@ -211,6 +222,26 @@ mod tests {
     const NO: Pages = Pages::ZERO;
     const LOW: ZoneList = ZoneList::Low32;
     const NORMAL: ZoneList = ZoneList::Normal;
+
+    #[test]
+    fn the_gap_does_not_grow_with_the_machine() {
+        // 1 TiB: min is at its most, 256 MiB; a 40th would be 26 GiB.
+        let marks = Marks::of(GIB * 1024, 250);
+        assert_eq!([marks.low - marks.min, marks.high - marks.low], [GIB, GIB]);
+        assert_eq!(Marks::of(GIB * 24, 250).high, Marks::of(GIB * 24, 250).min + GIB * 24 / 40 * 2);
+    }
+
+    #[test]
+    fn plenty_is_more_than_the_marks_ask_for() {
+        let has_plenty = |managed: Pages, free: Pages| Zone::new(managed, free, None, 250).has_plenty();
+        assert!(!has_plenty(GIB, GIB / 8) && has_plenty(GIB, GIB / 8 + Pages(1)));
+        assert!(!has_plenty(GIB * 1024, GIB * 4) && has_plenty(GIB * 1024, GIB * 4 + Pages(1)));
+        // Of a small zone high is three eighths.
+        let small = Pages(100);
+        let high = Marks::of(small, 10_000).high;
+        assert!(!Zone::new(small, high, None, 10_000).has_plenty() && high > small / 8);
+        assert!(!has_plenty(Pages::ZERO, Pages::ZERO), "nothing is known");
+    }
 
     #[test]
     fn marks_are_linuxs() {

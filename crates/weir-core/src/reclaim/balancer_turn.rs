@@ -30,7 +30,8 @@
 //!
 //! Where other processes live below the same limit, each hears of the shortage, and each would give all that is missing. So a run
 //! takes of NORMAL only the part that is this process's ([`crate::policy::victim_order`]), dozes for 20 ms, and looks again. Where
-//! most of it is missing still, others do not give theirs, and the next run takes all. At the severe level every run does.
+//! most of it is missing still, others do not give theirs, and the next run takes all. Not so where the others gave a quarter of
+//! their part meanwhile, by their own pages: more was taken, and they are at it. At the severe level every run takes all.
 //!
 //! # Sleep
 //!
@@ -41,7 +42,7 @@
 use core::sync::atomic::Ordering::Release;
 
 use super::node_balancer::{DOZE_NS, NodeBalancer, OTHERS_NS, WRITE_BACK_NS};
-use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
+use super::node_balancer::{Node, Part, Scanned, ZONES, ZoneScan};
 use super::request::Request;
 use crate::base::time::Time;
 use crate::base::units::Pages;
@@ -68,12 +69,30 @@ pub struct Turn {
     request: Request,
     /// The order that a run gave up last, and until when requests of it, and of smaller ones, count as of order 0, ns.
     given_up: (u32, Time),
-    /// What NORMAL lacked when a run began that took a part of it alone; none: the last run took all.
-    left_to_others: Pages,
+    /// Of what NORMAL lacked when the last run began, what that run left to others; `None`: it took all.
+    left: Option<Left>,
     /// Before this time its share of the CPU is used up, ns.
     pause_until: Time,
     /// When its time was last counted: since then it has been awake.
     awake_since: Option<Time>,
+}
+
+/// What a run left to others.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// Pages that were missing.
+    lacked: Pages,
+    /// The own part, and what the others had given until then.
+    part: Part,
+}
+
+impl Left {
+    /// Whether the others do not give their part, where `lacks` pages are missing now and they have given `given`. What is missing
+    /// may be as much as before because more was taken meanwhile. So who has given a quarter of it is at it.
+    fn is_left(&self, lacks: Pages, given: Pages) -> bool {
+        let is_missing = lacks >= self.lacked * 3 / 4;
+        is_missing && given.saturating_sub(self.part.given) < (self.lacked - self.part.own) / 4
+    }
 }
 
 #[derive(Debug, Default)]
@@ -169,10 +188,11 @@ impl NodeBalancer {
         let zones = self.view(node);
         let boosts = zones.map(|zone| zone.boost);
         let lacks = watermarks::shortfall(&node.zones(), ZoneList::Normal as usize, 0, ZoneList::Normal);
-        // Others have not given most of what was left to them.
-        let is_left = !turn.left_to_others.is_zero() && lacks >= turn.left_to_others * 3 / 4;
-        let part = if lacks.is_zero() || is_left || node.is_severe() { lacks } else { node.part(lacks) };
-        turn.left_to_others = if part < lacks { lacks } else { Pages::ZERO };
+        let takes_all = lacks.is_zero() || node.is_severe();
+        let part = if takes_all { Part { own: lacks, ..Part::default() } } else { node.part(lacks) };
+        let is_left = turn.left.is_some_and(|left| left.is_left(lacks, part.given));
+        let is_part = part.own < lacks && !is_left;
+        turn.left = is_part.then_some(Left { lacked: lacks, part });
         Run {
             request,
             priority: FIRST,
@@ -180,7 +200,7 @@ impl NodeBalancer {
             boost_left: boosts.into_iter().sum(),
             is_boosted: true,
             reclaimed: [Pages::ZERO; ZONES],
-            part: if part < lacks { part } else { Pages::MAX },
+            part: if is_part { part.own } else { Pages::MAX },
             tried: [false; ZONES],
             write_back_until: Time::ZERO,
         }
@@ -326,12 +346,13 @@ impl NodeBalancer {
         }
         node.release_throttled();
         if has_dozed {
-            turn.request = Request::NONE;
+            // The next shortage is another one: what is left of it says nothing of the others.
+            (turn.request, turn.left) = (Request::NONE, None);
             let again = self.tries_again(node, &self.view(node));
             turn.phase = again.map_or(Phase::Asleep, |until| Phase::GivenUp { until });
             return again.map_or(Next::Asleep, Next::At);
         }
-        let is_left = has_failed && !turn.left_to_others.is_zero();
+        let is_left = has_failed && turn.left.is_some();
         let until = node.now() + if is_left { OTHERS_NS } else { DOZE_NS };
         turn.phase = Phase::Dozing { until, has_failed };
         Next::At(until)

@@ -73,9 +73,8 @@ impl NodeBalancer {
         }
         let request = Request::new(order, list as usize);
         if self.requests.is_awake() {
-            // It takes this one too before it sleeps.
-            self.requests.add(request);
-            return false;
+            // It takes this one too before it sleeps; or it fell asleep just now.
+            return self.requests.add(request);
         }
         self.work(node, &zones, request).is_some() && self.requests.add(request)
     }
@@ -234,8 +233,8 @@ pub trait Node {
     /// Whether anything could be reclaimed for zone `zone`. Where not, it is left out and no failure.
     fn is_reclaimable(&self, zone: usize) -> bool;
     /// Of what NORMAL lacks, the part that this process is to give; other processes below the same limit give the rest.
-    fn part(&self, lacks: Pages) -> Pages {
-        lacks
+    fn part(&self, lacks: Pages) -> Part {
+        Part { own: lacks, given: Pages::ZERO }
     }
     /// Reclaims for one zone.
     fn scan(&self, scan: &ZoneScan) -> Scanned;
@@ -243,6 +242,15 @@ pub trait Node {
     fn release_throttled(&self);
     /// The balancer was awake for so much more, `cpu` of it on a CPU.
     fn note_awake(&self, awake: Nanos, cpu: Nanos);
+}
+
+/// What is this process's of a shortage, and how far the others are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Pages that this process is to give.
+    pub own: Pages,
+    /// Pages that the others have given back so far, whatever for.
+    pub given: Pages,
 }
 
 /// Order for one scan.

@@ -7,7 +7,7 @@ use weir_core::base::units::Pages;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::watermarks::{Policy, Zone};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
-use weir_core::reclaim::node_balancer::{Node, NodeBalancer, Scanned, ZONES, ZoneScan};
+use weir_core::reclaim::node_balancer::{Node, NodeBalancer, Part, Scanned, ZONES, ZoneScan};
 
 /// The small zone, and the large one above it.
 pub const SMALL: usize = ZoneClass::Low32 as usize;
@@ -54,6 +54,8 @@ pub struct FakeNode {
     pub awake: Cell<(u64, u64)>,
     /// The percentage of what NORMAL lacks that other processes leave to this one.
     pub part: Cell<usize>,
+    /// Pages that other processes have given back.
+    pub given: Cell<usize>,
     /// Done during each scan.
     pub during: RefCell<Option<During>>,
 }
@@ -75,6 +77,7 @@ impl FakeNode {
             releases: Cell::new(0),
             awake: Cell::new((0, 0)),
             part: Cell::new(100),
+            given: Cell::new(0),
             during: RefCell::new(None),
         }
     }
@@ -154,8 +157,8 @@ impl Node for FakeNode {
         self.zone(zone).cached > 0
     }
 
-    fn part(&self, lacks: Pages) -> Pages {
-        lacks * self.part.get() / 100
+    fn part(&self, lacks: Pages) -> Part {
+        Part { own: lacks * self.part.get() / 100, given: Pages(self.given.get()) }
     }
 
     fn scan(&self, scan: &ZoneScan) -> Scanned {

@@ -181,7 +181,11 @@ fn only_what_comes_of_normal_counts_as_its_part() {
 fn others_have_not_given_theirs_where_three_quarters_are_left() {
     let marks = Marks::of(Pages(GIB), 10);
     let lacks = marks.high.0 + 1 - marks.low.0;
-    for (left, takes_all) in [(lacks.div_ceil(2), false), ((lacks * 3).div_ceil(4), true), (lacks, true)] {
+    // What is missing then, and what the others gave of nine tenths meanwhile.
+    let (most, quarter) = ((lacks * 3).div_ceil(4), (lacks - lacks / 10) / 4);
+    let cases = [(lacks.div_ceil(2), 0, false), (most, 0, true), (lacks, 0, true)];
+    // As much was taken as they gave.
+    for (left, given, takes_all) in cases.into_iter().chain([(lacks, quarter, false), (lacks, quarter - 1, true)]) {
         let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
         let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0))]);
         node.part.set(10);
@@ -189,11 +193,33 @@ fn others_have_not_given_theirs_where_three_quarters_are_left() {
         let (Next::At(Time(until)), _) = node.settle(&balancer, &mut turn) else { panic!("it dozes for the others") };
         let before = node.reclaimed.get()[LARGE];
         node.change(LARGE, |zone| zone.free = marks.high.0 + 1 - left);
+        node.given.set(given);
         node.clock.set(until);
         node.settle(&balancer, &mut turn);
         let taken = node.reclaimed.get()[LARGE] - before;
         assert_eq!(taken >= left, takes_all, "{taken} of {left}");
         assert!(takes_all || (left / 10..left / 10 + 64).contains(&taken), "{taken} of {left}");
+    }
+}
+
+#[test]
+fn the_next_shortage_is_another_one() {
+    let marks = Marks::of(Pages(GIB), 10);
+    let lacks = marks.high.0 + 1 - marks.low.0;
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low.0))]);
+    node.part.set(10);
+    for shortage in 0..4 {
+        node.change(LARGE, |zone| zone.free = marks.low.0);
+        let before = node.reclaimed.get()[LARGE];
+        balancer.wake(&node, 0, ZoneList::Normal, false);
+        node.settle(&balancer, &mut turn);
+        // The others give theirs while it dozes, and a minute passes.
+        node.change(LARGE, |zone| zone.free = marks.high.0 + 1);
+        node.sleep(&balancer, &mut turn);
+        node.pass_ms(60_000);
+        let taken = node.reclaimed.get()[LARGE] - before;
+        assert!((lacks / 10..lacks / 10 + 64).contains(&taken), "shortage {shortage}: {taken} of {lacks}");
     }
 }
 

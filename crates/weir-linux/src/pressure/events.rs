@@ -61,6 +61,15 @@ impl Events {
         }
     }
 
+    /// Whether it is a sign of pressure alone, which the room that is left may contradict: a stall, or a limit that was reached.
+    pub fn is_sign(&self) -> bool {
+        match self.source {
+            Some(Source::SystemStall | Source::GroupStall) => true,
+            Some(Source::GroupEvent) => self.level < Level::Severe,
+            _ => false,
+        }
+    }
+
     /// The cause as statistics count it.
     pub fn cause(&self) -> Cause {
         if self.source == Some(Source::Limit) { Cause::Limit } else { Cause::Pressure }

@@ -131,6 +131,20 @@ impl<P: Platform> Reclaim<'_, P> {
         got.released + of_caches
     }
 
+    /// Answers a sign of pressure while there is plenty of memory ([`Reclaim::has_plenty`]): what is idle goes, and nothing that is
+    /// in use. Returns the bytes released.
+    pub fn balance_stall(&self, cause: Cause) -> usize {
+        let now = self.heap.pages().events.tick(self.heap.platform());
+        if !self.heap.pages().is_reporting() {
+            return 0;
+        }
+        self.heap.page_pools.signal(self.heap.platform(), now);
+        let got = self.run(&self.goal(Kind::Pressure, cause));
+        self.note_bytes(Side::Balancer, got);
+        self.heap.figures().publish();
+        got.released
+    }
+
     /// Releases the free pages of one node; returns bytes. For that node's worker
     /// ([`crate::platform::Workers::wake_node_worker`]).
     pub fn balance_node(&self, node: usize, cause: Cause, severe: bool) -> usize {

@@ -15,13 +15,19 @@ use crate::pages::figures::ClassTotals;
 use crate::platform::Platform;
 use crate::policy::watermarks::{Policy, Zone, is_zone_above};
 use crate::reclaim::budget::Room;
-use crate::reclaim::node_balancer::{Node, Scanned, ZONES, ZoneScan};
+use crate::reclaim::node_balancer::{Node, Part, Scanned, ZONES, ZoneScan};
 use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
 
 /// A zone of `managed` pages, `free` of them free.
 fn zone(managed: Pages, free: Pages, largest: Option<u32>, scale: usize) -> Zone {
     Zone::new(managed, free.min(managed), largest.filter(|_| !free.is_zero()), scale)
+}
+
+/// Whether a zone lacks more than another one, or has less to spare; an unlimited one has most.
+fn is_nearer(hard: &Zone, budget: &Zone) -> bool {
+    let spare = |zone: &Zone| zone.free.0 as isize - zone.marks.high.0 as isize;
+    budget.managed.is_zero() || spare(hard) < spare(budget)
 }
 
 /// An elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
@@ -34,13 +40,27 @@ fn elastic(room: Room, scale: usize) -> Zone {
 impl<P: Platform> Reclaim<'_, P> {
     /// NORMAL: what may still become resident below the tightest limit, the hard limit included.
     pub(crate) fn normal_zone(&self) -> Zone {
+        let (budget, hard) = self.budget_and_hard_limit();
+        hard.filter(|hard| is_nearer(hard, &budget)).unwrap_or(budget)
+    }
+
+    /// Whether that is the process's own hard limit, which no other process shares.
+    pub(super) fn is_hard_limit_nearest(&self) -> bool {
+        let (budget, hard) = self.budget_and_hard_limit();
+        hard.is_some_and(|hard| is_nearer(&hard, &budget))
+    }
+
+    fn budget_and_hard_limit(&self) -> (Zone, Option<Zone>) {
         let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
-        let budget = elastic(self.budget_room(), scale);
-        let Some(limit) = self.heap.pages().hard_limit() else { return budget };
-        let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.heap.pages().hard_room()) as u64 };
-        let hard = elastic(room, scale);
-        let spare = |zone: &Zone| zone.free.0 as isize - zone.marks.high.0 as isize;
-        if budget.managed.is_zero() || spare(&hard) < spare(&budget) { hard } else { budget }
+        let used = |limit: usize| limit.saturating_sub(self.heap.pages().hard_room()) as u64;
+        let room = |limit: usize| Room { capacity: limit as u64, used: used(limit) };
+        let hard = self.heap.pages().hard_limit().map(|limit| elastic(room(limit), scale));
+        (elastic(self.budget_room(), scale), hard)
+    }
+
+    /// Whether so much may still become resident that who waits for memory does not wait for what this process holds.
+    pub fn has_plenty(&self) -> bool {
+        self.normal_zone().has_plenty()
     }
 
     /// Room below the tightest limit but the hard one.
@@ -138,7 +158,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         self.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
     }
 
-    fn part(&self, lacks: Pages) -> Pages {
+    fn part(&self, lacks: Pages) -> Part {
         self.part_of_limit(lacks)
     }
 

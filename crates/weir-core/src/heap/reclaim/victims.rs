@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Reclaim;
+use crate::base::cause::Cause;
 use crate::base::cost::Cost;
 use crate::base::level::Level;
 use crate::base::time::Nanos;
@@ -14,6 +15,7 @@ use crate::base::zone_class::ZoneClass;
 use crate::platform::Platform;
 use crate::policy::victim_order::VictimOrder;
 use crate::policy::watermarks::boost_step;
+use crate::reclaim::node_balancer::Part;
 use crate::telemetry::stats::Stats;
 use crate::telemetry::tables::ZoneRow;
 
@@ -47,19 +49,25 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// Of the pages that NORMAL lacks, those that this process is to give: all, where it has no caches, its limit is its own, or
     /// no other process is known to live below the same.
-    pub(super) fn part_of_limit(&self, lacks: Pages) -> Pages {
+    pub(super) fn part_of_limit(&self, lacks: Pages) -> Part {
         let platform = self.heap.platform();
-        if platform.tunables().limit.get() != 0 || self.evictable(ZoneClass::Normal) == 0 {
-            return lacks;
+        let all = Part { own: lacks, ..Part::default() };
+        let has_own = platform.tunables().limit.get() != 0 || self.is_hard_limit_nearest();
+        if has_own || self.evictable(ZoneClass::Normal) == 0 {
+            return all;
         }
-        let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return lacks };
-        let capacity = self.normal_zone().managed.bytes() as u64;
+        let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return all };
+        let (capacity, mut given) = (self.normal_zone().managed.bytes() as u64, 0u64);
         platform.neighbours(&mut |page| {
             if capacity_of(page) == Some(capacity) {
                 add(&mut order, page, Pages::ZERO);
+                // What calm windows release goes on whatever is missing.
+                let causes = [Cause::Pressure, Cause::Limit].map(|cause| &page.given_back[cause as usize]);
+                given = causes.iter().fold(given, |sum, bytes| sum.saturating_add(bytes.load(Relaxed)));
             }
         });
-        order.part_of(lacks.bytes() as u64).map_or(lacks, |part| Pages::to_hold(part as usize).min(lacks))
+        let own = order.part_of(lacks.bytes() as u64).map_or(lacks, |part| Pages::to_hold(part as usize).min(lacks));
+        Part { own, given: Pages::in_bytes(given as usize) }
     }
 
     /// The order with this process alone, which would give `alone` by itself; `None`: it knows nothing of its costs.

@@ -143,6 +143,26 @@ fn below_one_limit_the_cheapest_give_what_is_missing_and_the_dear_what_these_do_
 }
 
 #[test]
+fn with_plenty_a_sign_of_pressure_takes_what_is_idle_alone() {
+    let process = Process::new(1);
+    let reclaim = process.heap.reclaim();
+    assert!(!reclaim.has_plenty(), "nothing is known");
+    let room = |used: usize| Room { capacity: CAPACITY as u64, used: used as u64 };
+    reclaim.read_room(room(CAPACITY - CAPACITY / 8));
+    assert!(!reclaim.has_plenty());
+    reclaim.read_room(room(CAPACITY / 2));
+    assert!(reclaim.has_plenty());
+    let block = process.heap.alloc(MIB);
+    // SAFETY: allocated just now.
+    unsafe { process.heap.free(block) };
+    assert!(reclaim.balance_stall(Cause::Pressure) >= MIB);
+    let mut turn = Turn::default();
+    assert_eq!((balances(&process, &mut turn), process.bytes.load(SeqCst)), (0, BYTES));
+    assert_eq!(process.heap.platform().stats().pressure_level.load(Relaxed), 0);
+    process.cache.unregister(process.heap);
+}
+
+#[test]
 fn of_one_price_each_gives_a_half() {
     let all = below_one_limit([1, 1]);
     let lacks = is_short(&all[0], CAPACITY);

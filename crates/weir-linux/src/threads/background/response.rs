@@ -39,7 +39,11 @@ pub(crate) struct Rest {
 /// Responds to what was heard; `rest` is given if the heap is at rest.
 pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
     let cause = events.cause();
-    heap.reclaim().note_pressure(events.level, cause);
+    // Somebody waits for memory, or a group is full of file pages: with plenty left, that is no want of what this process holds.
+    let is_others = events.is_sign() && heap.reclaim().has_plenty();
+    if !is_others {
+        heap.reclaim().note_pressure(events.level, cause);
+    }
     if let Some(rest) = rest {
         let of_system = matches!(events.source, Some(Source::SystemStall | Source::GroupStall));
         let idle = STATS.idle_bytes.load(Relaxed);
@@ -54,7 +58,11 @@ pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Optio
     }
     let heard = monotonic_ns();
     stats::add(&STATS.pressure_events, 1);
-    heap.reclaim().balance_pressure(events.level, cause);
+    if is_others {
+        heap.reclaim().balance_stall(cause);
+    } else {
+        heap.reclaim().balance_pressure(events.level, cause);
+    }
     STATS.note_latency(monotonic_ns() - heard);
 }
 
