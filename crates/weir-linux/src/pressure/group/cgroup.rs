@@ -5,7 +5,9 @@ use crate::os::fd;
 use crate::os::file::descriptor_table::has_room;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text;
+use crate::os::process::getpid;
 use crate::os::syscall::{Errno, Result};
+use crate::os::tasks;
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::ops::ControlFlow;
@@ -42,7 +44,7 @@ pub struct Membership {
 impl Membership {
     /// Finds the groups of this process.
     pub fn find() -> Self {
-        Self::read(c"/proc/self/cgroup", [c"/proc/thread-self/mountinfo", c"/proc/self/mountinfo"], exists)
+        Self::read(own_file(), [c"/proc/thread-self/mountinfo", c"/proc/self/mountinfo"], exists)
     }
 
     /// The mounts are those of the first file that can be read: a main thread that has ended before others has none.
@@ -66,6 +68,12 @@ impl Membership {
         let memory = hierarchies.v1.best().or_else(|| hierarchies.v2.best()).cloned();
         Self { memory, unified: hierarchies.v2.best().cloned() }
     }
+}
+
+/// Where this process's groups are written: of the main thread, whose groups are charged. Once that has ended before others the
+/// kernel tells of it the root (v1), or where it was (v2), and the calling thread's are the process's.
+pub fn own_file() -> &'static CStr {
+    if tasks::has_ended(getpid()) { c"/proc/thread-self/cgroup" } else { c"/proc/self/cgroup" }
 }
 
 /// A group's directory counts only if its files can be reached: a path from outside a container cannot.

@@ -9,7 +9,7 @@ use crate::os::fd;
 
 /// The groups, as open directories. Only for a thread with a descriptor table of its own, as they stay open.
 pub struct Groups {
-    /// `/proc/self/cgroup`, kept open; -1 before.
+    /// The file of [`cgroup::own_file`], kept open; -1 before.
     pub(in crate::pressure) membership: i32,
     /// The membership's digest as the directories were opened.
     seen: Option<u64>,
@@ -30,13 +30,21 @@ impl Groups {
     pub fn open(&mut self) {
         [self.memory.take(), self.unified.take()].into_iter().flatten().for_each(GroupDir::close);
         if self.membership < 0 {
-            self.membership = fd::open(c"/proc/self/cgroup", fd::O_RDONLY).unwrap_or(-1);
+            self.membership = fd::open(cgroup::own_file(), fd::O_RDONLY).unwrap_or(-1);
         }
         // First, so that a move in between is seen next time.
         self.seen = cgroup::digest(self.membership);
         (self.memory, self.unified) = open_groups();
         [&mut self.memory, &mut self.unified].into_iter().flatten().for_each(GroupDir::keep_files);
         self.memory.iter().for_each(read_ahead);
+    }
+
+    /// The main thread has ended before others: what is kept open speaks of it alone.
+    pub fn main_thread_has_ended(&mut self) {
+        if self.membership >= 0 {
+            let _ = fd::close(core::mem::replace(&mut self.membership, -1));
+        }
+        self.membership = fd::open(cgroup::own_file(), fd::O_RDONLY).unwrap_or(-1);
     }
 
     /// Whether the process is in other groups than those open.

@@ -21,7 +21,7 @@ impl Sources {
         let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
         if now >= self.reopen_at || changed {
             self.reopen_at = u64::MAX;
-            self.reopen_after = (self.reopen_after * 2).min(REOPEN_MOST_NS);
+            (self.reopened_at, self.reopen_after) = (now, (self.reopen_after * 2).min(REOPEN_MOST_NS));
             ALL.into_iter().filter(|notifier| notifier.is_of_pressure()).for_each(|notifier| self.close(notifier));
             self.arm(tunables);
             if self.triggers_at == u64::MAX {
@@ -47,6 +47,7 @@ impl Sources {
         }
         ALL.into_iter().filter(|notifier| notifier.is_of_group()).for_each(|notifier| self.close(notifier));
         self.groups.open();
+        self.readings.forget_group();
         (self.reopen_at, self.reopen_after, self.doubt) = (0, REOPEN_NS, true);
         true
     }
@@ -159,15 +160,16 @@ impl Sources {
     /// below.
     fn arm_events(&mut self, memory: &GroupDir, tunables: &Tunables) {
         let tightest = tightest_room(memory, tunables.headroom_percent.get()).map_or(0, |room| room.up);
-        self.arm_counts(memory, Notifier::OwnEvents, 0);
+        self.arm_counts(memory, Notifier::OwnEvents, 0, b"memory.events");
         if tightest > 0 {
-            self.arm_counts(memory, Notifier::TightestEvents, tightest);
+            // Without those of other groups below it, which have limits of their own; from Linux 5.2 on. Before, the hint has to do.
+            self.arm_counts(memory, Notifier::TightestEvents, tightest, b"memory.events.local");
         }
-        let _ = (1..=memory.depth).rev().find(|&up| self.arm_counts(memory, Notifier::Hint, up));
+        let _ = (1..=memory.depth).rev().find(|&up| self.arm_counts(memory, Notifier::Hint, up, b"memory.events"));
     }
 
-    fn arm_counts(&mut self, memory: &GroupDir, notifier: Notifier, up: usize) -> bool {
-        let Ok(file) = memory.open_file(up, b"memory.events", fd::O_RDONLY) else { return false };
+    fn arm_counts(&mut self, memory: &GroupDir, notifier: Notifier, up: usize, name: &[u8]) -> bool {
+        let Ok(file) = memory.open_file(up, name, fd::O_RDONLY) else { return false };
         // Only what changes after a first reading is notified.
         let counts = EventCounts::read(file);
         match counts {

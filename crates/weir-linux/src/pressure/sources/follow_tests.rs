@@ -81,6 +81,7 @@ fn a_process_that_is_moved_is_followed_at_the_next_reading_and_event() {
         event(sources);
         let heard = sources.wait(tunables, Heat::Cold, Some(PATIENCE_NS));
         assert_eq!((heard.level, heard.source), (Level::Some, Some(Source::GroupEvent)), "not moved");
+        assert!(sources.take_room().is_some(), "what is left says what the event means");
         // At rest: the event of the group that was left counts for nothing, and the new group's sources are opened.
         std::fs::write(&path, "4:memory:/there\n0::/\n").unwrap();
         assert!(sources.groups.have_changed());

@@ -74,6 +74,8 @@ pub struct Sources {
     /// When to look again for what was lost; `u64::MAX` while nothing is.
     reopen_at: u64,
     reopen_after: u64,
+    /// When it was last looked for, ns.
+    reopened_at: u64,
 }
 
 /// The service manager's request, kept for when its file must be opened again.
@@ -107,6 +109,7 @@ impl Sources {
             alert_until: 0,
             reopen_at: u64::MAX,
             reopen_after: REOPEN_NS,
+            reopened_at: 0,
         }
     }
 
@@ -281,8 +284,13 @@ impl Sources {
         for (notifier, poll) in heard().filter(|(notifier, _)| !moved || !notifier.is_of_pressure()) {
             self.take(notifier, poll.revents, now, events);
         }
+        // How much is left says what it means.
+        self.doubt |= events.is_sign();
         events.woken |= waker.take();
-        events.thread_ended |= waker.main_thread_ended();
+        if waker.main_thread_ended() {
+            events.thread_ended = true;
+            self.groups.main_thread_has_ended();
+        }
     }
 
     /// How much may still become resident below the tightest limit, read now.
@@ -356,6 +364,10 @@ impl Sources {
     /// A source ended: look for it again later.
     fn lose(&mut self, notifier: Notifier, now: u64) {
         self.close(notifier);
+        if now.saturating_sub(self.reopened_at) > self.reopen_after {
+            // It was there for longer than it was waited for.
+            self.reopen_after = REOPEN_NS;
+        }
         self.reopen_at = self.reopen_at.min(now + self.reopen_after);
     }
 }

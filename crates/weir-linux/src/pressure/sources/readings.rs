@@ -55,6 +55,11 @@ impl Readings {
         self.meminfo = fd::open(c"/proc/meminfo", fd::O_RDONLY).unwrap_or(-1);
     }
 
+    /// The process is in another group, whose stalls so far are not its own.
+    pub(super) fn forget_group(&mut self) {
+        self.group = Meter::new();
+    }
+
     /// Near its own limit?
     pub fn limit(&self, tunables: &Tunables) -> Level {
         let limit = tunables.limit.get();
