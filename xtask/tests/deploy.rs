@@ -47,8 +47,15 @@ fn kubernetes_manifest_copies_the_library_to_where_it_is_loaded() {
     let preload = container.env.iter().find(|variable| variable.name == "LD_PRELOAD").expect("LD_PRELOAD");
     assert_eq!(preload.value, format!("{}/libweir.so.0", mount(container, &volume.name)));
     assert!(container.resources.as_ref().expect("resources").limits.contains_key("memory"));
-    let context = init.security_context.as_ref().expect("the image names no user");
-    assert!(context.run_as_non_root && context.run_as_user > 0);
+    // As the profile `restricted` of Kubernetes asks of every container.
+    for container in [init, container] {
+        let context = container.security_context.as_ref().expect("who it runs as");
+        assert!(context.run_as_non_root && context.run_as_user > 0 && !context.allow_privilege_escalation);
+        assert_eq!(
+            (&context.capabilities.drop[..], &context.seccomp_profile.kind[..]),
+            (&["ALL".to_owned()][..], "RuntimeDefault")
+        );
+    }
 }
 
 #[test]

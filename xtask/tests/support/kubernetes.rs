@@ -93,6 +93,24 @@ pub struct Container {
 pub struct SecurityContext {
     pub run_as_non_root: bool,
     pub run_as_user: u32,
+    pub allow_privilege_escalation: bool,
+    #[serde(default, rename = "readOnlyRootFilesystem")]
+    _read_only_root_filesystem: bool,
+    pub capabilities: Capabilities,
+    pub seccomp_profile: SeccompProfile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capabilities {
+    pub drop: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeccompProfile {
+    #[serde(rename = "type")]
+    pub kind: String,
 }
 
 #[derive(Deserialize)]

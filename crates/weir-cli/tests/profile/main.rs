@@ -260,7 +260,7 @@ fn what_cannot_be_profiled_is_said_in_a_line() {
     refused(&["999999999"], 3, "there is no such process");
     refused(&[&std::process::id().to_string()], 4, "runs without Weir");
     refused(&["no/such/file"], 3, "cannot read no/such/file");
-    refused(&["Cargo.toml"], 2, "does not begin with `heap profile:`");
+    refused(&["Cargo.toml"], 125, "does not begin with `heap profile:`");
     let hostile = tempfile::NamedTempFile::new().unwrap();
     let line = "\u{1b}[31mEVIL\u{7}".to_owned() + &"x".repeat(100_000);
     std::fs::write(hostile.path(), format!("heap profile: 1: 2 [3: 4] @ heap_v2/1\n{line}\nMAPPED_LIBRARIES:\n"))
