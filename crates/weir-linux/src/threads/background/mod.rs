@@ -221,18 +221,19 @@ impl Background {
         self.settle();
         self.changes.forget();
         self.retry_at.store(0, Relaxed);
-        self.clear(true);
+        self.clear(true, ABSENT);
     }
 
     /// A sandbox ended the thread, which was in `state`. The next free may start another; not at once where it ended as it began.
     #[cold]
     fn lost(&self, state: u32) {
         if self.state.compare_exchange(state, STARTING, AcqRel, Acquire).is_ok() {
-            if state == BEGUN {
+            let next = if state == BEGUN { REFUSED } else { ABSENT };
+            if next == REFUSED {
                 self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
             }
             // The listener may be there still; its memory, its descriptors and its half of the protocol are left alone.
-            self.clear(!self.listener_thread.is_alive());
+            self.clear(!self.listener_thread.is_alive(), next);
         }
     }
 
@@ -242,8 +243,8 @@ impl Background {
         !self.listener_thread.is_alive() && unsafe { self.listener.open() }.is_ok()
     }
 
-    /// The thread is not there; nor is its listener, if `with_listener` says so.
-    fn clear(&self, with_listener: bool) {
+    /// The thread is not there, and the state is `next`; nor is its listener there, if `with_listener` says so.
+    fn clear(&self, with_listener: bool, next: u32) {
         self.waker.forget();
         if with_listener {
             self.listener.reset();
@@ -255,7 +256,7 @@ impl Background {
         unsafe { *self.sources.get() = Sources::new() };
         // SAFETY: this process has no background thread, as above.
         unsafe { self.thread.forget() };
-        self.state.store(ABSENT, Release);
+        self.state.store(next, Release);
         self.heap.reclaim().forget_notice();
     }
 
