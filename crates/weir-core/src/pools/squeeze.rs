@@ -85,7 +85,8 @@ impl Squeeze {
         if self.generation() == seen {
             platform.wait_for(&self.generation, seen, ns);
         }
-        self.sleepers.fetch_sub(1, SeqCst);
+        // None is left where a signal handler of this thread forked: in the child the count began anew.
+        let _ = self.sleepers.fetch_update(SeqCst, SeqCst, |sleepers| sleepers.checked_sub(1));
     }
 
     /// In a forked child: the sleepers are not there.

@@ -5,6 +5,12 @@ use super::sync::{AtomicU32, constructor};
 use super::wait::Wait;
 use core::sync::atomic::Ordering::SeqCst;
 
+/// Counts one out. There may be none left: a signal handler or a callback of the thread that is counted forked, and in the child
+/// all counts begin anew. A count that wrapped around would hold the end of a pool up for good.
+fn one_less(count: &AtomicU32) {
+    let _ = count.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+}
+
 /// Visitors of one pool. They count themselves under the lock of the list that they found the pool in.
 pub struct Visits(AtomicU32);
 
@@ -46,7 +52,7 @@ impl Departures {
 
     /// A visitor leaves; the pool may be gone when this returns.
     pub(crate) fn leave<P: Wait>(&self, platform: &P, visits: &Visits) {
-        visits.0.fetch_sub(1, SeqCst);
+        one_less(&visits.0);
         // A write, so that of this and the waiter's own one comes second and sees what was written before the other.
         if self.waiting.fetch_add(0, SeqCst) > 0 {
             self.left.fetch_add(1, SeqCst);
@@ -64,11 +70,42 @@ impl Departures {
             }
             platform.wait_for(&self.left, left, None);
         }
-        self.waiting.fetch_sub(1, SeqCst);
+        one_less(&self.waiting);
     }
 
     /// In a forked child: nobody else waits.
     pub(crate) fn inherit(&self) {
         self.waiting.store(0, SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Nobody is there to end a wait.
+    struct Alone;
+
+    impl Wait for Alone {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {
+            panic!("a wait without an end");
+        }
+        fn wake(&self, _word: &AtomicU32) {}
+        fn held_ranks(&self) -> Option<&AtomicU32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_pool_ends_in_a_child_that_a_handler_forked_in_a_visit_or_in_an_end() {
+        let (visits, departures) = (Visits::new(), Departures::new());
+        visits.enter();
+        departures.waiting.fetch_add(1, SeqCst);
+        visits.inherit();
+        departures.inherit();
+        departures.leave(&Alone, &visits);
+        one_less(&departures.waiting);
+        departures.wait_for_none(&Alone, &visits);
+        assert_eq!((visits.0.load(SeqCst), departures.waiting.load(SeqCst)), (0, 0));
     }
 }

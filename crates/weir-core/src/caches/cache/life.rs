@@ -90,9 +90,11 @@ impl Life {
         self.finalizing.fetch_add(1, Acquire);
     }
 
-    /// They have returned, and the slab has been given back. The cache may be gone when this returns.
+    /// They have returned, and the slab has been given back. The cache may be gone when this returns. The count may be 0 already:
+    /// a finalizer or the move callback forked, and in the child the count began anew. One that wrapped around would hold
+    /// [`Life::end`] up for good.
     pub(crate) fn end_finalizers<P: Platform>(&self, platform: &P) {
-        self.finalizing.fetch_sub(1, Release);
+        let _ = self.finalizing.fetch_update(Release, Relaxed, |count| count.checked_sub(1));
         platform.wake(&self.finalizing);
     }
 

@@ -1,7 +1,7 @@
 //! Forks: every lock is taken once before and given back once after, in both processes, whatever goes on meanwhile.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::base::units::{Order, Pages};
+use weir_core::caches::user_cache::{CacheId, Spec};
 use weir_core::heap::Heap;
 use weir_core::platform::{Contents, Host, Released, Wait, rank};
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
@@ -115,4 +116,34 @@ fn a_zone_can_be_removed_in_a_child_that_a_handler_forked_within_a_batch() {
         let _ = say.send(());
     });
     said.recv_timeout(PATIENCE).expect("the zone counts as pinned for good");
+}
+
+/// Forks; this is the child from then on.
+unsafe extern "C" fn fork_at_the_first_object(_: *mut u8, _: usize, heap: *mut u8) {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if !IS_DONE.swap(true, Relaxed) {
+        // SAFETY: the test's heap, which is never freed.
+        let heap = unsafe { &*heap.cast::<Heap<Fake>>() };
+        heap.fork().freeze();
+        // SAFETY: frozen just now on this thread, which plays the child's only one.
+        unsafe { heap.fork().thaw_child() };
+    }
+}
+
+#[test]
+fn a_cache_can_be_destroyed_in_a_child_that_one_of_its_finalizers_forked() {
+    let heap: &'static Heap<Fake> = Box::leak(Box::new(Heap::new(Fake::new())));
+    let data = std::ptr::from_ref(heap).cast_mut().cast();
+    let spec = Spec { name: b"forks", size: 1000, fini: Some(fork_at_the_first_object), data, ..Spec::default() };
+    let id: CacheId = heap.user_caches().make(&spec).unwrap();
+    let object = heap.user_caches().alloc(id);
+    // SAFETY: allocated just now, and not used.
+    unsafe { heap.user_caches().free(id, object) };
+    assert!(heap.purge() > 0);
+    let (say, said) = mpsc::channel();
+    std::thread::spawn(move || {
+        // SAFETY: the cache is not used any more.
+        let _ = say.send(unsafe { heap.user_caches().destroy(id) });
+    });
+    assert_eq!(said.recv_timeout(PATIENCE).expect("finalizers count as running for good"), Ok(()));
 }
