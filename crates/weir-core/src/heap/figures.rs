@@ -129,6 +129,8 @@ impl<P: Platform> MemoryFigures<'_, P> {
     #[cfg(debug_assertions)]
     pub fn pageblock_visits(&self) -> usize {
         use core::sync::atomic::Ordering::Relaxed;
-        [&self.heap.pages().normal, &self.heap.pages().low].iter().map(|window| window.visits.load(Relaxed)).sum()
+        let pages = self.heap.pages();
+        let own = [&pages.normal, &pages.low].map(|window| window.visits.load(Relaxed));
+        own.into_iter().sum::<usize>() + pages.user_zone_visits()
     }
 }

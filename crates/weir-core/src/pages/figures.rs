@@ -143,10 +143,19 @@ impl<P: Platform> HeapPages<P> {
         let _zones = self.user.lock.lock(&self.platform);
         for zone in self.user.iter().filter(|zone| zone.class() == class && !zone.is_foreign()) {
             let areas = zone.areas.lock(&self.platform);
-            let closed = areas.closed(&zone.window);
-            all.add(areas.pages - closed, areas.used.min(areas.pages - closed), areas.largest_free());
+            let closed = areas.closed();
+            all.add(areas.pages - closed.pages, areas.used - closed.used, areas.largest_free());
         }
         all
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<P: Platform> HeapPages<P> {
+    /// How often pageblocks of the program's own zones were looked at so far.
+    pub(crate) fn user_zone_visits(&self) -> usize {
+        let _zones = self.user.lock.lock(&self.platform);
+        self.user.iter().map(|zone| zone.window.visits.load(Relaxed)).sum()
     }
 }
 

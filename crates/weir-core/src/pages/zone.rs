@@ -66,6 +66,15 @@ pub struct ReportOutcome {
     pub calm: bool,
 }
 
+/// Pages of a zone that are in closed pageblocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// All of them.
+    pub(crate) pages: Pages,
+    /// Those handed out before their pageblock was closed, and not given back yet.
+    pub(crate) used: Pages,
+}
+
 /// A zone behind its lock.
 pub type Zone = Lock<FreeAreas, { rank::ZONE }>;
 
@@ -84,6 +93,8 @@ pub struct FreeAreas {
     pub used: Pages,
     /// Free pages that are backed.
     pub idle: Pages,
+    /// Pages of closed pageblocks, and those of them that are handed out.
+    closed: Closed,
     /// Peak of `used` over the last windows: what the working set may want again.
     pub peak: Peak,
     /// Some of its pageblocks may be [`Look::Torn`].
@@ -106,6 +117,7 @@ impl FreeAreas {
             pages: Pages::ZERO,
             used: Pages::ZERO,
             idle: Pages::ZERO,
+            closed: Closed { pages: Pages::ZERO, used: Pages::ZERO },
             peak: Peak::new(),
             torn: false,
             asks: false,
@@ -212,6 +224,9 @@ impl FreeAreas {
             let pageblock = self.blocks.at_mut(window, block);
             pageblock.free.insert(pages.clone());
             pageblock.forget_look();
+            if pageblock.offline {
+                self.closed.used -= Pages(pages.len());
+            }
             for (i, page) in pages.clone().enumerate().take(32) {
                 if unbacked >> i & 1 == 1 {
                     pageblock.backed.remove(page..page + 1);

@@ -77,7 +77,7 @@ impl<P: Platform> HeapPages<P> {
 
     fn stays_above(&self, areas: &FreeAreas, pages: Pages, mark: impl Fn(&Marks) -> Pages) -> bool {
         let scale = self.platform.tunables().watermark_scale.get() as usize;
-        areas.pages - areas.used > pages + mark(&Marks::of(areas.pages, scale))
+        areas.open_free() > pages + mark(&Marks::of(areas.pages - areas.closed().pages, scale))
     }
 
     fn zone_take_if(
@@ -136,11 +136,10 @@ impl<P: Platform> HeapPages<P> {
         zone.window.addr_of(run.page)
     }
 
-    /// Usage of the zone now. O(its pageblocks).
+    /// Usage of the zone now.
     pub fn zone_usage(&self, zone: &UserZone) -> ZoneUsage {
         let areas = zone.areas.lock(&self.platform);
-        let closed = areas.closed(&zone.window);
-        ZoneUsage { pages: areas.pages, used: areas.used, idle: areas.idle, closed }
+        ZoneUsage { pages: areas.pages, used: areas.used, idle: areas.idle, closed: areas.closed().pages }
     }
 
     /// Closes `blocks`, numbered from the zone's first; returns how many of their pages are in use. At 0 they are out of

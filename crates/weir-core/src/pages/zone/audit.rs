@@ -1,7 +1,7 @@
 //! Whether a zone's lists and counts agree with its pageblocks.
 
-use super::FreeAreas;
 use super::lists::{By, LEVELS, ORDERS};
+use super::{Closed, FreeAreas};
 use crate::base::fault::{Fault, check};
 use crate::base::units::{BlockNo, Pages};
 use crate::pages::window::Window;
@@ -11,6 +11,7 @@ use crate::pages::window::Window;
 pub(crate) struct Sum {
     pub(crate) free: Pages,
     pub(crate) idle: Pages,
+    closed: Closed,
 }
 
 impl FreeAreas {
@@ -30,10 +31,15 @@ impl FreeAreas {
             on_hints += usize::from(block.hint != 0);
             sum.free += block.free.len();
             sum.idle += idle.len();
+            if block.offline {
+                sum.closed.pages += Pages::BLOCK;
+                sum.closed.used += Pages::BLOCK - block.free.len();
+            }
         }
         check(listed == on_lists, "pageblocks on lists", listed[0])?;
         check(hinted == on_hints, "pageblocks on hint lists", hinted)?;
         check(sum.idle == self.idle, "idle pages of a zone", self.idle.0)?;
+        check(sum.closed == self.closed, "pages of a zone's closed pageblocks", self.closed.pages.0)?;
         check(self.used + sum.free == self.pages, "used and free pages of a zone", self.used.0)?;
         Ok(sum)
     }

@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-use super::FreeAreas;
 use super::lists::{By, ORDERS, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED};
+use super::{Closed, FreeAreas};
 use crate::base::units::{BlockNo, Pages, REPORT_ORDER, Span};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::{Advice, Look};
@@ -56,10 +56,15 @@ impl FreeAreas {
         let mut used = Pages::ZERO;
         for block in self.blocks.own(window, blocks) {
             let pageblock = self.blocks.at_mut(window, block);
-            self.idle -= pageblock.idle().len();
-            pageblock.offline = true;
-            used += Pages::BLOCK - pageblock.free.len();
-            self.relink(window, block);
+            let used_here = Pages::BLOCK - pageblock.free.len();
+            used += used_here;
+            if !pageblock.offline {
+                self.idle -= pageblock.idle().len();
+                pageblock.offline = true;
+                self.closed.pages += Pages::BLOCK;
+                self.closed.used += used_here;
+                self.relink(window, block);
+            }
         }
         used
     }
@@ -77,15 +82,21 @@ impl FreeAreas {
             if pageblock.offline {
                 pageblock.offline = false;
                 self.idle += pageblock.idle().len();
+                self.closed.pages -= Pages::BLOCK;
+                self.closed.used -= Pages::BLOCK - pageblock.free.len();
                 self.relink(window, block);
             }
         }
     }
 
     /// Pages of closed pageblocks.
-    pub(crate) fn closed(&self, window: &Window) -> Pages {
-        let all = self.blocks.own(window, window.blocks());
-        Pages::BLOCK * all.filter(|&block| self.blocks.at(window, block).offline).count()
+    pub(crate) fn closed(&self) -> Closed {
+        self.closed
+    }
+
+    /// Free pages that may be handed out, or would be but for a batch in flight: none of closed pageblocks.
+    pub(crate) fn open_free(&self) -> Pages {
+        (self.pages - self.closed.pages) - (self.used - self.closed.used)
     }
 
     /// Whether none of the pages `run`, all of them the zone's, is free.

@@ -218,6 +218,51 @@ fn a_range_that_is_out_of_use_stays_so_when_a_wider_one_is_in_use() {
     world.check();
 }
 
+/// Pages that requests get of a zone which could use NORMAL as well.
+fn taken_first(world: &World) -> usize {
+    (0..).take_while(|_| world.heap.zones().take_first(&world.zone, Pages(1), Order::PAGE).is_ok()).count()
+}
+
+#[test]
+fn what_is_out_of_use_is_not_free_for_requests_that_fall_back() {
+    let (small, large) = (World::new(1, PRIVATE), World::new(8, PRIVATE));
+    large.heap.pages().zone_offline(&large.zone, BlockNo(1)..BlockNo(8)).unwrap();
+    let taken = taken_first(&small);
+    assert!((PAGEBLOCK_PAGES / 2..PAGEBLOCK_PAGES).contains(&taken), "{taken}");
+    assert_eq!(taken_first(&large), taken);
+}
+
+#[test]
+fn what_is_in_use_in_a_closed_range_is_not_missing_outside_of_it() {
+    let mut world = World::new(4, PRIVATE);
+    let blocks = [0; 2].map(|_| BlockNo(((world.take(PAGEBLOCK_PAGES).unwrap() - world.base) / PAGEBLOCK) as u32));
+    blocks.into_iter().for_each(|block| drop(world.heap.pages().zone_close(&world.zone, block.row(1))));
+    world.check();
+    assert!(world.heap.zones().has_room(&world.zone, PAGEBLOCK), "two pageblocks are free");
+    assert!(!world.heap.zones().has_room(&world.zone, 2 * PAGEBLOCK), "and no more");
+    world.give(0);
+    world.check();
+    world.heap.pages().zone_open(&world.zone, BlockNo(0)..BlockNo(4));
+    world.check();
+    assert!(world.heap.zones().has_room(&world.zone, 2 * PAGEBLOCK));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_request_that_fails_costs_the_same_in_a_zone_of_any_size() {
+    let visits = [2, 64].map(|blocks| {
+        let world = World::new(blocks, MemoryKind { reported: false, ..PRIVATE });
+        world.heap.platform().tunables().background.set(1);
+        world.heap.pages().zone_offline(&world.zone, BlockNo(0).row(blocks)).unwrap();
+        let before = world.heap.figures().pageblock_visits();
+        assert!(world.heap.zones().take(&world.zone, Pages(1), Order::PAGE).is_err());
+        assert!(world.heap.zones().take_first(&world.zone, Pages(1), Order::PAGE).is_err());
+        assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, Pages::BLOCK * blocks);
+        world.heap.figures().pageblock_visits() - before
+    });
+    assert_eq!(visits[0], visits[1]);
+}
+
 #[test]
 fn a_child_leaves_its_parents_shared_zone_alone() {
     for shared in [false, true] {
