@@ -6,7 +6,7 @@ use super::Heap;
 use super::view::view;
 use crate::base::units::{Order, Pages, order_of};
 use crate::base::zone_class::{ZoneClass, ZoneList};
-use crate::pages::user_zone::UserZone;
+use crate::pages::user_zone::{Lack, UserZone};
 use crate::pages::zone::PageRun;
 use crate::pages::{Hold, Short};
 use crate::platform::Platform;
@@ -40,19 +40,20 @@ impl<'a, P: Platform> Zones<'a, P> {
     }
 
     /// Takes pages along the list of a zone alone: [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the
-    /// zone's class where there is nothing free.
+    /// zone's class where there is nothing free. Only where the hard limit is in the way caches anywhere give way: what they hold
+    /// elsewhere makes no room in a zone that is full.
     pub fn take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
         let take = || self.heap.pages().zone_take(zone, pages, align);
         if !zone.can_serve(pages, align) {
             // No memory would help.
             return Err(Short);
         }
-        let run = take().or_else(|Short| {
+        let run = self.heap.pages().zone_try_take(zone, pages, align).or_else(|lack| {
             let class = zone.class();
             self.heap.reclaim().wake_node_balancer(order(pages, align), ZoneList::of(class), true);
             if class != ZoneClass::Normal && self.heap.reclaim().evictable(class) > 0 {
                 self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages.bytes(), take))
-            } else if self.heap.pages().hard_limit().is_some() {
+            } else if lack == Lack::Room {
                 self.heap.direct().reclaim_for(pages.bytes(), take)
             } else {
                 Err(Short)

@@ -16,6 +16,8 @@
 
 mod calls;
 
+pub(crate) use calls::Lack;
+
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64,

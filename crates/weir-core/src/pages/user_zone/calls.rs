@@ -18,6 +18,21 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::pages::user_zone::{InUse, UserZone, ZoneUsage};
 
+/// What a zone lacks for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// It has no such run free, or keeps what is free.
+    Pages,
+    /// A run is free, and the hard limit keeps it from becoming resident.
+    Room,
+}
+
+impl From<Lack> for Short {
+    fn from(_: Lack) -> Self {
+        Self
+    }
+}
+
 impl<P: Platform> HeapPages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
     /// limit from now on ([`crate::heap::zones::Zones::room`]).
@@ -51,8 +66,13 @@ impl<P: Platform> HeapPages<P> {
     /// Takes `pages` pages (1 to 1024) in a row, aligned to `align`; [`Short`] if there are none, or the zone is
     /// another process's. O(1) but for a batch that is waited for.
     pub fn zone_take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
+        Ok(self.zone_try_take(zone, pages, align)?)
+    }
+
+    /// [`HeapPages::zone_take`], which says what is missing.
+    pub(crate) fn zone_try_take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Lack> {
         let take = || self.zone_take_if(zone, pages, align, |_| true);
-        take().or_else(|Short| {
+        take().or_else(|_| {
             // What is missing may be isolated.
             drop(self.batch(0));
             take()
@@ -67,7 +87,7 @@ impl<P: Platform> HeapPages<P> {
         align: Order,
         mark: impl Fn(&Marks) -> Pages,
     ) -> Result<PageRun, Short> {
-        self.zone_take_if(zone, pages, align, |areas| self.stays_above(areas, pages, mark))
+        Ok(self.zone_take_if(zone, pages, align, |areas| self.stays_above(areas, pages, mark))?)
     }
 
     /// Whether the zone would stay above low with `pages` pages less.
@@ -86,9 +106,9 @@ impl<P: Platform> HeapPages<P> {
         pages: Pages,
         align: Order,
         may_take: impl FnOnce(&FreeAreas) -> bool,
-    ) -> Result<PageRun, Short> {
+    ) -> Result<PageRun, Lack> {
         if !zone.can_serve(pages, align) {
-            return Err(Short);
+            return Err(Lack::Pages);
         }
         // All of a locked zone is resident, and counts since it was made.
         let (_hold, most_fresh) = if zone.memory.reported {
@@ -98,9 +118,13 @@ impl<P: Platform> HeapPages<P> {
         };
         let mut areas = zone.areas.lock(&self.platform);
         if !may_take(&areas) {
-            return Err(Short);
+            return Err(Lack::Pages);
         }
-        let run = areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh)?;
+        let taken = areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh);
+        let run = taken.map_err(|Short| {
+            let is_free = most_fresh < Pages::MAX && areas.has(&zone.window, pages, align, Purpose::Run);
+            if is_free { Lack::Room } else { Lack::Pages }
+        })?;
         drop(areas);
         self.events.taken_again(&self.platform, run.again);
         Ok(PageRun { fresh: run.fresh + Pages(run.again.pages as usize), again: Refault::NONE, ..run })

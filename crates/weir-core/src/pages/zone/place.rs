@@ -45,6 +45,11 @@ impl Ask {
 }
 
 impl FreeAreas {
+    /// Whether there is a place for such a request.
+    pub(crate) fn has(&self, window: &Window, pages: Pages, align: Order, purpose: Purpose) -> bool {
+        self.place(window, pages, align, purpose).is_some()
+    }
+
     /// The first page for `pages` pages, aligned to `align`.
     pub(super) fn place(&self, window: &Window, pages: Pages, align: Order, purpose: Purpose) -> Option<PageNo> {
         let ask = Ask { pages, align, order: align.0.max(order_of(pages)) };

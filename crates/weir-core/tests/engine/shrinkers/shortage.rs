@@ -1,6 +1,10 @@
 //! The program's callbacks serve an allocation that is short, and relief follows.
 
 use super::*;
+use weir_core::base::units::{Order, PAGE, Pages};
+use weir_core::pages::user_zone::MemoryKind;
+
+use crate::pages::zones::{PRIVATE, zone_of};
 
 #[test]
 fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressure() {
@@ -124,5 +128,54 @@ fn small_objects_that_a_shrinker_frees_are_released_in_the_same_turn() {
     let released = pressure(heap, Level::Severe);
     assert!(!told.scans.lock().unwrap().is_empty());
     assert!(released >= 4 * PAGEBLOCK, "as much as the marks were raised by: {released}");
+    cache.unregister(heap);
+}
+
+/// Asserts that a hard limit was no reason to reclaim anything, nor to tell the program.
+fn assert_untouched(heap: TheHeap, told: &Told) {
+    assert_eq!(*told.scans.lock().unwrap(), [] as [usize; 0]);
+    assert_eq!(*heap.platform().at_hard_limit.lock().unwrap(), [] as [usize; 0]);
+    assert_eq!(heap.platform().stats().hard_limit_failures.load(SeqCst), 0);
+}
+
+#[test]
+fn a_zone_that_is_full_takes_nothing_from_caches_as_long_as_the_hard_limit_is_not_in_the_way() {
+    let (locked, huge) = (MemoryKind { reported: false, ..PRIVATE }, MemoryKind { huge: true, ..PRIVATE });
+    for memory in [PRIVATE, locked, huge] {
+        let (heap, queue) = (heap(), queue());
+        serve_always(heap, queue);
+        let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+        let (zone, _) = zone_of(heap, 1, memory, NonNull::from(heap.platform()));
+        heap.platform().tunables().hard_limit.set(1 << 30);
+        let take = || heap.zones().take(&zone, Pages(1), Order::PAGE);
+        while take().is_ok() {}
+        assert_eq!(heap.pages().zone_usage(&zone).used, Pages::BLOCK);
+        assert_untouched(heap, &told);
+        // Full, it gains nothing from what others give up below a limit that is met.
+        heap.platform().tunables().hard_limit.set(PAGE as u64);
+        assert!(take().is_err());
+        assert_untouched(heap, &told);
+        heap.pages().remove_zone(&zone);
+        cache.unregister(heap);
+    }
+}
+
+#[test]
+fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let block = Arc::new(AtomicUsize::new(heap.alloc(3 * PAGEBLOCK).addr()));
+    let freed = block.clone();
+    let on_scan: OnScan = Box::new(move |bytes| {
+        // SAFETY: allocated above, and freed once: the second time it is null.
+        unsafe { heap.free(freed.swap(0, SeqCst) as *mut u8) };
+        Ok(bytes)
+    });
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), 3 * PAGEBLOCK, Some(on_scan));
+    let (zone, _) = zone_of(heap, 1, PRIVATE, NonNull::from(heap.platform()));
+    heap.platform().tunables().hard_limit.set(3 * PAGEBLOCK as u64);
+    assert!(heap.zones().take(&zone, Pages::BLOCK, Order::PAGE).is_ok());
+    assert!(!told.scans.lock().unwrap().is_empty() && block.load(SeqCst) == 0);
+    heap.pages().remove_zone(&zone);
     cache.unregister(heap);
 }
