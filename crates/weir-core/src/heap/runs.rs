@@ -222,12 +222,29 @@ impl<P: Platform> Heap<P> {
             0 => Err(Short),
             _ => self.direct().stalled(|| self.direct().reclaim_of_zone(ZoneClass::Low32, pages.bytes(), take)),
         };
-        let reclaim = || self.direct().reclaim_for(pages.bytes(), take);
-        let Ok(run) = take().or_else(|_| evict()).or_else(|_| reclaim()) else {
+        let Ok(run) = take().or_else(|_| evict()).or_else(|_| self.take_low32_again(pages, take)) else {
             self.reclaim().wake_node_balancer(order_of(pages), ZoneList::Low32, true);
             return null_mut();
         };
         self.direct().slow_path_ends();
         self.large().mark_run(ZoneKind::Low32, ZoneKind::Low32, run, pages)
+    }
+
+    /// Takes pages below 4 GiB once more. Only where the hard limit is in the way caches elsewhere give way for them: what those
+    /// hold makes no room below 4 GiB.
+    #[cold]
+    fn take_low32_again(&self, pages: Pages, take: impl Fn() -> Result<PageRun, Short>) -> Result<PageRun, Short> {
+        if self.pages().is_hard_limit_in_the_way(ZoneKind::Low32, pages) {
+            return self.direct().reclaim_for(pages.bytes(), take);
+        }
+        self.direct().stalled(|| {
+            // What is missing may be isolated.
+            self.pages().pass_batches();
+            take().or_else(|Short| {
+                // Or the system counts what is mapped, of which retained blocks are no use to the program.
+                self.mapped().unmap_retained();
+                take()
+            })
+        })
     }
 }

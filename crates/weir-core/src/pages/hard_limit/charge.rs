@@ -3,8 +3,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::limit::Hold;
-use crate::base::units::Pages;
+use crate::base::units::{Order, Pages};
 use crate::pages::heap_pages::HeapPages;
+use crate::pages::node::{Node, ZoneKind};
+use crate::pages::request::Purpose;
 use crate::platform::Platform;
 
 impl<P: Platform> HeapPages<P> {
@@ -51,10 +53,25 @@ impl<P: Platform> HeapPages<P> {
     /// less room than they could need, that is what there is: what is resident already may be handed out all the same.
     pub(in crate::pages) fn hold_pages(&self, pages: Pages, huge_on_touch: bool) -> (Hold<'_>, Pages) {
         let Some(limit) = self.hard_limit() else { return (self.hard_limit.hold_nothing(), Pages::MAX) };
-        // The first touch of a fresh pageblock may bring all of it.
-        let worst = if huge_on_touch { Pages::BLOCK * (pages.blocks() + 1) } else { pages }.bytes();
+        let worst = most_resident(pages, huge_on_touch).bytes();
         let hold = self.hard_limit.hold(worst, limit, || self.charged());
         let most_fresh = if hold.bytes() == worst { Pages::MAX } else { Pages::in_bytes(hold.bytes()) };
         (hold, most_fresh)
     }
+
+    /// Whether the hard limit alone keeps `pages` pages of the heap's zones of a kind from a request: they are free there, or the
+    /// zones may grow by them.
+    pub(crate) fn is_hard_limit_in_the_way(&self, kind: ZoneKind, pages: Pages) -> bool {
+        let window = self.window(kind);
+        // How far it may grow is known once it has grown.
+        let may_grow = || window.pages().is_zero() || window.growable() >= pages;
+        let has = |node: &Node| node.zone(kind).lock(&self.platform).has(window, pages, Order::PAGE, Purpose::Run);
+        self.hard_room() < most_resident(pages, self.platform.huge_on_touch()).bytes()
+            && (may_grow() || self.nodes.iter().any(has))
+    }
+}
+
+/// Pages that may become resident as `pages` are touched: the first touch of a fresh pageblock may bring all of it.
+fn most_resident(pages: Pages, huge_on_touch: bool) -> Pages {
+    if huge_on_touch { Pages::BLOCK * (pages.blocks() + 1) } else { pages }
 }

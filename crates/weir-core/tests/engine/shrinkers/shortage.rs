@@ -179,3 +179,35 @@ fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
     heap.pages().remove_zone(&zone);
     cache.unregister(heap);
 }
+
+#[test]
+fn addresses_below_4_gib_that_are_used_up_take_nothing_from_caches_elsewhere() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    while !heap.alloc_low32(4 << 20).is_null() {}
+    assert_untouched(heap, &told);
+    while !heap.alloc_low32(PAGE).is_null() {}
+    heap.platform().tunables().hard_limit.set(1 << 40);
+    assert!(heap.alloc_low32(PAGE).is_null());
+    // Nor does a limit change that which is met: there is no page to be had below it either.
+    heap.platform().tunables().hard_limit.set(PAGE as u64);
+    assert!(heap.alloc_low32(PAGE).is_null());
+    assert_untouched(heap, &told);
+    cache.unregister(heap);
+}
+
+#[test]
+fn pages_below_4_gib_that_the_hard_limit_holds_back_have_caches_give_way() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    assert!(!heap.alloc(1 << 20).is_null());
+    heap.platform().tunables().hard_limit.set(1);
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    assert!(heap.alloc_low32(PAGE).is_null());
+    assert!(told.scans.lock().unwrap().is_empty(), "more than the limit: it can never be had");
+    heap.platform().tunables().hard_limit.set(PAGE as u64);
+    assert!(heap.alloc_low32(PAGE).is_null());
+    assert!(!told.scans.lock().unwrap().is_empty());
+    cache.unregister(heap);
+}
