@@ -35,7 +35,7 @@ impl<P: Platform> HeapPools<'_, P> {
     ///
     /// # Safety
     /// It lives, where it is, until [`HeapPools::remove`] has succeeded, is added once, and is used through shared
-    /// references alone meanwhile.
+    /// references alone meanwhile. No other heap's calls get it.
     pub unsafe fn add(&self, pool: NonNull<PagePool>) {
         // SAFETY: the caller's promise is the one that is demanded.
         unsafe { self.heap.page_pools.add(self.heap.platform(), pool) }

@@ -54,7 +54,9 @@ pub struct PagePool {
     pub(super) is_tended: bool,
     /// Rises with each pool of a heap; 0 before the pool is added.
     pub(super) number: AtomicU32,
+    /// Neighbours in the list of pools.
     pub(super) next: AtomicPtr<PagePool>,
+    pub(super) prev: AtomicPtr<PagePool>,
     pub(super) visits: Visits,
     max_idle_pages: AtomicU64,
     squeeze_ms: AtomicU64,
@@ -135,12 +137,19 @@ impl PagePool {
             is_tended: spec.is_tended,
             number: AtomicU32::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
+            prev: AtomicPtr::new(core::ptr::null_mut()),
             visits: Visits::new(),
             max_idle_pages: AtomicU64::new(spec.max_idle_pages.map_or(COMMON, |pages| pages as u64)),
             squeeze_ms: AtomicU64::new(spec.squeeze_ms.unwrap_or(COMMON)),
             closed: Closed::new(),
             inner: Lock::new(inner),
         }
+    }
+
+    /// Whether it is on the list of its heap. One that was never added has no number, and the link of one that has left leads to
+    /// itself. Under the list's lock.
+    pub(super) fn is_listed(&self) -> bool {
+        self.number.load(Relaxed) != 0 && !core::ptr::eq(self.next.load(Relaxed), self)
     }
 
     /// Pages of a run that is handed out for `pages` pages (1 to [`MAX_RUN`](crate::base::units::MAX_RUN)).

@@ -52,30 +52,26 @@ impl PoolList {
         core::iter::successors(at(link), move |pool| at(&pool.next))
     }
 
-    fn append(&self, pool: NonNull<PagePool>) {
+    fn append(&self, pool: NonNull<PagePool>, new: &PagePool) {
+        let last = self.last.swap(pool.as_ptr(), Relaxed);
+        new.prev.store(last, Relaxed);
         // SAFETY: as in `from`: the last one has not left the list.
-        let last = unsafe { self.last.load(Relaxed).as_ref() };
+        let last = unsafe { last.as_ref() };
         last.map_or(&self.first, |last| &last.next).store(pool.as_ptr(), SeqCst);
-        self.last.store(pool.as_ptr(), Relaxed);
     }
 
     /// Takes a pool out; whether it was in. Its link leads to itself from then on, which no listed pool's does.
     fn take_out(&self, pool: &PagePool) -> bool {
-        let mut before = None;
-        for listed in self.iter() {
-            if core::ptr::eq(listed, pool) {
-                let next = pool.next.load(Relaxed);
-                before.map_or(&self.first, |before: &PagePool| &before.next).store(next, SeqCst);
-                if next.is_null() {
-                    self.last
-                        .store(before.map_or(null_mut(), |before| core::ptr::from_ref(before).cast_mut()), Relaxed);
-                }
-                pool.next.store(core::ptr::from_ref(pool).cast_mut(), SeqCst);
-                return true;
-            }
-            before = Some(listed);
+        if !pool.is_listed() {
+            return false;
         }
-        false
+        let (prev, next) = (pool.prev.load(Relaxed), pool.next.load(Relaxed));
+        // SAFETY: as in `from`: the neighbours of a listed pool have not left the list.
+        let (before, behind) = unsafe { (prev.as_ref(), next.as_ref()) };
+        before.map_or(&self.first, |before| &before.next).store(next, SeqCst);
+        behind.map_or(&self.last, |behind| &behind.prev).store(prev, Relaxed);
+        pool.next.store(core::ptr::from_ref(pool).cast_mut(), SeqCst);
+        true
     }
 }
 
@@ -118,7 +114,7 @@ impl PagePools {
     ///
     /// # Safety
     /// It lives, where it is, until [`PagePools::remove`] returns, is added once, and is used through shared references
-    /// alone meanwhile.
+    /// alone meanwhile. No other heap's calls get it.
     pub(crate) unsafe fn add<P: Wait>(&self, platform: &P, pool: NonNull<PagePool>) {
         let mut list = self.list.lock(platform);
         // A number is half of a descriptor's word, and never 0.
@@ -127,7 +123,7 @@ impl PagePools {
         let new = unsafe { pool.as_ref() };
         new.number.store(list.last_number, Relaxed);
         new.inner.lock(platform).seen = self.squeeze.generation();
-        list.append(pool);
+        list.append(pool, new);
         self.count.fetch_add(1, Relaxed);
     }
 
@@ -172,8 +168,7 @@ impl PagePools {
     ) -> Option<NonNull<PagePool>> {
         let list = self.list.lock(platform);
         let is_next = |pool: &&PagePool| (last + 1..end).contains(&pool.number.load(Relaxed));
-        // Of one that has left the list meanwhile, the link leads to itself.
-        let listed = visited.filter(|visited| !core::ptr::eq(visited.next.load(Relaxed), *visited));
+        let listed = visited.filter(|visited| visited.is_listed());
         let pool = list.from(listed.map_or(&list.first, |listed| &listed.next)).find(is_next)?;
         pool.visits.enter();
         Some(NonNull::from(pool))

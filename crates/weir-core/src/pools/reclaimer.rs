@@ -11,6 +11,7 @@ use crate::platform::Platform;
 use crate::reclaim::{
     Audit, Audited, Figures, Freeze, Goal, Measured, Need, Pools, Reclaimable, Reclaimed, Step, Usage,
 };
+use core::ptr::null;
 use core::sync::atomic::Ordering::Relaxed;
 
 impl<P: Platform> PoolsOn<'_, P> {
@@ -96,7 +97,10 @@ impl<P: Platform> Freeze for PoolsOn<'_, P> {
 impl<P: Platform> Audited for PoolsOn<'_, P> {
     fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
         let (window, list) = (self.window(), self.pools.list.lock(self.platform()));
+        let mut before = null();
         for pool in list.iter() {
+            check(core::ptr::eq(pool.prev.load(Relaxed), before), "a link of the list of pools", 0)?;
+            before = pool;
             let (number, inner, mut pages) = (pool.number.load(Relaxed), pool.inner.lock(self.platform()), Pages::ZERO);
             for (page, length) in inner.idle.iter(window) {
                 let is_run = window.class_of(page) == LARGE && window.is_pooled(page);

@@ -338,9 +338,13 @@ fn whichever_pools_end_the_others_are_squeezed() {
     // The first, one between others, two in a row, and the last; then one more is added behind what is left.
     for gone in [0, 1, 1, 2] {
         let pool = world.pools.remove(gone);
-        world.heap.page_pools().remove(&pool.0).unwrap();
+        // The second time it is on no list any more.
+        (0..2).for_each(|_| world.heap.page_pools().remove(&pool.0).unwrap());
+        world.audit();
     }
+    world.heap.page_pools().remove(&PagePool::new(&PoolSpec::default())).expect("it was never added");
     world.add(&PoolSpec::default());
+    world.audit();
     for turn in 0..4 {
         assert!(!world.heap.page_pools().has_idle_pages());
         (0..3).for_each(|pool| world.fill(pool, 10));
