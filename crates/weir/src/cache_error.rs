@@ -34,7 +34,7 @@ pub enum CacheError {
         /// The type of its values.
         value: &'static str,
     },
-    /// There is no memory for the cache's state, or for all of its reserve (what could be had of it is kept).
+    /// There is no memory for the cache's state, or for all of its reserve (which then stays what it was).
     OutOfMemory,
     /// The cache was made without a limit, so its objects are not counted, and it cannot have one later.
     NotLimited,

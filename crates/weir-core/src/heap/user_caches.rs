@@ -148,16 +148,24 @@ impl<P: Platform> UserCaches<'_, P> {
     }
 
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
-    /// and all. A program may use them up: they are there again when it has freed as many.
+    /// and all. A program may use them up: they are there again when it has freed as many. Where there is no memory for
+    /// all of them, the reserve stays what it was.
     pub fn set_reserve(self, id: CacheId, objects: usize) -> Result<(), LimitError> {
         // No machine has so much: the caches could not even count it.
         let bytes =
             self.heap.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
+        let former = self.heap.caches.reserve(id);
+        // Dropped on unwinding, and where it failed: a part of it would be of use to nobody.
+        let undo = OnUnwind(|| self.heap.caches.reset_reserve(id, objects, former));
         let set = || self.heap.caches.set_reserve(id, objects);
         let result = set().or_else(|Short| self.heap.direct().reclaim_for(bytes, set));
         self.heap.direct().slow_path_ends();
-        if result == Ok(true) { Ok(()) } else { Err(LimitError::NoMemory) }
+        if result != Ok(true) {
+            return Err(LimitError::NoMemory);
+        }
+        core::mem::forget(undo);
+        Ok(())
     }
 
     /// Calls the finalizers of empty slabs' objects and gives the slabs back; returns bytes. Calls the caches' own

@@ -161,8 +161,22 @@ impl<P: Platform> Caches<P> {
         Ok(())
     }
 
+    /// Free objects that reclaim leaves to the cache.
+    pub(crate) fn reserve(&self, id: CacheId) -> usize {
+        self.table.get(id.number()).user.reserve.load(Relaxed)
+    }
+
+    /// Undoes a [`Caches::set_reserve`] of `objects` that failed: the reserve is `former` again, and what it does not need of the
+    /// slabs goes back. Where another call has set the reserve meanwhile, that one counts.
+    pub(crate) fn reset_reserve(&self, id: CacheId, objects: usize, former: usize) {
+        let cache = self.table.get(id.number());
+        let _ = cache.user.reserve.compare_exchange(objects, former, Relaxed, Relaxed);
+        cache.domains().for_each(|domain| self.give_empty(cache, domain));
+    }
+
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
-    /// and all. A program may use them up: they are there again when it has freed as many. `false`: `init` failed.
+    /// and all. A program may use them up: they are there again when it has freed as many. `false`: `init` failed. What
+    /// could be had stays the cache's, unless [`Caches::reset_reserve`] follows.
     pub(crate) fn set_reserve(&self, id: CacheId, objects: usize) -> Result<bool, Short> {
         let cache = self.table.get(id.number());
         let g = cache.shape.get();

@@ -92,7 +92,7 @@ impl core::error::Error for MakeError {}
 pub enum LimitError {
     /// The cache was made without a limit: its objects are not counted.
     Uncounted,
-    /// There is no memory for the reserve; what could be had of it is kept.
+    /// There is no memory for the reserve, which is what it was.
     NoMemory,
 }
 

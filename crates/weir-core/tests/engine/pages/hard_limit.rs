@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
-use weir_core::caches::user_cache::Spec;
+use weir_core::caches::user_cache::{LimitError, Spec};
 use weir_core::pages::user_zone::MemoryKind;
 use weir_core::platform::Diagnostics;
 use weir_core::reclaim::budget::Room;
@@ -114,6 +114,28 @@ fn user_caches_and_batches_of_them() {
     // SAFETY: the cache is not used any more.
     unsafe { world.heap.user_caches().destroy(id) }.unwrap();
     world.finish();
+}
+
+#[test]
+fn a_reserve_that_is_refused_leaves_the_memory_to_others() {
+    const SIZE: usize = 128;
+    // More than the limit is; and no more, but more than what is in use leaves of it.
+    for objects in [2 * LIMIT / SIZE, (LIMIT - (2 << 20)) / SIZE] {
+        let mut world = world();
+        world.alloc(4 << 20).unwrap();
+        let caches = world.heap.user_caches();
+        let id = caches.make(&Spec { name: b"reserve", size: SIZE, ..Spec::default() }).unwrap();
+        assert_eq!(caches.set_reserve(id, 100), Ok(()));
+        let before = caches.stats(id).slab_bytes;
+        assert_eq!(caches.set_reserve(id, objects), Err(LimitError::NoMemory));
+        let stats = caches.stats(id);
+        assert_eq!((stats.reserve, stats.slab_bytes), (100, before));
+        assert!(stats.free_slab >= 100);
+        assert!(world.alloc(3 << 20).is_some() && world.alloc(LIMIT / 4).is_some());
+        // SAFETY: the cache is not used any more.
+        unsafe { world.heap.user_caches().destroy(id) }.unwrap();
+        world.finish();
+    }
 }
 
 /// At the limit a batch is served in part. Then a callback frees something, and the object of the next slab cannot be made.
