@@ -245,7 +245,7 @@ int weir_cache_set_reserve(weir_cache *cache, size_t objects);
  *
  * One thread ("weir-fini") calls it, beside any allocation or free, and holds no lock of Weir's. It may allocate and free, from
  * this cache too. It may not destroy the cache. weir_cache_destroy() waits for a call that is running, so no lock that `move`
- * takes may be held there. In a forked child nothing is moved until it calls this function for another cache.
+ * takes may be held there. In a forked child nothing is moved before a call on such a cache has gone past its CPU's bucket.
  *
  * Returns 0; or -1 with errno EINVAL if cache or move is NULL, for a second call, and for a cache with an init or a fini: their
  * objects have something built in while they are free. Objects of 4096 bytes and more are not moved.

@@ -148,6 +148,12 @@ impl<P: Platform> Caches<P> {
         cache.domains().map(|domain| out(&domain.slabs.lock(&self.pages.platform))).sum()
     }
 
+    /// Whether a cache has a finalizer or a move callback.
+    pub(crate) fn has_callbacks(&self, id: CacheId) -> bool {
+        let cache = self.table.get(id.number());
+        cache.user.has_finalizer() || cache.moves.is_there()
+    }
+
     /// In a forked child, which has one thread: ends what the parent's other threads had begun.
     pub(crate) fn inherit(&self) {
         self.cpu.finish_installs(&self.pages.platform);

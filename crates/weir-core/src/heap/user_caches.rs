@@ -174,6 +174,11 @@ impl<P: Platform> UserCaches<'_, P> {
         self.heap.caches.run_finalizers()
     }
 
+    /// Whether it has functions that [`UserCaches::run_finalizers`] or [`UserCaches::run_moves`] calls.
+    pub fn has_callbacks(self, id: CacheId) -> bool {
+        self.heap.caches.has_callbacks(id)
+    }
+
     /// Lets objects of a cache be moved from sparse slabs to fuller ones, by a function that is set once. `false`: the cache has one
     /// already, or its free objects keep what `init` made.
     ///

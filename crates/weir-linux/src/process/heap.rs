@@ -85,7 +85,9 @@ impl Process {
 
     #[cold]
     fn cache_alloc_slow(&self, id: CacheId) -> *mut u8 {
-        self.0.user_caches().alloc(id)
+        let object = self.0.user_caches().alloc(id);
+        self.cache_slow_path_ends(id);
+        object
     }
 
     /// The engine's `user_caches().free`, of which only the fast path is compiled where it is called.
@@ -107,6 +109,32 @@ impl Process {
     unsafe fn cache_free_slow(&self, id: CacheId, object: *mut u8) {
         // SAFETY: the caller gives the object up.
         unsafe { self.0.user_caches().free(id, object) }
+        self.cache_slow_path_ends(id);
+    }
+
+    /// The engine's `user_caches().alloc_batch`.
+    pub fn cache_alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
+        let count = self.0.user_caches().alloc_batch(id, out);
+        self.cache_slow_path_ends(id);
+        count
+    }
+
+    /// The engine's `user_caches().free_batch`.
+    ///
+    /// # Safety
+    /// The objects are not used any more.
+    pub unsafe fn cache_free_batch(&self, id: CacheId, objects: &[*mut u8]) {
+        // SAFETY: the caller gives the objects up.
+        unsafe { self.0.user_caches().free_batch(id, objects) }
+        self.cache_slow_path_ends(id);
+    }
+
+    /// The first slow path of a cache in a forked child may have to make the finalizer thread again: it is wanted where there is a
+    /// background thread. No lock is held, and the program may allocate.
+    fn cache_slow_path_ends(&self, id: CacheId) {
+        if FINALIZER.is_missing() && BACKGROUND.does_the_work() && self.0.user_caches().has_callbacks(id) {
+            FINALIZER.start_again();
+        }
     }
 }
 
@@ -137,8 +165,6 @@ compiled_here! {
     may_grow = <reclaim> may_grow(bytes: usize) -> bool;
     set_congested = <reclaim> set_congested(zone: ZoneClass, is_congested: bool);
     [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
-    cache_alloc_batch = <user_caches> alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize;
-    [unsafe] cache_free_batch = <user_caches> free_batch(id: CacheId, objects: &[*mut u8]);
     set_cache_limit = <user_caches> set_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
     set_cache_reserve = <user_caches> set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError>;
     cache_at = <user_caches> at(addr: usize) -> Option<CacheId>;
@@ -202,7 +228,7 @@ pub fn on_first_use() {
 }
 
 /// Makes an object cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of objects
-/// whose slabs are to be released.
+/// whose slabs are to be released. In a forked child the first slow path of such a cache does.
 pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
     on_first_use();
     if spec.fini.is_some() {

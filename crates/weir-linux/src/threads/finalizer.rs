@@ -3,13 +3,14 @@
 //!
 //! The background thread must not: libc has no record of it, and a program's code may need thread-local storage, or
 //! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for. So
-//! the first cache with a `fini` or such a callback has libc make a thread. Libc may have none to offer, and a forked child
-//! has none until it makes another such cache. Then objects are finalized by `weir_trim` and where their cache is destroyed, and
-//! none are moved.
+//! the first cache with a `fini` or such a callback has libc make a thread. In a forked child the thread is made again at the
+//! first slow path of such a cache, where the program may allocate, and not inside `fork`: most children never come there. Without
+//! a background thread it is not made again, as the program then wants memory calls alone. And libc may have no thread to offer.
+//! Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use crate::os::futex::{futex_wait, futex_wake};
@@ -21,6 +22,8 @@ use crate::threads::libc_thread::{self, Signals};
 pub struct Finalizer {
     heap: &'static Engine,
     is_started: AtomicBool,
+    /// The thread was the parent's, and has not been made again in this process.
+    is_missing: AtomicBool,
     /// 1: objects wait, or are to be moved. The thread sleeps while it is 0.
     wanted: AtomicU32,
     /// The thread's id; 0 where there is none.
@@ -35,6 +38,7 @@ impl Finalizer {
         Self {
             heap,
             is_started: AtomicBool::new(false),
+            is_missing: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
             id: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
@@ -54,6 +58,20 @@ impl Finalizer {
         }
     }
 
+    /// Whether this is a forked child whose parent had the thread: [`Finalizer::start_again`] is due.
+    #[inline]
+    pub(crate) fn is_missing(&self) -> bool {
+        self.is_missing.load(Relaxed)
+    }
+
+    /// Starts the thread again in a forked child, once. As [`Finalizer::start`].
+    #[cold]
+    pub(crate) fn start_again(&'static self) {
+        if self.is_missing.swap(false, AcqRel) {
+            self.start();
+        }
+    }
+
     /// Objects wait to be finalized, or are to be moved. May be called from anywhere.
     pub(crate) fn wake(&self) {
         if self.wanted.swap(1, AcqRel) == 0 {
@@ -64,7 +82,9 @@ impl Finalizer {
     /// In a forked child: the thread is not there.
     pub(crate) fn forget(&self) {
         self.id.store(0, Release);
-        self.is_started.store(false, Release);
+        if self.is_started.swap(false, AcqRel) {
+            self.is_missing.store(true, Release);
+        }
     }
 
     /// The thread's id; 0 where there is none.

@@ -41,6 +41,12 @@ fn a_handler_forks_in_a_fork(mode: Mode) {
     assert!(output.status.success(), "in mode {mode:?}: {}", describe(&output));
 }
 
+/// A child finalizes objects of its parent's caches without its parent's threads.
+fn a_child_gives_initialised_objects_back(mode: Mode) {
+    passes(Kind::C, "fork_fini.c", &[], mode);
+}
+
 in_all_modes! {
     forks_and_spawns fork_in_a_handler fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
+    a_child_gives_initialised_objects_back
 }

@@ -1,0 +1,86 @@
+/* A forked child has no thread of its parent's. It gives the memory of a cache with a fini back by itself all the same, as does its
+ * own child: the thread that calls fini is made again, once the cache is used. */
+#include "check.h"
+#include "tasks.h"
+
+#include "weir.h"
+
+enum { SIZE = 1000, MANY = 20000 };
+
+static __typeof__(&weir_cache_create) p_create;
+static __typeof__(&weir_cache_alloc) p_alloc;
+static __typeof__(&weir_cache_free) p_free;
+static __typeof__(&weir_cache_alloc_batch) p_alloc_batch;
+static __typeof__(&weir_cache_free_batch) p_free_batch;
+
+static weir_cache *cache;
+static int finis;
+
+static int init(void *object, size_t size) {
+    memset(object, 1, size);
+    return 0;
+}
+
+/* Never inside a free of the program's. */
+static void fini(void *object, size_t size) {
+    CHECK(syscall(SYS_gettid) != getpid());
+    __atomic_add_fetch(&finis, 1, __ATOMIC_RELAXED);
+}
+
+static int finalizers(void) {
+    int task[MOST_TASKS], count = threads(task), found = 0;
+    for (int i = 0; i < count; i++) {
+        char name[64];
+        status(task[i], "Name:", name, sizeof name);
+        found += strcmp(name, "Name:\tweir-fini\n") == 0;
+    }
+    return found;
+}
+
+static void one_by_one(void) {
+    static void *objects[MANY];
+    for (int i = 0; i < MANY; i++) CHECK(objects[i] = p_alloc(cache));
+    for (int i = 0; i < MANY; i++) p_free(cache, objects[i]);
+}
+
+static void in_batches(void) {
+    static void *objects[MANY];
+    CHECK(p_alloc_batch(cache, objects, MANY) == MANY);
+    p_free_batch(cache, objects, MANY);
+}
+
+/* The peak is over: most of it goes, with nothing called meanwhile. */
+static void gives_back(void (*peak)(void)) {
+    int before = __atomic_load_n(&finis, __ATOMIC_RELAXED);
+    peak();
+    WAIT_FOR(__atomic_load_n(&finis, __ATOMIC_RELAXED) - before > MANY / 2);
+    CHECK(finalizers() == 1);
+}
+
+static void in_child(void (*peak)(void), void (*of_grandchild)(void)) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(finalizers() == 0);
+        if (of_grandchild) in_child(of_grandchild, NULL);
+        gives_back(peak);
+        _exit(0);
+    }
+    int result;
+    CHECK(waitpid(child, &result, 0) == child);
+    CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+}
+
+int main(void) {
+    if (!is_weir()) skip_all("it is of Weir's own");
+    CHECK(p_create = (__typeof__(p_create))dlsym(RTLD_DEFAULT, "weir_cache_create"));
+    CHECK(p_alloc = (__typeof__(p_alloc))dlsym(RTLD_DEFAULT, "weir_cache_alloc"));
+    CHECK(p_free = (__typeof__(p_free))dlsym(RTLD_DEFAULT, "weir_cache_free"));
+    CHECK(p_alloc_batch = (__typeof__(p_alloc_batch))dlsym(RTLD_DEFAULT, "weir_cache_alloc_batch"));
+    CHECK(p_free_batch = (__typeof__(p_free_batch))dlsym(RTLD_DEFAULT, "weir_cache_free_batch"));
+    CHECK(cache = p_create("forked", SIZE, 0, NULL, NULL, init, fini, 0));
+    gives_back(one_by_one);
+    in_child(one_by_one, in_batches);
+    CHECK(finalizers() == 1);
+    return 0;
+}
