@@ -110,6 +110,30 @@ fn settings_count_while_the_program_runs() {
     });
 }
 
+/// The engine has a number that stands for the setting of all pools. It is no number that a program can give.
+#[test]
+fn a_pool_that_keeps_all_keeps_all() {
+    let _one = alone();
+    let (made, set) =
+        (PagePool::builder("made").max_idle_pages(usize::MAX).build().unwrap(), PagePool::new("set").unwrap());
+    set.set_max_idle_pages(Some(usize::MAX));
+    settings::set("max_idle_pages", "1").unwrap();
+    for pool in [made, set] {
+        wait_until("puts that no late pressure meets", || {
+            fill(&pool, 40);
+            pool.tend();
+            pool.stats().idle_pages >= 40
+        });
+    }
+    settings::set("max_idle_pages", "1024").unwrap();
+}
+
+#[test]
+fn a_name_that_is_cut_inside_a_character_keeps_those_before_it() {
+    let name = format!("{}\u{e9}t\u{e9}", "a".repeat(31));
+    assert_eq!(PagePool::new(&name).unwrap().name(), "a".repeat(31));
+}
+
 #[test]
 fn too_many_idle_pages_go_soon_although_a_run_stays_in_flight() {
     let _one = alone();

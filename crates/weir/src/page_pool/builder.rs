@@ -4,7 +4,7 @@ use core::time::Duration;
 use weir_core::pools::page_pool::PoolSpec;
 
 use super::errors::PoolError;
-use super::pool::{PagePool, milliseconds};
+use super::pool::{PagePool, milliseconds, own};
 use super::shared::Shared;
 
 /// Sets out how a [`PagePool`] is made; [`PagePool::builder`] begins it.
@@ -14,7 +14,7 @@ pub struct PagePoolBuilder<'a>(PoolSpec<'a>);
 impl PagePoolBuilder<'_> {
     /// Pages that the pool keeps idle, in place of what the setting `max_idle_pages` says.
     pub fn max_idle_pages(mut self, pages: usize) -> Self {
-        self.0.max_idle_pages = Some(pages);
+        self.0.max_idle_pages = Some(own(pages));
         self
     }
 

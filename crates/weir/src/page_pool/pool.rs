@@ -39,9 +39,9 @@ impl PagePool {
         Self(shared)
     }
 
-    /// The pool's name.
+    /// The pool's name, up to the last whole character that was kept.
     pub fn name(&self) -> &str {
-        core::str::from_utf8(self.0.pool().name()).unwrap_or_default()
+        self.0.pool().name().utf8_chunks().next().map_or("", |chunk| chunk.valid())
     }
 
     /// One page; `None` where memory is refused. Nothing of it is filled.
@@ -116,7 +116,7 @@ impl PagePool {
     /// Sets how many pages the pool keeps idle; `None`: what the setting `max_idle_pages` says. It counts from the next
     /// put on, or the next time that the pool is tended.
     pub fn set_max_idle_pages(&self, pages: Option<usize>) {
-        self.0.pool().set_max_idle_pages(pages);
+        self.0.pool().set_max_idle_pages(pages.map(own));
     }
 
     /// Sets for how long the pool keeps nothing idle after a pressure event, whole milliseconds; `None`: what the
@@ -155,6 +155,11 @@ impl PagePool {
     pub fn stats(&self) -> PoolStats {
         HEAP.pool_stats(self.0.pool())
     }
+}
+
+/// A pool's own number of idle pages: the engine takes the largest number for the setting of all pools.
+pub(super) fn own(pages: usize) -> usize {
+    pages.min(usize::MAX - 1)
 }
 
 /// Whole milliseconds; a part of one is one.
