@@ -32,4 +32,10 @@ fn zones(mode: Mode) {
     passes(Kind::C, "zones.c", &[], mode);
 }
 
+/// A locked zone that the kernel refuses costs caches nothing.
+#[test]
+fn a_locked_zone_that_cannot_be() {
+    passes(Kind::C, "locked.c", &[], Mode::Plain);
+}
+
 in_all_modes! { caches evictable moves moving settings_and_figures_by_name zones }

@@ -5,11 +5,12 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, Pages};
+use weir_core::pages::Hold;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
 use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
-use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
+use weir_linux::os::mman::{PROT_NONE, PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
 use weir_linux::platform::memory::release::Releaser;
 use weir_linux::platform::statics::{STATS, TUNABLES};
@@ -20,6 +21,10 @@ use super::geometry::{BLOCK, MAX_RUN};
 
 /// log2 of a huge page of 2 MiB, where `mmap` wants it.
 const HUGE_2MB: u32 = 21 << 26;
+/// `mmap`'s: the pages count as locked from the start.
+const MAP_LOCKED: u32 = 0x2000;
+
+const PRIVATE: u32 = MAP_PRIVATE | MAP_ANONYMOUS;
 
 /// The kind of a zone's memory.
 #[derive(Clone, Copy)]
@@ -49,15 +54,24 @@ impl Kind {
         }
     }
 
-    fn map(self, at: Run) -> Result<(), Errno> {
-        const PRIVATE: u32 = MAP_PRIVATE | MAP_ANONYMOUS;
+    /// Whether the kernel lets this process map such memory, as far as it says so before there is any.
+    fn may_map(self, at: Run) -> Result<(), Errno> {
         match self {
-            Self::Anonymous => map_fixed(at, PRIVATE | MAP_NORESERVE, -1),
+            // Locked pages count against `ulimit -l`, also those that nobody may touch and that so have no memory.
+            Self::Locked => map_fixed(at, PROT_NONE, PRIVATE | MAP_LOCKED, -1),
+            _ => Ok(()),
+        }
+    }
+
+    fn map(self, at: Run) -> Result<(), Errno> {
+        const USED: u32 = PROT_READ | PROT_WRITE;
+        match self {
+            Self::Anonymous => map_fixed(at, USED, PRIVATE | MAP_NORESERVE, -1),
             // Not reserved: a punched hole would give the reservation up, and the next touch of it end the process.
-            Self::File { fd, huge } => map_fixed(at, MAP_SHARED | if huge { MAP_NORESERVE } else { 0 }, fd),
-            Self::HugePages => map_fixed(at, PRIVATE | MAP_HUGETLB | MAP_NORESERVE | HUGE_2MB, -1),
+            Self::File { fd, huge } => map_fixed(at, USED, MAP_SHARED | if huge { MAP_NORESERVE } else { 0 }, fd),
+            Self::HugePages => map_fixed(at, USED, PRIVATE | MAP_HUGETLB | MAP_NORESERVE | HUGE_2MB, -1),
             Self::Locked => {
-                map_fixed(at, PRIVATE, -1)?;
+                map_fixed(at, USED, PRIVATE, -1)?;
                 mman::mlock(at.addr as *mut u8, at.len)
             }
         }
@@ -127,17 +141,13 @@ impl Home {
             return Err(ZoneError::Size { size });
         }
         let shape = kind.memory();
-        // Locked memory is resident before the heap can count it.
-        let room = if shape.reported { Ok(None) } else { HEAP.room_for_zone(size).map(Some) };
-        let _room = room.map_err(|_| OsError::new(Errno::ENOMEM))?;
         // Sets the heap up for this process, if nothing was allocated yet: a fork is to find the zone whole.
         let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
         HEAP.prepare();
         let state =
             HEAP.platform().map_metadata(len, PAGE).map_err(|refused| OsError::new(Errno(refused.error as i32)))?;
-        let mapped = reserve(size).and_then(|at| kind.map(at).map(|()| at).inspect_err(|_| unmap(at)));
-        let memory = mapped.map_err(|why| {
+        let (memory, _room) = map(size, kind).map_err(|why| {
             unmap(Run { addr: state, len });
             OsError::new(why)
         })?;
@@ -209,12 +219,27 @@ impl Drop for Home {
     }
 }
 
+/// Maps the memory of a zone. What is resident from the start has room below the hard limit for as long as the second value lives:
+/// it is resident before the heap can count it.
+fn map(size: usize, kind: Kind) -> Result<(Run, Option<Hold<'static>>), Errno> {
+    let at = reserve(size)?;
+    let mapped = || {
+        // Asked first: caches may have to make room, and are to do so for no zone that cannot be.
+        kind.may_map(at)?;
+        let is_resident = !kind.memory().reported;
+        let room = if is_resident { Some(HEAP.room_for_zone(size).map_err(|_| Errno::ENOMEM)?) } else { None };
+        kind.map(at)?;
+        Ok((at, room))
+    };
+    mapped().inspect_err(|_| unmap(at))
+}
+
 /// Addresses for `len` bytes, aligned to the longest run, that nothing else is put at.
 fn reserve(len: usize) -> Result<Run, Errno> {
     let total = len + MAX_RUN;
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: a new mapping at no fixed address.
-    let at = unsafe { mman::mmap(core::ptr::null_mut(), total, mman::PROT_NONE, flags, -1, 0)? } as usize;
+    let at = unsafe { mman::mmap(core::ptr::null_mut(), total, PROT_NONE, flags, -1, 0)? } as usize;
     let start = at.next_multiple_of(MAX_RUN);
     for run in [Run { addr: at, len: start - at }, Run { addr: start + len, len: at + MAX_RUN - start }] {
         if run.len > 0 {
@@ -224,9 +249,9 @@ fn reserve(len: usize) -> Result<Run, Errno> {
     Ok(Run { addr: start, len })
 }
 
-fn map_fixed(at: Run, flags: u32, fd: i32) -> Result<(), Errno> {
+fn map_fixed(at: Run, protection: u32, flags: u32, fd: i32) -> Result<(), Errno> {
     // SAFETY: replaces what `reserve` has just reserved.
-    unsafe { mman::mmap(at.addr as *mut u8, at.len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) }.map(drop)
+    unsafe { mman::mmap(at.addr as *mut u8, at.len, protection, flags | MAP_FIXED, fd, 0) }.map(drop)
 }
 
 fn unmap(run: Run) {

@@ -115,8 +115,8 @@ impl Zone {
     /// false.
     ///
     /// # Errors
-    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` or `ENOMEM` where more would be locked than `ulimit -l`
-    /// allows; `ENOMEM` where the setting `hard_limit` has no room for all of it.
+    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` where more would be locked than `ulimit -l` allows, and `EPERM`
+    /// where it allows nothing; `ENOMEM` where there is no memory, or the setting `hard_limit` has no room for all of it.
     ///
     /// ```
     /// match weir::zone::Zone::locked(2 << 20) {
