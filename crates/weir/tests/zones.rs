@@ -288,6 +288,81 @@ fn lengths_and_runs_have_limits() {
     assert_eq!((why.errno(), why.to_string()), (Errno::EBADF.0, "EBADF (9)".to_owned()));
 }
 
+/// Runs `child` in a forked child, and `parent` while it lives; what the child says must be so.
+fn beside_a_child(child: impl FnOnce() -> bool, parent: impl FnOnce()) {
+    let (mut ends, mut status) = ([0; 2], -1);
+    // SAFETY: `ends` has room for two descriptors.
+    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+    // SAFETY: the child calls nothing that needs another thread, and ends without running handlers.
+    let forked = unsafe { libc::fork() };
+    if forked == 0 {
+        let is_so = child();
+        // SAFETY: descriptors of this function's; the read ends as the parent closes the other end.
+        unsafe {
+            libc::close(ends[1]);
+            libc::read(ends[0], (&raw mut status).cast(), 1);
+            libc::_exit(i32::from(!is_so));
+        }
+    }
+    parent();
+    // SAFETY: descriptors and a child of this function's.
+    unsafe {
+        libc::close(ends[1]);
+        assert_eq!(libc::waitpid(forked, &mut status, 0), forked);
+        libc::close(ends[0]);
+    }
+    assert_eq!(status, 0);
+}
+
+/// Of a page that a child has too a write makes a second one; where the pool has none it would end the process.
+#[test]
+fn a_child_of_fork_takes_no_huge_pages_from_its_parent() {
+    let _alone = alone();
+    let _pages = weir_testing::lock("huge pages");
+    let Some(_pool) = Pool::with(2) else { return };
+    let zone = Zone::hugetlb((free_in_pool() as usize + 1) * BLOCK).unwrap();
+    let mut runs: Vec<_> = std::iter::from_fn(|| zone.alloc(BLOCK)).collect();
+    assert!(runs.len() >= 2);
+    runs.iter_mut().for_each(|run| run.fill(5));
+    let child = || {
+        let leaves_it_alone = zone.is_foreign() && zone.alloc(PAGE).is_none();
+        let (at, anywhere) = (zone.as_ptr().as_ptr().cast(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping in a place where the child has none; the zone and its runs end in the child once, and
+        // nothing else there uses them.
+        unsafe {
+            let new = libc::mmap(at, PAGE, libc::PROT_READ, anywhere | libc::MAP_FIXED_NOREPLACE, -1, 0);
+            drop(std::ptr::read(&raw const runs));
+            drop(std::ptr::read(&raw const zone));
+            // What lies in the zone's place is not the zone's to unmap.
+            leaves_it_alone && new == at && libc::msync(at, PAGE, libc::MS_ASYNC) == 0
+        }
+    };
+    beside_a_child(child, || {
+        for run in &runs {
+            // SAFETY: the run is this test's, and as long as a block.
+            unsafe { run.as_ptr().cast_mut().write_volatile(6) };
+        }
+    });
+    assert!(!zone.is_foreign() && runs.iter().all(|run| run.filled()[1] == 5));
+}
+
+/// A cache writes to its entries as it looks one up or evicts one.
+#[test]
+fn a_child_of_fork_leaves_a_cache_in_a_shared_zone_to_its_parent() {
+    let _alone = alone();
+    let Some(fd) = memfd(4 * MIB) else { return };
+    let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+    let cache = weir::EvictableCache::<u32, [u8; 1000]>::builder().zone(zone).build().unwrap();
+    (0..100).for_each(|key| drop(cache.insert(key, [7; 1000]).unwrap()));
+    let child = || {
+        let is_empty = cache.get(&1).is_none() && cache.insert(1, [8; 1000]).is_err();
+        weir::heap::trim();
+        is_empty && cache.evict(1 << 20) == 0
+    };
+    beside_a_child(child, || ());
+    assert!((0..100).all(|key| cache.get(&key).is_some_and(|value| *value == [7; 1000])));
+}
+
 #[test]
 fn a_child_of_fork_leaves_a_shared_zone_to_its_parent() {
     let _alone = alone();

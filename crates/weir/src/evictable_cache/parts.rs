@@ -76,6 +76,12 @@ impl<C: Content> Zoned<C> {
         }
     }
 
+    /// The zone's entries are another process's from now on.
+    #[cfg(not(plain))]
+    pub fn forget(&self) {
+        self.bytes.store(0, Relaxed);
+    }
+
     /// Whether an entry's memory lies in the zone. It is asked once, before the entry is in the cache, as the program's code says it:
     /// under no lock.
     ///

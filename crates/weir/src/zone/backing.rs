@@ -9,7 +9,9 @@ use weir_core::pages::Hold;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
-use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
+use weir_linux::os::mman::{
+    self, MADV_DONTFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED,
+};
 use weir_linux::os::mman::{PROT_NONE, PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
 use weir_linux::platform::memory::release::Releaser;
@@ -40,7 +42,8 @@ impl Kind {
         let (zero, huge, reported, shared) = match self {
             Self::Anonymous => (true, false, true, false),
             Self::File { huge, .. } => (false, huge, true, true),
-            Self::HugePages => (true, true, true, false),
+            // A forked child does not have it at all, and so may not use the zone either.
+            Self::HugePages => (true, true, true, true),
             Self::Locked => (true, false, false, false),
         };
         MemoryKind { zero, huge, reported, shared }
@@ -69,7 +72,13 @@ impl Kind {
             Self::Anonymous => map_fixed(at, USED, PRIVATE | MAP_NORESERVE, -1),
             // Not reserved: a punched hole would give the reservation up, and the next touch of it end the process.
             Self::File { fd, huge } => map_fixed(at, USED, MAP_SHARED | if huge { MAP_NORESERVE } else { 0 }, fd),
-            Self::HugePages => map_fixed(at, USED, PRIVATE | MAP_HUGETLB | MAP_NORESERVE | HUGE_2MB, -1),
+            Self::HugePages => {
+                map_fixed(at, USED, PRIVATE | MAP_HUGETLB | MAP_NORESERVE | HUGE_2MB, -1)?;
+                // Else a write of the parent's to what a child has too takes a second huge page, and ends the parent where the
+                // pool has none.
+                // SAFETY: mapped just now; the contents stay.
+                unsafe { mman::madvise(at.addr as *mut u8, at.len, MADV_DONTFORK) }
+            }
             Self::Locked => {
                 map_fixed(at, USED, PRIVATE, -1)?;
                 mman::mlock(at.addr as *mut u8, at.len)
@@ -196,6 +205,12 @@ impl Home {
         self.state().backing.huge
     }
 
+    /// Whether the memory is not this process's, but its parent's, in the place of which other memory may be here.
+    pub(super) fn is_gone(&self) -> bool {
+        let Backing { huge, release, .. } = self.state().backing;
+        huge && release == Release::DontNeed && self.zone().is_foreign()
+    }
+
     pub(super) fn is_reported(&self) -> bool {
         let backing = &self.state().backing;
         backing.release != Release::Never && !backing.refused.load(Relaxed)
@@ -211,10 +226,12 @@ impl fmt::Debug for Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let (memory, len) = (self.memory(), self.state().len);
+        let (memory, len, is_gone) = (self.memory(), self.state().len, self.is_gone());
         HEAP.remove_zone(self.zone());
         HEAP.pages().gauges.zone_bytes.sub(memory.len as u64, &STATS.zone_bytes);
-        unmap(memory);
+        if !is_gone {
+            unmap(memory);
+        }
         unmap(Run { addr: self.0.addr().get(), len });
     }
 }

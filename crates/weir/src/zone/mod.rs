@@ -15,7 +15,12 @@
 //!
 //! All sizes, offsets and figures are bytes.
 //!
-//! In a forked child a zone with a memfd is the parent's: nothing is handed out or released there.
+//! In a forked child:
+//!
+//! - A zone with a memfd is the parent's ([`Zone::is_foreign`]): nothing is handed out or released there.
+//! - So is a zone in huge pages of the pool. Its memory is not there at all: a copy of each page that the parent writes to would
+//!   take a second huge page, and end the parent where the pool is used up.
+//! - An evictable cache whose entries lie in such a zone is empty.
 //!
 //! ```
 //! use weir::zone::Zone;

@@ -105,6 +105,8 @@ impl Zone {
     /// handed out, and returned to it when they are released. Where the pool is empty, [`Zone::alloc`] returns `None`.
     /// Needs Linux 5.14 or later.
     ///
+    /// A forked child does not have the memory: a touch of it there is a fault (`SIGSEGV`).
+    ///
     /// # Errors
     /// [`ZoneError::Size`], or [`ZoneError::Os`]: `ENOMEM` where the pool has no such pages (`vm.nr_hugepages`).
     pub fn hugetlb(size: usize) -> Result<Self, ZoneError> {
@@ -163,7 +165,13 @@ impl Zone {
     /// Whether the byte at an address is the zone's.
     pub(crate) fn contains(&self, addr: usize) -> bool {
         let memory = self.0.memory();
-        addr.wrapping_sub(memory.addr) < memory.len
+        addr.wrapping_sub(memory.addr) < memory.len && !self.0.is_gone()
+    }
+
+    /// Whether the zone is that of the process which this one was forked from, and not this one's. Then nothing is handed out or
+    /// released here. It is so of zones with a memfd, and of those in huge pages.
+    pub fn is_foreign(&self) -> bool {
+        self.0.zone().is_foreign()
     }
 
     /// Whether [`Zone::alloc_first`] has room for so many bytes more, and no pressure keeps caches from growing.

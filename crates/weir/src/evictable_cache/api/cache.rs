@@ -49,8 +49,9 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// rest, of which the listener is not told.
 ///
 /// # fork
-/// A forked child has the cache as it was. Values that other threads or tasks of the parent were computing are computed by who
-/// wants them first. Futures of the parent that waited for one are not woken in the child.
+/// A forked child has the cache as it was; an empty one where entries lie in a [zone](crate::zone) that is the parent's. Values
+/// that other threads or tasks of the parent were computing are computed by who wants them first. Futures of the parent that
+/// waited for one are not woken in the child.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
     pub(super) shared: Owner<Typed<K, V>>,
     pub(super) hasher: S,

@@ -37,6 +37,7 @@ impl<C: Content> Evictable for Shared<C> {
     /// In a forked child: other threads' computations will never end, and what they were about to put in will never come.
     fn inherit(&self) {
         let (mut bytes, mut entries, mut is_whole) = (0, 0, true);
+        let is_parents = matches!(self.place, Place::Zone(zone) | Place::First(zone) if zone.is_foreign());
         for shard in self.shards() {
             // A fork that took no locks (in a signal handler that interrupted a holder of one) left this one held. The state
             // behind it is not consistent, and waiting for it would be for ever.
@@ -47,6 +48,10 @@ impl<C: Content> Evictable for Shared<C> {
             state.flights.inherit();
             state.waiters.inherit();
             state.walks = 0;
+            if is_parents {
+                // The entries are not this process's to read or write, and may not be there at all.
+                core::mem::forget(state.storage.take());
+            }
             if let Some(storage) = &state.storage {
                 bytes += storage.policy().weight();
                 entries += storage.policy().len();
@@ -55,6 +60,9 @@ impl<C: Content> Evictable for Shared<C> {
         if is_whole {
             self.room.bytes.store(bytes, Relaxed);
             self.room.entries.store(entries, Relaxed);
+        }
+        if is_parents {
+            self.zoned.forget();
         }
         // The relief of the parent's pressure comes to the parent alone.
         self.room.is_pressed.store(false, Relaxed);
