@@ -108,6 +108,67 @@ fn a_file_gets_holes_where_it_is_free() {
     assert_eq!(file_zone(&fd, 18 * MIB).err(), Some(ZoneError::FileTooShort { size: 18 * MIB, file: 16 << 20 }));
 }
 
+/// A file system of so many bytes, for as long as it lives.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn of(bytes: usize) -> Option<Self> {
+        let at = std::env::temp_dir().join(format!("weir-zones-{}", std::process::id()));
+        std::fs::create_dir(&at).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"]).arg(&at);
+        let why = match mount.output() {
+            Ok(said) if said.status.success() => return Some(Self(at)),
+            Ok(said) => String::from_utf8_lossy(&said.stderr).trim().to_owned(),
+            Err(why) => why.to_string(),
+        };
+        std::fs::remove_dir(&at).unwrap();
+        skip!("no file system can be mounted: {why}");
+        None
+    }
+
+    fn file(&self, name: &str) -> OwnedFd {
+        let how = std::fs::OpenOptions::new().read(true).write(true).create_new(true).clone();
+        how.open(self.0.join(name)).unwrap().into()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).output();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// What is free is out of the file, and others take the space. A touch of what has none would end the process.
+#[test]
+fn a_file_on_a_full_file_system_has_no_memory() {
+    let _alone = alone();
+    let Some(mounted) = Mounted::of(8 * MIB) else { return };
+    let (fd, other) = (mounted.file("zone"), std::fs::File::from(mounted.file("other")));
+    std::fs::File::from(fd.try_clone().unwrap()).set_len(8 * MIB as u64).unwrap();
+    let zone = file_zone(&fd, 8 * MIB).unwrap();
+    zone.alloc(4 * MIB).unwrap().fill(1);
+    trim_until("all to leave", || blocks_of(&fd) == 0);
+    std::io::Write::write_all(&mut &other, &vec![2; 7 * MIB]).unwrap();
+    // The second time the engine has had these pages back.
+    for _ in 0..2 {
+        assert!(zone.alloc(4 * MIB).is_none());
+        assert_eq!((blocks_of(&fd), zone.usage().used_bytes), (0, 0), "the part that got memory gave it back");
+    }
+    let fill = |mut run: weir::zone::Pages<'_>| {
+        run.fill(3);
+        run.into_raw()
+    };
+    let runs: Vec<_> = std::iter::from_fn(|| zone.alloc(64 << 10)).map(fill).collect();
+    assert_eq!(runs.len(), 16, "the last MiB");
+    // SAFETY: runs of this zone's, each turned back once.
+    runs.into_iter().for_each(|run| drop(unsafe { zone.pages_from_raw(run) }));
+    other.set_len(0).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| zone.alloc(MIB)).map(fill).collect();
+    assert_eq!((all.len(), blocks_of(&fd)), (8, 8 * MIB as u64));
+}
+
 #[test]
 fn what_a_file_held_before_is_not_taken_for_zero() {
     let _alone = alone();

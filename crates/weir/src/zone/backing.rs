@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, Pages};
 use weir_core::pages::Hold;
@@ -10,7 +10,8 @@ use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
 use weir_linux::os::mman::{
-    self, MADV_DONTFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED,
+    self, MADV_DONTFORK, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE,
+    MAP_SHARED,
 };
 use weir_linux::os::mman::{PROT_NONE, PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
@@ -20,6 +21,7 @@ use weir_linux::process::heap::HEAP;
 
 use super::errors::{OsError, ZoneError};
 use super::geometry::{BLOCK, MAX_RUN};
+use super::hollow::Hollow;
 
 /// log2 of a huge page of 2 MiB, where `mmap` wants it.
 const HUGE_2MB: u32 = 21 << 26;
@@ -102,6 +104,33 @@ struct Backing {
     huge: bool,
     releaser: Releaser,
     refused: AtomicBool,
+    /// Of a file of small pages.
+    hollow: Hollow,
+}
+
+impl Backing {
+    /// Has memory put behind a run that was just taken, where a touch could end the process else. `false`: there is none, and the
+    /// run is to be given back. `is_fresh`: the engine says that pages of it have none.
+    fn populate(&self, run: Run, is_fresh: bool) -> bool {
+        if self.huge {
+            // The system's pool may be used up. A kernel that cannot say (before 5.14) is no help either.
+            return populate(whole_blocks(run)).is_ok();
+        }
+        // Others may have taken the file system's space since what is free here was taken out of the file.
+        let is_missing = self.release == Release::PunchHole && (is_fresh || self.hollow.has(run));
+        if !is_missing {
+            return true;
+        }
+        if let Err(Errno::EFAULT | Errno::ENOMEM) = populate(run) {
+            // The part that got memory gives it back: others may do with it.
+            self.releaser.punch_holes(&[run]);
+            self.hollow.add(run);
+            return false;
+        }
+        // Also where the kernel cannot say.
+        self.hollow.remove(run);
+        true
+    }
 }
 
 impl Host for Backing {
@@ -114,6 +143,7 @@ impl Host for Backing {
             }
             Release::PunchHole => {
                 let (done, refused) = self.releaser.punch_holes(runs);
+                runs[..done].iter().for_each(|&run| self.hollow.remove(run));
                 self.refused.store(refused.is_some(), Relaxed);
                 Released { runs: done, contents: Contents::Zero, error: refused.map_or(0, |why| why.0 as u32) }
             }
@@ -125,7 +155,7 @@ impl Host for Backing {
     }
 }
 
-/// The state of a zone. It lies in a mapping of its own, with the descriptors of its blocks behind
+/// The state of a zone. It lies in a mapping of its own, with the descriptors of its blocks and the bits of hollow pages behind
 /// it. The engine holds pointers to it, so it must not move.
 #[repr(C, align(64))]
 struct State {
@@ -151,7 +181,9 @@ impl Home {
         }
         let shape = kind.memory();
         // Sets the heap up for this process, if nothing was allocated yet: a fork is to find the zone whole.
-        let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
+        let words = if matches!(kind, Kind::File { huge: false, .. }) { Hollow::words(size) } else { 0 };
+        let bits_at = size_of::<State>() + UserZone::descriptor_bytes(size);
+        let len = (bits_at + words * size_of::<AtomicU64>()).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
         HEAP.prepare();
         let state =
@@ -161,15 +193,17 @@ impl Home {
             OsError::new(why)
         })?;
         let state = state as *mut State;
-        let backing = Backing {
-            release: kind.release(),
-            huge: shape.huge,
-            releaser: Releaser::new(),
-            refused: AtomicBool::new(false),
-        };
-        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page. It is this function's
-        // alone until the zone is added to the heap, and stays until the zone is dropped.
+        // SAFETY: the mapping has room for the state, the descriptors and then the bits, aligned to a page. It is zero, and this
+        // function's alone until the zone is added to the heap. It stays until the zone is dropped.
         unsafe {
+            let bits = NonNull::new_unchecked(state.byte_add(bits_at).cast::<AtomicU64>());
+            let backing = Backing {
+                release: kind.release(),
+                huge: shape.huge,
+                releaser: Releaser::new(),
+                refused: AtomicBool::new(false),
+                hollow: Hollow::new(memory.addr, NonNull::slice_from_raw_parts(bits, words)),
+            };
             (&raw mut (*state).backing).write(backing);
             let below: NonNull<dyn Host> = NonNull::new_unchecked(&raw mut (*state).backing);
             let blocks = state.add(1).cast::<Pageblock>();
@@ -201,8 +235,14 @@ impl Home {
         self.state().memory
     }
 
-    pub(super) fn is_huge(&self) -> bool {
-        self.state().backing.huge
+    /// Whether a run that was just taken can be touched; where not, it was given back. `is_fresh`: the engine says that pages of it
+    /// have no memory.
+    pub(super) fn is_there(&self, run: Run, is_fresh: bool) -> bool {
+        let is_there = self.state().backing.populate(run, is_fresh);
+        if !is_there {
+            let _ = HEAP.zone_give(self.zone(), run.addr, Pages::in_bytes(run.len));
+        }
+        is_there
     }
 
     /// Whether the memory is not this process's, but its parent's, in the place of which other memory may be here.
@@ -269,6 +309,23 @@ fn reserve(len: usize) -> Result<Run, Errno> {
 fn map_fixed(at: Run, protection: u32, flags: u32, fd: i32) -> Result<(), Errno> {
     // SAFETY: replaces what `reserve` has just reserved.
     unsafe { mman::mmap(at.addr as *mut u8, at.len, protection, flags | MAP_FIXED, fd, 0) }.map(drop)
+}
+
+/// Has memory put behind `run` now.
+fn populate(run: Run) -> Result<(), Errno> {
+    loop {
+        // SAFETY: faults pages in, and changes none.
+        match unsafe { mman::madvise(run.addr as *mut u8, run.len, MADV_POPULATE_WRITE) } {
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            done => return done,
+        }
+    }
+}
+
+/// The pageblocks that have a part of `run`.
+fn whole_blocks(run: Run) -> Run {
+    let start = run.addr / PAGEBLOCK * PAGEBLOCK;
+    Run { addr: start, len: (run.addr + run.len).next_multiple_of(PAGEBLOCK) - start }
 }
 
 fn unmap(run: Run) {

@@ -21,6 +21,7 @@
 //! - So is a zone in huge pages of the pool. Its memory is not there at all: a copy of each page that the parent writes to would
 //!   take a second huge page, and end the parent where the pool is used up.
 //! - An evictable cache whose entries lie in such a zone is empty.
+//! - A locked zone is a copy of the parent's that is not locked.
 //!
 //! ```
 //! use weir::zone::Zone;
@@ -39,6 +40,7 @@
 mod backing;
 mod errors;
 mod geometry;
+mod hollow;
 mod pages;
 mod run;
 

@@ -3,12 +3,11 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 use weir_core::base::run::Run;
-use weir_core::base::units::{self, BlockNo, Order, PAGE, PAGEBLOCK};
+use weir_core::base::units::{self, BlockNo, Order, PAGE};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::pages::Short;
 use weir_core::pages::zone::PageRun;
-use weir_linux::os::syscall::Errno;
-use weir_linux::os::{fd, mman};
+use weir_linux::os::fd;
 use weir_linux::process::heap::HEAP;
 
 use super::backing::{Home, Kind};
@@ -48,6 +47,9 @@ impl Zone {
     /// A zone of the first `size` bytes of a memfd (or a file on tmpfs), which is at least that long. The descriptor is
     /// not needed afterwards. Every process that maps the file sees the zone's memory; what is free is taken out of the
     /// file. Contents that the file has are kept until their pages are handed out.
+    ///
+    /// What is handed out has its place in the file. Where a file system with a limit of its size is full, [`Zone::alloc`] returns
+    /// `None`. Before Linux 5.14 the first touch ends the process there (`SIGBUS`).
     ///
     /// A file in huge pages (`MFD_HUGETLB`, hugetlbfs) takes them from the system's pool as [`Zone::hugetlb`] does.
     /// Only those of 2 MiB: larger ones are refused with `EINVAL`.
@@ -102,19 +104,19 @@ impl Zone {
     }
 
     /// A zone of `size` bytes in huge pages of 2 MiB from the system's pool. They are taken from the pool as they are
-    /// handed out, and returned to it when they are released. Where the pool is empty, [`Zone::alloc`] returns `None`.
-    /// Needs Linux 5.14 or later.
+    /// handed out, and returned to it when they are released. Where the pool (`vm.nr_hugepages`) is empty, [`Zone::alloc`]
+    /// returns `None`; the zone can be made all the same. Needs Linux 5.14 or later.
     ///
     /// A forked child does not have the memory: a touch of it there is a fault (`SIGSEGV`).
     ///
     /// # Errors
-    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `ENOMEM` where the pool has no such pages (`vm.nr_hugepages`).
+    /// [`ZoneError::Size`], or [`ZoneError::Os`] where the kernel refuses the address space, or has no huge pages of 2 MiB.
     pub fn hugetlb(size: usize) -> Result<Self, ZoneError> {
         Home::new(size, Kind::HugePages).map(Self)
     }
 
     /// A zone of `size` bytes that are locked in memory. They stay resident, free or not: [`Zone::is_reported`] is
-    /// false.
+    /// false. A forked child has a copy that is not locked (`mlock(2)`).
     ///
     /// # Errors
     /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` where more would be locked than `ulimit -l` allows, and `EPERM`
@@ -131,7 +133,8 @@ impl Zone {
     }
 
     /// A run of pages of at least `bytes` (1 to [`MAX_RUN`]), aligned to a page; `None` for other sizes, where no run
-    /// is free, and where there is no memory behind it. O(1); makes system calls in a zone of huge pages.
+    /// is free, and where there is no memory behind it. O(1). Makes a system call in a zone of huge pages, and in one of a file for
+    /// pages that were never handed out, or released since.
     pub fn alloc(&self, bytes: usize) -> Option<Pages<'_>> {
         self.alloc_aligned(bytes, PAGE)
     }
@@ -205,9 +208,7 @@ impl Zone {
         let run = take(pages, Order::of_align(align)).ok()?;
         let (addr, zero) = (HEAP.pages().zone_addr(zone, run), run.zero);
         let len = pages.bytes();
-        if self.0.is_huge() && !populate(Run { addr, len }) {
-            // The pool is empty: a touch would end the process.
-            let _ = HEAP.zone_give(zone, addr, pages);
+        if !self.0.is_there(Run { addr, len }, !run.fresh.is_zero()) {
             return None;
         }
         let at = NonNull::new(addr as *mut u8)?;
@@ -317,19 +318,6 @@ impl Zone {
             Ok(BlockNo((range.start / BLOCK) as u32)..BlockNo((range.end / BLOCK) as u32))
         } else {
             Err(OfflineError::Range { start: range.start, end: range.end, size: self.size() })
-        }
-    }
-}
-
-/// Has memory put behind `run` now; `false` if there is none, or the kernel (before 5.14) cannot say.
-fn populate(run: Run) -> bool {
-    let start = run.addr / PAGEBLOCK * PAGEBLOCK;
-    let end = (run.addr + run.len).next_multiple_of(PAGEBLOCK);
-    loop {
-        // SAFETY: faults pages in, and changes none.
-        match unsafe { mman::madvise(start as *mut u8, end - start, mman::MADV_POPULATE_WRITE) } {
-            Err(Errno::EINTR | Errno::EAGAIN) => {}
-            done => return done.is_ok(),
         }
     }
 }
