@@ -140,7 +140,9 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  *          weir_cache_destroy(); never inside another allocation or free
  *
  * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
- * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own.
+ * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own. A C++ exception that leaves
+ * one of them is named, and the process is aborted, whatever abort_on_misuse says: an object would be left half made. They
+ * may not be left by longjmp() or pthread_exit() either.
  *
  * To call free() with an object is the same as weir_cache_free() for a cache without a dtor and without
  * WEIR_CACHE_LIMITED. For the others it is an error, as free() calls no dtor and counts nothing back. The error is found,
@@ -245,7 +247,8 @@ int weir_cache_set_reserve(weir_cache *cache, size_t objects);
  *
  * One thread ("weir-fini") calls it, beside any allocation or free, and holds no lock of Weir's. It may allocate and free, from
  * this cache too. It may not destroy the cache. weir_cache_destroy() waits for a call that is running, so no lock that `move`
- * takes may be held there. In a forked child nothing is moved before a call on such a cache has gone past its CPU's bucket.
+ * takes may be held there. In a forked child nothing is moved before a call on such a cache has gone past its CPU's bucket. A C++
+ * exception that leaves `move` ends the process.
  *
  * Returns 0; or -1 with errno EINVAL if cache or move is NULL, for a second call, and for a cache with an init or a fini: their
  * objects have something built in while they are free. Objects of 4096 bytes and more are not moved.

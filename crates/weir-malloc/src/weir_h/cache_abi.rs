@@ -2,6 +2,7 @@
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::{WrongCall, misuse};
+use crate::weir_h::cache_callback::call;
 use crate::weir_h::object_mark::Mark;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::size_of;
@@ -138,7 +139,7 @@ unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache:
     // SAFETY: `create` passed its cache, which outlives its objects; the function is the program's.
     unsafe {
         let cache = &*cache.cast::<Cache>();
-        cache.init.is_none_or(|init| init(object.cast(), cache.size) == 0)
+        cache.init.is_none_or(|init| call((cache.id, "init"), init as usize, object, cache.size, null_mut()) == 0)
     }
 }
 
@@ -148,7 +149,7 @@ unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u
         let cache = &*cache.cast::<Cache>();
         cache.mark.check_free(object);
         if let Some(fini) = cache.fini {
-            fini(object.cast(), cache.size);
+            call((cache.id, "fini"), fini as usize, object, cache.size, null_mut());
         }
     }
 }
@@ -245,7 +246,8 @@ unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool
         if cache.zero {
             object.write_bytes(0, cache.size);
         }
-        let made = cache.ctor.is_none_or(|ctor| ctor(object.cast(), cache.size, argument) == 0);
+        let made =
+            cache.ctor.is_none_or(|ctor| call((cache.id, "ctor"), ctor as usize, object, cache.size, argument) == 0);
         if made {
             cache.mark.hold(object);
         } else {
@@ -281,7 +283,7 @@ unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool 
             return false;
         }
         if let Some(dtor) = cache.dtor {
-            dtor(object.cast(), cache.size, argument);
+            call((cache.id, "dtor"), dtor as usize, object, cache.size, argument);
         }
     }
     true

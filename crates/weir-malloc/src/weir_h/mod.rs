@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `weir_abi`, `ctl_abi` | what is idle, and blocks that a program moves; settings and figures |
 //! | `cache_abi`, `cache_stats_abi` | object caches and their figures |
+//! | `cache_callback` | calls of a cache's callbacks, out of which no exception comes |
 //! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
 //! | `callback_abi` | shrinkers and pressure |
 //! | `zone_abi` | zones |
@@ -13,6 +14,7 @@
 //! | `evictable_abi` | evictable caches and their figures |
 
 pub mod cache_abi;
+mod cache_callback;
 pub mod cache_stats_abi;
 pub mod callback_abi;
 pub mod ctl_abi;

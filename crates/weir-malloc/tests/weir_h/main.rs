@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod header;
+mod object_caches;
 mod page_pools;
 mod shrinkers;
 
