@@ -318,21 +318,25 @@ typedef struct weir_zone weir_zone;
 /*
  * Makes a zone of `length` bytes, a multiple of 2 MiB; `fd` counts for WEIR_ZONE_MEMFD only, is at least that long, and
  * may be closed afterwards. Returns NULL with errno EINVAL for a length or kind that cannot be, or the kernel's errno.
- * In a forked child a zone of WEIR_ZONE_MEMFD is the parent's: nothing can be allocated from it there.
+ *
+ * In a forked child a zone of WEIR_ZONE_MEMFD is the parent's: nothing can be allocated from it there. So is one of
+ * WEIR_ZONE_HUGETLB, and its memory is not there: a touch of it is a fault. An evictable cache in such a zone is empty there.
+ * A zone of WEIR_ZONE_LOCKED is there, but not locked (mlock(2)).
  */
 weir_zone *weir_zone_create(unsigned kind, size_t length, int fd);
 
 /*
  * Destroys a zone and unmaps its memory. Returns 0; or -1 with errno EBUSY if pages are in use: then the zone is as it
- * was. NULL is allowed, and does nothing. A zone that was destroyed already is named, and the process aborted, as far
- * as that can be seen.
+ * was. In a forked child a zone of the parent's is destroyed whatever is in use, and stays the parent's. NULL is allowed,
+ * and does nothing. A zone that was destroyed already is named, and the process aborted, as far as that can be seen.
  */
 int weir_zone_destroy(weir_zone *zone);
 
 /*
  * Allocates a run of whole pages for `size` bytes (1 to 4 MiB), aligned to `align`. That is a power of two up to
- * 4 MiB, or 0 for a page's. Their contents are undefined. Returns NULL with errno ENOMEM if there are none, or EINVAL
- * for a size or alignment that cannot be, and for a NULL zone.
+ * 4 MiB, or 0 for a page's. Their contents are undefined. Returns NULL with errno ENOMEM if there are none, or no memory is
+ * behind them: the pool of huge pages is used up, or the file system full (before Linux 5.14 the first touch of a file's pages
+ * is SIGBUS then). EINVAL for a size or alignment that cannot be, and for a NULL zone.
  */
 void *weir_zone_alloc(weir_zone *zone, size_t size, size_t align);
 

@@ -79,6 +79,27 @@ static void first_of_a_list(void) {
     CHECK(p_zone_destroy(zone) == 0);
 }
 
+/* A zone of a forked child's parent is destroyed whatever the parent has in use, and stays the parent's. */
+static void in_a_child(int fd) {
+    weir_zone *zone = p_zone_create(WEIR_ZONE_MEMFD, 8 * MIB, fd);
+    CHECK(zone);
+    char *run = p_zone_alloc(zone, RUN, 0), *other = p_zone_alloc(zone, RUN, 0);
+    CHECK(run && other);
+    memset(run, 7, RUN);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(!p_zone_alloc(zone, RUN, 0) && p_zone_free(zone, other, RUN) == 0);
+        CHECK(p_zone_destroy(zone) == 0);
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    for (int i = 0; i < RUN; i++) CHECK(run[i] == 7);
+    CHECK(p_zone_destroy(zone) == -1 && errno == EBUSY);
+    CHECK(p_zone_free(zone, run, RUN) == 0 && p_zone_free(zone, other, RUN) == 0 && p_zone_destroy(zone) == 0);
+}
+
 int main(void) {
 #define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)
     FIND(zone_create), FIND(zone_destroy), FIND(zone_alloc), FIND(zone_alloc_first), FIND(zone_free), FIND(zone_offline), FIND(zone_online);
@@ -93,6 +114,7 @@ int main(void) {
     if (fd >= 0) {
         CHECK(ftruncate(fd, 8 * MIB) == 0);
         life(WEIR_ZONE_MEMFD, fd);
+        in_a_child(fd);
     }
     life(WEIR_ZONE_LOCKED, -1);
     first_of_a_list();
