@@ -5,7 +5,8 @@
 //! to this file, or to what is meant for people and logs: a terminal, a pipe, or a regular file that is only appended to
 //! (`O_APPEND`). What else has the number gets nothing.
 //!
-//! A message waits for no reader of a socket, such as the system's journal: what it has no room for is lost.
+//! A message waits for no reader of a socket, such as the system's journal: what it has no room for is lost. And it raises no
+//! signal: one that nobody reads, or that a file has no room for, neither ends the program nor stops it.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -16,6 +17,7 @@ use crate::os::fd::{self, FileKind, Found};
 use crate::os::file::path::FixedPath;
 use crate::os::file::socket;
 use crate::os::process::{getpid, threads_file};
+use crate::os::signals;
 use crate::os::tasks;
 use crate::os::thread_block::is_own_thread;
 
@@ -63,7 +65,7 @@ pub(super) fn write(line: &[u8]) {
 fn put(file: i32, found: &Found, line: &[u8]) {
     let _ = match found.kind {
         FileKind::Socket => socket::send(file, line),
-        _ => fd::write(file, line).map(drop),
+        _ => signals::without_write_signals(|| fd::write(file, line)).map(drop),
     };
 }
 

@@ -54,13 +54,66 @@ pub fn end_by(signal: u32) -> ! {
 
 /// Sets the thread's mask of blocked signals (bit `n - 1` is signal `n`); gives the old one.
 pub fn set_signal_mask(blocked: u64) -> Result<u64> {
+    change_signal_mask(sys::SIG_SETMASK, blocked)
+}
+
+/// Changes the thread's mask by a set, as `how` says; gives the old one.
+fn change_signal_mask(how: u32, set: u64) -> Result<u64> {
     let mut old = 0u64;
-    let how = sys::SIG_SETMASK as usize;
+    let (how, set, to) = (how as usize, &raw const set as usize, &raw mut old as usize);
     // SAFETY: both masks are of the 8 bytes that the call names.
-    check(unsafe {
-        syscall4(sys::__NR_rt_sigprocmask, how, &raw const blocked as usize, &raw mut old as usize, size_of::<u64>())
-    })?;
+    check(unsafe { syscall4(sys::__NR_rt_sigprocmask, how, set, to, size_of::<u64>()) })?;
     Ok(old)
+}
+
+/// A write to a pipe that has no reader. It ends a process, and so does [`SIGXFSZ`].
+const SIGPIPE: u32 = 13;
+/// A write to a terminal by a process in its background. It stops a process.
+const SIGTTOU: u32 = 22;
+/// A write beyond the limit of a file's size.
+const SIGXFSZ: u32 = 25;
+
+const fn set_of(signal: u32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Runs `write`, which writes to files for Weir and not for the program: the program gets none of the signals that a write
+/// raises. They are blocked meanwhile, and the one of a write that failed is taken back.
+pub fn without_write_signals<T>(write: impl FnOnce() -> Result<T>) -> Result<T> {
+    let raised = set_of(SIGPIPE) | set_of(SIGXFSZ);
+    // The terminal takes the text of a thread that has its signal blocked, and raises none.
+    let before = change_signal_mask(sys::SIG_BLOCK, raised | set_of(SIGTTOU));
+    // What the program had not blocked cannot have been pending.
+    let pending = before.map_or(0, |before| if before & raised != 0 { pending_signals() } else { 0 });
+    let written = write();
+    if let Ok(before) = before {
+        let own = match &written {
+            Err(Errno::EPIPE) => set_of(SIGPIPE),
+            Err(Errno::EFBIG) => set_of(SIGXFSZ),
+            _ => 0,
+        };
+        if own & !pending != 0 {
+            take_pending(own);
+        }
+        let _ = set_signal_mask(before);
+    }
+    written
+}
+
+/// Signals that are blocked and pending, of the thread and of the process; none where the kernel does not say.
+fn pending_signals() -> u64 {
+    let mut set = 0u64;
+    // SAFETY: the kernel fills a set of the 8 bytes that the call names.
+    let _ = unsafe { syscall2(sys::__NR_rt_sigpending, &raw mut set as usize, size_of::<u64>()) };
+    set
+}
+
+/// Takes one blocked and pending signal of the set, if there is one. The kernel gives the thread's own before the process's.
+fn take_pending(set: u64) {
+    let at_once = crate::os::clock::timespec(0);
+    let (set, time) = (&raw const set as usize, &raw const at_once as usize);
+    // SAFETY: the kernel reads a set of 8 bytes and a time, and is asked for no more than the signal's number.
+    let _ = unsafe { syscall4(sys::__NR_rt_sigtimedwait, set, 0, time, size_of::<u64>()) };
 }
 
 /// Whether a process exists (whoever owns it).
@@ -135,14 +188,36 @@ unsafe fn rt_sigaction(signal: u32, new: usize, old: usize) -> isize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::fd;
     use crate::os::process::{getpid, gettid};
     use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn the_mask_is_set_and_processes_are_found() {
         let old = set_signal_mask(1 << 9).unwrap();
         assert_eq!(set_signal_mask(old), Ok(1 << 9));
         assert!(exists(getpid() as i32));
+    }
+
+    /// A pipe without a reader: its writing end.
+    fn closed_pipe() -> std::io::PipeWriter {
+        std::io::pipe().unwrap().1
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_no_signal() {
+        let (pipe, of_pipe) = (closed_pipe(), set_of(SIGPIPE));
+        let write = || without_write_signals(|| fd::write(pipe.as_raw_fd(), b"x"));
+        // Rust has the signal ignored. Where it is blocked it becomes pending all the same.
+        let before = set_signal_mask(0).unwrap();
+        assert_eq!(write(), Err(Errno::EPIPE));
+        assert_eq!(set_signal_mask(of_pipe), Ok(0), "the mask is as it was");
+        assert_eq!((write(), pending_signals()), (Err(Errno::EPIPE), 0));
+        tgkill(getpid(), gettid(), SIGPIPE).unwrap();
+        assert_eq!((write(), pending_signals()), (Err(Errno::EPIPE), of_pipe), "what was pending before stays");
+        take_pending(of_pipe);
+        assert_eq!((pending_signals(), set_signal_mask(before)), (0, Ok(of_pipe)));
     }
 
     static CALLS: AtomicU32 = AtomicU32::new(0);

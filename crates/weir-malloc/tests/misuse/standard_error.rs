@@ -9,7 +9,9 @@ fn what_has_number_two_by_then_gets_a_line_only_if_it_is_a_log() {
         return;
     }
     let Some(program) = compile(Kind::C, "standard_error.c") else { return };
-    for which in ["data", "log", "same", "pipe", "connection", "journal", "own-data", "own-log", "alone"] {
+    for which in
+        ["data", "log", "same", "pipe", "unread", "full", "connection", "journal", "own-data", "own-log", "alone"]
+    {
         let output = run(&program, &[which], Mode::Plain, &[("WEIR_ABORT_ON_MISUSE", "0".into())]);
         succeeded(&format!("standard_error.c {which}"), &output);
     }

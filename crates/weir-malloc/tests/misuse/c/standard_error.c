@@ -4,6 +4,7 @@
 #include "tasks.h"
 #include "weir.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -115,6 +116,37 @@ int main(int argc, char **argv) {
         while (send(2, zeros, sizeof zeros, MSG_DONTWAIT) > 0) {}
         while (send(2, zeros, 1, MSG_DONTWAIT) > 0) {}
         free_twice();
+        return 0;
+    } else if (strcmp(which, "unread") == 0) { /* a pipe that nobody reads: no SIGPIPE, and none that stays pending */
+        int ends[2];
+        sigset_t pipe_signal, set;
+        sigemptyset(&pipe_signal), sigaddset(&pipe_signal, SIGPIPE);
+        take_number(O_RDWR);
+        CHECK(pipe(ends) == 0 && dup2(ends[1], 2) == 2 && close(ends[0]) == 0);
+        CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR && sigprocmask(SIG_UNBLOCK, &pipe_signal, NULL) == 0);
+        free_twice();
+        CHECK(sigprocmask(SIG_BLOCK, &pipe_signal, &set) == 0 && !sigismember(&set, SIGPIPE));
+        free_twice();
+        CHECK(sigpending(&set) == 0 && !sigismember(&set, SIGPIPE));
+        CHECK(raise(SIGPIPE) == 0);
+        free_twice(); /* the program's own signal stays */
+        CHECK(sigpending(&set) == 0 && sigismember(&set, SIGPIPE));
+        pid_t child = fork(); /* and before main */
+        if (child == 0) {
+            CHECK(sigprocmask(SIG_UNBLOCK, &pipe_signal, NULL) == 0 && setenv("WEIR_LIMTI", "1", 1) == 0);
+            execl("/proc/self/exe", "standard_error", "nothing", NULL), _exit(2);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    } else if (strcmp(which, "full") == 0) { /* a log as long as a file may be: no SIGXFSZ */
+        struct rlimit length;
+        CHECK(getrlimit(RLIMIT_FSIZE, &length) == 0);
+        take_number(O_WRONLY | O_APPEND);
+        length.rlim_cur = 7;
+        CHECK(signal(SIGXFSZ, SIG_DFL) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &length) == 0);
+        free_twice();
+        CHECK(!has_line());
+    } else if (strcmp(which, "nothing") == 0) {
         return 0;
     } else if (strcmp(which, "alone") == 0) { /* a file from the start on, and a main thread that has ended before another */
         take_number(O_RDWR);
