@@ -53,6 +53,12 @@ pub fn openat(dir: i32, path: &CStr, flags: u32, mode: u32) -> Result<i32> {
     .map(|fd| fd as i32)
 }
 
+/// Takes a name from what has it. A link is not followed, and a directory keeps its name.
+pub fn unlink(path: &CStr) -> Result<()> {
+    // SAFETY: the path is a C string; no memory of ours changes.
+    check(unsafe { syscall3(sys::__NR_unlinkat, sys::AT_FDCWD as isize as usize, path.as_ptr() as usize, 0) }).map(drop)
+}
+
 /// Reads into a buffer; gives the bytes read.
 pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
     // SAFETY: the kernel writes only inside `buf`.

@@ -1,7 +1,8 @@
 //! `WEIR_PROFILE=NAME`: samples for the heap profile from the start, and the profile in the file `NAME.PID` at the end.
 //!
 //! Each process writes a file of its own, also a forked child, and a program that it becomes by `exec`. One that is killed, or
-//! ends by `_exit`, writes none. A relative name counts from the directory that the process is in at its end.
+//! ends by `_exit`, writes none. A relative name counts from the directory that the process is in at its end. The file is a new
+//! one: what had the name before loses it.
 
 use core::cell::UnsafeCell;
 
@@ -9,6 +10,7 @@ use crate::messages;
 use crate::os::fd;
 use crate::os::file::path::FixedPath;
 use crate::os::process;
+use crate::os::signals;
 use crate::os::syscall::{Errno, Result};
 use crate::platform::linux::Engine;
 use crate::platform::statics::TUNABLES;
@@ -65,9 +67,18 @@ pub(super) fn write(heap: &Engine) {
 }
 
 fn write_file(path: &FixedPath, write: impl FnOnce(i32) -> Result<()>) -> Result<()> {
-    // Whoever may read it learns where the process had its code and its blocks: so its owner alone.
-    let flags = fd::O_WRONLY | fd::O_CREAT | fd::O_TRUNC | fd::O_NOFOLLOW | fd::O_NOCTTY;
-    let file = fd::create(path.as_c_str(), flags, 0o600)?;
-    let written = write(file);
+    let file = create(path)?;
+    // A file that may grow no more is said, and does not end the program by a signal.
+    let written = signals::without_write_signals(|| write(file));
     fd::close(file).and(written)
+}
+
+/// Makes a file that its owner alone may read: whoever may learns where the process had its code and its blocks. So it is always
+/// a new one. What had the name loses it. That may be a file that others have open, or that has other names, a link, or a FIFO.
+fn create(path: &FixedPath) -> Result<i32> {
+    let create = || fd::create(path.as_c_str(), fd::O_WRONLY | fd::O_CREAT | fd::O_EXCL | fd::O_NOCTTY, 0o600);
+    match create() {
+        Err(Errno::EEXIST) => fd::unlink(path.as_c_str()).and_then(|()| create()),
+        made => made,
+    }
 }

@@ -72,11 +72,20 @@ fn stacks(profile: &Profile) -> impl Iterator<Item = (&Stack, usize)> {
 /// Writes the profile to an open file, by system calls alone, and under no lock. Other threads may go on, so that two lines may
 /// be of two instants.
 pub fn write(profile: &Profile, file: i32) -> Result<()> {
+    write_with(profile, || OwnFile::MAPS.open(), file)
+}
+
+/// [`write`] with what is mapped as `open_maps` has it. The stacks are in the file before it is opened: without `/proc` there are
+/// stacks alone.
+fn write_with(profile: &Profile, open_maps: impl FnOnce() -> Result<i32>, file: i32) -> Result<()> {
     let mut writer = Writer { file, buffer: [0; BUFFER], used: 0, failed: Ok(()) };
     let _ = write_stacks(profile, &mut writer);
     writer.failed?;
-    write_maps(&mut writer)?;
-    writer.flush()
+    writer.flush()?;
+    let Ok(maps) = open_maps() else { return Ok(()) };
+    let copied = write_maps(maps, &mut writer);
+    let _ = fd::close(maps);
+    writer.flush().and(copied)
 }
 
 fn write_stacks(profile: &Profile, to: &mut Writer) -> fmt::Result {
@@ -94,20 +103,41 @@ fn write_stacks(profile: &Profile, to: &mut Writer) -> fmt::Result {
     to.write_str("\nMAPPED_LIBRARIES:\n")
 }
 
-fn write_maps(to: &mut Writer) -> Result<()> {
-    let maps = OwnFile::MAPS.open()?;
+fn write_maps(maps: i32, to: &mut Writer) -> Result<()> {
     let mut buffer = [0; BUFFER];
-    let copied = loop {
-        match fd::read(maps, &mut buffer) {
-            Ok(0) => break Ok(()),
-            Ok(len) => {
-                if let Err(why) = to.put(&buffer[..len]) {
-                    break Err(why);
-                }
-            }
-            Err(why) => break Err(why),
+    loop {
+        match fd::read(maps, &mut buffer)? {
+            0 => return Ok(()),
+            len => to.put(&buffer[..len])?,
         }
-    };
-    let _ = fd::close(maps);
-    copied
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed};
+    use std::boxed::Box;
+    use std::os::fd::AsRawFd;
+    use std::string::String;
+
+    /// The text of an empty profile.
+    fn text(open_maps: impl FnOnce() -> Result<i32>) -> String {
+        let layout = Layout::new::<Profile>();
+        // SAFETY: the type has a size, and a table of atomic words may be zeros. The box has it alone, and frees it.
+        let profile = unsafe { Box::from_raw(alloc_zeroed(layout).cast::<Profile>()) };
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let reading = std::thread::spawn(move || std::io::read_to_string(&mut reader).unwrap());
+        write_with(&profile, open_maps, writer.as_raw_fd()).unwrap();
+        drop(writer);
+        reading.join().unwrap()
+    }
+
+    #[test]
+    fn stacks_are_written_also_where_nothing_says_what_is_mapped() {
+        let stacks = "heap profile: 0: 0 [0: 0] @ heap_v2/1\n\nMAPPED_LIBRARIES:\n";
+        assert_eq!(text(|| Err(Errno::ENOENT)), stacks);
+        let whole = text(|| OwnFile::MAPS.open());
+        assert!(whole.strip_prefix(stacks).is_some_and(|maps| maps.contains("[stack]\n")), "{whole}");
+    }
 }

@@ -5,6 +5,7 @@ use crate::common::{Kind, LIMITED, Mode, compile, describe, foreign, run};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -184,19 +185,37 @@ fn a_name_alone_switches_it_on() {
     assert!((1..=3).contains(&objects) && (4 << 20..16 << 20).contains(&bytes), "{objects}, {bytes}");
 }
 
-fn run_named(name: &str) -> Option<Output> {
+/// The file is a new one of the owner's alone. What had its name before is not written to, and nothing waits for a reader.
+#[test]
+fn what_has_the_name_of_the_file_before_loses_it() {
+    for what in ["taken", "fifo"] {
+        let Some((program, files)) = profiles(what, Mode::Plain, "1") else { return };
+        let (file, others) = files.split_last().expect("a file");
+        let metadata = fs::symlink_metadata(file).expect("it is there");
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{what}: {metadata:?}");
+        let Some(profile) = Profile::read(file, &program) else { return };
+        assert_eq!(profile.of("make_malloc"), [1, 1000, 1, 1000], "{what}");
+        let kept: Vec<_> = others.iter().map(|other| fs::read_to_string(other).expect("it is there")).collect();
+        assert_eq!(kept, if what == "taken" { vec!["kept"] } else { vec![] }, "{what}");
+    }
+}
+
+/// Runs a part of the program with this name for its profile.
+fn run_named(what: &str, name: &str) -> Option<Output> {
     if foreign() {
         weir_testing::skip!("the profile is Weir's");
         return None;
     }
     let program = compile(Kind::C, "profile.c")?;
-    Some(run(&program, &["switched"], Mode::Plain, &[("WEIR_PROFILE", name.into())]))
+    Some(run(&program, &[what], Mode::Plain, &[("WEIR_PROFILE", name.into())]))
 }
 
 #[test]
 fn a_file_that_cannot_be_written_is_named_once_and_the_program_ends_as_it_would() {
-    for name in ["/nonexistent/directory/heap".to_owned(), "/x".repeat(600)] {
-        let Some(output) = run_named(&name) else { return };
+    let too_long = "/x".repeat(600);
+    let growing = format!("{}/profile-{}-no-file", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    for (what, name) in [("switched", "/nonexistent/directory/heap"), ("switched", &too_long), ("no-file", &growing)] {
+        let Some(output) = run_named(what, name) else { return };
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{}", describe(&output));
         assert_eq!(said.lines().count(), 1, "{said}");

@@ -2,6 +2,9 @@
 #include "check.h"
 
 #include "weir.h"
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #define BLOCKS 64
 #define NOINLINE __attribute__((noinline, noclone))
@@ -120,6 +123,31 @@ static void many(void) {
         }
 }
 
+/* The name of this process's profile has something else before it ends: a file that all may read, which has a second name, the
+   profile's with ".kept" behind it; or a FIFO, which nobody reads. */
+static void taken(int is_fifo) {
+    char name[4096], kept_name[4096];
+    CHECK(snprintf(name, sizeof name, "%s.%d", getenv("WEIR_PROFILE"), (int)getpid()) < 4000);
+    make_malloc(0);
+    if (is_fifo) {
+        CHECK(mkfifo(name, 0666) == 0);
+        return;
+    }
+    snprintf(kept_name, sizeof kept_name, "%s.kept", name);
+    int file = open(name, O_WRONLY | O_CREAT, 0666);
+    CHECK(file >= 0 && fchmod(file, 0666) == 0 && write(file, "kept", 4) == 4 && close(file) == 0);
+    CHECK(link(name, kept_name) == 0);
+}
+
+/* No file may grow: the profile's end is no signal's. */
+static void no_file(void) {
+    struct rlimit length;
+    make_malloc(0);
+    CHECK(getrlimit(RLIMIT_FSIZE, &length) == 0);
+    length.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_FSIZE, &length) == 0);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     if (!strcmp(arguments[1], "kinds")) all_kinds();
@@ -127,6 +155,9 @@ int main(int count, char **arguments) {
     else if (!strcmp(arguments[1], "forked")) forked();
     else if (!strcmp(arguments[1], "threads")) threads();
     else if (!strcmp(arguments[1], "many")) many();
+    else if (!strcmp(arguments[1], "taken")) taken(0);
+    else if (!strcmp(arguments[1], "fifo")) taken(1);
+    else if (!strcmp(arguments[1], "no-file")) no_file();
     else return 2;
     return 0;
 }
