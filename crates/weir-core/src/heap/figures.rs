@@ -64,9 +64,9 @@ impl<P: Platform> MemoryFigures<'_, P> {
             (&to.merged, usage.merged),
             (&to.metadata, usage.metadata),
             (&to.untouched, usage.untouched),
-            (&stats.metadata_bytes, usage.metadata),
         ];
         stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
+        self.note_metadata(usage.metadata);
         to.at.store(self.heap.platform().now().0, Relaxed);
         Some(usage)
     }
@@ -74,6 +74,11 @@ impl<P: Platform> MemoryFigures<'_, P> {
     fn metadata(&self) -> usize {
         let of_parts = self.heap.parts().measured().iter().map(|part| part.metadata()).sum::<usize>();
         of_parts + self.heap.profile.metadata(self.heap.platform())
+    }
+
+    fn note_metadata(&self, bytes: usize) {
+        let shown = &self.heap.platform().stats().metadata_bytes;
+        self.heap.pages().gauges.metadata_bytes.set(bytes as u64, shown);
     }
 
     /// Frees and slow-path allocations so far.
@@ -91,7 +96,7 @@ impl<P: Platform> MemoryFigures<'_, P> {
         self.publish_figures(true);
         let begin = self.heap.platform().now();
         if self.heap.measure_pause.is_over(begin) {
-            self.heap.platform().stats().metadata_bytes.store(self.metadata() as u64, Relaxed);
+            self.note_metadata(self.metadata());
             self.heap.measure_pause.restart(begin, self.heap.platform().now());
         }
     }

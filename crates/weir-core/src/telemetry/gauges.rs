@@ -4,6 +4,8 @@
 //! replaces it while the program runs. That happens when it becomes one that others may map. Counts that another thread
 //! makes on the page in between are lost. A total that lost a count is too small by one. A gauge that lost an increase
 //! would be wrong for good, and below zero when all was given back.
+//!
+//! Under `weir run` other processes may write to the page. So what the hard limit goes by is read here, and not there.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -30,6 +32,12 @@ impl Gauge {
         shown.store(self.0.fetch_add(by, Relaxed).wrapping_add(by), Relaxed);
     }
 
+    /// An amount that was measured, and shown.
+    pub fn set(&self, to: u64, shown: &AtomicU64) {
+        self.0.store(to, Relaxed);
+        shown.store(to, Relaxed);
+    }
+
     /// Less by `by`, and shown.
     #[inline]
     pub fn sub(&self, by: u64, shown: &AtomicU64) {
@@ -50,6 +58,8 @@ pub struct Gauges {
     pub zone_bytes: Gauge,
     /// [`Stats::shell_bytes`].
     pub shell_bytes: Gauge,
+    /// [`Stats::metadata_bytes`].
+    pub metadata_bytes: Gauge,
 }
 
 impl Gauges {
@@ -61,6 +71,7 @@ impl Gauges {
             address_bytes: Gauge::new(),
             zone_bytes: Gauge::new(),
             shell_bytes: Gauge::new(),
+            metadata_bytes: Gauge::new(),
         }
     }
 
@@ -73,6 +84,7 @@ impl Gauges {
             (&self.address_bytes, &stats.address_bytes),
             (&self.zone_bytes, &stats.zone_bytes),
             (&self.shell_bytes, &stats.shell_bytes),
+            (&self.metadata_bytes, &stats.metadata_bytes),
         ];
         shown.into_iter().for_each(|(gauge, stat)| stat.store(gauge.get(), Relaxed));
     }
@@ -91,7 +103,10 @@ mod tests {
         gauges.mapped_bytes.sub(30, &stats.mapped_bytes);
         assert_eq!((gauges.mapped_bytes.get(), stats.mapped_bytes.load(Relaxed)), (70, 70));
         stats.mapped_bytes.store(0, Relaxed);
+        gauges.metadata_bytes.set(9, &stats.metadata_bytes);
+        stats.metadata_bytes.store(1 << 40, Relaxed);
         gauges.show(&stats);
         assert_eq!((stats.mapped_bytes.load(Relaxed), stats.page_bytes.load(Relaxed)), (70, 0));
+        assert_eq!((stats.metadata_bytes.load(Relaxed), gauges.metadata_bytes.get()), (9, 9));
     }
 }

@@ -1,7 +1,7 @@
 //! The record of reports: the last batches of a process, in a ring inside its page of counters.
 //!
 //! A reader in another process follows it while the program runs ([`Ring::read`]). Events that come too fast for it are
-//! lost, and known to be lost, as every event has a number.
+//! lost, and known to be lost, as every event has a number. Under `weir run` other processes may write any number here.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -94,18 +94,18 @@ impl Ring {
         slot.number.store(0, Relaxed);
         fence(Release);
         slot.words.iter().zip(pack(event)).for_each(|(word, value)| word.store(value, Relaxed));
-        slot.number.store(number + 1, Release);
+        slot.number.store(number.wrapping_add(1), Release);
     }
 
     /// Event `number` (from 0), if it is there (and not yet overwritten).
     pub fn read(&self, number: u64) -> Option<Event> {
-        let slot = &self.slots[number as usize % EVENTS];
-        if slot.number.load(Acquire) != number + 1 {
+        let (slot, wanted) = (&self.slots[number as usize % EVENTS], number.wrapping_add(1));
+        if slot.number.load(Acquire) != wanted {
             return None;
         }
         let words = core::array::from_fn(|i| slot.words[i].load(Relaxed));
         fence(Acquire);
-        (slot.number.load(Relaxed) == number + 1).then(|| unpack(words))
+        (slot.number.load(Relaxed) == wanted).then(|| unpack(words))
     }
 
     /// Forgets everything: for a forked child, whose events are its own.

@@ -34,28 +34,17 @@ impl Told {
         if self.next >= recorded {
             return Ok(false);
         }
-        let (first, mut lost) = (self.next, 0);
-        while self.next < recorded {
+        // Older ones are overwritten. They are passed at once: under `weir run` another process may have written any number.
+        let oldest = recorded.saturating_sub(EVENTS as u64);
+        if self.next >= oldest {
             let number = self.next;
-            match stats.trace.read(number) {
-                Some(event) if lost == 0 => {
-                    self.next += 1;
-                    return write_event(line, number, &event).map(|()| true);
-                }
-                Some(_) => break,
-                // Not overwritten: it is being written, and is told the next time.
-                None if recorded - number <= EVENTS as u64 => {
-                    if lost == 0 {
-                        return Ok(false);
-                    }
-                    break;
-                }
-                None => {
-                    self.next += 1;
-                    lost = self.next - first;
-                }
-            }
+            // It is being written: it is told the next time.
+            let Some(event) = stats.trace.read(number) else { return Ok(false) };
+            self.next += 1;
+            return write_event(line, number, &event).map(|()| true);
         }
+        let lost = oldest - self.next;
+        self.next = oldest;
         writeln!(line, "lost {lost}").map(|()| true)
     }
 }
@@ -80,6 +69,7 @@ fn word(line: &mut impl Write, value: Option<impl fmt::Debug>) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::AtomicU64;
     use std::string::String;
     use weir_core::base::cause::Cause;
     use weir_core::telemetry::trace::{Kind, Place};
@@ -117,6 +107,21 @@ mod tests {
         let text = lines(&mut told, &stats);
         assert!(text.starts_with("lost 36\nrelease 38 "), "{text}");
         assert_eq!(text.lines().count(), 65);
+        assert_eq!(lines(&mut told, &stats), "");
+    }
+
+    #[test]
+    fn a_count_that_another_process_wrote_is_passed_at_once() {
+        let stats = Stats::new();
+        let mut told = Told::from_now(&stats);
+        let page = (&raw const stats.trace).cast::<AtomicU64>();
+        // SAFETY: the ring begins with the count, an atomic word.
+        let count = unsafe { &*page };
+        assert_eq!(stats.trace.recorded(), 0);
+        count.store(u64::MAX - 5, Relaxed);
+        assert_eq!(stats.trace.recorded(), u64::MAX - 5);
+        assert_eq!(lines(&mut told, &stats), std::format!("lost {}\n", u64::MAX - 5 - EVENTS as u64));
+        (0..10).for_each(|bytes| stats.trace.record(&event(bytes)));
         assert_eq!(lines(&mut told, &stats), "");
     }
 }

@@ -1,7 +1,5 @@
 //! Charge against the hard limit, and how much an allocation may still take.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::limit::Hold;
 use crate::base::units::{Order, Pages};
 use crate::pages::heap_pages::HeapPages;
@@ -30,8 +28,7 @@ impl<P: Platform> HeapPages<P> {
         });
         let of_user = of_user.sum::<usize>();
         drop(user);
-        let metadata = self.platform.stats().metadata_bytes.load(Relaxed) as usize;
-        zones + of_user + metadata + self.hard_limit.blocks()
+        zones + of_user + self.gauges.metadata_bytes.get() as usize + self.hard_limit.blocks()
     }
 
     /// Bytes that may still become resident below the limit; `usize::MAX` without one.

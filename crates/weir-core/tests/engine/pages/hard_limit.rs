@@ -428,6 +428,19 @@ fn what_fits_just_below_the_limit_is_served_and_a_page_more_is_not() {
     }
 }
 
+/// Under `weir run` other processes may write to the page of counters.
+#[test]
+fn a_figure_that_another_process_wrote_refuses_nothing() {
+    let mut world = world();
+    world.alloc(1000).unwrap();
+    world.fake().stats().metadata_bytes.store(1 << 40, Relaxed);
+    assert!(world.alloc(5 << 20).is_some());
+    world.heap.figures().publish();
+    assert!((1..1 << 30).contains(&world.fake().stats().metadata_bytes.load(Relaxed)), "what is measured is shown");
+    assert_eq!(failures(&world), 0);
+    world.finish();
+}
+
 #[test]
 fn what_exceeds_the_limit_by_itself_takes_nothing_from_anybody() {
     let mut world = world();
