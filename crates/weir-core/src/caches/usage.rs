@@ -3,8 +3,6 @@
 //! An object that is not free in its slab is the program's, or it is *cached*. A cached object is in a CPU's bucket, in
 //! a depot, or isolated for a report. A walk cannot tell these apart, but there are counts of what is cached.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::cache::Cache;
 use super::cpu::buckets::SLAB_BYTES;
 use super::depot::shells::GROUP;
@@ -181,7 +179,6 @@ impl<P: Platform> Caches<P> {
             figures.idle += cached * g.size as usize + empty.min(free);
             figures.fragmented += free - empty.min(free);
         }
-        p.stats().fast_frees.store(self.cpu.pushes(), Relaxed);
     }
 
     /// Resident bytes of CPUs' buckets, of the memory of depots' buckets, of further nodes' domains, and of

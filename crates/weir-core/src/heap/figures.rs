@@ -85,10 +85,22 @@ impl<P: Platform> MemoryFigures<'_, P> {
     pub(super) fn activity(&self) -> u64 {
         self.heap.mapped().count_pairs();
         let stats = self.heap.platform().stats();
-        let pushes = self.heap.caches.cpu.pushes();
-        stats.fast_frees.store(pushes, Relaxed);
+        let pushes = self.publish_fast_frees();
         let counters = [&stats.alloc_misses, &stats.free_misses, &stats.large_allocs];
         counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>() + pushes
+    }
+
+    /// Shows the frees that the fast path served in this process; the result has its parent's among them.
+    fn publish_fast_frees(&self) -> u64 {
+        let pushes = self.heap.caches.cpu.pushes();
+        let own = pushes.saturating_sub(self.heap.parents_frees.load(Relaxed));
+        self.heap.platform().stats().fast_frees.store(own, Relaxed);
+        pushes
+    }
+
+    /// In a forked child: counts the fast path's frees from here on. The counts of CPUs go on from the parent's.
+    pub(super) fn leave_parents_frees(&self) {
+        self.heap.parents_frees.store(self.heap.caches.cpu.pushes(), Relaxed);
     }
 
     /// Brings the page of counters up to date. O(caches * CPUs), but for metadata, which is measured now and then.
@@ -108,6 +120,7 @@ impl<P: Platform> MemoryFigures<'_, P> {
 
     fn publish_figures(&self, waits: bool) {
         let mut figures = Figures::default();
+        self.publish_fast_frees();
         self.heap.parts().measured().iter().for_each(|part| part.publish(&mut figures, waits));
         if figures.is_partial {
             return;

@@ -87,6 +87,7 @@ impl<P: Platform> Fork<'_, P> {
     /// Follows [`Fork::freeze`] of the thread that this one is the copy of; the caller is the child's only thread.
     pub unsafe fn thaw_child(&self) {
         self.heap.pages().inherit_zones();
+        self.heap.figures().leave_parents_frees();
         // SAFETY: the caller promises that this thread is the copy of the one that froze the heap.
         if unsafe { self.thaw() } {
             self.inherit();

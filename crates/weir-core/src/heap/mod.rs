@@ -23,6 +23,7 @@ pub(crate) mod zones;
 
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
+use core::sync::atomic::AtomicU64;
 
 use crate::base::fault::Fault;
 use crate::base::invalid_free::InvalidFree;
@@ -57,6 +58,8 @@ pub struct Heap<P: Platform> {
     profile: Recorder,
     reclaim: State,
     measure_pause: MeasurePause,
+    /// Frees that the fast path served before the last fork, in the process that this one is a child of.
+    parents_frees: AtomicU64,
 }
 
 impl<P: Platform> Heap<P> {
@@ -80,6 +83,7 @@ impl<P: Platform> Heap<P> {
             profile: Recorder::new(),
             reclaim: State::new(),
             measure_pause: MeasurePause::new(),
+            parents_frees: AtomicU64::new(0),
         }
     }
 

@@ -11,7 +11,7 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{Order, Pages};
 use weir_core::caches::user_cache::{CacheId, Spec};
 use weir_core::heap::Heap;
-use weir_core::platform::{Contents, Host, Released, Wait, rank};
+use weir_core::platform::{Contents, Diagnostics, Host, Released, Wait, rank};
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
 
 use crate::fake::{Fake, run_on_node};
@@ -59,6 +59,33 @@ fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
         heap.page_pools().remove(&pool).unwrap();
         run_on_node(0);
     }
+}
+
+/// What the page of counters says of frees and of misses: the fast path's frees, the misses of both kinds.
+fn frees_and_misses(heap: &Heap<Fake>) -> [u64; 3] {
+    heap.figures().publish();
+    let stats = heap.platform().stats();
+    [&stats.fast_frees, &stats.alloc_misses, &stats.free_misses].map(|counter| counter.load(Relaxed))
+}
+
+#[test]
+fn a_child_counts_its_own_frees_and_misses() {
+    let heap = Box::new(Heap::new(Fake::new()));
+    let allocate_and_free = |count: usize| {
+        let blocks: Vec<_> = (0..count).map(|_| heap.alloc(100)).collect();
+        // SAFETY: each was allocated just now.
+        blocks.into_iter().for_each(|block| unsafe { heap.free(block) });
+    };
+    allocate_and_free(10_000);
+    let [frees, alloc_misses, free_misses] = frees_and_misses(&heap);
+    assert!(frees > 1000 && alloc_misses > 0 && free_misses > 0, "{frees}, {alloc_misses}, {free_misses}");
+    heap.fork().freeze();
+    heap.platform().stats().reset_totals();
+    // SAFETY: frozen just now on this thread, which plays the child's only one.
+    unsafe { heap.fork().thaw_child() };
+    assert_eq!(frees_and_misses(&heap), [0; 3]);
+    allocate_and_free(1);
+    assert_eq!(frees_and_misses(&heap)[0], 1);
 }
 
 #[test]
