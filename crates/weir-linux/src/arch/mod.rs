@@ -5,7 +5,7 @@
 //! | `system_call` | the instruction, and in which registers its arguments are |
 //! | `thread` | the thread pointer, the library's thread-local block, how a thread of no library begins and ends |
 //! | `catch` | a call of code that may unwind, and where it goes on then |
-//! | `signal` | where a signal's handler returns to; what its frame says of a wrong access |
+//! | `signal` | where a signal's handler returns to; what its frame says of a wrong access; a call on another stack |
 //! | `registers` | a frame's registers by the numbers that unwind tables use; the library's own code |
 //! | `sections` | restartable sections: pops from and pushes to a CPU's buckets |
 //!

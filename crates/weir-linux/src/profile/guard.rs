@@ -10,11 +10,13 @@
 //! | [`blocks`] | allocation and free of guarded blocks |
 //! | `report` | what is said of an error, with the stacks of the allocation and of the free |
 //! | `fault` | the handler of the signal that a wrong access raises |
+//! | `own_stack` | the stack on which that is said |
 //! | [`switch`] | on and off, as the setting says |
 
 pub mod blocks;
 pub mod choice;
 mod fault;
+mod own_stack;
 mod report;
 pub mod slots;
 pub mod switch;

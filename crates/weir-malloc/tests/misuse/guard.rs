@@ -92,6 +92,13 @@ fn handlers_that_were_there_are_called() {
 }
 
 #[test]
+fn a_small_stack_for_signals_is_enough() {
+    let Some(text) = ends_well("small-stack", "0", Mode::Plain, &[]) else { return };
+    assert_eq!(text.matches("weir: buffer overflow").count(), 1, "{text}");
+    assert_eq!(text.matches("allocated by").count(), 1, "{text}");
+}
+
+#[test]
 fn handlers_that_come_later_are_left_alone() {
     let Some(text) = ends_well("handler-later", "1", Mode::Plain, &[]) else { return };
     assert!(!text.contains("weir:"), "{text}");

@@ -1,6 +1,6 @@
-//! Where a signal's handler returns to, and what its frame says of a wrong access.
+//! Where a signal's handler returns to, what its frame says of a wrong access, and a call on another stack.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use linux_raw_sys::general::__NR_rt_sigreturn;
 
 unsafe extern "C" {
@@ -63,4 +63,17 @@ pub unsafe fn is_write(context: *const u8) -> Option<bool> {
     // SAFETY: the kernel's structure, at the offset that its ABI has.
     let error = unsafe { context.add(ERROR).cast::<usize>().read() };
     Some(error & WRITE != 0)
+}
+
+/// Calls a function on another stack.
+///
+/// # Safety
+/// Below `top`, a multiple of 16, is memory that nothing else uses, and enough of it. The function does not unwind, and may be
+/// called with the argument.
+pub unsafe fn call_on_stack(top: usize, function: extern "C" fn(usize), argument: usize) {
+    // SAFETY: as the caller promises. The function keeps r12, and so the stack pointer comes back.
+    unsafe {
+        asm!("xchg rsp, r12", "call {function}", "mov rsp, r12",
+            inout("r12") top => _, function = in(reg) function, in("rdi") argument, clobber_abi("C"));
+    }
 }

@@ -1,8 +1,9 @@
 //! The handler of the signals that a wrong access raises.
 //!
-//! It is set while guarding is on, and stands before what was there. It says what it knows if the address is in the pool. In each
-//! case it then does what would have been done without it. It calls the program's handler, as it was to be called. Or it sets the
-//! default action and returns to the instruction, which then ends the process, with a core file of that instruction.
+//! It is set while guarding is on, and stands before what was there. If the address is in the pool it says what it knows, on a
+//! stack of Weir's, as the program's stack for signals may be too small. In each case it then does what would have been done
+//! without it. It calls the program's handler, as it was to be called. Or it sets the default action and returns to the
+//! instruction, which then ends the process, with a core file of that instruction.
 //!
 //! A handler that the program sets later takes this one's place, and is left alone.
 
@@ -12,7 +13,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use super::{report, slots};
+use super::{own_stack, report, slots};
 use crate::arch;
 use crate::os::process::{getpid, gettid};
 use crate::os::signals::tgkill;
@@ -88,6 +89,19 @@ fn remove(before: &Before) {
     }
 }
 
+/// A wrong access.
+struct Fault {
+    at: usize,
+    is_write: Option<bool>,
+}
+
+/// Says what is known of a [`Fault`], by its address.
+extern "C" fn say(fault: usize) {
+    // SAFETY: `handle` alone calls this, with a fault of its own.
+    let fault = unsafe { &*core::ptr::with_exposed_provenance::<Fault>(fault) };
+    report::fault(slots::nearest(fault.at), fault.at, fault.is_write);
+}
+
 /// # Safety
 /// Called by the kernel, for one of the two signals.
 unsafe extern "C" fn handle(number: i32, info: *mut u8, context: *mut u8) {
@@ -96,8 +110,9 @@ unsafe extern "C" fn handle(number: i32, info: *mut u8, context: *mut u8) {
     let is_fault = code > 0;
     if is_fault && slots::owns(at) && REPORTED.swap(at, Relaxed) != at {
         // SAFETY: the kernel's context of this signal, which came for an access.
-        let is_write = unsafe { arch::signal::is_write(context) };
-        report::fault(slots::nearest(at), at, is_write);
+        let fault = Fault { at, is_write: unsafe { arch::signal::is_write(context) } };
+        // SAFETY: the function takes a fault, which outlives the call, and does not unwind.
+        unsafe { own_stack::call(say, (&raw const fault).expose_provenance()) };
     }
     // SAFETY: the kernel's arguments.
     unsafe { go_on(number, info, context, is_fault) }

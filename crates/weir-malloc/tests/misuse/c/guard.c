@@ -3,6 +3,11 @@
 #include "check.h"
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/auxv.h>
+
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
 
 static volatile char sink;
 
@@ -157,6 +162,24 @@ int main(int count, char **arguments) {
             *(volatile char *)8 = 1;
         }
         CHECK(caught == SIGSEGV);
+    } else if (!strcmp(what, "small-stack")) {
+        // As small a stack for signals as may be, with memory of the program's below it.
+        static char room[128 << 10] __attribute__((aligned(64)));
+        size_t least = getauxval(AT_MINSIGSTKSZ), on_stack = least + 2048 > 4096 ? (least + 2048 + 63) / 64 * 64 : 4096;
+        size_t below = sizeof room - on_stack;
+        memset(room, 0x5a, below);
+        stack_t stack = {.ss_sp = room + below, .ss_size = on_stack};
+        struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+        CHECK(sigaltstack(&stack, 0) == 0 && sigaction(SIGSEGV, &action, 0) == 0);
+        guard(1);
+        block = allocate_here(size);
+        if (!sigsetjmp(back, 1)) {
+            *past(block, size) = 1;
+        }
+        CHECK(caught == 1);
+        for (size_t byte = 0; byte < below; byte++) {
+            CHECK(room[byte] == 0x5a);
+        }
     } else if (!strcmp(what, "handler-later")) {
         // Takes the place of Weir's, and is left alone.
         struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO}, now;
