@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Place, has, run};
+use support::{Place, describe, has, run};
 
 /// Prints the version of the library that it runs on, and the library's file.
 const PROGRAM: &str = r#"
@@ -131,11 +131,43 @@ fn a_static_c_program_is_built_by_pkg_config_and_runs() {
     }
     let place = Place::with_prefix();
     place.install(&[]);
+    run(&mut Command::new(compile_static(STATIC, &place)));
+}
+
+/// Opens a library. Static programs of glibc can do that.
+const OPENS: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    free(malloc(10));
+    if (dlopen("libm.so.6", RTLD_NOW)) return 0;
+    return puts(dlerror()), 1;
+}
+"#;
+
+/// In a static program nothing is behind a function that Weir defines: libc's own of that name is left out.
+#[test]
+fn a_static_c_program_has_all_that_libc_has() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let place = Place::with_prefix();
+    place.install(&[]);
+    run(&mut Command::new(compile_static(OPENS, &place)));
+    // It gets another root, other namespaces, another user.
+    let changes = include_str!("../../crates/weir-malloc/tests/surroundings/c/changes.c");
+    let output = Command::new(compile_static(changes, &place)).output().expect("it starts");
+    weir_testing::program_skipped("changes.c", &output);
+    assert!(output.status.success(), "{}", describe(&output));
+}
+
+/// A static program, by the flags that pkg-config says.
+fn compile_static(text: &str, place: &Place) -> PathBuf {
     let mut pkg_config = Command::new("pkg-config");
     pkg_config.env("PKG_CONFIG_PATH", place.file("lib/pkgconfig"));
     let flags = run(pkg_config.args(["--static", "--cflags", "--libs", "weir"]));
-    let program = compile(STATIC, place.root.path(), ["-static"].into_iter().chain(flags.split_whitespace()));
-    run(&mut Command::new(program));
+    compile(text, place.root.path(), ["-static", "-pthread"].into_iter().chain(flags.split_whitespace()))
 }
 
 /// A project that uses CMake's `weir::weir`, `weir::static` and `weir::preload`; versions that this one is not are
@@ -265,7 +297,7 @@ fn a_program_linked_in_the_build_tree_runs() {
     assert_eq!(used.trim(), format!("{tree}/libweir.so"));
 }
 
-fn compile<'a>(text: &str, folder: &Path, flags: impl Iterator<Item = &'a str>) -> std::path::PathBuf {
+fn compile<'a>(text: &str, folder: &Path, flags: impl Iterator<Item = &'a str>) -> PathBuf {
     let (source, program) = (folder.join("program.c"), folder.join("program"));
     std::fs::write(&source, text).expect("the source");
     run(Command::new("cc").arg("-O1").arg("-fno-builtin").arg(&source).arg("-o").arg(&program).args(flags));

@@ -4,6 +4,9 @@
 //! setting `deepbind` says otherwise. `dlmopen` is left alone: the libraries of another namespace have a libc of their own,
 //! and a heap.
 //!
+//! It is not in static programs. There libc's own of the name would be left out, and nothing can find it. What a static program
+//! opens has a libc of its own as well.
+//!
 //! libc's function looks at the address that it returns to: the caller's RUNPATH says where libraries are looked for. So
 //! it is jumped to, with the caller's stack, not called.
 

@@ -12,6 +12,7 @@ pub const EFBIG: c_int = 27;
 pub const ENOSPC: c_int = 28;
 pub const EPERM: c_int = 1;
 pub const ERANGE: c_int = 34;
+#[cfg(not(target_feature = "crt-static"))]
 pub const ENOSYS: c_int = 38;
 
 // Linking libc by name gives the library its DT_NEEDED entry; a crate without `std` gets none by itself.

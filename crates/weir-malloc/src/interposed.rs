@@ -1,21 +1,29 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
 //! background thread is not to be there then (`crates/weir-linux/src/threads/changes.rs`). And `madvise`, by which it says what
 //! `fork` is to do with its memory (`crates/weir-linux/src/platform/memory/fork_advice.rs`). Each does what libc's own does, and
-//! libc's own does it. That one is found as the next one of its name (`dlsym`), so a library preloaded behind this one, or
-//! before it, keeps its say.
+//! libc's own does it. That one is found as the next one of its name (`next_symbol.rs`), so a library preloaded behind this one,
+//! or before it, keeps its say.
+//!
+//! In a static program libc's own of a name that is defined here is left out. Some of these functions are one system call in
+//! each libc, and make it there themselves. The others are libc's there: it changes all of its threads, which it alone can do.
 //!
 //! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
 
 use crate::errno;
-use crate::next_symbol::{lookup, next};
+use crate::next_symbol::next;
 use weir_linux::os::fd;
+use weir_linux::os::syscall::numbers::{
+    __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_unshare,
+};
+use weir_linux::os::syscall::{Errno, check, syscall3};
 use weir_linux::platform::memory::fork_advice;
 
-/// Defines each function as `around(call of the next one)`.
+/// Defines each function as `around(call of the next one)`. Where there is no next one, it is the system call of a number.
 macro_rules! interpose {
-    ($($around:ident $name:ident($($argument:ident: $type:ty),*);)*) => {
+    ($($around:ident $name:ident($($argument:ident: $type:ty),*) $(or $number:ident)?;)*) => {
     /// The next functions, once they were looked for.
     #[allow(non_upper_case_globals, reason = "named as the functions are")]
     mod found {
@@ -34,15 +42,15 @@ macro_rules! interpose {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             let next = next(interpose!(@name $name), &found::$name);
-            if next.is_null() {
-                errno::set(errno::ENOSYS);
-                return -1;
-            }
-            // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that
-            // function's.
-            let next = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next) };
-            // SAFETY: the next function of this name and type, called with what the caller promised for it.
-            let call = || unsafe { next($($argument),*) };
+            // SAFETY: null, or the function of this name and type, by its library's ABI.
+            let next = unsafe {
+                core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> c_int>>(next)
+            };
+            let call = || match next {
+                // SAFETY: the next function of this name and type, called with what the caller promised for it.
+                Some(next) => unsafe { next($($argument),*) },
+                None => interpose!(@other $($number)? ($($argument)*)),
+            };
             interpose!(@call $around call $($argument)*)
         }
     )*};
@@ -54,10 +62,30 @@ macro_rules! interpose {
             }
         }
     };
+    (@other $number:ident ($($argument:ident)*)) => {
+        // SAFETY: the call that is behind libc's function in each libc, with what the caller promised for that.
+        unsafe { system_call($number, [$($argument as usize),*]) }
+    };
+    // No libc is known that lacks it.
+    (@other ($($argument:ident)*)) => { errno::refuse(errno::ENOSYS) };
     (@call without_for $call:ident $flags:ident) => { without_for($call, $flags) };
     (@call without_to_join $call:ident $descriptor:ident $kind:ident) => { without_to_join($call, $kind) };
     (@call hearing $call:ident $address:ident $len:ident $advice:ident) => { hearing($call, $advice) };
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
+}
+
+/// A system call of at most three words, with `errno`.
+///
+/// # Safety
+/// The call is sound with these arguments.
+unsafe fn system_call<const COUNT: usize>(number: u32, arguments: [usize; COUNT]) -> c_int {
+    let mut words = [0; 3];
+    words[..COUNT].copy_from_slice(&arguments);
+    // SAFETY: the caller's promise. Words that a call does not have are not looked at.
+    match check(unsafe { syscall3(number, words[0], words[1], words[2]) }) {
+        Ok(value) => value as c_int,
+        Err(Errno(code)) => errno::refuse(code),
+    }
 }
 
 /// For what binds the calling thread, or the threads that libc has made, and no other: the background thread ends after
@@ -103,35 +131,68 @@ fn hearing(call: impl FnOnce() -> c_int, advice: c_int) -> c_int {
     call()
 }
 
+type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
+
 /// Finds out whether the program's calls of `madvise` come here: another library may stand before this one. One that
 /// passes them on is no obstacle.
 pub fn hear_advice() {
     const MADV_DONTFORK: c_int = 10;
-    // SAFETY: libc's function of this type, and a C string; null stands for the program's own view of names.
-    let first = lookup().map(|dlsym| unsafe { dlsym(core::ptr::null_mut(), c"madvise".as_ptr().cast()) });
-    let Some(first) = first.filter(|first| !first.is_null()) else { return };
-    // SAFETY: what goes by the name of libc's function has its type.
-    let first =
-        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int>(first) };
+    let Some(first) = first_madvise() else { return };
     // SAFETY: of no memory at all: nothing is changed.
-    fork_advice::find_out(|| _ = unsafe { first(core::ptr::null_mut(), 0, MADV_DONTFORK) });
+    fork_advice::find_out(|| _ = unsafe { first(null_mut(), 0, MADV_DONTFORK) });
 }
 
-interpose! {
-    after setuid(user: u32);
-    after setgid(group: u32);
-    after seteuid(user: u32);
-    after setegid(group: u32);
-    after setreuid(real: u32, effective: u32);
-    after setregid(real: u32, effective: u32);
-    after setresuid(real: u32, effective: u32, saved: u32);
-    after setresgid(real: u32, effective: u32, saved: u32);
-    after setgroups(count: usize, groups: *const u32);
-    after initgroups(user: *const c_char, group: u32);
-    after capset(header: *mut c_void, data: *const c_void);
-    after chroot(path: *const c_char);
-    after pivot_root(new: *const c_char, old: *const c_char);
-    without_for unshare(flags: c_int);
-    hearing madvise(address: *mut c_void, len: usize, advice: c_int);
-    without_to_join setns(descriptor: c_int, kind: c_int);
+/// What the program calls by that name.
+#[cfg(not(target_feature = "crt-static"))]
+fn first_madvise() -> Option<Advise> {
+    // SAFETY: libc's function of this type, and a C string; null stands for the program's own view of names.
+    let first = crate::next_symbol::lookup().map(|dlsym| unsafe { dlsym(null_mut(), c"madvise".as_ptr().cast()) })?;
+    // SAFETY: null, or what goes by the name of libc's function, which has its type.
+    unsafe { core::mem::transmute::<*mut c_void, Option<Advise>>(first) }
+}
+
+/// A static program has one function of the name.
+#[cfg(target_feature = "crt-static")]
+fn first_madvise() -> Option<Advise> {
+    Some(of_the_caller::madvise)
+}
+
+/// What libc does on all of its threads.
+#[cfg(not(target_feature = "crt-static"))]
+mod of_all_threads {
+    use super::{CStr, after, c_char, c_int, c_void, errno, next};
+
+    interpose! {
+        after setuid(user: u32);
+        after setgid(group: u32);
+        after seteuid(user: u32);
+        after setegid(group: u32);
+        after setreuid(real: u32, effective: u32);
+        after setregid(real: u32, effective: u32);
+        after setresuid(real: u32, effective: u32, saved: u32);
+        after setresgid(real: u32, effective: u32, saved: u32);
+        after setgroups(count: usize, groups: *const u32);
+        after initgroups(user: *const c_char, group: u32);
+    }
+}
+
+/// What is one system call in each libc.
+mod of_the_caller {
+    use super::*;
+
+    interpose! {
+        after capset(header: *mut c_void, data: *const c_void) or __NR_capset;
+        after chroot(path: *const c_char) or __NR_chroot;
+        after pivot_root(new: *const c_char, old: *const c_char) or __NR_pivot_root;
+        without_for unshare(flags: c_int) or __NR_unshare;
+        hearing madvise(address: *mut c_void, len: usize, advice: c_int) or __NR_madvise;
+        without_to_join setns(descriptor: c_int, kind: c_int) or __NR_setns;
+    }
+}
+
+/// Looks up all of libc's own.
+pub fn look_up() {
+    #[cfg(not(target_feature = "crt-static"))]
+    of_all_threads::look_up();
+    of_the_caller::look_up();
 }

@@ -16,7 +16,7 @@
 //! | `cxx` | C++ `operator new` and `operator delete`, which form calls which, and how a failed `new` throws from a library that cannot |
 //! | `weir_h` | what `weir.h` declares |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
-//! | `deepbind` | `dlopen` without `RTLD_DEEPBIND`, with which a library would take libc's `free` |
+//! | `deepbind` | `dlopen` without `RTLD_DEEPBIND`, with which a library would take libc's `free`; not in static programs |
 //! | `next_symbol` | what stands behind a function of the library's own that libc has too |
 //! | `errno`, `text` | `errno`; text without allocating |
 //! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
@@ -37,6 +37,7 @@ static HEAP: weir::Weir = weir::Weir;
 mod arch;
 mod c_abi;
 mod cxx;
+#[cfg(not(target_feature = "crt-static"))]
 mod deepbind;
 mod errno;
 mod glibc_abi;

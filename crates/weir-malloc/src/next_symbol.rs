@@ -3,21 +3,45 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+#[cfg(not(target_feature = "crt-static"))]
+use weir_linux::os::symbol;
 use weir_linux::weak_symbol;
 
 weak_symbol!(lookup = "dlsym" of "GLIBC_2.2.5": unsafe extern "C" fn(*mut c_void, *const u8) -> *mut c_void);
 
-/// The next function of a name; null where the process has no `dlsym`, or no such function.
+/// The next function of a name; null where the process has none.
+///
+/// Before glibc 2.34 `dlsym` is in a library of its own (libdl), which many programs do not load. There the objects' tables of
+/// names are read. In a static program nothing is behind a function: libc's own of the name is left out.
 pub fn next(name: &CStr, found: &AtomicPtr<c_void>) -> *mut c_void {
-    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
     let known = found.load(Relaxed);
     if !known.is_null() {
         return known;
     }
-    // SAFETY: libc's function of this type, and a C string.
-    let next = lookup().map_or(null_mut(), |dlsym| unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) });
+    let next = look_behind(name);
     found.store(next, Relaxed);
     next
+}
+
+#[cfg(not(target_feature = "crt-static"))]
+fn look_behind(name: &CStr) -> *mut c_void {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    unsafe extern "C" {
+        /// By its address the loader's list shows which object is this library. The linker defines it.
+        #[link_name = "_DYNAMIC"]
+        static OWN: u8;
+    }
+    // SAFETY: libc's function of this type, and a C string.
+    let next = lookup().map_or(null_mut(), |dlsym| unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) });
+    if !next.is_null() {
+        return next;
+    }
+    symbol::next(name, &raw const OWN).map_or(null_mut(), |address| address as *mut c_void)
+}
+
+#[cfg(target_feature = "crt-static")]
+fn look_behind(_name: &CStr) -> *mut c_void {
+    null_mut()
 }
 
 /// `dlopen`.

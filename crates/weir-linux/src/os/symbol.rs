@@ -124,7 +124,7 @@ impl LibcSymbol {
     pub fn address(&self) -> Option<usize> {
         let mut found = self.found.load(Relaxed);
         if found == NOT_LOOKED_FOR {
-            found = look_up(self.name.to_bytes()).unwrap_or(ABSENT);
+            found = look_up(self.name.to_bytes(), core::ptr::null()).unwrap_or(ABSENT);
             // Whoever else looks finds the same.
             self.found.store(found, Relaxed);
         }
@@ -132,19 +132,32 @@ impl LibcSymbol {
     }
 }
 
-fn look_up(name: &[u8]) -> Option<usize> {
+/// What `dlsym(RTLD_NEXT, name)` finds, for a process that has no `dlsym`. It is the first function of the name in the objects
+/// behind the caller's, up to libc, which is always asked. `own` is the caller's `_DYNAMIC`.
+pub fn next(name: &CStr, own: *const u8) -> Option<usize> {
+    look_up(name.to_bytes(), own)
+}
+
+/// The first definition of a name in the objects behind the one of this `_DYNAMIC`, or in all where it is null. libc is the
+/// last, and is asked wherever `own` is.
+fn look_up(name: &[u8], own: *const u8) -> Option<usize> {
+    let mut is_behind = own.is_null();
     // SAFETY: the loader's own variable of this type, which it has filled before any other code runs.
     let mut at = unsafe { loader()?.as_ref() }.first;
     // SAFETY: null, or an object up to libc, which is never unloaded; so is the next one's.
     while let Some(object) = unsafe { at.as_ref() } {
-        // SAFETY: the object is loaded.
-        if let Some(found) = unsafe { Names::of(object) }.and_then(|names| unsafe { names.find(name) }) {
-            return Some(found);
-        }
         // SAFETY: null, or a string of the loader's.
-        if !object.name.is_null() && is_libc(unsafe { CStr::from_ptr(object.name) }.to_bytes()) {
-            return None;
+        let is_last = !object.name.is_null() && is_libc(unsafe { CStr::from_ptr(object.name) }.to_bytes());
+        if is_behind || is_last {
+            // SAFETY: the object is loaded.
+            let names = unsafe { Names::of(object) };
+            // SAFETY: its tables.
+            let found = names.and_then(|names| unsafe { names.find(name) });
+            if found.is_some() || is_last {
+                return found;
+            }
         }
+        is_behind |= core::ptr::eq(object.dynamic.cast(), own);
         at = object.next;
     }
     None
@@ -165,11 +178,22 @@ struct Symbol {
     size: u64,
 }
 
+impl Symbol {
+    /// Whether it is a function or a variable that is in the object, at its value. A function that its object chooses when it
+    /// is bound (`STT_GNU_IFUNC`) has the chooser there, and a thread-local variable an offset.
+    fn is_defined(&self) -> bool {
+        const STT_FUNC: u8 = 2;
+        self.section != 0 && self.info & 0xf <= STT_FUNC
+    }
+}
+
 /// An object's table of names.
 struct Names {
     base: usize,
     strings: usize,
     symbols: usize,
+    /// A version of each symbol, of 16 bits; 0 where the object has no versions.
+    versions: usize,
     /// GNU's table of hashes. First come four words: buckets, the first symbol in it, words of the filter, its shift. The filter,
     /// the buckets, and a word for each symbol follow.
     hashes: usize,
@@ -185,7 +209,8 @@ impl Names {
         const DT_STRTAB: usize = 5;
         const DT_SYMTAB: usize = 6;
         const DT_GNU_HASH: usize = 0x6fff_fef5;
-        let mut names = Self { base: object.base, strings: 0, symbols: 0, hashes: 0 };
+        const DT_VERSYM: usize = 0x6fff_fff0;
+        let mut names = Self { base: object.base, strings: 0, symbols: 0, versions: 0, hashes: 0 };
         let mut at = object.dynamic;
         if at.is_null() {
             return None;
@@ -200,12 +225,20 @@ impl Names {
                 DT_STRTAB => names.strings = address,
                 DT_SYMTAB => names.symbols = address,
                 DT_GNU_HASH => names.hashes = address,
+                DT_VERSYM => names.versions = address,
                 _ => {}
             }
             // SAFETY: not the last entry.
             at = unsafe { at.add(1) };
         }
         (names.strings != 0 && names.symbols != 0 && names.hashes != 0).then_some(names)
+    }
+
+    /// Whether a symbol is of the version that new programs are linked with. The others have a bit that hides them.
+    fn is_default(&self, number: usize) -> bool {
+        const HIDDEN: u16 = 0x8000;
+        // SAFETY: the table of versions has an entry for each symbol.
+        self.versions == 0 || unsafe { (self.versions as *const u16).add(number).read() } & HIDDEN == 0
     }
 
     /// The address of a symbol that is defined here.
@@ -230,7 +263,7 @@ impl Names {
                 let symbol = unsafe { &*(self.symbols as *const Symbol).add(number) };
                 // SAFETY: a string of the object's.
                 let its = unsafe { CStr::from_ptr((self.strings + symbol.name as usize) as *const c_char) };
-                if symbol.section != 0 && its.to_bytes() == name {
+                if symbol.is_defined() && its.to_bytes() == name && self.is_default(number) {
                     return Some(self.base.wrapping_add(symbol.value));
                 }
             }
@@ -257,6 +290,28 @@ mod tests {
             assert_eq!(FOUND.address(), Some(getppid as *const () as usize));
             assert_eq!(MISSING.address(), None);
         }
+    }
+
+    #[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
+    #[test]
+    fn the_next_function_is_libcs_wherever_the_own_object_is() {
+        unsafe extern "C" {
+            fn getppid() -> i32;
+            #[link_name = "_DYNAMIC"]
+            static OWN: u8;
+        }
+        let unlisted = 0u8;
+        for own in [&raw const OWN, &raw const unlisted] {
+            assert_eq!(next(c"getppid", own), Some(getppid as *const () as usize));
+            assert_eq!(next(c"weir_no_such_symbol", own), None);
+        }
+    }
+
+    /// glibc has a `memcpy` for each kind of processor, and one of an older version, which is hidden.
+    #[cfg(all(target_env = "gnu", not(target_feature = "crt-static"), target_arch = "x86_64"))]
+    #[test]
+    fn what_is_chosen_when_it_is_bound_is_not_found() {
+        assert_eq!(next(c"memcpy", core::ptr::null()), None);
     }
 
     #[test]

@@ -2,6 +2,13 @@
 
 use crate::arch::system_call;
 
+/// Numbers of calls that `libweir.so` makes for a program.
+pub mod numbers {
+    pub use linux_raw_sys::general::{
+        __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_unshare,
+    };
+}
+
 /// A kernel error number, as `errno(3)` names them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);

@@ -5,7 +5,7 @@
 //! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
 //! | `jump` | from one form of C++'s operators to another, and the first function of a name |
 //! | `throw` | the frames through which exceptions of a failed `new` pass |
-//! | `dlopen` | how `dlopen` goes on to libc's |
+//! | `dlopen` | how `dlopen` goes on to libc's, but in static programs, which have libc's alone |
 //! | `panic` | an instruction that ends the process |
 
 #[cfg(target_arch = "aarch64")]

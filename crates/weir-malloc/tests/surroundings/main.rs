@@ -1,5 +1,6 @@
 //! What else is in a process and around it: other libraries, sanitizers, sandboxes, a debugger.
 
+mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod deepbind;

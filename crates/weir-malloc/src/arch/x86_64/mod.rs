@@ -1,5 +1,6 @@
 //! x86-64.
 
+#[cfg(not(target_feature = "crt-static"))]
 pub mod dlopen;
 pub mod fast_path;
 pub mod jump;
