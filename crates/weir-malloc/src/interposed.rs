@@ -160,7 +160,7 @@ fn first_madvise() -> Option<Advise> {
 /// What libc does on all of its threads.
 #[cfg(not(target_feature = "crt-static"))]
 mod of_all_threads {
-    use super::{CStr, after, c_char, c_int, c_void, errno, next};
+    use crate::interposed::{CStr, after, c_char, c_int, c_void, errno, next};
 
     interpose! {
         after setuid(user: u32);
@@ -178,7 +178,7 @@ mod of_all_threads {
 
 /// What is one system call in each libc.
 mod of_the_caller {
-    use super::*;
+    use crate::interposed::*;
 
     interpose! {
         after capset(header: *mut c_void, data: *const c_void) or __NR_capset;

@@ -16,8 +16,6 @@
 
 mod calls;
 
-pub(crate) use calls::Lack;
-
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
@@ -28,11 +26,27 @@ use crate::base::run::Run;
 use crate::base::units::{BlockNo, MAX_RUN, Order, PAGEBLOCK, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::pageblock::{Pageblock, State};
+use crate::pages::request::Short;
 use crate::pages::window::Window;
 use crate::pages::zone::{FreeAreas, Zone};
 use crate::platform::lock::Lock;
 use crate::platform::rank;
 use crate::platform::{Host, Platform};
+
+/// What a zone lacks for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// It has no such run free, or keeps what is free.
+    Pages,
+    /// A run is free, and the hard limit keeps it from becoming resident.
+    Room,
+}
+
+impl From<Lack> for Short {
+    fn from(_: Lack) -> Self {
+        Self
+    }
+}
 
 /// How the memory of a zone behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,22 +16,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::pages::user_zone::{InUse, UserZone, ZoneUsage};
-
-/// What a zone lacks for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// It has no such run free, or keeps what is free.
-    Pages,
-    /// A run is free, and the hard limit keeps it from becoming resident.
-    Room,
-}
-
-impl From<Lack> for Short {
-    fn from(_: Lack) -> Self {
-        Self
-    }
-}
+use crate::pages::user_zone::{InUse, Lack, UserZone, ZoneUsage};
 
 impl<P: Platform> HeapPages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
