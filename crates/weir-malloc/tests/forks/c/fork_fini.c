@@ -57,18 +57,22 @@ static void gives_back(void (*peak)(void)) {
     CHECK(finalizers() == 1);
 }
 
-static void in_child(void (*peak)(void), void (*of_grandchild)(void)) {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        CHECK(finalizers() == 0);
-        if (of_grandchild) in_child(of_grandchild, NULL);
-        gives_back(peak);
-        _exit(0);
-    }
+static void ends_well(pid_t child) {
     int result;
     CHECK(waitpid(child, &result, 0) == child);
     CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+}
+
+/* A child that has such a peak, while a child of its own has another. */
+static pid_t child_with(void (*peak)(void), void (*of_grandchild)(void)) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child) return child;
+    CHECK(finalizers() == 0);
+    pid_t grandchild = of_grandchild ? child_with(of_grandchild, NULL) : 0;
+    gives_back(peak);
+    if (grandchild) ends_well(grandchild);
+    _exit(0);
 }
 
 int main(void) {
@@ -79,8 +83,7 @@ int main(void) {
     CHECK(p_alloc_batch = (__typeof__(p_alloc_batch))dlsym(RTLD_DEFAULT, "weir_cache_alloc_batch"));
     CHECK(p_free_batch = (__typeof__(p_free_batch))dlsym(RTLD_DEFAULT, "weir_cache_free_batch"));
     CHECK(cache = p_create("forked", SIZE, 0, NULL, NULL, init, fini, 0));
-    gives_back(one_by_one);
-    in_child(one_by_one, in_batches);
-    CHECK(finalizers() == 1);
+    WAIT_FOR(finalizers() == 1);
+    ends_well(child_with(one_by_one, in_batches));
     return 0;
 }
