@@ -173,10 +173,12 @@ unsafe extern "C" fn move_object(from: *mut u8, to: *mut u8, _rounded: usize, ca
 ///
 /// # Safety
 /// Null, or readable memory.
+#[inline(always)]
 pub unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
     // SAFETY: the caller's promise; a destroyed cache's first word is another.
     let found = unsafe { cache.as_ref() }?;
-    if found.kind != IS_CACHE {
+    // The lower halves: an instruction less than the whole.
+    if found.kind as u32 != IS_CACHE as u32 {
         misuse(WrongCall::NoCache, cache.addr());
         return None;
     }
@@ -206,7 +208,7 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
 #[inline(always)]
 pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return fail(EINVAL) };
+    let Some(cache) = (unsafe { named(cache) }) else { return fail(EINVAL) };
     let object = HEAP.cache_alloc(cache.id);
     if object.is_null() {
         return fail(ENOMEM);
@@ -263,8 +265,11 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
     if object.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
+    if cache.is_null() {
+        return misuse(WrongCall::NullCache, object.addr());
+    }
+    // SAFETY: the caller's promise: a cache.
+    let Some(cache) = (unsafe { named(cache) }) else { return };
     // SAFETY: the caller's promise: an object of the cache that is not used any more.
     unsafe {
         if cache.finishes && !finish(cache, object, argument) {
@@ -302,7 +307,7 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
         return 0;
     }
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }).filter(|_| !objects.is_null()) else {
+    let Some(cache) = (unsafe { named(cache) }).filter(|_| !objects.is_null()) else {
         fail(EINVAL);
         return 0;
     };
@@ -333,8 +338,11 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
     if count == 0 {
         return;
     }
-    // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, objects.addr()) };
+    if cache.is_null() {
+        return misuse(WrongCall::NullCache, objects.addr());
+    }
+    // SAFETY: the caller's promise: a cache.
+    let Some(cache) = (unsafe { named(cache) }) else { return };
     if objects.is_null() {
         return misuse(WrongCall::NullObjects, core::ptr::from_ref(cache).addr());
     }

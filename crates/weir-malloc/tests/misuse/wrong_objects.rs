@@ -77,5 +77,9 @@ named! {
     null_array: "no-array", ["the array of objects is NULL"];
     null_object_in_a_batch: "null-in-a-batch", ["NULL in the array"];
     cache_destroyed_twice: "destroyed-twice", ["not a cache"];
+    cache_destroyed_before_an_allocation: "destroyed-alloc", ["not a cache"];
+    cache_destroyed_before_a_free: "destroyed-free", ["not a cache"];
+    cache_destroyed_before_a_batch: "destroyed-batch", ["not a cache"];
+    cache_destroyed_before_a_batch_of_frees: "destroyed-free-batch", ["not a cache"];
     zone_destroyed_twice: "zone-destroyed-twice", ["not a zone"];
 }

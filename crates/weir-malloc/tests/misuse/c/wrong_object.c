@@ -141,6 +141,17 @@ int main(int argc, char **argv) {
         CHECK(p_cache_destroy(gone) == 0);
         errno = 0;
         CHECK(p_cache_destroy(wrong(gone)) == -1 && errno == EINVAL);
+    } else if (strncmp(which, "destroyed-", 10) == 0) {
+        weir_cache *gone = p_cache_create("gone", SIZE, 0, NULL, NULL, NULL, NULL, 0);
+        CHECK(p_cache_destroy(gone) == 0);
+        wrong(gone);
+        errno = 0;
+        if (strcmp(which, "destroyed-alloc") == 0) CHECK(!p_cache_alloc(gone) && errno == EINVAL);
+        else if (strcmp(which, "destroyed-free") == 0) p_cache_free(gone, other);
+        else if (strcmp(which, "destroyed-batch") == 0) CHECK(p_cache_alloc_batch(gone, keep, 8) == 0 && errno == EINVAL);
+        else if (strcmp(which, "destroyed-free-batch") == 0) p_cache_free_batch(gone, keep, 8);
+        else CHECK(!"known");
+        CHECK(dtors == 0);
     } else if (strcmp(which, "zone-destroyed-twice") == 0) {
         weir_zone *gone = p_zone_create(WEIR_ZONE_ANONYMOUS, 2 << 20, -1);
         CHECK(gone && p_zone_destroy(gone) == 0);
