@@ -111,16 +111,21 @@ struct Backing {
 impl Backing {
     /// Has memory put behind a run that was just taken, where a touch could end the process else. `false`: there is none, and the
     /// run is to be given back. `is_fresh`: the engine says that pages of it have none.
+    #[inline]
     fn populate(&self, run: Run, is_fresh: bool) -> bool {
-        if self.huge {
-            // The system's pool may be used up. A kernel that cannot say (before 5.14) is no help either.
-            return populate(whole_blocks(run)).is_ok();
+        match self.release {
+            _ if self.huge => {
+                // The system's pool may be used up. A kernel that cannot say (before 5.14) is no help either.
+                populate(whole_blocks(run)).is_ok()
+            }
+            // Others may have taken the file system's space since what is free here was taken out of the file.
+            Release::PunchHole if is_fresh || self.hollow.has(run) => self.populate_file(run),
+            _ => true,
         }
-        // Others may have taken the file system's space since what is free here was taken out of the file.
-        let is_missing = self.release == Release::PunchHole && (is_fresh || self.hollow.has(run));
-        if !is_missing {
-            return true;
-        }
+    }
+
+    #[cold]
+    fn populate_file(&self, run: Run) -> bool {
         if let Err(Errno::EFAULT | Errno::ENOMEM) = populate(run) {
             // The part that got memory gives it back: others may do with it.
             self.releaser.punch_holes(&[run]);
@@ -237,6 +242,7 @@ impl Home {
 
     /// Whether a run that was just taken can be touched; where not, it was given back. `is_fresh`: the engine says that pages of it
     /// have no memory.
+    #[inline]
     pub(super) fn is_there(&self, run: Run, is_fresh: bool) -> bool {
         let is_there = self.state().backing.populate(run, is_fresh);
         if !is_there {

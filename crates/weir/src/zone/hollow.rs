@@ -39,6 +39,7 @@ impl Hollow {
     }
 
     /// Whether one of the run's pages is hollow.
+    #[inline]
     pub fn has(&self, run: Run) -> bool {
         self.count.load(Relaxed) > 0 && self.pieces(run).any(|(word, bits)| word.load(Relaxed) & bits != 0)
     }
