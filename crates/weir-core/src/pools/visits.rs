@@ -87,7 +87,8 @@ mod tests {
     struct Alone;
 
     impl Wait for Alone {
-        fn wait(&self, _word: &AtomicU32, _expected: u32) {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {}
+        fn wait_for(&self, _word: &AtomicU32, _expected: u32, _ns: Option<u64>) {
             panic!("a wait without an end");
         }
         fn wake(&self, _word: &AtomicU32) {}
