@@ -267,6 +267,12 @@ pub fn callback_panicked(name: &[u8], is_disabled: bool) {
     }
 }
 
+/// An exception of C++ has left a callback that none may leave; the caller aborts.
+#[cold]
+pub fn exception_left(callback: &[u8]) {
+    say(format_args!("weir: an exception left the {}: none may, and the process ends", Bytes(callback)));
+}
+
 /// A line of at most 255 bytes and its end; what is longer is cut.
 struct Line(ArrayVec<u8, 256>);
 

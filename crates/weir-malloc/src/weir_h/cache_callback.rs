@@ -42,7 +42,7 @@ fn end(cache: CacheId, what: &str) -> ! {
     let parts = [what.as_bytes(), b" of the cache ", cache.name().as_bytes()];
     let text = parts.into_iter().flatten();
     let len = name.iter_mut().zip(text).map(|(to, &byte)| *to = byte).count();
-    messages::callback_panicked(&name[..len], true);
+    messages::exception_left(&name[..len]);
     // On a thread of Weir's own no handler of the program's can run.
     if is_own_thread() { signals::abort_elsewhere() } else { signals::abort() }
 }

@@ -15,7 +15,7 @@ fn an_exception_out_of_a_callback_is_named_and_ends_the_process() {
             return weir_testing::skip!("{which}: the messages are Weir's");
         }
         let message = String::from_utf8_lossy(&output.stderr);
-        let named = format!("weir: the callback \"{which} of the cache thrower\" panicked");
+        let named = format!("weir: an exception left the {which} of the cache thrower: none may");
         assert!(message.contains(&named), "{which}: {}", describe(&output));
         // `timeout` reports its child's signal as its own.
         let aborted = output.status.signal() == Some(SIGABRT) || output.status.code() == Some(128 + SIGABRT);
