@@ -62,26 +62,48 @@ impl<P: Platform> Caches<P> {
         let (mut bytes, mut after) = (0, None);
         // A goal of its own reason takes what it wants, and no more.
         let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED } else { Time::ZERO };
-        for round in 0..=ROUNDS {
-            let mut next = ByAge::NONE;
-            let mut trim = |place: Place| match goal.bytes.saturating_sub(bytes) {
-                0 => {}
-                most => bytes += self.trim_cache(place.number, goal, most, unused_until),
-            };
-            let places = self.places(age, goal).filter(|place| after.is_none_or(|after| *place > after));
-            if round == ROUNDS {
-                places.for_each(trim);
-                break;
+        for _ in 0..ROUNDS {
+            let next = self.next_by_age(age, goal, after);
+            for place in next.iter() {
+                if bytes >= goal.bytes {
+                    break;
+                }
+                bytes += self.trim_cache(place.number, goal, goal.bytes - bytes, unused_until);
             }
-            places.for_each(|place| next.insert(place));
-            next.iter().for_each(|&place| trim(place));
             after = next.iter().last().copied();
             if next.len < ORDERED || bytes >= goal.bytes {
+                after = None;
                 break;
             }
         }
+        if let Some(last) = after {
+            bytes += self.trim_others(age, goal, last, goal.bytes - bytes, unused_until);
+        }
         if goal.is_pressure() && bytes > 0 {
             stats::add(&self.pages.platform.stats().trims, 1);
+        }
+        bytes
+    }
+
+    /// The caches of `age` that come after `after` in the order, as many as are ordered at a time. O(caches). Not inline: what it
+    /// uses of the stack is free again as a cache is trimmed.
+    #[inline(never)]
+    fn next_by_age(&self, age: Age, goal: &Goal, after: Option<Place>) -> ByAge {
+        let mut next = ByAge { order: [Place::default(); ORDERED], len: 0 };
+        let places = self.places(age, goal).filter(|place| after.is_none_or(|after| *place > after));
+        places.for_each(|place| next.insert(place));
+        next
+    }
+
+    /// Trims all caches of `age` behind a place, as they come.
+    #[inline(never)]
+    fn trim_others(&self, age: Age, goal: &Goal, after: Place, most: usize, unused_until: Time) -> usize {
+        let mut bytes = 0;
+        for place in self.places(age, goal).filter(|place| *place > after) {
+            if bytes >= most {
+                break;
+            }
+            bytes += self.trim_cache(place.number, goal, most - bytes, unused_until);
         }
         bytes
     }
@@ -176,8 +198,6 @@ impl<P: Platform> Caches<P> {
 }
 
 impl ByAge {
-    const NONE: Self = Self { order: [Place { short_at: Time::ZERO, turn: 0, number: 0 }; ORDERED], len: 0 };
-
     /// Inserts a place, and drops the last one if there are too many.
     fn insert(&mut self, place: Place) {
         let at = self.order[..self.len].partition_point(|other| *other <= place);
