@@ -1,8 +1,8 @@
 //! The pages of the other processes under the same `weir run`: what they tell of themselves, their cost curves among it.
 //!
 //! All pages lie in one file (`stats_page`), so the whole of it is mapped for the length of a look. A process that has ended leaves
-//! its page as it was, so each is asked for: by a descriptor that says whether it has ended, which one that nobody waited for has,
-//! too. One that has executed another program has a page of each, of which the later counts. Where a number is another namespace's,
+//! its page as it was, so the kernel is asked for each, by a descriptor. A zombie has ended as well. A process that has executed
+//! another program has a page of each, of which the later counts. Where a number is another namespace's,
 //! or another process's by now, a page is left out or taken in wrongly: answers to pressure are not the best then, and no more.
 
 use crate::os::fd::{self, POLLIN, PollFd};

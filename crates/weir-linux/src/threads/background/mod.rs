@@ -225,9 +225,18 @@ impl Background {
     }
 
     /// A sandbox ended the thread, which was in `state`. The next free may start another; not at once where it ended as it began.
+    ///
+    /// The caller read the state, and then that no thread is alive. In between the thread may have left in order, and another have
+    /// come to the same state. So it is asked once more when the state is this caller's: a thread is alive before it changes the
+    /// state, and none is started while that is `STARTING`. Of a living one the state is put back, unless it has gone on itself.
     #[cold]
     fn lost(&self, state: u32) {
         if self.state.compare_exchange(state, STARTING, AcqRel, Acquire).is_ok() {
+            if self.thread.is_alive() {
+                let _ = self.state.compare_exchange(STARTING, state, AcqRel, Acquire);
+                // Who wanted to wake it meanwhile did not.
+                return self.waker.wake();
+            }
             let next = if state == BEGUN { REFUSED } else { ABSENT };
             if next == REFUSED {
                 self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
