@@ -94,11 +94,13 @@ fn caches_of_other_crates_shrink_with_the_process() {
     ] {
         assert!((1 << 20..2 << 20).contains(&freed), "{freed}");
     }
+    assert_eq!(settings::get("watermark_scale"), Ok(250));
     let shrinkers = [
         Shrinker::builder("moka").register(OfMoka(moka.clone())).unwrap(),
         Shrinker::builder("quick_cache").register(OfQuickCache(quick.clone(), 1 << 40)).unwrap(),
         Shrinker::builder("lru").register(OfLru(lru.clone())).unwrap(),
     ];
+    assert_eq!(settings::get("watermark_scale"), Ok(500), "what goes on another allocator goes back late");
     let resident = || weir_linux::platform::other_malloc::resident().unwrap() as usize;
     let limit = resident() - (24 << 20);
     settings::set("limit", &limit.to_string()).unwrap();

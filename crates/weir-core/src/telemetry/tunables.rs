@@ -120,7 +120,7 @@ tunables! {
         "Headroom below a cgroup's limit at which pressure begins; half of it is severe.",
         "CacheLib's memory monitor: two marks below the limit; the share is a choice";
     watermark_scale = 250, 1, 1000, Count,
-        "Least distance between two watermarks of a zone, in ten-thousandths of the zone. Below low the balancer reclaims what caches of the program's hold, until high; above high they may grow.",
+        "Least distance between two watermarks of a zone, in ten-thousandths of the zone. Below low the balancer reclaims what caches of the program's hold, until high; above high they may grow. 250 becomes 500 with the first cache of values that another allocator has.",
         "Linux, watermark_scale_factor, in the same unit; there 10. More here: a limit is read every 250 ms, and what a neighbour takes in that time must fit below it";
     balance_policy = 0, 0, 2, Mode,
         "When the zones of a node count as balanced for blocks of several pages. 0: when one suitable zone is. 1: when all are. 2: when those are that make up a quarter of the pages.",

@@ -67,11 +67,14 @@ static NEXT_AT: AtomicU64 = AtomicU64::new(0);
 /// A thread is at it.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
-/// Notes whether what the program allocates comes from Weir; `ask` is called the first time.
-pub fn note(ask: impl FnOnce() -> bool) {
-    if WHOSE.load(Relaxed) == UNKNOWN {
-        WHOSE.store(if ask() { WEIRS } else { OTHERS }, Relaxed);
+/// Notes whether what the program allocates comes from Weir; `ask` is called the first time. Returns whether it is news that it
+/// does not.
+pub fn note(ask: impl FnOnce() -> bool) -> bool {
+    if WHOSE.load(Relaxed) != UNKNOWN {
+        return false;
     }
+    let whose = if ask() { WEIRS } else { OTHERS };
+    WHOSE.swap(whose, Relaxed) == UNKNOWN && whose == OTHERS
 }
 
 /// Whether the program's values come from another allocator, as far as is known.
