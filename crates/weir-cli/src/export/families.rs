@@ -201,8 +201,8 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "Pageblocks backed by huge pages that were released, by what became of the huge page: kept (the whole block \
          was released at once), split; and pageblocks that were split and filled by the kernel with a huge page: \
          collapsed; and pageblocks that were full and still, behind which Weir had a huge page put: made."
-    Counter "fast_frees" NONE [page fast_frees] "Frees of small objects that the fast path served."
-    Counter "free_misses" NONE [page free_misses] "Frees that found the CPU's bucket full."
+    Counter "fast_frees" NONE [page fast_frees] "Frees that the fast path served."
+    Counter "free_misses" NONE [page free_misses] "Frees that no CPU's bucket took."
     Counter "allocation_misses" NONE [page alloc_misses] "Allocations that found the CPU's bucket empty."
     Counter "large_allocations" NONE [page large_allocs]
         "Allocations larger than the largest size class that no bucket served."

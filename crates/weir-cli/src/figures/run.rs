@@ -65,9 +65,9 @@ pub struct Totals {
     pub huge_pages_split: u64,
     /// Who reclaimed, and who waited for it.
     pub reclaim: ReclaimTotals,
-    /// Part of the frees of small objects that the fast path served; none if no process lived to count them.
+    /// Part of the frees that the fast path served; none if no process lived to count them.
     pub free_hit_rate: Option<f64>,
-    /// The part of the allocations of small objects that the fast path served.
+    /// Part of the allocations that the fast path served.
     pub alloc_hit_rate: Option<f64>,
 }
 

@@ -41,14 +41,9 @@ impl Totals {
         let sum = |pick: fn(&Stats) -> &AtomicU64| add(&mut file.pages(), pick);
         let latencies = Times::sum(file.pages().map(|page| &page.pressure_latency));
         let longest = file.pages().map(|page| page.pressure_latency_max.load(Relaxed)).max();
-        // The fast path does not count as it goes. A process that was killed, or ended by `_exit`, before its first
-        // count has only its misses to show.
-        let is_counted = |page: &&Stats| page.fast_frees.load(Relaxed) + page.objects_out.load(Relaxed) > 0;
-        let counted = |pick: fn(&Stats) -> &AtomicU64| add(&mut file.pages().filter(is_counted), pick);
-        let frees = counted(|s| &s.fast_frees) + counted(|s| &s.free_misses);
-        let allocs = frees.saturating_add(counted(|s| &s.objects_out));
         let given_back = Released::by(file.pages());
         let refault_bytes = sum(|s| &s.refault_bytes);
+        let [alloc_hit_rate, free_hit_rate] = hit_rates(file.pages());
         Self {
             processes: processes(file),
             given_back_bytes: given_back,
@@ -63,10 +58,31 @@ impl Totals {
             huge_pages_given_whole: sum(|s| &s.huge_kept),
             huge_pages_split: sum(|s| &s.huge_split),
             reclaim: ReclaimTotals::of(sum),
-            free_hit_rate: rate(frees, counted(|s| &s.free_misses)),
-            alloc_hit_rate: rate(allocs, counted(|s| &s.alloc_misses)),
+            free_hit_rate,
+            alloc_hit_rate,
         }
     }
+}
+
+/// The parts of the allocations and of the frees that the fast path served.
+fn hit_rates<'a>(pages: impl Iterator<Item = &'a Stats>) -> [Option<f64>; 2] {
+    let (mut allocs, mut alloc_misses, mut frees, mut free_misses) = (0u64, 0u64, 0u64, 0u64);
+    for page in pages {
+        let [fast, misses, out, missed, large] =
+            [&page.fast_frees, &page.free_misses, &page.objects_out, &page.alloc_misses, &page.large_allocs]
+                .map(|count| count.load(Relaxed));
+        // The fast path does not count as it goes. A process that was killed, or ended by `_exit`, before its first
+        // count has only its misses to show.
+        if fast.saturating_add(out) == 0 {
+            continue;
+        }
+        let freed = fast.saturating_add(misses);
+        frees = frees.saturating_add(freed);
+        free_misses = free_misses.saturating_add(misses);
+        allocs = allocs.saturating_add(freed).saturating_add(out);
+        alloc_misses = alloc_misses.saturating_add(missed).saturating_add(large);
+    }
+    [rate(allocs, alloc_misses), rate(frees, free_misses)]
 }
 
 fn rate(all: u64, misses: u64) -> Option<f64> {
@@ -171,5 +187,18 @@ mod tests {
     #[test]
     fn rates() {
         assert_eq!([rate(0, 0), rate(4, 1), rate(1, 9)], [None, Some(0.75), Some(0.0)]);
+        let page = |[fast, misses, out, missed, large]: [u64; 5]| {
+            let page = Stats::new();
+            page.fast_frees.store(fast, Relaxed);
+            page.free_misses.store(misses, Relaxed);
+            page.objects_out.store(out, Relaxed);
+            page.alloc_misses.store(missed, Relaxed);
+            page.large_allocs.store(large, Relaxed);
+            page
+        };
+        // A large block that no bucket had is a miss of an allocation, as it is one of a free. The second was not counted.
+        let pages = [page([70, 20, 10, 5, 20]), page([0, 9, 0, 9, 9])];
+        assert_eq!(hit_rates(pages.iter()), [Some(0.75), Some(1.0 - 20.0 / 90.0)]);
+        assert_eq!(hit_rates(pages[1..].iter()), [None, None]);
     }
 }
