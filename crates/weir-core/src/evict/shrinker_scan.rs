@@ -63,15 +63,17 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ => ScanReason::Pressure,
         };
         // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code
-        // could say. At the last priority all may go. Of entries that lie scattered, few free a page, and a run that
-        // released nothing counts against the zone. Not so where another allocator has the values: it may release them
-        // later.
-        let is_bounded = class == Class::Cache
-            && need == Need::LowZone
-            && (goal.priority > scan_priority::LAST
-                || goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
-        let most = if is_bounded { goal.bytes } else { self.most };
-        let scan = Scan { priority: goal.priority, most, reason };
+        // could say. At the balancer's last priority half may go. Of entries that lie scattered, few free a page, and a run
+        // that released nothing counts against the zone. Not so where another allocator has the values: it may release them
+        // later. Nor for an allocation: what it had evicted may be released by the balancer.
+        let is_for_zone = class == Class::Cache && need == Need::LowZone;
+        let is_last = goal.kind != Kind::Direct
+            && goal.priority <= scan_priority::LAST
+            && !(goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
+        let most = if is_for_zone && !is_last { goal.bytes } else { self.most };
+        // At that priority itself a scan takes all that there is.
+        let priority = if is_for_zone && is_last { goal.priority + 1 } else { goal.priority };
+        let scan = Scan { priority, most, reason };
         let who = match need {
             Need::Failure => Waiter::Failing,
             _ if goal.kind == Kind::Direct => Waiter::Direct,

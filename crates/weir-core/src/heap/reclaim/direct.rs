@@ -221,6 +221,12 @@ impl<P: Platform> Direct<'_, P> {
         }
     }
 
+    /// Whether NORMAL is no longer below min: an allocation has no cause to reclaim.
+    fn is_above_min(self) -> bool {
+        let normal = self.heap.reclaim().normal_zone();
+        normal.free >= normal.marks.min
+    }
+
     /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
     fn reclaim_directly(self, bytes: usize) {
         if self.heap.platform().now() < Time(self.heap.reclaim.fruitless_until.load(Relaxed)) {
@@ -241,8 +247,9 @@ impl<P: Platform> Direct<'_, P> {
             self.heap.reclaim().note_bytes(Side::Direct, got);
             left = left.saturating_sub(got.released);
             // A lower priority takes more of what is in use, and of nothing else. What lies in another allocator's memory is
-            // released by that, and shows in the balancer's next reading.
-            if left == 0 || evicted_since() >= bytes || self.heap.reclaim().evictable(ZoneClass::Normal) == 0 {
+            // released by that, and shows in the balancer's next reading. What was evicted here the balancer may have released.
+            let is_enough = left == 0 || evicted_since() >= bytes || self.is_above_min();
+            if is_enough || self.heap.reclaim().evictable(ZoneClass::Normal) == 0 {
                 break;
             }
         }

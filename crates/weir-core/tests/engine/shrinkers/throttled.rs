@@ -171,3 +171,29 @@ fn in_a_forked_child_a_cache_is_waited_for_once_a_thread_serves_it() {
     assert_eq!(waits.next().unwrap().1, 0);
     assert_eq!(waits.next().unwrap().1, 1_000_000_000);
 }
+
+/// The balancer may release what an allocation had evicted: the allocation itself sees nothing of it.
+#[test]
+fn an_allocation_below_min_has_a_part_evicted_whatever_it_sees_released() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
+    assert!(!heap.alloc(5 << 20).is_null());
+    // A pageblock at each of the last three priorities, and less before.
+    let first = sum(&told);
+    assert!((6 << 20..8 << 20).contains(&first), "{first} of {SIZE}");
+    cache.unregister(heap);
+    // For a while after that none searches again.
+    heap.platform().pass_ms(1000);
+    // As soon as min is free it has no cause to go on.
+    let released: OnScan = Box::new(move |bytes| {
+        heap.reclaim().read_room(Room { capacity: GIB, used: 0 });
+        Ok(bytes)
+    });
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(released));
+    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
+    assert!(!heap.alloc(5 << 20).is_null());
+    assert_eq!(sum(&told), SIZE >> 12);
+    cache.unregister(heap);
+}
