@@ -43,6 +43,9 @@ pub struct Events {
     pub level: Level,
     /// The source that said so; there is one whenever the level is not [`Level::None`].
     pub source: Option<Source>,
+    /// The room that was read tells what a sign from that source means: it has all limits that the source may be about, as far as
+    /// can be told.
+    pub is_in_sight: bool,
     /// The thread was woken by [`super::wake::Waker::wake`].
     pub woken: bool,
     /// The time was up.
@@ -61,13 +64,18 @@ impl Events {
         }
     }
 
-    /// Whether it is a sign of pressure alone, which the room that is left may contradict: a stall, or a limit that was reached.
+    /// Whether it is a sign of pressure alone: a stall, or a limit that was reached.
     pub fn is_sign(&self) -> bool {
         match self.source {
             Some(Source::SystemStall | Source::GroupStall) => true,
             Some(Source::GroupEvent) => self.level < Level::Severe,
             _ => false,
         }
+    }
+
+    /// Whether the room that is left may contradict it: a sign about limits that are in sight.
+    pub fn is_doubtful(&self) -> bool {
+        self.is_sign() && self.is_in_sight
     }
 
     /// The cause as statistics count it.

@@ -338,6 +338,12 @@ impl Sources {
         for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
             events.raise(level, cause);
         }
+        // The limit may be that of a group above those that can be seen, as a pod's is, or of one in a folder that is hidden. Then
+        // what the machine has left says nothing.
+        events.is_in_sight = match events.source {
+            Some(Source::GroupStall) => memory.is_some_and(|memory| room::of_group(memory).next().is_some()),
+            _ => memory.is_some(),
+        };
         [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
     }
 

@@ -278,3 +278,27 @@ fn the_room_is_followed_as_limits_change() {
     sources.look(&Request::Unset, &tunables);
     assert!(sources.take_room().is_some() && sources.take_room().is_none());
 }
+
+#[test]
+fn a_stall_is_doubted_only_where_its_limit_is_in_sight() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        hear_nothing(sources);
+        let doubts = |sources: &mut Sources, source| {
+            let mut events = Events::default();
+            events.raise(Level::Some, source);
+            sources.read(monotonic_ns(), tunables, &mut events);
+            assert!(events.is_sign());
+            events.is_doubtful()
+        };
+        let group = sources.groups.memory.take();
+        assert!(
+            !doubts(sources, Source::SystemStall) && !doubts(sources, Source::GroupStall),
+            "no group is to be seen"
+        );
+        let has_limit = group.as_ref().is_some_and(|group| room::of_group(group).next().is_some());
+        let is_seen = group.is_some();
+        sources.groups.memory = group;
+        assert_eq!(doubts(sources, Source::SystemStall), is_seen);
+        assert_eq!(doubts(sources, Source::GroupStall), has_limit);
+    });
+}

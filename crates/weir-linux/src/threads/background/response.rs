@@ -40,7 +40,7 @@ pub(crate) struct Rest {
 pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
     let cause = events.cause();
     // A stall, or a group that is full of file pages. While much memory is left, it would not end if this process gave its caches.
-    let is_others = events.is_sign() && heap.reclaim().has_plenty();
+    let is_others = events.is_doubtful() && heap.reclaim().has_plenty();
     if !is_others {
         heap.reclaim().note_pressure(events.level, cause);
     }
