@@ -99,7 +99,11 @@ impl<C: Content> Shared<C> {
                 let former = former.map(|entry| unsafe { self.pin(entry) });
                 // SAFETY: the caller's promise.
                 unsafe { state.flights.link(flight) };
-                let landing = Landing::new(shard, flight, wants == Wants::Turn);
+                let (landing, due) = (Landing::new(shard, flight, wants == Wants::Turn), state.flights.due());
+                drop(state);
+                if let Some(count) = due {
+                    shard.spread(count, |state| &mut state.flights);
+                }
                 return Boarding::First(former, landing);
             };
             let (runner, is_own, address) = (other.thread, other.is_run_here(), other.address());

@@ -8,6 +8,7 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::table::{Linked, Links, Table};
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::host::thread;
 
@@ -24,7 +25,7 @@ pub struct Flight {
     /// The thread on which the task runs just now.
     runs_on: AtomicUsize,
     pub is_awaited: Cell<bool>,
-    next: Cell<Option<NonNull<Flight>>>,
+    links: Links<Self>,
 }
 
 // SAFETY: the cells, and what the pointers refer to, are used under the shard's lock.
@@ -40,8 +41,8 @@ impl Flight {
 
     /// The flight of an entry to come, of a task that may run on any thread.
     pub fn of_task(hash: u32, entry: NonNull<Header>) -> Self {
-        let (is_awaited, next) = (Cell::new(false), Cell::new(None));
-        Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, next }
+        let (is_awaited, links) = (Cell::new(false), Links::new());
+        Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, links }
     }
 
     /// The address, which is this flight's until its landing was dropped.
@@ -68,61 +69,30 @@ impl Flight {
     }
 }
 
+impl Linked for Flight {
+    fn links(&self) -> &Links<Self> {
+        &self.links
+    }
+
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+}
+
 /// The flights of a shard.
-pub struct Flights(Option<NonNull<Flight>>);
+pub type Flights = Table<Flight>;
 
 impl Flights {
-    /// None.
-    pub const fn new() -> Self {
-        Self(None)
-    }
-
     /// The flight of a key, if its value is being computed.
+    #[inline]
     pub fn find<C: Content>(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<&Flight> {
-        // SAFETY: a linked flight stays where it is, and its block has its key, until it is unlinked under the lock. The
-        // caller has the lock for these flights.
-        let flights = core::iter::successors(self.0, |flight| unsafe { flight.as_ref() }.next.get());
-        // SAFETY: the same.
-        let mut flights = flights.map(|flight| unsafe { flight.as_ref() });
-        // SAFETY: the same.
-        flights.find(|flight| flight.hash == hash && is_it(unsafe { C::key(flight.entry) }))
-    }
-
-    /// Links a flight.
-    ///
-    /// # Safety
-    /// The flight stays where it is, and its block has its key, until [`Flights::unlink`].
-    pub unsafe fn link(&mut self, flight: &Flight) {
-        flight.next.set(self.0);
-        self.0 = Some(NonNull::from(flight));
-    }
-
-    /// Unlinks a flight, if it is linked. Whoever waits for it is to be woken when the lock is given back.
-    pub fn unlink(&mut self, flight: &Flight) {
-        self.retain(|other| !core::ptr::eq(other, flight));
+        // SAFETY: the block of a linked flight has its key, and the caller has the lock for these flights.
+        self.of(hash).find(|flight| is_it(unsafe { C::key(flight.entry) }))
     }
 
     /// Unlinks the flights of other threads than the calling one: in a forked child, which has none of them.
     pub fn inherit(&mut self) {
         let thread = thread();
         self.retain(|flight| flight.thread == thread);
-    }
-
-    fn retain(&mut self, is_kept: impl Fn(&Flight) -> bool) {
-        let (mut at, mut last): (_, Option<NonNull<Flight>>) = (self.0, None);
-        while let Some(flight) = at {
-            // SAFETY: linked flights are valid, and the lock is held.
-            let here = unsafe { flight.as_ref() };
-            at = here.next.get();
-            if is_kept(here) {
-                last = Some(flight);
-                continue;
-            }
-            match last {
-                // SAFETY: `last` is linked.
-                Some(last) => unsafe { last.as_ref() }.next.set(at),
-                None => self.0 = at,
-            }
-        }
     }
 }

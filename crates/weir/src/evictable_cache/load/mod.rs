@@ -4,5 +4,6 @@ pub mod compute;
 pub mod flight;
 pub mod fresh;
 pub mod landing;
+pub mod table;
 pub mod waiters;
 pub mod waiting;

@@ -16,101 +16,77 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 use core::task::Waker;
+use weir_core::evict::mix;
+
+use super::table::{Linked, Links, Table};
 
 /// Wakers that are taken under the lock at a time.
 const BATCH: usize = 16;
 
-/// A task on the list of its shard. All is used under the shard's lock.
+/// A task that waits, in a table of its shard. All is used under the shard's lock.
 pub struct Node {
-    /// The address of the flight that it waits for.
+    /// The address of the flight that it waits for; it changes while the node is not linked.
     flight: Cell<usize>,
     /// There while the node is linked.
     waker: Cell<Option<Waker>>,
-    previous: Cell<Option<NonNull<Node>>>,
-    next: Cell<Option<NonNull<Node>>>,
-    is_linked: Cell<bool>,
+    links: Links<Self>,
 }
 
 impl Node {
     /// Not linked.
     pub fn new() -> Self {
-        let (flight, waker, is_linked) = (Cell::new(0), Cell::new(None), Cell::new(false));
-        Self { flight, waker, previous: Cell::new(None), next: Cell::new(None), is_linked }
+        Self { flight: Cell::new(0), waker: Cell::new(None), links: Links::new() }
     }
 }
 
+impl Linked for Node {
+    fn links(&self) -> &Links<Self> {
+        &self.links
+    }
+
+    fn hash(&self) -> u32 {
+        hash_of(self.flight.get())
+    }
+}
+
+/// The hash of a flight's address. Flights lie at regular distances.
+fn hash_of(flight: usize) -> u32 {
+    mix(flight as u64, 0)
+}
+
 /// The tasks that wait in a shard.
-pub struct Waiters(Option<NonNull<Node>>);
+pub type Waiters = Table<Node>;
 
 impl Waiters {
-    /// None.
-    pub const fn new() -> Self {
-        Self(None)
-    }
-
-    /// True without any.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Links a node, if it is not, for a flight and with this waker; the waker that it had, to be dropped under no lock.
     ///
     /// # Safety
-    /// The node stays where it is until [`Waiters::remove`].
+    /// The node stays where it is until [`Table::unlink`].
     pub unsafe fn add(&mut self, node: &Node, flight: usize, waker: Waker) -> Option<Waker> {
+        self.unlink(node);
         node.flight.set(flight);
-        if !node.is_linked.replace(true) {
-            node.previous.set(None);
-            node.next.set(self.0);
-            if let Some(next) = self.0.replace(NonNull::from(node)) {
-                // SAFETY: it is linked, and the lock is held.
-                unsafe { next.as_ref() }.previous.set(Some(NonNull::from(node)));
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.link(node) };
         node.waker.replace(Some(waker))
-    }
-
-    /// Takes a node off, if it is linked.
-    pub fn remove(&mut self, node: &Node) {
-        if !node.is_linked.replace(false) {
-            return;
-        }
-        let (previous, next) = (node.previous.get(), node.next.get());
-        // SAFETY: the neighbours of a linked node are linked, and the lock is held.
-        unsafe {
-            match previous {
-                Some(previous) => previous.as_ref().next.set(next),
-                None => self.0 = next,
-            }
-            if let Some(next) = next {
-                next.as_ref().previous.set(previous);
-            }
-        }
     }
 
     /// Takes tasks off that wait for a flight: all, or as many as a batch has room for.
     pub fn take(&mut self, flight: usize) -> Wakers {
         let mut wakers = [const { None }; BATCH];
-        let (mut at, mut places) = (self.0, wakers.iter_mut());
-        while let Some(node) = at {
+        for place in &mut wakers {
+            let node = self.of(hash_of(flight)).find(|node| node.flight.get() == flight).map(NonNull::from);
+            let Some(node) = node else { break };
             // SAFETY: it is linked, and the lock is held.
             let node = unsafe { node.as_ref() };
-            at = node.next.get();
-            if node.flight.get() == flight {
-                let Some(place) = places.next() else { break };
-                self.remove(node);
-                *place = node.waker.take();
-            }
+            self.unlink(node);
+            *place = node.waker.take();
         }
         Wakers(wakers)
     }
 
     /// Takes all off: in a forked child, where the tasks of other threads never run.
     pub fn inherit(&mut self) {
-        while let Some(node) = self.0 {
-            // SAFETY: it is linked, and the lock is held.
-            self.remove(unsafe { node.as_ref() });
-        }
+        self.retain(|_| false);
     }
 }
 

@@ -6,7 +6,7 @@ use core::task::Waker;
 use super::waiters::Node;
 use crate::evictable_cache::shard::state::{Shard, ShardGuard};
 
-/// A task's place on the list: in a future that waits, taken off when this is dropped.
+/// A task's place in the table: in a future that waits, taken off when this is dropped.
 pub struct Waiting<'a> {
     shard: &'a Shard,
     node: Node,
@@ -20,7 +20,7 @@ unsafe impl Send for Waiting<'_> {}
 unsafe impl Sync for Waiting<'_> {}
 
 impl<'a> Waiting<'a> {
-    /// Not on the list yet.
+    /// Not in the table yet.
     pub fn new(shard: &'a Shard) -> Self {
         Self { shard, node: Node::new(), has_waited: Cell::new(false) }
     }
@@ -33,7 +33,11 @@ impl<'a> Waiting<'a> {
         self.has_waited.set(true);
         // SAFETY: the caller's promise, and the drop of this takes the node off.
         let before = unsafe { state.waiters.add(&self.node, flight, waker) };
+        let due = state.waiters.due();
         drop(state);
+        if let Some(count) = due {
+            self.shard.spread(count, |state| &mut state.waiters);
+        }
         drop(before);
     }
 }
@@ -41,7 +45,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.has_waited.get() {
-            self.shard.lock().waiters.remove(&self.node);
+            self.shard.lock().waiters.unlink(&self.node);
         }
     }
 }

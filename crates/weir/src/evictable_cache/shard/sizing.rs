@@ -38,12 +38,14 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// [`Shared::fit_storage`] of one shard.
+    /// [`Shared::fit_storage`] of one shard, which gives up what many loads at once had as well.
     pub fn fit_shard(&self, at: usize, is_due: fn(&Storage) -> bool) {
         let shard = &self.shards()[at];
-        let state = shard.lock();
+        let mut state = shard.lock();
         let due = state.storage.as_ref().filter(|now| state.walks == 0 && is_due(now)).map(Storage::len);
+        let spare = (state.flights.spare(), state.waiters.spare());
         drop(state);
+        drop(spare);
         let Some(len) = due else { return };
         // Without entries none is needed; without memory for a smaller one the larger stays.
         let mut other = None;

@@ -10,6 +10,7 @@ use super::storage::Storage;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::host::{System, system};
 use crate::evictable_cache::load::flight::Flights;
+use crate::evictable_cache::load::table::{Buckets, Linked, Table};
 use crate::evictable_cache::load::waiters::Waiters;
 
 /// Counts since the cache was made.
@@ -94,6 +95,14 @@ impl Shard {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<ShardGuard<'_>> {
         self.state.try_lock(system())
+    }
+
+    /// Has so many buckets in a table of the state, as far as there is memory. No lock is held: the memory may be that of entries
+    /// that are evicted for it.
+    #[cold]
+    pub fn spread<T: Linked>(&self, count: usize, table: fn(&mut State) -> &mut Table<T>) {
+        let former = Buckets::new(count).and_then(|other| table(&mut self.lock()).spread(other));
+        drop(former);
     }
 
     /// Takes the lock without a guard, for `fork`.

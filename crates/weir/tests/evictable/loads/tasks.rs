@@ -100,6 +100,31 @@ fn who_waits_is_woken_by_its_last_waker_and_finds_the_value() {
 }
 
 #[test]
+fn thousands_load_at_once_and_what_the_cache_had_for_them_goes_back() {
+    const KEYS: u64 = 3000;
+    let (cache, gate) = (&cache(), &Cell::new(false));
+    let before = cache.stats().metadata_bytes;
+    let load = |key| Task::new(async move { *cache.get_or_insert_async(key, behind(gate, key)).await });
+    let mut tasks: Vec<_> = (0..KEYS).chain(0..KEYS).map(load).collect();
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    assert!(cache.stats().metadata_bytes > before, "flights and waiting tasks are in more buckets");
+    gate.set(true);
+    // In no order; one of five is dropped, and the other of its key loads.
+    for at in 0..KEYS {
+        let at = at * 7 % KEYS;
+        match at % 5 {
+            0 => drop(tasks[at as usize].future = Box::pin(async { 0 })),
+            _ => assert_eq!(tasks[at as usize].poll(), Poll::Ready(at)),
+        }
+        assert!(tasks[(at + KEYS) as usize].woken.is_set());
+        assert_eq!(tasks[(at + KEYS) as usize].poll(), Poll::Ready(at));
+    }
+    assert_eq!(cache.stats().insertions, KEYS);
+    cache.clear();
+    assert_eq!(cache.stats().metadata_bytes, before);
+}
+
+#[test]
 fn where_the_one_that_loads_is_dropped_fails_or_panics_the_next_loads() {
     for end in ["dropped", "fails", "panics"] {
         let (cache, gate) = (cache(), Cell::new(false));
