@@ -30,6 +30,7 @@ mod loads {
     mod bytes;
     mod compute;
     mod not_kept;
+    mod overtaken;
     mod tasks;
     mod upsert;
 }

@@ -163,6 +163,10 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// A load gives an entry in every case. Where the cache does not keep it ([`Refusal`] says why that may be), it is held by
     /// its guard alone. The next call for the key computes it again.
     ///
+    /// Where the key is removed, or another value is put in, while `compute` runs, what it returns may be out of date. The
+    /// cache does not keep it: a removed key stays removed, and another value stays. Whoever waits finds that value, or computes
+    /// anew. What `compute` does so by itself, on its own thread, comes before its value, which replaces it.
+    ///
     /// # Panics
     /// If `compute` gets or computes the same key by this function. Also if it asks for a key whose value another thread
     /// computes, and that thread waits for this one, directly or through others.
@@ -211,8 +215,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// queue, too. Look-ups find the present value meanwhile.
     ///
     /// It gives an entry in every case, as [`EvictableCache::get_or_insert_with`] does. Where the cache does not keep it the key's
-    /// former value leaves all the same. A value that left for memory is not there for `compute`, so this is for what may start
-    /// anew.
+    /// former value leaves all the same. What is removed or put in by others while `compute` runs counts as later, and stays so. A
+    /// value that left for memory is not there for `compute`, so this is for what may start anew.
     ///
     /// # Panics
     /// As [`EvictableCache::get_or_insert_with`].
@@ -255,7 +259,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         self.shared.compute_anew(fresh, fill).map(Entry)
     }
 
-    /// Takes a key's entry out; whether there was one. Guards of the entry stay valid.
+    /// Takes a key's entry out; whether there was one. Guards of the entry stay valid. A value of the key that is being computed
+    /// is not kept ([`EvictableCache::get_or_insert_with`]).
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         Q: Equivalent<K> + Hash + ?Sized,

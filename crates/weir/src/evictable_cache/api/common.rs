@@ -51,7 +51,7 @@ macro_rules! common_methods {
             $crate::evictable_cache::options::name_text(&self.shared.name)
         }
 
-        /// Takes out all entries.
+        /// Takes out all entries. Values that are being computed are not kept.
         #[doc(alias = "invalidate_all")]
         pub fn clear(&self) {
             self.shared.clear();

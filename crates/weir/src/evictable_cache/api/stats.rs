@@ -14,7 +14,8 @@ pub enum RemovalCause {
     Replaced,
     /// The entry's time was over.
     Expired,
-    /// The value was not taken ([`Refusal`](crate::Refusal)), or is not kept ([`Favour`](crate::Favour)).
+    /// The value was not taken ([`Refusal`](crate::Refusal)), or is not kept: for its weight ([`Favour`](crate::Favour)), or as its
+    /// key was removed or got another value while it was computed.
     Rejected,
 }
 
@@ -39,7 +40,7 @@ pub struct EvictableStats {
     pub expired: u64,
     /// Entries whose key got another value.
     pub replaced: u64,
-    /// Values that were not taken.
+    /// Values that were not taken, or are not kept.
     pub rejected: u64,
     /// The weight of the entries, and of values that are being put in.
     pub bytes: usize,

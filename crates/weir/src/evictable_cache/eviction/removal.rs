@@ -17,8 +17,11 @@ const SWEPT_FOR_PRESSURE: u32 = 1024;
 
 impl<C: Content> Shared<C> {
     /// Takes a key's entry out; whether there was one.
-    pub fn remove(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> bool {
-        self.remove_if(self.home(hash), |state| state.find::<C>(hash, is_it))
+    pub fn remove(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> bool {
+        self.remove_if(self.home(hash), |state| {
+            state.flights.outdate::<C>(hash, &mut is_it);
+            state.find::<C>(hash, is_it)
+        })
     }
 
     /// Ends the flight of an entry that the cache does not keep. The value that an update was made of leaves with it, under one lock:
@@ -27,7 +30,8 @@ impl<C: Content> Shared<C> {
         let mut victims = Victims::new(self, RemovalCause::Removed);
         if landing.is_update {
             let mut state = self.shards()[self.home(hash)].lock();
-            let former = state.find::<C>(hash, is_it);
+            // What came meanwhile is not what the update was made of.
+            let former = if landing.is_outdated() { None } else { state.find::<C>(hash, is_it) };
             landing.land(&mut state);
             former.into_iter().for_each(|place| self.take(&mut state, place, &mut victims));
         }
@@ -38,7 +42,11 @@ impl<C: Content> Shared<C> {
     /// Takes an entry out that is held, if it is in the cache still.
     pub fn remove_held(&self, hold: &Hold<'_, C>) {
         let header = hold.header();
-        self.remove_if(self.home(header.hash), |state| state.storage.as_ref()?.place_of(header));
+        self.remove_if(self.home(header.hash), |state| {
+            let place = state.storage.as_ref()?.place_of(header)?;
+            state.flights.outdate::<C>(header.hash, |key| C::is_same(key, hold.key()));
+            Some(place)
+        });
     }
 
     /// Takes out what is `found` in a shard.
@@ -81,6 +89,8 @@ impl<C: Content> Shared<C> {
     fn take_all<'a>(&'a self, end: impl Fn(Victims<'a, C>)) {
         let next = |storage: &mut Storage| storage.policy().iter().next();
         for home in 0..self.shards().len() {
+            // Before the first entry leaves: what lands from here on is not kept.
+            self.shards()[home].lock().flights.outdate_all();
             while let victims = self.take_some(home, RemovalCause::Removed, next)
                 && !victims.is_empty()
             {

@@ -25,6 +25,8 @@ pub struct Flight {
     /// The thread on which the task runs just now.
     runs_on: AtomicUsize,
     pub is_awaited: Cell<bool>,
+    /// The key was removed, or another value was put in, since the flight was linked: the value is not to be kept.
+    pub is_outdated: Cell<bool>,
     links: Links<Self>,
 }
 
@@ -41,8 +43,8 @@ impl Flight {
 
     /// The flight of an entry to come, of a task that may run on any thread.
     pub fn of_task(hash: u32, entry: NonNull<Header>) -> Self {
-        let (is_awaited, links) = (Cell::new(false), Links::new());
-        Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, links }
+        let (is_awaited, is_outdated, links) = (Cell::new(false), Cell::new(false), Links::new());
+        Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, is_outdated, links }
     }
 
     /// The address, which is this flight's until its landing was dropped.
@@ -58,6 +60,13 @@ impl Flight {
     /// Whether the calling thread is inside the computation: it would wait for itself.
     pub fn is_run_here(&self) -> bool {
         [self.thread, self.runs_on.load(Relaxed)].contains(&thread())
+    }
+
+    /// Notes that its key was removed, or that another value was put in. What the computation does so itself comes before its value.
+    fn outdate(&self) {
+        if !self.is_run_here() {
+            self.is_outdated.set(true);
+        }
     }
 
     /// Runs a step of a task's computation on this thread. Only this thread asks whether it is the one, so no order is needed.
@@ -88,6 +97,21 @@ impl Flights {
     pub fn find<C: Content>(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<&Flight> {
         // SAFETY: the block of a linked flight has its key, and the caller has the lock for these flights.
         self.of(hash).find(|flight| is_it(unsafe { C::key(flight.entry) }))
+    }
+
+    /// Outdates the flight of a key, if there is one: the key is removed, or another value is put in.
+    #[inline]
+    pub fn outdate<C: Content>(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) {
+        if !self.is_empty()
+            && let Some(flight) = self.find::<C>(hash, is_it)
+        {
+            flight.outdate();
+        }
+    }
+
+    /// Outdates all flights: all keys are removed.
+    pub fn outdate_all(&self) {
+        self.iter().for_each(Flight::outdate);
     }
 
     /// Unlinks the flights of other threads than the calling one: in a forked child, which has none of them.

@@ -154,7 +154,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             victims.tell_and_drop();
             obstacle = match lacks {
                 Lacks::Nothing => Ok(()),
-                Lacks::Worth => {
+                Lacks::Worth | Lacks::Currency => {
                     drop(landing);
                     return Ok(self.reject(Refusal::Full).0.hold_alone());
                 }
@@ -186,6 +186,11 @@ impl<'a, C: Content> Fresh<'a, C> {
         let state = &mut *guard;
         if let Some(storage) = &state.storage {
             storage.prefetch(hash);
+        }
+        match landing {
+            Some(landing) if landing.is_outdated() => return (Lacks::Currency, victims),
+            Some(_) => {}
+            None => state.flights.outdate::<C>(hash, |key| C::is_same(key, self.key())),
         }
         let place = state.find::<C>(hash, |key| C::is_same(key, self.key()));
         let Some(storage) = &mut state.storage else { return (Lacks::Storage, victims) };
@@ -254,6 +259,8 @@ enum Lacks {
     Storage,
     /// It is not worth what would have to go for it.
     Worth,
+    /// Its key was removed, or got another value, while this one was computed.
+    Currency,
 }
 
 impl<C: Content> Drop for Fresh<'_, C> {

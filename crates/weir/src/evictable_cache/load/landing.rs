@@ -31,6 +31,11 @@ impl<'a> Landing<'a> {
         self.flight.is_some_and(|flight| flight.is_awaited.get()) || !waiters.is_empty()
     }
 
+    /// Whether the key was removed, or another value was put in, since the flight was linked; the shard's lock is held.
+    pub fn is_outdated(&self) -> bool {
+        self.flight.is_some_and(|flight| flight.is_outdated.get())
+    }
+
     /// Unlinks the flight, under the shard's lock; who waits is woken when this is dropped.
     pub fn land(&mut self, state: &mut State) {
         if let Some(flight) = self.flight.take() {

@@ -115,6 +115,11 @@ impl<T: Linked> Table<T> {
         self.chain(buckets[hash as usize & (buckets.len() - 1)]).filter(move |node| node.hash() == hash)
     }
 
+    /// All nodes.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.buckets().iter().flat_map(|&first| self.chain(first))
+    }
+
     /// Links a node that is in no table.
     ///
     /// # Safety

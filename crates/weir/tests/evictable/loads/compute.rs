@@ -117,7 +117,7 @@ fn a_closure_may_use_the_cache_in_every_other_way() {
     let cache = cache();
     let value = cache.get_or_insert_with(1, || {
         assert!(cache.get(&1).is_none() && !cache.contains(&1) && !cache.remove(&1));
-        // Put in by another way meanwhile: then the computed value replaces it.
+        // Put in by the closure itself: then the computed value replaces it.
         cache.insert(1, 10).unwrap();
         cache.clear();
         cache.insert(1, 11).unwrap();
