@@ -681,7 +681,7 @@ weir_entry *weir_evictable_get(weir_evictable *cache, const void *key, size_t ke
 /*
  * Makes an entry of `size` bytes, all zero, that is not in the cache yet. The program fills its value, and ends it by
  * weir_evictable_publish() or weir_evictable_cancel(). Returns NULL with errno ENOMEM, or EFBIG for a size that the cache
- * may never hold.
+ * may never hold. The key's former entry leaves then, so that nobody finds what was to be replaced.
  */
 weir_entry *weir_evictable_prepare(weir_evictable *cache, const void *key, size_t key_size, size_t size);
 
@@ -689,7 +689,7 @@ weir_entry *weir_evictable_prepare(weir_evictable *cache, const void *key, size_
  * Puts a prepared entry into the cache, in the place of the key's former one. Returns 0, and the entry is pinned. What the cache
  * refuses for its weight is the program's alone until the pin ends. Returns -1 where the entry is not taken and is still
  * prepared. The errno is EFBIG if it is larger than the cache may be now, or ENOMEM. ENOSPC says that all that would have to go
- * for it is pinned.
+ * for it is pinned. The key's former entry leaves in each case.
  */
 int weir_evictable_publish(weir_evictable *cache, weir_entry *entry);
 

@@ -87,8 +87,10 @@ static void life(weir_zone *zone, unsigned flags) {
     entry = p_evictable_prepare(cache, "x", 1, 10);
     CHECK(p_evictable_destroy(cache) == -1 && errno == EBUSY);
     p_evictable_cancel(cache, entry);
-    /* Too large: refused, and all else stays. */
+    /* Too large: refused, and all but the key's former entry stays. */
+    p_evictable_release(cache, put(cache, 7, 100));
     CHECK(!put(cache, 7, 2 << 20) && errno == EFBIG && stats_of(cache).entries > 100);
+    CHECK(!p_evictable_get(cache, &(uint64_t){7}, 8) && errno == ENOENT);
     size_t held = stats_of(cache).bytes;
     CHECK(p_evictable_evict(cache, held / 2) >= held / 2 && stats_of(cache).bytes <= held - held / 2);
     for (uint64_t key = 0; key < 500; key++) p_evictable_release(cache, put(cache, key, 3000));

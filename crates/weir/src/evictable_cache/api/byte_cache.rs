@@ -58,9 +58,11 @@ impl ByteCache {
     /// A value of `len` zeros for a key, to be filled and put in by [`ByteFill::publish`].
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold.
+    /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold. The key's former value leaves then, as
+    /// by a refused [`EvictableCache::insert`](crate::EvictableCache::insert).
     pub fn fill(&self, key: &[u8], len: usize) -> Result<ByteFill<'_>, Refusal> {
-        self.begin(self.hash(key), key, len).map(ByteFill)
+        let hash = self.hash(key);
+        self.begin(hash, key, len).map(ByteFill).inspect_err(|_| _ = self.shared.remove(hash, |other| other == key))
     }
 
     /// [`ByteCache::fill`] and [`ByteFill::publish`] of a copy.

@@ -125,7 +125,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     ///
     /// # Errors
     /// The value is not taken, and is in the error. Either it is larger than what the cache may hold, or all that would have to
-    /// go is pinned, or there is no memory.
+    /// go is pinned, or there is no memory. The key's former value leaves all the same: nobody finds what is out of date.
     ///
     /// ```
     /// use weir::{EvictableCache, Refusal};
@@ -136,9 +136,11 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// assert_eq!(error.value.len(), 2000);
     /// ```
     pub fn insert(&self, key: K, value: V) -> Result<Entry<'_, K, V>, InsertError<V>> {
-        let mut fresh = match self.fresh(self.hash(&key), key) {
+        let hash = self.hash(&key);
+        let mut fresh = match self.fresh(hash, key) {
             Ok(fresh) => fresh,
             Err(key) => {
+                self.shared.remove(hash, |other| *other == key);
                 let (weight, target) = (size_of::<Block<K, V>>(), self.shared.place.largest());
                 let is_large = weight > target;
                 self.shared.reject(&key, &value);

@@ -137,8 +137,11 @@ impl<'a, C: Content> Fresh<'a, C> {
         let mut obstacle = if unsafe { self.entry.as_ref() }.is_spare() { Err(Refusal::OutOfMemory) } else { Ok(()) };
         let hold = loop {
             if let Err(why) = obstacle {
-                if let Some(landing) = landing {
-                    shared.land_unkept(landing, hash, |key| C::is_same(key, self.key()));
+                let is_it = |key: &C::Key| C::is_same(key, self.key());
+                match landing {
+                    Some(landing) => shared.land_unkept(landing, hash, is_it),
+                    // Nobody is to find the value that this one was to replace.
+                    None => _ = shared.remove(hash, is_it),
                 }
                 return Err(self.reject(why));
             }

@@ -4,7 +4,7 @@ use crate::counted::Count;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use weir::EvictableCache;
+use weir::{ByteCache, EvictableCache, Refusal};
 
 #[test]
 fn what_is_pinned_lives_until_its_last_guard_is_dropped() {
@@ -38,6 +38,26 @@ fn a_replaced_entry_keeps_its_place_and_its_weight_counts_once() {
         drop(cache.insert(1, vec![0; len]).unwrap_or_else(|why| panic!("{why}")));
         assert_eq!((cache.bytes(), cache.len()), (len, 1));
     }
+}
+
+#[test]
+fn what_a_refused_value_was_to_replace_leaves() {
+    let live = Count::default();
+    let builder = EvictableCache::<u64, crate::counted::Counted>::builder().max_bytes(100);
+    let cache = builder.weigher(|_, value| value.number as usize).build().unwrap();
+    drop(cache.insert(1, live.make(10)).unwrap());
+    assert!(matches!(cache.insert(1, live.make(200)).map(drop).unwrap_err().refusal, Refusal::TooLarge { .. }));
+    assert_eq!((cache.contains(&1), cache.bytes(), live.get()), (false, 0, 0));
+    // All else is pinned.
+    drop(cache.insert(1, live.make(10)).unwrap());
+    let pinned = cache.insert(2, live.make(80)).unwrap();
+    assert_eq!(cache.insert(1, live.make(30)).map(drop).unwrap_err().refusal, Refusal::Full);
+    assert!(!cache.contains(&1) && cache.contains(&2));
+    drop(pinned);
+    let bytes = ByteCache::builder().max_bytes(1000).build().unwrap();
+    drop(bytes.insert(b"key", b"former").unwrap());
+    assert!(matches!(bytes.insert(b"key", &[1; 2000]).map(drop), Err(Refusal::TooLarge { .. })));
+    assert!(bytes.get(b"key").is_none() && bytes.is_empty());
 }
 
 #[test]
