@@ -24,9 +24,9 @@ pub enum RemovalCause {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EvictableStats {
-    /// Look-ups that found their key.
+    /// Look-ups that found their key. A load is one, and so is an update (`upsert_with`): each call counts once, here or below.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Look-ups that did not. A load that waits for another's value is among them: 8 callers of one load are 8 misses.
     pub misses: u64,
     /// Values put in.
     pub insertions: u64,

@@ -64,8 +64,26 @@ impl<F> Drop for Load<'_, F> {
     }
 }
 
+/// Another's flight of `fresh`'s key than `own`, which is awaited from now on; where there is none, the lock.
+fn behind<'a, C: Content>(
+    state: ShardGuard<'a>,
+    own: &Flight,
+    fresh: &Fresh<'_, C>,
+) -> Result<Behind<'a>, ShardGuard<'a>> {
+    let Some(other) = state.flights.find::<C>(fresh.hash(), |key| C::is_same(key, fresh.key())) else {
+        return Err(state);
+    };
+    let (flight, runner, is_own) = (other.address(), other.thread, other.is_run_here());
+    if !own.is_of_task() {
+        other.is_awaited.set(true);
+    }
+    Ok(Behind { state, flight, runner, is_own })
+}
+
 impl<C: Content> Shared<C> {
     /// Looks for the entry of `fresh`'s key; where that is not enough, and another's flight is not there, links this one.
+    ///
+    /// Whoever wants the value was counted as it missed it. A turn is counted here, once, as it comes.
     ///
     /// # Safety
     /// The flight stays where it is, and `fresh` has its key, until the landing was dropped.
@@ -76,14 +94,21 @@ impl<C: Content> Shared<C> {
         flight: &'f Flight,
         wants: Wants,
     ) -> Boarding<'a, 'f, C> {
-        let hash = fresh.hash();
+        let (hash, is_turn) = (fresh.hash(), wants == Wants::Turn);
         let shard = &self.shards()[self.home(hash)];
         loop {
             let now = self.time();
             let mut state = shard.lock();
+            if is_turn {
+                // Before the look-up, which is a use of the entry.
+                state = match behind::<C>(state, flight, fresh) {
+                    Ok(behind) => return Boarding::Behind(behind),
+                    Err(state) => state,
+                };
+            }
             let former = match state.look_up::<C>(hash, |key| C::is_same(key, fresh.key()), now) {
                 // SAFETY: in the index, under the lock.
-                Found::Entry(entry) if wants == Wants::Value => return Boarding::There(unsafe { self.pin(entry) }),
+                Found::Entry(entry) if !is_turn => return Boarding::There(unsafe { self.pin(entry) }),
                 Found::Entry(entry) => Some(entry),
                 Found::Over(place) => {
                     let over = self.take_over(&mut state, place);
@@ -93,24 +118,25 @@ impl<C: Content> Shared<C> {
                 }
                 Found::Nothing => None,
             };
-            let Some(other) = state.flights.find::<C>(hash, |key| C::is_same(key, fresh.key())) else {
-                // Before the flight is linked, as this panics where an entry is held too often.
-                // SAFETY: in the index, under the lock, since it was found.
-                let former = former.map(|entry| unsafe { self.pin(entry) });
-                // SAFETY: the caller's promise.
-                unsafe { state.flights.link(flight) };
-                let (landing, due) = (Landing::new(shard, flight, wants == Wants::Turn), state.flights.due());
-                drop(state);
-                if let Some(count) = due {
-                    shard.spread(count, |state| &mut state.flights);
-                }
-                return Boarding::First(former, landing);
-            };
-            let (runner, is_own, address) = (other.thread, other.is_run_here(), other.address());
-            if !flight.is_of_task() {
-                other.is_awaited.set(true);
+            if !is_turn {
+                state = match behind::<C>(state, flight, fresh) {
+                    Ok(behind) => return Boarding::Behind(behind),
+                    Err(state) => state,
+                };
             }
-            return Boarding::Behind(Behind { state, flight: address, runner, is_own });
+            // Before the flight is linked, as this panics where an entry is held too often.
+            // SAFETY: in the index, under the lock, since it was found.
+            let former = former.map(|entry| unsafe { self.pin(entry) });
+            state.counts.hits += u64::from(is_turn && former.is_some());
+            state.counts.misses += u64::from(is_turn && former.is_none());
+            // SAFETY: the caller's promise.
+            unsafe { state.flights.link(flight) };
+            let (landing, due) = (Landing::new(shard, flight, is_turn), state.flights.due());
+            drop(state);
+            if let Some(count) = due {
+                shard.spread(count, |state| &mut state.flights);
+            }
+            return Boarding::First(former, landing);
         }
     }
 

@@ -67,6 +67,7 @@ impl<C: Content> Shared<C> {
         let over = match state.look_up::<C>(hash, is_it, now) {
             Found::Entry(entry) => {
                 let taken = take(entry);
+                state.counts.hits += 1;
                 // SAFETY: in the index, under the lock: the cache holds it.
                 let seen = self.choice.is_sampled(hash).then(|| unsafe { entry.as_ref() }.weight());
                 drop(state);

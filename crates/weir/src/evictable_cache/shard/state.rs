@@ -138,10 +138,10 @@ impl State {
         storage.find(hash, |entry| is_it(unsafe { C::key(entry) }))
     }
 
-    /// Looks a key up, and counts a hit; `now` is what time it is, where entries have an end.
+    /// Looks a key up, which is a use of its entry; `now` is what time it is, where entries have an end.
     ///
-    /// The hit is counted under the lock: the lock is needed for what is taken anyway, and the storage that counts may move.
-    /// Inlined in each caller, so that one without times pays for none.
+    /// The use is noted under the lock: the lock is needed for what is taken anyway, and the storage that notes may move.
+    /// Inlined in each caller, so that one without times pays for none. The caller counts the hit or the miss, once a call.
     #[inline(always)]
     pub fn look_up<C: Content>(
         &mut self,
@@ -164,7 +164,6 @@ impl State {
             storage.use_at(header, now);
         }
         storage.hit(header);
-        self.counts.hits += 1;
         Found::Entry(entry)
     }
 }

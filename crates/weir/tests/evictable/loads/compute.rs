@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, OnceLock};
 use std::thread;
 use weir::EvictableCache;
+use weir_testing::wait_until;
 
 fn cache() -> EvictableCache<u64, u64> {
     EvictableCache::builder().build().unwrap()
@@ -30,6 +31,37 @@ fn a_value_is_computed_once_for_all_who_want_it() {
         });
         assert_eq!(computed.load(SeqCst), 1, "key {key}");
     }
+}
+
+#[test]
+fn each_call_counts_one_hit_or_one_miss() {
+    let (cache, start) = (cache(), Barrier::new(8));
+    let count = |cache: &EvictableCache<u64, u64>| (cache.stats().hits, cache.stats().misses);
+    (0..100).for_each(|key| drop(cache.upsert_with(key, |former| former.map_or(1, |_| 2))));
+    assert_eq!(count(&cache), (0, 100));
+    (0..100).for_each(|key| drop(cache.upsert_with(key, |former| former.map_or(1, |_| 2))));
+    assert_eq!(count(&cache), (100, 100));
+    let all = || {
+        start.wait();
+        (0..20).for_each(|_| drop(cache.upsert_with(1, |_| (0..50).map(|_| thread::yield_now()).count() as u64)));
+    };
+    thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(all))));
+    assert_eq!(count(&cache), (260, 100), "also of those that wait for their turn");
+    // Those that wait for the load, and the one that loads.
+    let (cache, inside) = (self::cache(), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            cache.get_or_insert_with(1, || {
+                inside.wait();
+                wait_until("all to miss it", || cache.stats().misses == 8);
+                1
+            });
+        });
+        inside.wait();
+        (0..7).for_each(|_| drop(scope.spawn(|| drop(cache.get_or_insert_with(1, || unreachable!("one loads"))))));
+    });
+    assert_eq!(count(&cache), (0, 8));
+    assert!(*cache.get_or_insert_with(1, || 2) == 1 && count(&cache) == (1, 8));
 }
 
 #[test]
