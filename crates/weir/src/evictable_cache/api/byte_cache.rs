@@ -144,7 +144,7 @@ impl ByteCache {
         Ok(Ok(ByteEntry(self.shared.get_or_load(fresh, load, |_, ()| ()).await?)))
     }
 
-    /// Takes a key's entry out; whether there was one. Guards of the entry stay valid.
+    /// Takes a key's entry out; whether there was one whose time was not over. Guards of the entry stay valid.
     pub fn remove(&self, key: &[u8]) -> bool {
         self.shared.remove(self.hash(key), |other| other == key)
     }

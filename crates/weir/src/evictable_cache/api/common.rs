@@ -57,12 +57,12 @@ macro_rules! common_methods {
             self.shared.clear();
         }
 
-        /// The number of entries.
+        /// The number of entries, with those whose time is over and that were not found yet. [`Self::expire`] takes them out.
         pub fn len(&self) -> usize {
             self.shared.room.entries.load(core::sync::atomic::Ordering::Relaxed)
         }
 
-        /// True without entries.
+        /// True without entries, as [`Self::len`] counts them.
         pub fn is_empty(&self) -> bool {
             self.len() == 0
         }

@@ -16,12 +16,17 @@ const SWEPT: u32 = 8;
 const SWEPT_FOR_PRESSURE: u32 = 1024;
 
 impl<C: Content> Shared<C> {
-    /// Takes a key's entry out; whether there was one.
+    /// Takes a key's entry out; whether there was one whose time was not over.
     pub fn remove(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> bool {
-        self.remove_if(self.home(hash), |state| {
+        let now = self.time();
+        let cause = self.remove_if(self.home(hash), |state| {
             state.flights.outdate::<C>(hash, &mut is_it);
-            state.find::<C>(hash, is_it)
-        })
+            let (place, storage) = (state.find::<C>(hash, is_it)?, state.storage.as_ref()?);
+            // SAFETY: in the index, under the lock: the cache holds it.
+            let is_over = now.is_some_and(|now| storage.is_over(unsafe { storage.at(place).as_ref() }, now));
+            Some((place, if is_over { RemovalCause::Expired } else { RemovalCause::Removed }))
+        });
+        cause == Some(RemovalCause::Removed)
     }
 
     /// Ends the flight of an entry that the cache does not keep. The value that an update was made of leaves with it, under one lock:
@@ -45,15 +50,19 @@ impl<C: Content> Shared<C> {
         self.remove_if(self.home(header.hash), |state| {
             let place = state.storage.as_ref()?.place_of(header)?;
             state.flights.outdate::<C>(header.hash, |key| C::is_same(key, hold.key()));
-            Some(place)
+            Some((place, RemovalCause::Removed))
         });
     }
 
-    /// Takes out what is `found` in a shard.
-    fn remove_if(&self, home: usize, found: impl FnOnce(&State) -> Option<usize>) -> bool {
-        let mut victims = Victims::new(self, RemovalCause::Removed);
+    /// Takes out what is `found` in a shard, for the cause that is found with it.
+    fn remove_if(
+        &self,
+        home: usize,
+        found: impl FnOnce(&State) -> Option<(usize, RemovalCause)>,
+    ) -> Option<RemovalCause> {
         let mut state = self.shards()[home].lock();
-        let Some(place) = found(&state) else { return false };
+        let (place, cause) = found(&state)?;
+        let mut victims = Victims::new(self, cause);
         self.take(&mut state, place, &mut victims);
         let is_roomy = state.storage.as_ref().is_some_and(Storage::is_roomy);
         drop(state);
@@ -61,7 +70,7 @@ impl<C: Content> Shared<C> {
         if is_roomy {
             self.fit_shard(home, Storage::is_roomy);
         }
-        true
+        Some(cause)
     }
 
     /// Takes the entry at a place of the index out, for the victims' cause: removed, or its time is over.

@@ -85,6 +85,17 @@ fn an_entry_that_is_used_does_not_become_idle() {
 }
 
 #[test]
+fn a_removal_finds_nothing_where_the_time_is_over() {
+    let clock = Clock::default();
+    let cache = EvictableCache::<u64, u64>::builder().time_to_live(seconds(10)).clock(clock.read()).build().unwrap();
+    (0..2).for_each(|key| drop(cache.insert(key, key)));
+    assert!(cache.remove(&0));
+    clock.pass(10);
+    assert_eq!((cache.len(), cache.remove(&1), cache.len()), (1, false, 0));
+    assert_eq!((cache.stats().removed, cache.stats().expired), (1, 1));
+}
+
+#[test]
 fn each_entry_may_have_times_of_its_own() {
     let clock = Clock::default();
     let cache = EvictableCache::<&str, Expiry>::builder()
