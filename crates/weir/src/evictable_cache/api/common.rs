@@ -51,7 +51,8 @@ macro_rules! common_methods {
             $crate::evictable_cache::options::name_text(&self.shared.name)
         }
 
-        /// Takes out all entries. Values that are being computed are not kept.
+        /// Takes out all entries. Values that are being computed are not kept. What is put in meanwhile, by a listener or by other
+        /// threads, may stay.
         #[doc(alias = "invalidate_all")]
         pub fn clear(&self) {
             self.shared.clear();

@@ -5,7 +5,7 @@ use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::load::landing::Landing;
-use crate::evictable_cache::shard::state::State;
+use crate::evictable_cache::shard::state::{Shard, State};
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
 use weir_core::base::time::Time;
@@ -14,6 +14,21 @@ use weir_core::base::time::Time;
 const SWEPT: u32 = 8;
 /// Entries at which each eviction for pressure looks: some microseconds.
 const SWEPT_FOR_PRESSURE: u32 = 1024;
+
+/// All entries of a shard are taken out: counted as a walk until this is dropped, also where code of the program's panics.
+struct Inside<'a> {
+    shard: &'a Shard,
+    /// The numbers that were given before.
+    bound: u32,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shard.lock();
+        // A forked child counts none.
+        state.walks = state.walks.saturating_sub(1);
+    }
+}
 
 impl<C: Content> Shared<C> {
     /// Takes a key's entry out; whether there was one whose time was not over.
@@ -95,17 +110,29 @@ impl<C: Content> Shared<C> {
         self.take_all(drop);
     }
 
+    /// Takes out what is there as a shard's turn comes. It looks once at each number that was given by then, so it comes to an end
+    /// although a listener puts entries back.
     fn take_all<'a>(&'a self, end: impl Fn(Victims<'a, C>)) {
-        let next = |storage: &mut Storage| storage.policy().iter().next();
         for home in 0..self.shards().len() {
-            // Before the first entry leaves: what lands from here on is not kept.
-            self.shards()[home].lock().flights.outdate_all();
-            while let victims = self.take_some(home, RemovalCause::Removed, next)
+            let inside = self.go_in(home);
+            let (mut at, bound) = (0, inside.bound);
+            let mut next = |storage: &mut Storage| storage.next_number(&mut at, bound);
+            while let victims = self.take_some(home, RemovalCause::Removed, &mut next)
                 && !victims.is_empty()
             {
                 end(victims);
             }
         }
+    }
+
+    /// Begins to take all out of a shard, whose entries keep their numbers until the end.
+    fn go_in(&self, home: usize) -> Inside<'_> {
+        let shard = &self.shards()[home];
+        let mut state = shard.lock();
+        // Before the first entry leaves: what lands from here on is not kept.
+        state.flights.outdate_all();
+        state.walks += 1;
+        Inside { shard, bound: state.storage.as_ref().map_or(0, Storage::numbers) }
     }
 
     /// Takes out what is `next` in a shard, as many as victims may be.

@@ -247,11 +247,22 @@ impl Storage {
         self.times[header.number.get() as usize].is_over(now)
     }
 
+    /// The number of numbers that were ever given: 0 to this.
+    pub fn numbers(&self) -> u32 {
+        self.fresh
+    }
+
+    /// The first number in use from `at` on, and below a bound; the one behind it becomes the next.
+    pub fn next_number(&self, at: &mut u32, bound: u32) -> Option<u32> {
+        let bound = bound.min(self.fresh);
+        let number = (*at..bound).find(|&number| self.policy.has(number));
+        *at = number.map_or(bound.max(*at), |number| number + 1);
+        number
+    }
+
     /// The first entry of a number from `at` on, which becomes the next one.
     pub fn next_in_use(&self, at: &mut u32) -> Option<NonNull<Header>> {
-        let number = (*at..self.fresh).find(|&number| self.policy.has(number));
-        *at = number.map_or(self.fresh, |number| number + 1);
-        number.and_then(|number| self.place_of_number(number)).map(|place| self.at(place))
+        self.next_number(at, self.fresh).and_then(|number| self.place_of_number(number)).map(|place| self.at(place))
     }
 
     /// Looks at entries in turn, at `left` at most and at each once, for one whose time is over; its number.

@@ -2,8 +2,8 @@
 
 use crate::counted::Count;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock};
 use weir::{ByteCache, EvictableCache, Refusal};
 
 #[test]
@@ -38,6 +38,23 @@ fn a_replaced_entry_keeps_its_place_and_its_weight_counts_once() {
         drop(cache.insert(1, vec![0; len]).unwrap_or_else(|why| panic!("{why}")));
         assert_eq!((cache.bytes(), cache.len()), (len, 1));
     }
+}
+
+#[test]
+fn clear_ends_although_a_listener_puts_entries_back() {
+    static CACHE: LazyLock<EvictableCache<u64, u64>> = LazyLock::new(|| {
+        let back = |key: &u64, value: &u64, _| {
+            // Two for each, as long as that is not absurd.
+            if *value < 1000 {
+                drop(CACHE.insert(*key, value + 1).unwrap());
+                drop(CACHE.insert(key + 1000 * (value + 1), value + 1).unwrap());
+            }
+        };
+        EvictableCache::builder().shards(1).weigher(|_, _| 1).on_evict(back).build().unwrap()
+    });
+    (0..100).for_each(|key| drop(CACHE.insert(key, 0).unwrap()));
+    CACHE.clear();
+    assert!(CACHE.len() >= 100 && (0..100).all(|key| CACHE.get_copied(&key) != Some(0)), "{}", CACHE.len());
 }
 
 #[test]
