@@ -58,8 +58,8 @@ impl ByteCache {
     /// A value of `len` zeros for a key, to be filled and put in by [`ByteFill::publish`].
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold. The key's former value leaves then, as
-    /// by a refused [`EvictableCache::insert`](crate::EvictableCache::insert).
+    /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold. The key's former value leaves then,
+    /// as by a refused [`EvictableCache::insert`](crate::EvictableCache::insert).
     pub fn fill(&self, key: &[u8], len: usize) -> Result<ByteFill<'_>, Refusal> {
         let hash = self.hash(key);
         self.begin(hash, key, len).map(ByteFill).inspect_err(|_| _ = self.shared.remove(hash, |other| other == key))

@@ -261,8 +261,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         self.shared.compute_anew(fresh, fill).map(Entry)
     }
 
-    /// Takes a key's entry out; whether there was one whose time was not over. Guards of the entry stay valid. A value of the key that is being computed
-    /// is not kept ([`EvictableCache::get_or_insert_with`]).
+    /// Takes a key's entry out; whether there was one whose time was not over. Guards of the entry stay valid. A value of the
+    /// key that is being computed is not kept ([`EvictableCache::get_or_insert_with`]).
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         Q: Equivalent<K> + Hash + ?Sized,

@@ -62,7 +62,8 @@ impl Flight {
         [self.thread, self.runs_on.load(Relaxed)].contains(&thread())
     }
 
-    /// Notes that its key was removed, or that another value was put in. What the computation does so itself comes before its value.
+    /// Notes that its key was removed, or that another value was put in. What the computation does so by itself comes before its
+    /// value.
     fn outdate(&self) {
         if !self.is_run_here() {
             self.is_outdated.set(true);
