@@ -482,8 +482,9 @@ int weir_page_pool_stats(weir_page_pool *pool, struct weir_page_pool_stats *stat
  * A C++ exception that leaves it is named, and it is not called again. It may not end its thread (pthread_exit(), or
  * longjmp() out of it): what it holds would never be given back. In a callback exit() ends the process as everywhere.
  *
- * In a forked child no thread calls anything, until it registers something or calls weir_resume_after_fork(). There is
- * no need to where the child executes a program. File descriptors of below are the parent's there.
+ * In a forked child no thread calls anything, until it registers something, puts something into an evictable cache or calls
+ * weir_resume_after_fork(). There is no need to where the child executes a program. File descriptors of below are the
+ * parent's there.
  */
 typedef struct weir_callback weir_callback; /* something that is registered */
 typedef struct weir_queue weir_queue;       /* callbacks that the program's own threads call */
@@ -607,8 +608,7 @@ int weir_queue_fd(weir_queue *queue);
 typedef int weir_limit_callback(size_t bytes);
 weir_limit_callback *weir_on_limit(weir_limit_callback *callback);
 
-/* In a forked child: makes the threads for the callbacks that the parent registered. No other thread may unregister one
-   meanwhile. */
+/* In a forked child: makes the threads for the callbacks that the parent registered. */
 void weir_resume_after_fork(void);
 
 /*
@@ -624,6 +624,9 @@ void weir_resume_after_fork(void);
  *
  * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's. Several
  * threads may call it at once. It may use the cache.
+ *
+ * A forked child has the cache as it was; an empty one where entries lie in a zone of the parent's. Its first
+ * weir_evictable_prepare() does what weir_resume_after_fork() does, so that the cache gives way there too.
  */
 typedef struct weir_evictable weir_evictable;
 typedef struct weir_entry weir_entry;

@@ -227,7 +227,7 @@ pub fn on_limit(callback: Option<fn(usize) -> bool>) -> Option<fn(usize) -> bool
 }
 
 /// For a forked child that goes on with the shrinkers and subscriptions of its parent. Makes the threads that call them, which
-/// `fork` does not copy. Registering something does the same.
+/// `fork` does not copy. Registering something does the same, and so does the first insertion into an evictable cache.
 pub fn resume_after_fork() {
     callbacks::resume();
 }

@@ -11,7 +11,8 @@
 //! last thread only, has them open: see `finalizer.rs`.
 //!
 //! Threads are made where a program registers something. In a forked child they are not there until it does so again, or calls
-//! [`CallbackThreads::resume`]. A thread cannot be made inside an allocation, nor between `fork` and `exec`.
+//! [`CallbackThreads::resume`], as the first insertion into an evictable cache does. A thread cannot be made inside an allocation,
+//! nor between `fork` and `exec`.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{

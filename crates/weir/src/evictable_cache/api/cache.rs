@@ -52,6 +52,10 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// A forked child has the cache as it was; an empty one where entries lie in a [zone](crate::zone) that is the parent's. Values
 /// that other threads or tasks of the parent were computing are computed by who wants them first. Futures of the parent that
 /// waited for one are not woken in the child.
+///
+/// The cache gives way there too, from the child's first insertion into any evictable cache on. That makes the threads that call
+/// caches, and what else the parent registered, as [`resume_after_fork`](crate::pressure::resume_after_fork) does. So a child that
+/// executes a program has no thread of Weir's. One that may make no thread later, or only looks keys up, calls that itself.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
     pub(super) shared: Owner<Typed<K, V>>,
     pub(super) hasher: S,

@@ -25,8 +25,9 @@ pub enum Place {
 }
 
 impl Place {
-    /// A block; `None`: there is no memory, or (in a zone) it would be larger than a run can be.
+    /// A block; `None`: there is no memory, or (in a zone) it would be larger than a run can be. To be called under no lock.
     pub fn alloc(self, layout: Layout) -> Option<NonNull<u8>> {
+        host::serve_child();
         match self {
             Self::Heap => host::alloc(layout),
             Self::Zone(zone) => host::alloc_in(zone, layout),

@@ -172,6 +172,9 @@ pub fn may_grow(_: usize) -> bool {
     true
 }
 
+/// Nothing calls caches here, in a forked child or elsewhere.
+pub fn serve_child() {}
+
 /// CPUs that the process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

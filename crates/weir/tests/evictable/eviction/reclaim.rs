@@ -91,3 +91,50 @@ fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_th
         },
     );
 }
+
+/// Runs `body` in a forked child, which is to be over by itself.
+fn in_forked(body: impl FnOnce() -> bool) {
+    // SAFETY: the child runs `body` and ends without running anything of the test harness. Weir's handlers are what is tested.
+    unsafe {
+        let pid = libc::fork();
+        assert!(pid >= 0);
+        if pid == 0 {
+            libc::alarm(weir_testing::PATIENCE.as_secs() as u32);
+            libc::_exit(i32::from(!body()));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        assert_eq!(status, 0, "signal {}", status & 127);
+    }
+}
+
+/// Threads of this process that call its callbacks.
+fn callback_threads() -> usize {
+    let is_one = |task: &std::fs::DirEntry| {
+        std::fs::read(task.path().join("comm")).is_ok_and(|name| name.starts_with(b"weir-callbacks"))
+    };
+    std::fs::read_dir("/proc/self/task").unwrap().flatten().filter(is_one).count()
+}
+
+#[test]
+fn a_forked_child_has_its_caches_give_way_once_it_inserts() {
+    in_child("eviction::reclaim::a_forked_child_has_its_caches_give_way_once_it_inserts", || {
+        let cache = EvictableCache::<u64, [u8; 4000]>::builder().build().unwrap();
+        (0..4_000).for_each(|key| drop(cache.insert(key, [1; 4000]).unwrap()));
+        let gives_way = |key| {
+            drop(cache.insert(key, [1; 4000]).unwrap());
+            settings::set("limit", "1M").unwrap();
+            wait_until("an eviction for pressure", || cache.stats().evicted_for_pressure > 0);
+            settings::set("limit", "0").unwrap();
+            true
+        };
+        in_forked(|| cache.get(&1).is_some() && callback_threads() == 0);
+        in_forked(|| {
+            // A child of the child begins anew.
+            in_forked(|| callback_threads() == 0 && gives_way(4_000));
+            gives_way(4_000)
+        });
+        assert_eq!(cache.stats().evicted_for_pressure, 0);
+        gives_way(4_000);
+    });
+}
