@@ -111,6 +111,22 @@ class OnWeir(unittest.TestCase):
             function(number)
         self.assertEqual(function.cache_info().hits, hits + info.entries)
 
+    def test_while_memory_is_short_no_cache_grows(self):
+        # What stays is above the limit, so that pressure does not end.
+        held = [block(number) for number in range(400)]
+        other = weir.cache(block)
+        fill(other, 10)
+        weir.settings["limit"] = LIMIT
+        wait_until("pressure", lambda: weir.pressure.latest().level != weir.pressure.NONE)
+        function = weir.cache(block)
+        for number in range(600):
+            function(number)
+            self.assertLess(function.cache_info().entries, 20)
+        weir.settings["limit"] = 0
+        wait_until("relief", lambda: weir.pressure.latest().level == weir.pressure.NONE)
+        wait_until("growth", lambda: fill(function, 100) or function.cache_info().entries >= 100)
+        self.assertEqual(len(held), 400)
+
     def test_each_cache_gives_its_share_and_one_that_is_gone_none(self):
         large, small, gone = (weir.cache(block) for _ in range(3))
         fill(large), fill(small, 200), fill(gone)

@@ -139,6 +139,29 @@ class Threads(unittest.TestCase):
         values.cache_clear()
         self.assertEqual(ended, [1] * 20)
 
+    def test_keys_that_wait_for_a_lock_keep_no_other_cache(self):
+        class Key:
+            def __hash__(self):
+                return 1
+
+            def __eq__(self, other):
+                is_asked.set()
+                with program:
+                    return self is other
+
+        program, is_asked = threading.Lock(), threading.Event()
+        keys, numbers = weir.cache(lambda key: 1), weir.cache(lambda number: number)
+        keys(Key())
+        thread = threading.Thread(target=lambda: keys(Key()))
+        with program:
+            thread.start()
+            is_asked.wait()
+            # A thread that has the program's lock can use another cache, and make one, and fork.
+            self.assertEqual([numbers(1), weir.cache(str)(2)], [1, "2"])
+            self.assertTrue(in_child(lambda: numbers.cache_info().hits == 0 and keys.cache_info().entries == 0))
+        thread.join()
+        self.assertEqual(keys.cache_info().entries, 2)
+
     def test_a_child_can_use_what_another_thread_used_at_the_fork(self):
         function = weir.cache(lambda number: [number])
         is_over = threading.Event()

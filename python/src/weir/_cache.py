@@ -2,11 +2,17 @@
 
 All caches of the process are one shrinker to Weir. It is told how much to free, and takes that from each cache in
 proportion to what it holds, what was not used for longest first. Weir calls it on a thread of its own, which ctypes gives
-Python's lock (the GIL) for the call. A cache that the program has dropped is not among them any more.
+Python's lock (the GIL) for the call. That thread may wait for the lock while others insert. So each insertion evicts for itself
+as long as memory is short. A cache that the program has dropped is not among them any more.
+
+Each cache has a lock of its own, as the program's code runs under it: keys are compared there. A thread waits for the lock of
+one cache at most, and whoever evicts from other caches than its own goes without those that are busy.
 """
 
 import functools
+import os
 import sys
+import threading
 import traceback
 from collections import OrderedDict
 from ctypes import byref, c_size_t, sizeof
@@ -14,7 +20,7 @@ from operator import index
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ._library import Shrinker, is_loaded, lock, register, resume_after_fork
+from ._library import Shrinker, is_loaded, is_memory_short, lock, register, resume_after_fork
 
 #: WEIR_SCAN_STOP: nothing can be freed now.
 STOP = c_size_t(-1).value
@@ -22,12 +28,18 @@ STOP = c_size_t(-1).value
 OVERHEAD = 250
 #: Bytes that Weir asks for at a time. Each call waits for Python's lock, so they are few.
 BATCH = 1 << 20
+#: Seconds after which whoever wants the lock of another's cache takes it for busy: what reclaim waits for a callback.
+BUSY = 0.05
 
 # Between the positional arguments of a key and the named ones.
 _NAMED = object()
 
 _caches = WeakSet()
 _is_registered = False
+# Caches have been asked to give way, and Weir has not said yet that the shortage is over.
+_is_pressed = False
+# The caches whose locks the thread that forks has taken.
+_frozen = []
 
 
 class CacheInfo(NamedTuple):
@@ -44,17 +56,22 @@ class CacheInfo(NamedTuple):
 
 
 class _Entries:
-    """The entries of one cache. All but the weighing is done under the package's lock."""
+    """The entries of one cache. All but the weighing is done under its lock.
+
+    A thread may take the lock twice: what runs under it allocates, so that the collector may call a finalizer there, and asks
+    keys whether they are equal. Both are the program's code, and may use the cache.
+    """
 
     def __init__(self, weigh, bound):
         self.weigh, self.bound = weigh, bound
+        self.lock = threading.RLock()
         self.by_key = OrderedDict()
         self.bytes = self.hits = self.misses = self.evicted = 0
         with lock:
             _caches.add(self)
 
     def get(self, key):
-        with lock:
+        with self.lock:
             entry = self.by_key.get(key)
             if entry is None:
                 self.misses += 1
@@ -72,20 +89,31 @@ class _Entries:
             raise ValueError(f"weigh() says {weight} bytes")
         size = weight + sum(map(_size, key)) + OVERHEAD
         is_bounded = not _register_once()
+        if is_bounded and size > self.bound:
+            return
+        missing = 0 if is_bounded or not _is_short() else size
         victims = []
-        with lock:
+        with self.lock:
             if key not in self.by_key:
+                missing -= self._evict(self.bytes + size - self.bound if is_bounded else missing, victims)
                 self.by_key[key] = (value, size)
                 self.bytes += size
-            if is_bounded:
-                self._evict(self.bytes - self.bound, victims)
+            else:
+                missing = 0
         # The victims' finalizers run here, without the lock.
+        del victims
+        if missing > 0:
+            _evict_all(missing, but=self)
 
     def evict(self, size):
-        """Evicts entries of that size in all; the bytes that went."""
+        """Evicts entries of that size in all, if the cache is not busy; the bytes that went."""
         victims = []
-        with lock:
+        if not self.lock.acquire(timeout=BUSY):
+            return 0
+        try:
             return self._evict(size, victims)
+        finally:
+            self.lock.release()
 
     def _evict(self, size, victims):
         freed = 0
@@ -98,14 +126,20 @@ class _Entries:
         return freed
 
     def clear(self):
-        with lock:
+        with self.lock:
             victims, self.by_key = self.by_key, OrderedDict()
             self.bytes = self.hits = self.misses = self.evicted = 0
         del victims
 
     def info(self):
-        with lock:
+        with self.lock:
             return CacheInfo(self.hits, self.misses, self.evicted, len(self.by_key), self.bytes)
+
+    def inherit(self):
+        """In a forked child: another thread had the lock at the fork, and is not there to end what it was about to do."""
+        self.lock = threading.RLock()
+        self.by_key = OrderedDict()
+        self.bytes = 0
 
 
 def _size(part):
@@ -122,7 +156,8 @@ def cache(function=None, *, weigh=sys.getsizeof, typed=False, bound=64 << 20):
 
     As with ``functools.lru_cache`` arguments are hashable, several threads may call the function at once, also for the same
     arguments, and what raises is not kept. The function gets ``cache_info()``, ``cache_clear()`` and ``__wrapped__``. What is
-    evicted may be finalized on a thread of Weir's.
+    evicted may be finalized on a thread of Weir's. Arguments are compared (``__eq__``) under the cache's lock: that must not wait
+    for a thread that calls the same function.
     """
     if function is None:
         return functools.partial(cache, weigh=weigh, typed=typed, bound=bound)
@@ -155,6 +190,8 @@ def _register_once():
     if not is_loaded():
         return False
     resume_after_fork()
+    if _is_registered:
+        return True
     with lock:
         # Another thread may be about to register it: this one takes that for done.
         was_registered, _is_registered = _is_registered, True
@@ -166,9 +203,26 @@ def _register_once():
     return _is_registered
 
 
+def _is_short():
+    """Whether no cache may grow: there is pressure, or was since the last relief."""
+    return _is_pressed or is_memory_short()
+
+
 def _all():
-    with lock:
-        return list(_caches)
+    # Without the package's lock: a thread that waits for that may have a cache's.
+    while True:
+        try:
+            return list(_caches)
+        except RuntimeError:  # another thread has made a cache meanwhile
+            pass
+
+
+def _evict_all(size, but=None):
+    """Evicts entries of that size in all, from each cache but one in proportion to what it holds; the bytes that went."""
+    held = [(entries, entries.bytes) for entries in _all() if entries is not but]
+    total = sum(share for _, share in held)
+    # Rounded up: a cache may be smaller than what it is asked for.
+    return sum(entries.evict(-(-size * share // total)) for entries, share in held if share > 0)
 
 
 # These functions are never freed: nothing can take them from under a call. Nothing that they raise may reach Weir's code.
@@ -185,15 +239,48 @@ def _count(_data):
 
 @Shrinker.SCAN
 def _scan(size, _reason, _data):
+    global _is_pressed
+    _is_pressed = True
     try:
-        held = [(entries, entries.bytes) for entries in _all()]
-        total = sum(share for _, share in held)
-        # Rounded up: a cache may be smaller than what it is asked for.
-        freed = sum(entries.evict(-(-size * share // total)) for entries, share in held if share > 0)
-        return freed or STOP
+        return _evict_all(size) or STOP
     except BaseException:
         traceback.print_exc()
         return STOP
 
 
-_SHRINKER = Shrinker(name=b"python caches", count=_count, scan=_scan, batch=BATCH)
+@Shrinker.RELIEVED
+def _relieved(_data):
+    global _is_pressed
+    _is_pressed = False
+
+
+_SHRINKER = Shrinker(name=b"python caches", count=_count, scan=_scan, relieved=_relieved, batch=BATCH)
+
+
+def _before_fork():
+    """Takes the caches' locks, so that a child begins with what is whole. One that is busy for long is left out."""
+    # The package's first: who has it may want a cache's.
+    lock.acquire()
+    _frozen.extend(entries for entries in _all() if entries.lock.acquire(timeout=BUSY))
+
+
+def _after_fork():
+    frozen = _frozen[:]
+    del _frozen[:]
+    for entries in frozen:
+        entries.lock.release()
+    lock.release()
+    return frozen
+
+
+def _in_child():
+    global _is_pressed
+    # The relief of the parent's pressure comes to the parent alone.
+    _is_pressed = False
+    frozen = set(_after_fork())
+    for entries in _all():
+        if entries not in frozen:
+            entries.inherit()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

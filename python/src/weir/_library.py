@@ -96,10 +96,14 @@ def _look_up():
 
 
 _library = _look_up()
+if _library is not None:
+    _latest = ctypes.PyDLL(None).weir_pressure_latest
+    _latest.restype, _latest.argtypes = FUNCTIONS["weir_pressure_latest"]
+    _event = PressureEvent()
 
 # One lock for what this package shares between threads. A thread may take it twice: what runs under it allocates, so that
-# the collector may call a finalizer there, and asks keys whether they are equal, which is the program's code. Nothing that
-# waits for a callback is called under it, as a callback takes it.
+# the collector may call a finalizer there, which is the program's code. Nothing that waits for a callback is called under it,
+# as a callback takes it.
 lock = threading.RLock()
 
 _handles = set()
@@ -117,6 +121,12 @@ def library():
 def is_loaded():
     """Whether this process runs on Weir: whether it is there, and its malloc is called."""
     return _library is not None
+
+
+def is_memory_short():
+    """Whether there is pressure, where there is Weir. Each insertion into a cache asks, and keeps Python's lock (the GIL)."""
+    _latest(ctypes.byref(_event), ctypes.sizeof(_event))
+    return _event.level != 0
 
 
 def version():
@@ -158,6 +168,8 @@ def unregister(handle):
 def resume_after_fork():
     """In a forked child: callbacks of the parent are called here too. Elsewhere it does nothing."""
     global _is_forked
+    if not _is_forked:
+        return
     with lock:
         is_forked, _is_forked = _is_forked, False
     if is_forked and _library is not None:
