@@ -221,7 +221,8 @@ int weir_cache_set_limit(weir_cache *cache, size_t objects);
 
 /*
  * Leaves that many free objects, made at once, to the cache in every reclaim. Returns 0; or -1 with errno ENOMEM if
- * there is no memory for all of them: then the reserve stays what it was. EINVAL: the cache is NULL.
+ * there is no memory for all of them: then the reserve stays what it was. What exceeds the room below the tightest limit
+ * is refused at once. EINVAL: the cache is NULL.
  */
 int weir_cache_set_reserve(weir_cache *cache, size_t objects);
 

@@ -173,6 +173,16 @@ fn objects_go_from_thread_to_thread() {
 }
 
 #[test]
+fn a_reserve_that_the_machine_does_not_have_is_refused_at_once() {
+    const TIB: usize = 1 << 40;
+    let built = ObjectCache::<[u8; 1024]>::builder("all of memory").reserve(64 * TIB / 1024).build();
+    assert!(matches!(built, Err(weir::CacheError::OutOfMemory)));
+    let cache = ObjectCache::<[u8; 1024]>::builder("reserve").reserve(10).build().unwrap();
+    assert!(matches!(cache.set_reserve(64 * TIB / 1024), Err(weir::CacheError::OutOfMemory)));
+    assert_eq!(cache.stats().reserve, 10);
+}
+
+#[test]
 fn a_reserve_is_there_from_the_start() {
     let cache = ObjectCache::<[u8; 300]>::builder("reserve").reserve(100).no_reclaim().build().unwrap();
     assert!(cache.stats().free_slab >= 100);

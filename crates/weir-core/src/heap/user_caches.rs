@@ -149,16 +149,22 @@ impl<P: Platform> UserCaches<'_, P> {
 
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many. Where there is no memory for
-    /// all of them, the reserve stays what it was.
+    /// all of them, the reserve stays what it was. What no limit leaves room for is refused before anything is made: the memory of
+    /// others would go for it, and the process with the last of it.
     pub fn set_reserve(self, id: CacheId, objects: usize) -> Result<(), LimitError> {
         // No machine has so much: the caches could not even count it.
         let bytes =
             self.heap.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
+        let missing = bytes.saturating_sub(self.heap.caches.figures(id).slab_bytes);
+        if !self.heap.reclaim().is_conceivable(missing) {
+            return Err(LimitError::NoMemory);
+        }
         let former = self.heap.caches.reserve(id);
         // Dropped on unwinding, and where it failed: a part of it would be of use to nobody.
         let undo = OnUnwind(|| self.heap.caches.reset_reserve(id, objects, former));
-        let set = || self.heap.caches.set_reserve(id, objects);
+        // The limit may become known only as the heap grows.
+        let set = || self.heap.caches.set_reserve(id, objects, &|bytes| bytes <= self.heap.reclaim().budget_free());
         let result = set().or_else(|Short| self.heap.direct().reclaim_for(bytes, set));
         self.heap.direct().slow_path_ends();
         if result != Ok(true) {

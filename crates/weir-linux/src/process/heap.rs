@@ -22,6 +22,7 @@ use crate::platform::linux::{Engine, Linux};
 use crate::platform::other_malloc;
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
+use crate::pressure::sources::machine_free;
 use crate::process::environment::{self, Environment};
 use crate::process::{evictable_list, exit_profile, fork, fork_freeze, limit};
 use crate::profile::guard;
@@ -129,6 +130,20 @@ impl Process {
         self.cache_slow_path_ends(id);
     }
 
+    /// The engine's `user_caches().set_reserve`. Before the background thread has read the limits, what the machine does not have is
+    /// refused.
+    pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+        let stats = self.0.user_caches().stats(id);
+        let missing = stats.size.saturating_mul(objects).saturating_sub(stats.slab_bytes);
+        if missing > UNASKED
+            && self.0.reclaim().budget_figures().capacity == 0
+            && machine_free().is_some_and(|free| missing as u64 > free)
+        {
+            return Err(LimitError::NoMemory);
+        }
+        self.0.user_caches().set_reserve(id, objects)
+    }
+
     /// The first slow path of a cache in a forked child may have to make the finalizer thread again: it is wanted where there is a
     /// background thread. No lock is held, and the program may allocate.
     fn cache_slow_path_ends(&self, id: CacheId) {
@@ -137,6 +152,9 @@ impl Process {
         }
     }
 }
+
+/// Bytes of a reserve for which nobody looks what the machine has: what a heap holds before it has a background thread.
+const UNASKED: usize = 4 << 20;
 
 /// Functions of the engine that sister crates call, under their names, compiled here. Each crate that calls a generic function
 /// has a copy of its own, with a copy of all that it calls. Without this list the library's code is 40 % longer.
@@ -166,7 +184,6 @@ compiled_here! {
     set_congested = <reclaim> set_congested(zone: ZoneClass, is_congested: bool);
     [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
     set_cache_limit = <user_caches> set_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
-    set_cache_reserve = <user_caches> set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError>;
     cache_at = <user_caches> at(addr: usize) -> Option<CacheId>;
     cache_stats = <user_caches> stats(id: CacheId) -> CacheStats;
     next_cache = <user_caches> next(number: usize) -> Option<CacheStats>;

@@ -203,7 +203,8 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
     /// Sets how many free objects are left to the cache by every reclaim, and makes them.
     ///
     /// # Errors
-    /// [`CacheError::OutOfMemory`] where there is no memory for all of them; the reserve then stays what it was.
+    /// [`CacheError::OutOfMemory`] where there is no memory for all of them; the reserve then stays what it was. What exceeds the
+    /// room below the tightest limit is refused at once.
     pub fn set_reserve(&self, objects: usize) -> Result<(), CacheError> {
         HEAP.set_cache_reserve(self.id, objects).map_err(CacheError::of_setting)
     }

@@ -176,13 +176,22 @@ impl<P: Platform> Caches<P> {
 
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many. `false`: `init` failed. What
-    /// could be had stays the cache's, unless [`Caches::reset_reserve`] follows.
-    pub(crate) fn set_reserve(&self, id: CacheId, objects: usize) -> Result<bool, Short> {
+    /// could be had stays the cache's, unless [`Caches::reset_reserve`] follows. `has_room` says whether so many bytes may still
+    /// become resident. It is asked before each slab for all that is missing.
+    pub(crate) fn set_reserve(
+        &self,
+        id: CacheId,
+        objects: usize,
+        has_room: &dyn Fn(usize) -> bool,
+    ) -> Result<bool, Short> {
         let cache = self.table.get(id.number());
         let g = cache.shape.get();
         cache.user.reserve.store(objects, Relaxed);
         let free = || -> usize { cache.domains().map(|d| d.slabs.lock(&self.pages.platform).free).sum() };
-        while free() < objects {
+        while let Some(missing) = objects.checked_sub(free()).filter(|&missing| missing > 0) {
+            if !has_room(missing.saturating_mul(g.size as usize)) {
+                return Err(Short);
+            }
             let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(false) };
             for i in (0..usize::from(g.pages)).map(Pages) {
                 let word = self.pages.normal.addr_of(page + i) as *mut u8;

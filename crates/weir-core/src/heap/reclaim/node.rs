@@ -71,6 +71,18 @@ impl<P: Platform> Reclaim<'_, P> {
             .room(self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
     }
 
+    /// Bytes that may still become resident below the tightest limit but the hard one; `usize::MAX` where none is known.
+    pub(crate) fn budget_free(&self) -> usize {
+        let room = self.budget_room();
+        if room.capacity == 0 { usize::MAX } else { room.free() as usize }
+    }
+
+    /// Whether `bytes` more could become resident if the heap gave all that it holds.
+    pub(crate) fn is_conceivable(&self, bytes: usize) -> bool {
+        let room = self.budget_free().min(self.heap.pages().hard_room());
+        bytes <= room.saturating_add(self.resident_pages().bytes())
+    }
+
     /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL. The zone keeps a part of
     /// NORMAL's pages for others.
     pub(crate) fn keeps_low32(&self, order: u32) -> bool {

@@ -1,5 +1,6 @@
 //! The tightest of all limits: the process's own, those of its control group and the ancestors, the machine.
 
+use crate::os::fd;
 use crate::os::file::text::{after, number, words};
 use crate::pressure::group::cgroup::GroupDir;
 use crate::pressure::group::memcg;
@@ -21,6 +22,13 @@ pub(super) fn of_machine(text: &[u8]) -> Option<Room> {
     let bytes = |key: &[u8]| number(words(after(text, key)?).next()?)?.checked_mul(1024);
     let capacity = bytes(b"MemTotal:")?;
     Some(Room { capacity, used: capacity.saturating_sub(bytes(b"MemAvailable:")?) })
+}
+
+/// Bytes that the machine has left without swapping, read now.
+pub fn machine_free() -> Option<u64> {
+    // The two lines are among the first three of some fifty.
+    let mut buf = [0u8; 512];
+    Some(of_machine(fd::read_file(c"/proc/meminfo", &mut buf).ok()?)?.free())
 }
 
 /// The limit that is nearest to its own high mark, or farthest above it.

@@ -2,6 +2,7 @@
 //! pressure).
 
 use super::*;
+use weir_core::reclaim::budget::Room;
 
 pub(super) fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>) {
     let id = heap.user_caches().make(&spec(256)).unwrap();
@@ -57,6 +58,25 @@ fn a_reserve_beyond_all_memory_is_refused_at_once() {
     assert_eq!(heap.platform().stats().direct_reclaims.load(Relaxed), 0);
     give(&heap, id, take(&heap, id, 10));
     heap.purge();
+    heap.audit().unwrap();
+}
+
+#[test]
+fn a_reserve_beyond_the_limit_is_refused_at_once() {
+    let heap = heap();
+    let id = heap.user_caches().make(&spec(1000)).unwrap();
+    heap.user_caches().set_reserve(id, 10).unwrap();
+    let before = heap.user_caches().stats(id);
+    heap.reclaim().read_room(Room { capacity: 256 << 20, used: 250 << 20 });
+    let resident = heap.figures().usage().idle;
+    assert_eq!(heap.user_caches().set_reserve(id, 100_000), Err(LimitError::NoMemory));
+    // Nothing was made for it, and no reclaim began.
+    let stats = heap.user_caches().stats(id);
+    assert_eq!((stats.reserve, stats.slab_bytes), (10, before.slab_bytes));
+    assert_eq!(heap.figures().usage().idle, resident);
+    assert_eq!(heap.platform().stats().direct_reclaims.load(Relaxed), 0);
+    heap.user_caches().set_reserve(id, 2_000).unwrap();
+    assert!(heap.user_caches().stats(id).free_slab >= 2_000);
     heap.audit().unwrap();
 }
 
