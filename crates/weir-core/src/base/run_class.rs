@@ -18,6 +18,9 @@ pub(crate) const MAX_CLASS_RUN: usize = MAX_SIZE << (RUN_CLASSES / PER_DOUBLING)
 const PER_DOUBLING: usize = 8;
 const _: () = assert!(MAX_SIZE == PER_DOUBLING * PAGE && RUN_CLASSES.is_multiple_of(PER_DOUBLING));
 
+/// How many classes longer than its own a request's run may be: a quarter longer at most, than the shortest of its class.
+const LONGER: u8 = 2;
+
 /// Run class `i`, below [`RUN_CLASSES`].
 pub(crate) const fn nth(i: usize) -> Class {
     Class((COUNT + 1 + i) as u8)
@@ -54,6 +57,17 @@ pub(crate) fn class_of_run(size: usize) -> Option<Class> {
     let doubling = ((size - 1) / MAX_SIZE).ilog2() as usize;
     let step = (size - 1 - (MAX_SIZE << doubling)) / (PAGE << doubling);
     Some(nth(doubling * PER_DOUBLING + step))
+}
+
+/// The classes of runs that serve a request of run class `class`, its own first.
+#[inline]
+pub(crate) fn serving(class: Class) -> impl Iterator<Item = Class> {
+    (class.0..=class.0.saturating_add(LONGER).min(LAST.0)).map(Class)
+}
+
+/// Whether a run of `class` serves requests of run class `wanted`.
+pub(crate) fn serves(class: Class, wanted: Class) -> bool {
+    (wanted.0..=wanted.0.saturating_add(LONGER)).contains(&class.0)
 }
 
 #[cfg(test)]

