@@ -86,7 +86,7 @@ fn reap(program: i32) -> (Option<ReapedProgram>, bool) {
         } else if libc::WIFSIGNALED(status) {
             ended = Some(ReapedProgram { end: ProgramEnd::Killed(libc::WTERMSIG(status)), peak });
         } else if libc::WIFSTOPPED(status) {
-            signals::stop_too();
+            signals::stop_too(libc::WSTOPSIG(status));
         }
     }
 }

@@ -71,8 +71,12 @@ fn is_groups(signal: i32) -> bool {
     }
 }
 
-/// Stops this process as the program was stopped, so that a shell sees the job stopped.
-pub fn stop_too() {
+/// Stops this process if job control stopped the program, so that a shell sees the job stopped. `SIGSTOP` is no part of it: who sends
+/// it to the program alone has that alone go on.
+pub fn stop_too(signal: i32) {
+    if !matches!(signal, SIGTSTP | SIGTTIN | SIGTTOU) {
+        return;
+    }
     // SAFETY: sends a signal to this process.
     unsafe { libc::raise(libc::SIGSTOP) };
 }

@@ -298,6 +298,24 @@ fn stopping_and_going_on() {
     assert_eq!(child.wait().code(), Some(8));
 }
 
+/// As whoever slows a program down does it: several times, as `weir` may miss one.
+#[test]
+fn a_program_that_another_stops_and_continues_ends_as_ever() {
+    let Some(bench) = Bench::new() else { return };
+    let pid = bench.dir.path().join("pid");
+    let script = format!("echo $$ >{}; trap 'exit 8' USR1; READY; while :; do sleep 0.05; done", pid.display());
+    let mut child = start(&bench, &["--quiet"], &script);
+    let program: u32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    for _ in 0..20 {
+        send(libc::SIGSTOP, program);
+        wait_until("the program to stop", || state(program) == 'T');
+        send(libc::SIGCONT, program);
+        wait_until("the program to go on", || state(program) != 'T');
+    }
+    send(libc::SIGUSR1, child.id());
+    assert_eq!(child.wait().code(), Some(8));
+}
+
 #[test]
 fn ignored_signals_stay_ignored() {
     let Some(bench) = Bench::new() else { return };
