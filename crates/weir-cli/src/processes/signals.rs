@@ -5,6 +5,28 @@ use signal_hook::consts::*;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Signals that this process changes for itself, and whether they were ignored when it began: `SIGPIPE` is ignored by Rust's
+/// runtime, and reset in children by its standard library; `SIGCHLD` is caught.
+static CHANGED: [(i32, AtomicBool); 2] = [(SIGPIPE, AtomicBool::new(false)), (SIGCHLD, AtomicBool::new(false))];
+
+// Before Rust's runtime begins.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_IGNORED: extern "C" fn() = note_ignored;
+
+extern "C" fn note_ignored() {
+    CHANGED.iter().for_each(|(signal, was_ignored)| was_ignored.store(is_ignored(*signal), Relaxed));
+}
+
+/// In a child, before it executes the program: ignores what was ignored. All that it calls is async-signal-safe.
+pub fn ignore_as_begun() {
+    for (signal, _) in CHANGED.iter().filter(|(_, was_ignored)| was_ignored.load(Relaxed)) {
+        // SAFETY: sets an action of this process, which runs no other code of its own any more.
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
+    }
+}
 
 /// All that can be caught and is not a fault of this process itself, but for those of real time ([`real_time`]).
 const FORWARDED: [i32; 18] = [

@@ -178,14 +178,16 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile, profiles: Opti
     if let Some(limit) = options.hard_limit {
         command.env("WEIR_HARD_LIMIT", limit.to_string());
     }
-    // SAFETY: reading the signal mask and setting it again in the child are both async-signal-safe, and the set is
-    // a value of its type.
+    // SAFETY: reading the signal mask, setting it again in the child and ignoring signals there are async-signal-safe. The set
+    // is a value of its type.
     unsafe {
         let mut mask = std::mem::zeroed::<libc::sigset_t>();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
-        // The standard library unblocks all signals in children; the program gets the mask that `weir` was started with.
+        // The standard library unblocks all signals in children, and resets one; the program gets the mask and the ignored signals
+        // that `weir` was started with.
         command.pre_exec(move || {
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
+            signals::ignore_as_begun();
             Ok(())
         });
     }

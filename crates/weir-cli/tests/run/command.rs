@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, compile, followed, send, start, stderr, wait_until};
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use weir_testing::skip;
 
@@ -324,6 +324,32 @@ fn ignored_signals_stay_ignored() {
     let script = format!("trap '' HUP; {weir} run --quiet --json {} -- sh -c 'kill -HUP $$; exit 9'", json.display());
     let output = Command::new("sh").args(["-c", &script]).env("WEIR_LIB", &bench.library).output().unwrap();
     assert_eq!(output.status.code(), Some(9));
+}
+
+/// As in a service of systemd's, which ignores SIGPIPE.
+#[test]
+fn the_program_ignores_what_weir_was_told_to_ignore() {
+    let Some(bench) = Bench::new() else { return };
+    for action in [libc::SIG_IGN, libc::SIG_DFL] {
+        let ignored = |mut command: Command| {
+            // SAFETY: between fork and exec only the kernel is called.
+            unsafe {
+                command.pre_exec(move || {
+                    for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGUSR2] {
+                        libc::signal(signal, action);
+                    }
+                    Ok(())
+                });
+            }
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let program = ["grep", "SigIgn", "/proc/self/status"];
+        let mut plain = Command::new(program[0]);
+        plain.args(&program[1..]);
+        let through = bench.weir(&[&["--quiet", "--"][..], &program].concat());
+        let (plain, through) = (ignored(plain), ignored(through));
+        assert!(plain.starts_with("SigIgn:") && plain == through, "{plain}{through}");
+    }
 }
 
 #[test]
