@@ -1,6 +1,7 @@
-//! The mappings of a process: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files.
+//! The mappings of a process: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files. And its
+//! `/proc/PID/status`, whatever its own name is.
 
-use procfs::process::{MemoryMaps, Process};
+use procfs::process::{MemoryMaps, Process, Status};
 use procfs::{FromBufRead, ProcError};
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -30,6 +31,16 @@ pub fn maps(process: &Process) -> Result<MemoryMaps, ProcError> {
 /// A process's mappings, with what is resident of each.
 pub fn smaps(process: &Process) -> Result<MemoryMaps, ProcError> {
     parse(&read(process.open_relative(Path::new("smaps"))?, MOST_SMAPS)?)
+}
+
+/// Bytes of `status` that are read at most: it has some 60 lines.
+const MOST_STATUS: u64 = 64 << 10;
+
+/// A process's `status`. The kernel cuts a name after 15 bytes, which may be within a character; the reader of procfs 0.18 refuses
+/// text that is not UTF-8.
+pub fn status(process: &Process) -> Result<Status, ProcError> {
+    let text = read(process.open_relative(Path::new("status"))?, MOST_STATUS)?;
+    Status::from_buf_read(String::from_utf8_lossy(&text).as_bytes())
 }
 
 fn read(file: impl Read, most: u64) -> io::Result<Vec<u8>> {
@@ -85,6 +96,19 @@ mod tests {
         let wanted = ["//SYSV", "//SYSV12", "//SYSVnothexad", "//SYSV123456é", "/a/SYSV1"];
         assert_eq!(found, wanted.map(path));
         assert_eq!(names(&[b"/SYSV0000abcd (deleted)"]), [MMapPath::Vsys(0xabcd)]);
+    }
+
+    #[test]
+    fn a_process_whose_name_is_cut_within_a_character_has_a_status() {
+        let named = std::thread::spawn(|| {
+            // 16 bytes, of which the kernel keeps 15.
+            rustix::thread::set_name(c"abcdefghijklmn\xc3\xa9").unwrap();
+            let thread = Process::new(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            (thread.status().is_err(), status(&thread).unwrap())
+        });
+        let (is_refused, status) = named.join().unwrap();
+        assert!(is_refused, "procfs reads it by now");
+        assert_eq!((status.name.as_str(), status.tgid), ("abcdefghijklmn\u{fffd}", std::process::id() as i32));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::base::units::monotonic_ns;
 use crate::figures::memory::Heap;
 use crate::figures::run::{ExcludedProcess, LimitReport, ProcessMemory, ResidentSum};
 use crate::processes::loaded::{self, LibraryState};
+use crate::processes::maps;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
 use crate::report::timeline::Samples;
@@ -211,7 +212,7 @@ fn sample_process(
     if old.is_none() && parents.contains_key(&stat.ppid) && shares_memory(pid, stat.ppid) {
         return None;
     }
-    let status = process.status().ok()?;
+    let status = maps::status(&process).ok()?;
     let high = status.vmhwm.unwrap_or(0) * 1024;
     let (shared, by_rss) = match &old {
         Some(old) if !walk => (old.shared, old.by_rss),

@@ -109,7 +109,7 @@ impl Look {
         let process = &inspected.process;
         let mapped = page::living(maps::smaps(process)).map_err(|why| why.of(pid))?;
         let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir, program_end::of);
-        let status = process.status().ok();
+        let status = maps::status(process).ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
         let all = family::everybody();
