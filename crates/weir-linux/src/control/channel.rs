@@ -28,6 +28,9 @@ const REFUSALS: usize = 2 * socket::BACKLOG;
 /// How long no connection is taken after some were refused, ns. So another user who connects again and again wakes the
 /// process ten times a second at most.
 const PAUSE_NS: u64 = 100_000_000;
+/// A client that was heard from within this time keeps its place, ns: a newcomer waits for as long. One that has yet to send the
+/// token has less, [`PAUSE_NS`]: who does not have it is to hold nobody up.
+const ACTIVE_NS: u64 = 1_000_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;
 
@@ -49,11 +52,13 @@ impl From<Errno> for End {
 type Result<T> = core::result::Result<T, End>;
 
 /// Who is connected.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Client {
     socket: i32,
     /// The count of requests when it sent its last one.
     heard_at: u64,
+    /// When that was, or when it was greeted, ns of the monotonic clock.
+    heard_ns: u64,
     /// The client has sent the token.
     is_admitted: bool,
     /// How far the client has been told of events, if it wants to be.
@@ -69,6 +74,8 @@ pub struct Channel {
     listener: i32,
     /// When connections are taken again, ns of the monotonic clock; `None`: they are.
     paused_until: Option<u64>,
+    /// They are not as all places are in use: the next free one ends that.
+    is_full: bool,
     clients: [Option<Client>; CLIENTS],
     /// Requests and connections so far.
     count: u64,
@@ -110,7 +117,7 @@ impl Channel {
         match added {
             Ok(listener) => {
                 let clients = [None; CLIENTS];
-                Ok(Self { set, listener, paused_until: None, clients, count: 0, name })
+                Ok(Self { set, listener, paused_until: None, is_full: false, clients, count: 0, name })
             }
             Err(error) => {
                 let _ = fd::close(set);
@@ -145,7 +152,8 @@ impl Channel {
     pub fn serve(&mut self, host: &mut impl Host, stats: &Stats) -> Result<()> {
         for _ in 0..REQUESTS {
             end_in_sandbox(|| host.is_in_sandbox())?;
-            if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
+            let is_over = |until| monotonic_ns() >= until || self.is_full && self.clients.contains(&None);
+            if self.paused_until.is_some_and(is_over) {
                 epoll::add(self.set, self.listener, LISTENER)?;
                 self.paused_until = None;
             }
@@ -187,8 +195,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes one connection of a user who may steer, and refuses all strangers that wait before it.
+    /// Takes one connection of a user who may steer, and refuses all strangers that wait before it. Connections wait while all
+    /// places are in use. Strangers are not among those, and so cannot prolong it.
     fn accept(&mut self, host: &impl Host) -> Result<()> {
+        self.is_full = self.is_in_use();
+        if self.is_full {
+            return self.pause();
+        }
         let is_dumpable = process::dumpable();
         let is_welcome = |peer: Peer| may_steer(&peer, process::geteuid(), is_dumpable) && !is_unknown(&peer);
         for refused in 0..REFUSALS {
@@ -219,8 +232,14 @@ impl Channel {
         let place = self.place_for_one_more();
         let is_greeted = socket::send(socket, answer.as_bytes()).is_ok();
         if is_greeted && epoll::add(self.set, socket, place as u64).is_ok() {
-            self.clients[place] =
-                Some(Client { socket, heard_at: self.count, is_admitted: false, told: None, target: None });
+            self.clients[place] = Some(Client {
+                socket,
+                heard_at: self.count,
+                heard_ns: monotonic_ns(),
+                is_admitted: false,
+                told: None,
+                target: None,
+            });
         } else {
             let _ = fd::close(socket);
         }
@@ -239,6 +258,14 @@ impl Channel {
     /// The most that may be resident, bytes: the least that a client wants which is connected now.
     pub fn target(&self) -> Option<u64> {
         self.clients.iter().flatten().filter_map(|client| client.target).min()
+    }
+
+    /// Whether there is no place, and was a word from each client just now. Who asks once has gone again at once.
+    fn is_in_use(&self) -> bool {
+        let now = monotonic_ns();
+        let is_active =
+            |it: &Client| now.saturating_sub(it.heard_ns) < if it.is_admitted { ACTIVE_NS } else { PAUSE_NS };
+        self.clients.iter().all(|client| client.as_ref().is_some_and(is_active))
     }
 
     /// A free place; if there is none, that of the client which was silent for longest. Clients without the token go
@@ -262,7 +289,7 @@ impl Channel {
     /// Takes one message of a client's and answers it.
     fn hear(&mut self, place: usize, host: &mut impl Host, stats: &Stats) -> Result<()> {
         let Some(Some(client)) = self.clients.get_mut(place) else { return Ok(()) };
-        client.heard_at = self.count;
+        (client.heard_at, client.heard_ns) = (self.count, monotonic_ns());
         let mut message = [0; LONGEST_REQUEST];
         let received = match socket::receive(client.socket, &mut message) {
             Err(Errno::EAGAIN) => return Ok(()),
@@ -284,7 +311,11 @@ impl Channel {
             if !(is_admitted && is_sent) {
                 self.drop_client(place);
             }
-            return if is_admitted { Ok(()) } else { self.pause() };
+            if is_admitted {
+                return Ok(());
+            }
+            self.is_full = false;
+            return self.pause();
         }
         let written = match received.and_then(Request::parse) {
             Ok(request) => {

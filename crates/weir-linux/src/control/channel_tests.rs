@@ -78,6 +78,12 @@ impl Bench {
         client
     }
 
+    /// As if no client had been heard from for long.
+    fn fall_silent(&mut self) {
+        self.channel.clients.iter_mut().flatten().for_each(|client| client.heard_ns = 0);
+        self.channel.paused_until = self.channel.paused_until.map(|_| 0);
+    }
+
     fn token(&self) -> ArrayString<48> {
         token_message(self.stats.control.token.each_ref().map(|word| word.load(Relaxed)))
     }
@@ -180,7 +186,11 @@ fn without_the_token_nothing_is_answered_and_clients_keep_their_places() {
     assert_eq!(bench.host.tunables.limit.get(), 0);
     bench.channel.paused_until = Some(0);
     bench.channel.serve(&mut bench.host, &bench.stats).unwrap();
-    let _strangers: Vec<_> = (1..20).map(|_| bench.stranger()).collect();
+    let mut strangers = Vec::new();
+    for _ in 1..20 {
+        strangers.push(bench.stranger());
+        bench.fall_silent();
+    }
     assert!(bench.ask(&client, b"get limit").unwrap().starts_with("ok\n"));
     // A forked child's page.
     bench.stats.reset_totals();
@@ -206,13 +216,47 @@ fn the_client_that_was_silent_for_longest_makes_place_for_another() {
     let mut bench = Bench::new();
     let subscriber = bench.connect();
     bench.ask(&subscriber, b"subscribe");
-    let mut clients: Vec<_> = (0..100).map(|_| bench.connect()).collect();
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        bench.fall_silent();
+        clients.push(bench.connect());
+    }
     let newest = clients.pop().unwrap();
     assert!(bench.ask(&newest, b"get limit").unwrap().starts_with("ok\n"));
     clients.iter().chain([&subscriber]).for_each(|client| while client.receive().is_some() {});
     let open = clients.iter().filter(|client| !client.is_closed()).count();
     assert_eq!(open, CLIENTS - 2);
     assert!(!subscriber.is_closed(), "who listens is silent");
+}
+
+#[test]
+fn clients_that_were_heard_from_just_now_keep_their_places_and_who_comes_waits() {
+    let mut bench = Bench::new();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| bench.connect()).collect();
+    // Some are in the middle of their handshake.
+    clients.truncate(CLIENTS - 2);
+    bench.serve();
+    clients.extend([bench.stranger(), bench.stranger()]);
+    // However slow the machine is.
+    bench.channel.clients.iter_mut().flatten().for_each(|client| client.heard_ns = u64::MAX);
+    let waiting = TestClient::new(bench.channel.name()).unwrap();
+    bench.serve();
+    assert!(waiting.receive().is_none() && bench.channel.due().is_some());
+    assert!(clients.iter().all(|client| !client.is_closed()));
+    let token = bench.token();
+    assert_eq!(bench.ask(&clients[CLIENTS - 1], token.as_bytes()).as_deref(), Some("ok\n"));
+    // A place that becomes free ends the wait at once.
+    drop(clients.pop());
+    bench.serve();
+    assert_eq!(waiting.receive().as_deref(), Some("weir control 2\n"));
+    // So does time.
+    bench.channel.clients.iter_mut().flatten().for_each(|client| client.heard_ns = u64::MAX);
+    let late = TestClient::new(bench.channel.name()).unwrap();
+    bench.serve();
+    assert!(late.receive().is_none());
+    bench.fall_silent();
+    bench.channel.serve(&mut bench.host, &bench.stats).unwrap();
+    assert_eq!(late.receive().as_deref(), Some("weir control 2\n"));
 }
 
 #[test]
@@ -413,7 +457,9 @@ fn a_client_with_a_target_keeps_its_place_before_one_that_is_silent() {
     let mut bench = Bench::new();
     let first = bench.connect();
     assert_eq!(bench.ask(&first, b"target 3000000").as_deref(), Some("ok\n"));
-    let others: Vec<_> = (1..CLIENTS + 1).map(|_| bench.connect()).collect();
+    let mut others: Vec<_> = (1..CLIENTS).map(|_| bench.connect()).collect();
+    bench.fall_silent();
+    others.push(bench.connect());
     assert!(others[0].is_closed() && !first.is_closed());
     assert_eq!(bench.channel.target(), Some(3_000_000));
 }
