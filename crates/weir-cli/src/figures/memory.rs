@@ -13,6 +13,11 @@ const FRESH_NS: u64 = 1_000_000_000;
 const SLACK: u64 = 1 << 20;
 const SLACK_SHARE: u64 = 16;
 
+/// Bytes by which a heap may have handed out more than was measured, and as a share of the resident set, 1 / GROWTH_SHARE. Of what it
+/// handed out, parts that are free and not resident were not measured.
+const GROWTH: u64 = 8 << 20;
+const GROWTH_SHARE: u64 = 8;
+
 /// The names of [`Memory::parts`].
 pub const PARTS: [&str; 6] = ["live", "idle", "fragmented", "merged", "metadata", "not Weir's"];
 
@@ -93,6 +98,16 @@ impl Measured {
     }
 }
 
+impl Measured {
+    /// Whether a heap that has handed out so many bytes has grown since, and the resident set with it.
+    fn is_outgrown(&self, held: u64, resident: u64) -> bool {
+        let known = [self.live, self.idle, self.fragmented, self.merged].into_iter().fold(0, u64::saturating_add);
+        let grown = held.saturating_sub(known);
+        // Memory that was never touched has not come to the resident set.
+        grown > GROWTH.max(resident / GROWTH_SHARE) && resident.saturating_sub(self.resident()) >= grown / 2
+    }
+}
+
 /// Bytes of pages and of blocks that a heap has handed out.
 fn held(page: &Stats) -> u64 {
     page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed))
@@ -102,7 +117,14 @@ impl Memory {
     /// The parts of a process with so many resident bytes, by its page.
     pub fn of(page: &Stats, resident_bytes: u64, now_ns: u64) -> Self {
         match Measured::of(page) {
-            Some((measured, at)) => Self::part(resident_bytes, measured, Some(now_ns.saturating_sub(at))),
+            Some((measured, at)) => {
+                let ago = now_ns.saturating_sub(at);
+                // At rest, and where nothing is released, nobody measures while it grows.
+                if ago > FRESH_NS && measured.is_outgrown(held(page), resident_bytes) {
+                    return Self { resident_bytes, measured_ns_ago: Some(ago), ..Self::default() };
+                }
+                Self::part(resident_bytes, measured, Some(ago))
+            }
             // So little that it is left out; or a heap that no thread has looked at, as in a forked child.
             None if held(page) <= SLACK => Self::part(resident_bytes, Measured::default(), None),
             None => Self { resident_bytes, ..Self::default() },
@@ -145,7 +167,7 @@ impl fmt::Display for Memory {
         let Some(parts) = self.parts() else {
             let why = match self.measured_ns_ago {
                 Some(ago) => format!("it was measured {} ago, and has changed since", nanoseconds(ago)),
-                None => "it was not measured yet (`weir why` measures)".to_owned(),
+                None => "it was not measured yet (`weir why` measures where there is a background thread)".to_owned(),
             };
             return writeln!(f, "  resident {resident}; what it consists of is unknown: {why}");
         };
@@ -265,6 +287,20 @@ mod tests {
         let unknown = Memory::of(&page, 9 << 20, 1);
         assert_eq!((unknown.parts(), unknown.measured_ns_ago, unknown.resident_bytes), (None, None, 9 << 20));
         assert!(unknown.to_string().contains("is unknown: it was not measured yet"), "{unknown}");
+    }
+
+    #[test]
+    fn a_heap_that_grew_since_it_was_measured_is_unknown() {
+        let page = Stats::new();
+        page.measured.at.store(1, Relaxed);
+        page.measured.live.store(30 << 20, Relaxed);
+        let of = |page: &Stats, resident: u64, now| Memory::of(page, resident, now).parts().is_some();
+        page.page_bytes.store(600 << 20, Relaxed);
+        assert!(!of(&page, 610 << 20, 5_000_000_000) && of(&page, 610 << 20, 1000));
+        assert!(of(&page, 40 << 20, 5_000_000_000), "what it took is not touched");
+        // Slabs with free parts that are not resident, beside 9 MiB of the program's own.
+        page.page_bytes.store(36 << 20, Relaxed);
+        assert!(of(&page, 39 << 20, 5_000_000_000));
     }
 
     #[test]
