@@ -16,6 +16,7 @@ use super::member::{Holder, Member};
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};
 use crate::base::json;
+use crate::base::units::bytes;
 use crate::inspect::control::apart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -56,10 +57,16 @@ pub struct Outcome {
 }
 
 /// Lowers the limit of the cgroup of `directory` to `to` bytes once its processes have given enough back, for which they have
-/// `patience`. Otherwise what was asked of them is taken back, and the outcome says how much is missing and who holds it.
+/// `patience`. Otherwise what was asked of them is taken back, and the outcome says how much is missing and who holds it. A limit that
+/// is lower already is a failure, and stays.
 pub fn shrink(directory: &Path, to: u64, patience: Duration) -> Result<Outcome, Failure> {
     let group = Group::of(directory)?;
     group.may_be_limited()?;
+    if let Some(limit) = group.limit().filter(|&limit| limit < to) {
+        let [limit, to] = [limit, to].map(bytes);
+        let say = format!("the limit of {} is {limit} already, below {to}: it is only lowered", directory.display());
+        return Err(Failure::of(Kind::Usage, say));
+    }
     apart(|| Handshake::begin(&group, to).run(patience, |group| group.set_limit(to), || true))
         .map(|given| given.outcome)
 }
@@ -265,6 +272,18 @@ mod tests {
         let why = Handshake::begin(&group, 2000).run(Duration::from_secs(3600), set, is_wanted).err().unwrap();
         assert_eq!((why.to_string().as_str(), tries.get()), ("it is wanted no longer", 3));
         assert!(looks.get() > 3);
+    }
+
+    #[test]
+    fn a_limit_is_never_raised() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [("memory.max", "629145600"), ("memory.current", "1000"), ("cgroup.procs", "")] {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let why = shrink(directory.path(), 900 << 20, Duration::ZERO).err().unwrap();
+        assert_eq!(why.status, Kind::Usage as i32);
+        assert!(why.to_string().contains("is 600.0 MiB already, below 900.0 MiB"), "{why}");
+        assert_eq!(Group::of(directory.path()).unwrap().limit(), Some(600 << 20));
     }
 
     #[test]
