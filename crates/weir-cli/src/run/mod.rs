@@ -56,10 +56,11 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     }
     let (mut sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
     signals::release();
-    if let Some(mut trace) = trace {
+    let mut results = Vec::new();
+    results.extend(trace.map(|mut trace| {
         trace.follow(&stats);
-        trace.finish()?;
-    }
+        trace.finish()
+    }));
     let curve = std::mem::take(&mut sampler.curve);
     let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
@@ -72,13 +73,14 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     if options.reclaim {
         output::say(format_args!("{}", summary.totals.reclaim.table(summary.elapsed_seconds)));
     }
-    if let Some(sink) = json_file {
-        sink.write(&json::pretty(&summary)?)?;
-    }
-    if let Some(sink) = page_file {
-        sink.write(report::of_run(summary, curve))?;
-    }
+    results.extend(json_file.map(|sink| json::pretty(&summary).and_then(|text| sink.write(&text))));
+    results.extend(page_file.map(|sink| sink.write(report::of_run(summary, curve))));
+    // One that cannot be written costs neither the others nor the program's end.
+    let failures: Vec<Failure> = results.into_iter().filter_map(Result::err).collect();
+    failures.iter().for_each(|failure| output::say(format_args!("{}", output::error_line(failure))));
     Ok(match ended.end {
+        // A success is to have all results.
+        ProgramEnd::Exited(0) => failures.first().map_or(0, |failure| failure.status),
         ProgramEnd::Exited(status) => status,
         ProgramEnd::Killed(signal) => {
             signals::die_of(signal);

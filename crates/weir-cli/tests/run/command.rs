@@ -129,6 +129,22 @@ fn a_program_that_cannot_be_run_costs_no_earlier_result() {
 }
 
 #[test]
+fn a_result_that_cannot_be_written_costs_neither_the_others_nor_the_programs_end() {
+    let Some(bench) = Bench::new() else { return };
+    let (json, page) = (bench.dir.path().join("all.json"), bench.dir.path().join("all.html"));
+    let [json_name, page_name] = [&json, &page].map(|path| path.to_str().unwrap());
+    let run = |options: &[&str], script| bench.run(&[options, &["--", "sh", "-c", script]].concat());
+    let failed = run(&["--quiet", "--json", "/dev/full", "--report", page_name], "exit 7");
+    assert_eq!(failed.status.code(), Some(7));
+    assert!(stderr(&failed).contains("weir: cannot write /dev/full: "), "{}", stderr(&failed));
+    assert!(std::fs::metadata(&page).unwrap().len() > 0);
+    let killed = run(&["--quiet", "--report", "/dev/full", "--json", json_name], "kill -KILL $$");
+    assert_eq!(killed.status.signal(), Some(libc::SIGKILL));
+    assert!(std::fs::metadata(&json).unwrap().len() > 0);
+    assert_eq!(run(&["--quiet", "--json", "/dev/full"], "exit 0").status.code(), Some(125));
+}
+
+#[test]
 fn a_misspelt_setting_is_named() {
     let Some(bench) = Bench::new() else { return };
     let output = bench.weir(&["-q", "true"]).env("WEIR_LIMITS", "1G").env("WEIR_LIMIT", "1G").output().unwrap();
