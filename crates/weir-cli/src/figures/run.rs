@@ -50,6 +50,9 @@ pub struct ExcludedProcess {
 pub struct Totals {
     /// Processes that used Weir.
     pub processes: u64,
+    /// Those among them that found no page of counters left: what they did is in no other figure.
+    #[serde(default)]
+    pub processes_without_counters: u64,
     pub given_back_bytes: Released,
     pub pressure_events: u64,
     /// Half of the pressure events had memory back within this time (upper end of a power of two), ns.

@@ -46,6 +46,7 @@ impl Totals {
         let [alloc_hit_rate, free_hit_rate] = hit_rates(file.pages());
         Self {
             processes: processes(file),
+            processes_without_counters: file.beyond(),
             given_back_bytes: given_back,
             pressure_events: sum(|s| &s.pressure_events),
             // The end of its bucket may be beyond the longest of all.
@@ -176,7 +177,11 @@ impl fmt::Display for Summary {
         let percent = |r: Option<f64>| r.map_or("none counted".into(), |r| format!("{:.2}%", r * 100.0));
         let hits = format!("allocations {}, frees {}", percent(t.alloc_hit_rate), percent(t.free_hit_rate));
         line(f, "fast path", hits)?;
-        line(f, "processes", format!("{} used Weir", t.processes))
+        let left_out = match t.processes_without_counters {
+            0 => String::new(),
+            number => format!(", of which {number} were not counted"),
+        };
+        line(f, "processes", format!("{} used Weir{left_out}", t.processes))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::summary::{count, names};
 use crate::base::units::bytes;
-use crate::figures::released::Released;
-use crate::figures::run::Summary;
+use crate::figures::run::{Summary, Totals};
 
 /// Memory that fell by less than this part of the peak, or by less than this many bytes, stayed where it was.
 const FELL: f64 = 0.1;
@@ -20,7 +19,7 @@ pub fn of(summary: &Summary, is_seen: bool) -> String {
     text += &match summary.totals.processes {
         0 if summary.uncounted.is_empty() => "; no process used Weir".into(),
         0 => String::new(),
-        _ => released(&summary.totals.given_back_bytes),
+        _ => released(&summary.totals),
     };
     for (list, what) in [(&summary.without_weir, "without Weir"), (&summary.uncounted, "on Weir, but not counted")] {
         if !list.is_empty() {
@@ -63,17 +62,25 @@ fn memory(summary: &Summary, is_seen: bool) -> String {
     }
 }
 
-fn released(given_back: &Released) -> String {
+fn released(totals: &Totals) -> String {
+    let (given_back, left_out) = (&totals.given_back_bytes, totals.processes_without_counters);
     let words = ["when idle", "under pressure", "to keep the limit", "when asked"];
     let causes: Vec<(u64, &str)> = given_back.all().into_iter().zip(words).collect();
     let parts: Vec<_> =
         causes.iter().filter(|(n, _)| *n > 0).map(|(n, cause)| format!("{} was released {cause}", bytes(*n))).collect();
-    if parts.is_empty() { "; nothing was released".into() } else { format!("; {}", parts.join(", ")) }
+    // What others released is not known.
+    let known = match parts.is_empty() {
+        true if left_out > 0 => String::new(),
+        true => "; nothing was released".into(),
+        false => format!("; {}", parts.join(", ")),
+    };
+    if left_out > 0 { format!("{known}; {} not counted", count(left_out)) } else { known }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::released::Released;
     use crate::figures::run::{ExcludedProcess, ResidentSum};
 
     fn summary(peak_resident_bytes: Option<u64>, last_resident_bytes: Option<u64>) -> Summary {
@@ -113,6 +120,17 @@ mod tests {
         run.last_resident_bytes = Some(1 << 20);
         let said = "Memory peaked at 42.0 MiB while no sample was taken, and was 1.0 MiB at the last one; nothing was released.";
         assert_eq!(of(&run, false), said);
+    }
+
+    #[test]
+    fn what_was_not_counted_may_have_been_released() {
+        let mut run = summary(Some(9 << 20), Some(9 << 20));
+        run.last_processes = 3;
+        (run.totals.processes, run.totals.processes_without_counters) = (4200, 105);
+        assert_eq!(of(&run, true), "Memory stayed at its peak of 9.0 MiB until the end; 105 processes not counted.");
+        assert!(run.to_string().contains("4200 used Weir, of which 105 were not counted"), "{run}");
+        run.totals.given_back_bytes.idle = 4096;
+        assert!(of(&run, true).ends_with("; 4.0 KiB was released when idle; 105 processes not counted."));
     }
 
     #[test]
