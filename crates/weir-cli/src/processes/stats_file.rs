@@ -12,6 +12,7 @@
 use crate::processes::tree;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::io::Result;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -94,6 +95,13 @@ impl StatsFile {
             .filter(|page| page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION)
     }
 
+    /// The pages of these processes as they are now: one that executed another program has the last one that it took.
+    pub fn pages_of(&self, pids: &HashSet<u32>) -> impl Iterator<Item = &Stats> {
+        let all = self.pages().map(|page| (page.pid.load(Relaxed), page));
+        let last: HashMap<u32, &Stats> = all.filter(|(pid, _)| pids.contains(pid)).collect();
+        last.into_values()
+    }
+
     fn page(&self, number: usize) -> &Stats {
         assert!((number + 1) * PAGE_BYTES <= self.len);
         // SAFETY: the page lies in the mapping, is aligned as Stats is, and holds atomics only, for which any bytes are
@@ -149,6 +157,20 @@ mod tests {
         stats.header().next.store(FILE_PAGES as u64 + 10, Relaxed);
         assert_eq!((stats.beyond(), stats.pages().count()), (10, 1));
         assert_eq!(stats.header().take_page(), None);
+    }
+
+    #[test]
+    fn of_the_programs_that_a_process_was_the_last_one_is_present() {
+        let stats = StatsFile::create().unwrap();
+        for (pid, live) in [(7, 100), (8, 30), (7, 20), (9, 5)] {
+            let page = stats.page(stats.header().take_page().unwrap());
+            page.version.store(VERSION, Relaxed);
+            page.pid.store(pid, Relaxed);
+            page.live_bytes.store(live, Relaxed);
+            page.magic.store(MAGIC, Relaxed);
+        }
+        let live: u64 = stats.pages_of(&HashSet::from([7, 8])).map(|page| page.live_bytes.load(Relaxed)).sum();
+        assert_eq!(live, 50);
     }
 
     #[test]

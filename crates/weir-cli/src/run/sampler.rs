@@ -129,8 +129,10 @@ impl Sampler {
             sum.largest = self.largest();
             self.has_waited = self.known.values().any(|known| known.has_waited);
             // By the ids of their own PID namespaces.
-            let inner: HashSet<u32> = self.known.values().map(|known| known.inner_pid as u32).collect();
-            sum.heap = Heap::of(stats.pages().filter(|page| inner.contains(&page.pid.load(Relaxed))));
+            // A process that executed a program without Weir has pages of what it was before.
+            let on_weir = self.known.values().filter(|known| !matches!(known.loaded, LibraryState::Absent(_)));
+            let inner: HashSet<u32> = on_weir.map(|known| known.inner_pid as u32).collect();
+            sum.heap = Heap::of(stats.pages_of(&inner));
             self.curve.add(monotonic_ns(), sum.heap.within(sum.bytes));
             self.note_sum(sum, risen);
         }
@@ -248,8 +250,8 @@ fn sample_process(
 
 /// Whether all that the process counted in its page is that it never allocated.
 fn has_own_malloc(known: &ProcessRecord, stats: &StatsFile) -> bool {
-    let mut pages = stats.pages().filter(|page| page.pid.load(Relaxed) == known.inner_pid as u32).peekable();
-    pages.peek().is_some() && pages.all(|page| page.address_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
+    let page = stats.pages_of(&HashSet::from([known.inner_pid as u32])).next();
+    page.is_some_and(|page| page.address_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
 }
 
 /// Resident bytes, and the process's part of them.
