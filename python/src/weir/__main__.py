@@ -11,7 +11,7 @@ USAGE = """usage: python -m weir run ARGUMENTS...   Python with these arguments,
 def library():
     """The library's path: WEIR_LIB, or what the package carries."""
     here = os.path.dirname(os.path.abspath(__file__))
-    path = os.environ.get("WEIR_LIB") or os.path.join(here, "libweir.so.0")
+    path = os.path.abspath(os.environ.get("WEIR_LIB") or os.path.join(here, "libweir.so.0"))
     if not os.path.isfile(path):
         sys.exit(f"weir: {path} is missing: install the wheel weir-malloc again, or set WEIR_LIB")
     if any(character in path for character in " :\n"):
