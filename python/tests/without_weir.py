@@ -121,6 +121,8 @@ class Run(unittest.TestCase):
             done = weir_command("library", WEIR_LIB=library)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1) if why else (0, 0))
             self.assertIn(why or "", done.stderr)
+        # The program may change its directory.
+        self.assertEqual(weir_command("library", WEIR_LIB=os.path.relpath(__file__)).stdout, f"{os.path.abspath(__file__)}\n")
         with tempfile.TemporaryDirectory(prefix="a blank") as folder:
             library = os.path.join(folder, "libweir.so")
             open(library, "w").close()

@@ -13,8 +13,8 @@ const FRESH_NS: u64 = 1_000_000_000;
 const SLACK: u64 = 1 << 20;
 const SLACK_SHARE: u64 = 16;
 
-/// Bytes by which a heap may have handed out more than was measured, and as a share of the resident set, 1 / GROWTH_SHARE. Of what it
-/// handed out, parts that are free and not resident were not measured.
+/// Bytes by which a heap may have handed out more than was measured, and as a share of the resident set, 1 / GROWTH_SHARE. Parts
+/// of slabs that are free and not resident are in no measurement.
 const GROWTH: u64 = 8 << 20;
 const GROWTH_SHARE: u64 = 8;
 

@@ -1,5 +1,5 @@
-//! The mappings of a process: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files. And its
-//! `/proc/PID/status`, whatever its own name is.
+//! The mappings of a process: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files. And
+//! its `/proc/PID/status`, whatever its own name is.
 
 use procfs::process::{MemoryMaps, Process, Status};
 use procfs::{FromBufRead, ProcError};

@@ -93,8 +93,8 @@ fn is_groups(signal: i32) -> bool {
     }
 }
 
-/// Stops this process if job control stopped the program, so that a shell sees the job stopped. `SIGSTOP` is no part of it: who sends
-/// it to the program alone has that alone go on.
+/// Stops this process if job control stopped the program, so that a shell sees the job stopped. `SIGSTOP` is no part of it: who
+/// sends it to the program alone has that alone go on.
 pub fn stop_too(signal: i32) {
     if !matches!(signal, SIGTSTP | SIGTTIN | SIGTTOU) {
         return;

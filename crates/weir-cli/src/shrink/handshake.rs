@@ -57,8 +57,8 @@ pub struct Outcome {
 }
 
 /// Lowers the limit of the cgroup of `directory` to `to` bytes once its processes have given enough back, for which they have
-/// `patience`. Otherwise what was asked of them is taken back, and the outcome says how much is missing and who holds it. A limit that
-/// is lower already is a failure, and stays.
+/// `patience`. Otherwise what was asked of them is taken back, and the outcome says how much is missing and who holds it. A limit
+/// that is lower already is a failure, and stays.
 pub fn shrink(directory: &Path, to: u64, patience: Duration) -> Result<Outcome, Failure> {
     let group = Group::of(directory)?;
     group.may_be_limited()?;
