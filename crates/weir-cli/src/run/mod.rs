@@ -11,7 +11,8 @@ use crate::base::failure::Failure;
 use crate::base::sink::ResultFile;
 use crate::base::{json, output};
 use crate::command_line::RunOptions;
-use crate::figures::run::{Summary, Totals};
+use crate::figures::memory::Heap;
+use crate::figures::run::{ResidentSum, Summary, Totals};
 use crate::library;
 use crate::processes::program_file;
 use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
@@ -32,6 +33,9 @@ use weir_core::telemetry::tunables::TABLE;
 /// Variables that the tools read beside the settings.
 const OTHER_VARIABLES: [&str; 5] =
     ["WEIR_LIB", "WEIR_STATS", profiles::VARIABLE, "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
+
+/// Samples from which on they tell of a program too small for the kernel's own count.
+const ENOUGH_SAMPLES: u32 = 3;
 
 /// Runs the program; gives the status to exit with.
 pub fn run(options: &RunOptions) -> Result<i32, Failure> {
@@ -92,7 +96,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
 fn summarise(
     options: &RunOptions,
     stats: &StatsFile,
-    sampler: Sampler,
+    mut sampler: Sampler,
     ended: ReapedProgram,
     own_peak: u64,
     started: Instant,
@@ -100,6 +104,13 @@ fn summarise(
     // The kernel counts what this process had at `fork` into its child's peak. A peak below
     // that is known only from a sample, if the program ran long enough for one.
     let counted = Some(ended.peak).filter(|&peak| peak > own_peak);
+    // A few samples may all be of the time before the program was itself: before it had a heap.
+    let is_itself = |sum: &ResidentSum| sum.processes > 1 || sum.heap != Heap::default();
+    let is_sampled = sampler.samples >= ENOUGH_SAMPLES || sampler.last.as_ref().is_some_and(is_itself);
+    let is_known = counted.is_some() || is_sampled;
+    if !is_known {
+        (sampler.peak, sampler.last) = (None, None);
+    }
     let peak = sampler.peak.as_ref().map(|peak| peak.bytes);
     let is_seen = verdict::is_seen(counted, sampler.most_high.max(peak.unwrap_or(0)));
     // The last sample tells of the end, unless the program peaked after it. A child that was waited for before may have
@@ -117,7 +128,7 @@ fn summarise(
         last_processes: last.map_or(0, |last| last.processes),
         last_heap: last.map(|last| last.heap),
         left_running: sampler.tree.alive(),
-        limit: options.limit.map(|limit| sampler.excess.of(limit, counted)),
+        limit: options.limit.map(|limit| sampler.excess.of(limit, counted, is_known || ended.peak <= limit)),
         without_weir: sampler.without,
         uncounted: sampler.uncounted,
         totals: Totals::of(stats),

@@ -43,10 +43,12 @@ pub struct LimitExcess {
 }
 
 impl LimitExcess {
-    /// The report, with the largest resident set that the kernel counted: it may lie between two samples.
-    pub fn of(&self, bytes: u64, counted: Option<u64>) -> LimitReport {
+    /// The report, with the largest resident set that the kernel counted: it may lie between two samples. `is_known`: what there is
+    /// of counts and samples tells of the whole run.
+    pub fn of(&self, bytes: u64, counted: Option<u64>, is_known: bool) -> LimitReport {
         let seen = self.worst.as_ref().map_or(0, |worst| worst.bytes);
-        let exceeded_by_bytes = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
+        let most = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
+        let exceeded_by_bytes = (is_known || most > 0).then_some(most);
         LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
     }
 }
@@ -84,6 +86,8 @@ pub struct Sampler {
     pub excess: LimitExcess,
     /// All samples, in bounded memory.
     pub curve: Samples,
+    /// How many found a process.
+    pub samples: u32,
     pub without: Vec<ExcludedProcess>,
     /// Processes on Weir of which no counters can be read.
     pub uncounted: Vec<ExcludedProcess>,
@@ -126,6 +130,7 @@ impl Sampler {
         }
         self.known = now;
         if sum.processes > 0 {
+            self.samples += 1;
             sum.largest = self.largest();
             self.has_waited = self.known.values().any(|known| known.has_waited);
             // By the ids of their own PID namespaces.

@@ -106,11 +106,13 @@ impl Summary {
 
     fn limit(&self, limit: &LimitReport) -> String {
         let kept = bytes(limit.bytes);
-        if limit.exceeded_by_bytes == 0 {
-            return format!("{kept} a process, never exceeded");
-        }
+        let exceeded_by = match limit.exceeded_by_bytes {
+            None => return format!("{kept} a process; the program ended before it was known whether it was exceeded"),
+            Some(0) => return format!("{kept} a process, never exceeded"),
+            Some(most) => most,
+        };
         let by = limit.by.as_ref().map_or(String::new(), |who| format!(" by {} {}", who.name, who.pid));
-        let most = bytes(limit.exceeded_by_bytes);
+        let most = bytes(exceeded_by);
         format!("{kept} a process, exceeded{by} by up to {most}, {:.1} s in all", limit.exceeded_seconds)
     }
 }

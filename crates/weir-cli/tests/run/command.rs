@@ -175,9 +175,33 @@ fn the_peak_is_the_programs_and_not_weirs() {
     // The kernel's own count of a process's pages is behind by up to some dozen for each CPU.
     assert!((49 << 20..60 << 20).contains(&large), "{large}");
     let cat = bench.weir(&[&options[..], &["--stats-interval", "50ms", "--", "cat"]].concat());
-    assert!(followed(cat, |line| line.contains("resident") && line.contains("in 1 process")).status.success());
+    // Enough lines for enough samples.
+    let mut lines = 0;
+    let is_enough = |line: &str| {
+        lines += u32::from(line.contains("resident") && line.contains("in 1 process"));
+        lines >= 40
+    };
+    assert!(followed(cat, is_enough).status.success());
     let small = peak();
     assert!((100_000..4 << 20).contains(&small), "{small}");
+}
+
+/// What was seen of it, if anything, was seen before it was itself.
+#[test]
+fn of_a_program_that_ended_at_once_a_bound_is_known() {
+    let Some(bench) = Bench::new() else { return };
+    let json = bench.dir.path().join("short.json");
+    // However slow the machine is, it is not sampled often each time.
+    for _ in 0..100 {
+        let said = stderr(&bench.run(&["--limit", "1M", "--json", json.to_str().unwrap(), "--", "true"]));
+        assert!(!said.contains("never exceeded"), "{said}");
+        let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        if said.contains(" or less; the program ended before it was measured") {
+            assert!(figures["peak_resident_bytes"].is_null() && said.contains("peak under "), "{said}{figures}");
+            return;
+        }
+    }
+    panic!("each run was sampled");
 }
 
 /// The program grows once it was sampled, frees nothing, and ends at once. However slow the machine is, one of the runs is
