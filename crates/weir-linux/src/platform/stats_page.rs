@@ -24,11 +24,12 @@ use crate::os::file::memfd;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text::number;
 use crate::os::mman::{
-    self, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MREMAP_FIXED,
-    MREMAP_MAYMOVE, PROT_READ, PROT_WRITE,
+    self, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED,
+    MREMAP_FIXED, MREMAP_MAYMOVE, PROT_READ, PROT_WRITE,
 };
 use crate::os::process;
 use crate::os::rights::sandbox::Sandbox;
+use crate::os::signals;
 use crate::os::syscall::{Errno, Result};
 use crate::platform::statics::{STATS, TUNABLES};
 use core::ptr::null_mut;
@@ -220,10 +221,7 @@ unsafe fn put_over(counters: *mut u8, page: *mut u8, move_it: impl FnOnce() -> R
     let moved = move_it();
     if moved.is_err() {
         // SAFETY: the caller's two mappings; the fresh one is given up.
-        unsafe {
-            fill_hole(counters, page);
-            let _ = mman::munmap(page, PAGE_BYTES);
-        }
+        unsafe { fill_hole(counters, page) };
     }
     moved
 }
@@ -240,21 +238,56 @@ unsafe fn copy_counts(from: *mut u8, to: *mut u8) {
 /// private memory goes there, with the counts of the fresh page. A thread that counts between the kernel's failure and this call
 /// cannot be helped.
 ///
+/// Usually the kernel refused before it unmapped anything, as the process has nearly all the mappings it may have. It refuses
+/// another for that reason before it looks what is at the address. So the fresh page is unmapped first, and whether the counters
+/// are there is asked of `mincore`.
+///
 /// # Safety
-/// `page` has the counts in it; `counters` is the counters' address.
+/// `page` has the counts in it, and is given up; `counters` is the counters' address.
 unsafe fn fill_hole(counters: *mut u8, page: *mut u8) {
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    let mut counts = Counts::new();
+    // SAFETY: the caller's page.
+    unsafe { copy_counts(page, counts.as_mut_ptr()) };
+    // SAFETY: the caller gives it up.
+    let _ = unsafe { mman::munmap(page, PAGE_BYTES) };
     // SAFETY: what is there is not replaced.
-    match unsafe { mman::mmap(counters, PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0) } {
-        // The kernel failed before it unmapped anything.
-        Err(Errno::EEXIST) => {}
+    match unsafe { map_over(counters, MAP_PRIVATE | MAP_FIXED_NOREPLACE) } {
         // SAFETY: both are mapped now.
-        Ok(filled) if filled == counters => unsafe { copy_counts(page, counters) },
+        Ok(filled) if filled == counters => unsafe { copy_counts(counts.as_mut_ptr(), counters) },
         // The same on a kernel before 4.17, which takes the address for a wish.
         // SAFETY: mapped just now.
         Ok(elsewhere) => drop(unsafe { mman::munmap(elsewhere, PAGE_BYTES) }),
-        Err(error) => messages::counters_are_lost(error),
+        Err(Errno::EEXIST) => {}
+        Err(error) if is_hole(counters) => messages::counters_are_lost(error),
+        Err(_) => {}
     }
+}
+
+/// Room for the counts of a page, as words.
+struct Counts([u64; COUNTER_BYTES / 8]);
+
+impl Counts {
+    const fn new() -> Self {
+        Self([0; COUNTER_BYTES / 8])
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+/// Zeroed memory at the counters' address.
+///
+/// # Safety
+/// With `MAP_FIXED` the counters are the caller's to replace.
+unsafe fn map_over(counters: *mut u8, flags: u32) -> Result<*mut u8> {
+    // SAFETY: as the caller promises.
+    unsafe { mman::mmap(counters, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | flags, -1, 0) }
+}
+
+/// Whether a part of the page is not mapped.
+fn is_hole(page: *mut u8) -> bool {
+    mman::mincore(page, &mut [0; PAGE_BYTES / PAGE], PAGE) == Err(Errno::ENOMEM)
 }
 
 /// Puts a fresh page of the process's own file in the place of private counters, or of those in an earlier such file.
@@ -274,15 +307,51 @@ pub(crate) fn unshare() {
 pub(crate) fn leave_parents() {
     let shared = SHARED.load(Relaxed);
     if matches!(shared, IN_FILE | OWN_FILE) {
-        let page = mman::mmap_anonymous(PAGE_BYTES, 0);
-        if page.and_then(put_over_counters).is_err() {
-            // No memory: the counts go on into the parent's page, rather than nowhere.
-            return;
-        }
-        SHARED.store(if shared == IN_FILE { UNCLAIMED } else { PRIVATE }, Relaxed);
+        let counters = (&raw const STATS).cast_mut().cast::<u8>();
+        // SAFETY: a page of atomic words that only this thread uses, as a forked child has no other.
+        let is_private = unsafe { replace(counters) };
+        let private = if shared == IN_FILE { UNCLAIMED } else { PRIVATE };
+        // Its own children have to leave shared memory as well.
+        SHARED.store(if is_private { private } else { OWN_FILE }, Relaxed);
     }
     STATS.reset_totals();
     STATS.pid.store(process::getpid(), Relaxed);
+}
+
+/// Replaces shared counters by memory of this process alone, with the counts in it. `false`: its children share it.
+///
+/// A mapping that takes the place of one needs no room for another, unless the process has as many as it may have
+/// (`vm.max_map_count`). Then the old one is unmapped first. No signal's handler may count in between.
+///
+/// # Safety
+/// A mapping of [`PAGE_BYTES`] that only this thread uses.
+unsafe fn replace(counters: *mut u8) -> bool {
+    // Shared memory does not count against the limit of data.
+    let map = || {
+        // SAFETY: the caller's page is replaced.
+        let private = unsafe { map_over(counters, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED) };
+        private.map(|_| true).or_else(|_| {
+            // SAFETY: as above.
+            unsafe { map_over(counters, MAP_SHARED | MAP_NORESERVE | MAP_FIXED) }.map(|_| false)
+        })
+    };
+    let mut counts = Counts::new();
+    // SAFETY: the caller's page.
+    unsafe { copy_counts(counters, counts.as_mut_ptr()) };
+    let is_private = map().or_else(|_| {
+        let mask = signals::set_signal_mask(!0);
+        // SAFETY: the caller's page, which is mapped anew.
+        let _ = unsafe { mman::munmap(counters, PAGE_BYTES) };
+        let mapped = map();
+        if let Ok(mask) = mask {
+            let _ = signals::set_signal_mask(mask);
+        }
+        mapped
+    });
+    let is_private = is_private.unwrap_or_else(|error| messages::counters_are_lost(error));
+    // SAFETY: mapped anew.
+    unsafe { copy_counts(counts.as_mut_ptr(), counters) };
+    is_private
 }
 
 /// In a forked child that does enough to be worth it: takes a page of the file. Most children only `exec`.
@@ -419,6 +488,25 @@ mod tests {
                 counters.add(PAGE_BYTES - 1).write(1);
                 mman::munmap(counters, PAGE_BYTES).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_child_replaces_shared_counters_and_keeps_the_counts() {
+        let flags = MAP_SHARED | MAP_ANONYMOUS;
+        // SAFETY: without MAP_FIXED nothing that exists is replaced.
+        let page = unsafe { mman::mmap(null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0) }.unwrap();
+        // SAFETY: a second mapping of the same memory, and both are this test's alone.
+        unsafe {
+            let parents = mman::mremap(page, 0, PAGE_BYTES, MREMAP_MAYMOVE, null_mut()).unwrap();
+            page.cast::<u64>().write(7);
+            assert!(replace(page));
+            assert_eq!(page.cast::<u64>().read(), 7);
+            page.cast::<u64>().write(8);
+            assert_eq!(parents.cast::<u64>().read(), 7);
+            mman::munmap(page, PAGE_BYTES).unwrap();
+            assert!(is_hole(page) && !is_hole(parents));
+            mman::munmap(parents, PAGE_BYTES).unwrap();
         }
     }
 

@@ -46,7 +46,12 @@ fn a_child_gives_initialised_objects_back(mode: Mode) {
     passes(Kind::C, "fork_fini.c", &[], mode);
 }
 
+/// No mapping is left for a child to replace its parent's counters by.
+fn as_many_mappings_as_may_be(mode: Mode) {
+    passes(Kind::C, "many_mappings.c", &[], mode);
+}
+
 in_all_modes! {
     forks_and_spawns fork_in_a_handler fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
-    a_child_gives_initialised_objects_back
+    a_child_gives_initialised_objects_back as_many_mappings_as_may_be
 }
