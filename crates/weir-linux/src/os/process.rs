@@ -111,12 +111,31 @@ pub fn dumpable() -> bool {
 }
 
 weak_symbol!(getauxval = "getauxval" in libc: unsafe extern "C" fn(usize) -> usize);
+weak_symbol!(
+    /// Where the calling thread's `errno` is.
+    errno_location = "__errno_location" in libc: extern "C" fn() -> *mut i32
+);
+
+/// A value of the auxiliary vector, 0 if there is none; `None`: libc lacks the function. The function sets `errno` for a value that
+/// is not there. A program must not find it set when it begins, so it is put back.
+pub fn auxiliary_from_libc(kind: usize) -> Option<usize> {
+    let getauxval = getauxval()?;
+    let errno = errno_location().map(|location| location());
+    // SAFETY: a variable of the calling thread's.
+    let before = errno.map(|errno| unsafe { errno.read() });
+    // SAFETY: libc's function of this type; any argument is allowed.
+    let value = unsafe { getauxval(kind) };
+    if let (Some(errno), Some(before)) = (errno, before) {
+        // SAFETY: as above.
+        unsafe { errno.write(before) };
+    }
+    Some(value)
+}
 
 /// A value of the auxiliary vector, from libc or, where libc lacks the function, from the kernel.
 pub fn auxiliary(kind: u32) -> Option<usize> {
-    match getauxval() {
-        // SAFETY: libc's function of this type; any argument is allowed.
-        Some(getauxval) => Some(unsafe { getauxval(kind as usize) }),
+    match auxiliary_from_libc(kind as usize) {
+        Some(value) => Some(value),
         None => auxiliary_from_proc(kind.into()).and_then(|value| value.try_into().ok()),
     }
 }
@@ -194,6 +213,16 @@ mod tests {
     fn both_ways_give_the_same() {
         let kind = linux_raw_sys::auxvec::AT_PAGESZ;
         assert_eq!((auxiliary(kind), auxiliary_from_proc(kind.into())), (Some(PAGE), Some(PAGE as u64)));
+    }
+
+    #[test]
+    fn a_value_that_is_not_there_leaves_errno() {
+        let errno = errno_location().unwrap()();
+        // SAFETY: this thread's own.
+        unsafe { errno.write(7) };
+        assert_eq!(auxiliary_from_libc(1 << 20), Some(0));
+        // SAFETY: as above.
+        assert_eq!(unsafe { errno.read() }, 7);
     }
 
     proptest! {

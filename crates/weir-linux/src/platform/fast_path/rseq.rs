@@ -27,7 +27,7 @@ use crate::arch::thread::{block_distance, read_thread_word, thread_pointer};
 use crate::arch::words::AREA_MM_CID;
 pub use crate::arch::words::{DELTA, ID};
 use crate::os::futex::{command, membarrier};
-use crate::os::process::getauxval;
+use crate::os::process::auxiliary_from_libc;
 use crate::os::symbol::weak_symbol;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{self, BLOCK};
@@ -74,9 +74,8 @@ pub fn area() -> Option<Area> {
         return None;
     }
     // 20 and 32 are what a libc reports that does not read the kernel's size; it is in the auxiliary vector then.
-    let filled = match (size, getauxval()) {
-        // SAFETY: libc's function, which takes any argument and has no effect.
-        (20 | 32, Some(getauxval)) => unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32),
+    let filled = match size {
+        20 | 32 => auxiliary_from_libc(AT_RSEQ_FEATURE_SIZE).map_or(size, |filled| filled.clamp(16, 32)),
         _ => size,
     };
     Some(Area::new(offset, filled))
