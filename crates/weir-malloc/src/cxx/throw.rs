@@ -69,8 +69,11 @@ extern "C" fn caught(exception: *mut c_void) {
     }
 }
 
-/// The new-handler that is set now, or null.
-extern "C" fn current_handler() -> *mut c_void {
+/// The new-handler that is set now, or null. An alignment that is no power of two is refused whatever the handler does.
+extern "C" fn current_handler(align: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        return null_mut();
+    }
     if let Some(get) = get_new_handler() {
         return get();
     }
