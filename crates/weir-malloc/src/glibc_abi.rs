@@ -9,8 +9,8 @@ use weir_linux::process::heap::HEAP;
 use weir_linux::weak_symbol;
 
 weak_symbol!(
-    /// Standard output's writer. Weak: a process that never used stdio need not have it.
-    fputs = "fputs": unsafe extern "C" fn(*const u8, *mut c_void) -> c_int
+    /// Standard output's writer. A static program that calls `malloc_info` need not use it itself.
+    fputs = "fputs" in libc: unsafe extern "C" fn(*const u8, *mut c_void) -> c_int
 );
 
 /// `malloc_trim`: everything idle is released now; 1 if anything was. The pad, glibc's slack at the top
