@@ -133,7 +133,7 @@ pub fn wrong_call(call: WrongCall, addr: usize, abort: bool) {
 pub fn no_cxx_runtime() -> ! {
     say(format_args!(
         "weir: operator new: no memory, and no C++ runtime to throw std::bad_alloc with: raise the memory limit, or link \
-         libstdc++ or libc++"
+         libstdc++ or libc++ (a static one with -Wl,-u,_ZSt17__throw_bad_allocv)"
     ));
     end()
 }
