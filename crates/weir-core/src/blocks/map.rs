@@ -1,5 +1,7 @@
 //! A block is mapped: a retained one if one fits, else a new mapping. And it is freed.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::block::Constancy;
 use super::block::{Block, Kept};
 use super::looks::NEARLY_ALL;
@@ -15,6 +17,16 @@ use crate::platform::{Contents, Platform, rank};
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
+
+/// Shortest run of the heap, bytes, whose residence is looked at before it is made zero: the look is short beside the writing.
+const SPARSE_MIN: usize = 512 << 10;
+/// Part of such a run that may be resident where it is released in place of written to: a program that fills it again then has
+/// few faults more.
+const SPARSE_PART: usize = 4;
+/// Bytes in its middle that are looked at first.
+const GLANCE: usize = 4 * PAGE;
+/// Runs that are written to without a look after one that was filled: a program that fills its runs pays for few looks.
+const FILLED_RUNS: usize = 7;
 
 /// A block just mapped.
 #[derive(Clone, Copy, Debug)]
@@ -200,12 +212,16 @@ impl<P: Platform> Mapped<'_, P> {
     pub(crate) unsafe fn wipe(&self, run: Run) {
         let addr = run.addr;
         // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a sparse
-        // table). Only a short block, or one that has memory behind nearly all of it, is written to. Any other is released, so
-        // that it is as a fresh one.
+        // table). Only a short block, or one that has memory behind nearly all of it, is written to, and a run of the heap that has
+        // memory behind a good part of it. Any other is released, so that it is as a fresh one.
         let (untouched, fresh) = self.lock().get(addr).map_or((0, 0), |block| (block.untouched, block.fresh));
         // What is new at its end is zero as it is.
         let (len, untouched) = (run.len - fresh, untouched.saturating_sub(fresh));
-        let write = len <= MAX_RUN.bytes() || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;
+        let write = if len <= MAX_RUN.bytes() {
+            !self.is_sparse(run)
+        } else {
+            len <= WIPE_MAX && untouched <= len / NEARLY_ALL
+        };
         let zero = || {
             let released = self.pages.platform.release(&[run], false);
             released.runs == 1 && released.contents == Contents::Zero
@@ -219,6 +235,36 @@ impl<P: Platform> Mapped<'_, P> {
         // Its next free is to be the table's, which knows that it was released.
         self.withdraw(&mut blocks, addr);
         blocks.released(addr);
+    }
+}
+
+impl<P: Platform> Mapped<'_, P> {
+    /// Whether only a small part of a run is resident. What is swapped out is not, and goes as well. Most runs were filled, and of
+    /// these a few pages in the middle tell, and for the next runs as well.
+    fn is_sparse(&self, run: Run) -> bool {
+        let platform = &self.pages.platform;
+        let is_off = platform.tunables().report.get() == 0 || platform.release_unit() > PAGE;
+        if run.len < SPARSE_MIN || is_off {
+            return false;
+        }
+        let skipped = &self.blocks.filled_runs;
+        // Of threads that do it together some look once more, or once less.
+        let left = skipped.load(Relaxed);
+        if left > 0 {
+            skipped.store(left - 1, Relaxed);
+            return false;
+        }
+        let glance = Run { addr: (run.addr + run.len / 2).next_multiple_of(PAGE) - GLANCE / 2, len: GLANCE };
+        if platform.resident(glance).is_none_or(|pages| pages * PAGE > GLANCE / 2) {
+            skipped.store(FILLED_RUNS, Relaxed);
+            return false;
+        }
+        let end = run.addr + run.len;
+        let mut pieces = (run.addr..end).step_by(PAGEBLOCK);
+        let resident = pieces.try_fold(0, |sum, addr| {
+            Some(sum + platform.resident(Run { addr, len: PAGEBLOCK.min(end - addr) })? * PAGE)
+        });
+        resident.is_some_and(|resident| resident <= run.len / SPARSE_PART)
     }
 }
 

@@ -19,6 +19,8 @@ pub struct MappedBlocks {
     pub(super) table: Lock<Blocks, { rank::BLOCKS }>,
     /// Size, bytes, from which a run that has grown is mapped on its own.
     pub(super) mapped_from: AtomicUsize,
+    /// Runs to be made zero that are not looked at, as the one before them was filled.
+    pub(super) filled_runs: AtomicUsize,
     /// Blocks of the table that are lent to CPUs.
     pub(super) cpus: CpuBlocks,
 }
@@ -26,7 +28,12 @@ pub struct MappedBlocks {
 impl MappedBlocks {
     /// No blocks.
     pub(crate) const fn new() -> Self {
-        Self { table: Lock::new(Blocks::new()), mapped_from: AtomicUsize::new(FIRST_MAPPED), cpus: CpuBlocks::new() }
+        Self {
+            table: Lock::new(Blocks::new()),
+            mapped_from: AtomicUsize::new(FIRST_MAPPED),
+            filled_runs: AtomicUsize::new(0),
+            cpus: CpuBlocks::new(),
+        }
     }
 
     /// The blocks with the pages of their heap, whose platform maps them.

@@ -1,9 +1,10 @@
 //! Blocks mapped on their own: what keeping freed ones costs at the peak, and what it saves.
 
 use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::run::Run;
 use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
-use weir_core::platform::Diagnostics;
+use weir_core::platform::{Diagnostics, Memory};
 use weir_core::reclaim::budget::Room;
 
 use crate::fake::{Call, Fake};
@@ -303,4 +304,38 @@ fn no_pageblock_is_looked_at_twice() {
         looks.dedup();
         assert!(looks.len() == count && count > 0, "{len}: {looks:x?}");
     }
+}
+
+/// Resident bytes of zeroed runs of 1 MiB, one after another, each touched as `touch` says before it is freed.
+fn zeroed_runs(report: u64, touch: impl Fn(&mut [u8])) -> Vec<usize> {
+    let fake = Fake::new();
+    fake.really.store(true, Relaxed);
+    fake.tunables().report.set(report);
+    let heap = Heap::new(fake);
+    heap.prepare();
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        let block = heap.alloc_zeroed(MIB);
+        found.push(heap.platform().resident(Run { addr: block as usize, len: MIB }).unwrap() * PAGE);
+        // SAFETY: allocated just now.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(block, MIB) };
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        let after_reads = Run { addr: block as usize, len: MIB };
+        crate::fake::memory::wipe(after_reads);
+        touch(bytes);
+        // SAFETY: allocated above.
+        unsafe { heap.free(block) };
+    }
+    heap.audit().unwrap();
+    found
+}
+
+#[test]
+fn a_run_that_was_hardly_touched_is_not_written_to_by_calloc() {
+    // The page in the middle is what the first look is at.
+    let sparse = |bytes: &mut [u8]| (bytes[0], bytes[MIB / 2]) = (1, 1);
+    assert_eq!(zeroed_runs(1, sparse), [0; 4]);
+    assert_eq!(zeroed_runs(0, sparse)[1..], [MIB; 3]);
+    assert_eq!(zeroed_runs(1, |bytes| bytes.fill(1))[1..], [MIB; 3]);
+    assert_eq!(zeroed_runs(1, |bytes| bytes[..MIB / 2].fill(1))[1..], [MIB; 3]);
 }
