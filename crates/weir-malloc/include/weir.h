@@ -322,6 +322,8 @@ typedef struct weir_zone weir_zone;
  *
  * In a forked child a zone of WEIR_ZONE_MEMFD is the parent's: nothing can be allocated from it there. So is one of
  * WEIR_ZONE_HUGETLB, and its memory is not there: a touch of it is a fault. An evictable cache in such a zone is empty there.
+ * Pins of the parent's may be released and prepared entries cancelled there, which changes nothing; to publish one is ENOMEM.
+ * Key and value of such an entry may be looked at only as long as the parent pins it, and in WEIR_ZONE_HUGETLB not at all.
  * A zone of WEIR_ZONE_LOCKED is there, but not locked (mlock(2)).
  */
 weir_zone *weir_zone_create(unsigned kind, size_t length, int fd);

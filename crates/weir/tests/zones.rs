@@ -424,6 +424,63 @@ fn a_child_of_fork_leaves_a_cache_in_a_shared_zone_to_its_parent() {
     assert!((0..100).all(|key| cache.get(&key).is_some_and(|value| *value == [7; 1000])));
 }
 
+/// In a child: ends copies of what the parent has of a cache, and puts in what the parent is filling. `true`: nothing of it is the
+/// child's.
+fn ends_guards(cache: &weir::ByteCache, pinned: &weir::ByteEntry<'_>, fill: &weir::ByteFill<'_>) -> bool {
+    // SAFETY: each ends once in this process, and nothing else uses them here.
+    let (pinned, fill) = unsafe { (std::ptr::read(pinned), std::ptr::read(fill)) };
+    let cloned = pinned.clone();
+    drop(pinned);
+    drop(cloned);
+    let Err((fill, why)) = fill.publish() else { return false };
+    drop(fill);
+    matches!(why, weir::Refusal::OutOfMemory) && cache.is_empty()
+}
+
+/// The count of who holds an entry lies beside it, in memory that the parent has too.
+#[track_caller]
+fn a_child_ends_guards_of(zone: &'static Zone, first: bool) {
+    const LEN: usize = 100_000;
+    let builder = weir::ByteCache::builder();
+    let cache = if first { builder.zone_first(zone) } else { builder.zone(zone) }.build().unwrap();
+    let pinned = cache.insert(b"pinned", &[7; LEN]).unwrap();
+    let mut fill = cache.fill(b"filled", LEN).unwrap();
+    fill.fill(8);
+    assert!([pinned.as_ptr().as_ptr().addr(), fill.as_ptr().addr()].iter().all(|at| {
+        let begin = zone.as_ptr().as_ptr().addr();
+        (begin..begin + zone.size()).contains(at)
+    }));
+    beside_a_child(|| ends_guards(&cache, &pinned, &fill), || ());
+    // The parent has its own still, of which the entry lives on.
+    assert!(cache.remove(b"pinned"));
+    let filled = fill.publish().unwrap();
+    // Few: a zone that is full has caches made smaller, also those of other tests.
+    let others: Vec<_> = (0..10u32).map_while(|key| cache.insert(&key.to_ne_bytes(), &[9; LEN]).ok()).collect();
+    assert!(others.len() > 1);
+    assert!(pinned.iter().all(|&byte| byte == 7) && filled.iter().all(|&byte| byte == 8));
+    drop((others, filled, pinned));
+    assert!(!cache.is_in_use());
+}
+
+#[test]
+fn a_child_of_fork_ends_guards_and_pins_stay_with_its_parent() {
+    let _alone = alone();
+    for first in [false, true] {
+        let Some(fd) = memfd(4 * MIB) else { return };
+        a_child_ends_guards_of(Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap())), first);
+    }
+}
+
+/// There the child has no memory that a guard could be looked up in.
+#[test]
+fn a_child_of_fork_ends_guards_where_the_memory_is_not_there() {
+    let _alone = alone();
+    let _pages = weir_testing::lock("huge pages");
+    let Some(_pool) = Pool::with(2) else { return };
+    a_child_ends_guards_of(Box::leak(Box::new(Zone::hugetlb(2 * BLOCK).unwrap())), false);
+    weir::heap::trim();
+}
+
 #[test]
 fn a_child_of_fork_leaves_a_shared_zone_to_its_parent() {
     let _alone = alone();

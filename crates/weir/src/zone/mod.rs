@@ -20,7 +20,7 @@
 //! - A zone with a memfd is the parent's ([`Zone::is_foreign`]): nothing is handed out or released there.
 //! - So is a zone in huge pages of the pool. Its memory is not there at all: a copy of each page that the parent writes to would
 //!   take a second huge page, and end the parent where the pool is used up.
-//! - An evictable cache whose entries lie in such a zone is empty.
+//! - An evictable cache whose entries lie in such a zone is empty. Guards of its entries pin nothing: they may be dropped.
 //! - A locked zone is a copy of the parent's that is not locked.
 //!
 //! ```

@@ -177,6 +177,12 @@ impl Zone {
         self.0.zone().is_foreign()
     }
 
+    /// Whether an address lies in a zone that is the parent's, whatever is there in this process.
+    pub(crate) fn is_foreign_at(&self, addr: usize) -> bool {
+        let memory = self.0.memory();
+        self.is_foreign() && addr.wrapping_sub(memory.addr) < memory.len
+    }
+
     /// Whether [`Zone::alloc_first`] has room for so many bytes more, and no pressure keeps caches from growing.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         HEAP.zone_has_room(self.0.zone(), bytes)

@@ -84,8 +84,8 @@ fn without_anything_to_reclaim_it_is_not_woken() {
 fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min() {
     // What is idle lies in depots: a new block's exchange for idle pages finds nothing.
     let mut world = World::new(Fake::new());
-    for size in [100, 200, 400, 800, 1600, 3200] {
-        (0..2000).for_each(|_| assert!(world.alloc(size).is_some()));
+    for size in [100, 200, 300, 400, 500, 640, 800, 1200, 1600, 2400, 3200] {
+        (0..1024.min((512 << 10) / size)).for_each(|_| assert!(world.alloc(size).is_some()));
     }
     world.free_all();
     assert!(world.audit().depot_objects > 5000);

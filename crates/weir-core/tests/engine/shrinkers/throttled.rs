@@ -78,8 +78,10 @@ fn without_a_balancers_thread_none_waits() {
 fn in_a_program_without_caches_none_waits() {
     let heap = heap();
     heap.platform().tunables().background.set(1);
-    // More is idle than direct reclaim releases, and it is no room for a block.
-    let objects: Vec<_> = (0..1000).map(|_| heap.alloc(8192)).collect();
+    // More is idle in depots than direct reclaim releases, and it is no room for a block.
+    let sizes = [512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096, 5120, 6144, 8192];
+    let half_a_mib = |size: usize| core::iter::repeat_n(size, (512 << 10) / size);
+    let objects: Vec<_> = sizes.into_iter().flat_map(half_a_mib).map(|size| heap.alloc(size)).collect();
     // SAFETY: they are the heap's, and each is freed once.
     objects.into_iter().for_each(|object| unsafe { heap.free(object) });
     heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });

@@ -56,6 +56,9 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// The cache gives way there too, from the child's first insertion into any evictable cache on. That makes the threads that call
 /// caches, and what else the parent registered, as [`resume_after_fork`](crate::pressure::resume_after_fork) does. So a child that
 /// executes a program has no thread of Weir's. One that may make no thread later, or only looks keys up, calls that itself.
+///
+/// A guard of an entry in such a zone may be cloned and dropped in the child, which changes nothing. It pins nothing there: its key
+/// and value may be read only while the parent keeps a guard of its own. In huge pages of the pool they are not there at all.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
     pub(super) shared: Owner<Typed<K, V>>,
     pub(super) hasher: S,

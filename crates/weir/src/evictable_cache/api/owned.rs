@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
@@ -79,8 +80,10 @@ impl<H: Cache> OwnedHold<H> {
 impl<H: Cache> Clone for OwnedHold<H> {
     fn clone(&self) -> Self {
         let cache = Arc::clone(&self.cache);
-        self.header().pins.pin();
-        Self { entry: self.entry, cache }
+        // SAFETY: an entry of this cache with key and value; this has a hold, which does not end here.
+        let own = ManuallyDrop::new(unsafe { Hold::new(cache.shared(), self.entry) });
+        let entry = Hold::clone(&own).into_entry();
+        Self { entry, cache }
     }
 }
 

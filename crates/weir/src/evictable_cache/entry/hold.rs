@@ -1,4 +1,7 @@
 //! Holds of entries: who has one keeps the entry from being freed.
+//!
+//! In a forked child an entry may lie in a zone of the parent's ([`Place::is_foreign`]). Its header counts the parent's holds
+//! alone: a hold that the child has a copy of counts nothing, and neither its clone nor its end touches the entry.
 
 use core::alloc::Layout;
 use core::mem::ManuallyDrop;
@@ -45,6 +48,12 @@ impl<'a, C: Content> Hold<'a, C> {
         self.entry
     }
 
+    /// Whether the entry is the parent's, in a forked child.
+    #[inline]
+    fn is_foreign(&self) -> bool {
+        self.shared.place.is_foreign(self.entry.cast())
+    }
+
     /// The entry's header.
     pub fn header(&self) -> &Header {
         // SAFETY: an entry is valid while it is held.
@@ -68,7 +77,9 @@ impl<'a, C: Content> Hold<'a, C> {
 
 impl<C: Content> Clone for Hold<'_, C> {
     fn clone(&self) -> Self {
-        self.header().pins.pin();
+        if !self.is_foreign() {
+            self.header().pins.pin();
+        }
         Self { shared: self.shared, entry: self.entry }
     }
 }
@@ -76,7 +87,7 @@ impl<C: Content> Clone for Hold<'_, C> {
 impl<C: Content> Drop for Hold<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        if self.header().pins.unpin() {
+        if !self.is_foreign() && self.header().pins.unpin() {
             let _gone = Gone(self.shared);
             // SAFETY: the last hold is gone, and the cache has none: nothing refers to the entry.
             unsafe { free(self.shared, self.entry, true) }
@@ -93,7 +104,7 @@ impl<C: Content> Drop for Gone<'_, C> {
     }
 }
 
-/// Drops what an entry has, and frees its block.
+/// Drops what an entry has, and frees its block. What is the parent's, in a forked child, is left to the parent.
 ///
 /// # Safety
 /// The caller is its only owner; it has its key, and its value as it is said.
@@ -105,6 +116,9 @@ pub unsafe fn free<C: Content>(shared: &Shared<C>, entry: NonNull<Header>, has_v
             // SAFETY: the block is of this layout, and what it had is dropped.
             unsafe { self.0.free(self.1.cast(), self.2) }
         }
+    }
+    if shared.place.is_foreign(entry.cast()) {
+        return;
     }
     // SAFETY: the caller's promise.
     unsafe {

@@ -55,6 +55,21 @@ impl Place {
         }
     }
 
+    /// Whether a block of a cache of this place lies in a zone that is the parent's: in a forked child alone. The child may not
+    /// write there, and in a zone of huge pages nothing may be there to read. So the address alone decides.
+    #[inline]
+    pub fn is_foreign(&self, block: NonNull<u8>) -> bool {
+        host::has_foreign_entries() && self.is_in_foreign_zone(block)
+    }
+
+    #[cold]
+    fn is_in_foreign_zone(&self, block: NonNull<u8>) -> bool {
+        match self {
+            Self::Zone(zone) | Self::First(zone) => zone.is_foreign_at(block.addr().get()),
+            Self::Heap | Self::Low32 | Self::Program => false,
+        }
+    }
+
     /// Bytes that a block of that layout takes.
     pub fn size(self, layout: Layout) -> usize {
         match self {

@@ -147,6 +147,10 @@ impl Zone {
     pub fn contains(&self, _: usize) -> bool {
         match *self {}
     }
+
+    pub fn is_foreign_at(&self, _: usize) -> bool {
+        match *self {}
+    }
 }
 
 pub fn alloc_in(zone: &'static Zone, _: Layout) -> Option<NonNull<u8>> {
@@ -165,6 +169,12 @@ pub fn alloc_low32(_: Layout) -> Option<NonNull<u8>> {
 /// There are no runs.
 pub unsafe fn free_run(_: Option<&'static Zone>, _: NonNull<u8>, _: usize) {
     unreachable!("no run was allocated")
+}
+
+/// Without zones no entry lies in one.
+#[inline]
+pub fn has_foreign_entries() -> bool {
+    false
 }
 
 /// The bound alone says how much a cache may have.

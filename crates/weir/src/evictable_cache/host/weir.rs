@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weir_core::base::units::PAGE;
 use weir_linux::os::process::random_words;
 use weir_linux::platform::machine::possible_cpus;
@@ -88,6 +88,20 @@ pub unsafe fn free_run(zone: Option<&'static Zone>, block: NonNull<u8>, size: us
         // SAFETY: a block of the heap, which the caller gives up.
         None => unsafe { heap::free(block.as_ptr()) },
     }
+}
+
+/// Whether a cache of this process has, or had, entries in a zone of the parent's.
+static HAS_FOREIGN_ENTRIES: AtomicBool = AtomicBool::new(false);
+
+/// Whether entries of a cache may lie in a zone of the parent's: in a forked child alone. Asked at the end of every hold.
+#[inline]
+pub fn has_foreign_entries() -> bool {
+    HAS_FOREIGN_ENTRIES.load(Relaxed)
+}
+
+/// In a forked child: entries of a cache lie in a zone of the parent's.
+pub fn note_foreign_entries() {
+    HAS_FOREIGN_ENTRIES.store(true, Relaxed);
 }
 
 /// Whether there is memory for caches to have so many bytes more.
