@@ -109,8 +109,10 @@ pub struct CacheFigures {
     pub written_back: u64,
 }
 
-/// Dirty bytes of a cache without a bound, above which writes wait: half a second of a disk of 128 MB/s.
+/// Most dirty bytes, above which writes wait: half a second of a disk of 128 MB/s.
 const DIRTY: u64 = 64 << 20;
+/// Dirty bytes that a cache without a bound may have however small it is: a write below of the most blocks.
+const LEAST_DIRTY: u64 = 1 << 20;
 
 /// All of the cache but its files.
 pub struct Shared {
@@ -123,8 +125,6 @@ pub struct Shared {
     is_congested: AtomicBool,
     pub written_back: AtomicU64,
     max: Option<u64>,
-    /// Most dirty bytes.
-    dirty_limit: u64,
 }
 
 impl Shared {
@@ -139,7 +139,6 @@ impl Shared {
             is_congested: AtomicBool::new(false),
             written_back: AtomicU64::new(0),
             max,
-            dirty_limit: max.map_or(DIRTY, |max| (max / 4).clamp(BLOCK as u64, DIRTY)),
         })
     }
 
@@ -155,7 +154,10 @@ impl Shared {
     /// A block is not dirty any more. At half of the limit writing has caught up.
     pub fn cleaned(&self) {
         let bytes = self.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed) - BLOCK as u64;
-        if bytes <= self.dirty_limit / 2 && self.is_congested.load(Relaxed) && self.is_congested.swap(false, Relaxed) {
+        if bytes <= self.dirty_limit(bytes) / 2
+            && self.is_congested.load(Relaxed)
+            && self.is_congested.swap(false, Relaxed)
+        {
             self.store.set_congested(false);
         }
     }
@@ -169,9 +171,19 @@ impl Shared {
         most / (BLOCK + ENTRY) as u64 * BLOCK as u64
     }
 
+    /// Most dirty bytes: a quarter of the cache. Dirty blocks cannot be evicted, so without a bound that is a quarter of what
+    /// the cache has now, with these `dirty` bytes. It is as large as memory lets it be, and shrinks where that is short.
+    fn dirty_limit(&self, dirty: u64) -> u64 {
+        match self.max {
+            Some(max) => (max / 4).clamp(BLOCK as u64, DIRTY),
+            None => ((self.store.size().1 as u64 + dirty) / 4).clamp(LEAST_DIRTY, DIRTY),
+        }
+    }
+
     /// Writes have to wait for some to be written below.
     pub fn is_too_dirty(&self) -> bool {
-        self.dirty_bytes.load(Relaxed) > self.dirty_limit
+        let dirty = self.dirty_bytes.load(Relaxed);
+        dirty > self.dirty_limit(dirty)
     }
 
     /// Figures of what the cache holds and did.
@@ -186,5 +198,41 @@ impl Shared {
             dirty_bytes: self.dirty_bytes.load(Relaxed),
             written_back: self.written_back.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dirtied(max: Option<u64>, bytes: u64) -> (Shared, bool) {
+        let shared = Shared::new(max).expect("a cache");
+        (0..bytes / BLOCK as u64).for_each(|_| shared.dirtied());
+        let is_too_dirty = shared.is_too_dirty();
+        (shared, is_too_dirty)
+    }
+
+    #[test]
+    fn an_empty_cache_without_a_bound_takes_few_dirty_blocks() {
+        assert!(!dirtied(None, LEAST_DIRTY).1);
+        let (shared, is_too_dirty) = dirtied(None, 2 << 20);
+        assert!(is_too_dirty);
+        (0..(2 << 20) / BLOCK).for_each(|_| shared.cleaned());
+        assert!(!shared.is_too_dirty() && !shared.is_congested.load(Relaxed));
+    }
+
+    #[test]
+    fn a_larger_cache_takes_more_dirty_blocks() {
+        let (shared, is_too_dirty) = dirtied(None, 2 << 20);
+        assert!(is_too_dirty);
+        shared.store.set_congested(false);
+        let block = || Buffer::copy_of(&[1; BLOCK]).expect("memory");
+        (0..8 * LEAST_DIRTY / BLOCK as u64).for_each(|at| shared.store.insert((0, at), block()));
+        assert!(!shared.is_too_dirty());
+    }
+
+    #[test]
+    fn a_bound_says_how_many_dirty_blocks_there_may_be() {
+        assert!(!dirtied(Some(32 << 20), 8 << 20).1 && dirtied(Some(32 << 20), (8 << 20) + BLOCK as u64).1);
     }
 }
