@@ -92,6 +92,15 @@ impl Flusher {
         self.wait(true).await
     }
 
+    /// Flushes as [`Self::flush`] does, at the server's end, whatever became of an earlier flush, and of the worker that
+    /// had it.
+    pub async fn flush_at_end(&self) -> Result<()> {
+        if let Some(cached) = &self.cached {
+            write_back(&self.medium, cached).await?;
+        }
+        io::sync(&self.medium.file).await
+    }
+
     /// Waits for the next round.
     async fn wait(self: &Arc<Self>, syncs: bool) -> Result<()> {
         let (deliver, result) = oneshot::channel();

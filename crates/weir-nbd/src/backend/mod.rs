@@ -13,6 +13,7 @@ mod volume_lock;
 mod zeroes;
 
 pub use cached::READ_AHEAD;
+pub use flush::Flusher;
 pub use open::Source;
 pub use volume::Volume;
 pub use zeroes::CHUNK as ZEROES_CHUNK;

@@ -1,7 +1,7 @@
 //! A volume: an open file, block device or memory file of a fixed size.
 
 use super::data_map::DataMap;
-use super::flush::{Flusher, write_back};
+use super::flush::Flusher;
 use super::medium::Medium;
 use super::volume_lock::VolumeLock;
 use crate::buffers::Buffer;
@@ -112,16 +112,10 @@ impl Volume {
         if self.kind == Kind::Memory { Ok(()) } else { self.flusher.flush().await }
     }
 
-    /// Flushes as [`Self::flush`] does, at the server's end, whatever became of an earlier flush, and of the worker that
-    /// had it.
-    pub async fn flush_at_end(&self) -> Result<()> {
-        if self.read_only || self.kind == Kind::Memory {
-            return Ok(());
-        }
-        if let Some(cached) = &self.cached {
-            write_back(&self.medium, cached).await?;
-        }
-        io::sync(&self.medium.file).await
+    /// What flushes it at the server's end; none where nothing is to be flushed.
+    pub fn flusher(&self) -> Option<&Arc<Flusher>> {
+        let has_writes = !self.read_only && self.kind != Kind::Memory;
+        has_writes.then_some(&self.flusher)
     }
 
     /// Has a range read in advance, into the block cache as long as it `is_wanted`, or into the kernel's.

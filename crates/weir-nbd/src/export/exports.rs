@@ -1,14 +1,14 @@
 //! Exports and their names.
 
 use super::counters::Counters;
-use crate::backend::{Source, Volume};
+use crate::backend::{Flusher, Source, Volume};
 use crate::base::Failure;
 use crate::cache::BlockCache;
 use crate::io::blocking;
 use crate::protocol::Style;
 use crate::protocol::constants::{MAX_STRING, transmission_flag as flag};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 
 /// One export, as the user describes it.
@@ -43,6 +43,9 @@ pub struct Export {
 pub struct Exports {
     by_name: BTreeMap<String, Arc<Export>>,
     default: Option<String>,
+    /// Names and flushers of volumes that are exported no more. Clients may still write to them, and what was written may
+    /// still be dirty.
+    removed: Vec<(String, Weak<Flusher>)>,
 }
 
 impl Definition {
@@ -136,8 +139,29 @@ impl Exports {
             Some(name) if !by_name.contains_key(name) => {
                 Err(Failure::new(format!("the default export '{name}' is not among the exports")))
             }
-            _ => Ok(Self { by_name, default }),
+            _ => {
+                let removed = before.removed_by(&by_name);
+                Ok(Self { by_name, default, removed })
+            }
         }
+    }
+
+    /// What is removed when others are exported in the place of these, and what was before and is in use still.
+    fn removed_by(&self, others: &BTreeMap<String, Arc<Export>>) -> Vec<(String, Weak<Flusher>)> {
+        let is_kept = |name: &String, volume| others.get(name).is_some_and(|other| Arc::ptr_eq(&other.volume, volume));
+        let gone = self.by_name.iter().filter(|(name, export)| !is_kept(name, &export.volume));
+        let gone = gone.filter_map(|(name, export)| Some((name.clone(), Arc::downgrade(export.volume.flusher()?))));
+        let before = self.removed.iter().filter(|(_, flusher)| flusher.strong_count() > 0).cloned();
+        before.chain(gone).collect()
+    }
+
+    /// What the server's end has to flush, by the names of exports: also what is exported no more, as long as a client or a
+    /// dirty block has it.
+    pub fn flushers(&self) -> Vec<(String, Arc<Flusher>)> {
+        let removed = self.removed.iter().filter_map(|(name, flusher)| Some((name.clone(), flusher.upgrade()?)));
+        let now =
+            self.by_name.iter().filter_map(|(name, export)| Some((name.clone(), export.volume.flusher()?.clone())));
+        now.chain(removed).collect()
     }
 
     /// The export that a client names. An empty name is the default's, if no export has it.

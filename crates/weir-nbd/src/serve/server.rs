@@ -6,6 +6,7 @@ use super::descriptors;
 use super::report::Reporter;
 use super::settings::{CacheSettings, Settings};
 use super::workers::{self, Seat};
+use crate::backend::Flusher;
 use crate::base::Failure;
 use crate::buffers::{Pools, locked};
 use crate::cache::BlockCache;
@@ -243,6 +244,8 @@ async fn stop(
     patience: Duration,
     one_failed: bool,
 ) -> Result<(), Failure> {
+    // Before the sessions end, with which the volumes of removed exports go.
+    let flushers = context.exports().flushers();
     for seat in seats {
         seat.remote.run(|| {
             Home::stop();
@@ -252,7 +255,7 @@ async fn stop(
     let ended = await_workers(events, seats, patience, seats.len() - usize::from(one_failed)).await;
     // What hangs below may do so for ever.
     let patience = if ended.is_err() { patience.max(ABORT) } else { Duration::MAX };
-    and(ended, flush(&context.exports(), patience, events.stops.stop()).await)?;
+    and(ended, flush(flushers, patience, events.stops.stop()).await)?;
     info!("stopped");
     Ok(())
 }
@@ -291,14 +294,18 @@ async fn await_workers(
     result
 }
 
-/// Flushes all exports side by side: one that fails or hangs does not keep the others from it. `patience` is the time for
+/// Flushes all exports, by their names, side by side: one that fails or hangs does not keep the others from it. `patience` is the time for
 /// all of them, unless a signal to `stop` comes before.
-async fn flush(exports: &Exports, patience: Duration, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+async fn flush(
+    exports: Vec<(String, Arc<Flusher>)>,
+    patience: Duration,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
     let mut flushes = JoinSet::new();
-    for export in exports.iter().cloned() {
+    for (name, flusher) in exports {
         flushes.spawn_local(async move {
-            let what = format!("export '{}' could not be flushed", export.definition.name);
-            export.volume.flush_at_end().await.map_err(Failure::because(what))
+            let what = format!("export '{name}' could not be flushed");
+            flusher.flush_at_end().await.map_err(Failure::because(what))
         });
     }
     let mut flushed = Ok(());
@@ -411,6 +418,31 @@ mod tests {
         });
     }
 
+    /// As a reload replaces them.
+    fn export(context: &Context, definitions: Vec<Definition>) {
+        let exports = Exports::open(definitions, None, &context.exports(), context.cache.as_ref());
+        context.replace(exports.expect("exports"), TlsMode::default());
+    }
+
+    #[test]
+    fn an_export_that_was_removed_is_flushed_too() {
+        run(async {
+            let mut server = Dirty::new().await;
+            let exports: Vec<_> = server.context.exports().iter().cloned().collect();
+            // A client has it still.
+            let volume = exports[0].volume.clone();
+            let kept = exports[1].definition.clone();
+            drop(exports);
+            export(&server.context, vec![kept.clone()]);
+            export(&server.context, vec![kept]);
+            let (seats, minute) = (server.seats.clone(), Duration::from_secs(60));
+            assert_eq!(server.context.exports().flushers().len(), 2);
+            drop(volume);
+            stop(&mut server.events, &seats, &server.context, minute, false).await.expect("all is flushed");
+            assert!(server.is_in_file("a") && server.is_in_file("b"));
+        });
+    }
+
     #[test]
     fn an_export_that_hangs_does_not_keep_others_from_being_flushed() {
         run(async {
@@ -418,11 +450,11 @@ mod tests {
             let cached = server.cached("a");
             // As if a write to it did not end.
             let _writing = cached.dirty().expect("it writes back").writing().await;
-            let flushed = flush(&server.context.exports(), Duration::from_secs(3), pending()).await;
+            let flushed = flush(server.context.exports().flushers(), Duration::from_secs(3), pending()).await;
             assert!(flushed.expect_err("one hangs").to_string().contains("in time"));
             assert!(server.is_in_file("b") && !server.is_in_file("a"));
             // A signal ends it.
-            let flushed = flush(&server.context.exports(), Duration::MAX, ready(())).await;
+            let flushed = flush(server.context.exports().flushers(), Duration::MAX, ready(())).await;
             assert!(flushed.expect_err("one hangs").to_string().contains("stopped before"));
         });
     }
