@@ -1,41 +1,21 @@
 //! `fork`, and the figures of a cache as other processes read them.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::platform::Clock;
 use weir_core::telemetry::tables::EvictableRow;
-use weir_linux::process::callbacks;
 use weir_linux::process::evictable_list::Evictable;
 use weir_linux::process::heap::HEAP;
 
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::host;
 use crate::evictable_cache::shard::state::{Counts, Shard};
 use crate::evictable_cache::shared::Shared;
 
 /// How often a shard's lock is tried, about 10 us: a look-up holds it for less than one. Whoever holds it for longer may
 /// wait for the thread that reads.
 const TRIES: usize = 1000;
-
-/// Whether this is a forked child in which no thread calls caches yet: reclaim's calls of its parent's caches wait for one.
-static IS_UNSERVED: AtomicBool = AtomicBool::new(false);
-
-/// Before an entry's memory is taken, under no lock: a forked child makes the threads that call its caches. None is made inside
-/// `fork`, since most children execute a program. Such a child never comes here.
-#[inline]
-pub fn serve_child() {
-    if IS_UNSERVED.load(Relaxed) {
-        serve_again();
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn serve_again() {
-    if IS_UNSERVED.swap(false, Relaxed) {
-        callbacks::resume();
-    }
-}
 
 impl<C: Content> Evictable for Shared<C> {
     fn freeze(&self) {
@@ -88,7 +68,7 @@ impl<C: Content> Evictable for Shared<C> {
         // The relief of the parent's pressure comes to the parent alone.
         self.room.is_pressed.store(false, Relaxed);
         self.room.forget_inserters();
-        IS_UNSERVED.store(true, Relaxed);
+        host::note_child();
     }
 }
 

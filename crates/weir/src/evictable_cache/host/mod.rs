@@ -13,8 +13,6 @@ pub mod reclaim;
 #[cfg(not(plain))]
 mod weir;
 
-#[cfg(not(plain))]
-pub use fork::serve_child;
 #[cfg(plain)]
 pub use plain::*;
 #[cfg(not(plain))]

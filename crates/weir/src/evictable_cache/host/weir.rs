@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weir_core::base::units::PAGE;
 use weir_linux::os::process::random_words;
 use weir_linux::platform::machine::possible_cpus;
-use weir_linux::process::callbacks::Registration;
+use weir_linux::process::callbacks::{self, Registration};
 use weir_linux::process::evictable_list::{self, Evictable, Node};
 use weir_linux::process::heap::HEAP;
 
@@ -102,6 +102,31 @@ pub fn has_foreign_entries() -> bool {
 /// In a forked child: entries of a cache lie in a zone of the parent's.
 pub fn note_foreign_entries() {
     HAS_FOREIGN_ENTRIES.store(true, Relaxed);
+}
+
+/// Whether this is a forked child in which no thread calls caches yet: reclaim's calls of its parent's caches wait for one.
+static IS_UNSERVED: AtomicBool = AtomicBool::new(false);
+
+/// In a forked child that has caches of its parent's.
+pub(super) fn note_child() {
+    IS_UNSERVED.store(true, Relaxed);
+}
+
+/// Before an entry's memory is taken, under no lock: a forked child makes the threads that call its caches. None is made inside
+/// `fork`, since most children execute a program. Such a child never comes here.
+#[inline]
+pub fn serve_child() {
+    if IS_UNSERVED.load(Relaxed) {
+        serve_again();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn serve_again() {
+    if IS_UNSERVED.swap(false, Relaxed) {
+        callbacks::resume();
+    }
 }
 
 /// Whether there is memory for caches to have so many bytes more.
