@@ -53,7 +53,7 @@ impl<P: Platform> Mapped<'_, P> {
         let is_exact = self.pages.hard_limit().is_some();
         let mut blocks = self.mapped_room()?;
         // Room in the table is kept from here on.
-        let mut reused = if align <= PAGE { blocks.reuse(len, is_exact) } else { None };
+        let mut reused = blocks.reuse(len, align, is_exact);
         if let Some((kept, true)) = reused
             && !is_exact
             && blocks.is_newest_seen()

@@ -11,6 +11,7 @@
 
 use super::block::{Block, Kept};
 use super::table::{Blocks, KEPT};
+use crate::base::units::PAGE;
 use crate::reclaim::Ended;
 
 /// A kept block is handed out whole where it is longer than wanted by at most this part. So is one that has memory
@@ -128,19 +129,23 @@ impl Blocks {
     /// A kept block for `len` bytes, and whether it is handed out whole. One that is, if there is one: that which fits best
     /// what has memory behind it, and of several the youngest. Else the longest that is shorter (to be grown), else the
     /// shortest that is longer (to be cut). Where `is_exact`, addresses without memory are dear too.
-    pub(crate) fn reuse(&mut self, len: usize, is_exact: bool) -> Option<(Kept, bool)> {
+    ///
+    /// Where `align` is more than a page, only a block that lies so and is handed out whole: parts of others would have to be moved.
+    pub(crate) fn reuse(&mut self, len: usize, align: usize, is_exact: bool) -> Option<(Kept, bool)> {
         // What will be touched of it.
         let wanted = self.filled.of(len);
         let is_whole = |kept: &Kept| {
             let have = kept.block.run.len;
             is_near(have, len, !is_exact && kept.resident <= wanted + wanted / SLACK)
         };
+        let is_eligible = |kept: &Kept| align <= PAGE || kept.block.run.addr.is_multiple_of(align) && is_whole(kept);
         let fit = |kept: &Kept| match kept.block.run.len {
             _ if is_whole(kept) => (0, kept.resident.abs_diff(wanted)),
             have if have < len => (1, len - have),
             have => (2, have - len),
         };
-        let best = (0..self.kept_count).rev().min_by_key(|&i| fit(&self.kept[i]))?;
+        let eligible = (0..self.kept_count).rev().filter(|&i| is_eligible(&self.kept[i]));
+        let best = eligible.min_by_key(|&i| fit(&self.kept[i]))?;
         let kept = self.take_kept(best);
         Some((kept, is_whole(&kept)))
     }

@@ -8,7 +8,7 @@ use weir_core::base::zone_class::ZoneClass;
 use super::closure::Closure;
 use super::entry::header::{Content, Header};
 use super::entry::place::Place;
-use super::host::{self, Zone};
+use super::host::Zone;
 use super::options::InZone;
 
 /// A part of a cache's entries.
@@ -79,7 +79,7 @@ impl<C: Content> Zoned<C> {
     /// The zone's entries are another process's from now on.
     #[cfg(not(plain))]
     pub fn forget(&self) {
-        host::note_foreign_entries();
+        super::host::note_foreign_entries();
         self.bytes.store(0, Relaxed);
     }
 

@@ -339,3 +339,30 @@ fn a_run_that_was_hardly_touched_is_not_written_to_by_calloc() {
     assert_eq!(zeroed_runs(1, |bytes| bytes.fill(1))[1..], [MIB; 3]);
     assert_eq!(zeroed_runs(1, |bytes| bytes[..MIB / 2].fill(1))[1..], [MIB; 3]);
 }
+
+#[test]
+fn a_kept_block_serves_an_alignment_that_it_has() {
+    let mut peaks = Peaks::new();
+    let align = 2 * MIB;
+    let alloc = |peaks: &Peaks, len: usize| peaks.heap.alloc_aligned(align, len);
+    let first = alloc(&peaks, 8 * MIB);
+    // SAFETY: allocated just now, of this length; freed once.
+    unsafe {
+        first.write_bytes(1, 8 * MIB);
+        peaks.heap.free(first);
+    }
+    let again = alloc(&peaks, 8 * MIB);
+    assert_eq!(again, first, "it is the one that was kept");
+    // SAFETY: as above.
+    unsafe { peaks.heap.free(again) };
+    // One that lies elsewhere does not, and none is cut or grown for it.
+    let mut plain = peaks.alloc(8 * MIB);
+    peaks.touch(&mut plain, 8 * MIB);
+    peaks.free(plain);
+    for len in [6 * MIB, 8 * MIB, 12 * MIB] {
+        let block = alloc(&peaks, len);
+        assert!(!block.is_null() && (block as usize).is_multiple_of(align), "{len}");
+        // SAFETY: as above.
+        unsafe { peaks.heap.free(block) };
+    }
+}
