@@ -126,8 +126,8 @@ pub struct PerCpu {
     room_pages: AtomicU32,
     /// Lengths, pages, of the last four runs that buckets were asked for and did not have, the last in the lowest bits.
     missed: AtomicU64,
-    /// The CPU that missed the last of them.
-    missed_on: AtomicU32,
+    /// The CPUs that missed them, in the same places.
+    missed_on: AtomicU64,
 }
 
 impl PerCpu {
@@ -146,7 +146,7 @@ impl PerCpu {
                 retired: array![AtomicU64::new(0); CLASSES],
                 room_pages: AtomicU32::new(0),
                 missed: AtomicU64::new(0),
-                missed_on: AtomicU32::new(NO_CPU as u32),
+                missed_on: AtomicU64::new(u64::MAX),
             }
         }
     }

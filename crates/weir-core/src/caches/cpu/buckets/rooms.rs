@@ -4,7 +4,7 @@
 //! bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed that
 //! would have served the request missed last. That is one for which no CPU's bucket had a run. For a short run,
 //! one of the last few such requests is enough. Then one like it will be wanted again. Noted for each CPU, the miss would be old
-//! where a thread comes back to one. Where lengths are random, that is seldom so, and the buckets stay out of the way. When the
+//! where a thread comes back to one. The last few of all CPUs are noted, each with its CPU. Where lengths are random, that is seldom so, and the buckets stay out of the way. When the
 //! budget is used up, a class that goes on so takes the room of others, in turn.
 //!
 //! A CPU that takes back what it has handed out makes the program no larger. So it may keep one run whatever the budget is, and
@@ -16,7 +16,7 @@
 //! its CPU that had read the old `end` may then push on it once more. That run stays until its class is asked for, or until the
 //! next drain.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{BEGIN, PerCpu, in_bucket};
 use crate::base::run_class::{MAX_CLASS_RUN, RUN_CLASSES, all, class_of_run, nth, place, serves, size_of_class};
@@ -32,12 +32,12 @@ const DISPLACES: u32 = 8;
 /// Where a CPU counts them: nothing of this class comes to a bucket.
 const REFUSED: usize = LARGE.index();
 const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
-/// Bits of each length in `PerCpu::missed`.
+/// Bits of each length in `PerCpu::missed`, and of each CPU in `PerCpu::missed_on`.
 const LENGTH_BITS: u32 = 16;
 /// Lengths in it.
 const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
-/// 64 KiB. For longer runs the last one missed counts alone. Where buffers grow by copies, those missed before are as long as
-/// their former copies, which are never wanted again. They were a sixth of twenty such buffers.
+/// 64 KiB. For longer runs the last one that the CPU missed counts alone. Where buffers grow by copies, those missed before are as
+/// long as their former copies, which are never wanted again. They were a sixth of twenty such buffers.
 const SHORT: Pages = Pages::in_bytes(64 << 10);
 
 /// How many pages buckets may have room for.
@@ -106,25 +106,36 @@ impl PerCpu {
     /// The current CPU's buckets were asked for a run of `pages` pages and had none; none: what was wanted is of no class.
     pub(crate) fn note_missed<P: Platform>(&self, platform: &P, pages: Pages) {
         // What two threads note at once may become one: that is a hint.
-        self.missed.store(self.missed.load(Relaxed) << LENGTH_BITS | pages.0 as u64, Relaxed);
-        self.missed_on.store(platform.cpu() as u32, Relaxed);
+        let push = |word: &AtomicU64, last: usize| {
+            word.store(word.load(Relaxed) << LENGTH_BITS | u64::from(last as u16), Relaxed);
+        };
+        push(&self.missed, pages.0);
+        push(&self.missed_on, platform.cpu());
     }
 
-    /// Whether the run that was missed last was missed on the current CPU.
+    /// The latest of the last few misses that was the current CPU's, from 0, if one was. The very last alone would be that of any
+    /// of the CPUs that miss runs at the same time.
+    fn missed_here<P: Platform>(&self, platform: &P) -> Option<u32> {
+        let (on, cpu) = (self.missed_on.load(Relaxed), platform.cpu() as u16);
+        (0..LENGTHS).find(|i| (on >> (i * LENGTH_BITS)) as u16 == cpu)
+    }
+
+    /// Whether one of the runs that were missed last was missed on the current CPU.
     pub(crate) fn is_missed_here<P: Platform>(&self, platform: &P) -> bool {
-        self.missed_on.load(Relaxed) == platform.cpu() as u32
+        self.missed_here(platform).is_some()
     }
 
     /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages. That
     /// is so if one that a run of the class serves was missed last.
     pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class, pages: Pages) -> bool {
         let Some(slab) = self.here(platform) else { return false };
-        let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
+        let here = self.missed_here(platform).unwrap_or(0);
+        let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { 0..LENGTHS } else { here..here + 1 });
         let is_served = |i: u32| {
             let missed = class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes());
             missed.is_some_and(|missed| serves(class, missed))
         };
-        if !(0..looked_at).any(is_served) || room_of(slab, class) >= slots(class) {
+        if !looked_at.into_iter().any(is_served) || room_of(slab, class) >= slots(class) {
             return false;
         }
         let refused = slab.came[REFUSED].load(Relaxed);
