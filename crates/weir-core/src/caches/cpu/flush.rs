@@ -30,24 +30,10 @@ use crate::telemetry::stats;
 /// that is built and freed in one order gains nothing and loses a fifth. Since batches go to slabs in bulk, 4,096 and 256 are no
 /// better than 1,024 either. User caches have no bound: their objects may be initialised ones.
 const ENOUGH: usize = 1024;
-/// Nor more bytes, but for [`FEWEST`]. What lies in a depot serves its own class alone, and pages are touched anew beside it. With
+/// Nor more bytes: at least 32 objects. What lies in a depot serves its own class alone, and pages are touched anew beside it. With
 /// the number alone a depot may hold 32 MiB: a program that fills and frees 1,024 objects of one size after the other, up to 32
-/// KiB, had a peak of 190 MiB for 27 in use.
-const ENOUGH_BYTES: usize = 512 << 10;
-/// Objects that it may have whatever their size: two batches of a CPU's bucket.
-const FEWEST: usize = 16;
-
-/// Objects of `size` bytes that a depot has room for.
-const fn enough(size: usize) -> usize {
-    let most = ENOUGH_BYTES / size;
-    if most > ENOUGH {
-        ENOUGH
-    } else if most < FEWEST {
-        FEWEST
-    } else {
-        most
-    }
-}
+/// KiB, had a peak of 187 MiB for 27 in use, and has 58 so.
+const ENOUGH_BYTES: usize = 1 << 20;
 
 /// Empty slabs that are taken off their list at a time: they lie on the stack, which may be small.
 const EMPTY_AT_A_TIME: usize = 16;
@@ -183,7 +169,7 @@ impl<P: Platform> Caches<P> {
             let mut rest = part;
             loop {
                 let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
-                let is_full = number <= COUNT && depot.objects >= enough(g.size as usize);
+                let is_full = number <= COUNT && depot.objects >= ENOUGH.min(ENOUGH_BYTES / g.size as usize);
                 let done = if is_full { 0 } else { depot.put(rest) };
                 drop(depot);
                 rest = &rest[done..];
