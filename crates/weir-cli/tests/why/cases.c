@@ -88,7 +88,6 @@ int main(int count, char **argument) {
         fill(40 * MIB, 512);
         empty(40 * MIB, 512, 8);
     } else if (strcmp(name, "idle") == 0) {
-        /* A depot keeps at most 1,024 objects of a size: large ones. */
         fill(40 * MIB, 32000);
         empty(40 * MIB, 32000, 0);
     } else if (strcmp(name, "huge") == 0) huge();

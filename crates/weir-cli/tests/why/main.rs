@@ -139,11 +139,13 @@ fn fragmentation_after_a_peak() {
 
 /// Memory that the program freed stays, as the window for it is an hour; the cure that is named cures it.
 #[test]
-fn a_retained_depot() {
+fn freed_memory_that_is_retained() {
     let Some(case) = Case::new("idle", &[("WEIR_IDLE_MS", "3600000")]) else { return };
     let report = case.first_cause("retained", 25);
+    // A depot keeps at most 1 MiB of a size, beside CPUs' buckets. The rest is free pages.
     let depot = &report["holders"][0];
-    assert!(depot["name"] == "malloc 32768" && depot["cached_bytes"].as_u64() > Some(25 << 20), "{depot}");
+    let cached = depot["cached_bytes"].as_u64().unwrap();
+    assert!(depot["name"] == "malloc 32768" && (512 << 10..4 << 20).contains(&cached), "{depot}");
     assert!(report["causes"][0]["says"].as_str().unwrap().contains("most of it of malloc 32768"), "{report}");
     assert!(cures(&report).contains(&format!("weir ctl {} drain", case.pid())) && cures(&report).contains("idle_ms"));
     says(&["ctl", &case.pid(), "drain"]);
