@@ -82,8 +82,11 @@ fn lies_in_the_zone_first(zone: &'static Zone) {
     );
     let runs = take_more(zone, ZONE / 2);
     assert_eq!(count(false), on_heap, "entries elsewhere would not help");
-    let left = count(true);
-    assert!(left * 3 * PAGE <= ZONE / 2 && cache.stats().evicted_for_pressure as usize == in_zone - left);
+    // The balancer may go on until its high mark, after the allocation was served.
+    weir_testing::wait_until("entries in the zone to have gone for pressure", || {
+        let left = count(true);
+        left * 3 * PAGE <= ZONE / 2 && cache.stats().evicted_for_pressure as usize == in_zone - left
+    });
     drop(runs);
 }
 
