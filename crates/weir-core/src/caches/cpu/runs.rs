@@ -72,13 +72,20 @@ impl<P: Platform> Caches<P> {
     /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class; null: there is none.
     #[inline]
     pub(crate) fn pop_run(&self, class: Class, size: usize) -> *mut u8 {
-        let run = run_class::serving(class).map(|class| self.pop_run_of(class, size)).find(|run| !run.is_null());
-        run.unwrap_or(core::ptr::null_mut())
+        let run = self.pop_run_of(class, size);
+        if run.is_null() { self.pop_longer_run(class, size) } else { run }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pop_longer_run(&self, class: Class, size: usize) -> *mut u8 {
+        let longer = run_class::serving(class).skip(1);
+        longer.map(|class| self.pop_run_of(class, size)).find(|run| !run.is_null()).unwrap_or(core::ptr::null_mut())
     }
 
     /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
     /// its zone; what a wrong free put there is named.
-    #[inline]
+    #[inline(always)]
     fn pop_run_of(&self, class: Class, size: usize) -> *mut u8 {
         let run = if self.pages.platform.lockless() {
             // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
