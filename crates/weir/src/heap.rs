@@ -206,7 +206,7 @@ pub fn trim() -> bool {
 }
 
 /// The least gap between marks in a program on another allocator, in the unit of the setting `watermark_scale`. What is evicted
-/// there goes back late: a program that took 24 MiB at once below a limit of 512 was killed in a sixth of all runs with 250, and
+/// there goes back late: a program that took 24 MiB at once below a limit of 512 was killed in a fifth of all runs with 250, and
 /// in none of 40 with 400 (`weir-lab run sudden`).
 const SCALE_ON_OTHERS: u64 = 500;
 

@@ -119,7 +119,7 @@ impl Memory {
         match Measured::of(page) {
             Some((measured, at)) => {
                 let ago = now_ns.saturating_sub(at);
-                // At rest, and where nothing is released, nobody measures while it grows.
+                // At rest, and where nothing is released, no thread measures while it grows.
                 if ago > FRESH_NS && measured.is_outgrown(held(page), resident_bytes) {
                     return Self { resident_bytes, measured_ns_ago: Some(ago), ..Self::default() };
                 }

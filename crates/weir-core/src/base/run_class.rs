@@ -18,7 +18,7 @@ pub(crate) const MAX_CLASS_RUN: usize = MAX_SIZE << (RUN_CLASSES / PER_DOUBLING)
 const PER_DOUBLING: usize = 8;
 const _: () = assert!(MAX_SIZE == PER_DOUBLING * PAGE && RUN_CLASSES.is_multiple_of(PER_DOUBLING));
 
-/// How many classes longer than its own a request's run may be: a quarter longer at most, than the shortest of its class.
+/// How many classes longer than its own a request's run may be. It is three eighths longer at most than was asked for.
 const LONGER: u8 = 2;
 
 /// Run class `i`, below [`RUN_CLASSES`].

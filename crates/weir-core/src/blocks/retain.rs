@@ -130,7 +130,7 @@ impl Blocks {
     /// what has memory behind it, and of several the youngest. Else the longest that is shorter (to be grown), else the
     /// shortest that is longer (to be cut). Where `is_exact`, addresses without memory are dear too.
     ///
-    /// Where `align` is more than a page, only a block that lies so and is handed out whole: parts of others would have to be moved.
+    /// Where `align` is more than a page, only a block that lies so and is handed out whole: others would have to be moved.
     pub(crate) fn reuse(&mut self, len: usize, align: usize, is_exact: bool) -> Option<(Kept, bool)> {
         // What will be touched of it.
         let wanted = self.filled.of(len);

@@ -29,7 +29,7 @@ const REFUSALS: usize = 2 * socket::BACKLOG;
 /// process ten times a second at most.
 const PAUSE_NS: u64 = 100_000_000;
 /// A client that was heard from within this time keeps its place, ns: a newcomer waits for as long. One that has yet to send the
-/// token has less, [`PAUSE_NS`]: who does not have it is to hold nobody up.
+/// token has less, [`PAUSE_NS`]: without it a client is to hold no other up.
 const ACTIVE_NS: u64 = 1_000_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;

@@ -130,8 +130,8 @@ impl Process {
         self.cache_slow_path_ends(id);
     }
 
-    /// The engine's `user_caches().set_reserve`. Before the background thread has read the limits, what the machine does not have is
-    /// refused.
+    /// The engine's `user_caches().set_reserve`. Before the background thread has read the limits, what the machine does not have
+    /// is refused.
     pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
         let stats = self.0.user_caches().stats(id);
         let missing = stats.size.saturating_mul(objects).saturating_sub(stats.slab_bytes);
@@ -153,7 +153,7 @@ impl Process {
     }
 }
 
-/// Bytes of a reserve for which nobody looks what the machine has: what a heap holds before it has a background thread.
+/// Bytes of a reserve up to which what the machine has is not read: what a heap holds before it has a background thread.
 const UNASKED: usize = 4 << 20;
 
 /// Functions of the engine that sister crates call, under their names, compiled here. Each crate that calls a generic function

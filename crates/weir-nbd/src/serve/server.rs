@@ -294,8 +294,8 @@ async fn await_workers(
     result
 }
 
-/// Flushes all exports, by their names, side by side: one that fails or hangs does not keep the others from it. `patience` is the time for
-/// all of them, unless a signal to `stop` comes before.
+/// Flushes all exports, by their names, side by side: one that fails or hangs does not keep the others from it. `patience` is the
+/// time for all of them, unless a signal to `stop` comes before.
 async fn flush(
     exports: Vec<(String, Arc<Flusher>)>,
     patience: Duration,

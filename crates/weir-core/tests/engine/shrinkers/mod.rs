@@ -218,8 +218,8 @@ fn of_an_evictable_cache_no_scan_takes_more_than_is_wanted() {
     serve_always(heap, queue);
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), 4 * SIZE, None);
     pressure(heap, Level::Severe);
-    // A severe event wants 2^23 bytes: as many as priority 3 scans of 2^26, and half of what 2 does. The last one is not bounded, and
-    // scans as priority 2 does.
+    // A severe event wants 2^23 bytes: as many as priority 3 scans of 2^26, and half of what 2 does. The last one is not bounded,
+    // and scans as priority 2 does.
     assert_eq!(sum(&told), (1 << 24) - (1 << 14) + (1 << 23) + (1 << 24));
     assert_eq!(cache.entry().stats().deferred, 0, "what is not wanted is not put off");
     cache.unregister(heap);

@@ -53,7 +53,7 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// that other threads or tasks of the parent were computing are computed by who wants them first. Futures of the parent that
 /// waited for one are not woken in the child.
 ///
-/// The cache gives way there too, from the child's first insertion into any evictable cache on. That makes the threads that call
+/// The cache is reclaimed there too, from the child's first insertion into any evictable cache on. That makes the threads that call
 /// caches, and what else the parent registered, as [`resume_after_fork`](crate::pressure::resume_after_fork) does. So a child that
 /// executes a program has no thread of Weir's. One that may make no thread later, or only looks keys up, calls that itself.
 ///
@@ -132,7 +132,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     ///
     /// # Errors
     /// The value is not taken, and is in the error. Either it is larger than what the cache may hold, or all that would have to
-    /// go is pinned, or there is no memory. The key's former value leaves all the same: nobody finds what is out of date.
+    /// go is pinned, or there is no memory. The key's former value leaves all the same, as it is out of date.
     ///
     /// ```
     /// use weir::{EvictableCache, Refusal};

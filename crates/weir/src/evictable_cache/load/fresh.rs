@@ -140,7 +140,7 @@ impl<'a, C: Content> Fresh<'a, C> {
                 let is_it = |key: &C::Key| C::is_same(key, self.key());
                 match landing {
                     Some(landing) => shared.land_unkept(landing, hash, is_it),
-                    // Nobody is to find the value that this one was to replace.
+                    // The value that this one was to replace is not to be found any more.
                     None => _ = shared.remove(hash, is_it),
                 }
                 return Err(self.reject(why));

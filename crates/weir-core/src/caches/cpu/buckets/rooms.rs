@@ -2,10 +2,10 @@
 //!
 //! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So a
 //! bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed that
-//! would have served the request missed last. That is one for which no CPU's bucket had a run. For a short run,
-//! one of the last few such requests is enough. Then one like it will be wanted again. Noted for each CPU, the miss would be old
-//! where a thread comes back to one. The last few of all CPUs are noted, each with its CPU. Where lengths are random, that is seldom so, and the buckets stay out of the way. When the
-//! budget is used up, a class that goes on so takes the room of others, in turn.
+//! would have served the request missed last: one for which no bucket of its CPU had a run. Then one like it will be wanted again.
+//! For a short run, one of the last few such requests is enough. Noted for each CPU, a miss would be old where a thread comes back
+//! to one. So the last few of all CPUs are noted, each with its CPU. When the budget is used up, a class that goes on so takes the
+//! room of others, in turn.
 //!
 //! A CPU that takes back what it has handed out makes the program no larger. So it may keep one run whatever the budget is, and
 //! more within a least budget. A CPU that frees what others asked for may not: each of their requests would take it back by a
