@@ -29,7 +29,8 @@ pub struct ResidentSum {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LimitReport {
     pub bytes: u64,
-    /// Most bytes that a process had above it. None: not known, as the program ended too soon.
+    /// Most bytes that a process had above it. None: not known, as none was seen above it, and no count of
+    /// the kernel shows the peak.
     pub exceeded_by_bytes: Option<u64>,
     /// Time during which at least one process was above it, as far as samples show.
     pub exceeded_seconds: f64,

@@ -11,8 +11,7 @@ use crate::base::failure::Failure;
 use crate::base::sink::ResultFile;
 use crate::base::{json, output};
 use crate::command_line::RunOptions;
-use crate::figures::memory::Heap;
-use crate::figures::run::{ResidentSum, Summary, Totals};
+use crate::figures::run::{Summary, Totals};
 use crate::library;
 use crate::processes::program_file;
 use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
@@ -104,11 +103,9 @@ fn summarise(
     // The kernel counts what this process had at `fork` into its child's peak. A peak below
     // that is known only from a sample, if the program ran long enough for one.
     let counted = Some(ended.peak).filter(|&peak| peak > own_peak);
-    // A few samples may all be of the time before the program was itself: before it had a heap.
-    let is_itself = |sum: &ResidentSum| sum.processes > 1 || sum.heap != Heap::default();
-    let is_sampled = sampler.samples >= ENOUGH_SAMPLES || sampler.last.as_ref().is_some_and(is_itself);
-    let is_known = counted.is_some() || is_sampled;
-    if !is_known {
+    // A few samples may all be of the time before the program was itself.
+    let is_sampled = sampler.samples >= ENOUGH_SAMPLES || sampler.last.as_ref().is_some_and(|sum| sum.processes > 1);
+    if counted.is_none() && !is_sampled {
         (sampler.peak, sampler.last) = (None, None);
     }
     let peak = sampler.peak.as_ref().map(|peak| peak.bytes);
@@ -128,7 +125,7 @@ fn summarise(
         last_processes: last.map_or(0, |last| last.processes),
         last_heap: last.map(|last| last.heap),
         left_running: sampler.tree.alive(),
-        limit: options.limit.map(|limit| sampler.excess.of(limit, counted, is_known || ended.peak <= limit)),
+        limit: options.limit.map(|limit| sampler.excess.of(limit, counted, ended.peak)),
         without_weir: sampler.without,
         uncounted: sampler.uncounted,
         totals: Totals::of(stats),

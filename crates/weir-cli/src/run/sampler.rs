@@ -43,12 +43,12 @@ pub struct LimitExcess {
 }
 
 impl LimitExcess {
-    /// The report, with the largest resident set that the kernel counted: it may lie between two samples. `is_known`: what there is
-    /// of counts and samples tells of the whole run.
-    pub fn of(&self, bytes: u64, counted: Option<u64>, is_known: bool) -> LimitReport {
+    /// The report, with the largest resident set that the kernel counted, if it did, and with what bounds that. It may lie
+    /// between two samples, so samples alone do not show that a limit was kept.
+    pub fn of(&self, bytes: u64, counted: Option<u64>, bound: u64) -> LimitReport {
         let seen = self.worst.as_ref().map_or(0, |worst| worst.bytes);
         let most = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
-        let exceeded_by_bytes = (is_known || most > 0).then_some(most);
+        let exceeded_by_bytes = (counted.is_some() || bound <= bytes || most > 0).then_some(most);
         LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
     }
 }

@@ -107,7 +107,7 @@ impl Summary {
     fn limit(&self, limit: &LimitReport) -> String {
         let kept = bytes(limit.bytes);
         let exceeded_by = match limit.exceeded_by_bytes {
-            None => return format!("{kept} a process; the program ended before it was known whether it was exceeded"),
+            None => return format!("{kept} a process; it is not known whether it was exceeded between samples"),
             Some(0) => return format!("{kept} a process, never exceeded"),
             Some(most) => most,
         };
