@@ -10,6 +10,11 @@ use crate::base::units::{Class, PAGE, Pages};
 use crate::blocks::FIRST_MAPPED;
 use crate::platform::Platform;
 
+/// A run may have this part of its pages more than its size needs: as much as lies between two run classes.
+const SPARE_PART: usize = 8;
+/// A run that grows by this part of its length or less grows by small steps.
+const SMALL_STEP: usize = 4;
+
 impl<P: Platform> Heap<P> {
     /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged). A block of
     /// [`Heap::samples`] counts as freed, and the new one is not sampled.
@@ -51,8 +56,8 @@ impl<P: Platform> Heap<P> {
         };
         let new = match found {
             Found::Run { kind, page, .. } if self.large().is_held_low(kind, page) => self.alloc_low32(size),
-            Found::Run { .. } if size > old => match self.large().map_grown(size) {
-                new if new.is_null() => self.alloc(size),
+            Found::Run { pages, .. } if size > old => match self.large().map_grown(size) {
+                new if new.is_null() => self.alloc_grown(pages, size),
                 new => new,
             },
             _ => self.alloc(size),
@@ -68,8 +73,15 @@ impl<P: Platform> Heap<P> {
         new
     }
 
-    /// Whether a resize to `size` bytes leaves the block as it is: its size class serves that too, or its pages are as many. Told
-    /// by the class map and a run's length. Of what is told otherwise (samples, which are of no class, objects of caches, blocks
+    /// A block for a run of `pages` pages that grows to `size` bytes; null when memory is refused.
+    fn alloc_grown(&self, pages: Pages, size: usize) -> *mut u8 {
+        let roomy = with_slack(pages, size);
+        let new = self.alloc(roomy);
+        if new.is_null() && roomy > size { self.alloc(size) } else { new }
+    }
+
+    /// Whether a resize to `size` bytes leaves the block as it is: its size class serves that too, or a run has just the pages or
+    /// few more. Told by the class map and a run's length. Of what is told otherwise (samples, which are of no class, objects of caches, blocks
     /// mapped on their own, wrong pointers) it says no.
     #[inline(always)]
     pub fn stays(&self, block: *mut u8, size: usize) -> bool {
@@ -79,10 +91,19 @@ impl<P: Platform> Heap<P> {
         match SIZE.get(class.index()) {
             Some(&now) => size.wrapping_sub(1) < now as usize && (size > now as usize / 2 || class == Class(1)),
             None if run_class::contains(class) => {
+                let (pages, wanted) = (window.run_pages(page), Pages::to_hold(size));
                 let is_whole = (block as usize).is_multiple_of(PAGE);
-                is_whole && size > MAX_SIZE && Pages::to_hold(size) == window.run_pages(page)
+                is_whole && size > MAX_SIZE && pages.0.wrapping_sub(wanted.0) <= pages.0 / SPARE_PART
             }
             None => false,
         }
     }
+}
+
+/// Bytes to have for a run of `pages` pages that grows to `size` bytes. A buffer that grows by small steps gets what its class
+/// serves at once: addresses, not memory, so that not each step costs a look at the zone, or a copy.
+pub(super) fn with_slack(pages: Pages, size: usize) -> usize {
+    let is_step = Pages::to_hold(size) <= pages + pages / SMALL_STEP;
+    let class = if is_step { run_class::class_of_run(size) } else { None };
+    class.map_or(size, run_class::size_of_class)
 }

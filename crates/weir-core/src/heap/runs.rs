@@ -8,6 +8,7 @@ use super::Heap;
 use super::blocks::MOST;
 use super::large::Large;
 use super::lookup::Found;
+use super::realloc::with_slack;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
@@ -174,7 +175,12 @@ impl<P: Platform> Large<'_, P> {
         if wanted < pages {
             return wanted >= pages / 2 && self.cut(kind, page, pages, wanted);
         }
-        wanted == pages || self.extend(kind, page, pages, wanted)
+        let roomy = Pages::to_hold(with_slack(pages, size));
+        let is_extended = wanted == pages || roomy > wanted && self.extend(kind, page, pages, roomy);
+        is_extended || self.extend(kind, page, pages, wanted) || {
+            // What lies behind may be in a bucket; a copy costs more than to take it from there.
+            self.heap.caches.flush_own_runs() && self.extend(kind, page, pages, wanted)
+        }
     }
 
     fn cut(self, kind: ZoneKind, page: PageNo, pages: Pages, wanted: Pages) -> bool {
@@ -191,10 +197,7 @@ impl<P: Platform> Large<'_, P> {
         if self.heap.pages().window(kind).is_fallen_back(page) && self.heap.reclaim().keeps_low32(order_of(more)) {
             return false;
         }
-        let extend = || self.heap.pages().extend(kind, Span::new(page + pages, more)).is_ok();
-        // What lies behind may be in a bucket; a copy costs more than to take it from there.
-        let is_extended = extend() || self.heap.caches.flush_own_runs() && extend();
-        if !is_extended {
+        if self.heap.pages().extend(kind, Span::new(page + pages, more)).is_err() {
             return false;
         }
         self.heap.caches.leave_class(kind, page);

@@ -5,13 +5,13 @@
 //! and an allocation pops it there. Behind the buckets are the zones alone. There are no slabs, and a depot would hold what no
 //! CPU wants, megabytes of it.
 //!
-//! A run has just the pages that were asked for, so that classes waste none. Runs of a class differ by an eighth at most. A run
-//! from a bucket that is too short for its request goes to its zone. With all runs of a class as long as its longest, programs of
-//! many sizes became up to a tenth larger.
+//! A run has just the pages that were asked for, so that classes waste none, unless it is resized by small steps
+//! (`heap::realloc`). Runs of a class differ by an eighth at most. A run from a bucket that is too short for its request goes to
+//! its zone. With all runs of a class as long as its longest, programs of many sizes became up to a tenth larger.
 //!
 //! A request that finds its class's bucket empty takes a run of one of the next two classes, whole. Where lengths are random, a
-//! bucket seldom has just the class. With those, three of four frees and allocations of 33 to 128 KiB stay with their CPU, in
-//! place of half; the peak rises by 2 %.
+//! bucket seldom has just the class. With those, four of five frees and allocations of 33 to 128 KiB stay with their CPU; the
+//! peak rises by 2 %.
 //!
 //! A run that is sampled, aligned or below 4 GiB, is of no class: its entry is [`LARGE`].
 //!
@@ -20,9 +20,9 @@
 //! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
 //! larger:
 //!
-//! 1. A run is kept only if one of its class was the last that buckets did not have (`buckets::rooms`).
+//! 1. A run is kept only if it serves one of the last few requests that buckets did not (`buckets::rooms`).
 //! 2. All CPUs' buckets together have room for a part of what slabs and runs have (`BUDGET_PART`). A CPU has room for one run, or
-//!    for its share of a little (`LEAST_BUDGET`), if it was the last that missed one. What it handed out was in use just now.
+//!    for its share of a little (`LEAST_BUDGET`), if one of the last misses was its own. What it handed out was in use just now.
 //! 3. The CPU's runs go back to their zones before pages of a zone become resident, for a run, a slab or a mapped block. Those of
 //!    all CPUs go once for each `FRESH_PART` of the heap that became resident (`take_pages`).
 //! 4. Reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
@@ -42,11 +42,12 @@ use crate::telemetry::stats;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// CPUs' buckets together have room for this part of what slabs and runs have. A CPU may have its share of that if others have
-/// more than theirs. So they have room for twice this part at most, near the tenth by which a heap may be larger than glibc's.
-const BUDGET_PART: usize = 16;
-/// Bytes that buckets have room for at least, where a CPU takes back what it handed out. They are enough for a buffer of up to 1
-/// MiB on each of two CPUs.
-const LEAST_BUDGET: usize = 2 << 20;
+/// more than theirs. So they have room for a quarter at most. Where lengths are random a third of the room is filled: with half
+/// of it, half of the requests of 33 to 128 KiB found a run, in place of four of five.
+const BUDGET_PART: usize = 8;
+/// Bytes that buckets have room for at least, where a CPU takes back what it handed out. They are enough for some dozens of runs of
+/// up to 128 KiB, or one of 4 MiB, on each of two CPUs.
+const LEAST_BUDGET: usize = 8 << 20;
 /// Bytes that one CPU's buckets have room for at most: with that, frees and allocations in random order seldom go past them.
 const MOST_OF_CPU: usize = 8 << 20;
 /// All CPUs' runs go back each time as this part of what slabs and runs have became resident. A heap that grows tenfold takes
@@ -141,7 +142,7 @@ impl<P: Platform> Caches<P> {
             }
         }
         stats::add(&p.stats().free_misses, 1);
-        if p.lockless() && !self.cpu.install(p) || !self.cpu.wants_room(p, class, pages) {
+        if p.lockless() && !self.cpu.install(p) || !self.cpu.wants_room(p, class) {
             return Kept::Full;
         }
         if !self.cpu.make_room(p, class, &self.run_budget(), |other| self.flush_runs(other)) {

@@ -2,10 +2,9 @@
 //!
 //! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So a
 //! bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed that
-//! would have served the request missed last: one for which no bucket of its CPU had a run. Then one like it will be wanted again.
-//! For a short run, one of the last few such requests is enough. Noted for each CPU, a miss would be old where a thread comes back
-//! to one. So the last few of all CPUs are noted, each with its CPU. When the budget is used up, a class that goes on so takes the
-//! room of others, in turn.
+//! would have served one of the requests missed last: those for which no bucket of their CPU had a run. Then one like it will be
+//! wanted again. Noted for each CPU, a miss would be old where a thread comes back to one. So the last few of all CPUs are noted,
+//! each with its CPU. When the budget is used up, a class that goes on so takes the room of others, in turn.
 //!
 //! A CPU that takes back what it has handed out makes the program no larger. So it may keep one run whatever the budget is, and
 //! more within a least budget. A CPU that frees what others asked for may not: each of their requests would take it back by a
@@ -36,9 +35,6 @@ const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 const LENGTH_BITS: u32 = 16;
 /// Lengths in it.
 const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
-/// 64 KiB. For longer runs the last one that the CPU missed counts alone. Where buffers grow by copies, those missed before are as
-/// long as their former copies, which are never wanted again. They were a sixth of twenty such buffers.
-const SHORT: Pages = Pages::in_bytes(64 << 10);
 
 /// How many pages buckets may have room for.
 pub(crate) struct Budget {
@@ -113,29 +109,23 @@ impl PerCpu {
         push(&self.missed_on, platform.cpu());
     }
 
-    /// The latest of the last few misses that was the current CPU's, from 0, if one was. The very last alone would be that of any
-    /// of the CPUs that miss runs at the same time.
-    fn missed_here<P: Platform>(&self, platform: &P) -> Option<u32> {
-        let (on, cpu) = (self.missed_on.load(Relaxed), platform.cpu() as u16);
-        (0..LENGTHS).find(|i| (on >> (i * LENGTH_BITS)) as u16 == cpu)
-    }
-
-    /// Whether one of the runs that were missed last was missed on the current CPU.
+    /// Whether one of the runs that were missed last was missed on the current CPU. The very last alone would be that of any of the
+    /// CPUs that miss runs at the same time.
     pub(crate) fn is_missed_here<P: Platform>(&self, platform: &P) -> bool {
-        self.missed_here(platform).is_some()
+        let (on, cpu) = (self.missed_on.load(Relaxed), platform.cpu() as u16);
+        (0..LENGTHS).any(|i| (on >> (i * LENGTH_BITS)) as u16 == cpu)
     }
 
-    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages. That
-    /// is so if one that a run of the class serves was missed last.
-    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class, pages: Pages) -> bool {
+    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full. That is so if one that a run of the
+    /// class serves was missed last.
+    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class) -> bool {
         let Some(slab) = self.here(platform) else { return false };
-        let here = self.missed_here(platform).unwrap_or(0);
-        let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { 0..LENGTHS } else { here..here + 1 });
+        let missed = self.missed.load(Relaxed);
         let is_served = |i: u32| {
             let missed = class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes());
             missed.is_some_and(|missed| serves(class, missed))
         };
-        if !looked_at.into_iter().any(is_served) || room_of(slab, class) >= slots(class) {
+        if !(0..LENGTHS).any(is_served) || room_of(slab, class) >= slots(class) {
             return false;
         }
         let refused = slab.came[REFUSED].load(Relaxed);
