@@ -259,7 +259,7 @@ int weir_cache_set_move(weir_cache *cache, weir_cache_move *move, void *argument
 /* One cache's figures, in objects unless said otherwise. They are read one after another while others go on. */
 struct weir_cache_stats {
     char name[32];        /* malloc's size classes are "malloc " and their size */
-    size_t number;        /* 1 to 72: malloc's; 73 to 128: its runs; higher: made by weir_cache_create */
+    size_t number;        /* 1 to 78: malloc's; 79 to 134: its runs; higher: made by weir_cache_create */
     size_t size;          /* bytes that an object takes, its alignment and the check of free() included */
     size_t limit;         /* in use at a time; WEIR_CACHE_NO_LIMIT: any number */
     size_t reserve;

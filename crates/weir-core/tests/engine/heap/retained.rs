@@ -244,7 +244,7 @@ fn slots_of_buckets_go_back_at_rest() {
         calm(&world);
         assert_eq!(released(), 0);
         (0..3).for_each(|_| calm(&world));
-        assert!(released() >= 4 * 47 * PAGE, "{} bytes", released());
+        assert!(released() >= 4 * 46 * PAGE, "{} bytes", released());
         (0..40).for_each(|i| assert!(world.alloc(16 + 300 * i).is_some()));
         world.finish();
     }
