@@ -14,7 +14,7 @@ pub enum ProgramEnd {
     Killed(i32),
 }
 
-/// The program's end, and the largest resident set of it or of a process that it waited for.
+/// The program's end, and the largest resident set of it, of a process that it waited for, or of an orphan that ended before.
 #[derive(Clone, Copy, Debug)]
 pub struct ReapedProgram {
     pub end: ProgramEnd,
@@ -28,19 +28,19 @@ pub fn adopt_orphans() {
 
 /// Forwards signals until the program has ended, and, with `all`, until no process of its tree is left.
 pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut signals::CaughtSignals) -> ReapedProgram {
-    let mut ended = None;
+    let (mut ended, mut peak) = (None, 0);
     loop {
         // First without waiting: it may have ended before its SIGCHLD could be caught.
-        let (now, has_children) = reap(program);
+        let (now, has_children) = reap(program, tree, &mut peak);
         ended = now.or(ended);
-        if let Some(ended) = ended
+        if let Some(end) = ended
             && (!all || !has_children || is_empty(tree))
         {
-            return ended;
+            return ReapedProgram { end, peak };
         }
         let origins: Vec<_> = caught.wait().collect();
         // The program may have ended before the signal that came with it: it goes to those that are left, not to a zombie.
-        ended = reap(program).0.or(ended);
+        ended = reap(program, tree, &mut peak).0.or(ended);
         for origin in origins {
             if origin.signal == libc::SIGCHLD {
                 continue;
@@ -63,8 +63,8 @@ fn is_empty(tree: &tree::ProcessTree) -> bool {
 }
 
 /// Waits for all children that changed state, without blocking: the program's end, if that is among them, and whether there is
-/// any child left.
-fn reap(program: i32) -> (Option<ReapedProgram>, bool) {
+/// any child left. The largest resident set of those of the tree that ended is noted.
+fn reap(program: i32, tree: &tree::ProcessTree, peak: &mut u64) -> (Option<ProgramEnd>, bool) {
     let mut ended = None;
     loop {
         let mut status = 0;
@@ -77,14 +77,16 @@ fn reap(program: i32) -> (Option<ReapedProgram>, bool) {
         if pid <= 0 {
             return (ended, pid == 0);
         }
+        if !libc::WIFSTOPPED(status) && tree.is_ours(pid) {
+            *peak = (*peak).max(usage.ru_maxrss as u64 * 1024);
+        }
         if pid != program {
             continue;
         }
-        let peak = usage.ru_maxrss as u64 * 1024;
         if libc::WIFEXITED(status) {
-            ended = Some(ReapedProgram { end: ProgramEnd::Exited(libc::WEXITSTATUS(status)), peak });
+            ended = Some(ProgramEnd::Exited(libc::WEXITSTATUS(status)));
         } else if libc::WIFSIGNALED(status) {
-            ended = Some(ReapedProgram { end: ProgramEnd::Killed(libc::WTERMSIG(status)), peak });
+            ended = Some(ProgramEnd::Killed(libc::WTERMSIG(status)));
         } else if libc::WIFSTOPPED(status) {
             signals::stop_too(libc::WSTOPSIG(status));
         }

@@ -25,6 +25,11 @@ impl ProcessTree {
         Self { not_ours: own_pid().map(children).unwrap_or_default().into_iter().collect() }
     }
 
+    /// Whether a child of this process is of the tree.
+    pub fn is_ours(&self, pid: i32) -> bool {
+        !self.not_ours.contains(&pid)
+    }
+
     /// The ids of all processes now, parents before children.
     pub fn pids(&self) -> Vec<i32> {
         let Some(own) = own_pid() else { return Vec::new() };

@@ -124,6 +124,19 @@ fn the_limit_says_who_exceeded_it_and_by_how_much() {
     assert!(stderr(&output).contains("never exceeded"));
 }
 
+/// Nothing waits for it but `weir`, and it may end before a sample shows it.
+#[test]
+fn an_orphan_that_ended_counts_for_the_limit() {
+    let Some(bench) = Bench::new() else { return };
+    let source = "#include <stdlib.h>\n#include <string.h>\n\
+        int main(void) { char *p = malloc(60 << 20); memset(p, 1, 60 << 20); return p[9] - 1; }";
+    let Some(large) = compile(bench.dir.path(), "large", source, &["-O0"]) else { return };
+    // The shell's child goes at once; the orphan holds the pipe until it ends.
+    let script = format!("(({}; echo) &) | read -r line; true", large.to_str().unwrap());
+    let said = stderr(&bench.run(&["--limit", "32M", "--", "sh", "-c", &script]));
+    assert!(said.contains("32.0 MiB a process, exceeded"), "{said}");
+}
+
 #[test]
 fn a_daemon_is_followed_and_outlives_the_run() {
     let Some(bench) = Bench::new() else { return };
