@@ -172,7 +172,7 @@ typedef int weir_cache_move(void *from, void *to, size_t size, void *argument);
 /*
  * Makes a cache. `name` is for statistics (31 bytes of it are kept); `align` is a power of two up to 4096, or 0 for
  * any; `size` is 1 to WEIR_CACHE_MAX_OBJECT. Returns NULL with errno EINVAL for a size, alignment or flag that cannot
- * be, ENOMEM when there is no memory. There may be any number of caches; the first 124 have per-CPU buckets, calls to the
+ * be, ENOMEM when there is no memory. There may be any number of caches; the first 119 have per-CPU buckets, calls to the
  * others take a lock.
  */
 weir_cache *weir_cache_create(const char *name, size_t size, size_t align, weir_cache_ctor *ctor,
@@ -259,7 +259,7 @@ int weir_cache_set_move(weir_cache *cache, weir_cache_move *move, void *argument
 /* One cache's figures, in objects unless said otherwise. They are read one after another while others go on. */
 struct weir_cache_stats {
     char name[32];        /* malloc's size classes are "malloc " and their size */
-    size_t number;        /* 1 to 78: malloc's; 79 to 134: its runs; higher: made by weir_cache_create */
+    size_t number;        /* 1 to 77: malloc's; 78 to 133: its runs; higher: made by weir_cache_create */
     size_t size;          /* bytes that an object takes, its alignment and the check of free() included */
     size_t limit;         /* in use at a time; WEIR_CACHE_NO_LIMIT: any number */
     size_t reserve;

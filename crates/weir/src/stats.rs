@@ -68,7 +68,7 @@ pub fn process() -> ProcessStats {
 #[non_exhaustive]
 pub struct CacheStats {
     figures: Figures,
-    /// 1 to 78: malloc's size classes; 79 to 134: its runs; higher: made by the program.
+    /// 1 to 77: malloc's size classes; 78 to 133: its runs; higher: made by the program.
     pub number: usize,
     /// Bytes of an object, rounded up to its alignment.
     pub object_bytes: usize,

@@ -1,5 +1,5 @@
-//! Size classes: eight to a doubling, so that no object wastes more than 12.5 %. From 512 bytes on each power of two has one more
-//! behind it, a 32nd larger. Values and pages with a header in front are of such sizes, and would else waste the most: redis with
+//! Size classes: eight to a doubling, so that no object wastes more than 12.5 %. From 512 bytes to 8 KiB each power of two has one
+//! more behind it, a 32nd larger. Values and pages with a header in front are of such sizes, and would else waste the most: redis with
 //! values of 512 bytes was a tenth larger than on glibc.
 //!
 //! Class 0 means "none"; classes 1 to [`COUNT`] are the sizes of [`SIZE`].
@@ -7,7 +7,7 @@
 use crate::base::units::{Class, PAGE};
 
 /// Number of classes.
-pub const COUNT: usize = 78;
+pub const COUNT: usize = 77;
 /// Largest size that a class serves, bytes.
 pub const MAX_SIZE: usize = 32 << 10;
 /// Alignment of every object, bytes.
@@ -16,6 +16,8 @@ pub const MIN_ALIGN: usize = 16;
 const FIRST_DOUBLING: usize = 128;
 /// From here on a power of two has a class for itself and a header behind it.
 const FIRST_HEADED: usize = 512;
+/// And up to here: of larger ones a slab holds as many with an eighth more.
+const LAST_HEADED: usize = 8 << 10;
 /// That header, as a part of the power of two.
 const HEADER_PART: usize = 32;
 
@@ -31,7 +33,7 @@ const fn sizes() -> [u32; COUNT + 1] {
         out[class] = size as u32;
         class += 1;
         let doubling = if size < FIRST_DOUBLING { FIRST_DOUBLING } else { 1 << size.ilog2() };
-        if size == doubling && size >= FIRST_HEADED && size < MAX_SIZE {
+        if size == doubling && size >= FIRST_HEADED && size <= LAST_HEADED {
             out[class] = (size + size / HEADER_PART) as u32;
             class += 1;
         }

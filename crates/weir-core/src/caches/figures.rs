@@ -14,7 +14,7 @@ use crate::platform::Platform;
 pub struct CacheStats {
     /// Name, ended by zeros; malloc's size classes are `malloc` and their size.
     pub name: [u8; NAME_BYTES],
-    /// Number of the cache. Numbers 1 to 78 are malloc's, 79 to 134 runs of malloc's. User caches with per-CPU buckets
+    /// Number of the cache. Numbers 1 to 77 are malloc's, 78 to 133 runs of malloc's. User caches with per-CPU buckets
     /// come next, up to 252; from 256 on there are user caches without.
     pub number: usize,
     /// Object size, bytes.

@@ -6,7 +6,7 @@
 //! # Numbers and classes
 //!
 //! The class map has a [`Class`] a page, and a CPU's slab a bucket for each class. Numbers below [`BUCKETED`] are classes
-//! themselves. Those of malloc are 1 to 78, the run classes 79 to 134 ([`crate::base::run_class`]), which have buckets and no
+//! themselves. Those of malloc are 1 to 77, the run classes 78 to 133 ([`crate::base::run_class`]), which have buckets and no
 //! slabs. The user caches that were made first follow. Any further user cache has a number from [`UNBUCKETED`] on and no per-CPU
 //! buckets. All these caches share two classes, [`SLAB_HEAD`] and [`SLAB_TAIL`], and the bucket of either is empty and full at
 //! once. So the fast path of a free needs no check of its own: it fails to push. The slow path then reads the number in the

@@ -25,7 +25,7 @@ pub const COUNTER_BYTES: usize = core::mem::offset_of!(Stats, zones);
 const ZONES: usize = 16;
 /// Places for evictable caches.
 const EVICTABLE_CACHES: usize = 16;
-/// Places for caches: malloc's 78 and 47 of the program's, or of its run classes.
+/// Places for caches: malloc's 77 and 48 of the program's, or of its run classes.
 const CACHES: usize = 125;
 /// First word of a statistics file (`"weirfile"`).
 pub const FILE_MAGIC: u64 = u64::from_le_bytes(*b"weirfile");
