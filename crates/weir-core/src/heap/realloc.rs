@@ -73,11 +73,21 @@ impl<P: Platform> Heap<P> {
         new
     }
 
-    /// A block for a run of `pages` pages that grows to `size` bytes; null when memory is refused.
+    /// A block for a run of `pages` pages that grows to `size` bytes; null when memory is refused. Nothing is reclaimed for its
+    /// slack.
     fn alloc_grown(&self, pages: Pages, size: usize) -> *mut u8 {
-        let roomy = with_slack(pages, size);
-        let new = self.alloc(roomy);
-        if new.is_null() && roomy > size { self.alloc(size) } else { new }
+        let roomy = self.with_slack(pages, size);
+        let new = if roomy > size { self.large().alloc_run_at_hand(roomy) } else { null_mut() };
+        if new.is_null() { self.alloc(size) } else { new }
+    }
+
+    /// Bytes to have for a run of `pages` pages that grows to `size` bytes. A buffer that grows by small steps gets what its class
+    /// serves at once, so that not each step costs a look at the zone, or a copy. What it does not touch is no memory, but counts
+    /// as some: so there is no slack under a hard limit.
+    pub(super) fn with_slack(&self, pages: Pages, size: usize) -> usize {
+        let is_step = Pages::to_hold(size) <= pages + pages / SMALL_STEP && self.pages().hard_limit().is_none();
+        let class = if is_step { run_class::class_of_run(size) } else { None };
+        class.map_or(size, run_class::size_of_class)
     }
 
     /// Whether a resize to `size` bytes leaves the block as it is: its size class serves that too, or a run has just the pages or
@@ -98,12 +108,4 @@ impl<P: Platform> Heap<P> {
             None => false,
         }
     }
-}
-
-/// Bytes to have for a run of `pages` pages that grows to `size` bytes. A buffer that grows by small steps gets what its class
-/// serves at once: addresses, not memory, so that not each step costs a look at the zone, or a copy.
-pub(super) fn with_slack(pages: Pages, size: usize) -> usize {
-    let is_step = Pages::to_hold(size) <= pages + pages / SMALL_STEP;
-    let class = if is_step { run_class::class_of_run(size) } else { None };
-    class.map_or(size, run_class::size_of_class)
 }

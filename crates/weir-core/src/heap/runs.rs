@@ -8,9 +8,8 @@ use super::Heap;
 use super::blocks::MOST;
 use super::large::Large;
 use super::lookup::Found;
-use super::realloc::with_slack;
 use crate::base::invalid_free::InvalidFree;
-use crate::base::run_class::{class_of_run, size_of_class};
+use crate::base::run_class::{self, class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
 use crate::base::units::{Class, MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
 use crate::base::zone_class::{ZoneClass, ZoneList};
@@ -47,13 +46,36 @@ impl<P: Platform> Large<'_, P> {
             self.heap.caches.note_failures(class.index(), 1);
             return (null_mut(), false);
         };
-        if kind != ZoneKind::Normal {
-            return (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero);
+        let is_normal = kind == ZoneKind::Normal;
+        let block = if is_normal {
+            self.make_class_run(&run, pages)
+        } else {
+            self.mark_run(kind, ZoneKind::Normal, run, pages)
+        };
+        (block, run.zero)
+    }
+
+    /// A run for `size` bytes, which are of a class, of a bucket or of NORMAL as it is; null: there is none.
+    pub(super) fn alloc_run_at_hand(self, size: usize) -> *mut u8 {
+        let (Some(class), pages) = (class_of_run(size), Pages::to_hold(size)) else { return null_mut() };
+        let run = self.heap.caches.pop_run(class, size);
+        if !run.is_null() {
+            return run;
         }
-        let window = self.heap.pages().window(kind);
+        let Ok(run) = self.heap.caches.take_pages(pages, Order::PAGE, Purpose::Run) else { return null_mut() };
+        stats::add(&self.heap.platform().stats().large_allocs, 1);
+        self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
+        let block = self.make_class_run(&run, pages);
+        self.heap.direct().slow_path_ends();
+        block
+    }
+
+    /// Makes pages taken from NORMAL a run of the class of their length.
+    fn make_class_run(self, run: &PageRun, pages: Pages) -> *mut u8 {
+        let window = self.heap.pages().window(ZoneKind::Normal);
         window.set_run_pages(run.page, pages);
-        self.heap.caches.join_class(kind, run.page);
-        (window.addr_of(run.page) as *mut u8, run.zero)
+        self.heap.caches.join_class(ZoneKind::Normal, run.page);
+        window.addr_of(run.page) as *mut u8
     }
 
     /// A free of a run of `class` that its CPU's bucket did not take.
@@ -175,7 +197,9 @@ impl<P: Platform> Large<'_, P> {
         if wanted < pages {
             return wanted >= pages / 2 && self.cut(kind, page, pages, wanted);
         }
-        let roomy = Pages::to_hold(with_slack(pages, size));
+        // Only a run of a class is known to stay with its slack.
+        let is_of_class = run_class::contains(self.heap.pages().window(kind).class_of(page));
+        let roomy = if is_of_class { Pages::to_hold(self.heap.with_slack(pages, size)) } else { wanted };
         let is_extended = wanted == pages || roomy > wanted && self.extend(kind, page, pages, roomy);
         is_extended || self.extend(kind, page, pages, wanted) || {
             // What lies behind may be in a bucket; a copy costs more than to take it from there.

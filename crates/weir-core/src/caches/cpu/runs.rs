@@ -17,12 +17,12 @@
 //!
 //! # What is held
 //!
-//! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
+//! Runs in buckets are idle memory that only requests of their class and the two before it can use. Four rules keep it from making the program
 //! larger:
 //!
 //! 1. A run is kept only if it serves one of the last few requests that buckets did not (`buckets::rooms`).
 //! 2. All CPUs' buckets together have room for a part of what slabs and runs have (`BUDGET_PART`). A CPU has room for one run, or
-//!    for its share of a little (`LEAST_BUDGET`), if one of the last misses was its own. What it handed out was in use just now.
+//!    for its share of a little (`LEAST_BUDGET`), if it missed one such itself. What it handed out was in use just now.
 //! 3. The CPU's runs go back to their zones before pages of a zone become resident, for a run, a slab or a mapped block. Those of
 //!    all CPUs go once for each `FRESH_PART` of the heap that became resident (`take_pages`).
 //! 4. Reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
@@ -30,7 +30,7 @@
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::units::{Class, Order, PAGE, PageNo, Pages, Span};
-use crate::caches::cpu::buckets::rooms::Budget;
+use crate::caches::cpu::buckets::rooms::{Budget, Wanted};
 use crate::caches::heap_caches::Caches;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -115,8 +115,8 @@ impl<P: Platform> Caches<P> {
         (run as usize).is_multiple_of(PAGE) && window.page_of(run as usize).is_some_and(is_run)
     }
 
-    fn run_budget(&self) -> Budget {
-        let is_own = self.cpu.is_missed_here(&self.pages.platform);
+    fn run_budget(&self, wanted: Wanted) -> Budget {
+        let is_own = wanted == Wanted::Here;
         let least = if is_own { Pages::in_bytes(LEAST_BUDGET) } else { Pages::ZERO };
         let all = (Pages::in_bytes(self.page_bytes()) / BUDGET_PART).max(least);
         Budget { all, share: all / self.cpu.cpus(), most: Pages::in_bytes(MOST_OF_CPU), one_beyond: is_own }
@@ -142,10 +142,11 @@ impl<P: Platform> Caches<P> {
             }
         }
         stats::add(&p.stats().free_misses, 1);
-        if p.lockless() && !self.cpu.install(p) || !self.cpu.wants_room(p, class) {
+        if p.lockless() && !self.cpu.install(p) {
             return Kept::Full;
         }
-        if !self.cpu.make_room(p, class, &self.run_budget(), |other| self.flush_runs(other)) {
+        let Some(wanted) = self.cpu.wants_room(p, class) else { return Kept::Full };
+        if !self.cpu.make_room(p, class, &self.run_budget(wanted), |other| self.flush_runs(other)) {
             return Kept::Full;
         }
         match self.push_run(class, run) {

@@ -212,8 +212,8 @@ fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
 
 #[test]
 fn what_cpus_hold_is_bounded() {
-    for mut world in worlds(96) {
-        for cpu in 0..3 {
+    for mut world in worlds(32) {
+        for cpu in 0..6 {
             run_on(cpu);
             let before = held(&world);
             // One after the other, upwards and downwards; the first CPU has all of it, each further one its share.
@@ -258,7 +258,12 @@ fn a_small_heap_keeps_nothing_that_others_asked_for() {
     for mut world in worlds(0) {
         run_on(1);
         passing(&mut world, 100);
-        for size in all().map(size_of_class) {
+        let sizes: Vec<_> = all().map(size_of_class).collect();
+        for (i, &size) in sizes.iter().enumerate() {
+            let other = sizes[(i + 10) % sizes.len()];
+            // It misses others itself.
+            passing(&mut world, other);
+            world.heap.purge();
             run_on(0);
             let i = world.alloc(size).unwrap();
             run_on(1);

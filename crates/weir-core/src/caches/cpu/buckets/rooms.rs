@@ -38,7 +38,7 @@ const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
 
 /// How many pages buckets may have room for.
 pub(crate) struct Budget {
-    /// Pages of all CPUs together, but that each may have its share of them whatever the others have.
+    /// Pages of all CPUs together. A CPU may have its share of them whatever the others have, up to twice as many in all.
     pub(crate) all: Pages,
     /// A CPU's share.
     pub(crate) share: Pages,
@@ -48,10 +48,20 @@ pub(crate) struct Budget {
     pub(crate) one_beyond: bool,
 }
 
+/// Where a run was missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wanted {
+    /// On other CPUs.
+    Elsewhere,
+    /// On this one, perhaps on others too.
+    Here,
+}
+
 impl Budget {
     /// By how many pages too much it is if all CPUs have room for `all` and one of them for `own`.
     fn over(&self, all: Pages, own: Pages) -> Pages {
-        all.saturating_sub(self.all).min(own.saturating_sub(self.share)).max(own.saturating_sub(self.most))
+        let beyond_share = all.saturating_sub(self.all).min(own.saturating_sub(self.share));
+        beyond_share.max(own.saturating_sub(self.most)).max(all.saturating_sub(self.all * 2))
     }
 }
 
@@ -109,31 +119,27 @@ impl PerCpu {
         push(&self.missed_on, platform.cpu());
     }
 
-    /// Whether one of the runs that were missed last was missed on the current CPU. The very last alone would be that of any of the
-    /// CPUs that miss runs at the same time.
-    pub(crate) fn is_missed_here<P: Platform>(&self, platform: &P) -> bool {
-        let (on, cpu) = (self.missed_on.load(Relaxed), platform.cpu() as u16);
-        (0..LENGTHS).any(|i| (on >> (i * LENGTH_BITS)) as u16 == cpu)
-    }
-
-    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full. That is so if one that a run of the
-    /// class serves was missed last.
-    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class) -> bool {
-        let Some(slab) = self.here(platform) else { return false };
-        let missed = self.missed.load(Relaxed);
-        let is_served = |i: u32| {
+    /// Why room is to be looked for in the current CPU's bucket of `class`, which is full; `None`: it is not. It is if a run of the
+    /// class would have served one of the last few misses.
+    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: Class) -> Option<Wanted> {
+        let slab = self.here(platform)?;
+        let (missed, on, cpu) = (self.missed.load(Relaxed), self.missed_on.load(Relaxed), platform.cpu() as u16);
+        let is_served = |i: &u32| {
             let missed = class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes());
             missed.is_some_and(|missed| serves(class, missed))
         };
-        if !(0..LENGTHS).any(is_served) || room_of(slab, class) >= slots(class) {
-            return false;
+        let is_here = |i: u32| (on >> (i * LENGTH_BITS)) as u16 == cpu;
+        let by =
+            (0..LENGTHS).filter(is_served).map(|i| if is_here(i) { Wanted::Here } else { Wanted::Elsewhere }).max()?;
+        if room_of(slab, class) >= slots(class) {
+            return None;
         }
         let refused = slab.came[REFUSED].load(Relaxed);
         if !refused.is_multiple_of(DISPLACES) {
             slab.came[REFUSED].store(refused.wrapping_add(1), Relaxed);
-            return false;
+            return None;
         }
-        true
+        Some(by)
     }
 
     /// Lets the current CPU's bucket of `class` hold one run more, if `budget` allows for it then; whether it may. Other classes,
