@@ -1,4 +1,8 @@
 //! Values that are computed by who misses them, once for all who want them: by a closure on a thread, or by a future.
+//!
+//! What a block or a function gives is not dropped where one of its variables panics as it goes out of scope. A hold would pin its
+//! entry for ever then, and a landing would leave its flight linked. So a variable whose drop is code of the program's is dropped
+//! by name while hold and landing are in variables, which a panic drops.
 
 use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
@@ -213,8 +217,14 @@ impl<C: Content> Shared<C> {
                 // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after
                 // them.
                 match unsafe { self.board(&fresh, &flight, Wants::Value) } {
-                    Boarding::There(hold) => Poll::Ready(Ok(hold)),
-                    Boarding::First(_, landing) => Poll::Ready(Err(landing)),
+                    Boarding::There(hold) => {
+                        drop(waker);
+                        Poll::Ready(Ok(hold))
+                    }
+                    Boarding::First(_, landing) => {
+                        drop(waker);
+                        Poll::Ready(Err(landing))
+                    }
                     Boarding::Behind(behind) => {
                         // SAFETY: this future is pinned.
                         unsafe { waiting.wait(behind.state, behind.flight, waker) };
@@ -222,8 +232,14 @@ impl<C: Content> Shared<C> {
                     }
                 }
             });
-            match board.await {
-                Ok(hold) => return Ok(hold),
+            // This and the waker above are dropped by name, while what came of boarding is in a variable (see this file's head).
+            let boarded = board.await;
+            drop(waiting);
+            match boarded {
+                Ok(hold) => {
+                    drop((fresh, load, put));
+                    return Ok(hold);
+                }
                 Err(landing) => landing,
             }
         };

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use weir::EvictableCache;
@@ -309,6 +309,68 @@ fn who_waits_again_is_not_woken_again() {
     assert_eq!(tasks.each_ref().map(|task| task.polls.load(SeqCst)), [2; 3]);
     // Tasks have their own wakers, and the cache: the circle is broken by hand.
     tasks.iter().for_each(|task| *task.future.lock().unwrap() = Box::pin(async {}));
+}
+
+/// A waker of a task that waits, beside others. Its drop panics unless it was woken.
+struct Picky {
+    at: usize,
+    all: Arc<Row>,
+    is_woken: AtomicBool,
+}
+
+/// A future that threads may poll.
+type Sent = Pin<Box<dyn Future<Output = u64> + Send>>;
+
+/// Tasks that wait for one key, and their wakers.
+#[derive(Default)]
+struct Row {
+    futures: Mutex<Vec<Option<Sent>>>,
+    wakers: Mutex<Vec<Weak<Picky>>>,
+    woken: AtomicUsize,
+    panics: AtomicUsize,
+}
+
+impl Wake for Picky {
+    /// The last that is taken at a time polls the one that is left: that has its waker still.
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, SeqCst);
+        let wakers = self.all.wakers.lock().unwrap().clone();
+        if self.all.woken.fetch_add(1, SeqCst) + 2 < wakers.len() {
+            return;
+        }
+        let is_left = |&at: &usize| at != self.at && wakers[at].strong_count() > 0;
+        let Some(left) = (0..wakers.len()).find(is_left) else { return };
+        let mut future = self.all.futures.lock().unwrap()[left].take().unwrap();
+        let poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        self.all.panics.fetch_add(usize::from(catch_unwind(AssertUnwindSafe(poll)).is_err()), SeqCst);
+    }
+}
+
+impl Drop for Picky {
+    fn drop(&mut self) {
+        assert!(self.is_woken.load(SeqCst), "on purpose");
+    }
+}
+
+/// What a block gives is not dropped where a variable of it panics at its end. A load would stay known that is gone.
+#[test]
+fn a_waker_whose_drop_panics_as_its_task_begins_to_load_leaves_no_load_behind() {
+    // One more than are woken at a time.
+    const TASKS: usize = 17;
+    let cache: &'static EvictableCache<u64, u64> = Box::leak(Box::new(cache()));
+    let mut first = Task::new(cache.get_or_insert_async(1, std::future::pending()));
+    assert!(first.poll().is_pending());
+    let all = Arc::new(Row::default());
+    for at in 0..TASKS {
+        let mut future = Box::pin(async { *cache.get_or_insert_async(1, async { 2 }).await });
+        let waker = Arc::new(Picky { at, all: all.clone(), is_woken: AtomicBool::new(false) });
+        all.wakers.lock().unwrap().push(Arc::downgrade(&waker));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker.into())).is_pending());
+        all.futures.lock().unwrap().push(Some(future));
+    }
+    drop(first);
+    assert_eq!((all.woken.load(SeqCst), all.panics.load(SeqCst)), (TASKS - 1, 1));
+    assert_eq!(Task::new(cache.get_or_insert_async(1, async { 5 })).poll().map(|entry| *entry), Poll::Ready(5));
 }
 
 /// A generator of numbers (Knuth's MMIX).
