@@ -191,6 +191,9 @@ macro_rules! common_options {
 
         /// A listener is told of every entry that leaves the cache, and of values that are refused, before they are dropped or
         /// returned. It is called on the thread that was the reason, or on one of Weir's.
+        ///
+        /// An entry of a load may first need room of others. The listener is told of those before the load ends, and who wants its key
+        /// waits still: the listener must not wait for them.
         pub fn on_evict(
             mut self,
             listener: impl Fn(&$key, &$value, $crate::evictable_cache::api::stats::RemovalCause) + Send + Sync + 'static,

@@ -150,6 +150,8 @@ impl<'a, C: Content> Fresh<'a, C> {
                 // The cache has it. Code of the program's that panics from here on costs the caller the guard alone.
                 // SAFETY: the entry has key and value, and was made with a hold for the guard, which is this.
                 let hold = unsafe { Hold::new(shared, ManuallyDrop::new(self).entry) };
+                // Who waits for it is woken before any code of the program's that may wait for them.
+                drop(landing.take());
                 victims.tell_and_drop();
                 break hold;
             }

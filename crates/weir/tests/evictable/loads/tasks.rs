@@ -574,3 +574,21 @@ fn a_load_is_dropped_before_its_value_is_there_for_others() {
     };
     assert_eq!((*value, is_dropped.load(SeqCst)), (200, true));
 }
+
+/// A listener may wait for what a task does that waits for the value.
+#[test]
+fn who_waits_is_woken_before_the_listener_is_told_of_what_left_for_the_value() {
+    let (woken, seen) = (Arc::<Woken>::default(), Arc::new(Mutex::new(Vec::new())));
+    let (is_woken, told) = (woken.clone(), seen.clone());
+    let cache = EvictableCache::<u64, u64>::builder().shards(1).max_bytes(100).weigher(|_, &value| value as usize);
+    let cache = cache.on_evict(move |key, _, _| told.lock().unwrap().push((*key, is_woken.is_set()))).build().unwrap();
+    drop(cache.insert(1, 60).unwrap());
+    let mut waits = Task { future: Box::pin(async { *cache.get_or_insert_async(2, async { 0 }).await }), woken };
+    let compute = || {
+        assert!(waits.poll().is_pending());
+        61
+    };
+    assert_eq!(*cache.get_or_insert_with(2, compute), 61);
+    assert_eq!(*seen.lock().unwrap(), [(1, true)]);
+    assert_eq!(waits.poll(), Poll::Ready(61));
+}
