@@ -6,9 +6,11 @@ use crate::eviction::reclaim::in_child;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use weir::{EvictableCache, RemovalCause};
+use std::task::{Context, Waker};
+use weir::{ByteCache, EvictableCache, RemovalCause};
 #[cfg(not(plain))]
 use weir::{Refusal, heap, settings};
 
@@ -202,6 +204,74 @@ fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
     });
 }
 
+/// Equal to those of its number; the drop of one that is bad panics.
+struct Bad(u64, bool);
+
+impl PartialEq for Bad {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Bad {}
+
+impl Hash for Bad {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.hash(hasher);
+    }
+}
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        assert!(!self.1, "on purpose");
+    }
+}
+
+/// Whether a future gives something at once.
+fn gives<T>(future: impl Future<Output = T>) -> bool {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// What a function gives is not dropped where one of its variables panics at its end. A guard would pin its entry for ever.
+#[test]
+fn a_drop_that_panics_as_a_guard_is_given_leaves_the_entry_unpinned() {
+    type Cache = EvictableCache<Bad, Bad>;
+    /// A name, whether the value that is there at first is bad, and a call.
+    type Case<'a> = (&'static str, bool, &'a dyn Fn(&Cache) -> bool);
+    let bad = || Bad(7, true);
+    let cases: [Case<'_>; 5] = [
+        ("key", false, &|cache| cache.get_or_insert_with(Bad(1, true), || unreachable!("it is there")).0 == 5),
+        ("closure", false, &|cache| {
+            let bad = bad();
+            cache.get_or_insert_with(Bad(1, false), move || bad).0 == 5
+        }),
+        ("former value", true, &|cache| cache.upsert_with(Bad(1, false), |_| Bad(6, false)).0 == 6),
+        ("key of a task", false, &|cache| gives(cache.get_or_insert_async(Bad(1, true), async { unreachable!() }))),
+        ("future", false, &|cache| {
+            let bad = bad();
+            gives(cache.get_or_insert_async(Bad(1, false), async move { bad }))
+        }),
+    ];
+    let is_pinned = |&(name, is_former_bad, give): &Case<'_>| {
+        let cache = Cache::builder().weigher(|_, _| 100).build().unwrap();
+        drop(cache.insert(Bad(1, false), Bad(5, is_former_bad)).map_err(|_| ()).unwrap());
+        assert!(catch_unwind(AssertUnwindSafe(|| give(&cache))).is_err(), "{name}");
+        cache.evict(usize::MAX) == 0
+    };
+    let pinned = cases.iter().filter(|case| is_pinned(case)).map(|case| case.0);
+    assert_eq!(pinned.collect::<Vec<_>>(), [""; 0]);
+    let cache = ByteCache::builder().build().unwrap();
+    drop(cache.insert(b"key", b"value").unwrap());
+    let fill = |bad: Bad| {
+        move |_: &mut [u8]| {
+            _ = &bad;
+            Ok::<(), ()>(())
+        }
+    };
+    let give = || cache.get_or_fill(b"key", 5, fill(bad())).is_ok();
+    assert!(catch_unwind(AssertUnwindSafe(give)).is_err() && !cache.is_in_use());
+}
+
 #[cfg(not(plain))]
 #[test]
 fn an_eq_that_uses_the_cache_is_told_in_debug_builds() {
@@ -236,7 +306,7 @@ fn more_shards_than_there_can_be_are_an_error() {
     for shards in [1_025, usize::MAX / 2 + 2, usize::MAX] {
         let refused = EvictableCache::<u64, u64>::builder().shards(shards).build().err().unwrap();
         assert_eq!(refused.to_string(), format!("{shards} shards: a cache has 1024 at most"));
-        assert_eq!(weir::ByteCache::builder().shards(shards).build().err(), Some(refused));
+        assert_eq!(ByteCache::builder().shards(shards).build().err(), Some(refused));
     }
     assert!(EvictableCache::<u64, u64>::builder().shards(1_000).build().is_ok());
 }

@@ -64,6 +64,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     ) -> Result<Entry<'_, K, V>, E> {
         let hash = self.hash(&key);
         if let Some(hold) = self.shared.get(hash, |other| *other == key) {
+            // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
+            drop((key, load));
             return Ok(Entry(hold));
         }
         let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));

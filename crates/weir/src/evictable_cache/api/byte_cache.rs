@@ -94,7 +94,11 @@ impl ByteCache {
     ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
         let fresh = match self.get_or_begin(key, len) {
             Ok(fresh) => fresh,
-            Err(found) => return Ok(found),
+            Err(found) => {
+                // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
+                drop(fill);
+                return Ok(found);
+            }
         };
         // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
         let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
@@ -134,7 +138,11 @@ impl ByteCache {
     ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
         let fresh = match self.get_or_begin(key, len) {
             Ok(fresh) => fresh,
-            Err(found) => return Ok(found),
+            Err(found) => {
+                // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
+                drop(fill);
+                return Ok(found);
+            }
         };
         // SAFETY: the block is the fresh entry's alone, and every byte of it was written. Nobody reads the value before the future
         // below has ended, and what `fill` made of the reference is dropped by then. `get_or_load` drops a future that has not

@@ -152,6 +152,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
                 let is_large = weight > target;
                 self.shared.reject(&key, &value);
                 let refusal = if is_large { Refusal::TooLarge { weight, target } } else { Refusal::OutOfMemory };
+                drop(key);
                 return Err(InsertError { refusal, value });
             }
         };
@@ -162,6 +163,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
             fresh.has_value = false;
             // SAFETY: the value is there, and is not dropped with the entry any more.
             let value = unsafe { Typed::<K, V>::value_at(fresh.entry).read() };
+            drop(fresh);
             InsertError { refusal, value }
         })
     }
@@ -207,6 +209,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     ) -> Result<Entry<'_, K, V>, E> {
         let hash = self.hash(&key);
         if let Some(hold) = self.shared.get(hash, |other| *other == key) {
+            // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
+            drop((key, compute));
             return Ok(Entry(hold));
         }
         let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));

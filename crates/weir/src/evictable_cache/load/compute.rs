@@ -160,7 +160,10 @@ impl<C: Content> Shared<C> {
         let landing = loop {
             // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put_or_hold`.
             match unsafe { self.board(&fresh, &flight, Wants::Value) } {
-                Boarding::There(hold) => return Ok(hold),
+                Boarding::There(hold) => {
+                    drop((fresh, compute));
+                    return Ok(hold);
+                }
                 Boarding::First(_, landing) => break landing,
                 Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
             }
@@ -196,7 +199,9 @@ impl<C: Content> Shared<C> {
         };
         compute(&mut fresh, former.as_ref().map(Hold::value))?;
         fresh.has_value = true;
-        Ok(fresh.put_or_hold(landing))
+        let hold = fresh.put_or_hold(landing);
+        drop(former);
+        Ok(hold)
     }
 
     /// [`Shared::get_or_compute`] by a future, which `put` writes the value of. Where this is dropped before its end the next
