@@ -1,7 +1,11 @@
 //! Zones of real memory: what is free in them leaves, what is in use stays, and locked memory does neither.
 
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 use weir::zone::{BLOCK, MAX_RUN, Zone, ZoneError};
 use weir_linux::os::mman;
 use weir_linux::os::syscall::{Errno, check, syscall2};
@@ -479,6 +483,149 @@ fn a_child_of_fork_ends_guards_where_the_memory_is_not_there() {
     let Some(_pool) = Pool::with(2) else { return };
     a_child_ends_guards_of(Box::leak(Box::new(Zone::hugetlb(2 * BLOCK).unwrap())), false);
     weir::heap::trim();
+}
+
+thread_local! {
+    /// The next call of [`fork_once`] forks.
+    static FORKS: Cell<bool> = const { Cell::new(false) };
+    /// The process is the child.
+    static IS_CHILD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Forks where the thread is to; the parent goes on when the child has ended.
+fn fork_once() {
+    if !FORKS.replace(false) {
+        return;
+    }
+    // SAFETY: the child ends without running handlers, as `forks_inside` has it.
+    let forked = unsafe { libc::fork() };
+    if forked == 0 {
+        IS_CHILD.set(true);
+        return;
+    }
+    let mut status = -1;
+    // SAFETY: a child of this function's, and its variable.
+    assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
+    assert_eq!(status, 0);
+}
+
+/// What a call gives that forks inside. In the child it is to end as `is_right` says: the child ends with it.
+#[track_caller]
+fn forks_inside<T>(call: impl FnOnce() -> T, is_right: impl FnOnce(Result<T, &str>) -> bool) -> T {
+    FORKS.set(true);
+    let given = catch_unwind(AssertUnwindSafe(call));
+    if IS_CHILD.get() {
+        let is_right = match given {
+            Ok(given) => is_right(Ok(given)),
+            Err(said) => is_right(Err(said.downcast_ref::<&str>().copied().unwrap_or("?"))),
+        };
+        // SAFETY: the end of the child.
+        unsafe { libc::_exit(i32::from(!is_right)) };
+    }
+    assert!(!FORKS.get(), "it forked");
+    given.unwrap_or_else(|said| std::panic::resume_unwind(said))
+}
+
+/// The entry to come is the parent's, and lies in memory that both have.
+#[test]
+fn a_child_of_a_fork_inside_a_load_or_an_insertion_leaves_the_entry_to_its_parent() {
+    type Cache = weir::EvictableCache<u32, [u64; 8]>;
+    let _alone = alone();
+    let says =
+        |given: Result<_, &str>| given.is_err_and(|said: &str| said.starts_with("the process forked inside this"));
+    let value = || [if IS_CHILD.get() { 9 } else { 7 }; 8];
+    let compute = || {
+        fork_once();
+        value()
+    };
+    let calls: [&dyn Fn(&Cache) -> u64; 5] = [
+        &|cache| cache.get_or_insert_with(1, compute)[0],
+        &|cache| cache.upsert_with(1, |_| compute())[0],
+        &|cache| {
+            let load = pin!(cache.get_or_insert_async(1, async { compute() }));
+            let Poll::Ready(entry) = load.poll(&mut Context::from_waker(Waker::noop())) else { return 0 };
+            entry[0]
+        },
+        // The weigher, or the closure of times, forks.
+        &|cache| cache.get_or_insert_with(1, value)[0],
+        &|cache| cache.insert(1, value()).unwrap()[0],
+    ];
+    for (at, call) in calls.iter().enumerate() {
+        for is_first in [true, false] {
+            let Some(fd) = memfd(4 * MIB) else { return };
+            let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+            let builder = Cache::builder();
+            let builder = if is_first { builder.zone_first(zone) } else { builder.zone(zone) };
+            let builder = builder.weigher(move |_, _| {
+                if is_first {
+                    fork_once();
+                }
+                PAGE
+            });
+            let times = |_: &u32, _: &[u64; 8]| {
+                fork_once();
+                weir::Expiry::default()
+            };
+            let cache = builder.expire_after(times).build().unwrap();
+            assert_eq!(forks_inside(|| call(&cache), says), 7, "call {at}");
+            assert_eq!(cache.get_copied(&1), Some([7; 8]));
+            // Nobody else has a hold of it.
+            assert_eq!((cache.evict(usize::MAX), cache.len()), (PAGE, 0), "call {at}");
+        }
+    }
+}
+
+/// A child whose own code is inside a load of its parent's asks for the key anew.
+#[test]
+fn a_child_of_a_fork_inside_a_load_may_load_the_key_itself() {
+    let _alone = alone();
+    let Some(fd) = memfd(4 * MIB) else { return };
+    let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+    let cache = weir::ByteCache::builder().zone(zone).build().unwrap();
+    let fill = |value: &mut [u8]| {
+        fork_once();
+        if IS_CHILD.get() {
+            let own = cache.get_or_fill(b"key", 5, |value: &mut [u8]| {
+                value.fill(9);
+                Ok::<(), ()>(())
+            });
+            return if own.is_ok_and(|own| own.is_ok_and(|own| own[..] == [9; 5])) { Err(()) } else { Ok(()) };
+        }
+        value.fill(7);
+        Ok(())
+    };
+    let load = || cache.get_or_fill(b"key", 5, fill).map(Result::unwrap);
+    let entry = forks_inside(load, |given| given.is_ok_and(|given| given.is_err())).unwrap();
+    assert_eq!(entry[..], [7; 5]);
+    drop(entry);
+    assert!(!cache.is_in_use() && cache.contains(b"key"));
+}
+
+/// A value that is filled in place is given back, as where there is no memory.
+#[test]
+fn a_child_of_a_fork_as_a_filled_value_is_put_in_has_it_refused() {
+    let _alone = alone();
+    let Some(fd) = memfd(4 * MIB) else { return };
+    let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+    let told = |_: &[u8], _: &[u8], cause| {
+        if matches!(cause, weir::RemovalCause::Room) {
+            fork_once();
+        }
+    };
+    // Entries weigh their pages, and a heavy one is as good as many.
+    let builder = weir::ByteCache::builder().favour(weir::Favour::Bytes).shards(1).max_bytes(40 * PAGE);
+    let cache = builder.zone(zone).on_evict(told).build().unwrap();
+    (0..40u8).for_each(|key| drop(cache.insert(&[key], &[key; 10]).unwrap()));
+    // More has to go for it than one shard gives up at a time.
+    let mut fill = cache.fill(b"key", 29 * PAGE).unwrap();
+    fill.fill(7);
+    let is_refused = |given: Result<Result<weir::ByteEntry<'_>, (weir::ByteFill<'_>, weir::Refusal)>, &str>| {
+        given.is_ok_and(|given| given.is_err_and(|(_, why)| matches!(why, weir::Refusal::OutOfMemory)))
+    };
+    let entry = forks_inside(|| fill.publish(), is_refused).map_err(|(_, why)| why).unwrap();
+    assert!(entry.iter().all(|&byte| byte == 7));
+    drop(entry);
+    assert!(!cache.is_in_use() && cache.contains(b"key"));
 }
 
 #[test]

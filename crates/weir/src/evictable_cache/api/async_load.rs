@@ -6,7 +6,6 @@ use core::hash::{BuildHasher, Hash};
 
 use super::cache::EvictableCache;
 use super::guards::Entry;
-use crate::evictable_cache::entry::typed::Typed;
 use crate::evictable_cache::load::fresh::Fresh;
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
@@ -69,9 +68,6 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
             return Ok(Entry(hold));
         }
         let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
-        // SAFETY: the block has a place for the value, where there is none yet.
-        let put =
-            |fresh: &mut Fresh<'_, Typed<K, V>>, value| unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
-        self.shared.get_or_load(fresh, load, put).await.map(Entry)
+        self.shared.get_or_load(fresh, load, Fresh::write).await.map(Entry)
     }
 }

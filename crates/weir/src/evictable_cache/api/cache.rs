@@ -57,6 +57,8 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// caches, and what else the parent registered, as [`resume_after_fork`](crate::pressure::resume_after_fork) does. So a child that
 /// executes a program has no thread of Weir's. One that may make no thread later, or only looks keys up, calls that itself.
 ///
+/// A load or an insertion in whose own code the process forks panics in the child where the entry to come lies in such a zone.
+///
 /// A guard of an entry in such a zone may be cloned and dropped in the child, which changes nothing. It pins nothing there: its key
 /// and value may be read only while the parent keeps a guard of its own. In huge pages of the pool they are not there at all.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
@@ -156,10 +158,11 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
                 return Err(InsertError { refusal, value });
             }
         };
-        // SAFETY: the block has a place for the value, where there is none yet.
-        unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+        fresh.write(value);
         fresh.has_value = true;
         fresh.put(None).map(Entry).map_err(|(mut fresh, refusal)| {
+            // In a child that was forked meanwhile the value is the parent's.
+            fresh.assert_own();
             fresh.has_value = false;
             // SAFETY: the value is there, and is not dropped with the entry any more.
             let value = unsafe { Typed::<K, V>::value_at(fresh.entry).read() };
@@ -215,9 +218,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         }
         let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
         let fill = |fresh: &mut Fresh<'_, Typed<K, V>>| {
-            let value = compute()?;
-            // SAFETY: the block has a place for the value, where there is none yet.
-            unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+            fresh.write(compute()?);
             Ok(())
         };
         self.shared.get_or_compute(fresh, fill).map(Entry)
@@ -264,9 +265,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         let hash = self.hash(&key);
         let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
         let fill = |fresh: &mut Fresh<'_, Typed<K, V>>, former: Option<&V>| {
-            let value = compute(former)?;
-            // SAFETY: the block has a place for the value, where there is none yet.
-            unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+            fresh.write(compute(former)?);
             Ok(())
         };
         self.shared.compute_anew(fresh, fill).map(Entry)

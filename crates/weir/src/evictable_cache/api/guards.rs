@@ -140,9 +140,6 @@ impl<'c> ByteFill<'c> {
     /// Those of [`EvictableCache::insert`](crate::EvictableCache::insert); the value is in the error. In a forked child
     /// [`Refusal::OutOfMemory`] for a value in a zone that is the parent's.
     pub fn publish(mut self) -> Result<ByteEntry<'c>, (Self, Refusal)> {
-        if self.0.shared.place.is_foreign(self.0.entry.cast()) {
-            return Err((self, Refusal::OutOfMemory));
-        }
         self.0.has_value = true;
         self.0.put(None).map(ByteEntry).map_err(|(fresh, why)| (Self(fresh), why))
     }

@@ -39,6 +39,10 @@ impl<C: Content> Evictable for Shared<C> {
     fn inherit(&self) {
         let (mut bytes, mut entries, mut is_whole) = (0, 0, true);
         let is_parents = matches!(self.place, Place::Zone(zone) | Place::First(zone) if zone.is_foreign());
+        if is_parents {
+            // First, as it makes known that entries may be the parent's.
+            self.zoned.forget();
+        }
         for shard in self.shards() {
             // A fork that took no locks (in a signal handler that interrupted a holder of one) left this one held. The state
             // behind it is not consistent, and waiting for it would be for ever.
@@ -46,7 +50,7 @@ impl<C: Content> Evictable for Shared<C> {
                 is_whole = false;
                 continue;
             };
-            state.flights.inherit();
+            state.flights.inherit(&self.place);
             state.waiters.inherit();
             state.walks = 0;
             if is_parents {
@@ -61,9 +65,6 @@ impl<C: Content> Evictable for Shared<C> {
         if is_whole {
             self.room.bytes.store(bytes, Relaxed);
             self.room.entries.store(entries, Relaxed);
-        }
-        if is_parents {
-            self.zoned.forget();
         }
         // The relief of the parent's pressure comes to the parent alone.
         self.room.is_pressed.store(false, Relaxed);

@@ -102,6 +102,8 @@ impl<C: Content> Shared<C> {
         let shard = &self.shards()[self.home(hash)];
         loop {
             let now = self.time();
+            // The program's clock, or a listener below, may have forked.
+            fresh.assert_own();
             let mut state = shard.lock();
             if is_turn {
                 // Before the look-up, which is a use of the entry.

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::table::{Linked, Links, Table};
 use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::entry::place::Place;
 use crate::evictable_cache::host::thread;
 
 /// The thread of a flight that is a task's: none.
@@ -115,9 +116,10 @@ impl Flights {
         self.iter().for_each(Flight::outdate);
     }
 
-    /// Unlinks the flights of other threads than the calling one: in a forked child, which has none of them.
-    pub fn inherit(&mut self) {
+    /// Unlinks the flights of other threads than the calling one, in a forked child, which has none of them. So it does with
+    /// flights of this thread whose entries are the parent's: their keys are not to be read.
+    pub fn inherit(&mut self, place: &Place) {
         let thread = thread();
-        self.retain(|flight| flight.thread == thread);
+        self.retain(|flight| flight.thread == thread && !place.is_foreign(flight.entry.cast()));
     }
 }

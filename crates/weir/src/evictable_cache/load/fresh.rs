@@ -12,6 +12,7 @@ use crate::evictable_cache::api::stats::RemovalCause;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::hold::{self, Hold};
 use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::entry::typed::Typed;
 use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::shared::Shared;
 
@@ -71,13 +72,28 @@ impl<'a, C: Content> Fresh<'a, C> {
         unsafe { C::key(self.entry) }
     }
 
+    /// Whether the block is the parent's: the process forked inside a call that has this, and is the child.
+    fn is_foreign(&self) -> bool {
+        self.shared.place.is_foreign(self.entry.cast())
+    }
+
+    /// # Panics
+    /// If the block is the parent's, which may free it at any time: its child may not write there.
+    pub fn assert_own(&self) {
+        assert!(!self.is_foreign(), "the process forked inside this load or insertion, whose entry is the parent's");
+    }
+
     /// Puts the entry, which has its value, into the cache. The cache may evict others for it. A landing that it is for ends.
+    /// What is the parent's is refused without a look at it.
     ///
     /// The landing is the second parameter, so it is dropped before the entry where code of the program's panics. Other threads
     /// compare keys with the flight's key until the flight is unlinked, and that key is this entry's.
     pub fn put(mut self, landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
         debug_assert!(self.has_value);
-        let weight = self.weigh();
+        let Some(weight) = self.weigh() else {
+            drop(landing);
+            return Err((self, Refusal::OutOfMemory));
+        };
         if self.shared.reserve_free(weight) {
             self.reserved = weight;
         }
@@ -85,6 +101,9 @@ impl<'a, C: Content> Fresh<'a, C> {
     }
 
     /// [`Fresh::put`] of what a load found: what the cache does not take is held by the guard alone.
+    ///
+    /// # Panics
+    /// As [`Fresh::assert_own`], where the program's code forked before the entry was in the cache.
     pub fn put_or_hold(self, landing: Landing<'_>) -> Hold<'a, C> {
         match self.put(Some(landing)) {
             Ok(hold) => hold,
@@ -94,7 +113,9 @@ impl<'a, C: Content> Fresh<'a, C> {
 
     /// The entry is not in the cache: who has the guard holds it alone.
     #[cold]
-    pub fn hold_alone(self) -> Hold<'a, C> {
+    fn hold_alone(self) -> Hold<'a, C> {
+        // The one hold is the parent's.
+        self.assert_own();
         let this = ManuallyDrop::new(self);
         this.shared.outside.fetch_add(1, Relaxed);
         // SAFETY: the entry has key and value, and was made with a hold for the guard, which is this.
@@ -104,8 +125,11 @@ impl<'a, C: Content> Fresh<'a, C> {
         hold
     }
 
-    /// The entry's weight, which is noted in it, with whether it lies in the zone; its times are noted here.
-    fn weigh(&mut self) -> usize {
+    /// The entry's weight, which is noted in it, with whether it lies in the zone; its times are noted here. `None`: it is the
+    /// parent's.
+    fn weigh(&mut self) -> Option<usize> {
+        let own = |this: &Self| (!this.is_foreign()).then_some(());
+        own(self)?;
         let shared = self.shared;
         // SAFETY: key and value are there.
         let (layout, key, value) = unsafe { (C::layout(self.entry), C::key(self.entry), C::value(self.entry)) };
@@ -113,19 +137,25 @@ impl<'a, C: Content> Fresh<'a, C> {
             Some(weigh) => weigh(key, value).max(1),
             None => shared.place.size(layout),
         };
+        // The weigher and what follows are code of the program's, which may fork.
+        own(self)?;
         self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
+        own(self)?;
         // SAFETY: key and value are there.
         let is_in_zone = unsafe { shared.zoned.is_in_zone(self.entry) };
+        own(self)?;
         // SAFETY: the header is this thread's alone until the entry is in its shard; others compare the key behind it at most.
-        unsafe { self.entry.as_mut() }.set_weight(weight, is_in_zone)
+        Some(unsafe { self.entry.as_mut() }.set_weight(weight, is_in_zone))
     }
 
     /// The flight it was for has landed: the caller may drop the entry.
     fn reject(mut self, why: Refusal) -> (Self, Refusal) {
         // Put in again, it is counted anew.
         self.shared.room.give(core::mem::take(&mut self.reserved));
-        // SAFETY: key and value are there until this is dropped.
-        unsafe { self.shared.reject(C::key(self.entry), C::value(self.entry)) };
+        if !self.is_foreign() {
+            // SAFETY: key and value are there until this is dropped.
+            unsafe { self.shared.reject(C::key(self.entry), C::value(self.entry)) };
+        }
         (self, why)
     }
 
@@ -136,6 +166,10 @@ impl<'a, C: Content> Fresh<'a, C> {
         // SAFETY: the block has a header.
         let mut obstacle = if unsafe { self.entry.as_ref() }.is_spare() { Err(Refusal::OutOfMemory) } else { Ok(()) };
         let hold = loop {
+            if self.is_foreign() {
+                drop(landing);
+                return Err((self, Refusal::OutOfMemory));
+            }
             if let Err(why) = obstacle {
                 let is_it = |key: &C::Key| C::is_same(key, self.key());
                 match landing {
@@ -252,6 +286,18 @@ impl<'a, C: Content> Fresh<'a, C> {
         }
         self.reserved = 0;
         (Lacks::Nothing, victims)
+    }
+}
+
+impl<K: Eq + 'static, V: 'static> Fresh<'_, Typed<K, V>> {
+    /// Writes the value, where there is none yet.
+    ///
+    /// # Panics
+    /// As [`Fresh::assert_own`], where what made the value forked.
+    pub fn write(&mut self, value: V) {
+        self.assert_own();
+        // SAFETY: the block is this one's and this process's alone, and has a place for the value.
+        unsafe { Typed::<K, V>::value_at(self.entry).write(value) };
     }
 }
 
