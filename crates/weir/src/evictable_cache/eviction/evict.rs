@@ -241,9 +241,10 @@ impl<C: Content> Shared<C> {
         let room = &self.room;
         // Both in the order that `Room::keep_to_max` relies on.
         room.max.store(max, SeqCst);
-        let before = room.target.fetch_min(max, SeqCst);
+        room.target.fetch_min(max, SeqCst);
         let held = room.bytes.load(Relaxed);
-        if before > max && held > max {
+        // Also where the target was below the bound before: what was pinned then may be there still.
+        if held > max {
             self.make_room(self.next_turn(), 0, held - max, (RemovalCause::Room, Part::All), None);
             self.fit_storage(Storage::is_roomy);
         }

@@ -171,3 +171,14 @@ fn threads_that_insert_at_once_do_not_each_evict_what_is_too_much() {
     first.join().unwrap();
     assert!(cache.bytes() > 900_000, "{} of 1000000 bytes are left", cache.bytes());
 }
+
+#[test]
+fn a_bound_that_is_set_again_evicts_what_was_pinned_at_first() {
+    let cache = EvictableCache::<u64, u64>::builder().weigher(|_, _| 100).build().unwrap();
+    let guards: Vec<_> = (0..50).map(|key| cache.insert(key, key).unwrap()).collect();
+    cache.set_max_bytes(1_000);
+    drop(guards);
+    assert_eq!(cache.bytes(), 5_000, "all was pinned");
+    cache.set_max_bytes(1_000);
+    assert_eq!(cache.bytes(), 1_000);
+}
