@@ -15,11 +15,19 @@ const SWEPT: u32 = 8;
 /// Entries at which each eviction for pressure looks: some microseconds.
 const SWEPT_FOR_PRESSURE: u32 = 1024;
 
-/// All entries of a shard are taken out: counted as a walk until this is dropped, also where code of the program's panics.
+/// Entries of a shard are taken out, each of which is looked at: counted as a walk, so that they keep their numbers, until this is
+/// dropped, also where code of the program's panics.
 struct Inside<'a> {
     shard: &'a Shard,
     /// The numbers that were given before.
     bound: u32,
+}
+
+impl<'a> Inside<'a> {
+    fn begin(shard: &'a Shard, state: &mut State) -> Self {
+        state.walks += 1;
+        Self { shard, bound: state.storage.as_ref().map_or(0, Storage::numbers) }
+    }
 }
 
 impl Drop for Inside<'_> {
@@ -131,8 +139,7 @@ impl<C: Content> Shared<C> {
         let mut state = shard.lock();
         // Before the first entry leaves: what lands from here on is not kept.
         state.flights.outdate_all();
-        state.walks += 1;
-        Inside { shard, bound: state.storage.as_ref().map_or(0, Storage::numbers) }
+        Inside::begin(shard, &mut state)
     }
 
     /// Takes out what is `next` in a shard, as many as victims may be.
@@ -165,27 +172,39 @@ impl<C: Content> Shared<C> {
     /// Looks at a few entries of a shard, in turn, and takes those out whose time is over.
     pub fn sweep_some(&self, home: usize) {
         if let Some(now) = self.time() {
-            self.sweep(home, now, SWEPT);
+            self.sweep_in_turn(home, now, SWEPT);
         }
     }
 
     /// Looks at more entries, of any shard; what those weighed that left.
     pub fn sweep_for_pressure(&self) -> usize {
-        self.time().map_or(0, |now| self.sweep(self.next_turn(), now, SWEPT_FOR_PRESSURE).1)
+        self.time().map_or(0, |now| self.sweep_in_turn(self.next_turn(), now, SWEPT_FOR_PRESSURE).1)
     }
 
-    /// Takes all entries out whose time is over; how many there were.
+    /// Takes all entries out whose time is over; how many there were. Each that is there from the beginning is looked at, whatever
+    /// a listener does meanwhile.
     pub fn sweep_all(&self) -> usize {
         let Some(now) = self.time() else { return 0 };
-        (0..self.shards().len()).map(|home| self.sweep(home, now, u32::MAX).0).sum()
+        let mut count = 0;
+        for (home, shard) in self.shards().iter().enumerate() {
+            let inside = Inside::begin(shard, &mut shard.lock());
+            let (mut at, bound) = (0, inside.bound);
+            count += self.sweep(home, |storage| storage.next_over_below(now, &mut at, bound)).0;
+        }
+        self.fit_storage(Storage::is_roomy);
+        count
     }
 
-    /// Looks at so many entries of a shard; the number and weight of those that left.
-    fn sweep(&self, home: usize, now: Time, mut left: u32) -> (usize, usize) {
+    /// Looks at so many entries of a shard, from where the last sweep ended.
+    fn sweep_in_turn(&self, home: usize, now: Time, mut left: u32) -> (usize, usize) {
+        self.sweep(home, |storage| storage.next_over(now, &mut left))
+    }
+
+    /// Takes entries out whose time is over, those that are `next`; their number and weight.
+    fn sweep(&self, home: usize, mut next: impl FnMut(&mut Storage) -> Option<u32>) -> (usize, usize) {
         let (mut count, mut weight) = (0, 0);
         loop {
-            let over = |storage: &mut Storage| storage.next_over(now, &mut left);
-            let victims = self.take_some(home, RemovalCause::Expired, over);
+            let victims = self.take_some(home, RemovalCause::Expired, &mut next);
             (count, weight) = (count + victims.len(), weight + victims.weight());
             let is_done = !victims.is_full();
             victims.tell_and_drop();

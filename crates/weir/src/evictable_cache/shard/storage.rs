@@ -279,6 +279,11 @@ impl Storage {
         None
     }
 
+    /// The first number from `at` on, and below a bound, of an entry whose time is over; the one behind it becomes the next.
+    pub fn next_over_below(&self, now: Time, at: &mut u32, bound: u32) -> Option<u32> {
+        core::iter::from_fn(|| self.next_number(at, bound)).find(|&number| self.times[number as usize].is_over(now))
+    }
+
     /// Whether an entry that is about to come, of a key that is not there, is to be refused ([`Policy::refuses`]).
     pub fn refuses(&mut self, hash: u32, weight: usize) -> bool {
         self.policy.refuses(hash, weight)

@@ -2,7 +2,7 @@
 
 use crate::counted::{Count, Counted};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use weir::{ByteCache, EvictableCache, Expiry, RemovalCause};
 
@@ -158,6 +158,35 @@ fn what_is_over_leaves_as_others_come_and_first_of_all_under_pressure() {
     clock.pass(1);
     cache.expire();
     assert_eq!((cache.len(), live.get()), (0, 0));
+}
+
+/// A removal may make the shard's storage smaller, by which entries get other numbers.
+#[test]
+fn what_is_over_leaves_whatever_a_listener_removes_meanwhile() {
+    const STAYING: u64 = 500;
+    const ENDING: u64 = 3_500;
+    static CACHE: OnceLock<EvictableCache<u64, u64>> = OnceLock::new();
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    let clock = Clock::default();
+    let own = |key: &u64| Expiry { live: Some(if *key < STAYING { Duration::MAX } else { seconds(10) }), idle: None };
+    let cache = CACHE.get_or_init(|| {
+        let removes = |_: &u64, _: &u64, cause| {
+            if cause == RemovalCause::Expired {
+                let told = TOLD.fetch_add(1, SeqCst);
+                assert_eq!(CACHE.get().unwrap().remove(&(told / 16)), told.is_multiple_of(16));
+            }
+        };
+        let builder = EvictableCache::builder().shards(1).weigher(|_, _| 100).on_evict(removes);
+        builder.expire_after(move |key, _| own(key)).clock(clock.read()).build().unwrap()
+    });
+    let empty = cache.stats().metadata_bytes;
+    (0..STAYING + ENDING).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    let full = cache.stats().metadata_bytes;
+    clock.pass(10);
+    assert_eq!((cache.expire(), cache.expire()), (ENDING as usize, 0));
+    let left = STAYING - ENDING.div_ceil(16);
+    assert_eq!(cache.len(), left as usize);
+    assert!(cache.stats().metadata_bytes - empty < (full - empty) / 3, "the storage is fit to what is left");
 }
 
 #[test]
