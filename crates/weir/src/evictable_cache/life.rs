@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::entry::header::Content;
 use super::eviction::choice::Choice;
 use super::eviction::room::Room;
+use super::eviction::scans::Scans;
 #[cfg(plain)]
 use super::host::alone::{enter, leave, stop};
 #[cfg(not(plain))]
@@ -78,7 +79,7 @@ impl<C: Content> Shared<C> {
             listener,
             rejected: AtomicU64::new(0),
             outside: AtomicUsize::new(0),
-            scans: AtomicUsize::new(0),
+            scans: Scans::new(),
             worth: Worth::new(),
         };
         // SAFETY: a fresh block of this layout. The cache stays where it is until `destroy`, by which the process forgets it.
@@ -122,7 +123,7 @@ impl<C: Content> Drop for End<C> {
         // An entry is left where a guard was forgotten, or where this runs inside reclaim's own scan. The scan's case: a
         // listener, or the `Drop` of a key or value, ended the last handle on the callback's thread. `unregister` does not
         // wait for that thread. That scan goes on with the cache, so the cache is leaked.
-        if shared.outside.load(Relaxed) + shared.scans.load(Relaxed) > 0 {
+        if shared.outside.load(Relaxed) > 0 || shared.scans.are_there() {
             return;
         }
         let shards = shared.shards;

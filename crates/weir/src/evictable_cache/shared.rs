@@ -13,6 +13,7 @@ use super::entry::place::Place;
 use super::eviction::choice::Choice;
 use super::eviction::expiry::Ages;
 use super::eviction::room::Room;
+use super::eviction::scans::Scans;
 use super::host::Membership;
 use super::options::{Listener, Weigher};
 use super::parts::Zoned;
@@ -40,7 +41,7 @@ pub struct Shared<C: Content> {
     /// Entries that were removed or replaced and are held still, and values that are being filled from C.
     pub outside: AtomicUsize,
     /// Evictions for pressure that are under way.
-    pub scans: AtomicUsize,
+    pub scans: Scans,
     /// What its hits are worth.
     pub worth: Worth,
 }

@@ -1,10 +1,7 @@
 //! Eviction: for what comes, and under pressure.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{
-    AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::room::{LEAST_STEP, Room};
 use crate::evictable_cache::api::errors::Refusal;
@@ -207,7 +204,7 @@ impl<C: Content> Shared<C> {
         if bytes == 0 {
             return 0;
         }
-        let _scan = Scan::begin(&self.scans);
+        let _scan = self.scans.begin();
         // Before the target falls: see `Room::grow`.
         room.is_pressed.store(true, Relaxed);
         let over = self.sweep_for_pressure();
@@ -280,21 +277,5 @@ struct Kept<'a> {
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         self.room.give(self.bytes);
-    }
-}
-
-/// A scan is counted while it goes on: its listener may end the cache's last handle, and the cache is to outlive it.
-struct Scan<'a>(&'a AtomicUsize);
-
-impl<'a> Scan<'a> {
-    fn begin(scans: &'a AtomicUsize) -> Self {
-        scans.fetch_add(1, Relaxed);
-        Self(scans)
-    }
-}
-
-impl Drop for Scan<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }

@@ -6,3 +6,4 @@ pub mod evict;
 pub mod expiry;
 pub mod removal;
 pub mod room;
+pub mod scans;

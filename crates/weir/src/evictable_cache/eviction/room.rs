@@ -15,6 +15,12 @@ const MOST_STEP: usize = 16 << 20;
 /// Threads whose insertions are told apart while memory is short. If there are more, two may count as one.
 const INSERTERS: usize = 16;
 
+/// The place of a thread among so many, which are a power of two.
+pub fn place_of(thread: usize, places: usize) -> usize {
+    // The top bits of Fibonacci hashing: numbers of threads are addresses, which differ in the middle.
+    ((thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - places.ilog2())) as usize
+}
+
 /// How much is held, and how much may be. On cache lines of its own: insertions write it, and what lies beside it every look-up
 /// reads.
 #[derive(Debug)]
@@ -72,9 +78,7 @@ impl Room {
 
     /// Notes that a thread inserts so much and finds no room; `thread` is any number of its own.
     pub fn note_inserter(&self, thread: usize, weight: usize) {
-        // The top bits of Fibonacci hashing: numbers of threads are addresses, which differ in the middle.
-        let at = (thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - INSERTERS.ilog2());
-        self.inserters[at as usize].store(weight, Relaxed);
+        self.inserters[place_of(thread, INSERTERS)].store(weight, Relaxed);
     }
 
     /// Memory is free again: no thread needs a part of the target for itself.

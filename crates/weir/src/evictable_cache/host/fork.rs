@@ -66,6 +66,7 @@ impl<C: Content> Evictable for Shared<C> {
             self.room.bytes.store(bytes, Relaxed);
             self.room.entries.store(entries, Relaxed);
         }
+        self.scans.inherit();
         // The relief of the parent's pressure comes to the parent alone.
         self.room.is_pressed.store(false, Relaxed);
         self.room.forget_inserters();

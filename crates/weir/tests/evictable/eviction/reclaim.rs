@@ -1,8 +1,9 @@
 //! Caches under reclaim itself, each test in a process of its own: pressure is the whole process's.
 
+use std::mem::ManuallyDrop;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
 use weir::{ByteCache, EvictableCache, RemovalCause, settings};
 use weir_testing::wait_until;
 
@@ -136,5 +137,41 @@ fn a_forked_child_has_its_caches_give_way_once_it_inserts() {
         });
         assert_eq!(cache.stats().evicted_for_pressure, 0);
         gives_way(4_000);
+    });
+}
+
+/// The child has no thread that would end them: its cache would be there for ever.
+#[test]
+fn a_forked_child_does_not_wait_for_the_evictions_of_its_parent_s_threads() {
+    in_child("eviction::reclaim::a_forked_child_does_not_wait_for_the_evictions_of_its_parent_s_threads", || {
+        let (held, inside, go_on) = (Arc::new(()), Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (holds, barriers) = (held.clone(), (inside.clone(), go_on.clone()));
+        let waits = move |_: &u64, _: &u64, _| {
+            assert_eq!(Arc::strong_count(&holds), 2);
+            barriers.0.wait();
+            barriers.1.wait();
+        };
+        let cache = EvictableCache::builder().weigher(|_, _| 100).on_evict(waits).build().unwrap();
+        drop(cache.insert(1, 1).unwrap());
+        let cache = ManuallyDrop::new(cache);
+        std::thread::scope(|scope| {
+            let evicts = scope.spawn(|| cache.evict(1));
+            inside.wait();
+            // SAFETY: the child ends its copy of the cache, which no other thread of it uses, and then itself.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe {
+                    drop(std::ptr::read(&*cache));
+                    libc::_exit(i32::from(Arc::strong_count(&held) != 1));
+                }
+            }
+            let mut status = -1;
+            // SAFETY: the status is this frame's.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            go_on.wait();
+            assert_eq!((status, evicts.join().unwrap()), (0, 100), "the cache ends with its last handle");
+        });
+        drop(ManuallyDrop::into_inner(cache));
     });
 }
