@@ -26,7 +26,7 @@ use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
 use weir_core::telemetry::tunables::Tunables;
 
-/// For so long the group must have been below the limit that is to be.
+/// For so long the group must have been below the limit that is to be. It begins anew after each round, in which nobody looks.
 const STEADY: Duration = Duration::from_millis(100);
 /// Between two looks at what the group uses.
 const LOOK: Duration = Duration::from_millis(10);
@@ -139,12 +139,16 @@ impl<'a> Handshake<'a> {
             if short > 0 && !is_late && now >= next_round {
                 self.may_get_more = self.round(above, short);
                 next_round = Instant::now() + ROUND;
+                // It may have taken seconds, in which nobody looked at what the group uses.
+                self.below_since = None;
+                continue;
             }
             let may_come = short > 0 && !is_late && self.may_get_more;
             if above > 0 && !may_come {
                 break above;
             }
-            if above == 0 && self.is_steady() && !may_come && set(self.group)? {
+            // Read again: above it, a limit of version 2 kills.
+            if above == 0 && self.is_steady() && !may_come && self.missing()?.0 == 0 && set(self.group)? {
                 break 0;
             }
             if is_late && self.below_since.is_none_or(|since| now.duration_since(since) >= 2 * STEADY) {
@@ -249,8 +253,12 @@ fn parts(wanted: u64, weights: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FileType, Mode};
     use std::cell::Cell;
     use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::FileTypeExt;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
     fn what_is_wanted_no_longer_ends() {
@@ -272,6 +280,65 @@ mod tests {
         let why = Handshake::begin(&group, 2000).run(Duration::from_secs(3600), set, is_wanted).err().unwrap();
         assert_eq!((why.to_string().as_str(), tries.get()), ("it is wanted no longer", 3));
         assert!(looks.get() > 3);
+    }
+
+    /// The limit that is to be, bytes.
+    const TO: u64 = 64 << 20;
+
+    /// A group of version 2 whose second round of requests lasts until `meanwhile` is done, which gets the group's directory.
+    /// Of each time that the limit was set: what was used then, and how many looks after that round.
+    fn set_after_a_long_round(meanwhile: impl FnOnce(&Path) + Send) -> (Vec<(u64, usize)>, u64) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        // Below the limit, and there is no room there: more is asked for.
+        for (name, text) in [("memory.max", "max"), ("memory.current", "67104768"), ("cgroup.procs", "")] {
+            std::fs::write(file(name), text).unwrap();
+        }
+        rustix::fs::mknodat(rustix::fs::CWD, file("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let group = Group::of(directory.path()).unwrap();
+        let (looks, looks_before) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let sets = Mutex::new(Vec::new());
+        let set = |group: &Group| {
+            sets.lock().unwrap().push((group.counted().unwrap(), looks.load(SeqCst) - looks_before.load(SeqCst)));
+            Ok(true)
+        };
+        // Only rounds read these figures. The first one has ended.
+        let is_wanted = || {
+            if looks.fetch_add(1, SeqCst) == 1 {
+                std::fs::rename(file("fifo"), file("memory.stat")).unwrap();
+            }
+            true
+        };
+        std::fs::write(file("new"), "inactive_file 0\n").unwrap();
+        let given = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !std::fs::metadata(file("memory.stat")).is_ok_and(|it| it.file_type().is_fifo()) {
+                    thread::sleep(LOOK);
+                }
+                // It opens once the round reads, which ends when it is closed.
+                let stat = std::fs::OpenOptions::new().write(true).open(file("memory.stat")).unwrap();
+                looks_before.store(looks.load(SeqCst), SeqCst);
+                std::fs::rename(file("new"), file("memory.stat")).unwrap();
+                meanwhile(directory.path());
+                drop(stat);
+            });
+            Handshake::begin(&group, TO).run(Duration::from_secs(3600), set, is_wanted).unwrap()
+        });
+        (sets.into_inner().unwrap(), given.outcome.missing_bytes)
+    }
+
+    #[test]
+    fn a_group_that_grew_while_it_was_asked_gets_no_limit() {
+        let grow = |group: &Path| std::fs::write(group.join("memory.current"), (TO + 4096).to_string()).unwrap();
+        assert_eq!(set_after_a_long_round(grow), (vec![], 4097));
+    }
+
+    #[test]
+    fn the_time_of_a_round_is_not_time_below_the_limit() {
+        let (sets, missing) = set_after_a_long_round(|_| ());
+        // At the first look after it, it is not known to have been below; at a later one it may be.
+        let is_later = matches!(sets[..], [(67_104_768, looks)] if looks > 1);
+        assert!(is_later && missing == 0, "{sets:?}");
     }
 
     #[test]
