@@ -4,11 +4,11 @@ mod subject;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use subject::{Group, NO_STALLS, Subject, library, program, resident, text, wait_for, weir};
+use subject::{Group, NO_STALLS, Subject, hold_listener, library, program, resident, text, wait_for, weir};
 use weir_testing::skip;
 
 const MIB: u64 = 1 << 20;
@@ -249,6 +249,43 @@ fn a_cache_that_fills_while_others_are_to_set_the_limit_stays_below_it() {
     let held = resident(subject.pid());
     assert!(held < 64 * MIB, "{held}");
     drop(given);
+}
+
+/// The connections of a process's threads that wait for an answer.
+fn awaited(pid: u32) -> usize {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let calls = threads.filter_map(|thread| fs::read_to_string(thread.path().join("syscall")).ok());
+    calls.filter(|call| call.starts_with(&format!("{} ", libc::SYS_recvfrom))).count()
+}
+
+/// Two processes that do not answer are waited for at the same time, and within the time that all have.
+#[test]
+fn who_does_not_answer_keeps_no_other_waiting() {
+    let (Some(one), Some(two)) = (Subject::new(&[]), Subject::new(&[])) else { return };
+    let subjects = [steered(one, "hold 0"), steered(two, "hold 0")];
+    let [Some(_first), Some(_second)] = subjects.each_ref().map(|subject| hold_listener(subject.pid())) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let pids: String = subjects.iter().map(|subject| format!("{}\n", subject.pid())).collect();
+    for (name, text) in [("memory.max", "max"), ("memory.current", "1073741824"), ("cgroup.procs", &pids)] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let group = directory.path().to_str().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["shrink", "--cgroup", group, "--to", "64M", "--timeout", TIMEOUT, "--json"]);
+    let mut shrink = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("both", || {
+        assert!(shrink.try_wait().unwrap().is_none(), "it waited for one after the other");
+        (awaited(shrink.id()) == 2).then_some(())
+    });
+    let output = shrink.wait_with_output().unwrap();
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for subject in &subjects {
+        let why = process(&outcome, subject.pid())["not_asked"].as_str().unwrap();
+        assert!(why.contains("has not answered for 3s"), "{outcome}");
+    }
+    // No less: a socket's wait does not end before its time.
+    assert!(outcome["took_ns"].as_u64() >= Some(3_000_000_000), "the connections are part of it: {outcome}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

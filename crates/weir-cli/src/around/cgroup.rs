@@ -49,7 +49,7 @@ pub fn pressure_file(process: &Process) -> Option<PathBuf> {
 
 /// The directory of the process's cgroup in the hierarchy of version 2. Where asked for, it is that in a controller's
 /// hierarchy of version 1 if there is one. The root group has none.
-fn directory(process: &Process, controller: &str, or_v1: bool) -> Option<PathBuf> {
+pub(super) fn directory(process: &Process, controller: &str, or_v1: bool) -> Option<PathBuf> {
     let groups = process.cgroups().ok()?.0;
     // Both as they are seen from here: what the process itself has mounted is its own choice.
     let mounts = Process::myself().ok()?.mountinfo().ok()?.0;

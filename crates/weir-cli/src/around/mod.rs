@@ -1,7 +1,9 @@
-//! The surroundings of a process: its descendants, its cgroup, the machine's pressure, the page cache of its files.
+//! The surroundings of a process: its descendants, its cgroup and whether it is frozen, the machine's pressure, files in the page
+//! cache.
 
 pub mod cgroup;
 pub mod family;
+pub mod frozen;
 pub mod group;
 pub mod page_cache;
 pub mod stall;

@@ -2,6 +2,7 @@
 
 use super::control::{Control, is_stopped};
 use super::page::{Inspected, Missing, Page};
+use crate::around::frozen::Frozen;
 use crate::figures::idle_window::IdleWindow;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,12 +49,16 @@ pub fn read_with(inspected: &Inspected, patience: Duration, asks_more: bool) -> 
     })
 }
 
-/// The channel of a process that is not stopped: that one would not answer.
+/// The channel of a process that is neither stopped nor frozen: that one would not answer.
 pub fn channel(inspected: &Inspected, page: &Page, patience: Duration) -> Result<Control, String> {
-    if is_stopped(inspected.process.pid()) {
+    let pid = inspected.process.pid();
+    if is_stopped(pid) {
         return Err("it is stopped".into());
     }
-    Control::connect_within(inspected.process.pid(), page, patience).map_err(|why| why.to_string())
+    if let Some(frozen) = Frozen::of(pid) {
+        return Err(format!("it is {frozen}"));
+    }
+    Control::connect_within(pid, page, patience).map_err(|why| why.to_string())
 }
 
 /// The name and the number of a line such as `limit 67108864 bytes`.

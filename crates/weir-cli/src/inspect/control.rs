@@ -1,6 +1,7 @@
 //! A client of a process's control channel.
 
 use super::page::Page;
+use crate::around::frozen::Frozen;
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable;
 use rustix::io::{Errno, retry_on_intr};
@@ -63,6 +64,10 @@ impl Control {
         }
         if is_stopped(pid) {
             let say = format!("process {pid} does not answer: it is stopped: `kill -CONT {pid}` has it go on");
+            return Err(Failure::of(Kind::NotAnswering, say));
+        }
+        if let Some(frozen) = Frozen::of(pid) {
+            let say = format!("process {pid} does not answer: it is {frozen}");
             return Err(Failure::of(Kind::NotAnswering, say));
         }
         enter_network_of(pid).map_err(failed)?;
@@ -163,8 +168,8 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn late(pid: i32, patience: Duration) -> Failure {
-    let seconds = patience.as_secs();
-    Failure::of(Kind::NotAnswering, format!("process {pid} has not answered for {seconds} s: is it stopped?"))
+    let patience = humantime::format_duration(patience);
+    Failure::of(Kind::NotAnswering, format!("process {pid} has not answered for {patience}: is it stopped?"))
 }
 
 /// Names of sockets without a file belong to a network namespace: this process enters that of the other, if it is another.

@@ -12,7 +12,8 @@
 //! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
 //! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
-use super::member::{Holder, Member};
+use super::member::{self, Holder, Member};
+use crate::around::frozen::Frozen;
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};
 use crate::base::json;
@@ -20,6 +21,7 @@ use crate::base::units::bytes;
 use crate::inspect::control::apart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_core::base::units::Pages;
@@ -32,6 +34,10 @@ const STEADY: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two rounds of requests: a process looks at its target once in that time.
 const ROUND: Duration = Duration::from_millis(250);
+/// One process may take this part of the time of all for an answer, so that the others are asked as well.
+const ONES_PART: u32 = 3;
+/// Processes that are waited for at the same time.
+const AT_ONCE: usize = 100;
 
 /// The outcome of a request for memory.
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +73,8 @@ pub fn shrink(directory: &Path, to: u64, patience: Duration) -> Result<Outcome, 
         let say = format!("the limit of {} is {limit} already, below {to}: it is only lowered", directory.display());
         return Err(Failure::of(Kind::Usage, say));
     }
-    apart(|| Handshake::begin(&group, to).run(patience, |group| group.set_limit(to), || true))
+    refuse_frozen(&group, to)?;
+    apart(|| Handshake::begin(&group, to, patience).run(|group| group.set_limit(to), || true))
         .map(|given| given.outcome)
 }
 
@@ -80,7 +87,23 @@ pub fn give(
     is_wanted: impl Fn() -> bool + Send,
 ) -> Result<Given, Failure> {
     let group = Group::of(directory)?;
-    apart(|| Handshake::begin(&group, to).run(patience, |_| Ok(true), is_wanted))
+    refuse_frozen(&group, to)?;
+    apart(|| Handshake::begin(&group, to, patience).run(|_| Ok(true), is_wanted))
+}
+
+/// Nobody in a frozen group answers. What the kernel drops by itself may do without.
+fn refuse_frozen(group: &Group, to: u64) -> Result<(), Failure> {
+    if group.charged()?.saturating_sub(group.droppable()) < to {
+        return Ok(());
+    }
+    let all: Option<Vec<Frozen>> = group.processes().into_iter().map(Frozen::of).collect();
+    match all.as_deref() {
+        Some([first, ..]) => {
+            let say = format!("the processes of {} do not answer: they are {first}", group.directory().display());
+            Err(Failure::of(Kind::NotAnswering, say))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Bytes that the group of a directory uses, without file pages that the kernel drops by itself: what its limit has to be above.
@@ -100,6 +123,7 @@ struct Handshake<'a> {
     group: &'a Group,
     to: u64,
     begun: Instant,
+    patience: Duration,
     members: Vec<Member>,
     is_drained: bool,
     /// The last round asked for something, or waits for it.
@@ -109,15 +133,19 @@ struct Handshake<'a> {
 }
 
 impl<'a> Handshake<'a> {
-    fn begin(group: &'a Group, to: u64) -> Self {
-        let members = group.processes().into_iter().filter_map(Member::of).collect();
-        Self { group, to, begun: Instant::now(), members, is_drained: false, may_get_more: true, below_since: None }
+    /// The processes have so much time from now on, in which they are connected to as well.
+    fn begin(group: &'a Group, to: u64, patience: Duration) -> Self {
+        let begun = Instant::now();
+        let members = Vec::new();
+        let (is_drained, may_get_more, below_since) = (false, true, None);
+        let mut it = Self { group, to, begun, patience, members, is_drained, may_get_more, below_since };
+        it.add_newcomers();
+        it
     }
 
     /// `set` is called when the group has been below for long enough. `false`: the limit cannot be set yet.
     fn run(
         mut self,
-        patience: Duration,
         set: impl Fn(&Group) -> Result<bool, Failure>,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Given, Failure> {
@@ -135,7 +163,7 @@ impl<'a> Handshake<'a> {
                 self.hold()?;
                 self.below_since = Some(Instant::now());
             }
-            let is_late = now.duration_since(self.begun) >= patience;
+            let is_late = now.duration_since(self.begun) >= self.patience;
             if short > 0 && !is_late && now >= next_round {
                 self.may_get_more = self.round(above, short);
                 next_round = Instant::now() + ROUND;
@@ -158,7 +186,7 @@ impl<'a> Handshake<'a> {
             thread::sleep(LOOK);
         };
         let took = self.begun.elapsed();
-        let mut processes: Vec<Holder> = self.members.iter_mut().map(Member::holder).collect();
+        let mut processes: Vec<Holder> = at_once(&mut self.members, Member::holder);
         processes.sort_by_key(|holder| std::cmp::Reverse(holder.resident_bytes));
         let outcome = Outcome {
             directory: self.group.directory().to_owned(),
@@ -190,12 +218,10 @@ impl<'a> Handshake<'a> {
     fn hold(&mut self) -> Result<(), Failure> {
         self.add_newcomers();
         let room = self.to.saturating_sub(self.group.counted()?);
-        let mut free: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_free()).collect();
+        let free: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_free()).collect();
         let resident: Vec<u64> = free.iter().map(|member| member.resident()).collect();
         let parts = parts(room, &resident);
-        thread::scope(|scope| {
-            free.iter_mut().zip(parts).for_each(|(member, part)| drop(scope.spawn(move || member.hold(part))));
-        });
+        at_once(free.into_iter().zip(parts), |(member, part)| member.hold(part));
         Ok(())
     }
 
@@ -205,9 +231,7 @@ impl<'a> Handshake<'a> {
         self.add_newcomers();
         if !self.is_drained {
             self.is_drained = true;
-            thread::scope(|scope| {
-                self.members.iter_mut().for_each(|member| drop(scope.spawn(move || member.drain())));
-            });
+            at_once(&mut self.members, Member::drain);
             return true;
         }
         let owed: u64 = self.members.iter_mut().map(Member::owes).sum();
@@ -222,7 +246,7 @@ impl<'a> Handshake<'a> {
         }
         let mut able: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_able()).collect();
         let resident: Vec<u64> = able.iter().map(|member| member.resident()).collect();
-        let evictable: Vec<u64> = able.iter_mut().map(|member| member.evictable()).collect();
+        let evictable: Vec<u64> = at_once(&mut able, |member| member.evictable());
         let has_caches = evictable.iter().any(|&bytes| bytes > 0);
         if above == 0 && !has_caches {
             // Room is not worth what a program has in use, nor the wait for what it may not have.
@@ -231,7 +255,8 @@ impl<'a> Handshake<'a> {
         let weights = if has_caches { evictable } else { resident };
         let parts = parts(wanted, &weights);
         let has_asked = parts.iter().any(|&part| part > 0);
-        able.iter_mut().zip(parts).filter(|(_, part)| *part > 0).for_each(|(member, part)| member.take(part));
+        let asked = able.into_iter().zip(parts).filter(|(_, part)| *part > 0);
+        at_once(asked, |(member, part)| member.take(part));
         owed > 0 || has_asked
     }
 
@@ -239,8 +264,34 @@ impl<'a> Handshake<'a> {
     fn add_newcomers(&mut self) {
         let known: Vec<i32> = self.members.iter().map(Member::pid).collect();
         let new = self.group.processes().into_iter().filter(|pid| !known.contains(pid));
-        self.members.extend(new.filter_map(Member::of));
+        let patience = (self.patience / ONES_PART).clamp(ROUND, member::PATIENCE);
+        self.members.extend(at_once(new, |pid| Member::of(pid, patience)).into_iter().flatten());
     }
+}
+
+/// Does it with all at the same time, as far as there are threads to be had: one that does not answer keeps no other waiting.
+/// What came of it is in their order.
+fn at_once<T: Send, R: Send>(all: impl IntoIterator<Item = T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let all: Vec<T> = all.into_iter().collect();
+    let others = all.len().min(AT_ONCE).saturating_sub(1);
+    let waiting = Mutex::new(all.into_iter().enumerate());
+    let (tell, told) = mpsc::channel();
+    let next = || waiting.lock().ok()?.next();
+    let work_off = || {
+        while let Some((place, it)) = next() {
+            // It is heard below, at the end of all.
+            let _ = tell.send((place, work(it)));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..others {
+            let _ = thread::Builder::new().spawn_scoped(scope, work_off);
+        }
+        work_off();
+    });
+    let mut done: Vec<(usize, R)> = told.try_iter().collect();
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// `wanted` in parts that are as the weights.
@@ -257,7 +308,6 @@ mod tests {
     use std::cell::Cell;
     use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::FileTypeExt;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
@@ -277,7 +327,7 @@ mod tests {
             looks.set(looks.get() + 1);
             tries.get() < 3
         };
-        let why = Handshake::begin(&group, 2000).run(Duration::from_secs(3600), set, is_wanted).err().unwrap();
+        let why = Handshake::begin(&group, 2000, Duration::from_secs(3600)).run(set, is_wanted).err().unwrap();
         assert_eq!((why.to_string().as_str(), tries.get()), ("it is wanted no longer", 3));
         assert!(looks.get() > 3);
     }
@@ -322,7 +372,7 @@ mod tests {
                 meanwhile(directory.path());
                 drop(stat);
             });
-            Handshake::begin(&group, TO).run(Duration::from_secs(3600), set, is_wanted).unwrap()
+            Handshake::begin(&group, TO, Duration::from_secs(3600)).run(set, is_wanted).unwrap()
         });
         (sets.into_inner().unwrap(), given.outcome.missing_bytes)
     }

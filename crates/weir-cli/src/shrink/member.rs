@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_core::telemetry::tables::EvictableRow;
 
 /// How long a process may take for an answer: releasing a GiB of small pages takes a tenth of it.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub const PATIENCE: Duration = Duration::from_secs(3);
 /// Rounds in which a process stays above its target, after which nothing more is expected of it.
 const ROUNDS: u32 = 4;
 /// The least target, bytes: none asks a process to go away.
@@ -49,13 +49,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// None: it has ended, or has no memory.
-    pub fn of(pid: i32) -> Option<Self> {
+    /// It may take `patience` for each answer. None: it has ended, or has no memory.
+    pub fn of(pid: i32, patience: Duration) -> Option<Self> {
         let command = procfs::process::Process::new(pid).ok()?.stat().ok()?.comm;
         let before = resident(pid);
         let inspected = Inspected::new(pid);
         let connect = |inspected: &Inspected| {
-            asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, PATIENCE)
+            asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, patience)
         };
         let channel = inspected.as_ref().map_err(Missing::to_string).and_then(connect);
         let member = Self { pid, command, before, inspected: inspected.ok(), channel, target: None, missed: 0 };

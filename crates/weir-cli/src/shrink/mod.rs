@@ -30,7 +30,7 @@ pub struct Asked {
 /// is not waited for.
 pub fn ask(pid: i32, bytes: u64) -> Result<Asked, Failure> {
     let asked = apart(|| {
-        let mut member = Member::of(pid).ok_or("it has ended")?;
+        let mut member = Member::of(pid, member::PATIENCE).ok_or("it has ended")?;
         member.take(bytes);
         member.silent().map_or(Ok(Asked { _member: member }), Err)
     });

@@ -238,6 +238,86 @@ impl Drop for Group {
     }
 }
 
+/// Has the thread of a process that listens stop, and no other, as a debugger does. None: it is
+/// not allowed.
+pub fn hold_listener(pid: u32) -> Option<Held> {
+    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|entry| entry.path());
+    let listener =
+        threads.find(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "weir\n"))?;
+    let thread: i32 = listener.file_name()?.to_str()?.parse().ok()?;
+    // SAFETY: calls on a thread of this test's child; the status is of its type.
+    unsafe {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        let mut status = 0;
+        let is_held = libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) == 0
+            && libc::ptrace(libc::PTRACE_INTERRUPT, thread, none, none) == 0
+            && libc::waitpid(thread, &raw mut status, libc::__WALL) == thread;
+        if !is_held {
+            skip!("ptrace is refused: no thread may be stopped here");
+        }
+        is_held.then_some(Held(thread))
+    }
+}
+
+/// A thread that is held until this goes, which is the work of the thread that holds it. Its process is to end after that.
+pub struct Held(i32);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: lets the thread go on; no memory is touched. It may have ended.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
+    }
+}
+
+/// A cgroup of a test's own that freezes its processes. When it goes they are thawed, and back in the root group: a program
+/// that is in it is to end after that.
+pub struct Freezer {
+    pub directory: PathBuf,
+    /// The file that freezes, and the words for it and for the end of it.
+    switch: (&'static str, [&'static str; 2]),
+}
+
+impl Freezer {
+    /// None where it cannot be made.
+    pub fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weir-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let kinds = [
+            ("/sys/fs/cgroup/freezer", ("freezer.state", ["FROZEN", "THAWED"])),
+            ("/sys/fs/cgroup", ("cgroup.freeze", ["1", "0"])),
+        ];
+        let (parent, switch) = kinds.into_iter().find(|(parent, _)| Path::new(parent).join("cgroup.procs").exists())?;
+        let directory = Path::new(parent).join(name);
+        std::fs::create_dir(&directory).ok()?;
+        let it = Self { directory, switch };
+        it.directory.join(switch.0).exists().then_some(it)
+    }
+
+    /// Takes these processes in, and freezes them.
+    pub fn freeze(&self, pids: &[u32]) {
+        pids.iter().for_each(|pid| std::fs::write(self.directory.join("cgroup.procs"), pid.to_string()).unwrap());
+        let (file, [frozen, _]) = self.switch;
+        std::fs::write(self.directory.join(file), frozen).unwrap();
+        let is_frozen = || {
+            let [state, events] = ["freezer.state", "cgroup.events"]
+                .map(|file| std::fs::read_to_string(self.directory.join(file)).unwrap_or_default());
+            state == "FROZEN\n" || events.contains("frozen 1\n")
+        };
+        wait_until("the group to be frozen", is_frozen);
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let (file, [_, thawed]) = self.switch;
+        let _ = std::fs::write(self.directory.join(file), thawed);
+        let inside = std::fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
+        // One that has ended stays until it is gone for good.
+        inside.lines().for_each(|pid| drop(std::fs::write(self.directory.with_file_name("cgroup.procs"), pid)));
+        wait_until("the group to be empty", || std::fs::remove_dir(&self.directory).is_ok());
+    }
+}
+
 /// Waits until there is something to be seen.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
