@@ -1,11 +1,14 @@
-//! Signals that are forwarded to the program, and ending as the program ended.
+//! Signals that are forwarded to the program, and ending as the program ended; signals that end a command which has changed
+//! something.
 
 use libc::{SIGPWR, SIGSTKFLT};
 use signal_hook::consts::*;
+use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Signals that this process changes for itself, and whether they were ignored when it began: `SIGPIPE` is ignored by Rust's
 /// runtime, and reset in children by its standard library; `SIGCHLD` is caught.
@@ -56,9 +59,43 @@ fn all() -> impl Iterator<Item = i32> {
 /// After the program's end there is nothing to forward to. From now on a signal ends this process, which may wait for a reader
 /// of what it writes.
 pub fn release() {
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)) {
+    for signal in ending() {
         // SAFETY: sets an action of this process; no code of its own counts on the one before.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// The signals by which people and services end a program, but for those that are ignored (as under `nohup`).
+fn ending() -> impl Iterator<Item = i32> {
+    [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal))
+}
+
+/// The signals that would end this process. They are only noted, so that what it has changed elsewhere can be put back. A second
+/// one by the keyboard ends it. The others come twice by themselves: `SIGHUP` of the kernel and of a shell, `SIGTERM` of `timeout`.
+pub struct Ending {
+    /// The last one; 0: none.
+    signal: Arc<AtomicUsize>,
+}
+
+impl Ending {
+    /// Notes them from now on, up to [`release`].
+    pub fn catch() -> std::io::Result<Self> {
+        let it = Self { signal: Arc::default() };
+        let was_pressed = Arc::new(AtomicBool::new(false));
+        for signal in ending() {
+            flag::register_usize(signal, Arc::clone(&it.signal), signal as usize)?;
+            if matches!(signal, SIGINT | SIGQUIT) {
+                // In this order: what ends it is the flag of one before.
+                flag::register_conditional_default(signal, Arc::clone(&was_pressed))?;
+                flag::register(signal, Arc::clone(&was_pressed))?;
+            }
+        }
+        Ok(it)
+    }
+
+    /// The one that has come last.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.signal.load(Relaxed) as i32).filter(|&signal| signal != 0)
     }
 }
 

@@ -2,11 +2,14 @@
 
 #[path = "../subject/mod.rs"]
 mod subject;
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use subject::{Subject, library, says, send, text, wait_for, weir};
-use weir_testing::skip;
+use subject::{Subject, hold_listener, library, says, send, text, wait_for, weir};
+use weir_testing::{PATIENCE, skip, wait_until};
 
 /// Samples are taken each so many bytes on average: of a MiB that leaks some 16.
 const MEAN: &str = "65536";
@@ -102,20 +105,72 @@ fn names_the_leak(shown: &str) {
     assert_eq!(stack[..3], wanted, "{shown}");
 }
 
-/// A command that takes a profile until it gets SIGINT, and has its first copy of the table: what leaks before that has not
-/// grown since.
+/// A command that takes a profile until it gets a signal, and has its first copy of the table: what leaks before that has not
+/// grown since. It says how far it is, on a terminal.
 fn recording(leak: &Leak, options: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["profile", &leak.pid(), "--seconds", "3600"]).args(options);
-    let profile = command.stdout(Stdio::piped()).spawn().unwrap();
-    // It catches the signal once it has that copy.
-    let catches = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", profile.id())).ok()?;
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
-        (u64::from_str_radix(caught, 16).ok()? >> (libc::SIGINT - 1) & 1 == 1).then_some(())
-    };
-    wait_for("the first copy", catches);
+    let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&outer).unwrap();
+    unlockpt(&outer).unwrap();
+    let name = ptsname(&outer, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let inner = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    let profile = command.stdout(Stdio::piped()).stderr(inner).spawn().unwrap();
+    let (says, said) = std::sync::mpsc::channel();
+    // All is read, so that it never waits for a reader.
+    let lines = BufReader::new(std::fs::File::from(outer)).split(b'(');
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|part| drop(says.send(text(&part)))));
+    let progress = said.recv_timeout(PATIENCE).unwrap();
+    assert!(progress.contains(" of 3600 s, "), "{progress}");
     profile
+}
+
+/// The signals that a process catches.
+fn caught(pid: u32) -> Vec<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    let caught = u64::from_str_radix(caught, 16).unwrap();
+    ENDING.into_iter().filter(|signal| caught >> (signal - 1) & 1 == 1).collect()
+}
+
+/// Signals that end a command.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+#[test]
+fn sampling_is_switched_off_whichever_signal_ends_the_command() {
+    let Some(leak) = Leak::new(&[]) else { return };
+    let mut leak = leak.waits_for_control();
+    for signal in ENDING {
+        let mut profile = recording(&leak, &["--bytes", MEAN]);
+        leak.leaks(60);
+        send(signal, profile.id());
+        let mut shown = String::new();
+        profile.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+        assert!(profile.wait().unwrap().success(), "signal {signal}");
+        names_the_leak(&shown);
+        assert!(says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(" 0"), "signal {signal} leaves it on");
+    }
+}
+
+/// It has connected to a process whose listener is held, and so has changed nothing yet.
+#[test]
+fn a_signal_before_the_first_sample_ends_the_command_and_leaves_nothing_on() {
+    let Some(leak) = Leak::new(&[]) else { return };
+    let leak = leak.waits_for_control();
+    let Some(listener) = hold_listener(leak.child.id()) else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut profile =
+        command.args(["profile", &leak.pid(), "--seconds", "3600"]).stdout(Stdio::piped()).spawn().unwrap();
+    let call = || std::fs::read_to_string(format!("/proc/{}/syscall", profile.id())).unwrap();
+    wait_until("its wait", || call().starts_with(&format!("{} ", libc::SYS_recvfrom)));
+    assert_eq!(caught(profile.id()), ENDING);
+    // As a terminal that is closed has it.
+    send(libc::SIGHUP, profile.id());
+    send(libc::SIGHUP, profile.id());
+    drop(listener);
+    assert_eq!(profile.wait().unwrap().signal(), Some(libc::SIGHUP));
+    assert!(says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(" 0"), "it is off");
 }
 
 #[test]

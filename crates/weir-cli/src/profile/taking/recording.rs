@@ -8,13 +8,11 @@ use crate::base::units::bytes;
 use crate::command_line::ProfileOptions;
 use crate::inspect::locate;
 use crate::inspect::page::Inspected;
+use crate::processes::signals::{self, Ending};
 use crate::profile::data::Profile;
 use crate::profile::symbols::mappings::{self, Mapping};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::io::IsTerminal;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The mean that sampling is switched on with, bytes: the same as that of gperftools and Go, which cost little with it.
@@ -34,8 +32,19 @@ struct Copy {
     mappings: Vec<Mapping>,
 }
 
-/// Takes the profile of process `pid`.
+/// Takes the profile of process `pid`. A signal ends the wait for samples, and before that this process, once sampling is as it
+/// was.
 pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
+    let ending = Ending::catch().map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
+    let taken = take(pid, options, &ending);
+    if let (Err(_), Some(signal)) = (&taken, ending.signal()) {
+        signals::die_of(signal);
+    }
+    signals::release();
+    taken
+}
+
+fn take(pid: i32, options: &ProfileOptions, ending: &Ending) -> Result<Profile, Failure> {
     let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
     let subject = subject(pid, &inspected);
     let present = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
@@ -52,14 +61,14 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     let mean = present.as_ref().map_or(0, |table| table.mean_bytes);
     let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
     let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
-    let first = if switch.is_some() { begun(pid, wanted)? } else { copy(pid)? };
+    let first = if switch.is_some() { begun(pid, wanted, ending)? } else { copy(pid)? };
     let seconds = options.seconds.unwrap_or(if mean == 0 { SECONDS } else { 0 });
     if seconds == 0 {
         return Ok(whole(first, subject));
     }
     // What sampling found before it was switched on now is of another time: what is live of it has not grown since.
     let began = now_ns();
-    let (last, waited, has_ended) = wait(pid, Duration::from_secs(seconds.into()), &first)?;
+    let (last, waited, has_ended) = wait(pid, Duration::from_secs(seconds.into()), &first, ending)?;
     drop(switch);
     let mut profile = of(&last, subject);
     profile.stacks = table::since(&first.table, &last.table);
@@ -136,11 +145,12 @@ fn copy(pid: i32) -> Result<Copy, Failure> {
 }
 
 /// The first copy in which sampling is on, with the mean that was set.
-fn begun(pid: i32, wanted: u64) -> Result<Copy, Failure> {
+fn begun(pid: i32, wanted: u64, ending: &Ending) -> Result<Copy, Failure> {
     let asked = Instant::now();
     loop {
         let copy = copy(pid);
         match copy {
+            _ if ending.signal().is_some() => return Err(failed(pid, "a signal came before its first sample")),
             Ok(copy) if copy.table.mean_bytes == wanted => return Ok(copy),
             Err(why) if asked.elapsed() > PATIENCE => return Err(why),
             // Another mean was set since.
@@ -154,26 +164,19 @@ fn begun(pid: i32, wanted: u64) -> Result<Copy, Failure> {
 }
 
 /// Waits for samples, which Ctrl-C ends; the last copy, how long it took, and whether the process has ended.
-fn wait(pid: i32, time: Duration, first: &Copy) -> Result<(Copy, Duration, bool), Failure> {
-    let is_ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second one ends this command.
-        flag::register_conditional_default(signal, is_ended.clone())
-            .and_then(|_| flag::register(signal, is_ended.clone()))
-            .map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
-    }
-    let last = copies(pid, time, first, &is_ended);
+fn wait(pid: i32, time: Duration, first: &Copy, ending: &Ending) -> Result<(Copy, Duration, bool), Failure> {
+    let last = copies(pid, time, first, ending);
     show(format_args!(""));
     last
 }
 
-fn copies(pid: i32, time: Duration, first: &Copy, is_ended: &AtomicBool) -> Result<(Copy, Duration, bool), Failure> {
+fn copies(pid: i32, time: Duration, first: &Copy, ending: &Ending) -> Result<(Copy, Duration, bool), Failure> {
     let began = Instant::now();
     let mut last = None;
     for tick in 1.. {
         let left = time.saturating_sub(began.elapsed());
         std::thread::sleep(TICK.min(left));
-        let is_over = left <= TICK || is_ended.load(Relaxed);
+        let is_over = left <= TICK || ending.signal().is_some();
         if !is_over && tick % TICKS_A_COPY != 0 {
             continue;
         }

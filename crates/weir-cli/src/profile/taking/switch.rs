@@ -12,7 +12,7 @@ use std::fs::File;
 /// The setting: mean of the bytes between two samples; 0: none are taken.
 const SETTING: &str = "profile_bytes";
 
-/// Sampling that was switched on. It goes back when this is dropped.
+/// Sampling that was switched on. It goes back when this is dropped: a signal that ends this process is to be caught before.
 pub struct Switch {
     control: Control,
     pid: i32,
