@@ -14,7 +14,7 @@ use kube::Client;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use weir_policy::limits::{Rules, Sample, Watched, Wish};
 
@@ -32,7 +32,14 @@ pub struct Agent {
     pub metrics: Metrics,
     /// Lines that were said, and are not said again.
     said: HashSet<String>,
+    /// What was deferred at the last look.
+    deferred: HashSet<Named>,
+    /// When requests were last to be given back.
+    given_back: HashMap<Named, Instant>,
 }
+
+/// The UID of a pod, and the name of a container.
+type Named = (String, String);
 
 /// The API, and what is done there.
 struct Api {
@@ -52,6 +59,9 @@ struct Lowering {
 
 /// Where a container is in the API.
 type Seats<'a> = HashMap<&'a str, (&'a Arc<Pod>, &'a Container)>;
+
+/// A request that is not given back, as its node has no room or the API refuses it, is asked for again after this time.
+const AGAIN: Duration = Duration::from_secs(300);
 
 /// Lines that are remembered.
 const MOST_SAID: usize = 1000;
@@ -84,6 +94,8 @@ impl Agent {
             api,
             metrics: Metrics::default(),
             said: HashSet::new(),
+            deferred: HashSet::new(),
+            given_back: HashMap::new(),
             options,
         })
     }
@@ -169,8 +181,10 @@ impl Agent {
         // Where nothing is changed there may be no right to take back either.
         if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;
+            self.unblock(pods).await;
         }
         self.restore(pods).await;
+        self.give_back(pods).await;
         let mut lower: Option<(u64, Change, PathBuf)> = None;
         for row in rows {
             let Some((pod, container)) = seat(&row.looked, seats) else { continue };
@@ -204,10 +218,7 @@ impl Agent {
         let request = pod.request_of(container).filter(|_| self.rules.requests.is_some());
         let wish = watched.wish(&self.rules, held, request, most_before, may_exceed)?;
         let to = match wish {
-            // The limit alone: for a higher request its node may have no room.
-            Wish::Raise(to) if request.is_some() => Held { limit: Some(to), ..container.wanted }.rounded(),
-            Wish::Raise(to) if to == most_before => before,
-            Wish::Raise(to) => pod.holding(container, to, u64::MAX)?,
+            Wish::Raise(to) => pod.raising(container, to)?,
             Wish::Lower(to) => pod.holding(container, to, watched.asks(&self.rules, to)?)?,
             Wish::Request(to) => {
                 let most = before.request.filter(|_| !may_exceed).unwrap_or(u64::MAX);
@@ -224,16 +235,56 @@ impl Agent {
 
     /// Raises what was killed below a limit that was lowered. It may have no process now, so it is in no row.
     async fn restore(&mut self, pods: &[Arc<Pod>]) {
-        let (resize, has_window) = (self.options.resize, self.rules.requests.is_some());
+        let resize = self.options.resize;
         for pod in pods.iter().filter(|pod| resize.of(pod.resize.as_deref()) != Resize::Off) {
-            for (container, before) in pod.containers.iter().filter_map(|it| Some((it, pod.restored(it)?))) {
-                // The limit alone, as in `wish`.
-                let is_free = has_window && pod.request_of(container).is_some();
-                let to = if is_free { Held { limit: before.limit, ..container.wanted } } else { before };
-                let (uid, container) = (pod.uid.clone(), container.name.clone());
-                self.raise(Change { uid, container, directory: PathBuf::new(), to }, Path::new(""), pod).await;
+            for (container, to) in pod.containers.iter().filter_map(|it| Some((it, pod.restored(it)?))) {
+                self.raise(Change::of(pod, container, to), Path::new(""), pod).await;
             }
         }
+    }
+
+    /// Raises requests again whose limits are back. Those with a window of their own go by that.
+    async fn give_back(&mut self, pods: &[Arc<Pod>]) {
+        self.given_back.retain(|_, at| at.elapsed() < AGAIN);
+        let (resize, has_window) = (self.options.resize, self.rules.requests.is_some());
+        // The kubelet makes all of a pod's changes or none: a request that waits for room would hold a lowering up.
+        let lowering = self.api.as_ref().and_then(|api| api.lowering.as_ref()).map(|it| it.change.uid.clone());
+        let may_change =
+            |pod: &&Arc<Pod>| resize.of(pod.resize.as_deref()) != Resize::Off && lowering.as_ref() != Some(&pod.uid);
+        for pod in pods.iter().filter(|_| !has_window).filter(may_change) {
+            for (container, to) in pod.containers.iter().filter_map(|it| Some((it, pod.given_back(it)?))) {
+                let named = (pod.uid.clone(), container.name.clone());
+                if self.given_back.contains_key(&named) {
+                    continue;
+                }
+                self.given_back.insert(named, Instant::now());
+                self.request(Change::of(pod, container, to), Path::new(""), pod).await;
+            }
+        }
+    }
+
+    /// Says once what the kubelet has no room for, and withdraws requests that keep limits from being raised.
+    async fn unblock(&mut self, pods: &[Arc<Pod>]) {
+        let resize = self.options.resize;
+        let mut deferred = HashSet::new();
+        for pod in pods.iter().filter(|pod| resize.of(pod.resize.as_deref()) != Resize::Off) {
+            let Some(api) = &self.api else { return };
+            for (container, to) in pod.deferred() {
+                let named = (pod.uid.clone(), container.name.clone());
+                let (is_changed, is_known) = (to != container.wanted, self.deferred.contains(&named));
+                deferred.insert(named);
+                if is_known && !is_changed {
+                    continue;
+                }
+                let change = Change::of(pod, container, to);
+                let raised = if is_changed { api.resizer.raise(&change).await } else { Outcome::Raised };
+                let why = pod.obstacle.clone().unwrap_or_default();
+                let outcome = if raised == Outcome::Raised { Outcome::Deferred(why) } else { raised };
+                self.metrics.count(&outcome);
+                say(&format!("{}: {outcome}", told(&change, pod)));
+            }
+        }
+        self.deferred = deferred;
     }
 
     async fn raise(&mut self, change: Change, path: &Path, pod: &Pod) {

@@ -48,6 +48,13 @@ pub struct Change {
     pub to: Held,
 }
 
+impl Change {
+    /// Of a container that may have no group now: nobody has to give anything for it.
+    pub fn of(pod: &Pod, container: &Container, to: Held) -> Self {
+        Self { uid: pod.uid.clone(), container: container.name.clone(), directory: PathBuf::new(), to }
+    }
+}
+
 /// What came of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -57,6 +64,8 @@ pub enum Outcome {
     Raised,
     /// The API has taken another request.
     Requested,
+    /// The API has taken more, and the kubelet has no room for it yet. A limit that waited for a request waits no longer.
+    Deferred(String),
     /// Its processes did not give enough: nothing was changed.
     NotGiven(String),
     /// The API has refused: nothing was changed.
@@ -71,8 +80,8 @@ pub enum Outcome {
 
 impl Outcome {
     /// All names, for metrics.
-    pub const NAMES: [&str; 8] =
-        ["lowered", "raised", "requested", "not_given", "refused", "taken_back", "unknown", "gone"];
+    pub const NAMES: [&str; 9] =
+        ["lowered", "raised", "requested", "deferred", "not_given", "refused", "taken_back", "unknown", "gone"];
 
     /// Its name in metrics.
     pub fn name(&self) -> &'static str {
@@ -80,11 +89,12 @@ impl Outcome {
             Self::Lowered => 0,
             Self::Raised => 1,
             Self::Requested => 2,
-            Self::NotGiven(_) => 3,
-            Self::Refused(_) => 4,
-            Self::TakenBack(_) => 5,
-            Self::Unknown(_) => 6,
-            Self::Gone => 7,
+            Self::Deferred(_) => 3,
+            Self::NotGiven(_) => 4,
+            Self::Refused(_) => 5,
+            Self::TakenBack(_) => 6,
+            Self::Unknown(_) => 7,
+            Self::Gone => 8,
         }]
     }
 }
@@ -95,6 +105,7 @@ impl fmt::Display for Outcome {
             Self::Lowered => f.write_str("lowered"),
             Self::Raised => f.write_str("raised"),
             Self::Requested => f.write_str("asks for that now"),
+            Self::Deferred(why) => write!(f, "deferred by the kubelet: {why}"),
             Self::NotGiven(why) => write!(f, "not lowered: {why}"),
             Self::Refused(why) => write!(f, "refused by the API: {why}"),
             Self::TakenBack(why) => write!(f, "taken back: {why}"),
@@ -145,7 +156,7 @@ impl Resizer {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
         let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
         // Above what it was: else that would be forgotten.
-        if change.to.most() > pod.before(container).most()
+        if change.to.most() > pod.before(container).most().max(container.wanted.most())
             && let Err(why) = self.note(&pod, container, change.to).await
         {
             return why.into();
@@ -160,7 +171,9 @@ impl Resizer {
     pub async fn request(&self, change: &Change) -> Outcome {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
         let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
-        if let Err(why) = self.note(&pod, container, change.to).await {
+        // What a request of a window was is not noted: that would be another call for each.
+        let requested = pod.lowered_from.get(&change.container).and_then(|it| it.requested);
+        if let Err(why) = self.note(&pod, container, Held { request: requested, ..change.to }).await {
             return why.into();
         }
         match patch::resize(&self.client, &pod, &change.container, change.to).await {
@@ -183,7 +196,8 @@ impl Resizer {
     /// Notes what it held first, what it holds, and what is asked for now.
     async fn note(&self, pod: &Pod, container: &Container, to: Held) -> Result<(), Failure> {
         let mut all = pod.lowered_from.clone();
-        let noted = Noted { before: pod.before(container), was: container.wanted.most(), asked: to.most() };
+        let (before, was) = (pod.before(container), container.wanted.most());
+        let noted = Noted { before, was, asked: to.most(), requested: to.request };
         all.insert(container.name.clone(), noted);
         if all == pod.lowered_from { Ok(()) } else { patch::note(&self.client, pod, &all).await }
     }

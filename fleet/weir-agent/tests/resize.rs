@@ -63,12 +63,15 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
     let mut case = Case::new(50 * MIB).await;
     assert_eq!(case.lower().await, Outcome::Lowered);
     assert_eq!((case.held(), case.fake.changed()), ((TO, Some(TO)), vec![String::new(), "/resize".into()]));
-    assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit }));
+    assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request }));
     assert_eq!(case.fake.pod().containers[1].wanted, BEFORE, "the other container is as it was");
     // Again: what was there first stays noted.
     case.change.to = Held { limit: Some(80 * MIB), ..TO };
     assert_eq!(case.lower().await, Outcome::Lowered);
-    assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: TO.limit, asked: Some(80 * MIB) }));
+    assert_eq!(
+        case.noted(),
+        Some(Noted { before: BEFORE, was: TO.limit, asked: Some(80 * MIB), requested: TO.request })
+    );
     case.change.to = BEFORE;
     assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
     assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
@@ -82,7 +85,10 @@ async fn a_request_is_changed_without_asking_anybody_for_memory() {
         case.change.to = Held { request: Some(mib * MIB), ..BEFORE };
         assert_eq!(case.resizer.request(&case.change).await, Outcome::Requested);
         assert_eq!(case.held().0, case.change.to);
-        assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit }));
+        assert_eq!(
+            case.noted(),
+            Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit, requested: None })
+        );
     }
     assert_eq!(case.fake.changed(), ["", "/resize", "/resize"], "what was there first is noted once");
     case.answers(&[Answer::Refused(409)]);
@@ -231,35 +237,68 @@ async fn pods_stay_known_while_the_api_is_gone() {
 
 #[tokio::test]
 async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no_process() {
-    assert_restored(&[], BEFORE).await;
-    // A request of its own window stays: for a higher one its node may have no room.
-    assert_restored(&["--request-window", "10m"], Held { limit: BEFORE.limit, ..TO }).await;
+    // A request of its own window stays.
+    for (more, expected) in [(&[][..], BEFORE), (&["--request-window", "10m"], Held { limit: BEFORE.limit, ..TO })] {
+        let mut case = Lowered::new(more);
+        case.fake.is_killed(0);
+        case.until("it is restored", |it| it.fake.pod().containers[0].wanted == expected).await;
+        assert_eq!(case.fake.pod().containers[1].wanted, TO, "the other was not killed");
+    }
 }
 
-async fn assert_restored(more: &[&str], expected: Held) {
-    let mut pod = fake::pod("Burstable", "256Mi", ["a", "b"]);
-    let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
-    let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit };
-    let noted = serde_json::json!({"app": noted, "side": noted}).to_string();
-    pod["metadata"]["annotations"] = serde_json::json!({weir_agent::api::pod::LOWERED_FROM: noted});
-    for nth in [0, 1] {
-        pod["spec"]["containers"][nth]["resources"] = low.clone();
-        pod["status"]["containerStatuses"][nth]["resources"] = low.clone();
-    }
-    let killed = serde_json::json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
-    pod["status"]["containerStatuses"][0]["state"] = killed;
-    let fake = Fake::with(WEB, pod);
-    let root = tempfile::tempdir().unwrap(); // as of version 2, without a group
-    std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
-    let options = ["weir-agent", "--node", "n1", "--resize", "down", "--cgroup-root", root.path().to_str().unwrap()];
-    let options = <Options as clap::Parser>::parse_from(options.iter().chain(more));
-    let mut agent = Agent::new(options, Some(fake.client())).unwrap();
-    let restoring = async {
-        while fake.pod().containers[0].wanted != expected {
-            agent.round().await.unwrap();
-            tokio::time::sleep(Duration::from_millis(5)).await;
+/// The kubelet makes all of a pod's changes or none.
+#[tokio::test]
+async fn a_limit_is_raised_where_the_node_has_no_room_for_the_request() {
+    let mut case = Lowered::new(&[]);
+    case.fake.state().kubelet = Kubelet::Full;
+    let has = |it: &Lowered, nth: usize| it.fake.pod().containers[nth].actual.unwrap();
+    let free = Held { limit: BEFORE.limit, ..TO };
+    case.fake.is_killed(0);
+    case.until("it has its limit", |it| has(it, 0) == free).await;
+    // Then its request is asked for, and waits.
+    case.until("it is told", |it| it.agent.metrics.text().contains("outcome=\"deferred\"} 1\n")).await;
+    assert_eq!((case.fake.pod().containers[0].wanted, has(&case, 0)), (BEFORE, free));
+    // So does the other's limit, until that request is withdrawn.
+    case.fake.is_killed(1);
+    case.until("the other has its limit", |it| has(it, 1) == free).await;
+}
+
+/// A pod whose containers an agent has lowered, and the next agent, which has no group to look at.
+struct Lowered {
+    fake: Fake,
+    agent: Agent,
+    _root: tempfile::TempDir,
+}
+
+impl Lowered {
+    fn new(more: &[&str]) -> Self {
+        let mut pod = fake::pod("Burstable", "256Mi", ["a", "b"]);
+        let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
+        let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request };
+        let noted = serde_json::json!({"app": noted, "side": noted}).to_string();
+        pod["metadata"]["annotations"] = serde_json::json!({weir_agent::api::pod::LOWERED_FROM: noted});
+        for nth in [0, 1] {
+            pod["spec"]["containers"][nth]["resources"] = low.clone();
+            pod["status"]["containerStatuses"][nth]["resources"] = low.clone();
         }
-    };
-    tokio::time::timeout(BOUND, restoring).await.expect("it is restored");
-    assert_eq!(fake.pod().containers[1].wanted, TO, "the other was not killed");
+        let fake = Fake::with(WEB, pod);
+        let root = tempfile::tempdir().unwrap(); // as of version 2, without a group
+        std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
+        let options =
+            ["weir-agent", "--node", "n1", "--resize", "down", "--cgroup-root", root.path().to_str().unwrap()];
+        let options = <Options as clap::Parser>::parse_from(options.iter().chain(more));
+        let agent = Agent::new(options, Some(fake.client())).unwrap();
+        Self { fake, agent, _root: root }
+    }
+
+    /// Looks until something is so.
+    async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let looking = async {
+            while !is_so(self) {
+                self.agent.round().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, looking).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"));
+    }
 }

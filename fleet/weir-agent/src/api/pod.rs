@@ -56,6 +56,8 @@ pub struct Noted {
     pub was: Option<u64>,
     /// What the agent asked for then. What is neither of these is another's change.
     pub asked: Option<u64>,
+    /// The request that it was given when its limit was last changed. Another one is not the agent's to give back.
+    pub requested: Option<u64>,
 }
 
 /// A container of a pod.
@@ -112,7 +114,10 @@ impl Pod {
         let statuses = status.container_statuses.unwrap_or_default();
         let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers).iter();
         let obstacle = status.conditions.unwrap_or_default().into_iter().find_map(|condition| {
-            let is_stuck = RESIZING.contains(&condition.type_.as_str()) && condition.status == "True";
+            // What is said of an earlier spec is no word on this one.
+            let seen = condition.observed_generation.zip(pod.metadata.generation);
+            let is_of_this = seen.is_none_or(|(seen, now)| seen >= now);
+            let is_stuck = RESIZING.contains(&condition.type_.as_str()) && condition.status == "True" && is_of_this;
             let reason = condition.reason.filter(|reason| is_stuck && !reason.is_empty())?;
             Some(format!("{reason}: {}", condition.message.unwrap_or_default()))
         });
@@ -170,12 +175,63 @@ impl Pod {
         container.wanted.request.filter(|_| is_free && !container.restarts && !self.is_fixed)
     }
 
-    /// What a container should hold that was killed for memory below a limit that the agent has lowered: what it held before. It may
-    /// be killed again before there is a look at it, so nothing that it needs is waited for.
-    pub fn restored(&self, container: &Container) -> Option<Held> {
+    /// What a container should hold whose limit is raised to `most` bytes. The limit alone, where the request may be below it: for
+    /// a higher request the node may have no room, and then the kubelet raises neither. A request that waits is withdrawn.
+    pub fn raising(&self, container: &Container, most: u64) -> Option<Held> {
         let before = self.before(container);
-        let is_lowered = container.wanted.limit.zip(before.limit).is_some_and(|(now, before)| now < before);
-        (container.was_killed && is_lowered && !container.restarts && !self.is_fixed).then_some(before)
+        let is_before = before.most() == Some(most);
+        let Some(request) = self.request_of(container) else {
+            return if is_before { Some(before) } else { self.holding(container, most, u64::MAX) };
+        };
+        let limit = if is_before { most } else { most.div_ceil(1 << 20) << 20 };
+        Some(Held { request: self.roomless(container).or(Some(request)), limit: Some(limit) })
+    }
+
+    /// What a container should hold that was killed for memory below a limit that the agent has lowered: the limit that it had. It
+    /// may be killed again before there is a look at it, so nothing that it needs is waited for.
+    pub fn restored(&self, container: &Container) -> Option<Held> {
+        let before = self.before(container).limit?;
+        let is_lowered = container.wanted.limit.is_some_and(|now| now < before);
+        let is_to_be = container.was_killed && is_lowered && !container.restarts && !self.is_fixed;
+        if is_to_be { self.raising(container, before) } else { None }
+    }
+
+    /// What a container should hold that has its limit back, and not yet the request that it had. None as long as a limit of the
+    /// pod waits for its kubelet, which makes all of a pod's changes or none.
+    pub fn given_back(&self, container: &Container) -> Option<Held> {
+        let noted = self.lowered_from.get(&container.name).filter(|_| self.is_ours(container))?;
+        let (before, wanted) = (noted.before, container.wanted);
+        let is_there = |it: &Container| it.actual.and_then(|actual| actual.limit) == it.wanted.limit;
+        let is_limit_back = wanted.limit >= before.limit && self.containers.iter().all(is_there);
+        let is_low = before.request > Some(self.request_of(container)?) && wanted.request == noted.requested;
+        (is_limit_back && is_low).then_some(Held { request: before.request, limit: wanted.limit })
+    }
+
+    /// Containers that the agent has raised and the kubelet has not, each with what it should hold instead. While a limit waits, no
+    /// request does beside it that may be withdrawn: else neither would come.
+    pub fn deferred(&self) -> Vec<(&Container, Held)> {
+        let ours = || self.containers.iter().filter(|it| self.is_ours(it) && self.obstacle.is_some() && !self.is_fixed);
+        let waits =
+            |it: &Container| it.actual.is_some_and(|actual| actual.limit.is_some() && it.wanted.limit > actual.limit);
+        let is_limit_waiting = ours().any(waits);
+        let instead = |it: &Container| {
+            let (roomless, wanted) = (self.roomless(it), it.wanted);
+            let request = roomless.filter(|_| is_limit_waiting && self.request_of(it).is_some());
+            (waits(it) || roomless.is_some()).then_some(Held { request: request.or(wanted.request), ..wanted })
+        };
+        ours().filter_map(|it| Some((it, instead(it)?))).collect()
+    }
+
+    /// Whether the agent has asked for what a container may use, or has given it back.
+    fn is_ours(&self, container: &Container) -> bool {
+        let noted = self.lowered_from.get(&container.name);
+        noted.is_some_and(|it| [it.before.most(), it.asked].contains(&container.wanted.most()))
+    }
+
+    /// The request that a container has for as long as the kubelet finds no room for the higher one that the agent asked for.
+    fn roomless(&self, container: &Container) -> Option<u64> {
+        let has = container.actual?.request.filter(|_| self.obstacle.is_some() && self.is_ours(container))?;
+        (has < container.wanted.request?).then_some(has)
     }
 
     /// What a container should hold that asks for `bytes` and keeps its limit: no more than `most`, and less than the limit.
@@ -300,7 +356,7 @@ mod tests {
         let mut it = pod("Burstable", json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "128Mi"}}));
         let before = Held { request: Some(64 * MIB), limit: Some(512 * MIB) };
         for (ours, was, asked) in [(true, 128, 100), (true, 200, 128), (false, 200, 100)] {
-            let noted = Noted { before, was: Some(was * MIB), asked: Some(asked * MIB) };
+            let noted = Noted { before, was: Some(was * MIB), asked: Some(asked * MIB), requested: None };
             it.lowered_from = [("app".to_owned(), noted)].into();
             let expected = if ours { before } else { it.containers[0].wanted };
             assert_eq!(it.before(&it.containers[0]), expected, "{noted:?}");
@@ -314,15 +370,78 @@ mod tests {
         let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
         let mut it = pod("Burstable", limits("32Mi"));
         let before = Held { request: Some(64 * MIB), limit: Some(512 * MIB) };
-        let noted = |before| Noted { before, was: Some(512 * MIB), asked: Some(128 * MIB) };
+        let noted = |before| Noted { before, was: Some(512 * MIB), asked: Some(128 * MIB), requested: None };
         it.lowered_from = [("app".to_owned(), noted(before))].into();
         assert_eq!(it.restored(&it.containers[0]), None, "it was not killed");
         it.containers[0].was_killed = true;
-        assert_eq!(it.restored(&it.containers[0]), Some(before));
+        let expected = Held { request: Some(32 * MIB), ..before };
+        assert_eq!(it.restored(&it.containers[0]), Some(expected), "for its request there may be no room");
+        it.class = "Guaranteed".into();
+        assert_eq!(it.restored(&it.containers[0]), Some(before), "its request is its limit");
+        it.class = "Burstable".into();
         it.lowered_from = [("app".to_owned(), noted(it.containers[0].wanted))].into();
         assert_eq!(it.restored(&it.containers[0]), None, "the limit is its owner's");
         it.lowered_from.clear();
         assert_eq!(it.restored(&it.containers[0]), None);
+    }
+
+    /// A container of that request and limit, in MiB, wanted and actual, of a pod that the agent has lowered.
+    fn raised(wanted: (u64, u64), actual: (u64, u64), obstacle: Option<&str>) -> Pod {
+        let held = |(request, limit)| Held { request: Some(request * MIB), limit: Some(limit * MIB) };
+        let mut it = pod("Burstable", json!({}));
+        (it.containers[0].wanted, it.containers[0].actual) = (held(wanted), Some(held(actual)));
+        let (was, asked, requested) = (Some(512 * MIB), Some(128 * MIB), Some(32 * MIB));
+        it.lowered_from = [("app".to_owned(), Noted { before: held((64, 512)), was, asked, requested })].into();
+        it.obstacle = obstacle.map(str::to_owned);
+        it
+    }
+
+    #[test]
+    fn a_request_is_given_back_once_the_limit_is_there() {
+        for (wanted, actual, expected) in [
+            ((32, 512), (32, 512), Some(64)),
+            ((32, 600), (32, 600), None), // another's limit
+            ((32, 512), (32, 128), None),
+            ((32, 128), (32, 128), None),
+            ((64, 512), (32, 512), None), // asked for already
+            ((40, 512), (40, 512), None), // another's request
+        ] {
+            let it = raised(wanted, actual, None);
+            let given = it.given_back(&it.containers[0]);
+            assert_eq!(given.and_then(|it| it.request), expected.map(|mib| mib * MIB), "{wanted:?} {actual:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_room_keeps_no_limit_from_being_raised() {
+        for (wanted, actual, expected) in [
+            ((64, 512), (32, 128), Some(32)),
+            ((64, 512), (32, 512), Some(64)), // nothing waits but the request
+            ((32, 512), (32, 128), Some(32)),
+            ((64, 600), (32, 128), None), // another's limit
+            ((32, 128), (64, 512), None), // it is lowered
+        ] {
+            let requests = |it: &Pod| it.deferred().first().map(|(_, to)| to.request.unwrap() / MIB);
+            let deferred = raised(wanted, actual, Some("Deferred: no room"));
+            assert_eq!(requests(&deferred), expected, "{wanted:?} {actual:?}");
+            assert_eq!(requests(&raised(wanted, actual, None)), None, "its kubelet has not refused");
+        }
+        // Nor is it written again with the limit.
+        let it = raised((64, 128), (32, 128), Some("Deferred: no room"));
+        let expected = Held { request: Some(32 * MIB), limit: Some(512 * MIB) };
+        assert_eq!(it.raising(&it.containers[0], 512 * MIB), Some(expected));
+    }
+
+    #[test]
+    fn what_was_said_of_an_earlier_spec_is_no_obstacle() {
+        let obstacle = |generation, observed| {
+            let condition = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred",
+                "observedGeneration": observed});
+            let pod = json!({"metadata": {"generation": generation}, "status": {"conditions": [condition]}});
+            Pod::of(&serde_json::from_value(pod).unwrap()).obstacle
+        };
+        assert_eq!(obstacle(3, 2), None);
+        assert!(obstacle(3, 3).is_some());
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub enum Kubelet {
     Follows,
     Refuses,
     Silent,
+    /// Has no room for higher requests: of a pod that asks for one it does nothing.
+    Full,
     /// Does it by this.
     Does(Does),
 }
@@ -132,6 +134,13 @@ impl Fake {
         self.state().change(&format!("{WEB}/status"), json!({"status": {"containerStatuses": statuses}}));
     }
 
+    /// A container was killed for memory.
+    pub fn is_killed(&self, nth: usize) {
+        let mut statuses = self.object(WEB)["status"]["containerStatuses"].clone();
+        statuses[nth]["state"] = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+        self.state().change(&format!("{WEB}/status"), json!({"status": {"containerStatuses": statuses}}));
+    }
+
     /// Paths of the changes that came.
     pub fn changed(&self) -> Vec<String> {
         self.state().changes.iter().map(|(path, _)| path.trim_start_matches(WEB).to_owned()).collect()
@@ -221,12 +230,16 @@ impl State {
             let of = |list: &Value| list.as_array().unwrap().iter().position(|it| it["name"] == name).unwrap();
             let spec = of(&pod["spec"]["containers"]);
             merge(&mut pod["spec"]["containers"][spec]["resources"], &change["resources"]);
+            if matches!(self.kubelet, Kubelet::Full) {
+                follow_without_room(pod);
+                continue;
+            }
             let wanted = pod["spec"]["containers"][spec]["resources"].clone();
             let limit = wanted["limits"]["memory"].as_str().and_then(weir_agent::policy::quantity::bytes);
             let is_done = match &self.kubelet {
                 Kubelet::Follows => true,
                 Kubelet::Does(by) => by(name, limit.unwrap()),
-                Kubelet::Refuses | Kubelet::Silent => {
+                Kubelet::Refuses | Kubelet::Silent | Kubelet::Full => {
                     let status = of(&pod["status"]["containerStatuses"]);
                     pod["status"]["containerStatuses"][status]["resources"] == wanted
                 }
@@ -243,6 +256,23 @@ impl State {
             }
         }
     }
+}
+
+/// What a kubelet does whose node has no room for higher requests: all of a pod's changes or none.
+fn follow_without_room(pod: &mut Value) {
+    let requests =
+        |it: &Value| weir_agent::policy::quantity::bytes(it["resources"]["requests"]["memory"].as_str().unwrap());
+    let wanted = pod["spec"]["containers"].as_array().unwrap().clone();
+    let statuses = pod["status"]["containerStatuses"].as_array_mut().unwrap();
+    let is_deferred = wanted.iter().zip(&*statuses).any(|(wanted, has)| requests(wanted) > requests(has));
+    if !is_deferred {
+        statuses.iter_mut().zip(wanted).for_each(|(has, wanted)| has["resources"] = wanted["resources"].clone());
+    }
+    pod["status"]["conditions"] = match is_deferred {
+        true => json!([{"type": "PodResizePending", "status": "True", "reason": "Deferred",
+            "message": "Node didn't have enough resource: memory"}]),
+        false => json!([]),
+    };
 }
 
 /// A merge patch (RFC 7386).
