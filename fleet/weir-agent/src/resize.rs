@@ -21,6 +21,10 @@ use weir_cli::shrink::{self, Given};
 const GIVING: Duration = Duration::from_secs(20);
 /// How long the kubelet may take: it looks at its pods when they change, and at all of them once a minute.
 const KUBELET: Duration = Duration::from_secs(90);
+/// How often a change is tried whose pod changes meanwhile: its kubelet writes to it as well.
+const TRIES: usize = 5;
+/// What is said of a container that holds neither what it did nor what was asked for.
+const ANOTHER: &str = "changed by another";
 /// Between two looks at what the container uses, while the kubelet is waited for.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -68,7 +72,7 @@ pub enum Outcome {
     Deferred(String),
     /// Its processes did not give enough: nothing was changed.
     NotGiven(String),
-    /// The API has refused: nothing was changed.
+    /// The API has refused, or another has changed it meanwhile, whose change stays.
     Refused(String),
     /// The kubelet could not do it, or nobody knows whether it did: it is asked for what was there before.
     TakenBack(String),
@@ -107,7 +111,7 @@ impl fmt::Display for Outcome {
             Self::Requested => f.write_str("asks for that now"),
             Self::Deferred(why) => write!(f, "deferred by the kubelet: {why}"),
             Self::NotGiven(why) => write!(f, "not lowered: {why}"),
-            Self::Refused(why) => write!(f, "refused by the API: {why}"),
+            Self::Refused(why) => write!(f, "refused: {why}"),
             Self::TakenBack(why) => write!(f, "taken back: {why}"),
             Self::Unknown(why) => write!(f, "the API does not answer ({why}): settled when it does"),
             Self::Gone => f.write_str("the pod is gone"),
@@ -118,7 +122,7 @@ impl fmt::Display for Outcome {
 impl From<Failure> for Outcome {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Refused(why) => Self::Refused(why),
+            Failure::Refused(why) | Failure::Conflict(why) => Self::Refused(why),
             Failure::Unknown(why) => Self::Unknown(why),
         }
     }
@@ -190,7 +194,7 @@ impl Resizer {
             (is_ours && wanted.limit.is_some() && wanted.limit < actual.limit).then_some((container, actual))
         })?;
         let why = pod.obstacle.clone().unwrap_or_else(|| "it was not done".into());
-        Some(self.take_back(pod, &container.name, actual, why).await)
+        Some(self.take_back(pod, &Change::of(pod, container, actual), container.wanted, why).await)
     }
 
     /// Notes what it held first, what it holds, and what is asked for now.
@@ -204,13 +208,17 @@ impl Resizer {
 
     async fn set(&self, pod: &Pod, change: &Change, before: Held) -> Outcome {
         let name = &change.container;
-        match patch::resize(&self.client, pod, name, change.to).await {
+        let back = Change { to: before, ..change.clone() };
+        match self.replace(pod, change, &[before]).await {
             Ok(()) => {}
-            Err(Failure::Refused(why)) => return Outcome::Refused(why),
-            Err(Failure::Unknown(why)) => return self.take_back(pod, name, before, why).await,
+            Err(Failure::Refused(why) | Failure::Conflict(why)) => return Outcome::Refused(why),
+            Err(Failure::Unknown(why)) => return self.take_back(pod, &back, change.to, why).await,
         }
         let done = self.pods.when(&pod.uid, self.patience, |pod| {
             let container = pod.container(name)?;
+            if ![before, change.to].contains(&container.wanted) {
+                return Some(Err(ANOTHER.to_owned()));
+            }
             if container.actual.is_some_and(|actual| actual.most() == change.to.most()) {
                 return Some(Ok(()));
             }
@@ -219,24 +227,49 @@ impl Resizer {
         let done = tokio::select! {
             done = done => done,
             used = outgrown(change) => {
-                return self.take_back(pod, name, before, format!("it uses {used} bytes meanwhile")).await;
+                return self.take_back(pod, &back, change.to, format!("it uses {used} bytes meanwhile")).await;
             }
         };
         match done {
             Some(Ok(())) => Outcome::Lowered,
-            Some(Err(why)) => self.take_back(pod, name, before, why).await,
+            Some(Err(why)) => self.take_back(pod, &back, change.to, why).await,
             None if self.pods.get(&pod.uid).is_none() => Outcome::Gone,
             None => {
                 let why = format!("the kubelet has not done it within {} s", self.patience.as_secs());
-                self.take_back(pod, name, before, why).await
+                self.take_back(pod, &back, change.to, why).await
             }
         }
     }
 
-    async fn take_back(&self, pod: &Pod, container: &str, to: Held, why: String) -> Outcome {
-        match patch::resize(&self.client, pod, container, to).await {
+    /// Asks for what was there before, as long as it is asked for that or for `asked`.
+    async fn take_back(&self, pod: &Pod, back: &Change, asked: Held, why: String) -> Outcome {
+        match self.replace(pod, back, &[asked, back.to]).await {
             Ok(()) => Outcome::TakenBack(why),
-            Err(Failure::Refused(again) | Failure::Unknown(again)) => Outcome::Unknown(format!("{why}; {again}")),
+            Err(Failure::Refused(again) | Failure::Conflict(again)) if again == ANOTHER => Outcome::Refused(again),
+            Err(Failure::Refused(again) | Failure::Conflict(again) | Failure::Unknown(again)) => {
+                Outcome::Unknown(format!("{why}; {again}"))
+            }
+        }
+    }
+
+    /// Changes what a container holds, as long as that is one of `from`. What another asks for meanwhile stays.
+    async fn replace(&self, pod: &Pod, change: &Change, from: &[Held]) -> Result<(), Failure> {
+        // Where it is not known any more, the API says so.
+        let mut now = self.pods.get(&pod.uid).map_or_else(|| pod.clone(), |pod| (*pod).clone());
+        let mut tries = 0;
+        loop {
+            let wanted = now.container(&change.container).map(|it| it.wanted);
+            if wanted.is_none_or(|wanted| !from.contains(&wanted)) {
+                return Err(Failure::Refused(ANOTHER.into()));
+            }
+            match patch::resize_unchanged(&self.client, &now, &change.container, change.to).await {
+                Err(Failure::Conflict(why)) if tries < TRIES => {
+                    tries += 1;
+                    // What the watch has told may be older than the change that was in the way.
+                    now = patch::now(&self.client, &now).await?.ok_or(Failure::Refused(why))?;
+                }
+                answer => return answer,
+            }
         }
     }
 }

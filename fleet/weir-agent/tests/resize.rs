@@ -106,7 +106,7 @@ async fn where_too_little_is_given_nothing_is_changed() {
 
 #[tokio::test]
 async fn what_the_api_refuses_changes_nothing() {
-    for code in [403, 409, 422] {
+    for code in [403, 422] {
         for answers in [&[Answer::Refused(code)][..], &[Answer::Well, Answer::Refused(code)]] {
             let case = Case::new(50 * MIB).await;
             case.answers(answers);
@@ -117,6 +117,48 @@ async fn what_the_api_refuses_changes_nothing() {
             // The next time it works.
             assert_eq!(case.lower().await, Outcome::Lowered);
         }
+    }
+}
+
+#[tokio::test]
+async fn what_changes_a_pod_and_not_what_is_wanted_is_no_matter() {
+    let case = Case::new(50 * MIB).await;
+    case.answers(&[Answer::Well, Answer::Refused(409)]);
+    assert_eq!(case.lower().await, Outcome::Lowered, "it is tried again");
+    // Until it was tried often enough.
+    let case = Case::new(50 * MIB).await;
+    case.answers(&[Answer::Well]);
+    case.answers(&[Answer::Refused(409); 6]);
+    assert_eq!(case.lower().await, Outcome::Refused("409 refused by the test".into()));
+    assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
+}
+
+#[tokio::test]
+async fn what_another_changes_while_memory_is_given_stays() {
+    let case = Case::new(50 * MIB).await;
+    case.fake.state().another_changes("512Mi");
+    assert_eq!(case.lower().await, Outcome::Refused("changed by another".into()));
+    assert_eq!(case.held().0.limit, Some(512 * MIB));
+}
+
+#[tokio::test]
+async fn what_another_changes_while_the_kubelet_is_waited_for_stays() {
+    for is_told in [true, false] {
+        let mut case = Case::new(50 * MIB).await;
+        case.resizer.patience = Duration::from_secs(1);
+        case.fake.state().kubelet = Kubelet::Silent;
+        let changes = async {
+            while !case.fake.changed().contains(&"/resize".into()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            case.fake.state().another_changes("512Mi");
+            if is_told {
+                case.fake.is_ready(1, true);
+            }
+        };
+        let (outcome, ()) = tokio::join!(case.lower(), changes);
+        assert_eq!(outcome, Outcome::Refused("changed by another".into()));
+        assert_eq!(case.held().0.limit, Some(512 * MIB));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::pod::{Held, LOWERED_FROM, Noted, Pod};
 use crate::policy::quantity::text;
 use k8s_openapi::api::core::v1;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,13 +20,24 @@ pub enum Failure {
     Refused(String),
     /// No answer came: it may have been made.
     Unknown(String),
+    /// The object is another by now than the one that the change goes by: nothing was changed.
+    Conflict(String),
 }
 
-/// Changes what a container holds.
+/// Changes what a container holds, whatever that is by now.
 pub async fn resize(client: &Client, pod: &Pod, container: &str, to: Held) -> Result<(), Failure> {
+    resize_with(client, pod, container, to, json!({})).await
+}
+
+/// Changes what a container holds of a pod that is as it was when it was looked at.
+pub async fn resize_unchanged(client: &Client, pod: &Pod, container: &str, to: Held) -> Result<(), Failure> {
+    resize_with(client, pod, container, to, json!({"resourceVersion": pod.version})).await
+}
+
+async fn resize_with(client: &Client, pod: &Pod, container: &str, to: Held, metadata: Value) -> Result<(), Failure> {
     let memory = |bytes: Option<u64>| bytes.map_or(json!({}), |bytes| json!({"memory": text(bytes)}));
     let resources = json!({"requests": memory(to.request), "limits": memory(to.limit)});
-    let change = json!({"spec": {"containers": [{"name": container, "resources": resources}]}});
+    let change = json!({"metadata": metadata, "spec": {"containers": [{"name": container, "resources": resources}]}});
     let api: Api<v1::Pod> = Api::namespaced(client.clone(), &pod.namespace);
     let patch = Patch::Strategic(of_this(pod, change));
     answered(api.patch_subresource("resize", &pod.name, &PatchParams::default(), &patch)).await
@@ -40,16 +51,33 @@ pub async fn note(client: &Client, pod: &Pod, held: &BTreeMap<String, Noted>) ->
     answered(api.patch(&pod.name, &PatchParams::default(), &Patch::Merge(of_this(pod, change)))).await
 }
 
+/// The pod as the API has it now. None: there is none of its name, or another one.
+pub async fn now(client: &Client, pod: &Pod) -> Result<Option<Pod>, Failure> {
+    let api: Api<v1::Pod> = Api::namespaced(client.clone(), &pod.namespace);
+    // A list: that may be had with the rights that a watch takes.
+    let named = ListParams::default().fields(&format!("metadata.name={}", pod.name));
+    let listed = answer(api.list(&named)).await?;
+    Ok(listed.items.iter().map(Pod::of).find(|it| it.uid == pod.uid))
+}
+
 /// The change of this pod and of no other that has its name by now: the API refuses a UID that is not the object's.
 fn of_this(pod: &Pod, mut change: Value) -> Value {
     change["metadata"]["uid"] = json!(pod.uid);
     change
 }
 
-/// The answer to a request, within the bound.
+/// That a request was answered well, within the bound.
 pub async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<(), Failure> {
+    answer(request).await.map(drop)
+}
+
+/// The answer to a request, within the bound.
+async fn answer<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
     match timeout(PATIENCE, request).await {
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(why))) if why.code == 409 => {
+            Err(Failure::Conflict(format!("{} {}", why.code, why.message)))
+        }
         // Of a server in trouble it is not known what it did.
         Ok(Err(kube::Error::Api(why))) if why.code < 500 => {
             Err(Failure::Refused(format!("{} {}", why.code, why.message)))

@@ -88,6 +88,8 @@ pub struct Pod {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// Of the object; empty: the API has not said it.
+    pub version: String,
     /// `Guaranteed`, `Burstable` or `BestEffort`.
     pub class: String,
     /// The annotation [`RESIZE`].
@@ -125,6 +127,7 @@ impl Pod {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
+            version: pod.metadata.resource_version.clone().unwrap_or_default(),
             class: status.qos_class.unwrap_or_default(),
             resize: annotation(RESIZE),
             merge: annotation(MERGE).is_some_and(|value| value == "true"),

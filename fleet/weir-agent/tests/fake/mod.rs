@@ -178,7 +178,9 @@ impl Fake {
 
     async fn change(&self, path: &str, body: Value) -> Answered {
         let answer = self.state().answers.pop_front().unwrap_or(Answer::Well);
-        let is_made = matches!(answer, Answer::Well | Answer::MadeAndHangs | Answer::MadeAndVanishes);
+        let is_outdated = self.state().is_outdated(path, &body);
+        let answer = if is_outdated && answer == Answer::Well { Answer::Refused(409) } else { answer };
+        let is_made = !is_outdated && matches!(answer, Answer::Well | Answer::MadeAndHangs | Answer::MadeAndVanishes);
         let object = is_made.then(|| self.state().change(path, body));
         match answer {
             Answer::Well => Ok(said(200, &object.unwrap())),
@@ -199,6 +201,23 @@ fn said(code: u16, body: &Value) -> Response<UnsyncBoxBody<Bytes, io::Error>> {
 }
 
 impl State {
+    /// Whether a change goes by another version of its object than there is.
+    fn is_outdated(&self, path: &str, body: &Value) -> bool {
+        let version = &body["metadata"]["resourceVersion"];
+        let name = path.strip_suffix("/resize").unwrap_or(path);
+        version.as_str().is_some_and(|it| !it.is_empty())
+            && self.objects[name]["metadata"]["resourceVersion"] != *version
+    }
+
+    /// Somebody else changes the limit of the pod's first container. Watchers are told later.
+    pub fn another_changes(&mut self, limit: &str) {
+        self.version += 1;
+        let version = json!(self.version.to_string());
+        let pod = self.objects.get_mut(WEB).unwrap();
+        pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = json!(limit);
+        pod["metadata"]["resourceVersion"] = version;
+    }
+
     fn change(&mut self, path: &str, body: Value) -> Value {
         self.changes.push((path.to_owned(), body.clone()));
         let resized = path.strip_suffix("/resize");
