@@ -123,7 +123,7 @@ impl Agent {
                 pod.namespace, pod.name
             ));
         }
-        self.resize(&pods, &rows, &seats).await;
+        self.resize(&rows, &seats).await;
         let recommendations = self.recommend(&rows, &seats).await;
         let trouble = self.api.as_ref().map(|api| api.pods.trouble());
         if let Some(Some(why)) = &trouble {
@@ -176,8 +176,10 @@ impl Agent {
     }
 
     /// Ends what was begun, settles what another agent left, raises what is short, and lowers the one that has most to spare.
-    async fn resize(&mut self, pods: &[Arc<Pod>], rows: &[Row], seats: &Seats<'_>) {
+    async fn resize(&mut self, rows: &[Row], seats: &Seats<'_>) {
         self.end_lowering().await;
+        // As they are by now: the look took its time, and a lowering may have ended meanwhile.
+        let pods = &self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
         // Where nothing is changed there may be no right to take back either.
         if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;

@@ -188,13 +188,15 @@ impl Resizer {
 
     /// Takes back what an agent asked for that did not live to see it done. Nobody holds memory back for it any more.
     pub async fn settle(&self, pod: &Pod) -> Option<Outcome> {
+        // As it is now: what was on its way when the caller looked may have been done since.
+        let pod = self.pods.get(&pod.uid)?;
         let (container, actual) = pod.containers.iter().find_map(|container| {
             let (wanted, actual) = (container.wanted, container.actual?);
             let is_ours = pod.lowered_from.get(&container.name)?.asked == wanted.most();
             (is_ours && wanted.limit.is_some() && wanted.limit < actual.limit).then_some((container, actual))
         })?;
         let why = pod.obstacle.clone().unwrap_or_else(|| "it was not done".into());
-        Some(self.take_back(pod, &Change::of(pod, container, actual), container.wanted, why).await)
+        Some(self.take_back(&pod, &Change::of(&pod, container, actual), container.wanted, why).await)
     }
 
     /// Notes what it held first, what it holds, and what is asked for now.

@@ -4,7 +4,7 @@ mod fake;
 use fake::{Answer, BOUND, Fake, Kubelet, MIB, WEB, WhenKnown};
 use std::time::Duration;
 use weir_agent::agent::Agent;
-use weir_agent::api::pod::{Held, Noted};
+use weir_agent::api::pod::{Held, Noted, Pod};
 use weir_agent::api::pods::Pods;
 use weir_agent::options::Options;
 use weir_agent::resize::{Change, Outcome, Resizer};
@@ -258,8 +258,28 @@ async fn what_somebody_else_asked_for_is_not_taken_back() {
     let mut theirs = case.change.clone();
     theirs.to.limit = Some(90 * MIB);
     assert_eq!(case.resizer.raise(&theirs).await, Outcome::Raised, "by the same call, but not noted");
+    let is_known = |pod: &Pod| (pod.containers[0].wanted == theirs.to).then_some(());
+    case.resizer.pods.when("uid-1", BOUND, is_known).await.unwrap();
     assert_eq!(case.resizer.settle(&case.fake.pod()).await, None);
     assert_eq!(case.held().0.limit, Some(90 * MIB));
+}
+
+/// A look takes its time. What ends meanwhile was on its way when the look began.
+#[tokio::test]
+async fn a_lowering_that_ends_during_a_look_is_not_taken_back() {
+    let case = Case::new(50 * MIB).await;
+    case.fake.state().kubelet = Kubelet::Silent;
+    let looks = async {
+        let is_asked = |pod: &Pod| (pod.containers[0].wanted == TO).then(|| pod.clone());
+        let seen = case.resizer.pods.when("uid-1", BOUND, is_asked).await.unwrap();
+        case.fake.is_made(0);
+        seen
+    };
+    let (outcome, seen) = tokio::join!(case.lower(), looks);
+    assert_eq!(outcome, Outcome::Lowered);
+    assert_eq!(seen.containers[0].actual, Some(BEFORE), "it was on its way");
+    assert_eq!(case.resizer.settle(&seen).await, None);
+    assert_eq!(case.held(), (TO, Some(TO)));
 }
 
 #[tokio::test]

@@ -141,6 +141,14 @@ impl Fake {
         self.state().change(&format!("{WEB}/status"), json!({"status": {"containerStatuses": statuses}}));
     }
 
+    /// The kubelet says of a container that it has what is wanted.
+    pub fn is_made(&self, nth: usize) {
+        let pod = self.object(WEB);
+        let mut statuses = pod["status"]["containerStatuses"].clone();
+        statuses[nth]["resources"] = pod["spec"]["containers"][nth]["resources"].clone();
+        self.state().change(&format!("{WEB}/status"), json!({"status": {"containerStatuses": statuses}}));
+    }
+
     /// Paths of the changes that came.
     pub fn changed(&self) -> Vec<String> {
         self.state().changes.iter().map(|(path, _)| path.trim_start_matches(WEB).to_owned()).collect()
