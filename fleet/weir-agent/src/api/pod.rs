@@ -161,13 +161,16 @@ impl Pod {
     pub fn holding(&self, container: &Container, most: u64, usual: u64) -> Option<Held> {
         let Held { request, limit } = container.wanted;
         let held = match (self.class.as_str(), limit) {
-            ("Guaranteed", Some(_)) => Held { request: Some(most), limit: Some(most) },
-            // Below the limit, also where it was equal: equal ones could make the pod a guaranteed one.
-            ("Burstable", Some(_)) => Held { request: request.map(|it| it.min(usual)), limit: Some(most) },
-            ("Burstable", None) if request.is_some() => Held { request: Some(most), limit: None },
+            ("Guaranteed", Some(_)) => Held { request: Some(most), limit: Some(most) }.rounded(),
+            ("Burstable", Some(_)) => {
+                let held = Held { request: request.map(|it| it.min(usual)), limit: Some(most) }.rounded();
+                // Below the limit once both are rounded, and also where it was equal.
+                Held { request: held.request.map(|it| below(it, held.limit)), ..held }
+            }
+            ("Burstable", None) if request.is_some() => Held { request: Some(most), limit: None }.rounded(),
             _ => return None,
         };
-        (!container.restarts && !self.is_fixed).then(|| held.rounded())
+        (!container.restarts && !self.is_fixed).then_some(held)
     }
 }
 
@@ -238,13 +241,17 @@ impl Pod {
     }
 
     /// What a container should hold that asks for `bytes` and keeps its limit: no more than `most`, and less than the limit.
-    /// Equal ones could make the pod a guaranteed one.
     pub fn asking(&self, container: &Container, bytes: u64, most: u64) -> Option<Held> {
         self.request_of(container)?;
         let limit = container.wanted.limit?;
         let request = bytes.min(most).div_ceil(1 << 20) << 20;
-        Some(Held { request: Some(request.min(limit.saturating_sub(1 << 20))), limit: Some(limit) })
+        Some(Held { request: Some(below(request, Some(limit))), limit: Some(limit) })
     }
+}
+
+/// A request that is a MiB below its limit at least: equal ones could make the pod a guaranteed one, which the API refuses.
+fn below(request: u64, limit: Option<u64>) -> u64 {
+    request.min(limit.map_or(u64::MAX, |limit| limit.saturating_sub(1 << 20)))
 }
 
 fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Container {
@@ -335,6 +342,11 @@ mod tests {
         assert_eq!(holding("Burstable", limits("128Mi")), held(Some(90), Some(100)));
         assert_eq!(holding("Burstable", limits("32Mi")), held(Some(32), Some(100)));
         assert_eq!(holding("Burstable", json!({"requests": {"memory": "128Mi"}})), held(Some(100), None));
+        // What needs the same all the time: its request would be its limit, or so once both are rounded.
+        let it = pod("Burstable", limits("128Mi"));
+        for usual in [100 * MIB, 100 * MIB - 9] {
+            assert_eq!(it.holding(&it.containers[0], 100 * MIB - 5, usual), held(Some(99), Some(100)));
+        }
         assert_eq!(holding("Burstable", json!({})), None, "another container of the pod has requests");
         assert_eq!(holding("BestEffort", json!({})), None);
     }
