@@ -4,3 +4,4 @@
 
 pub mod limits;
 pub mod peaks;
+pub mod quantity;

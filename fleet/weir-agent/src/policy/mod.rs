@@ -1,4 +1,4 @@
 //! What is decided, by pure functions: no file, no clock, no network. Limits and requests are [`weir_policy`]'s.
 
-pub mod quantity;
 pub mod relief;
+pub use weir_policy::quantity;

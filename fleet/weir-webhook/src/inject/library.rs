@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use serde_json::{Map, Value, json};
+use weir_policy::quantity;
 
 /// The name of the volume.
 pub const VOLUME: &str = "weir-library";
@@ -14,6 +15,9 @@ pub const MOUNT: &str = "/weir";
 const FOLDER: &str = "library";
 /// Above the libraries of both C libraries, 1.3 MiB each, and their links.
 const SIZE_LIMIT: &str = "16Mi";
+
+/// The most that the init container asks for and may use: copying takes 7 MiB of it, page cache included, and a few ms.
+const MOST: [(&str, &str); 2] = [("cpu", "50m"), ("memory", "32Mi")];
 
 /// What the loader is told. glibc's loader replaces `$LIB` by its folder of libraries (`lib/x86_64-linux-gnu`, `lib64`,
 /// `lib`), in which the image has the library for glibc. musl's does not replace it: in the folder of that very name the
@@ -84,9 +88,9 @@ pub fn mount() -> Value {
     json!({"name": VOLUME, "mountPath": MOUNT, "readOnly": true})
 }
 
-/// The resources of the init container are those of the pod's first container. So the pod stays of its quality of service
-/// (one container without a limit makes a guaranteed pod burstable), asks for no more than it did, and meets the limits of
-/// its namespace as before. Copying takes a few MiB and milliseconds of it.
+/// The resources of the init container are those of the pod's first container, but no more than copying takes. So the pod stays
+/// of its quality of service: one container without a limit makes a guaranteed pod burstable. And it asks for no more than it did,
+/// also once its containers' requests were lowered: Kubernetes counts the largest init container as long as the pod lives.
 fn resources(spec: &PodSpec) -> Value {
     let Some(ResourceRequirements { limits, requests, .. }) =
         spec.containers.first().and_then(|c| c.resources.as_ref())
@@ -99,10 +103,18 @@ fn resources(spec: &PodSpec) -> Value {
             .iter()
             .flatten()
             .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage"));
-        let common: Map<String, Value> = common.map(|(name, quantity)| (name.clone(), json!(quantity))).collect();
+        let common: Map<String, Value> =
+            common.map(|(name, quantity)| (name.clone(), json!(capped(name, &quantity.0)))).collect();
         if !common.is_empty() {
             resources.insert(kind.to_owned(), common.into());
         }
     }
     resources.into()
+}
+
+/// A quantity of a resource, or the most of it, if that is less.
+fn capped<'a>(name: &str, quantity: &'a str) -> &'a str {
+    let most = MOST.iter().find(|(of, _)| *of == name).map(|(_, most)| *most);
+    let values = most.and_then(|most| Some((most, quantity::value(quantity)?, quantity::value(most)?)));
+    values.filter(|(_, asked, most)| asked > most).map_or(quantity, |(most, ..)| most)
 }

@@ -243,8 +243,30 @@ fn a_node_is_not_kept_because_of_the_volume() {
 fn a_guaranteed_pod_stays_guaranteed() {
     let resources = json!({"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "requests": {"cpu": "2", "memory": "1Gi"}});
     let (made, ..) = made(&asking(json!([{"name": "a", "resources": resources}])), false, Way::InitContainer);
-    let common = json!({"cpu": "2", "memory": "1Gi"});
-    assert_eq!(made["spec"]["initContainers"][0]["resources"], json!({"limits": common, "requests": common}));
+    let most = json!({"cpu": "50m", "memory": "32Mi"});
+    assert_eq!(made["spec"]["initContainers"][0]["resources"], json!({"limits": most, "requests": most}));
+}
+
+/// Kubernetes counts the largest init container as long as the pod lives: it must not stand for what its containers had once.
+#[test]
+fn what_copies_the_library_asks_for_no_more_than_that_takes() {
+    for (asked, expected) in [
+        (json!({"limits": {"memory": "20Mi", "cpu": "0.01"}}), json!({"limits": {"memory": "20Mi", "cpu": "0.01"}})),
+        (
+            json!({"limits": {"memory": "33554432", "cpu": "50m"}}),
+            json!({"limits": {"memory": "33554432", "cpu": "50m"}}),
+        ),
+        (
+            json!({"requests": {"memory": "16Mi", "cpu": "0.1"}, "limits": {"memory": "33M", "ephemeral-storage": "1Gi"}}),
+            json!({"requests": {"memory": "16Mi", "cpu": "50m"}, "limits": {"memory": "33M", "ephemeral-storage": "1Gi"}}),
+        ),
+        (json!({"limits": {"memory": "34M"}}), json!({"limits": {"memory": "32Mi"}})),
+        // What is no quantity is for the API server to refuse.
+        (json!({"limits": {"memory": "much"}}), json!({"limits": {"memory": "much"}})),
+    ] {
+        let (made, ..) = made(&asking(json!([{"name": "a", "resources": asked}])), false, Way::InitContainer);
+        assert_eq!(made["spec"]["initContainers"][0]["resources"], expected);
+    }
 }
 
 fn variable() -> impl Strategy<Value = Value> {

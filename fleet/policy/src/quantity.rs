@@ -1,4 +1,4 @@
-//! Quantities of memory, as Kubernetes writes them.
+//! Quantities of memory and of other things, as Kubernetes writes them.
 
 /// Suffixes and what they stand for.
 const SUFFIXES: [(&str, f64); 13] = [
@@ -17,13 +17,18 @@ const SUFFIXES: [(&str, f64); 13] = [
     ("E", 1e18),
 ];
 
-/// The bytes of a quantity such as `512Mi`, `1.5G` or `128974848`, rounded up; none: it is no quantity.
-pub fn bytes(quantity: &str) -> Option<u64> {
+/// What a quantity such as `512Mi`, `1.5G` or `50m` stands for; none: it is no quantity.
+pub fn value(quantity: &str) -> Option<f64> {
     let quantity = quantity.trim();
     let suffix = SUFFIXES.iter().find_map(|(suffix, times)| Some((quantity.strip_suffix(suffix)?, times)));
     let (number, times) = suffix.unwrap_or((quantity, &1.0));
     let value = number.parse::<f64>().ok()? * times;
-    (value.is_finite() && value >= 0.0).then(|| value.ceil() as u64)
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+/// The bytes of a quantity such as `512Mi`, `1.5G` or `128974848`, rounded up; none: it is no quantity.
+pub fn bytes(quantity: &str) -> Option<u64> {
+    value(quantity).map(|value| value.ceil() as u64)
 }
 
 /// Bytes as a quantity, exact.
@@ -59,6 +64,7 @@ mod tests {
         for wrong in ["", "Mi", "1 Mi x", "-1", "x", "inf", "NaN"] {
             assert_eq!(bytes(wrong), None, "{wrong}");
         }
+        assert_eq!((value("50m"), value("2"), value("0.1")), (Some(0.05), Some(2.0), Some(0.1)));
         assert_eq!((text(1_000_000_000), text(2 << 20)), ("1000000000".into(), "2Mi".into()));
         assert!(argument("5x").is_err_and(|why| why.contains("64Mi")));
     }
