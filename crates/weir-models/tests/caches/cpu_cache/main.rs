@@ -41,6 +41,10 @@ mod base {
             class == FIRST
         }
 
+        pub fn serves(class: Class, wanted: Class) -> bool {
+            class == wanted
+        }
+
         pub const fn size_of_class(_class: Class) -> usize {
             PAGE
         }

@@ -15,7 +15,7 @@
 //! its CPU that had read the old `end` may then push on it once more. That run stays until its class is asked for, or until the
 //! next drain.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::{BEGIN, PerCpu, in_bucket};
 use crate::base::run_class::{MAX_CLASS_RUN, RUN_CLASSES, all, class_of_run, nth, place, serves, size_of_class};
@@ -24,6 +24,7 @@ use crate::caches::geometry::slots;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
 use crate::platform::cpu_table::CpuSlab;
+use crate::platform::sync::AtomicU64;
 
 /// Frees on a CPU that find no room, of which one looks for some, and displaces other classes. The others cost a displaced class
 /// as much as they gain.
