@@ -292,6 +292,25 @@ fn what_waits_to_be_written_below_has_a_bound() {
 }
 
 #[test]
+fn what_a_failed_write_has_left_in_the_cache_is_written_by_itself() {
+    for engine in engines() {
+        let (folder, _) = disk();
+        let server = start(folder, engine, &["--write-back"]);
+        let mut client = server.structured("d");
+        let disk = File::options().read(true).write(true).open(server.path("disk")).expect("the file");
+        disk.set_len(1 << 20).expect("shorter");
+        let bytes = pattern(9, BLOCK + 100);
+        assert_eq!(client.error(WRITE, 0, 2 << 20, bytes.len() as u64, &bytes), EIO, "the rest of a block is missing");
+        support::eventually("the whole block is written below", || {
+            let mut found = [0; BLOCK];
+            disk.read_exact_at(&mut found, 2 << 20).is_ok() && found == bytes[..BLOCK]
+        });
+        support::eventually("it is no more dirty", || counted(&server, "dirty_bytes") == 0);
+        server.stop();
+    }
+}
+
+#[test]
 fn a_file_that_shrinks_is_an_error_only_where_it_is_missing() {
     for engine in engines() {
         let (folder, data) = disk();

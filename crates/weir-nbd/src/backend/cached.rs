@@ -100,7 +100,6 @@ impl Volume {
     /// they reach the file.
     pub(super) async fn write_cached(&self, cached: &Arc<CachedFile>, offset: u64, buffer: Buffer) -> Result<()> {
         let length = buffer.filled().len();
-        let inside = (self.cacheable().saturating_sub(offset) as usize).min(length);
         if cached.dirty().is_none() {
             return self.write_through(cached, offset, buffer, 0..length).await;
         }
@@ -108,6 +107,7 @@ impl Volume {
         if cached.is_too_dirty() {
             self.flusher.write_back().await?;
         }
+        let inside = (self.cacheable().saturating_sub(offset) as usize).min(length);
         self.write_dirty(cached, offset, &buffer.filled()[..inside]).await?;
         if inside < length {
             self.write_through(cached, offset, buffer, inside..length).await?;
@@ -136,6 +136,13 @@ impl Volume {
 
     /// Writes whole or partial blocks into the cache, to be written below later.
     async fn write_dirty(&self, cached: &Arc<CachedFile>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.write_dirty_blocks(cached, offset, bytes).await;
+        // Also after an error: the blocks before it are dirty, and perhaps no other write or flush comes.
+        self.flusher.write_back_later();
+        written
+    }
+
+    async fn write_dirty_blocks(&self, cached: &Arc<CachedFile>, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
@@ -153,7 +160,6 @@ impl Volume {
             }
             done += part.len();
         }
-        self.flusher.write_back_later();
         Ok(())
     }
 
