@@ -292,6 +292,24 @@ fn what_waits_to_be_written_below_has_a_bound() {
 }
 
 #[test]
+fn one_long_write_keeps_to_the_bound_of_what_waits() {
+    for engine in engines() {
+        let server = start_short(engine, "1M");
+        let mut client = server.structured("d");
+        let (at, length) = (1 << 20, 2 << 20);
+        assert_eq!(client.error(WRITE, 0, at, length, &pattern(3, 2 << 20)), ENOSPC);
+        assert!(counted(&server, "dirty_bytes") <= 512 << 10, "a quarter of the cache, and as much between two looks");
+        lengthen(&server);
+        assert_eq!(client.error(WRITE, 0, at, length, &pattern(4, 2 << 20)), 0);
+        assert!(counted(&server, "dirty_bytes") <= 512 << 10);
+        assert!(client.read(0, at, 2 << 20) == pattern(4, 2 << 20));
+        assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
+        assert!(read_file(&server, 1 << 20, 2 << 20) == pattern(4, 2 << 20));
+        server.stop();
+    }
+}
+
+#[test]
 fn what_a_failed_write_has_left_in_the_cache_is_written_by_itself() {
     for engine in engines() {
         let (folder, _) = disk();

@@ -18,6 +18,8 @@ pub const READ_AHEAD: u64 = 1 << 20;
 const MAX_FETCH: u64 = 4 << 20;
 /// Before a block is fetched again for a write to a part of it, where another write came between.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Blocks of one write that become dirty between two looks whether too many are: 256 KiB.
+const UNLOOKED: u64 = 64;
 
 const SIZE: u64 = BLOCK as u64;
 
@@ -103,10 +105,6 @@ impl Volume {
         if cached.dirty().is_none() {
             return self.write_through(cached, offset, buffer, 0..length).await;
         }
-        // Before it adds more: where nothing can be written below, what waits does not grow without end.
-        if cached.is_too_dirty() {
-            self.flusher.write_back().await?;
-        }
         let inside = (self.cacheable().saturating_sub(offset) as usize).min(length);
         self.write_dirty(cached, offset, &buffer.filled()[..inside]).await?;
         if inside < length {
@@ -146,6 +144,11 @@ impl Volume {
         let mut done = 0;
         while done < bytes.len() {
             let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
+            // Before it adds more: where nothing can be written below, what waits does not grow without end. One write may
+            // be longer than all that may wait.
+            if (done == 0 || block.is_multiple_of(UNLOOKED)) && cached.is_too_dirty() {
+                self.flusher.write_back().await?;
+            }
             let part = &bytes[done..(done + BLOCK - at).min(bytes.len())];
             let mut is_done = cached.write_dirty(block, at, part, None)?;
             // The rest of the block comes from the file; again, if it was written there meanwhile. The pause lets that
