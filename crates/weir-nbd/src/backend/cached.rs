@@ -113,6 +113,12 @@ impl Volume {
         Ok(())
     }
 
+    /// Writes a part of `buffer` into the file, and then into the cache.
+    ///
+    /// Where blocks may be dirty, that is what lies behind the last whole block. The volume may have grown since that was
+    /// found out: then it lies in a block that may be dirty, and the file would get the block's other bytes later, with the
+    /// old ones in the place of these. So that is looked at once more after the mark. From the mark on no part of the block
+    /// becomes dirty, and who made it dirty before has known of the growth.
     async fn write_through(
         &self,
         cached: &Arc<CachedFile>,
@@ -123,6 +129,11 @@ impl Volume {
         for range in self.pieces(offset + part.start as u64..offset + part.end as u64) {
             let part = (range.start - offset) as usize..(range.end - offset) as usize;
             let guard = cached.begin_write(range.clone(), true);
+            if cached.dirty().is_some() && range.end <= self.cacheable() {
+                drop(guard);
+                self.write_dirty(cached, range.start, &buffer.filled()[part]).await?;
+                continue;
+            }
             buffer = self.medium.write(range.start, buffer, part.clone()).await?;
             // Behind the last whole block nothing is cached.
             if range.end <= self.cacheable() {
@@ -288,6 +299,7 @@ mod tests {
     use crate::base::size::Size;
     use crate::cache::{BlockCache, FileId};
     use crate::io::Inline;
+    use futures_util::FutureExt;
 
     #[test]
     fn a_write_to_a_part_of_a_block_waits_for_a_trim_of_the_same_worker() {
@@ -312,6 +324,33 @@ mod tests {
             assert!(volume.is_dirty(&(0..SIZE)));
             volume.write_back(0..SIZE).await.expect("the file can be written");
             assert_eq!(&std::fs::read(folder.path().join("disk")).expect("a file")[99..105], b"\0part\0");
+        });
+    }
+
+    #[test]
+    fn a_write_behind_the_last_whole_block_that_the_volume_outgrows_is_not_lost() {
+        run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("disk");
+            let source = Source::Path { path: path.clone(), create: Some(Size(SIZE + 1000)) };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let volume = source.open(false, Some(&cache)).expect("a volume");
+            let cached = volume.cached.clone().expect("it is cached");
+            let data = |bytes: &[u8]| Buffer::copy_of(bytes).expect("memory");
+            // It begins in the last whole block, and waits there for a trim. (What the file has there is not known.)
+            let trim = cached.begin_write(0..SIZE, false);
+            let mut late = Box::pin(volume.write_cached(&cached, SIZE - 3, data(b"before and behind")));
+            assert!((&mut late).now_or_never().is_none());
+            // Now the volume grows, and a client that knows of it writes to another part of the block.
+            std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(2 * SIZE)).expect("longer");
+            assert_eq!(volume.grow().expect("the file"), Some(2 * SIZE));
+            volume.write_cached(&cached, SIZE + 2000, data(b"other")).await.expect("it is in the cache");
+            drop(trim);
+            late.await.expect("it is in the cache");
+            volume.write_back(0..2 * SIZE).await.expect("the file can be written");
+            let found = std::fs::read(&path).expect("a file");
+            assert_eq!(&found[BLOCK - 3..BLOCK + 14], b"before and behind");
+            assert_eq!(&found[BLOCK + 2000..BLOCK + 2005], b"other");
         });
     }
 
