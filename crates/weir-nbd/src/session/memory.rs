@@ -12,8 +12,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `limit` bytes.
+    /// A budget of `limit` bytes, or of as many as a semaphore counts.
     pub fn new(limit: usize) -> Self {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
         Self { limit, free: Arc::new(Semaphore::new(limit)) }
     }
 
@@ -112,5 +113,11 @@ mod tests {
         assert!(small.as_mut().now_or_never().is_none());
         drop(large);
         assert!(small.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_budget_without_a_bound_is_one() {
+        let budget = Budget::new(usize::MAX);
+        assert!(budget.take(1 << 30).now_or_never().is_some());
     }
 }
