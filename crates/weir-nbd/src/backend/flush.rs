@@ -95,10 +95,12 @@ impl Flusher {
     /// Flushes as [`Self::flush`] does, at the server's end, whatever became of an earlier flush, and of the worker that
     /// had it.
     pub async fn flush_at_end(&self) -> Result<()> {
-        if let Some(cached) = &self.cached {
-            write_back(&self.medium, cached).await?;
-        }
-        io::sync(&self.medium.file).await
+        let written = match &self.cached {
+            Some(cached) => write_back(&self.medium, cached).await,
+            None => Ok(()),
+        };
+        // Also where some blocks cannot be written: the others are in the file now, and there is no later flush.
+        written.and(io::sync(&self.medium.file).await)
     }
 
     /// Waits for the next round.
