@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// Most bytes of one operation: the kernel takes no more than 2 GiB less a page.
 const MOST: usize = 1 << 30;
+/// Result of an operation that the ring has not begun.
+const GIVEN_UP: i32 = -libc::ECANCELED;
 
 /// Whether an operation on a file is tried at once, by the worker itself, before the ring or a thread gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +52,27 @@ fn read_cached(file: &OwnedFd, buffer: &mut Buffer, length: usize, offset: u64) 
 }
 
 /// Has an operation performed by this worker's ring, or by a thread.
-async fn perform(mut operation: Operation) -> (Result<usize>, Buffer) {
+async fn perform(operation: Operation) -> (Result<usize>, Buffer) {
     match ring::current() {
         Some(ring) => {
             let slot = fixed::slot(&operation.buffer);
-            let (result, mut operation) = ring.perform(operation, slot).await;
-            (operation.performed(result), operation.buffer)
+            let (result, operation) = ring.perform(operation, slot).await;
+            settle(result, operation).await
         }
-        None => blocking(move || (operation.perform(), operation.buffer)).await,
+        None => by_thread(operation).await,
+    }
+}
+
+async fn by_thread(mut operation: Operation) -> (Result<usize>, Buffer) {
+    blocking(move || (operation.perform(), operation.buffer)).await
+}
+
+/// What the ring's result says. Where the kernel has no thread for an operation and may start none (a limit of processes, no
+/// memory), it gives it up before it has begun. Nobody else cancels operations. The worker has a thread in any case.
+async fn settle(result: i32, mut operation: Operation) -> (Result<usize>, Buffer) {
+    match result {
+        GIVEN_UP => by_thread(operation).await,
+        _ => (operation.performed(result), operation.buffer),
     }
 }
 
@@ -104,4 +119,26 @@ pub async fn sync(file: &Arc<OwnedFd>) -> Result<()> {
 pub async fn allocate(file: &Arc<OwnedFd>, mode: FallocateFlags, range: Range<u64>) -> Result<()> {
     let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Allocate { mode, range } };
     perform(operation).await.0.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::testing::run;
+
+    #[test]
+    fn what_the_ring_has_given_up_is_done_by_a_thread() {
+        run(async {
+            let file: Arc<OwnedFd> = Arc::new(tempfile::tempfile().expect("a file").into());
+            let operation = |buffer, what| Operation { file: file.clone(), buffer, what };
+            let data = Buffer::copy_of(b"data").expect("memory");
+            let write = operation(data, What::Write { part: 0..4, offset: 2 });
+            assert_eq!(settle(GIVEN_UP, write).await.0.expect("the file can be written"), 4);
+            let sync = operation(Buffer::keep(0).expect("nothing"), What::Sync);
+            settle(GIVEN_UP, sync).await.0.expect("the file can be flushed");
+            let read = operation(Buffer::take(9).expect("memory"), What::Read { length: 9, offset: 0 });
+            let (read, found) = settle(GIVEN_UP, read).await;
+            assert_eq!((read.expect("the file can be read"), found.filled()), (6, &b"\0\0data"[..]));
+        });
+    }
 }
