@@ -129,6 +129,16 @@ impl Drop for Killed {
 }
 
 #[test]
+fn a_thread_for_reloads_and_the_last_flush_is_there_from_the_start() {
+    // Where the system refuses it later, a reload ended the server.
+    let server = Server::start(&["--export", "m=memory:1M"]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
+    let names = tasks.map(|task| std::fs::read_to_string(task.expect("a thread").path().join("comm")));
+    assert!(names.flatten().any(|name| name == "weir-nbd main\n"));
+    server.stop();
+}
+
+#[test]
 fn sockets_of_the_service_manager_are_used_and_left_alone() {
     for engine in engines() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -75,6 +75,16 @@ pub fn is_stopping() -> bool {
     IS_STOPPING.get()
 }
 
+/// A runtime for the main thread. It has a thread for what may block from the start: where the system refuses it later, a
+/// reload or the flush at the end would be a panic.
+pub fn main_runtime() -> io::Result<LocalRuntime> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().thread_keep_alive(IDLE).thread_name("weir-nbd main");
+    let runtime = builder.build_local(LocalOptions::default())?;
+    runtime.spawn_blocking(|| {});
+    Ok(runtime)
+}
+
 /// How operations on files get done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -21,7 +21,6 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
@@ -34,8 +33,7 @@ const ABORT: Duration = Duration::from_secs(5);
 
 /// Serves until it is stopped.
 pub fn serve(options: &Serve) -> Result<(), Failure> {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    let runtime = runtime.map_err(Failure::because("the main thread"))?;
+    let runtime = io::main_runtime().map_err(Failure::because("the main thread"))?;
     let served = runtime.block_on(run(options));
     // What still blocks may do so for ever.
     runtime.shutdown_background();
