@@ -367,3 +367,5 @@ fn is_unknown(peer: &Peer) -> bool {
 #[cfg(test)]
 #[path = "channel_tests.rs"]
 mod tests;
+#[cfg(test)]
+pub use tests::with_gone_subscriber;

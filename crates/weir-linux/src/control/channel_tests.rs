@@ -150,6 +150,20 @@ impl Drop for TestClient {
     }
 }
 
+/// A channel whose one client subscribed, set a target and has gone, which the channel has not seen yet. Its subscriber is to be
+/// told of an event on the page.
+pub fn with_gone_subscriber(page: &Stats, target: u64) -> Channel {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    bench.ask(&client, b"subscribe");
+    bench.ask(&client, std::format!("target {target}").as_bytes());
+    let Bench { mut channel, .. } = bench;
+    let told = channel.clients.iter_mut().flatten().map(|client| client.told = Some(Told::from_now(page))).count();
+    page.trace.record(&EVENT);
+    assert_eq!((told, channel.target()), (1, Some(target)));
+    channel
+}
+
 #[test]
 fn a_client_is_greeted_and_answered() {
     let mut bench = Bench::new();

@@ -81,20 +81,25 @@ impl Steering {
         let Some(channel) = &mut self.channel else { return };
         let mut host = BackgroundHost { heap, waker, figures, sources, sandbox: self.sandbox.as_ref() };
         let served = channel.serve(&mut host, &STATS);
-        // A client that has gone leaves no target behind. What limits are is read anew.
-        if sources.set_target(channel.target()) {
-            waker.wake();
-        }
-        if let Err(end) = served {
-            self.end(end, sources);
-        }
+        self.follow_clients(served, waker, sources);
     }
 
     /// Sends subscribers what happened since the last time.
-    pub fn tell_subscribers(&mut self, sources: &mut Sources) {
+    pub fn tell_subscribers(&mut self, waker: &Waker, sources: &mut Sources) {
         let Some(channel) = &mut self.channel else { return };
         let sandbox = self.sandbox.as_ref();
-        if let Err(end) = channel.tell_subscribers(&STATS, || is_in_sandbox(sandbox)) {
+        let told = channel.tell_subscribers(&STATS, || is_in_sandbox(sandbox));
+        // One that has gone may be found out here first. Its socket is closed then, and nothing more is heard of it.
+        self.follow_clients(told, waker, sources);
+    }
+
+    /// Has the target be that of the clients which are there now. A client that has gone leaves none behind.
+    fn follow_clients(&mut self, outcome: Result<(), End>, waker: &Waker, sources: &mut Sources) {
+        // What limits are is read anew.
+        if sources.set_target(self.channel.as_ref().and_then(Channel::target)) {
+            waker.wake();
+        }
+        if let Err(end) = outcome {
             self.end(end, sources);
         }
     }
@@ -174,5 +179,22 @@ impl Host for BackgroundHost<'_> {
     }
     fn is_in_sandbox(&self) -> bool {
         is_in_sandbox(self.sandbox)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::channel::with_gone_subscriber;
+
+    #[test]
+    fn a_subscriber_that_is_found_to_have_gone_leaves_no_target_behind() {
+        let (sandbox, mut sources, waker) = (Sandbox::look(), Sources::new(), Waker::new());
+        let mut steering = Steering { channel: Some(with_gone_subscriber(&STATS, 1 << 20)), sandbox, followed: None };
+        assert!(sources.set_target(steering.channel.as_ref().unwrap().target()));
+        steering.tell_subscribers(&waker, &mut sources);
+        assert_eq!(steering.channel.as_ref().unwrap().target(), None, "it was found out");
+        assert!(!sources.set_target(None), "its target is gone");
+        steering.channel.unwrap().close();
     }
 }
