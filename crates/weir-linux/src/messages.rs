@@ -49,6 +49,8 @@ pub enum WrongCall {
     NoZone,
     /// A pointer that is no page pool, or no page pool any more.
     NoPool,
+    /// A null array of runs.
+    NullRuns,
     /// A pointer that is no registered callback, or none any more.
     NoCallback,
     /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
@@ -92,6 +94,10 @@ impl WrongCall {
             Self::NoPool => (
                 "not a page pool, or destroyed already",
                 "use what weir_page_pool_create() returned, until weir_page_pool_destroy() has returned 0",
+            ),
+            Self::NullRuns => (
+                "weir_page_pool_put_batch: the array of runs is NULL; the pool",
+                "pass an array of as many runs as the count says",
             ),
             Self::NoCallback => (
                 "not a registered callback, or unregistered already",
@@ -351,6 +357,7 @@ mod tests {
             NoCache,
             NoZone,
             NoPool,
+            NullRuns,
             NoCallback,
             FreedWithoutDtor,
             FreedTwice,

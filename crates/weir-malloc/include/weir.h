@@ -430,14 +430,15 @@ int weir_page_pool_destroy(weir_page_pool *pool);
 /*
  * Gets a run of at least `pages` pages in a row (1 to 1,024), at most a quarter more. Its first byte is at a multiple of
  * 4,096. Its contents are undefined. Returns NULL with errno ENOMEM, or EINVAL for a length that cannot be, and for a NULL
- * pool. The second form stores `count` of them, as many as can be had, and NULL for the others; it returns how many.
+ * pool. The second form stores `count` of them, as many as can be had, and NULL for the others; it returns how many. A count
+ * of 0 does nothing.
  */
 void *weir_page_pool_get(weir_page_pool *pool, size_t pages);
 size_t weir_page_pool_get_batch(weir_page_pool *pool, size_t pages, void **runs, size_t count);
 
 /*
  * Puts a run back, whole; NULL is allowed. A run that is not in flight from this pool is named, and the process aborted.
- * The second form puts `count` of them back.
+ * The second form puts `count` of them back. A count of 0 does nothing.
  */
 void weir_page_pool_put(weir_page_pool *pool, void *run);
 void weir_page_pool_put_batch(weir_page_pool *pool, void *const *runs, size_t count);

@@ -100,6 +100,9 @@ pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
 
 /// `weir_page_pool_get_batch`.
 pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, count: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
     // SAFETY: the caller's promise: a pool, or null.
     let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN.0).contains(&pages) && !out.is_null());
     let Some(found) = found else {
@@ -120,14 +123,21 @@ pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, co
 
 /// `weir_page_pool_put`.
 pub unsafe fn put(pool: *mut Pool, run: *mut c_void) {
+    if run.is_null() {
+        return;
+    }
     // SAFETY: the caller's promise: a pool, and a run that it gives up.
     unsafe { put_batch(pool, &run, 1) }
 }
 
 /// `weir_page_pool_put_batch`.
 pub unsafe fn put_batch(pool: *mut Pool, runs: *const *mut c_void, count: usize) {
+    // An empty array may be NULL, as C++'s vectors are.
+    if count == 0 {
+        return;
+    }
     if pool.is_null() || runs.is_null() {
-        return misuse(WrongCall::NoPool, pool.addr());
+        return misuse(if pool.is_null() { WrongCall::NoPool } else { WrongCall::NullRuns }, pool.addr());
     }
     // SAFETY: the caller's promise: a pool.
     if let Some(found) = unsafe { named(pool) } {

@@ -52,7 +52,10 @@ static void life(void) {
     for (int i = 0; i < 100; i++) memset(runs[i], i, 3 * PAGE);
     p_page_pool_put_batch(pool, runs, 100), p_trim();
     CHECK(stats_of(pool).idle_pages == 0 && stats_of(pool).squeezes == 0 && holds(run, 16 * PAGE, 9));
-    p_page_pool_put(pool, run), p_page_pool_put(pool, NULL);
+    p_page_pool_put(pool, run), p_page_pool_put(pool, NULL), p_page_pool_put(NULL, NULL);
+    /* An empty array may be NULL. */
+    p_page_pool_put_batch(pool, NULL, 0), errno = 0;
+    CHECK(p_page_pool_get_batch(pool, 1, NULL, 0) == 0 && errno == 0);
     /* A caller of an older header has a shorter structure. */
     struct weir_page_pool_stats stats = {.gets = 99};
     CHECK(p_page_pool_stats(pool, &stats, 2 * sizeof(size_t)) == 0 && stats.idle_pages == 16 && stats.gets == 99);
