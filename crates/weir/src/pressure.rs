@@ -21,8 +21,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use core::time::Duration;
 use weir_linux::os::clock::monotonic_ns;
-use weir_linux::os::fd::close;
-use weir_linux::os::file::socket;
+use weir_linux::os::file::socket::End;
 use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, FdError, Guard, Panicked};
 use weir_linux::process::{limit, pressure};
 
@@ -94,7 +93,7 @@ pub struct Subscription {
 /// ```
 pub fn events() -> PressureEvents {
     let reader = pressure::Reader::new();
-    PressureEvents { seen: pressure::latest().generation, reader, fd: None }
+    PressureEvents { seen: pressure::latest().generation, reader, end: None }
 }
 
 /// See [`events`].
@@ -102,15 +101,15 @@ pub struct PressureEvents {
     /// Generation of the event that was seen last.
     seen: u32,
     reader: pressure::Reader,
-    fd: Option<(i32, Subscription)>,
+    end: Option<(End, Subscription)>,
 }
 
 impl PressureEvents {
     /// The latest event, if it has not been seen yet.
     pub fn try_next(&mut self) -> Option<Event> {
-        if let Some((fd, _)) = &self.fd {
+        if let Some((end, _)) = &self.end {
             // Before the look: an event after it makes the descriptor readable again.
-            let _ = socket::take(*fd);
+            end.take();
         }
         let event = pressure::latest();
         let is_new = event.generation != self.seen;
@@ -151,14 +150,15 @@ impl PressureEvents {
     /// # Errors
     /// The system refuses a descriptor or a thread, or there is no memory.
     pub fn raw_fd(&mut self) -> Result<i32, RegisterError> {
-        if let Some((fd, _)) = &self.fd {
-            return Ok(*fd);
+        if let Some((end, _)) = &self.end {
+            return Ok(end.fd());
         }
-        let (fd, registration) = pressure::open_fd(Level::Some).map_err(|why| match why {
+        let (end, registration) = pressure::open_fd(Level::Some).map_err(|why| match why {
             FdError::Os(_) => RegisterError::OutOfMemory,
             FdError::Register(why) => why.into(),
         })?;
-        self.fd = Some((fd, Subscription { registration: OwnedRegistration::new(registration) }));
+        let fd = end.fd();
+        self.end = Some((end, Subscription { registration: OwnedRegistration::new(registration) }));
         Ok(fd)
     }
 }
@@ -179,9 +179,9 @@ impl Iterator for PressureEvents {
 
 impl Drop for PressureEvents {
     fn drop(&mut self) {
-        if let Some((fd, subscription)) = self.fd.take() {
+        if let Some((end, subscription)) = self.end.take() {
             drop(subscription);
-            let _ = close(fd);
+            end.close();
         }
     }
 }

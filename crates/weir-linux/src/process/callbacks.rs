@@ -3,7 +3,7 @@
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{
-    AtomicI32, AtomicPtr, AtomicU32,
+    AtomicPtr, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use weir_core::evict::calling::Taken;
@@ -15,8 +15,7 @@ pub use weir_core::policy::deferred::DEFAULT_SEEKS;
 
 use crate::os::catch::catch_closure;
 use crate::os::clock::monotonic_ns;
-use crate::os::fd::close;
-use crate::os::file::socket::{self, Bell};
+use crate::os::file::socket::{Bell, End};
 use crate::os::futex::futex_wait;
 use crate::os::syscall::Errno;
 use crate::platform::other_malloc;
@@ -223,16 +222,53 @@ pub struct ProgramQueue(NonNull<Shared>);
 struct Shared {
     queue: Queue,
     owners: AtomicU32,
-    /// The program's descriptor; -1: there is none.
-    fd: AtomicI32,
+    /// The program's descriptor, in a block of its own; null: there is none.
+    end: AtomicPtr<End>,
     /// The callback that makes it readable, while there is one.
     bell: AtomicPtr<Entry>,
 }
 
 impl Shared {
     fn new() -> Self {
-        let (owners, fd, bell) = (AtomicU32::new(1), AtomicI32::new(-1), AtomicPtr::new(null_mut()));
-        Self { queue: Queue::new(), owners, fd, bell }
+        let (owners, end, bell) = (AtomicU32::new(1), AtomicPtr::new(null_mut()), AtomicPtr::new(null_mut()));
+        Self { queue: Queue::new(), owners, end, bell }
+    }
+
+    fn end(&self) -> Option<&End> {
+        // SAFETY: null, or the block that `open_end` wrote, which stays until the last owner has gone.
+        unsafe { self.end.load(Acquire).as_ref() }
+    }
+
+    /// Opens a descriptor, unless another thread is faster.
+    fn open_end(&self) -> Result<(), FdError> {
+        let home = NonNull::new(malloc::alloc(size_of::<End>()).cast::<End>());
+        let home = home.ok_or(FdError::Register(RegisterError::NoMemory))?;
+        let opened = Bell::open().map_err(FdError::Os).and_then(|(bell, fd)| {
+            let end = bell.end(fd);
+            let spec = CallbackSpec { name: b"queue", class: Class::Bell, ..CallbackSpec::default() };
+            let registered = register(&spec, QueueBell(bell), Thread::Shared);
+            registered.inspect_err(|_| end.close()).map_err(FdError::Register).map(|registration| (end, registration))
+        });
+        let failed = match opened {
+            Ok((end, registration)) => {
+                // SAFETY: fresh, and of that size; malloc's alignment is more than enough.
+                unsafe { home.write(end) };
+                if self.end.compare_exchange(null_mut(), home.as_ptr(), AcqRel, Acquire).is_ok() {
+                    let entry = registration.into_raw();
+                    self.bell.store(entry.as_ptr(), Release);
+                    HEAP.callbacks().set_bell(HEAP.platform(), &self.queue, Some(entry));
+                    return Ok(());
+                }
+                registration.unregister();
+                // SAFETY: written above, and this thread's alone.
+                unsafe { home.as_ref() }.close();
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
+        // SAFETY: a block of this function's that nothing else refers to.
+        unsafe { malloc::free(home.as_ptr().cast()) };
+        failed
     }
 }
 
@@ -264,34 +300,18 @@ impl ProgramQueue {
     /// the message. The same one at each call; the queue closes it when it ends.
     pub fn fd(&self) -> Result<i32, FdError> {
         let shared = self.shared();
-        if shared.fd.load(Acquire) < 0 {
-            let (bell, fd) = Bell::open().map_err(FdError::Os)?;
-            let spec = CallbackSpec { name: b"queue", class: Class::Bell, ..CallbackSpec::default() };
-            let registered = register(&spec, QueueBell(bell), Thread::Shared);
-            let registration = registered.map_err(|why| {
-                let _ = close(fd);
-                FdError::Register(why)
-            })?;
-            if shared.fd.compare_exchange(-1, fd, AcqRel, Acquire).is_err() {
-                // Another thread was faster.
-                registration.unregister();
-                let _ = close(fd);
-            } else {
-                let entry = registration.into_raw();
-                shared.bell.store(entry.as_ptr(), Release);
-                HEAP.callbacks().set_bell(HEAP.platform(), &shared.queue, Some(entry));
-            }
+        if shared.end().is_none() {
+            shared.open_end()?;
         }
-        Ok(shared.fd.load(Acquire))
+        Ok(shared.end().map_or(-1, End::fd))
     }
 
     /// Calls the callbacks that wait; returns how many. A callback's panic is the caller's.
     pub fn serve(&self) -> usize {
         let mut calls = 0;
-        let fd = self.shared().fd.load(Acquire);
-        if fd >= 0 {
+        if let Some(end) = self.shared().end() {
             // Before the look: what is posted after it makes the descriptor readable again.
-            let _ = socket::take(fd);
+            end.take();
         }
         loop {
             match HEAP.callbacks().take(HEAP.platform(), self.queue()) {
@@ -355,7 +375,11 @@ impl Drop for ProgramQueue {
             HEAP.callbacks().set_bell(HEAP.platform(), &shared.queue, None);
             // SAFETY: from `into_raw`, in `fd`.
             unsafe { Registration::from_raw(bell) }.unregister();
-            let _ = close(shared.fd.load(Relaxed));
+        }
+        if let Some(end) = shared.end() {
+            end.close();
+            // SAFETY: from `open_end`; this was the last owner.
+            unsafe { malloc::free(core::ptr::from_ref(end).cast_mut().cast()) };
         }
         // SAFETY: this was the last owner.
         unsafe { malloc::free(self.0.as_ptr().cast()) };

@@ -5,8 +5,7 @@ pub use weir_core::base::level::Level;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Panicked};
 pub use weir_core::reclaim::Event;
 
-use crate::os::fd::close;
-use crate::os::file::socket::Bell;
+use crate::os::file::socket::{Bell, End};
 use crate::process::callbacks::{FdError, Registration, Thread, register};
 use crate::process::heap::{BACKGROUND, HEAP, on_first_use};
 
@@ -53,13 +52,14 @@ impl Callback for Writer {
 /// A descriptor that is readable when there was an event of `level` or above, or the relief after it. The latest one is
 /// read from it as a [`Message`]. The program closes it; Weir's side ends with the registration. In a forked child it
 /// is the parent's.
-pub fn open_fd(level: Level) -> Result<(i32, Registration), FdError> {
+pub fn open_fd(level: Level) -> Result<(End, Registration), FdError> {
     let (bell, fd) = Bell::open().map_err(FdError::Os)?;
+    let end = bell.end(fd);
     let spec = CallbackSpec { name: b"pressure", class: Class::Subscriber, level, ..CallbackSpec::default() };
     match register(&spec, Writer(bell), Thread::Shared) {
-        Ok(registration) => Ok((fd, registration)),
+        Ok(registration) => Ok((end, registration)),
         Err(why) => {
-            let _ = close(fd);
+            end.close();
             Err(FdError::Register(why))
         }
     }

@@ -222,17 +222,17 @@ pub unsafe fn pressure_fd(level: c_uint, callback: *mut *mut Handle) -> c_int {
     let Some(level) = level_of(level) else { return refuse(EINVAL) };
     match pressure::open_fd(level) {
         Err(why) => refuse_fd(why),
-        Ok((fd, registration)) => {
+        Ok((end, registration)) => {
             let handle = hand_out(Ok(registration));
             if handle.is_null() {
-                let _ = weir_linux::os::fd::close(fd);
+                end.close();
                 return -1;
             }
             if !callback.is_null() {
                 // SAFETY: the caller's promise: null, or room for a pointer.
                 unsafe { callback.write(handle) };
             }
-            fd
+            end.fd()
         }
     }
 }

@@ -149,6 +149,11 @@ impl Bell {
         }
     }
 
+    /// The program's descriptor, as [`Bell::open`] gave it.
+    pub fn end(&self, fd: i32) -> End {
+        End { socket: Socket { fd, identity: self.reader.identity }, process: self.process }
+    }
+
     fn is_there(&self) -> bool {
         self.process == getpid() && self.writer.is_there() && self.reader.is_there()
     }
@@ -180,8 +185,37 @@ impl Drop for Bell {
     }
 }
 
+/// The program's side of a [`Bell`], where Weir takes the messages. A program that closes all its descriptors closes this one too.
+/// Then nothing is taken from what has the number by now.
+#[derive(Debug)]
+pub struct End {
+    socket: Socket,
+    process: u32,
+}
+
+impl End {
+    /// The descriptor's number.
+    pub fn fd(&self) -> i32 {
+        self.socket.fd
+    }
+
+    /// Takes a message, if there is one. In a forked child none: they are the parent's.
+    pub fn take(&self) {
+        if self.process == getpid() && self.socket.is_there() {
+            let _ = take(self.socket.fd);
+        }
+    }
+
+    /// Closes the descriptor.
+    pub fn close(&self) {
+        if self.socket.is_there() {
+            let _ = close(self.socket.fd);
+        }
+    }
+}
+
 /// Takes a message from a program's descriptor, without waiting: `EAGAIN` where there is none.
-pub fn take(fd: i32) -> Result<()> {
+fn take(fd: i32) -> Result<()> {
     let mut message = [0u8; 64];
     let at = message.as_mut_ptr() as usize;
     retry(|| {
@@ -218,6 +252,28 @@ mod tests {
         drop(bell);
         assert_eq!(take(fd), Err(Errno::EPIPE));
         close(fd).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_file_that_has_the_number_now() {
+        let (bell, fd) = Bell::open().unwrap();
+        let end = bell.end(fd);
+        bell.put(b"first");
+        let of_the_parent = End { socket: Socket::new(fd).unwrap(), process: getpid() + 1 };
+        of_the_parent.take();
+        assert!(is_readable(fd), "a forked child left it there");
+        end.take();
+        assert!(!is_readable(fd));
+        let (other, others) = Bell::open().unwrap();
+        // SAFETY: moves a descriptor of this test's to a number of this test's.
+        let moved = check(unsafe { syscall3(sys::__NR_dup3, others as usize, fd as usize, 0) });
+        assert_eq!(moved, Ok(fd as usize));
+        other.put(b"for the program");
+        end.take();
+        assert!(is_readable(fd), "it was left there");
+        end.close();
+        assert!(is_readable(fd), "what has the number now was not closed");
+        let _ = (close(fd), close(others));
     }
 
     #[test]

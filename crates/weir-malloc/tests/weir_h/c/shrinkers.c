@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include "weir.h"
 
@@ -199,7 +200,13 @@ static void queue(void) {
     }
     limit(0);
     CHECK(p_unregister(callback) == 0);
+    /* Of a program that closed all its descriptors another file may have the number. */
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && dup2(pair[0], fd) == fd && close(pair[0]) == 0);
+    CHECK(write(pair[1], "text", 4) == 4 && p_queue_serve(queue, 0) >= 0);
     p_queue_destroy(queue);
+    char text[4];
+    CHECK(recv(fd, text, 4, MSG_DONTWAIT) == 4 && memcmp(text, "text", 4) == 0 && close(fd) == 0 && close(pair[1]) == 0);
     p_queue_destroy(NULL);
     errno = 0;
     CHECK(p_queue_serve(NULL, 0) == -1 && errno == EINVAL);
