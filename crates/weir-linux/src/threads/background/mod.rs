@@ -17,7 +17,7 @@ mod suspension;
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use weir_core::base::cause::Cause;
@@ -51,8 +51,10 @@ pub(super) const STARTING: u32 = 1;
 /// The thread itself says that it is there, and opens what it needs. From now on it has ended if it is not alive.
 pub(super) const BEGUN: u32 = 2;
 const RUNNING: u32 = 3;
+/// A thread of the program's looks whether the background thread was lost ([`Background::lost`]).
+pub(super) const LOOKING: u32 = 4;
 /// The thread could not be started, which is tried again later; until then slow paths do its work.
-const REFUSED: u32 = 4;
+const REFUSED: u32 = 5;
 
 /// Between two tries to start the thread, where it is refused. Reasons are a limit of threads, no memory, or a program
 /// thread that has other rights than the main thread.
@@ -82,6 +84,8 @@ pub struct Background {
     listener_thread: RawThread,
     /// When to try again where the thread was refused.
     retry_at: AtomicU64,
+    /// A thread is in [`Background::lost`]: the one that `LOOKING` is of.
+    is_looked_at: AtomicBool,
     /// Used by the background thread alone, or by whoever has set the state to `STARTING`.
     sources: UnsafeCell<Sources>,
 }
@@ -112,6 +116,7 @@ impl Background {
             listener: Listener::new(),
             listener_thread: RawThread::new(),
             retry_at: AtomicU64::new(0),
+            is_looked_at: AtomicBool::new(false),
             sources: UnsafeCell::new(Sources::new()),
         }
     }
@@ -221,6 +226,7 @@ impl Background {
         self.settle();
         self.changes.forget();
         self.retry_at.store(0, Relaxed);
+        self.is_looked_at.store(false, Relaxed);
         self.clear(true, ABSENT);
     }
 
@@ -228,22 +234,39 @@ impl Background {
     ///
     /// The caller read the state, and then that no thread is alive. In between the thread may have left in order, and another have
     /// come to the same state. So it is asked once more when the state is this caller's: a thread is alive before it changes the
-    /// state, and none is started while that is `STARTING`. Of a living one the state is put back, unless it has gone on itself.
+    /// state, and none is started while that is `LOOKING`. Of a living one the state is put back, unless it has gone on itself.
+    ///
+    /// One caller at a time looks, and the state of a look is its own. Else the living thread could leave before or after that
+    /// question, and a third caller start another. The state of that start would be taken for this caller's. Then two would write
+    /// the sources, or unmap the memory of the thread that begins.
     #[cold]
     fn lost(&self, state: u32) {
-        if self.state.compare_exchange(state, STARTING, AcqRel, Acquire).is_ok() {
-            if self.thread.is_alive() {
-                let _ = self.state.compare_exchange(STARTING, state, AcqRel, Acquire);
-                // Who wanted to wake it meanwhile did not.
-                return self.waker.wake();
-            }
-            let next = if state == BEGUN { REFUSED } else { ABSENT };
-            if next == REFUSED {
-                self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
-            }
-            // The listener may be there still; its memory, its descriptors and its half of the protocol are left alone.
-            self.clear(!self.listener_thread.is_alive(), next);
+        if self.is_looked_at.swap(true, Acquire) {
+            return;
         }
+        if self.state.compare_exchange(state, LOOKING, AcqRel, Acquire).is_ok() {
+            self.look(state, || self.thread.is_alive());
+        }
+        self.is_looked_at.store(false, Release);
+    }
+
+    /// Ends a look at a thread that was in `state`.
+    fn look(&self, state: u32, is_alive: impl FnOnce() -> bool) {
+        if is_alive() {
+            let _ = self.state.compare_exchange(LOOKING, state, AcqRel, Acquire);
+            // Who wanted to wake it meanwhile did not.
+            return self.waker.wake();
+        }
+        // It left in order: it wrote the state before it was gone, and another may be on its way.
+        if self.state.load(Acquire) != LOOKING {
+            return;
+        }
+        let next = if state == BEGUN { REFUSED } else { ABSENT };
+        if next == REFUSED {
+            self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
+        }
+        // The listener may be there still; its memory, its descriptors and its half of the protocol are left alone.
+        self.clear(!self.listener_thread.is_alive(), next);
     }
 
     /// Prepares for the listener, of which there is none.
@@ -427,4 +450,36 @@ extern "C" fn listen(background: usize, _: usize) -> ! {
     let background = unsafe { &*(background as *const Background) };
     background.listener.listen(&background.waker);
     background.listener_thread.leave().end(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::heap::{CALLBACK_THREADS, FINALIZER, HEAP};
+    use std::boxed::Box;
+
+    #[test]
+    fn a_look_for_a_lost_thread_leaves_a_start_under_way_alone() {
+        let workers = Box::leak(Box::new(NodeWorkers::new(&HEAP)));
+        let background = Background::new(&HEAP, &FINALIZER, &CALLBACK_THREADS, workers);
+        let state_after = |state, is_alive: bool, meanwhile: Option<u32>| {
+            background.state.store(LOOKING, SeqCst);
+            background.look(state, || {
+                meanwhile.into_iter().for_each(|state| background.state.store(state, SeqCst));
+                is_alive
+            });
+            background.state.load(SeqCst)
+        };
+        assert_eq!([true, false].map(|is_alive| state_after(RUNNING, is_alive, None)), [RUNNING, ABSENT]);
+        assert_eq!([true, false].map(|is_alive| state_after(BEGUN, is_alive, None)), [BEGUN, REFUSED]);
+        // The thread that was there has left, and another caller starts the next.
+        for is_alive in [true, false] {
+            assert_eq!(state_after(RUNNING, is_alive, Some(STARTING)), STARTING);
+        }
+        // Of two callers one looks.
+        background.state.store(RUNNING, SeqCst);
+        background.is_looked_at.store(true, SeqCst);
+        background.lost(RUNNING);
+        assert_eq!(background.state.load(SeqCst), RUNNING);
+    }
 }

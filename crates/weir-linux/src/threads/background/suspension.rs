@@ -7,7 +7,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::futex::pause;
 use crate::os::process::getpid;
 use crate::os::thread_block::is_own_thread;
-use crate::threads::background::{ABSENT, BEGUN, Background, REPLACEMENT, STARTING};
+use crate::threads::background::{ABSENT, BEGUN, Background, LOOKING, REPLACEMENT, STARTING};
 use crate::threads::changes::Suspend;
 
 impl Background {
@@ -23,7 +23,7 @@ impl Background {
     /// Whether a thread is on its way, or opens what it needs.
     fn is_starting(&self) -> bool {
         match self.state.load(SeqCst) {
-            STARTING => true,
+            STARTING | LOOKING => true,
             BEGUN => self.thread.is_alive(),
             _ => false,
         }
