@@ -54,6 +54,18 @@ fn the_parts_of_the_resident_set_add_up_and_follow_what_the_program_does() {
     assert!(report["times"][1]["count"].as_u64() > Some(0), "batches were released: {report}");
 }
 
+/// A long name of an evictable cache is cut between two characters.
+#[test]
+fn an_evictable_cache_has_as_much_of_its_name_as_fits() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    assert_eq!(subject.tell("evictable 20"), "done");
+    let name = wait_for("its cache", || {
+        let report = holds(subject.pid(), 18..30)?;
+        Some(report["evictable_caches"].as_array()?.first()?["name"].as_str()?.to_string())
+    });
+    assert_eq!(name, "\u{4e00}\u{4e8c}\u{4e09}\u{56db}\u{4e94}\u{516d}\u{4e03}\u{516b}\u{4e5d}\u{5341}");
+}
+
 /// The page is in a file, which the kernel lets its user open where it refuses its memory.
 #[test]
 fn a_process_whose_memory_may_not_be_read_is_read_by_its_file() {

@@ -94,7 +94,9 @@ static int evictable(long mib) {
         snprintf(name, sizeof name, "weir_evictable_%s", names[i]);
         if (!(call[i] = dlsym(RTLD_DEFAULT, name))) return 0;
     }
-    void *cache = ((void *(*)(void *, size_t))call[0])(NULL, 0);
+    /* The first of its options, as of an older header: 33 bytes, of which 31 end within a character. */
+    const char *name = "\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341\u767e";
+    void *cache = ((void *(*)(const char **, size_t))call[0])(&name, sizeof name);
     for (long key = 0; cache && key < mib * 16; key++) {
         size_t size;
         void *entry = ((void *(*)(void *, void *, size_t, size_t))call[1])(cache, &key, sizeof key, 64 << 10);

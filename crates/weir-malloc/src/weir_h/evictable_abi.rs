@@ -8,9 +8,6 @@ use core::mem::{ManuallyDrop, size_of};
 use core::ptr::{NonNull, null};
 use weir::{ByteCache, ByteEntry, Favour, Refusal, RemovalCause, heap};
 
-/// Bytes of a name, its end included.
-const NAME: usize = 32;
-
 /// `weir_evictable`, to which C has a pointer.
 pub struct Cache(ByteCache);
 
@@ -95,7 +92,8 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
     if !options.name.is_null() {
         // SAFETY: the caller's C string.
         let name = unsafe { CStr::from_ptr(options.name) }.to_bytes();
-        builder = builder.name(core::str::from_utf8(&name[..name.len().min(NAME - 1)]).unwrap_or_default());
+        // As far as it is text. The builder cuts it between two characters.
+        builder = builder.name(name.utf8_chunks().next().map_or("", |chunk| chunk.valid()));
     }
     if options.flags & FAVOUR_BYTES != 0 {
         builder = builder.favour(Favour::Bytes);
