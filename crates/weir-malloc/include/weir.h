@@ -589,7 +589,10 @@ int weir_pressure_fd(unsigned level, weir_callback **callback);
    call on pressure is listened for. Returns 0; or -1 with errno EINVAL. */
 int weir_pressure_latest(struct weir_pressure_event *event, size_t size);
 
-/* A queue. NULL with errno ENOMEM. It may be destroyed before its callbacks are unregistered: they are not called then. */
+/*
+ * A queue. NULL with errno ENOMEM. It may be destroyed before its callbacks are unregistered: they are not called then. So it may
+ * inside one of its callbacks, and while a thread waits in weir_queue_serve(), which returns.
+ */
 weir_queue *weir_queue_create(void);
 void weir_queue_destroy(weir_queue *queue);
 

@@ -16,7 +16,7 @@ pub use weir_core::policy::deferred::DEFAULT_SEEKS;
 use crate::os::catch::catch_closure;
 use crate::os::clock::monotonic_ns;
 use crate::os::file::socket::{Bell, End};
-use crate::os::futex::futex_wait;
+use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::syscall::Errno;
 use crate::platform::other_malloc;
 use crate::process::heap::{BACKGROUND, CALLBACK_THREADS, HEAP, on_first_use};
@@ -306,6 +306,12 @@ impl ProgramQueue {
         Ok(shared.end().map_or(-1, End::fd))
     }
 
+    /// Ends the queue: no callback of it is called from now on, and whoever waits for one returns.
+    pub fn end(&self) {
+        self.queue().end();
+        let _ = futex_wake(self.queue().posted(), u32::MAX);
+    }
+
     /// Calls the callbacks that wait; returns how many. A callback's panic is the caller's.
     pub fn serve(&self) -> usize {
         let mut calls = 0;
@@ -314,6 +320,9 @@ impl ProgramQueue {
             end.take();
         }
         loop {
+            if self.queue().is_over() {
+                return calls;
+            }
             match HEAP.callbacks().take(HEAP.platform(), self.queue()) {
                 Taken::Again => {}
                 Taken::Sleep(_) => return calls,
@@ -332,7 +341,7 @@ impl ProgramQueue {
             let seen = self.queue().posted().load(Relaxed);
             let calls = self.serve();
             let left = deadline.map(|at| at.saturating_sub(monotonic_ns()));
-            if calls > 0 || left == Some(0) {
+            if calls > 0 || left == Some(0) || self.queue().is_over() {
                 return calls;
             }
             let _ = futex_wait(self.queue().posted(), seen, left);

@@ -331,6 +331,7 @@ pub unsafe fn queue_destroy(queue: *mut WeirQueue) {
     if !queue.is_null() {
         // SAFETY: from `queue_create`, and given up by the caller.
         unsafe {
+            (*queue).end();
             queue.drop_in_place();
             heap::free(queue.cast());
         }
@@ -349,7 +350,8 @@ pub unsafe fn queue_fd(queue: *mut WeirQueue) -> c_int {
 /// `weir_queue_serve`.
 pub unsafe fn queue_serve(queue: *mut WeirQueue, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise: a queue, or null.
-    let Some(queue) = (unsafe { queue.as_ref() }) else { return refuse(EINVAL) };
+    // One of the owners while it serves: a callback, or another thread, may destroy the queue.
+    let Some(queue) = unsafe { queue.as_ref() }.cloned() else { return refuse(EINVAL) };
     let timeout = u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000);
     let calls = queue.wait_and_serve(timeout);
     c_int::try_from(calls).unwrap_or(c_int::MAX)

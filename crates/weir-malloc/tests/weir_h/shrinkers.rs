@@ -19,6 +19,10 @@ fn the_programs_own_thread_serves(mode: Mode) {
     passes(Kind::C, "shrinkers.c", &["queue"], mode);
 }
 
+fn a_queue_is_destroyed_in_use(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["destroyed"], mode);
+}
+
 fn pressure_and_relief(mode: Mode) {
     passes(Kind::C, "shrinkers.c", &["pressure"], mode);
 }
@@ -32,8 +36,8 @@ fn wrong_arguments(mode: Mode) {
 }
 
 in_all_modes! {
-    plain one_does_not_return one_unregisters_itself the_programs_own_thread_serves pressure_and_relief forked_children
-    wrong_arguments
+    plain one_does_not_return one_unregisters_itself the_programs_own_thread_serves a_queue_is_destroyed_in_use
+    pressure_and_relief forked_children wrong_arguments
 }
 
 /// A thread of Weir's that has just been made is not taken for the program's last one.

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include "tasks.h"
 #include "weir.h"
 
 #define NAMED(name) static __typeof__(&weir_##name) p_##name
@@ -212,6 +213,48 @@ static void queue(void) {
     CHECK(p_queue_serve(NULL, 0) == -1 && errno == EINVAL);
 }
 
+/* A queue that one of its callbacks destroys, and one that is destroyed while a thread waits for a callback. */
+static weir_queue *ended;
+static int ending_calls;
+static size_t count_ending(void *data) { return data ? 1 << 30 : 0; }
+static size_t end_queue(size_t bytes, int reason, void *data) {
+    (void)bytes, (void)reason;
+    ending_calls++;
+    if (ended) p_queue_destroy(ended), ended = NULL;
+    return p_unregister(*(weir_callback **)data) == 0 ? WEIR_SCAN_STOP : 0;
+}
+
+static volatile int waiter;
+static void *wait_in(void *queue) {
+    waiter = (int)syscall(SYS_gettid);
+    return (void *)(intptr_t)p_queue_serve(queue, -1);
+}
+
+static void destroyed(void) {
+    static weir_callback *callbacks[2];
+    weir_queue *queue = ended = p_queue_create();
+    for (int i = 0; i < 2; i++) {
+        struct weir_shrinker shrinker = {.count = count_ending, .scan = end_queue, .data = &callbacks[i],
+                                         .thread = WEIR_THREAD_QUEUE, .queue = queue};
+        CHECK(callbacks[i] = p_shrinker_register(&shrinker, sizeof shrinker));
+    }
+    limit(1 << 20);
+    WAIT_FOR((ended && p_queue_serve(queue, 0), !ended));
+    limit(0);
+    CHECK(ending_calls == 1);
+    queue = p_queue_create();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, wait_in, queue) == 0);
+    char state[64] = "";
+    WAIT_FOR(waiter && (status(waiter, "State:", state, sizeof state), strstr(state, "S (")));
+    p_queue_destroy(queue);
+    void *calls;
+    struct timespec until;
+    CHECK(clock_gettime(CLOCK_REALTIME, &until) == 0);
+    until.tv_sec += PATIENCE;
+    CHECK(pthread_timedjoin_np(thread, &calls, &until) == 0 && calls == NULL);
+}
+
 /* Pressure, and one relief after it. */
 static struct weir_pressure_event heard[4096];
 static volatile int heard_count;
@@ -322,6 +365,7 @@ int main(int argc, char **argv) {
     RUN(stuck);
     RUN(self);
     RUN(queue);
+    RUN(destroyed);
     RUN(pressure);
     RUN(forked);
     RUN(refused);
