@@ -56,6 +56,8 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// A run for `size` bytes, which are of a class, of a bucket or of NORMAL as it is; null: there is none.
+    #[cold]
+    #[inline(never)]
     pub(super) fn alloc_run_at_hand(self, size: usize) -> *mut u8 {
         let (Some(class), pages) = (class_of_run(size), Pages::to_hold(size)) else { return null_mut() };
         let run = self.heap.caches.pop_run(class, size);

@@ -71,7 +71,7 @@ pub(crate) enum Kept {
 
 impl<P: Platform> Caches<P> {
     /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class; null: there is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop_run(&self, class: Class, size: usize) -> *mut u8 {
         let run = self.pop_run_of(class, size);
         if run.is_null() { self.pop_longer_run(class, size) } else { run }
