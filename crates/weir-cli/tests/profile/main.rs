@@ -35,6 +35,11 @@ struct Leak {
 impl Leak {
     /// With these settings; none if this machine has no compiler.
     fn new(settings: &[(&str, &str)]) -> Option<Self> {
+        // `nohup`, and a shell without a terminal, ignore some of them for the tests and all that these start.
+        for signal in ENDING {
+            // SAFETY: no handler is set.
+            assert_ne!(unsafe { libc::signal(signal, libc::SIG_DFL) }, libc::SIG_ERR);
+        }
         let directory = tempfile::tempdir().unwrap();
         let program = compiled(&directory.path().join("leak"))?;
         let mut command = Command::new(program);
