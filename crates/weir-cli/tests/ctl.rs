@@ -11,19 +11,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use subject::{Subject, hold_listener, is_in_state, is_root, resident, says, text, wait_for, weir};
+use subject::{Subject, hold_listener, is_in_state, is_root, resident, says, steered, text, wait_for, weir};
 use weir_core::telemetry::stats::{Control, Stats};
 use weir_core::telemetry::tunables::TABLE;
 use weir_testing::{PATIENCE, skip, wait_until};
-
-/// A program with 20 MiB in use, the channel of which is open.
-fn steered() -> Option<Subject> {
-    let mut subject = Subject::new(&[])?;
-    subject.tell("hold 20");
-    let pid = subject.pid().to_string();
-    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
-    Some(subject)
-}
 
 /// The name of a process's socket, from the list of all: it is no secret.
 fn socket_name(pid: u32) -> Option<Vec<u8>> {

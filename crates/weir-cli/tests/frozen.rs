@@ -3,17 +3,8 @@
 mod subject;
 use serde_json::Value;
 use std::fs;
-use subject::{Freezer, Subject, says, text, wait_for, weir};
+use subject::{Freezer, says, steered, text, weir};
 use weir_testing::skip;
-
-/// With an open channel.
-fn steered() -> Option<Subject> {
-    let mut subject = Subject::new(&[])?;
-    subject.tell("hold 20");
-    let pid = subject.pid().to_string();
-    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
-    Some(subject)
-}
 
 macro_rules! freezer {
     () => {

@@ -318,6 +318,15 @@ impl Drop for Freezer {
     }
 }
 
+/// A program with 20 MiB in use, the channel of which is open.
+pub fn steered() -> Option<Subject> {
+    let mut subject = Subject::new(&[])?;
+    subject.tell("hold 20");
+    let pid = subject.pid().to_string();
+    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
+    Some(subject)
+}
+
 /// Waits until there is something to be seen.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -91,8 +91,8 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Whether a resize to `size` bytes leaves the block as it is: its size class serves that too, or a run has just the pages or
-    /// few more. Told by the class map and a run's length. Of what is told otherwise (samples, which are of no class, objects of caches, blocks
-    /// mapped on their own, wrong pointers) it says no.
+    /// few more. Told by the class map and a run's length. Of what is told otherwise (samples, which are of no class, objects of
+    /// caches, blocks mapped on their own, wrong pointers) it says no.
     #[inline(always)]
     pub fn stays(&self, block: *mut u8, size: usize) -> bool {
         let window = &self.pages().normal;
