@@ -40,19 +40,22 @@ impl<P: Platform> Large<'_, P> {
 
     #[cold]
     fn take_class_run(self, class: Class, pages: Pages) -> (*mut u8, bool) {
-        stats::add(&self.heap.platform().stats().large_allocs, 1);
-        self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
-        let Ok((kind, run)) = self.take_run(pages, Order::PAGE) else {
-            self.heap.caches.note_failures(class.index(), 1);
-            return (null_mut(), false);
-        };
-        let is_normal = kind == ZoneKind::Normal;
-        let block = if is_normal {
-            self.make_class_run(&run, pages)
-        } else {
-            self.mark_run(kind, ZoneKind::Normal, run, pages)
-        };
-        (block, run.zero)
+        let (p, caches) = (self.heap.platform(), &self.heap.caches);
+        stats::add(&p.stats().large_allocs, 1);
+        caches.cpu.note_came(p, class, 1);
+        caches.cpu.note_missed(p, pages);
+        let taken = self.take_run(pages, Order::PAGE);
+        if let Ok((ZoneKind::Normal, run)) = taken {
+            return (self.make_class_run(class, &run, pages), run.zero);
+        }
+        caches.cpu.note_came(p, class, -1);
+        match taken {
+            Ok((kind, run)) => (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero),
+            Err(Short) => {
+                caches.note_failures(class.index(), 1);
+                (null_mut(), false)
+            }
+        }
     }
 
     /// A run for `size` bytes, which are of a class, of a bucket or of NORMAL as it is; null: there is none.
@@ -67,16 +70,18 @@ impl<P: Platform> Large<'_, P> {
         let Ok(run) = self.heap.caches.take_pages(pages, Order::PAGE, Purpose::Run) else { return null_mut() };
         stats::add(&self.heap.platform().stats().large_allocs, 1);
         self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
-        let block = self.make_class_run(&run, pages);
+        self.heap.caches.cpu.note_came(self.heap.platform(), class, 1);
+        let block = self.make_class_run(class, &run, pages);
         self.heap.direct().slow_path_ends();
         block
     }
 
-    /// Makes pages taken from NORMAL a run of the class of their length.
-    fn make_class_run(self, run: &PageRun, pages: Pages) -> *mut u8 {
+    /// Makes pages taken from NORMAL a run of `class`, which is that of their length. It is counted already: behind these
+    /// stores, to cold lines mostly, a locked instruction would wait for them.
+    fn make_class_run(self, class: Class, run: &PageRun, pages: Pages) -> *mut u8 {
         let window = self.heap.pages().window(ZoneKind::Normal);
         window.set_run_pages(run.page, pages);
-        self.heap.caches.join_class(ZoneKind::Normal, run.page);
+        window.set_class(Span::new(run.page, Pages(1)), class);
         window.addr_of(run.page) as *mut u8
     }
 
@@ -95,7 +100,7 @@ impl<P: Platform> Large<'_, P> {
         match self.heap.caches.keep_run(class, block, pages) {
             Kept::Done => return,
             Kept::Twice => return invalid(InvalidFree::DoubleFree),
-            Kept::Full => self.heap.caches.give_freed(class, block),
+            Kept::Full => self.heap.caches.give_freed(class, block, pages),
         }
         self.heap.direct().slow_path_ends();
     }

@@ -125,20 +125,34 @@ impl<P: Platform> HeapPages<P> {
         Ok(run)
     }
 
-    /// Takes `pages` pages that are resident, of the caller's node, which does not grow.
+    /// Takes `pages` pages of NORMAL that are resident, of the caller's node, which does not grow. The pages `before` are given
+    /// back first, under the same hold of the lock if they are of that node.
     pub(crate) fn take_idle(
         &self,
-        kind: ZoneKind,
+        before: Option<Span>,
         pages: Pages,
         align: Order,
         purpose: Purpose,
     ) -> Result<PageRun, Short> {
-        let huge = self.platform.huge_on_touch();
-        let mut zone = self.nodes.get(self.home()).zone(kind).lock(&self.platform);
+        let (window, huge, home) = (&self.normal, self.platform.huge_on_touch(), self.home());
+        let before = before.filter(|&run| {
+            let is_here = window.node_of(run.first) == home;
+            if !is_here {
+                self.give(ZoneKind::Normal, run, 0);
+            }
+            is_here
+        });
+        let mut zone = self.nodes.get(home).zone(ZoneKind::Normal).lock(&self.platform);
+        before.into_iter().for_each(|run| zone.give(window, run, 0));
         // What is resident counts against the hard limit already.
-        let run = zone.take(self.window(kind), pages, align, purpose, huge, Pages::ZERO)?;
+        let run = zone.take(window, pages, align, purpose, huge, Pages::ZERO);
         drop(zone);
-        self.gauges.page_bytes.add(pages.bytes() as u64, &self.platform.stats().page_bytes);
+        let (more, less) = (run.map_or(0, |_| pages.bytes()), before.map_or(0, |run| run.len.bytes()));
+        self.gauges.page_bytes.add(more.wrapping_sub(less) as u64, &self.platform.stats().page_bytes);
+        if before.is_some() {
+            self.events.freed(&self.platform, less);
+        }
+        let run = run?;
         self.note_taken(&run);
         Ok(run)
     }

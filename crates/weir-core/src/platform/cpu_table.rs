@@ -13,6 +13,8 @@ pub const MAX_CPUS: usize = 1024;
 pub const NO_CPU: usize = MAX_CPUS;
 /// Classes there may be.
 pub(crate) const CLASSES: usize = 256;
+/// Classes that buckets may have: the last few are marks.
+pub(crate) const BUCKETS: usize = CLASSES - 3;
 /// Words (of 8 bytes) before the first slot: a header a class, then two counters of four bytes a class.
 pub(crate) const FIRST_SLOT: usize = CLASSES * 2;
 /// Bytes before the first slot: whole pages.
@@ -37,7 +39,11 @@ pub struct CpuSlab {
     /// Objects pushed one by one.
     pub(crate) pushes: [AtomicU32; CLASSES],
     /// Objects that came from the depot, less those that went there: by this CPU's slow paths, modulo 2^32.
-    pub(crate) came: [AtomicU32; CLASSES],
+    pub(crate) came: [AtomicU32; BUCKETS],
+    /// Frees of runs that found no room in a bucket, modulo 2^32.
+    pub(crate) refused: AtomicU32,
+    /// A run that waits for the CPU's next visit to its zone, with its class in the bits below a page.
+    pub(crate) waiting: AtomicPtr<u8>,
 }
 
 /// Where in a header `end` is, bytes: for the platform's assembly.
@@ -61,7 +67,9 @@ static DUMMY: DummySlab = DummySlab(
     CpuSlab {
         headers: [const { Header::new(DUMMY_SLOT, 0) }; CLASSES],
         pushes: [const { AtomicU32::new(0) }; CLASSES],
-        came: [const { AtomicU32::new(0) }; CLASSES],
+        came: [const { AtomicU32::new(0) }; BUCKETS],
+        refused: AtomicU32::new(0),
+        waiting: AtomicPtr::new(core::ptr::null_mut()),
     },
     [0; 2],
 );

@@ -9,7 +9,7 @@
 use crate::base::units::Pages;
 
 /// Shortest run that counts (256 KiB): releasing shorter ones saves less than it costs.
-const LEAST: Pages = Pages::in_bytes(256 << 10);
+pub(crate) const LEAST: Pages = Pages::in_bytes(256 << 10);
 /// Frees of former copies in a row after which they are no chance.
 const STREAK: u8 = 3;
 /// Runs in a row that find resident memory, after which a buffer that grows by small steps is let alone. Its holes in a

@@ -21,6 +21,7 @@ mod caches {
     mod moving;
     mod run_buckets;
     mod user_caches;
+    mod waiting_runs;
 }
 
 mod heap {

@@ -41,18 +41,19 @@
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
+mod audit;
 mod counts;
 mod drain;
 pub(crate) mod rooms;
+pub(crate) mod waiting;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::base::backoff::Backoff;
-use crate::base::fault::{Fault, check};
 use crate::base::run::Run;
 use crate::base::units::{Class, PAGE};
-use crate::caches::geometry::{BUCKETED, class_of_number, slots};
-use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
+use crate::caches::geometry::{BUCKETED, slots};
+use crate::platform::cpu_table::{BUCKETS, CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, array, constructor};
 use crate::platform::{Platform, rank};
@@ -74,6 +75,7 @@ const BEGIN: [u32; BUCKETED + 1] = {
 };
 /// Bytes of a CPU's slab; only what its buckets reach is ever touched.
 pub const SLAB_BYTES: usize = (BEGIN[BUCKETED] as usize * 8).next_multiple_of(PAGE);
+const _: () = assert!(BUCKETED <= BUCKETS);
 
 const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
@@ -298,36 +300,5 @@ impl PerCpu {
                 _ => {}
             }
         }
-    }
-}
-
-// What the per-CPU buckets hold, while no thread uses them.
-
-impl PerCpu {
-    /// Checks every CPU's buckets; calls `f` with class and object of each object in them.
-    pub(crate) fn audit(&self, mut f: impl FnMut(Class, usize) -> Result<(), Fault>) -> Result<(), Fault> {
-        let seen = self.seen.load(Acquire) as usize;
-        for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
-            for class in (1..BUCKETED).map(class_of_number) {
-                // SAFETY: a slab is never unmapped, and what is read of it here are atomics.
-                let header = unsafe { &(*slab).headers[class.index()] };
-                let begin = BEGIN[class.index()];
-                let within = begin..=begin + slots(class) as u32;
-                let current = header.current.load(Relaxed);
-                let right = within.contains(&current) && within.contains(&header.end.load(Relaxed));
-                check(right, "a bucket's header", class.index())?;
-                for word in begin - 1..current {
-                    // SAFETY: `current` lies within the class's slots, as was just checked, and the word before the
-                    // first of them is the slab's too. No thread uses the caches during an audit, so nothing writes it
-                    // now.
-                    let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
-                    check((object == 0) == (word < begin), "a bucket's slot", class.index())?;
-                    if object != 0 {
-                        f(class, object)?;
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -16,7 +16,7 @@ impl<P: Platform> Caches<P> {
     /// then; returns bytes.
     pub(in crate::caches) fn drain_all(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
-        self.drain_set(self.drainable(), turn, true)
+        self.give_waiting() + self.drain_set(self.drainable(), turn, true)
     }
 
     /// [`Caches::drain_all`] at the severe level: all ceilings sink first, by one measure. CPUs are busy, and stopped as
@@ -28,7 +28,7 @@ impl<P: Platform> Caches<P> {
         for cache in caches.map(|class| self.table.get(class.index())) {
             cache.tuning.sink(&cache.shape.get());
         }
-        self.drain_set(set, turn, false)
+        self.give_waiting() + self.drain_set(set, turn, false)
     }
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
@@ -55,14 +55,16 @@ impl<P: Platform> Caches<P> {
             }
         }
         drop(idle);
-        if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
+        let waited = self.give_waiting();
+        waited + if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
     }
 
     /// Takes every CPU's runs back; returns bytes.
     pub(in crate::caches) fn drain_runs(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
+        let waited = self.give_waiting();
         let set: ClassSet = run_class::all().filter(|&class| self.cpu.held(class).0 > 0).collect();
-        if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
+        waited + if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
     }
 
     /// Puts drained objects into their slabs, and runs into their zones.

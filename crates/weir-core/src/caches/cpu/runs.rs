@@ -26,11 +26,14 @@
 //! 3. The CPU's runs go back to their zones before pages of a zone become resident, for a run, a slab or a mapped block. Those of
 //!    all CPUs go once for each `FRESH_PART` of the heap that became resident (`take_pages`).
 //! 4. Reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
+//!
+//! One short run more waits on each CPU, for its next visit to its zone ([`buckets::waiting`](super::buckets::waiting)).
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
 use crate::base::units::{Class, Order, PAGE, PageNo, Pages, Span};
 use crate::caches::cpu::buckets::rooms::{Budget, Wanted};
+use crate::caches::cpu::buckets::waiting::NoPlace;
 use crate::caches::heap_caches::Caches;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -38,6 +41,7 @@ use crate::pages::window::{LARGE, Window};
 use crate::pages::zone::{FreeAreas, PageRun, Purpose};
 use crate::platform::Platform;
 use crate::platform::cpu_table::{CpuSlab, Pushed};
+use crate::policy::growing_buffer;
 use crate::telemetry::stats;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -55,6 +59,8 @@ const MOST_OF_CPU: usize = 8 << 20;
 const FRESH_PART: usize = 64;
 /// Bytes that became resident, at least, before all CPUs' runs go back: to touch 16 pages takes more than a fence does.
 const LEAST_FRESH: usize = 64 << 10;
+/// A run waits if all CPUs may have one like it for this part of what slabs and runs have.
+const WAITING_PART: usize = 32;
 /// Runs that leave a bucket at a time.
 const AT_A_TIME: usize = 8;
 
@@ -100,8 +106,7 @@ impl<P: Platform> Caches<P> {
         if self.is_run_of(class, run, size) {
             return run;
         }
-        self.cpu.note_came(&self.pages.platform, class, -1);
-        self.give_late(class, run);
+        self.give_counted(class, run);
         core::ptr::null_mut()
     }
 
@@ -203,14 +208,17 @@ impl<P: Platform> Caches<P> {
         out.iter_mut().zip(popped).map(|(out, run)| *out = run).count()
     }
 
-    /// Gives the runs in the current CPU's buckets to their zones; whether there may have been any.
+    /// Gives the current CPU's runs to their zones; whether there may have been any.
     pub(crate) fn flush_own_runs(&self) -> bool {
+        let waiting = self.cpu.take_waiting(&self.pages.platform);
+        let has_waited = waiting.is_some();
+        waiting.into_iter().for_each(|(class, run)| self.give_counted(class, run));
         let has_rooms = self.cpu.has_rooms();
         if has_rooms {
             self.cpu
                 .take_rooms(&self.pages.platform, |class| self.flush_runs_by(class, |run| self.give_late(class, run)));
         }
-        has_rooms
+        has_rooms || has_waited
     }
 
     /// Gives runs in buckets to their zones before `bytes` become resident: the current CPU's, and, each time as enough became so,
@@ -223,16 +231,47 @@ impl<P: Platform> Caches<P> {
         let fresh = self.fresh_beside_runs.fetch_add(bytes, Relaxed) + bytes;
         if self.cpu.has_rooms() && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
             self.fresh_beside_runs.store(0, Relaxed);
+            self.give_waiting();
             // While another drain goes on, which may wait for the system, this does not wait: the next time does it.
             self.cpu.try_drain_runs(p, |class, run| self.give_run(class, run));
         }
     }
 
-    /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone.
-    pub(crate) fn give_freed(&self, class: Class, run: *mut u8) {
-        self.cpu.note_came(&self.pages.platform, class, -1);
+    /// A run of `class`, `pages` pages, that a program freed, for which there is no room in a bucket. A short one waits for the CPU's
+    /// next visit to its zone; others go there.
+    pub(crate) fn give_freed(&self, class: Class, run: *mut u8, pages: Pages) {
+        let p = &self.pages.platform;
         stats::add(&self.table.get(class.index()).counts.slow_frees, 1);
+        let before = if self.may_wait(pages) { self.cpu.wait(p, (class, run)) } else { Err(NoPlace) };
+        match before {
+            Err(NoPlace) => self.give_counted(class, run),
+            Ok(Some(same)) if same == (class, run) => {
+                p.invalid_free(InvalidFree::DoubleFree, run as usize, run_class::size_of_class(class));
+            }
+            Ok(before) => before.into_iter().for_each(|(class, run)| self.give_counted(class, run)),
+        }
+    }
+
+    /// Whether a run of `pages` pages may wait. A growing buffer is told by the order in which longer ones come and go.
+    fn may_wait(&self, pages: Pages) -> bool {
+        let most = Pages::in_bytes(self.page_bytes()) / (WAITING_PART * self.cpu.cpus());
+        pages < growing_buffer::LEAST && pages <= most && !self.pages.platform.checks_all()
+    }
+
+    /// Gives a run of `class`, which counts as one of the CPU's, to its zone.
+    fn give_counted(&self, class: Class, run: *mut u8) {
+        self.cpu.note_came(&self.pages.platform, class, -1);
         self.give_late(class, run);
+    }
+
+    /// Gives the runs that wait on all CPUs to their zones; returns bytes.
+    pub(in crate::caches) fn give_waiting(&self) -> usize {
+        let mut bytes = 0;
+        for (class, run) in self.cpu.take_all_waiting() {
+            bytes += run_class::size_of_class(class);
+            self.give_counted(class, run);
+        }
+        bytes
     }
 
     /// Gives a run of `class` that a program freed to its zone, which hears of the free only now. The former copy of a buffer that
@@ -252,13 +291,20 @@ impl<P: Platform> Caches<P> {
         self.give_by_class(class, run, |zone, window, pages| zone.give(window, pages, 0));
     }
 
-    /// Gives a run of `class` to its zone by `give`. One that is there already was freed twice: it is named, and `None`.
+    /// Gives a run of `class` to its zone by `give`; `None` as of [`Caches::unmark`].
     fn give_by_class<T>(
         &self,
         class: Class,
         run: *mut u8,
         give: impl FnOnce(&mut FreeAreas, &Window, Span) -> T,
     ) -> Option<T> {
+        let pages = self.unmark(class, run)?;
+        Some(self.pages.give_by(ZoneKind::Normal, pages, |zone, window| give(zone, window, pages)))
+    }
+
+    /// The pages of a run of `class`, which is none any more. One that is in its zone already was freed twice: it is named, and
+    /// `None`.
+    fn unmark(&self, class: Class, run: *mut u8) -> Option<Span> {
         let (p, window) = (&self.pages.platform, &self.pages.normal);
         let is_whole = (run as usize).is_multiple_of(PAGE);
         let page = window.page_of(run as usize).filter(|&page| is_whole && window.unmark_run(page, class));
@@ -267,8 +313,7 @@ impl<P: Platform> Caches<P> {
             p.invalid_free(what, run as usize, run_class::size_of_class(class));
             return None;
         };
-        let pages = Span::new(page, window.run_pages(page));
-        Some(self.pages.give_by(ZoneKind::Normal, pages, |zone, window| give(zone, window, pages)))
+        Some(Span::new(page, window.run_pages(page)))
     }
 
     /// Makes a run of the caller's, which is of no class, one of the class of its length, if there is one.
@@ -291,15 +336,24 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// [`HeapPages::take`](crate::pages::HeapPages) of NORMAL. Before pages become resident, runs in buckets go back.
+    /// [`HeapPages::take`](crate::pages::HeapPages) of NORMAL. The run that waits on the CPU goes back with it. Before pages become
+    /// resident, runs in buckets go back.
     pub(crate) fn take_pages(&self, pages: Pages, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
-        if self.cpu.has_rooms() {
-            if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {
+        let waiting = self.end_wait();
+        if self.cpu.has_rooms() || waiting.is_some() {
+            if let Ok(run) = self.pages.take_idle(waiting, pages, align, purpose) {
                 return Ok(run);
             }
             self.flush_before(pages.bytes());
         }
         self.pages.take(ZoneKind::Normal, pages, align, purpose)
+    }
+
+    /// The pages of the run that waits on the CPU, which is none any more: they are the caller's, to give back.
+    fn end_wait(&self) -> Option<Span> {
+        let (class, run) = self.cpu.take_waiting(&self.pages.platform)?;
+        self.cpu.note_came(&self.pages.platform, class, -1);
+        self.unmark(class, run)
     }
 
     /// Bytes of runs in CPUs' buckets. O(CPUs).

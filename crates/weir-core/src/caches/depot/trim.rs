@@ -192,7 +192,7 @@ impl<P: Platform> Caches<P> {
             };
             self.table.get(number).domains().map(surplus).sum::<usize>() * self.size_of(number)
         };
-        let runs = if self.cpu.has_rooms() { self.cached_runs() } else { 0 };
+        let runs = self.cached_runs();
         self.reclaimable().map(of).sum::<usize>() + runs
     }
 }

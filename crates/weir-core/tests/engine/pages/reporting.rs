@@ -178,7 +178,7 @@ fn the_worker_is_woken_by_enough_memory_and_no_less() {
     for (i, &addr) in runs.iter().enumerate() {
         let before = notices(&world);
         free_where(&mut world, |a| a == addr);
-        assert_eq!(notices(&world) - before, usize::from(i == 15), "run {i}");
+        assert_eq!(notices(&world) - before, usize::from(i == 16), "run {i}: one more waits for the next");
     }
     calm(&world);
     let run = world.alloc(PAGEBLOCK).unwrap();

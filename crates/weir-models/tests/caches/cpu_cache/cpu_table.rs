@@ -13,6 +13,7 @@ use crate::base::units::Class;
 pub const MAX_CPUS: usize = 1;
 pub const NO_CPU: usize = MAX_CPUS;
 pub const CLASSES: usize = 4;
+pub const BUCKETS: usize = CLASSES - 1;
 pub const FIRST_SLOT: usize = 0;
 pub const DUMMY_SLOT: u32 = 1;
 /// Words of a slab: three slots of each class, and one before them.
@@ -79,6 +80,8 @@ pub struct CpuSlab {
     pub headers: [Header; CLASSES],
     pub pushes: [AtomicU32; CLASSES],
     pub came: [AtomicU32; CLASSES],
+    pub refused: AtomicU32,
+    pub waiting: AtomicPtr<u8>,
     slots: [UnsafeCell<*mut u8>; WORDS],
 }
 
@@ -88,6 +91,8 @@ impl CpuSlab {
             headers: std::array::from_fn(|_| Header::new()),
             pushes: std::array::from_fn(|_| AtomicU32::new(0)),
             came: std::array::from_fn(|_| AtomicU32::new(0)),
+            refused: AtomicU32::new(0),
+            waiting: AtomicPtr::new(std::ptr::null_mut()),
             slots: std::array::from_fn(|_| UnsafeCell::new(std::ptr::null_mut())),
         }
     }

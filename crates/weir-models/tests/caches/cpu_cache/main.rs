@@ -57,12 +57,6 @@ mod base {
 
 mod cpu_table;
 
-mod pages {
-    pub mod window {
-        pub const LARGE: crate::base::units::Class = crate::base::units::Class(3);
-    }
-}
-
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
 #[path = "../../../../weir-core/src/platform"]
 mod platform {
@@ -331,6 +325,31 @@ fn a_drain_and_installs_lose_no_object() {
         let mut hands = world.drain(2);
         hands.extend(first.join().unwrap());
         hands.extend(second.join().unwrap());
+        world.assert_all(hands, &[1, 2]);
+    });
+}
+
+/// A thread lets two runs wait and looks for one, while others take all that wait.
+#[test]
+fn a_run_that_waits_has_one_taker() {
+    check(Flaw::None, 2, || {
+        let world = World::with(&[], 0, Flaw::None);
+        let run = |i: usize| (RUNS, (i * base::units::PAGE) as *mut u8);
+        let number = |(class, run): (Class, *mut u8)| {
+            assert_eq!(class, RUNS);
+            run as usize / base::units::PAGE
+        };
+        let takers = [(); 2].map(|()| {
+            let world = world.clone();
+            thread::spawn(move || world.buckets.take_all_waiting().map(number).collect::<Vec<_>>())
+        });
+        let mut hands = Vec::new();
+        for i in [1, 2] {
+            let before = world.buckets.wait(&world.cpu, run(i));
+            hands.extend(before.unwrap_or_else(|_| panic!("the CPU has buckets")).map(number));
+        }
+        takers.into_iter().for_each(|taker| hands.extend(taker.join().unwrap()));
+        hands.extend(world.buckets.take_waiting(&world.cpu).map(number));
         world.assert_all(hands, &[1, 2]);
     });
 }

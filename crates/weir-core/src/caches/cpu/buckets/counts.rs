@@ -6,7 +6,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use super::{BEGIN, PerCpu, in_bucket};
+use super::{BEGIN, PerCpu, in_bucket, waiting};
 use crate::base::run_class;
 use crate::base::units::Class;
 use crate::caches::geometry::{BUCKETED, slots};
@@ -20,8 +20,9 @@ impl PerCpu {
     /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
     /// moved counts them on the wrong CPU: these are statistics.
     pub(crate) fn note_came<P: Platform>(&self, platform: &P, class: Class, objects: i32) {
-        if let Some(slab) = self.here(platform) {
-            slab.came[class.index()].fetch_add(objects as u32, Relaxed);
+        // Classes of caches without buckets have no count.
+        if let Some(came) = self.here(platform).and_then(|slab| slab.came.get(class.index())) {
+            came.fetch_add(objects as u32, Relaxed);
         }
     }
 
@@ -34,7 +35,7 @@ impl PerCpu {
             return (held, crossed);
         }
         for slab in self.all() {
-            let here = in_bucket(slab, class);
+            let here = in_bucket(slab, class) + usize::from(waiting::class_of(slab) == Some(class));
             let surplus = here as i32 - slab.came[class.index()].load(Relaxed) as i32;
             held += here;
             crossed += surplus.max(0) as usize;
@@ -56,6 +57,10 @@ impl PerCpu {
                     f(class, run as usize);
                 }
             }
+            // SAFETY: a slab is never unmapped, and what is read of it here is an atomic.
+            if let Some((class, run)) = waiting::parts(unsafe { (*slab).waiting.load(Relaxed) }) {
+                f(class, run as usize);
+            }
         }
     }
 
@@ -68,7 +73,7 @@ impl PerCpu {
 
     /// Forgets what was counted of `class`, which is about to be another cache's number.
     pub(crate) fn forget(&self, class: Class) {
-        self.all().for_each(|slab| slab.came[class.index()].store(0, Relaxed));
+        self.all().filter_map(|slab| slab.came.get(class.index())).for_each(|came| came.store(0, Relaxed));
         self.pushes();
     }
 

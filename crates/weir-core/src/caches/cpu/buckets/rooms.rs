@@ -21,7 +21,6 @@ use super::{BEGIN, PerCpu, in_bucket};
 use crate::base::run_class::{MAX_CLASS_RUN, RUN_CLASSES, all, class_of_run, nth, place, serves, size_of_class};
 use crate::base::units::{Class, PAGE, Pages};
 use crate::caches::geometry::slots;
-use crate::pages::window::LARGE;
 use crate::platform::Platform;
 use crate::platform::cpu_table::CpuSlab;
 use crate::platform::sync::AtomicU64;
@@ -29,8 +28,6 @@ use crate::platform::sync::AtomicU64;
 /// Frees on a CPU that find no room, of which one looks for some, and displaces other classes. The others cost a displaced class
 /// as much as they gain.
 const DISPLACES: u32 = 8;
-/// Where a CPU counts them: nothing of this class comes to a bucket.
-const REFUSED: usize = LARGE.index();
 const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 /// Bits of each length in `PerCpu::missed`, and of each CPU in `PerCpu::missed_on`.
 const LENGTH_BITS: u32 = 16;
@@ -135,9 +132,9 @@ impl PerCpu {
         if room_of(slab, class) >= slots(class) {
             return None;
         }
-        let refused = slab.came[REFUSED].load(Relaxed);
+        let refused = slab.refused.load(Relaxed);
         if !refused.is_multiple_of(DISPLACES) {
-            slab.came[REFUSED].store(refused.wrapping_add(1), Relaxed);
+            slab.refused.store(refused.wrapping_add(1), Relaxed);
             return None;
         }
         Some(by)
@@ -158,7 +155,7 @@ impl PerCpu {
         let all = Pages(self.room_pages.load(Relaxed) as usize);
         let mut over = budget.over(all + more, pages_of(slab, class) + others + more);
         if !over.is_zero() {
-            let refused = slab.came[REFUSED].fetch_add(1, Relaxed);
+            let refused = slab.refused.fetch_add(1, Relaxed);
             let is_one = budget.one_beyond && room_of(slab, class) == 0;
             if over > others && !is_one {
                 return false;

@@ -1,0 +1,87 @@
+//! Runs that wait for their CPU's next visit to its zone: what ends the wait, and what is wrong in a free.
+
+use weir_core::base::invalid_free::InvalidFree::DoubleFree;
+
+use crate::caches::class_runs::{KIB, passing, worlds};
+use crate::fake::run_on;
+use crate::heap::usage;
+use crate::held::World;
+use crate::reclaim::order::calm;
+
+const SIZE: usize = 100 * KIB;
+
+/// Frees a run that nothing missed lately, on the current CPU; its address. Four longer ones that stay were missed since.
+fn let_one_wait(world: &mut World) -> usize {
+    let [first, ..] = [SIZE, 300 * KIB, 300 * KIB, 300 * KIB, 300 * KIB].map(|size| world.alloc(size).unwrap());
+    let addr = world.held[first].addr;
+    let before = world.audit().cpu_runs;
+    world.free(first, false);
+    assert_eq!(world.audit().cpu_runs, before + 1);
+    addr
+}
+
+#[test]
+fn it_is_idle_and_the_next_run_of_any_length_may_have_its_place() {
+    for mut world in worlds(32) {
+        let addr = let_one_wait(&mut world);
+        usage::check(&world);
+        assert_eq!(passing(&mut world, 40 * KIB), addr, "of no class that it serves");
+        world.finish();
+    }
+}
+
+#[test]
+fn the_end_of_a_window_a_trim_or_another_run_ends_the_wait() {
+    for mut world in worlds(32) {
+        let ends: [&dyn Fn(&mut World); 3] =
+            [&|world| calm(world), &|world| assert!(world.heap.purge() > 0), &|world| {
+                assert!(world.alloc(600 * KIB).is_some())
+            }];
+        for end in ends {
+            run_on(1);
+            passing(&mut world, 100);
+            let_one_wait(&mut world);
+            end(&mut world);
+            assert_eq!(world.audit().cpu_runs, 0);
+            run_on(0);
+        }
+        // Of another CPU's run the end of a window knows as well.
+        run_on(1);
+        let_one_wait(&mut world);
+        run_on(0);
+        calm(&world);
+        assert_eq!(world.audit().cpu_runs, 0);
+        world.finish();
+    }
+}
+
+#[test]
+fn one_waits_on_each_cpu_and_no_long_one() {
+    for mut world in worlds(32) {
+        let_one_wait(&mut world);
+        let_one_wait(&mut world);
+        assert_eq!(world.audit().cpu_runs, 1);
+        let [long, ..] = [300 * KIB, SIZE, SIZE, SIZE, SIZE].map(|size| world.alloc(size).unwrap());
+        let before = world.audit().cpu_runs;
+        world.free(long, false);
+        assert_eq!(world.audit().cpu_runs, before);
+        world.finish();
+    }
+}
+
+#[test]
+fn a_second_free_of_it_is_named() {
+    for mut world in worlds(32) {
+        // SAFETY: it is not: that is what is tested. The engine must not touch what is held.
+        let free = |world: &World, addr: usize| unsafe { world.heap.free(addr as *mut u8) };
+        let addr = let_one_wait(&mut world);
+        free(&world, addr);
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, addr)]);
+        assert_eq!(world.audit().cpu_runs, 1);
+        // It is in its zone.
+        world.heap.purge();
+        free(&world, addr);
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, addr)]);
+        world.finish();
+    }
+}
