@@ -119,6 +119,8 @@ static HELD: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
 #[test]
 fn refused_releases_of_metadata_are_tried_once() {
     let mut world = full_pageblocks(false, 32);
+    // What a CPU holds of short runs goes with the window.
+    world.fake().tunables().cache_idle_windows.set(0);
     world.free_all();
     world.fake().keeps_metadata.store(true, Relaxed);
     (0..10).for_each(|_| calm(&world));

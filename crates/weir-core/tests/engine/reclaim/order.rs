@@ -71,6 +71,8 @@ pub fn full_pageblocks(huge: bool, blocks: usize) -> World {
 fn calm_keeps_the_last_windows_peak_and_gives_back_the_rest_in_the_next() {
     for huge in [false, true] {
         let mut world = full_pageblocks(huge, 40);
+        // What a CPU holds of short runs goes with the window.
+        world.fake().tunables().cache_idle_windows.set(0);
         calm(&world);
         free_where(&mut world, |_| true);
         calm(&world);
@@ -106,6 +108,8 @@ fn a_steady_program_gives_nothing_back() {
 fn whole_pageblocks_go_first() {
     for level in [Level::None, Level::Some, Level::Severe] {
         let mut world = full_pageblocks(false, 6);
+        // What a CPU holds of short runs goes with the window.
+        world.fake().tunables().cache_idle_windows.set(0);
         let base = world.held.iter().map(|block| block.addr).min().unwrap();
         // Two pageblocks wholly free, one half free.
         free_where(&mut world, |addr| addr - base < 2 * PAGEBLOCK || (addr - base) / (PAGEBLOCK / 2) == 8);
