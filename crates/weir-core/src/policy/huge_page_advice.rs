@@ -14,8 +14,15 @@ const FILLED_AT_ONCE: u8 = 3;
 /// One block in so many goes without huge pages although they pay: behind huge pages nothing can be learnt.
 const PROBE: u32 = 16;
 
-/// Pageblocks by which a growing heap judges: the last ones that show whether they were filled.
+/// Pageblocks by which a growing heap judges: the last ones that show how far they were filled.
 const JUDGED_BY: usize = 8;
+/// Pages of them that must have been filled: seven eighths.
+const FILLED_PAGES: Pages = Pages(7 * Pages::BLOCK.0);
+/// Pages of the newest of them that must have been filled.
+const FILLED_OF_NEWEST: Pages = Pages(Pages::BLOCK.0 * 3 / 4);
+/// Pageblocks at the end of a heap that need not be filled yet. A heap of many sizes has a slab of each there that is handed out in
+/// part: by 77 sizes, some 300 pages in all.
+const YOUNG: u32 = 4;
 /// Pageblocks that it looks back at for them, one after the other. Before those it looks at probes alone.
 const NEAR: u32 = 64;
 /// Pageblocks from which on a heap learns of its growth. One of 32 MiB keeps the peak within a few percent: as it ends to
@@ -53,14 +60,17 @@ fn looked_at(end: BlockNo) -> impl Iterator<Item = BlockNo> {
     (near.max(1)..end.0).rev().chain(probes).map(BlockNo)
 }
 
-/// Whether a heap that ends at `end` grows dense. `is_filled` says it of a pageblock, as far as that shows.
-pub(crate) fn grows_dense(end: BlockNo, is_filled: impl FnMut(BlockNo) -> Option<bool>) -> bool {
+/// Whether a heap that ends at `end` grows dense. `filled` says how many pages of a pageblock were filled, as far as that shows.
+pub(crate) fn grows_dense(end: BlockNo, mut filled: impl FnMut(BlockNo) -> Option<Pages>) -> bool {
     if end.0 < LEARNS_FROM {
         return false;
     }
-    let mut shown = looked_at(end).filter_map(is_filled).take(JUDGED_BY);
+    let counts = |block: BlockNo, pages: Pages| is_filled(pages) || end.0 - block.0 > YOUNG;
+    let shown = |block| filled(block).filter(|&pages| counts(block, pages));
+    let mut shown = looked_at(end).filter_map(shown).take(JUDGED_BY);
     // What is newest counts most: a program that fills no more stops the heap at the next probe.
-    shown.next() == Some(true) && shown.filter(|&is_filled| is_filled).count() + 1 >= FILLED_BLOCKS as usize
+    let Some(newest) = shown.next().filter(|&pages| pages >= FILLED_OF_NEWEST) else { return false };
+    newest + shown.sum() >= FILLED_PAGES
 }
 
 /// What first touches took beyond [`SLOW`], after one more that took `took`; and whether that is too much.
@@ -144,15 +154,20 @@ mod tests {
 
     #[test]
     fn the_last_pageblocks_that_show_it_say_whether_a_heap_grows_dense() {
-        let dense =
-            |end: u32, is_filled: fn(u32) -> Option<bool>| grows_dense(BlockNo(end), |block| is_filled(block.0));
-        assert!(dense(16, |_| Some(true)) && !dense(15, |_| Some(true)));
-        assert!(!dense(1000, |_| None) && !dense(1000, |block| (block > 995).then_some(true)));
+        let dense = |end: u32, filled: fn(u32) -> Option<usize>| {
+            grows_dense(BlockNo(end), |block| filled(block.0).map(|percent| Pages::BLOCK * percent / 100))
+        };
+        assert!(dense(16, |_| Some(100)) && !dense(15, |_| Some(100)));
+        assert!(!dense(1000, |_| None) && !dense(1000, |block| (block > 995).then_some(100)));
         // Six more that say nothing, and probes far back.
-        assert!(dense(1000, |block| is_probe(BlockNo(block)).then_some(true)));
-        assert!(dense(1000, |block| Some(block != 997)), "one in eight is no reason");
-        assert!(!dense(1000, |block| Some(block < 997 || block == 999)));
-        assert!(!dense(1000, |block| Some(block != 999)), "but the newest one is");
+        assert!(dense(1000, |block| is_probe(BlockNo(block)).then_some(100)));
+        assert!(dense(1000, |block| Some(if block == 995 { 0 } else { 100 })), "one in eight is no reason");
+        assert!(!dense(1000, |block| Some(if block == 994 || block == 995 { 0 } else { 100 })));
+        assert!(dense(1000, |block| Some(if block < 996 { 100 } else { 0 })), "the last four may come to be filled");
+        assert!(!dense(1000, |block| Some(if block < 995 { 100 } else { 0 })), "but the newest before them is");
+        // Of many sizes: each pageblock has some pages that were never handed out.
+        assert!(dense(1000, |block| Some(if block < 996 { 89 } else { 40 })));
+        assert!(!dense(1000, |block| Some(if block < 996 { 87 } else { 40 })));
     }
 
     #[test]

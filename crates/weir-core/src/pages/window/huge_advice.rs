@@ -15,7 +15,7 @@ use crate::pages::report::slices;
 use crate::pages::window::Growing;
 use crate::pages::zone::sparse::Fill;
 use crate::platform::Platform;
-use crate::policy::huge_page_advice::{PAUSE, grows_dense, is_filled, is_probe, owed};
+use crate::policy::huge_page_advice::{PAUSE, grows_dense, is_probe, owed};
 use crate::telemetry::trace::Place;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -82,12 +82,12 @@ impl<P: Platform> HeapPages<P> {
         let is_asked = self.may_ask_for_huge() && p.huge_on_advice() && !p.huge_on_touch();
         let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed));
         let mut has_runs = false;
-        let is_filled = |block| {
+        let filled = |block| {
             let fill = self.fill(block);
             has_runs |= fill == Fill::Unknown;
             self.shows_filled(block, fill)
         };
-        if is_asked && is_time && grows_dense(end, is_filled) {
+        if is_asked && is_time && grows_dense(end, filled) {
             p.note_huge();
             (Advice::Asks, has_runs)
         } else {
@@ -113,9 +113,11 @@ impl<P: Platform> HeapPages<P> {
             }
             return;
         }
-        let (p, begin) = (&self.platform, self.platform.now());
+        let p = &self.platform;
+        let (begin, cpu_begin) = (p.now(), p.cpu_time());
         let is_done = p.populate(Run { addr: self.window(kind).addr_of(page), len: PAGE });
-        let took = p.now().since(begin);
+        // A thread that another one took the CPU from did not work meanwhile.
+        let took = p.now().since(begin).min(p.cpu_time().saturating_sub(cpu_begin));
         // Threads that are here at once may lose each other's sum: the next slow touch then counts for it.
         let (owed, is_too_much) = owed(Nanos(self.huge_owed.load(Relaxed)), took);
         self.huge_owed.store(owed.0, Relaxed);
@@ -142,14 +144,13 @@ impl<P: Platform> HeapPages<P> {
         self.zone_of(ZoneKind::Normal, block.first()).lock(&self.platform).fill(&self.normal, block)
     }
 
-    /// Whether the program has filled a pageblock of NORMAL, if that shows.
-    fn shows_filled(&self, block: BlockNo, fill: Fill) -> Option<bool> {
+    /// How many pages of a pageblock of NORMAL the program has filled, if that shows.
+    fn shows_filled(&self, block: BlockNo, fill: Fill) -> Option<Pages> {
         let run = Run { addr: self.normal.addr_of(block.first()), len: PAGEBLOCK };
-        let is_resident = || self.platform.resident(run).is_some_and(|pages| is_filled(Pages(pages)));
+        let resident = || Pages(self.platform.resident(run).unwrap_or(0));
         match fill {
-            Fill::No => Some(false),
-            Fill::IfResident => Some(is_resident()),
-            Fill::Yes => Some(true),
+            Fill::Pages(pages) => Some(pages),
+            Fill::IfResident(used) => Some(used.min(resident())),
             Fill::Unknown => None,
         }
     }

@@ -13,17 +13,15 @@ use crate::pages::pageblock::{Advice, Look, State, Still};
 use crate::pages::window::Window;
 use crate::policy::huge_page_advice::is_filled;
 
-/// Whether a pageblock was filled.
+/// How far a pageblock was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pages) enum Fill {
-    /// It was not.
-    No,
+    /// So many of its pages were.
+    Pages(Pages),
+    /// As many of them as are resident.
+    IfResident(Pages),
     /// Nothing shows it.
     Unknown,
-    /// It was if all its memory is resident.
-    IfResident,
-    /// It was.
-    Yes,
 }
 
 /// Outcome of a look for pageblocks that are full and still.
@@ -166,18 +164,17 @@ impl FreeAreas {
         row
     }
 
-    /// Whether programs may be taken to have filled `block`: what the heap is to learn of it.
+    /// How far programs may be taken to have filled `block`: what the heap is to learn of it.
     pub(in crate::pages) fn fill(&self, window: &Window, block: BlockNo) -> Fill {
-        match self.blocks.get(window, block) {
-            Some(pageblock) if pageblock.is_in_use() && is_filled(Pages::BLOCK - pageblock.free.len()) => {
-                match pageblock.advice {
-                    Advice::None => Fill::IfResident,
-                    // Objects are written when they are handed out. Behind a huge page nothing shows whether a run was.
-                    _ if pageblock.slabs => Fill::Yes,
-                    _ => Fill::Unknown,
-                }
-            }
-            _ => Fill::No,
+        let Some(pageblock) = self.blocks.get(window, block).filter(|pageblock| pageblock.is_in_use()) else {
+            return Fill::Pages(Pages::ZERO);
+        };
+        let used = Pages::BLOCK - pageblock.free.len();
+        match pageblock.advice {
+            Advice::None => Fill::IfResident(used),
+            // Objects are written when they are handed out. Behind a huge page nothing shows whether a run was.
+            _ if pageblock.slabs || !is_filled(used) => Fill::Pages(used),
+            _ => Fill::Unknown,
         }
     }
 
