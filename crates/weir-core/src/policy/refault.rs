@@ -10,9 +10,9 @@
 //! lately. What is taken from it then counts as touched again for 10 pages at most, though it may be fresh ones that
 //! were taken.
 //!
-//! [`Patience`] doubles the calm window while more than `refault_percent` of what calm windows reported comes back, up
-//! to a window as long as `refault_ms`. It halves the window again, ever more cautiously the longer it had become.
-//! Pressure is answered at once whatever the window.
+//! [`Patience`] doubles for how long calm windows keep what was used ([`super::hold`]), while more than
+//! `refault_percent` of what they reported comes back: up to `hold_ms`. It halves that time again, ever more cautiously
+//! the longer it had become. Pressure is answered at once whatever the time.
 
 use crate::base::time::{Nanos, Time};
 use crate::base::units::Pages;
@@ -124,7 +124,7 @@ impl Patience {
         Self { level: 0, since: Time::ZERO, sums: [(0, 0); 2], epoch: Time::ZERO }
     }
 
-    /// Doublings of the calm window now.
+    /// Doublings of the hold now.
     pub(crate) fn level(&self) -> u32 {
         self.level
     }
