@@ -11,7 +11,8 @@ pub fn settings() -> Result<i32, Failure> {
 
 fn markdown() -> String {
     let head = "# Settings\n\nMade by `weir settings` from the one table in `crates/weir-core/src/telemetry/tunables.rs`. Each is an \
-                environment variable, `WEIR_` and the name in capitals; sizes take K, M, G or T.\n\n\
+                environment variable, `WEIR_` and the name in capitals; sizes take K, M, G or T; \
+                times are plain numbers in the unit (`weir ctl` also takes 5s).\n\n\
                 | name | default | range | unit | what it does | where the default is from |\n|---|--:|---|---|---|---|\n";
     settings::all().map(row).fold(head.to_owned(), |text, row| text + &row)
 }

@@ -72,7 +72,7 @@ tunables! {
         "Release memory by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
         "Linux page hinting, v10, leaves it open; measured: docs/design/reclaim.md";
     refault_ms = 10_000, 0, 3_600_000, Milliseconds,
-        "Memory touched again within this time of its release counts as touched again; after so long without harm idle memory is kept for half as long (refault_percent).",
+        "Memory touched again within this time of its release counts as touched again; after twice so long without harm, four times after a second doubling, idle memory is kept for half as long (refault_percent).",
         "choice; measured: docs/design/reclaim.md, the refault meter";
     refault_percent = 10, 0, 100, Percent,
         "Share of the memory released in calm times that may be touched again soon after; above it idle memory is kept for twice as long, up to hold_ms. 100: never.",
