@@ -25,7 +25,7 @@ use crate::telemetry::stats;
 impl<P: Platform> Large<'_, P> {
     /// A block of more than a size class holds, and whether it is known to be zero; null when memory is refused.
     pub(super) fn alloc_run(self, size: usize, align: usize) -> (*mut u8, bool) {
-        let class = if align <= PAGE { class_of_run(size) } else { None };
+        let class = if align <= MAX_RUN.bytes() { class_of_run(size) } else { None };
         let Some(class) = class else {
             let is_block = align <= PAGE && size > MAX_RUN.bytes();
             if is_block && let Some(block) = self.heap.mapped().take_here(size) {
@@ -35,16 +35,23 @@ impl<P: Platform> Large<'_, P> {
             return self.alloc_large(size, align);
         };
         let run = self.heap.caches.pop_run(class, size);
-        if run.is_null() { self.take_class_run(class, Pages::to_hold(size)) } else { (run, false) }
+        let is_aligned = (run as usize).is_multiple_of(align);
+        if !run.is_null() && is_aligned {
+            return (run, false);
+        }
+        if !is_aligned {
+            self.heap.caches.give_unfit(run);
+        }
+        self.take_class_run(class, Pages::to_hold(size), Order::of_align(align))
     }
 
     #[cold]
-    fn take_class_run(self, class: Class, pages: Pages) -> (*mut u8, bool) {
+    fn take_class_run(self, class: Class, pages: Pages, align: Order) -> (*mut u8, bool) {
         let (p, caches) = (self.heap.platform(), &self.heap.caches);
         stats::add(&p.stats().large_allocs, 1);
         caches.cpu.note_came(p, class, 1);
         caches.cpu.note_missed(p, pages);
-        let taken = self.take_run(pages, Order::PAGE);
+        let taken = self.take_run(pages, align);
         if let Ok((ZoneKind::Normal, run)) = taken {
             return (self.make_class_run(class, &run, pages), run.zero);
         }

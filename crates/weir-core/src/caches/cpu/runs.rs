@@ -13,7 +13,7 @@
 //! bucket seldom has just the class. With those, four of five frees and allocations of 33 to 128 KiB stay with their CPU; the
 //! peak rises by 2 %.
 //!
-//! A run that is sampled, aligned or below 4 GiB, is of no class: its entry is [`LARGE`].
+//! A run that is sampled, or below 4 GiB, is of no class: its entry is [`LARGE`].
 //!
 //! # What is held
 //!
@@ -118,6 +118,15 @@ impl<P: Platform> Caches<P> {
         let window = &self.pages.normal;
         let is_run = |page| window.class_of(page) == class && window.run_pages(page).bytes() >= size;
         (run as usize).is_multiple_of(PAGE) && window.page_of(run as usize).is_some_and(is_run)
+    }
+
+    /// Gives a run that a bucket had, and that begins at no multiple of an alignment, to its zone.
+    #[cold]
+    pub(crate) fn give_unfit(&self, run: *mut u8) {
+        let window = &self.pages.normal;
+        if let Some(page) = window.page_of(run as usize) {
+            self.give_counted(window.class_of(page), run);
+        }
     }
 
     fn run_budget(&self, wanted: Wanted) -> Budget {

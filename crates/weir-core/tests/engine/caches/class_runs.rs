@@ -101,6 +101,37 @@ fn a_freed_run_serves_the_next_request_of_its_class() {
     }
 }
 
+/// Arenas aligned to their size come from a bucket as others do. One that begins elsewhere goes to its zone.
+#[test]
+fn a_run_from_a_bucket_serves_an_aligned_request_if_it_begins_right() {
+    for mut world in worlds(32) {
+        let arena = 64 * KIB;
+        let aligned = |world: &mut World| {
+            let i = world.alloc_aligned(arena, arena).unwrap();
+            let addr = world.held[i].addr;
+            world.free(i, false);
+            assert!(addr.is_multiple_of(arena));
+            addr
+        };
+        let first = aligned(&mut world);
+        let before = taken(&world);
+        assert_eq!(([aligned(&mut world), aligned(&mut world)], taken(&world)), ([first; 2], before));
+        assert_eq!(world.audit().cpu_runs, 1);
+        // One that stays keeps the next off the boundary.
+        world.heap.purge();
+        (0..9).for_each(|_| assert!(world.alloc(36 * KIB).is_some()));
+        while passing(&mut world, arena).is_multiple_of(arena) {
+            assert!(world.alloc(36 * KIB).is_some());
+            world.heap.purge();
+        }
+        assert_eq!(world.audit().cpu_runs, 1);
+        let before = taken(&world);
+        aligned(&mut world);
+        assert_eq!((taken(&world), world.audit().cpu_runs), (before + 1, 1));
+        world.finish();
+    }
+}
+
 #[test]
 fn a_run_from_a_bucket_is_wiped_where_zeros_are_asked_for() {
     for mut world in worlds(32) {

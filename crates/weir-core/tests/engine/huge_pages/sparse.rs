@@ -217,7 +217,7 @@ fn a_program_that_goes_on_wakes_the_balancer_after_a_while_and_one_at_rest_does_
     let churn = |world: &mut World| {
         for _ in 0..600 {
             // Of no class, so that CPUs' buckets do not hold it.
-            let block = world.alloc_aligned(2 * PAGE, PAGEBLOCK).unwrap();
+            let block = world.alloc_low(PAGEBLOCK).unwrap();
             world.free(block, false);
         }
     };

@@ -445,7 +445,7 @@ fn a_figure_that_another_process_wrote_refuses_nothing() {
 fn what_exceeds_the_limit_by_itself_takes_nothing_from_anybody() {
     let mut world = world();
     // Of no class, so that it is not kept in a bucket.
-    world.alloc_aligned(2 * PAGE, 1 << 20).unwrap();
+    world.alloc_low(1 << 20).unwrap();
     world.free_all();
     let idle = world.audit().idle_pages;
     assert!(idle > 0);

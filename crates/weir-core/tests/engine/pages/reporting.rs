@@ -53,8 +53,7 @@ fn what_was_refused_is_not_tried_again_until_it_was_handed_out_or_memory_is_shor
     assert_eq!(world.audit().idle_pages, PAGEBLOCK_PAGES);
     (0..5).for_each(|_| calm(&world));
     assert_eq!(tries(&world), 0, "it was refused, and nothing has changed since");
-    // Of no class, so that it is not kept in a bucket.
-    let i = world.alloc_aligned(2 * PAGE, PAGEBLOCK).unwrap();
+    let i = world.alloc(PAGEBLOCK).unwrap();
     assert_eq!(world.held[i].addr, base);
     world.free(i, false);
     calm(&world);
