@@ -1,9 +1,10 @@
-//! Tools that every command needs: errors, sizes and times, addresses, results in files, output.
+//! Tools that every command needs: errors, sizes and times, addresses, results in files and their names, output.
 
 pub mod failure;
 pub mod json;
 pub mod listen_address;
 pub mod output;
+pub mod own_name;
 pub mod sink;
 pub mod table;
 pub mod units;

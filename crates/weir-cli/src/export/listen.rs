@@ -2,25 +2,18 @@
 
 use crate::base::failure::Failure;
 use crate::base::listen_address::Address;
+use crate::base::own_name::OwnName;
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
 /// A socket that listens.
 pub enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
-}
-
-/// The file of a Unix socket, removed at the end.
-pub struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+    /// Its name goes before the socket does.
+    Unix(OwnName, UnixListener),
 }
 
 /// A connection of either kind.
@@ -42,7 +35,7 @@ impl Listener {
     pub fn address(&self) -> Result<Address> {
         Ok(match self {
             Self::Tcp(socket) => Address::Tcp(socket.local_addr()?),
-            Self::Unix(_, SocketFile(path)) => Address::Unix(path.clone()),
+            Self::Unix(name, _) => Address::Unix(name.path.clone()),
         })
     }
 
@@ -50,7 +43,7 @@ impl Listener {
     pub async fn accept(&self) -> Result<Box<dyn Stream>> {
         Ok(match self {
             Self::Tcp(socket) => Box::new(socket.accept().await?.0),
-            Self::Unix(socket, _) => Box::new(socket.accept().await?.0),
+            Self::Unix(_, socket) => Box::new(socket.accept().await?.0),
         })
     }
 }
@@ -68,9 +61,9 @@ fn bind_unix(path: &Path) -> Result<Listener> {
         std::fs::remove_file(path)?;
         UnixListener::bind(path)
     })?;
-    let file = SocketFile(path.to_owned());
+    let name = OwnName::of(path);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(Listener::Unix(bound, file))
+    Ok(Listener::Unix(name, bound))
 }
 
 #[cfg(test)]
@@ -92,5 +85,20 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         assert!(bind().is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
+    }
+
+    #[test]
+    fn the_socket_of_a_successor_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bind = || runtime.block_on(Listener::bind(&Address::Unix(path.clone()))).unwrap();
+        let listener = bind();
+        std::fs::remove_file(&path).unwrap();
+        let successor = bind();
+        drop(listener);
+        assert!(path.exists());
+        drop(successor);
+        assert!(!path.exists());
     }
 }
