@@ -15,6 +15,11 @@ impl OwnName {
     pub fn of(path: &Path) -> Self {
         Self { path: path.to_owned(), identity: identity(path) }
     }
+
+    /// Leaves the file where it is.
+    pub fn keep(mut self) {
+        self.identity = None;
+    }
 }
 
 impl Drop for OwnName {

@@ -1,6 +1,7 @@
 //! Files that the command line names for results.
 
 use crate::base::failure::Failure;
+use crate::base::own_name::OwnName;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -8,8 +9,10 @@ use std::io::{Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The destination of a result: standard output for `-`, else a file.
+/// The destination of a result: standard output for `-`, else a file. One that was made for it goes if nothing is written.
 pub struct ResultFile {
+    /// The file was not there before.
+    new: Option<OwnName>,
     /// None: standard output.
     file: Option<File>,
     name: String,
@@ -18,14 +21,25 @@ pub struct ResultFile {
 impl ResultFile {
     /// Opens what `option` names, without truncating it: an earlier result is kept if the program cannot be run.
     pub fn open(option: &str, path: &Path) -> std::result::Result<Self, Failure> {
-        let opened = (path != Path::new("-")).then(|| open(path)).transpose();
+        let name = path.display().to_string();
+        if path == Path::new("-") {
+            return Ok(Self { new: None, file: None, name });
+        }
+        // Any error is the second call's to tell.
+        let (new, opened) = match open(path, OFlags::EXCL) {
+            Ok(file) => (Some(OwnName::of(path)), Ok(file)),
+            Err(_) => (None, open(path, OFlags::empty())),
+        };
         let file = opened.map_err(|error| refusal(option, path, &error))?;
-        Ok(Self { file, name: path.display().to_string() })
+        Ok(Self { new, file: Some(file), name })
     }
 
     /// Writes the result in place of what was there.
     pub fn write(self, bytes: impl AsRef<[u8]>) -> std::result::Result<(), Failure> {
-        let Self { file, name } = self;
+        let Self { new, file, name } = self;
+        if let Some(new) = new {
+            new.keep();
+        }
         let written = match file {
             None => std::io::stdout().write_all(bytes.as_ref()).and_then(|()| std::io::stdout().flush()),
             Some(mut file) => empty(&file).and_then(|()| file.write_all(bytes.as_ref())),
@@ -40,12 +54,12 @@ pub fn open_beside_program(option: &str, path: &Path) -> std::result::Result<Fil
         let say = format!("{option} -: the program writes to standard output as well: give {option} a file");
         return Err(Failure::of_weir(say));
     }
-    open(path).map_err(|e| refusal(option, path, &e))
+    open(path, OFlags::empty()).map_err(|e| refusal(option, path, &e))
 }
 
 /// Does not wait for the reader of a FIFO: the program would not start.
-fn open(path: &Path) -> Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+fn open(path: &Path, more: OFlags) -> Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | more;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).custom_flags(flags.bits() as i32);
     let file = options.open(path)?;

@@ -33,10 +33,10 @@ const MOST_TEXT: u64 = 256 << 20;
 pub fn profile(options: &ProfileOptions) -> Result<i32, Failure> {
     let format = format(options)?;
     // Opened first: an unwritable file should be known before the wait, not after.
-    let sink = options.output.as_deref().map(|path| ResultFile::open("--output", path)).transpose()?;
+    let mut sink = options.output.as_deref().map(|path| ResultFile::open("--output", path)).transpose()?;
     let pid = options.subject.to_str().and_then(|text| text.parse::<i32>().ok()).filter(|&pid| pid > 0);
     let (profile, files) = match pid {
-        Some(pid) => (recording::record(pid, options)?, Files::Of(pid)),
+        Some(pid) => (recording::record(pid, options, || drop(sink.take()))?, Files::Of(pid)),
         None => (read(options)?, Files::Own),
     };
     refuse_empty(&profile, options)?;

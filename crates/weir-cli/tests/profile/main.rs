@@ -165,8 +165,8 @@ fn a_signal_before_the_first_sample_ends_the_command_and_leaves_nothing_on() {
     let leak = leak.waits_for_control();
     let Some(listener) = hold_listener(leak.child.id()) else { return };
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let mut profile =
-        command.args(["profile", &leak.pid(), "--seconds", "3600"]).stdout(Stdio::piped()).spawn().unwrap();
+    let file = leak.file("never.txt");
+    let mut profile = command.args(["profile", &leak.pid(), "--seconds", "3600", "-o", &file]).spawn().unwrap();
     let call = || std::fs::read_to_string(format!("/proc/{}/syscall", profile.id())).unwrap();
     wait_until("its wait", || call().starts_with(&format!("{} ", libc::SYS_recvfrom)));
     assert_eq!(caught(profile.id()), ENDING);
@@ -175,6 +175,7 @@ fn a_signal_before_the_first_sample_ends_the_command_and_leaves_nothing_on() {
     send(libc::SIGHUP, profile.id());
     drop(listener);
     assert_eq!(profile.wait().unwrap().signal(), Some(libc::SIGHUP));
+    assert!(!Path::new(&file).exists(), "nothing was sampled");
     assert!(says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(" 0"), "it is off");
 }
 
@@ -333,7 +334,13 @@ fn what_cannot_be_profiled_is_said_in_a_line() {
         (said.contains("`control` is 0") && said.contains("WEIR_PROFILE_BYTES=524288")).then_some(())
     });
     let leak = Leak::new(&[]).unwrap().waits_for_control();
-    refused(&[&leak.pid(), "--seconds", "1", "--bytes", "1G"], 125, "no samples in 1 s");
+    let [new, kept] = ["new.txt", "kept.txt"].map(|name| leak.file(name));
+    std::fs::write(&kept, "earlier").unwrap();
+    for file in [&new, &kept] {
+        refused(&[&leak.pid(), "--seconds", "1", "--bytes", "1G", "-o", file], 125, "no samples in 1 s");
+    }
+    assert!(!Path::new(&new).exists());
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "earlier");
 }
 
 fn metadata(pid: &str) -> u64 {

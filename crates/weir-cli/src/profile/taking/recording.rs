@@ -33,11 +33,12 @@ struct Copy {
 }
 
 /// Takes the profile of process `pid`. A signal ends the wait for samples, and before that this process, once sampling is as it
-/// was.
-pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
+/// was and `clean_up` has been called.
+pub fn record(pid: i32, options: &ProfileOptions, clean_up: impl FnOnce()) -> Result<Profile, Failure> {
     let ending = Ending::catch().map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
     let taken = take(pid, options, &ending);
     if let (Err(_), Some(signal)) = (&taken, ending.signal()) {
+        clean_up();
         signals::die_of(signal);
     }
     signals::release();
