@@ -9,6 +9,8 @@
 mod base;
 #[path = "object_file/elf.rs"]
 mod elf;
+#[path = "object_file/processes.rs"]
+mod processes;
 #[path = "object_file/profile.rs"]
 mod profile;
 

@@ -1,13 +1,15 @@
 //! The page cache of the files that a process has open: memory of the kernel's, which is in no resident set.
 
 use crate::base::json;
+use crate::processes::regular;
 use procfs::process::Process;
+use rustix::fs::fstat;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Descriptors that are looked at, at most.
@@ -71,18 +73,14 @@ fn mount_of(information: &Path) -> Option<i32> {
 }
 
 fn of_link(link: &Path, seen: &mut HashSet<(u64, u64)>) -> Option<Cached> {
-    let meta = link.metadata().ok()?;
     let path = link.read_link().ok()?;
     // A memfd, and a file in a tmpfs, are memory that a process holds, not a copy of a disk's.
-    if !meta.is_file() || path.starts_with("/memfd:") || path.starts_with("/dev/shm") {
+    if path.starts_with("/memfd:") || path.starts_with("/dev/shm") {
         return None;
     }
-    if !seen.insert((meta.dev(), meta.ino())) {
-        return None;
-    }
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(link).ok()?;
-    Some(Cached { path, bytes: cached_bytes(&file)? })
+    let found = regular::find(link)?;
+    fstat(&found).ok().filter(|stat| seen.insert((stat.st_dev, stat.st_ino)))?;
+    Some(Cached { path, bytes: cached_bytes(&regular::open(&found)?)? })
 }
 
 /// Bytes of a file that are in the page cache.

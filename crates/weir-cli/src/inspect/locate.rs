@@ -6,10 +6,10 @@
 //! by its first words.
 
 use super::memory_reader;
+use crate::processes::regular;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
-use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create};
+use rustix::fs::{AtFlags, MemfdFlags, StatxFlags, memfd_create};
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -78,20 +78,15 @@ impl SharedPage {
     }
 
     /// The environment and the names of descriptors are the process's to choose, and root may look at it. So what is there is
-    /// opened only once it is known to be that file. Opening another may wait for ever (a FIFO), or do something (a device).
+    /// opened only once it is known to be that file.
     fn open_if_same(&self, path: &Path) -> Option<File> {
-        let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let found = regular::find(path)?;
         // A file system in user space is not asked: it may never answer.
         let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(&found, "", how, StatxFlags::BASIC_STATS).ok()?;
-        let is_file = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile && stat.stx_nlink == 0;
         let device = (stat.stx_dev_major as i32, stat.stx_dev_minor as i32);
-        if !is_file || stat.stx_ino != self.inode || memfd_device() != Some(device) {
-            return None;
-        }
-        // The process may hold a lease, for which an open would wait.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        rustix::fs::open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty()).ok().map(File::from)
+        let is_it = stat.stx_nlink == 0 && stat.stx_ino == self.inode && memfd_device() == Some(device);
+        is_it.then(|| regular::open(&found)).flatten()
     }
 }
 
@@ -155,7 +150,8 @@ fn name_of(map: &MemoryMap) -> Option<&str> {
 mod tests {
     use super::*;
     use procfs::FromBufRead;
-    use rustix::fs::{CWD, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
 
     #[test]

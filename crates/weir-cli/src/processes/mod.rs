@@ -4,6 +4,7 @@ pub mod loaded;
 pub mod maps;
 pub mod program_file;
 pub mod reap;
+pub mod regular;
 pub mod signals;
 pub mod stats_file;
 pub mod tree;

@@ -1,12 +1,13 @@
 //! A program's file: where it is, and whether the loader can preload a library into it.
 
+use super::regular;
 use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// How many `#!` lines the kernel follows (`exec_binprm` in Linux's fs/exec.c).
@@ -76,14 +77,9 @@ enum ProgramKind {
     Script(PathBuf),
 }
 
-/// `None` also of what is no ordinary file, which cannot be executed: to open a FIFO would wait for its writer, and to open a
-/// device may do something.
+/// `None` also of what is no regular file, which cannot be executed.
 fn kind(path: &Path) -> Option<ProgramKind> {
-    // Not asked before alone: it may be another file by now.
-    let is_ordinary = |meta: std::io::Result<std::fs::Metadata>| meta.is_ok_and(|meta| meta.is_file());
-    let open = || OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok();
-    let file = if is_ordinary(path.metadata()) { open() } else { None };
-    let file = file.filter(|file| is_ordinary(file.metadata()))?;
+    let file = regular::open(&regular::find(path)?)?;
     let mut head = Vec::new();
     (&file).take(SCRIPT_HEAD).read_to_end(&mut head).ok()?;
     if head.starts_with(b"#!") {

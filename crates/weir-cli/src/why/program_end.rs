@@ -1,14 +1,13 @@
 //! Where the variables of a program or library end: what the kernel maps behind its file is merged with a mapping that happens to
 //! follow.
 
+use crate::processes::regular;
 use object::Endianness;
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
 use procfs::process::{MMapPath, MemoryMap};
-use std::fs::File;
-use std::os::linux::fs::MetadataExt;
-use std::os::unix::fs::OpenOptionsExt;
+use rustix::fs::fstat;
 
 /// Program headers that are looked at: linkers write some ten.
 const SEGMENTS: usize = 64;
@@ -18,13 +17,9 @@ const PAGE: u64 = 4096;
 /// does not say.
 pub fn of(map: &MemoryMap) -> Option<u64> {
     let MMapPath::Path(path) = &map.pathname else { return None };
-    // In another mount namespace the name may be another file's, and of a device here, which even an opening may start.
-    let found = std::fs::metadata(path).ok()?;
-    if !found.is_file() || found.st_ino() != map.inode {
-        return None;
-    }
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
-    let data = ReadCache::new(file);
+    // In another mount namespace the name may be another file's.
+    let found = regular::find(path).filter(|found| fstat(found).is_ok_and(|stat| stat.st_ino == map.inode))?;
+    let data = ReadCache::new(regular::open(&found)?);
     let header = FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let segments = header.program_headers(endian, &data).ok()?.iter().take(SEGMENTS);

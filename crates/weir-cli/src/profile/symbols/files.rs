@@ -1,12 +1,10 @@
 //! Opening the files that a process has mapped, wherever it sees them: in a container, or without a name any more.
-//!
-//! Names are those of the process, and what is behind them may be anything. A file is opened for reading only once it is
-//! known to be a regular one. An `open` of another may wait for ever (a FIFO), or do something (a device).
 
 use super::mappings::Mapping;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use crate::processes::regular;
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Where separate debug information is, by build id and by the file's path: the place that gdb and distributions have for it.
@@ -24,7 +22,7 @@ pub enum Files {
 impl Files {
     /// The file of a mapping.
     pub fn mapped(self, mapping: &Mapping) -> Option<File> {
-        let by_name = || regular(self.find(&mapping.path)?);
+        let by_name = || regular::open(&self.find(&mapping.path)?);
         match self {
             _ if !mapping.is_deleted => by_name(),
             Self::Of(pid) => {
@@ -33,7 +31,7 @@ impl Files {
                 let links = [range, format!("/proc/{pid}/exe")];
                 links
                     .iter()
-                    .filter_map(|link| regular(path_only(Path::new(link))?))
+                    .filter_map(|link| regular::open(&regular::find(Path::new(link))?))
                     .find(|file| is(file, mapping.inode))
             }
             Self::Own => None,
@@ -44,21 +42,21 @@ impl Files {
     pub fn debug(self, build_id: &[u8]) -> Option<File> {
         let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
         let path = PathBuf::from(format!("{DEBUG}/.build-id/{first:02x}/{}.debug", hex(rest)));
-        [self, Self::Own].into_iter().find_map(|files| regular(files.find(&path)?))
+        [self, Self::Own].into_iter().find_map(|files| regular::open(&files.find(&path)?))
     }
 
     /// The file, by its path, with debug information that several files share (`dwz`).
     pub fn common_debug(self, path: &Path) -> Option<File> {
-        [self, Self::Own].into_iter().find_map(|files| regular(files.find(path)?))
+        [self, Self::Own].into_iter().find_map(|files| regular::open(&files.find(path)?))
     }
 
     /// Follows links as the process does: none leads out of its root.
     fn find(self, path: &Path) -> Option<OwnedFd> {
-        let Self::Of(pid) = self else { return path_only(path) };
+        let Self::Of(pid) = self else { return regular::find(path) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(root) = open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
             // It has ended. Its files are where this command sees them, unless it was in a container.
-            return if Path::new(&format!("/proc/{pid}/root")).exists() { None } else { path_only(path) };
+            return if Path::new(&format!("/proc/{pid}/root")).exists() { None } else { regular::find(path) };
         };
         openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT).ok()
     }
@@ -74,25 +72,10 @@ pub fn is(file: &File, inode: u64) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_ino == inode)
 }
 
-fn path_only(path: &Path) -> Option<OwnedFd> {
-    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-/// Opens what was found for reading, if it is a regular file.
-fn regular(found: OwnedFd) -> Option<File> {
-    let mode = fstat(&found).ok()?.st_mode;
-    if FileType::from_raw_mode(mode) != FileType::RegularFile {
-        return None;
-    }
-    // Another process may hold a lease, for which an open would wait.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty()).ok().map(File::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::mknodat;
+    use rustix::fs::{CWD, FileType, mknodat};
     use std::os::unix::fs::MetadataExt;
 
     #[test]

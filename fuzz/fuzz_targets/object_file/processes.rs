@@ -1,0 +1,4 @@
+//! The part of the command that opens files of processes.
+
+#[path = "../../../crates/weir-cli/src/processes/regular.rs"]
+pub mod regular;
