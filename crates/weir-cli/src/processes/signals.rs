@@ -8,7 +8,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Signals that this process changes for itself, and whether they were ignored when it began: `SIGPIPE` is ignored by Rust's
 /// runtime, and reset in children by its standard library; `SIGCHLD` is caught.
@@ -65,37 +65,52 @@ pub fn release() {
     }
 }
 
-/// The signals by which people and services end a program, but for those that are ignored (as under `nohup`).
+/// The signals by which people and services end a program.
+pub const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// Those of [`ENDING`] that are not ignored (as under `nohup`).
 fn ending() -> impl Iterator<Item = i32> {
-    [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal))
+    ENDING.into_iter().filter(|&signal| !is_ignored(signal))
 }
 
-/// The signals that would end this process. They are only noted, so that what it has changed elsewhere can be put back. A second
-/// one by the keyboard ends it. The others come twice by themselves: `SIGHUP` of the kernel and of a shell, `SIGTERM` of `timeout`.
-pub struct Ending {
+/// Signals that are only noted.
+#[derive(Clone)]
+pub struct Noted {
     /// The last one; 0: none.
     signal: Arc<AtomicUsize>,
 }
 
-impl Ending {
-    /// Notes them from now on, up to [`release`].
-    pub fn catch() -> std::io::Result<Self> {
+impl Noted {
+    /// Notes these from now on.
+    pub fn of(signals: impl IntoIterator<Item = i32>) -> std::io::Result<Self> {
         let it = Self { signal: Arc::default() };
-        let was_pressed = Arc::new(AtomicBool::new(false));
-        for signal in ending() {
+        for signal in signals {
             flag::register_usize(signal, Arc::clone(&it.signal), signal as usize)?;
-            if matches!(signal, SIGINT | SIGQUIT) {
-                // In this order: what ends it is the flag of one before.
-                flag::register_conditional_default(signal, Arc::clone(&was_pressed))?;
-                flag::register(signal, Arc::clone(&was_pressed))?;
-            }
+        }
+        Ok(it)
+    }
+
+    /// Notes what would end this process, up to [`release`], so that what it has changed elsewhere can be put back. A second one
+    /// by the keyboard ends it. The others come twice by themselves: `SIGHUP` of the kernel and of a shell, `SIGTERM` of `timeout`.
+    pub fn ending() -> std::io::Result<Self> {
+        let it = Self::of(ending())?;
+        let was_pressed = Arc::new(AtomicBool::new(false));
+        for signal in ending().filter(|signal| matches!(*signal, SIGINT | SIGQUIT)) {
+            // In this order: what ends it is the flag of one before.
+            flag::register_conditional_default(signal, Arc::clone(&was_pressed))?;
+            flag::register(signal, Arc::clone(&was_pressed))?;
         }
         Ok(it)
     }
 
     /// The one that has come last.
     pub fn signal(&self) -> Option<i32> {
-        Some(self.signal.load(Relaxed) as i32).filter(|&signal| signal != 0)
+        Some(self.signal.load(SeqCst) as i32).filter(|&signal| signal != 0)
+    }
+
+    /// Whether one has come; told once.
+    pub fn take(&self) -> bool {
+        self.signal.swap(0, SeqCst) != 0
     }
 }
 

@@ -61,11 +61,11 @@ pub fn top(options: &TopOptions) -> Result<i32, Failure> {
     }
     let failed = |error: std::io::Error| Failure::of_weir(format!("top: the terminal cannot be used: {error}"));
     let signals = Signals::new().map_err(failed)?;
-    screen::watch_end(&signals).map_err(failed)?;
+    screen::watch_end(&signals.end).map_err(failed)?;
     let ended = watch(&mut model, &signals);
     // What fails first on a terminal that has gone, and with which error, differs from run to run.
     let has_gone = ended.is_err() && screen::has_gone();
-    match signals.end().or(has_gone.then_some(libc::SIGHUP)) {
+    match signals.end.signal().or(has_gone.then_some(libc::SIGHUP)) {
         Some(signal) => screen::end_by(signal),
         None => ended.map(|()| 0).map_err(failed),
     }
@@ -77,7 +77,7 @@ fn watch(model: &mut Model, signals: &Signals) -> std::io::Result<()> {
     let steering = Steering::new();
     let mut due = Instant::now();
     let mut is_changed = true;
-    while signals.end().is_none() {
+    while signals.end.signal().is_none() {
         if Instant::now() >= due {
             model.take(Sample::now());
             // What was missed, as while it was stopped, is not made up for.
@@ -92,7 +92,7 @@ fn watch(model: &mut Model, signals: &Signals) -> std::io::Result<()> {
             follow_group(model);
             screen.terminal.draw(|frame| view::draw(frame, model))?;
         }
-        let effect = if signals.stop() { Some(Effect::Suspend) } else { next_effect(model, due)? };
+        let effect = if signals.stop.take() { Some(Effect::Suspend) } else { next_effect(model, due)? };
         is_changed = effect.is_some();
         match effect {
             None | Some(Effect::None) => {}

@@ -2,24 +2,24 @@
 //!
 //! - The program ends, or fails: [`Screen`] is dropped.
 //! - It panics: a hook gives the terminal back before the message is printed.
-//! - A signal ends it: the handler only counts; the loop sees it, drops the screen, and ends by the same signal. A thread of its
+//! - A signal ends it: the handler only notes it; the loop sees it, drops the screen, and ends by the same signal. A thread of its
 //!   own sees to it where the loop does not come that far ([`watch_end`]).
 //! - It is stopped (Ctrl-Z, `SIGTSTP`): the terminal is given back before, and taken again after.
 
+use crate::processes::signals::{ENDING, Noted};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP};
+use signal_hook::consts::signal::{SIGHUP, SIGSTOP, SIGTSTP};
 use signal_hook::low_level::pipe;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Result, Stdout, stdin, stdout};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::time::Duration;
 
 /// How long the loop may take to end by a signal: one look at all processes of a busy machine.
@@ -61,33 +61,18 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// The signals that end a program or stop it, as far as they have come.
-#[derive(Clone)]
+/// The signals that end a program or stop it, noted from now on.
 pub struct Signals {
-    /// The last one that ends it; 0: none.
-    end: Arc<AtomicUsize>,
-    stop: Arc<AtomicUsize>,
+    /// Those that end it.
+    pub end: Noted,
+    /// The one that stops it.
+    pub stop: Noted,
 }
 
 impl Signals {
-    /// From now on they are only counted.
+    /// Whether they are ignored or not.
     pub fn new() -> Result<Self> {
-        let it = Self { end: Arc::default(), stop: Arc::default() };
-        for signal in ENDING {
-            signal_hook::flag::register_usize(signal, Arc::clone(&it.end), signal as usize)?;
-        }
-        signal_hook::flag::register_usize(SIGTSTP, Arc::clone(&it.stop), SIGTSTP as usize)?;
-        Ok(it)
-    }
-
-    /// The signal that is to end this program.
-    pub fn end(&self) -> Option<i32> {
-        Some(self.end.load(SeqCst) as i32).filter(|&signal| signal != 0)
-    }
-
-    /// Whether the program is to stop; told once.
-    pub fn stop(&self) -> bool {
-        self.stop.swap(0, SeqCst) != 0
+        Ok(Self { end: Noted::of(ENDING)?, stop: Noted::of([SIGTSTP])? })
     }
 }
 
@@ -95,9 +80,6 @@ impl Signals {
 pub fn suspend() -> Result<()> {
     signal_hook::low_level::raise(SIGSTOP)
 }
-
-/// The signals that end it.
-const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// Ends this program as a signal does, so that its parent sees which.
 pub fn end_by(signal: i32) -> ! {
@@ -111,8 +93,8 @@ pub fn end_by(signal: i32) -> ! {
 /// The reader of keys takes that for no input yet and never returns, so that its thread hears of no signal either. And
 /// a terminal that takes no output (Ctrl-S, a stopped multiplexer) has a write wait as long as it likes. So a thread of its
 /// own waits for both.
-pub fn watch_end(counted: &Signals) -> Result<()> {
-    let counted = counted.clone();
+pub fn watch_end(noted: &Noted) -> Result<()> {
+    let noted = noted.clone();
     let terminals = terminals()?;
     let (mut signalled, signals) = UnixStream::pair()?;
     for signal in ENDING {
@@ -127,7 +109,7 @@ pub fn watch_end(counted: &Signals) -> Result<()> {
         std::thread::sleep(GRACE);
         // The modes alone: a write may wait for ever, as the terminal takes no output now.
         let _ = disable_raw_mode();
-        end_by(counted.end().unwrap_or(SIGHUP))
+        end_by(noted.signal().unwrap_or(SIGHUP))
     })?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::base::units::bytes;
 use crate::command_line::ProfileOptions;
 use crate::inspect::locate;
 use crate::inspect::page::Inspected;
-use crate::processes::signals::{self, Ending};
+use crate::processes::signals::{self, Noted};
 use crate::profile::data::Profile;
 use crate::profile::symbols::mappings::{self, Mapping};
 use std::io::IsTerminal;
@@ -35,7 +35,7 @@ struct Copy {
 /// Takes the profile of process `pid`. A signal ends the wait for samples, and before that this process, once sampling is as it
 /// was and `clean_up` has been called.
 pub fn record(pid: i32, options: &ProfileOptions, clean_up: impl FnOnce()) -> Result<Profile, Failure> {
-    let ending = Ending::catch().map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
+    let ending = Noted::ending().map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
     let taken = take(pid, options, &ending);
     if let (Err(_), Some(signal)) = (&taken, ending.signal()) {
         clean_up();
@@ -45,7 +45,7 @@ pub fn record(pid: i32, options: &ProfileOptions, clean_up: impl FnOnce()) -> Re
     taken
 }
 
-fn take(pid: i32, options: &ProfileOptions, ending: &Ending) -> Result<Profile, Failure> {
+fn take(pid: i32, options: &ProfileOptions, ending: &Noted) -> Result<Profile, Failure> {
     let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
     let subject = subject(pid, &inspected);
     let present = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
@@ -146,7 +146,7 @@ fn copy(pid: i32) -> Result<Copy, Failure> {
 }
 
 /// The first copy in which sampling is on, with the mean that was set.
-fn begun(pid: i32, wanted: u64, ending: &Ending) -> Result<Copy, Failure> {
+fn begun(pid: i32, wanted: u64, ending: &Noted) -> Result<Copy, Failure> {
     let asked = Instant::now();
     loop {
         let copy = copy(pid);
@@ -165,13 +165,13 @@ fn begun(pid: i32, wanted: u64, ending: &Ending) -> Result<Copy, Failure> {
 }
 
 /// Waits for samples, which Ctrl-C ends; the last copy, how long it took, and whether the process has ended.
-fn wait(pid: i32, time: Duration, first: &Copy, ending: &Ending) -> Result<(Copy, Duration, bool), Failure> {
+fn wait(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Copy, Duration, bool), Failure> {
     let last = copies(pid, time, first, ending);
     show(format_args!(""));
     last
 }
 
-fn copies(pid: i32, time: Duration, first: &Copy, ending: &Ending) -> Result<(Copy, Duration, bool), Failure> {
+fn copies(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Copy, Duration, bool), Failure> {
     let began = Instant::now();
     let mut last = None;
     for tick in 1.. {
