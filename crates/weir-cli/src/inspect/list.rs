@@ -1,12 +1,12 @@
 //! All processes that have Weir.
 
 use super::page::{Inspected, Missing, Page};
+use crate::base::parallel::each;
 use crate::base::units::monotonic_ns;
 use crate::figures::memory::Memory;
 use crate::processes::maps;
 use memchr::memmem;
 use procfs::process::{Process, Stat};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Processes that a worker takes at a time.
 const BATCH: usize = 16;
@@ -44,7 +44,10 @@ pub struct Found {
 /// found by its number only.
 pub fn all() -> Found {
     let pids = numbers();
-    let mut found = if pids.len() > BATCH { by_workers(&pids) } else { look_at(&pids) };
+    // A thread for each CPU: the time goes into the kernel's writing of maps, 0.1 ms for a process.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
+    let looks = each(pids.chunks(BATCH), workers, look_at);
+    let mut found = looks.into_iter().fold(Found::default(), Found::and);
     found.readable.sort_by_key(|seen| seen.process.pid());
     found.others.sort_by_key(|(pid, _)| *pid);
     found
@@ -54,25 +57,6 @@ pub fn all() -> Found {
 pub fn numbers() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Looks at them by a thread for each CPU: the time goes into the kernel's writing of maps, 0.1 ms for a process.
-fn by_workers(pids: &[i32]) -> Found {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let batches = std::iter::from_fn(|| pids.chunks(BATCH).nth(next.fetch_add(1, Relaxed)));
-        batches.map(look_at).fold(Found::default(), Found::and)
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
-        let joined = |other: std::thread::ScopedJoinHandle<Found>| match other.join() {
-            Ok(found) => found,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        let own = work();
-        others.into_iter().map(joined).fold(own, Found::and)
-    })
 }
 
 impl Found {

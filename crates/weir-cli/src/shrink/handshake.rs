@@ -17,11 +17,11 @@ use crate::around::frozen::Frozen;
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};
 use crate::base::json;
+use crate::base::parallel::each;
 use crate::base::units::bytes;
 use crate::inspect::control::apart;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_core::base::units::Pages;
@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const ROUND: Duration = Duration::from_millis(250);
 /// One process may take this part of the time of all for an answer, so that the others are asked as well.
 const ONES_PART: u32 = 3;
-/// Processes that are waited for at the same time.
+/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
 const AT_ONCE: usize = 100;
 
 /// The outcome of a request for memory.
@@ -186,7 +186,7 @@ impl<'a> Handshake<'a> {
             thread::sleep(LOOK);
         };
         let took = self.begun.elapsed();
-        let mut processes: Vec<Holder> = at_once(&mut self.members, Member::holder);
+        let mut processes: Vec<Holder> = each(&mut self.members, AT_ONCE, Member::holder);
         processes.sort_by_key(|holder| std::cmp::Reverse(holder.resident_bytes));
         let outcome = Outcome {
             directory: self.group.directory().to_owned(),
@@ -221,7 +221,7 @@ impl<'a> Handshake<'a> {
         let free: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_free()).collect();
         let resident: Vec<u64> = free.iter().map(|member| member.resident()).collect();
         let parts = parts(room, &resident);
-        at_once(free.into_iter().zip(parts), |(member, part)| member.hold(part));
+        each(free.into_iter().zip(parts), AT_ONCE, |(member, part)| member.hold(part));
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl<'a> Handshake<'a> {
         self.add_newcomers();
         if !self.is_drained {
             self.is_drained = true;
-            at_once(&mut self.members, Member::drain);
+            each(&mut self.members, AT_ONCE, Member::drain);
             return true;
         }
         let owed: u64 = self.members.iter_mut().map(Member::owes).sum();
@@ -246,7 +246,7 @@ impl<'a> Handshake<'a> {
         }
         let mut able: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_able()).collect();
         let resident: Vec<u64> = able.iter().map(|member| member.resident()).collect();
-        let evictable: Vec<u64> = at_once(&mut able, |member| member.evictable());
+        let evictable: Vec<u64> = each(&mut able, AT_ONCE, |member| member.evictable());
         let has_caches = evictable.iter().any(|&bytes| bytes > 0);
         if above == 0 && !has_caches {
             // Room is not worth what a program has in use, nor the wait for what it may not have.
@@ -256,7 +256,7 @@ impl<'a> Handshake<'a> {
         let parts = parts(wanted, &weights);
         let has_asked = parts.iter().any(|&part| part > 0);
         let asked = able.into_iter().zip(parts).filter(|(_, part)| *part > 0);
-        at_once(asked, |(member, part)| member.take(part));
+        each(asked, AT_ONCE, |(member, part)| member.take(part));
         owed > 0 || has_asked
     }
 
@@ -265,33 +265,8 @@ impl<'a> Handshake<'a> {
         let known: Vec<i32> = self.members.iter().map(Member::pid).collect();
         let new = self.group.processes().into_iter().filter(|pid| !known.contains(pid));
         let patience = (self.patience / ONES_PART).clamp(ROUND, member::PATIENCE);
-        self.members.extend(at_once(new, |pid| Member::of(pid, patience)).into_iter().flatten());
+        self.members.extend(each(new, AT_ONCE, |pid| Member::of(pid, patience)).into_iter().flatten());
     }
-}
-
-/// Does it with all at the same time, as far as there are threads to be had: one that does not answer keeps no other waiting.
-/// What came of it is in their order.
-fn at_once<T: Send, R: Send>(all: impl IntoIterator<Item = T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let all: Vec<T> = all.into_iter().collect();
-    let others = all.len().min(AT_ONCE).saturating_sub(1);
-    let waiting = Mutex::new(all.into_iter().enumerate());
-    let (tell, told) = mpsc::channel();
-    let next = || waiting.lock().ok()?.next();
-    let work_off = || {
-        while let Some((place, it)) = next() {
-            // It is heard below, at the end of all.
-            let _ = tell.send((place, work(it)));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..others {
-            let _ = thread::Builder::new().spawn_scoped(scope, work_off);
-        }
-        work_off();
-    });
-    let mut done: Vec<(usize, R)> = told.try_iter().collect();
-    done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// `wanted` in parts that are as the weights.
@@ -308,6 +283,7 @@ mod tests {
     use std::cell::Cell;
     use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::FileTypeExt;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     #[test]
