@@ -1,6 +1,6 @@
 //! Processes by parent: a process's descendants.
 
-use std::collections::HashMap;
+use crate::processes::tree;
 
 /// Which process it is: the kernel gives a number again once its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,9 +23,8 @@ pub struct Member {
 
 /// All processes that are visible here, by number. Threads of the kernel, which have no memory, are left out.
 pub fn everybody() -> Vec<Member> {
-    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let mut all: Vec<Member> = pids.filter_map(member).filter(|it| it.resident_bytes > 0).collect();
+    let mut all: Vec<Member> =
+        tree::numbers().into_iter().filter_map(member).filter(|it| it.resident_bytes > 0).collect();
     all.sort_unstable_by_key(|member| member.pid);
     all
 }
@@ -38,16 +37,7 @@ fn member(pid: i32) -> Option<Member> {
 
 /// The descendants of process `pid`, parents before children.
 pub fn descendants(all: &[Member], pid: i32) -> Vec<&Member> {
-    let mut below: HashMap<i32, Vec<&Member>> = HashMap::new();
-    all.iter().for_each(|member| below.entry(member.parent).or_default().push(member));
-    let mut found = below.remove(&pid).unwrap_or_default();
-    let mut at = 0;
-    while let Some(&member) = found.get(at) {
-        // Each list is taken once: a circle, which numbers used again could make, ends.
-        found.extend(below.remove(&member.pid).unwrap_or_default());
-        at += 1;
-    }
-    found
+    tree::below(all, pid, |member| (member.pid, member.parent))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::page::{Inspected, Missing, Page};
 use crate::base::parallel::each;
 use crate::base::units::monotonic_ns;
 use crate::figures::memory::Memory;
-use crate::processes::maps;
+use crate::processes::{maps, tree};
 use memchr::memmem;
 use procfs::process::{Process, Stat};
 
@@ -43,7 +43,7 @@ pub struct Found {
 /// Looks at all processes. A program that has Weir built in, and so small a heap that there is no background thread yet, is
 /// found by its number only.
 pub fn all() -> Found {
-    let pids = numbers();
+    let pids = tree::numbers();
     // A thread for each CPU: the time goes into the kernel's writing of maps, 0.1 ms for a process.
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
     let looks = each(pids.chunks(BATCH), workers, look_at);
@@ -51,12 +51,6 @@ pub fn all() -> Found {
     found.readable.sort_by_key(|seen| seen.process.pid());
     found.others.sort_by_key(|(pid, _)| *pid);
     found
-}
-
-/// The numbers of all processes.
-pub fn numbers() -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 impl Found {

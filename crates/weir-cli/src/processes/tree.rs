@@ -12,6 +12,26 @@ pub fn own_pid() -> Option<i32> {
     std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
+/// The numbers of all processes.
+pub fn numbers() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Those of `all` that descend from a process, parents before children; `numbers` gives one's own and its parent's.
+pub fn below<T>(all: &[T], pid: i32, numbers: impl Fn(&T) -> (i32, i32)) -> Vec<&T> {
+    let mut children: HashMap<i32, Vec<&T>> = HashMap::new();
+    all.iter().for_each(|it| children.entry(numbers(it).1).or_default().push(it));
+    let mut found = children.remove(&pid).unwrap_or_default();
+    let mut at = 0;
+    while let Some(it) = found.get(at) {
+        // Each list is taken once: a circle, which numbers used again could make, ends.
+        found.extend(children.remove(&numbers(it).0).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
 /// The tree below this process.
 #[derive(Clone, Default)]
 pub struct ProcessTree {
@@ -58,17 +78,9 @@ impl ProcessTree {
 
     /// As [`Self::pids`], for kernels without `CONFIG_PROC_CHILDREN`: from all processes of the machine.
     fn pids_by_parents(&self, own: i32) -> Vec<i32> {
-        let mut below: HashMap<i32, Vec<i32>> = HashMap::new();
-        for stat in all_processes().into_iter().flatten().filter_map(|p| p.ok()?.stat().ok()) {
-            below.entry(stat.ppid).or_default().push(stat.pid);
-        }
-        let (mut found, mut at) = (vec![own], 0);
-        while let Some(pid) = found.get(at) {
-            let children = below.remove(pid).unwrap_or_default();
-            found.extend(children.into_iter().filter(|pid| !self.not_ours.contains(pid)));
-            at += 1;
-        }
-        found.split_off(1)
+        let all = all_processes().into_iter().flatten().filter_map(|process| process.ok()?.stat().ok());
+        let may_be: Vec<_> = all.filter(|stat| !self.not_ours.contains(&stat.pid)).collect();
+        below(&may_be, own, |stat| (stat.pid, stat.ppid)).iter().map(|stat| stat.pid).collect()
     }
 }
 

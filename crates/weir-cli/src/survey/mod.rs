@@ -10,6 +10,7 @@ use crate::figures::{less, rows};
 use crate::inspect::list::{self, Seen};
 use crate::inspect::memory_reader::read_each;
 use crate::inspect::page::Page;
+use crate::processes::tree;
 use procfs::process::Stat;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,7 +77,7 @@ struct Known {
 impl Survey {
     /// Looks at all processes.
     pub fn look(&mut self) -> &Found {
-        let pids: HashSet<i32> = list::numbers().into_iter().collect();
+        let pids: HashSet<i32> = tree::numbers().into_iter().collect();
         if self.looks.is_multiple_of(EVERY) {
             self.without.clear();
             (self.last.unreadable, self.last.not_allowed) = Default::default();
