@@ -1,10 +1,14 @@
-//! As much of Redis's protocol as filling, reading and flushing a server needs.
+//! redis-server on a socket, and as much of its protocol as filling, reading and flushing it needs.
 
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Arguments of a redis-server with nothing on disk, which listens on the socket that comes next.
+pub const SERVER: [&str; 9] =
+    ["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning", "--unixsocket"];
 
 /// Connects to a server's socket as soon as it listens.
 pub fn connect(socket: &Path, limit: Duration) -> Result<UnixStream> {
@@ -67,6 +71,28 @@ impl Client {
             }
         }
         Ok(bytes)
+    }
+
+    /// Sets keys of this prefix, from 0 on, `batch` of them together, until their values have so many bytes; how many keys.
+    pub fn fill(
+        &mut self,
+        prefix: &str,
+        bytes: usize,
+        batch: usize,
+        mut size: impl FnMut(usize) -> usize,
+    ) -> Result<usize> {
+        let (mut set, mut keys, mut value) = (0, 0, Vec::new());
+        while set < bytes {
+            let mut pipeline = Pipeline::default();
+            for _ in 0..batch {
+                let size = size(keys);
+                value.resize(size, b'w');
+                pipeline.add(&[b"SET", format!("{prefix}{keys}").as_bytes(), &value]);
+                (keys, set) = (keys + 1, set + size);
+            }
+            self.send(&pipeline)?;
+        }
+        Ok(keys)
     }
 
     /// Sends one command.

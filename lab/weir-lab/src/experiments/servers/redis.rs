@@ -5,6 +5,7 @@
 //! jemalloc rows. For glibc the C library's own object is preloaded. `(as packaged)` is the binary as it comes, purge and all.
 
 use crate::harness::prelude::*;
+use weir_lab::common::resp;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 const PIPELINE: usize = 256;
@@ -12,8 +13,7 @@ const PIPELINE: usize = 256;
 /// redis-server under an allocator, on a socket, with nothing on disk.
 pub fn server(allocator: &Allocator, socket: &Path) -> Result<Command> {
     let mut command = under(find("redis-server").context("redis-server is not here")?, allocator);
-    command.args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning", "--unixsocket"]);
-    command.arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(resp::SERVER).arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
 }
 
@@ -32,7 +32,8 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         let socket = folder.at("socket");
         let server = KilledOnDrop::start(server(allocator, &socket)?, "redis-server")?;
         let mut client = Client::connect(&socket, START_LIMIT)?;
-        fill(&mut client, bytes)?;
+        let mut random = Random::new(0x5eed, 0);
+        client.fill("key:", bytes, PIPELINE, |_| random.doublings(4, 14))?;
         let mut figures = vec![memory(server.pid())?.rss];
         let begin = Instant::now();
         client.command(&[b"FLUSHALL"])?;
@@ -44,20 +45,5 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         }
         Ok(figures)
     });
-    Ok(())
-}
-
-fn fill(client: &mut Client, bytes: usize) -> Result<()> {
-    let (value, mut random) = (vec![b'w'; 16 << 10], Random::new(0x5eed, 0));
-    let (mut sent, mut key) = (0, 0u64);
-    while sent < bytes {
-        let mut batch = Pipeline::default();
-        for _ in 0..PIPELINE {
-            let size = random.doublings(4, 14);
-            batch.add(&[b"SET", format!("key:{key}").as_bytes(), &value[..size]]);
-            (key, sent) = (key + 1, sent + size);
-        }
-        client.send(&batch)?;
-    }
     Ok(())
 }

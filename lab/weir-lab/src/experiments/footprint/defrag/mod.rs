@@ -7,6 +7,7 @@
 
 use super::redis_keys::{KEEP, check, fill, thin};
 use crate::harness::prelude::*;
+use weir_lab::common::resp;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Servers that `build` makes, and what the rows are called.
@@ -58,8 +59,7 @@ pub fn run(lab: &mut Lab) -> Result<()> {
 
 fn server(name: &str, defrag: &str, allocator: &Allocator, socket: &Path) -> Result<Command> {
     let mut command = under(beside(name)?, allocator);
-    command.args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
     command.args(["--activedefrag", if defrag == "on" { "yes" } else { "no" }, "--active-defrag-ignore-bytes", "1mb"]);
-    command.arg("--unixsocket").arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(resp::SERVER).arg(socket).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
 }

@@ -73,18 +73,9 @@ fn load(socket: &Path, sets: &AtomicU64, ends: &AtomicBool) -> Result<()> {
 
 /// Writes values of 1 to 8 KiB to a database of their own, and has it emptied.
 fn fill_and_delete(socket: &Path, bytes: u64) -> Result<()> {
-    let (mut client, value) = (Client::connect(socket, START_LIMIT)?, vec![b'w'; 8 << 10]);
-    let (mut written, mut key) = (0, 0u64);
+    let mut client = Client::connect(socket, START_LIMIT)?;
     client.command(&[b"SELECT", b"1"])?;
-    while written < bytes {
-        let mut batch = Pipeline::default();
-        for _ in 0..64 {
-            let length = 1024 + (key * 2654 % 7168) as usize;
-            batch.add(&[b"SET", format!("large:{key}").as_bytes(), &value[..length]]);
-            (written, key) = (written + length as u64, key + 1);
-        }
-        client.send(&batch)?;
-    }
+    client.fill("large:", bytes as usize, 64, |key| 1024 + key * 2654 % 7168)?;
     client.command(&[b"FLUSHDB", b"ASYNC"])
 }
 

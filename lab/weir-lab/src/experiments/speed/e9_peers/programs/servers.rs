@@ -4,6 +4,7 @@ use super::stage::{Figures, LIMIT, Stage, check_preloaded, find, start};
 use crate::harness::prelude::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use weir_lab::common::resp;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Commands of memcached's that are sent together, and its keys.
@@ -13,7 +14,7 @@ const KEYS: usize = 100_000;
 pub fn redis(stage: &Stage, allocator: &Allocator) -> Result<Figures> {
     let socket = stage.folder.at("redis");
     let mut server = under(find("redis-server")?, allocator);
-    server.args(["--port", "0", "--save", "", "--appendonly", "no"]).arg("--unixsocket").arg(&socket);
+    server.args(resp::SERVER).arg(&socket);
     let server = start(server, "redis-server")?;
     drop(connect(&socket, START_LIMIT)?);
     check_preloaded(server.pid(), allocator)?;

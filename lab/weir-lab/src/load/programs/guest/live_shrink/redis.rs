@@ -5,6 +5,7 @@ use crate::base::guest::{environment, start};
 use crate::base::prelude::*;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use weir_lab::common::resp::SERVER;
 
 const SOCKET: &str = "/redis.sock";
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -32,8 +33,7 @@ impl Drop for Server {
 impl Redis {
     pub fn start(group: &Group, data: usize) -> Result<Redis> {
         let mut command = Command::new("/redis-server");
-        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
-        command.args(["--unixsocket", SOCKET]).envs(environment()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(SERVER).arg(SOCKET).envs(environment()).stdin(Stdio::null()).stdout(Stdio::null());
         let _ = std::fs::remove_file(SOCKET);
         let server = Server(start(group, &mut command)?);
         let client = Client::connect(Path::new(SOCKET), START_LIMIT)?;
@@ -55,15 +55,7 @@ fn size_of(key: usize) -> usize {
 
 impl Subject for Redis {
     fn load(&mut self) -> Result<()> {
-        let mut held = 0;
-        while held < self.data {
-            let mut pipeline = Pipeline::default();
-            for _ in 0..PIPELINE {
-                held += self.set(&mut pipeline, self.keys);
-                self.keys += 1;
-            }
-            self.client.send(&pipeline)?;
-        }
+        self.keys = self.client.fill("", self.data, PIPELINE, size_of)?;
         Ok(())
     }
 
