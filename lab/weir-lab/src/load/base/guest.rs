@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use std::ffi::CString;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command};
 use weir_lab::common::group::Group;
@@ -34,8 +35,36 @@ pub fn group(name: &str) -> Result<Group> {
     Group::make(Path::new(GROUPS), name)
 }
 
-/// Starts a program in a group.
-pub fn start(group: &Group, command: &mut Command) -> Result<Child> {
-    group.enter(command);
-    command.spawn().with_context(|| format!("cannot start {}", Path::new(command.get_program()).display()))
+/// A program that is killed when it goes.
+pub struct Started(pub Child);
+
+impl Started {
+    /// Starts it in a group.
+    pub fn new(group: &Group, command: &mut Command) -> Result<Started> {
+        group.enter(command);
+        let child = command.spawn();
+        child.map(Started).with_context(|| format!("cannot start {}", Path::new(command.get_program()).display()))
+    }
+
+    /// Writes to its input, which is a pipe.
+    pub fn tell(&mut self, what: &[u8]) -> Result<()> {
+        self.0.stdin.as_mut().context("no input")?.write_all(what).context("the program is gone")
+    }
+
+    /// Waits for a line of its output, which is a pipe.
+    pub fn hear(&mut self) -> Result<Vec<u8>> {
+        let (pipe, mut line, mut byte) = (self.0.stdout.as_mut().context("no output")?, Vec::new(), [0]);
+        while line.last() != Some(&b'\n') {
+            pipe.read_exact(&mut byte).context("the program ended before its time")?;
+            line.push(byte[0]);
+        }
+        Ok(line)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

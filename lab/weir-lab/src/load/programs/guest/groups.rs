@@ -6,10 +6,9 @@
 //! the group's files report the pressure. At `memory.max` the kernel kills at once if it can reclaim nothing, too early
 //! for any report: there A has become calm by itself before. One line of JSON a case.
 
-use crate::base::guest::{environment, group, start};
+use crate::base::guest::{Started, environment, group};
 use crate::base::prelude::*;
 use std::ffi::CString;
-use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 const MIB: u64 = 1 << 20;
@@ -50,20 +49,19 @@ fn run((name, file, above, idle, calm): LimitCase, limited: &Group) -> Result<St
     let mut command = Command::new("/init");
     command.args(["neighbour", "keep=50", "mix=even-counts", &format!("bytes={A}")]);
     command.envs(environment()).envs((!calm).then_some(NO_CALM)).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut a = start(&group_of_a, &mut command)?;
-    phase(&mut a)?;
-    a.stdin.as_mut().context("no input")?.write_all(b"\n")?;
-    phase(&mut a)?;
+    let mut a = Started::new(&group_of_a, &mut command)?;
+    a.hear()?;
+    a.tell(b"\n")?;
+    a.hear()?;
     std::thread::sleep(Duration::from_secs(idle));
-    let statm = CString::new(format!("/proc/{}/statm", a.id()))?;
+    let statm = CString::new(format!("/proc/{}/statm", a.0.id()))?;
     let (before, began) = (resident(&statm), Instant::now());
     let mut command = Command::new("/init");
     command.args(["hog", &format!("bytes={B}"), "times=1"]).stdout(Stdio::piped());
-    let done = wait(&mut start(&group_of_b, &mut command)?);
+    let done = is_done(&mut Started::new(&group_of_b, &mut command)?.0);
     let (took, after) = (began.elapsed().as_millis(), resident(&statm));
-    let lives = a.try_wait().is_ok_and(|status| status.is_none());
-    let _ = a.kill();
-    let _ = a.wait();
+    let lives = a.0.try_wait().is_ok_and(|status| status.is_none());
+    drop(a);
     let [high, max, kills] = ["high", "max", "oom_kill"].map(|name| limited.field("memory.events", name));
     Ok(format!(
         "{{\"case\":\"{name}\",\"b_ms\":{took},\"b_done\":{},\"a_lives\":{},\"a_before\":{before},\"a_after\":{after},\
@@ -74,18 +72,8 @@ fn run((name, file, above, idle, calm): LimitCase, limited: &Group) -> Result<St
     ))
 }
 
-/// Waits for the line that ends a phase.
-fn phase(child: &mut Child) -> Result<()> {
-    let pipe = child.stdout.as_mut().context("no output")?;
-    let mut byte = [0];
-    while byte[0] != b'\n' {
-        ensure!(pipe.read(&mut byte)? == 1, "the first program ended before its time");
-    }
-    Ok(())
-}
-
 /// Whether the child comes to a good end in its time.
-fn wait(child: &mut Child) -> bool {
+fn is_done(child: &mut Child) -> bool {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         if let Ok(Some(status)) = child.try_wait() {
@@ -93,7 +81,5 @@ fn wait(child: &mut Child) -> bool {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let _ = child.kill();
-    let _ = child.wait();
     false
 }

@@ -1,16 +1,15 @@
 //! Programs that are told what to do by lines on standard input, and say "ok" when they have done it.
 
 use super::subject::Subject;
-use crate::base::guest::{environment, start};
+use crate::base::guest::{Started, environment};
 use crate::base::prelude::*;
 use std::fs::read_to_string;
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The size of a cache that has to be told one, in sizes of the data.
 const CACHE_BYTES: u64 = 5;
 
-pub struct Lines(Child);
+pub struct Lines(Started);
 
 impl Lines {
     pub fn python(group: &Group, bytes: u64) -> Result<Lines> {
@@ -29,22 +28,13 @@ impl Lines {
 
     fn start(group: &Group, mut command: Command) -> Result<Lines> {
         command.envs(environment()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        start(group, &mut command).map(Lines)
+        Started::new(group, &mut command).map(Lines)
     }
 
     fn tell(&mut self, what: &[u8]) -> Result<()> {
-        self.0.stdin.as_mut().context("no input")?.write_all(what).context("the program is gone")?;
-        let mut answer = [0; 3];
-        self.0.stdout.as_mut().context("no output")?.read_exact(&mut answer).context("the program ended")?;
-        ensure!(&answer == b"ok\n", "the program answered wrongly");
+        self.0.tell(what)?;
+        ensure!(self.0.hear()? == b"ok\n", "the program answered wrongly");
         Ok(())
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

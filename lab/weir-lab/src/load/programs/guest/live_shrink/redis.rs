@@ -1,10 +1,10 @@
 //! redis-server on a socket, with the data that stays in its database 0 and the peak in database 1.
 
 use super::subject::Subject;
-use crate::base::guest::{environment, start};
+use crate::base::guest::{Started, environment};
 use crate::base::prelude::*;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use weir_lab::common::resp::SERVER;
 
 const SOCKET: &str = "/redis.sock";
@@ -13,7 +13,7 @@ const PIPELINE: usize = 100;
 const REQUESTS: usize = 2_000;
 
 pub struct Redis {
-    server: Server,
+    server: Started,
     data: usize,
     keys: usize,
     random: Random,
@@ -21,21 +21,12 @@ pub struct Redis {
     client: Client,
 }
 
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Redis {
     pub fn start(group: &Group, data: usize) -> Result<Redis> {
         let mut command = Command::new("/redis-server");
         command.args(SERVER).arg(SOCKET).envs(environment()).stdin(Stdio::null()).stdout(Stdio::null());
         let _ = std::fs::remove_file(SOCKET);
-        let server = Server(start(group, &mut command)?);
+        let server = Started::new(group, &mut command)?;
         let client = Client::connect(Path::new(SOCKET), START_LIMIT)?;
         let (random, value) = (Random::new(SEED, 0), vec![b'w'; 16 << 10]);
         Ok(Redis { server, data, keys: 0, random, value, client })
