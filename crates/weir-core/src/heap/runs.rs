@@ -35,13 +35,14 @@ impl<P: Platform> Large<'_, P> {
             return self.alloc_large(size, align);
         };
         let run = self.heap.caches.pop_run(class, size);
-        let is_aligned = (run as usize).is_multiple_of(align);
-        if !run.is_null() && is_aligned {
+        if run.is_null() {
+            return self.take_class_run(class, Pages::to_hold(size), Order::of_align(align));
+        }
+        // By a mask, and not a division: alignments are powers of two.
+        if run as usize & (align - 1) == 0 {
             return (run, false);
         }
-        if !is_aligned {
-            self.heap.caches.give_unfit(run);
-        }
+        self.heap.caches.give_unfit(run);
         self.take_class_run(class, Pages::to_hold(size), Order::of_align(align))
     }
 
