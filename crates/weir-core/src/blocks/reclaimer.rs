@@ -14,7 +14,7 @@ use crate::platform::{Platform, rank};
 use crate::policy::refault::{span, stamp};
 use crate::reclaim::events::horizon;
 use crate::reclaim::{
-    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step, Usage,
+    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step, Steps, Usage,
 };
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
@@ -66,8 +66,8 @@ impl<P: Platform> Mapped<'_, P> {
 }
 
 impl<P: Platform> Reclaimable for Mapped<'_, P> {
-    fn steps(&self) -> &'static [Step] {
-        &[Step::Retained]
+    fn steps(&self) -> Steps {
+        Steps::of(&[Step::Retained])
     }
 
     fn count(&self, goal: &Goal) -> usize {

@@ -15,7 +15,9 @@ use super::heap_caches::Caches;
 use super::slab::lists::Pass;
 use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{Audit, Audited, Drains, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{
+    Audit, Audited, Drains, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step, Steps,
+};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
 /// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -39,16 +41,9 @@ fn takes_all_ages(goal: &Goal) -> bool {
 }
 
 impl<P: Platform> Reclaimable for Caches<P> {
-    fn steps(&self) -> &'static [Step] {
-        &[
-            Step::Buckets,
-            Step::StaleCaches,
-            Step::WarmCaches,
-            Step::Moves,
-            Step::CachesAgain,
-            Step::SlabPages,
-            Step::Metadata,
-        ]
+    fn steps(&self) -> Steps {
+        use Step::{Buckets, CachesAgain, Metadata, Moves, SlabPages, StaleCaches, WarmCaches};
+        Steps::of(&[Buckets, StaleCaches, WarmCaches, Moves, CachesAgain, SlabPages, Metadata])
     }
 
     fn count(&self, goal: &Goal) -> usize {

@@ -18,7 +18,7 @@ use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};
 use crate::policy::scan_priority;
 use crate::reclaim::budget::Room;
-use crate::reclaim::{Freeze, Goal, Kind, Need, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Freeze, Goal, Kind, Need, Reclaimable, Reclaimed, Step, Steps};
 
 /// Bytes that a scan takes at most where no limit is known: more than any cache has.
 const UNKNOWN: usize = 1 << 40;
@@ -44,8 +44,8 @@ impl Callbacks {
 }
 
 impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
-    fn steps(&self) -> &'static [Step] {
-        &[Step::Evict, Step::Shrink]
+    fn steps(&self) -> Steps {
+        Steps::of(&[Step::Evict, Step::Shrink])
     }
 
     /// Only the program's own code could say.

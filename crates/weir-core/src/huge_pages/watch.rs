@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::caches::Caches;
 use crate::pages::report::slices;
 use crate::platform::Platform;
-use crate::reclaim::{Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Goal, Reclaimable, Reclaimed, Step, Steps};
 
 /// When to look, and how often yet.
 pub(crate) struct Looks {
@@ -102,8 +102,8 @@ const FILLED_CALM: usize = 16;
 const FILLED_PRESSURE: usize = 1024;
 
 impl<P: Platform> Reclaimable for Watch<'_, P> {
-    fn steps(&self) -> &'static [Step] {
-        &[Step::Filled, Step::Sparse]
+    fn steps(&self) -> Steps {
+        Steps::of(&[Step::Filled, Step::Sparse])
     }
 
     fn count(&self, _goal: &Goal) -> usize {

@@ -16,7 +16,7 @@ use crate::base::time::{Nanos, Time};
 use crate::base::units::PAGE;
 use crate::caches::slab::Merged;
 use crate::platform::Platform;
-use crate::reclaim::{Ended, Figures, Goal, Measured, Reclaimable, Reclaimed, Step, Usage};
+use crate::reclaim::{Ended, Figures, Goal, Measured, Reclaimable, Reclaimed, Step, Steps, Usage};
 
 /// How long the kernel's merging is watched for the figures. The kernel scans 100 pages in 20 ms, by default, and
 /// needs two scans.
@@ -110,8 +110,8 @@ impl<P: Platform> Merger<'_, P> {
 }
 
 impl<P: Platform> Reclaimable for Merger<'_, P> {
-    fn steps(&self) -> &'static [Step] {
-        &[Step::Merge]
+    fn steps(&self) -> Steps {
+        Steps::of(&[Step::Merge])
     }
 
     fn count(&self, _goal: &Goal) -> usize {

@@ -9,7 +9,7 @@ use crate::base::units::Pages;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
 use crate::reclaim::{
-    Audit, Audited, Figures, Freeze, Goal, Measured, Need, Pools, Reclaimable, Reclaimed, Step, Usage,
+    Audit, Audited, Figures, Freeze, Goal, Measured, Need, Pools, Reclaimable, Reclaimed, Step, Steps, Usage,
 };
 use core::ptr::null;
 use core::sync::atomic::Ordering::Relaxed;
@@ -56,8 +56,8 @@ impl<P: Platform> PoolsOn<'_, P> {
 }
 
 impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
-    fn steps(&self) -> &'static [Step] {
-        &[Step::Pools]
+    fn steps(&self) -> Steps {
+        Steps::of(&[Step::Pools])
     }
 
     fn count(&self, goal: &Goal) -> usize {

@@ -1,7 +1,7 @@
 //! The goals of reclaim: why, how far, how much. All that differs between them is one row each of the table here; the order
 //! of the steps is in [`super::order`].
 
-use super::step::Step::{self, *};
+use super::step::{Step, Step::*, Steps};
 use crate::base::backing::Backing;
 use crate::base::cause::Cause;
 use crate::base::time::Time;
@@ -111,7 +111,7 @@ pub(crate) enum Need {
 pub(crate) struct Row {
     kind: Kind,
     /// Steps that are taken, in the order of [`super::order::ORDER`].
-    pub steps: &'static [Step],
+    pub steps: Steps,
     pub cushion: Cushion,
     /// The dearest backing whose free pages are released one by one.
     pub splits: Backing,
@@ -130,25 +130,28 @@ pub(crate) struct Row {
 const NEVER: u32 = 0;
 const ALWAYS: u32 = u32::MAX;
 
+/// What is idle, of each kind, and metadata of it.
+const IDLE: Steps = Steps::of(&[
+    Retained,
+    Blocks,
+    Pools,
+    Buckets,
+    StaleCaches,
+    BlocksAgain,
+    WarmCaches,
+    Moves,
+    Runs,
+    SlabPages,
+    Filled,
+    Metadata,
+]);
+
+/// What is in use, and what that leaves in caches.
+const IN_USE: [Step; 3] = [Evict, Shrink, CachesAgain];
+
 const CALM: Row = Row {
     kind: Kind::Calm,
-    steps: &[
-        OldMetadata,
-        Retained,
-        Blocks,
-        Pools,
-        Buckets,
-        StaleCaches,
-        BlocksAgain,
-        WarmCaches,
-        Moves,
-        Merge,
-        Runs,
-        SlabPages,
-        Filled,
-        Sparse,
-        Metadata,
-    ],
+    steps: IDLE.with(&[OldMetadata, Merge, Sparse]),
     cushion: Cushion::Peak,
     splits: Backing::Small,
     empties_below: NEVER,
@@ -161,21 +164,7 @@ const CALM: Row = Row {
 
 const PRESSURE: Row = Row {
     kind: Kind::Pressure,
-    steps: &[
-        Refused,
-        Retained,
-        Blocks,
-        Pools,
-        Buckets,
-        StaleCaches,
-        BlocksAgain,
-        WarmCaches,
-        Moves,
-        Runs,
-        SlabPages,
-        Filled,
-        Metadata,
-    ],
+    steps: IDLE.with(&[Refused]),
     cushion: Cushion::Nothing,
     splits: Backing::SparseHuge,
     drains: Drains::IdleAndRuns,
@@ -185,51 +174,22 @@ const PRESSURE: Row = Row {
 };
 
 /// [`PRESSURE`] where pages are merged too: tasks suffer, or the program asked for it.
-const HARDEST: Row = Row {
-    steps: &[
-        Refused,
-        Retained,
-        Blocks,
-        Pools,
-        Buckets,
-        StaleCaches,
-        BlocksAgain,
-        WarmCaches,
-        Moves,
-        Merge,
-        Runs,
-        SlabPages,
-        Filled,
-        Metadata,
-    ],
-    splits: Backing::Huge,
-    empties_below: ALWAYS,
-    ..PRESSURE
+const HARDEST: Row =
+    Row { steps: IDLE.with(&[Refused, Merge]), splits: Backing::Huge, empties_below: ALWAYS, ..PRESSURE };
+
+const NODE: Row = Row { kind: Kind::Node, steps: Steps::of(&[Blocks, Runs, SlabPages]), need: Need::None, ..PRESSURE };
+
+const ROOM: Row = Row {
+    kind: Kind::Room,
+    steps: Steps::of(&[Retained, Blocks, Runs]),
+    cushion: Cushion::Surplus,
+    is_awaited: true,
+    ..CALM
 };
-
-const NODE: Row = Row { kind: Kind::Node, steps: &[Blocks, Runs, SlabPages], need: Need::None, ..PRESSURE };
-
-const ROOM: Row =
-    Row { kind: Kind::Room, steps: &[Retained, Blocks, Runs], cushion: Cushion::Surplus, is_awaited: true, ..CALM };
 
 const BALANCE: Row = Row {
     kind: Kind::Balance,
-    steps: &[
-        Retained,
-        Blocks,
-        Pools,
-        Buckets,
-        StaleCaches,
-        BlocksAgain,
-        WarmCaches,
-        Moves,
-        Evict,
-        Shrink,
-        CachesAgain,
-        Runs,
-        SlabPages,
-        Filled,
-    ],
+    steps: IDLE.without(&[Metadata]).with(&IN_USE),
     // A page that stays behind helps nobody: more would be evicted, or the program be killed.
     splits: Backing::Huge,
     // Before much of what the program uses is evicted, and where it uses none.
@@ -242,27 +202,7 @@ const BALANCE: Row = Row {
 static GOALS: [Row; 15] = [
     CALM,
     Row { kind: Kind::FirstQuiet, empties_below: ALWAYS, drains: Drains::All, ..CALM },
-    Row {
-        kind: Kind::Rest,
-        steps: &[
-            Retained,
-            Blocks,
-            Pools,
-            Buckets,
-            StaleCaches,
-            BlocksAgain,
-            WarmCaches,
-            Moves,
-            Merge,
-            Runs,
-            SlabPages,
-            Filled,
-            Metadata,
-        ],
-        pools: Pools::Idle,
-        need: Need::None,
-        ..PRESSURE
-    },
+    Row { kind: Kind::Rest, steps: IDLE.with(&[Merge]), pools: Pools::Idle, need: Need::None, ..PRESSURE },
     PRESSURE,
     Row { kind: Kind::Severe, drains: Drains::AllAndSink, priority: LAST_BOOSTED, ..HARDEST },
     Row { kind: Kind::Purge, drains: Drains::All, pools: Pools::IdleOfAll, need: Need::None, priority: 0, ..HARDEST },
@@ -270,7 +210,7 @@ static GOALS: [Row; 15] = [
     Row { kind: Kind::SevereNode, splits: Backing::Huge, ..NODE },
     Row {
         kind: Kind::Shortage,
-        steps: &[Retained, Pools, Buckets, StaleCaches, WarmCaches, Evict, Shrink, CachesAgain],
+        steps: Steps::of(&[Retained, Pools, Buckets, StaleCaches, WarmCaches, Evict, Shrink, CachesAgain]),
         splits: Backing::Small,
         empties_below: ALWAYS,
         drains: Drains::Runs,
@@ -279,47 +219,19 @@ static GOALS: [Row; 15] = [
         ..PRESSURE
     },
     ROOM,
-    Row { kind: Kind::RoomForBlock, steps: &[Blocks, Runs], cushion: Cushion::Nothing, ..ROOM },
+    Row { kind: Kind::RoomForBlock, steps: Steps::of(&[Blocks, Runs]), cushion: Cushion::Nothing, ..ROOM },
     BALANCE,
-    Row { kind: Kind::BalanceFixed, steps: &[Evict, Shrink], ..BALANCE },
+    Row { kind: Kind::BalanceFixed, steps: Steps::of(&[Evict, Shrink]), ..BALANCE },
     Row {
         kind: Kind::Direct,
-        steps: &[
-            Retained,
-            Blocks,
-            Pools,
-            StaleCaches,
-            BlocksAgain,
-            WarmCaches,
-            Evict,
-            Shrink,
-            CachesAgain,
-            Runs,
-            Filled,
-        ],
+        steps: BALANCE.steps.without(&[Buckets, Moves, SlabPages]),
         empties_below: NEVER,
         is_awaited: true,
         ..BALANCE
     },
     Row {
         kind: Kind::HardLimit,
-        steps: &[
-            Refused,
-            Retained,
-            Blocks,
-            Pools,
-            Buckets,
-            StaleCaches,
-            BlocksAgain,
-            WarmCaches,
-            Evict,
-            Shrink,
-            CachesAgain,
-            Runs,
-            SlabPages,
-            Filled,
-            Metadata,
-        ],
+        steps: IDLE.without(&[Moves]).with(&[Refused]).with(&IN_USE),
         splits: Backing::Huge,
         empties_below: ALWAYS,
         drains: Drains::All,
@@ -418,12 +330,11 @@ mod tests {
     use crate::reclaim::order::ORDER;
 
     #[test]
-    fn the_steps_of_each_goal_are_in_order() {
+    fn goals_take_steps_of_the_order_and_all_of_them() {
         for row in &GOALS {
-            let mut order = ORDER.iter();
-            assert!(row.steps.iter().all(|step| order.any(|next| next == step)), "{:?}", row.kind);
+            assert_eq!(row.steps.without(&ORDER), Steps::of(&[]), "{:?}", row.kind);
         }
-        assert!(ORDER.iter().all(|step| GOALS.iter().any(|row| row.steps.contains(step))), "a step of no goal");
+        assert!(ORDER.iter().all(|&step| GOALS.iter().any(|row| row.steps.has(step))), "a step of no goal");
     }
 
     #[test]
@@ -438,7 +349,7 @@ mod tests {
             let is_urgent = row.need != Need::None;
             // What is in use goes where an allocation or a zone lacks memory, and nowhere else.
             let takes_in_use = matches!(row.need, Need::LowZone | Need::Failure);
-            assert_eq!(row.steps.contains(&Evict), takes_in_use, "{:?}", row.kind);
+            assert_eq!(row.steps.has(Evict), takes_in_use, "{:?}", row.kind);
             assert!(!is_urgent || row.cushion == Cushion::Nothing, "{:?}", row.kind);
             // Huge pages in good use are split where tasks suffer, all is wanted, or what is in use would go in their place.
             let splits = matches!(row.kind, Kind::Severe | Kind::SevereNode | Kind::Purge | Kind::HardLimit)

@@ -22,7 +22,7 @@ pub(crate) use goal::{Drains, Need, Pools};
 pub(crate) use order::run;
 pub use pressure_event::{Event, PressureEvents};
 pub use reclaimable::{Audited, Freeze, Measured, Reclaimable, Reclaimed};
-pub use step::Step;
+pub use step::{Step, Steps};
 pub use usage::{Audit, Figures, Usage};
 
 use crate::platform::{sync, wait};

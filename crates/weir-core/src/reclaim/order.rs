@@ -36,7 +36,7 @@ pub const ORDER: [Step; 21] = [
 pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
     let mut sum = go_through(goal, all, is_enough);
     if !goal.row().is_awaited || goal.row().need != Need::None {
-        for reclaimable in all.iter().filter(|reclaimable| reclaimable.steps().contains(&Step::Cool)) {
+        for reclaimable in all.iter().filter(|reclaimable| reclaimable.steps().has(Step::Cool)) {
             sum += reclaimable.scan(Step::Cool, goal);
         }
     }
@@ -47,7 +47,7 @@ fn go_through(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(R
     let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
     // A shortage is over when the allocation is served: what is released is no use to it.
     let is_counted = goal.kind != Kind::Shortage;
-    for step in ORDER.into_iter().filter(|step| goal.row().steps.contains(step)) {
+    for step in ORDER.into_iter().filter(|&step| goal.row().steps.has(step)) {
         if step == Step::BlocksAgain && core::mem::replace(&mut moved, sum.moved) == sum.moved {
             continue;
         }
@@ -59,7 +59,7 @@ fn go_through(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(R
         }
         for i in 0..all.len() {
             let reclaimable = all[(goal.turn + i) % all.len()];
-            if !reclaimable.steps().contains(&step) {
+            if !reclaimable.steps().has(step) {
                 continue;
             }
             loop {
@@ -85,20 +85,21 @@ mod tests {
     use super::*;
     use crate::base::cause::Cause;
     use crate::base::time::Time;
+    use crate::reclaim::step::Steps;
     use core::cell::{Cell, RefCell};
 
     /// Holds bytes that go in one step, at most `bite` of them in a scan, and writes down in which order it is scanned.
     struct Held<'a> {
         name: u8,
-        steps: &'static [Step],
+        step: Step,
         bytes: Cell<usize>,
         bite: usize,
         scans: &'a RefCell<std::vec::Vec<u8>>,
     }
 
     impl Reclaimable for Held<'_> {
-        fn steps(&self) -> &'static [Step] {
-            self.steps
+        fn steps(&self) -> Steps {
+            Steps::of(&[self.step])
         }
         fn count(&self, _goal: &Goal) -> usize {
             self.bytes.get()
@@ -118,8 +119,8 @@ mod tests {
     #[test]
     fn the_cheapest_goes_first_and_the_loop_stops_at_what_is_wanted() {
         let scans = RefCell::default();
-        let of = |name, steps| Held { name, steps, bytes: Cell::new(100), bite: 100, scans: &scans };
-        let (runs, blocks, retained) = (of(1, &[Step::Runs]), of(2, &[Step::Blocks]), of(3, &[Step::Retained]));
+        let of = |name, step| Held { name, step, bytes: Cell::new(100), bite: 100, scans: &scans };
+        let (runs, blocks, retained) = (of(1, Step::Runs), of(2, Step::Blocks), of(3, Step::Retained));
         let all: [&dyn Reclaimable; 3] = [&runs, &blocks, &retained];
         let got = run(&goal(Kind::Pressure, 150, 0), &all, |_| false);
         assert_eq!(got, Reclaimed::released(150));
@@ -132,8 +133,8 @@ mod tests {
     #[test]
     fn what_was_split_is_cooled_at_last_unless_an_allocation_waits() {
         let scans = RefCell::default();
-        let of = |name, steps, bytes| Held { name, steps, bytes: Cell::new(bytes), bite: 100, scans: &scans };
-        let (blocks, split) = (of(1, &[Step::Blocks], 100), of(2, &[Step::Cool], 0));
+        let of = |name, step, bytes| Held { name, step, bytes: Cell::new(bytes), bite: 100, scans: &scans };
+        let (blocks, split) = (of(1, Step::Blocks, 100), of(2, Step::Cool, 0));
         let all: [&dyn Reclaimable; 2] = [&blocks, &split];
         run(&goal(Kind::Pressure, 50, 0), &all, |_| false);
         assert_eq!(*scans.borrow(), [1, 2], "a goal that is reached ends by it too");
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn none_is_always_first() {
         let scans = RefCell::default();
-        let of = |name| Held { name, steps: &[Step::Blocks], bytes: Cell::new(100), bite: 100, scans: &scans };
+        let of = |name| Held { name, step: Step::Blocks, bytes: Cell::new(100), bite: 100, scans: &scans };
         let (a, b) = (of(1), of(2));
         let all: [&dyn Reclaimable; 2] = [&a, &b];
         run(&goal(Kind::Pressure, 10, 0), &all, |_| false);
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn a_shortage_ends_as_soon_as_the_allocation_is_served() {
         let scans = RefCell::default();
-        let caches = Held { name: 1, steps: &[Step::StaleCaches], bytes: Cell::new(100), bite: 10, scans: &scans };
+        let caches = Held { name: 1, step: Step::StaleCaches, bytes: Cell::new(100), bite: 10, scans: &scans };
         let got = run(&goal(Kind::Shortage, 10, 0), &[&caches], |got| got.moved >= 30);
         assert_eq!((got, caches.bytes.get()), (Reclaimed::moved(30), 70));
     }

@@ -1,7 +1,7 @@
 //! Traits that the parts of a heap implement: one each for reclaim, `fork`, the audit and the figures.
 
 use super::goal::{Ended, Goal};
-use super::step::Step;
+use super::step::{Step, Steps};
 use super::usage::Audit;
 use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
@@ -62,7 +62,7 @@ impl AddAssign for Reclaimed {
 /// Something that holds memory which may be idle.
 pub trait Reclaimable {
     /// The steps at which it is scanned: what it costs to reclaim, as the cheapest step comes first.
-    fn steps(&self) -> &'static [Step];
+    fn steps(&self) -> Steps;
 
     /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
     fn count(&self, goal: &Goal) -> usize;

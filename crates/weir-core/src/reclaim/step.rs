@@ -1,4 +1,4 @@
-//! The steps of reclaim. Their order is in [`super::order`].
+//! The steps of reclaim, and sets of them. Their order is in [`super::order`].
 
 /// Steps of reclaim, each scanned in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,5 +50,36 @@ impl Step {
     /// Whether the step takes from what is in use, and so goes by the goal's priority.
     pub(crate) fn is_by_priority(self) -> bool {
         matches!(self, Self::Evict | Self::Shrink)
+    }
+}
+
+/// A set of steps, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps(u32);
+
+impl Steps {
+    /// Those of `steps`.
+    pub const fn of(steps: &[Step]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < steps.len() {
+            bits |= 1 << steps[at] as u32;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// These, and those of `steps`.
+    pub(crate) const fn with(self, steps: &[Step]) -> Self {
+        Self(self.0 | Self::of(steps).0)
+    }
+
+    /// These but for those of `steps`.
+    pub(crate) const fn without(self, steps: &[Step]) -> Self {
+        Self(self.0 & !Self::of(steps).0)
+    }
+
+    /// Whether `step` is one of them.
+    pub const fn has(self, step: Step) -> bool {
+        self.0 >> step as u32 & 1 == 1
     }
 }

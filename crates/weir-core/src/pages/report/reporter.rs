@@ -9,7 +9,7 @@ use crate::pages::node::ZoneKind;
 use crate::pages::report::ReportSite;
 use crate::platform::{Host, Platform, rank};
 use crate::reclaim::{
-    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step,
+    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step, Steps,
 };
 
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
@@ -94,9 +94,9 @@ impl<P: Platform> HeapPages<P> {
 }
 
 impl<P: Platform> Reclaimable for HeapPages<P> {
-    fn steps(&self) -> &'static [Step] {
+    fn steps(&self) -> Steps {
         use Step::{Blocks, BlocksAgain, Cool, Metadata, OldMetadata, Refused, Runs};
-        &[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata]
+        Steps::of(&[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata])
     }
 
     fn count(&self, goal: &Goal) -> usize {
