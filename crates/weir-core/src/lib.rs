@@ -3,6 +3,9 @@
 // Most of the engine is private, and its pages are for those who work on it.
 #![allow(rustdoc::private_intra_doc_links)]
 
+#[macro_use]
+mod macros;
+
 pub mod base;
 pub mod blocks;
 pub mod caches;

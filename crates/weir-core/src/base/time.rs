@@ -1,6 +1,6 @@
 //! Time: moments of a monotonic clock, and how long something takes. Two moments have a distance and no sum.
 
-use core::ops::{Add, AddAssign, Div, Mul, Sub};
+use core::ops::Div;
 
 /// How long something takes, ns.
 ///
@@ -37,58 +37,9 @@ impl Nanos {
     pub(crate) const fn saturating_mul(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
-
-    /// Both, one after the other; at most what 64 bits hold.
-    #[inline]
-    pub(crate) const fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// Time that is left of this one after `other`; 0 if `other` is longer.
-    #[inline]
-    pub(crate) const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
 }
 
-impl Add for Nanos {
-    type Output = Self;
-    #[inline]
-    fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
-    }
-}
-
-impl AddAssign for Nanos {
-    #[inline]
-    fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
-    }
-}
-
-impl Sub for Nanos {
-    type Output = Self;
-    #[inline]
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
-    }
-}
-
-impl Mul<u64> for Nanos {
-    type Output = Self;
-    #[inline]
-    fn mul(self, times: u64) -> Self {
-        Self(self.0 * times)
-    }
-}
-
-impl Div<u64> for Nanos {
-    type Output = Self;
-    #[inline]
-    fn div(self, parts: u64) -> Self {
-        Self(self.0 / parts)
-    }
-}
+amount!(Nanos(u64));
 
 impl Div for Nanos {
     /// How often the one is in the other.
@@ -121,26 +72,4 @@ impl Time {
     }
 }
 
-impl Add<Nanos> for Time {
-    type Output = Self;
-    #[inline]
-    fn add(self, later: Nanos) -> Self {
-        Self(self.0 + later.0)
-    }
-}
-
-impl Sub<Nanos> for Time {
-    type Output = Self;
-    #[inline]
-    fn sub(self, earlier: Nanos) -> Self {
-        Self(self.0 - earlier.0)
-    }
-}
-
-impl Sub for Time {
-    type Output = Nanos;
-    #[inline]
-    fn sub(self, earlier: Self) -> Nanos {
-        Nanos(self.0 - earlier.0)
-    }
-}
+point!(Time(u64) by Nanos(u64));

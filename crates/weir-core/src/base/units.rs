@@ -8,7 +8,7 @@
 
 use core::fmt;
 use core::iter::Sum;
-use core::ops::{Add, AddAssign, Div, Mul, Range, Sub, SubAssign};
+use core::ops::{AddAssign, Range};
 
 /// log2 of the page size.
 pub const PAGE_SHIFT: u32 = 12;
@@ -93,65 +93,9 @@ impl Pages {
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
-
-    /// Both together; [`Pages::MAX`] if they are more.
-    #[inline]
-    pub(crate) const fn saturating_add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// These without `other`; none if `other` are more.
-    #[inline]
-    pub(crate) const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
 }
 
-impl Add for Pages {
-    type Output = Self;
-    #[inline]
-    fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
-    }
-}
-
-impl Sub for Pages {
-    type Output = Self;
-    #[inline]
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
-    }
-}
-
-impl AddAssign for Pages {
-    #[inline]
-    fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
-    }
-}
-
-impl SubAssign for Pages {
-    #[inline]
-    fn sub_assign(&mut self, other: Self) {
-        self.0 -= other.0;
-    }
-}
-
-impl Mul<usize> for Pages {
-    type Output = Self;
-    #[inline]
-    fn mul(self, times: usize) -> Self {
-        Self(self.0 * times)
-    }
-}
-
-impl Div<usize> for Pages {
-    type Output = Self;
-    #[inline]
-    fn div(self, parts: usize) -> Self {
-        Self(self.0 / parts)
-    }
-}
+amount!(Pages(usize));
 
 impl Sum for Pages {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
@@ -214,29 +158,7 @@ impl PageNo {
     }
 }
 
-impl Add<Pages> for PageNo {
-    type Output = Self;
-    #[inline]
-    fn add(self, pages: Pages) -> Self {
-        Self(self.0 + pages.0 as u32)
-    }
-}
-
-impl Sub<Pages> for PageNo {
-    type Output = Self;
-    #[inline]
-    fn sub(self, pages: Pages) -> Self {
-        Self(self.0 - pages.0 as u32)
-    }
-}
-
-impl Sub for PageNo {
-    type Output = Pages;
-    #[inline]
-    fn sub(self, first: Self) -> Pages {
-        Pages((self.0 - first.0) as usize)
-    }
-}
+point!(PageNo(u32) by Pages(usize));
 
 impl AddAssign<Pages> for PageNo {
     #[inline]

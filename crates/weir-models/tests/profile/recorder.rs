@@ -4,6 +4,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
+#[macro_use]
+#[path = "../../../weir-core/src/macros.rs"]
+mod macros;
+
 #[allow(dead_code, reason = "a part of it is used here")]
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
 #[path = "../../../weir-core/src/base"]

@@ -5,6 +5,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
+#[macro_use]
+#[path = "../../../weir-core/src/macros.rs"]
+mod macros;
+
 /// Atomics that the two are made of, here.
 mod sync {
     pub use loom::sync::atomic::AtomicU32;
