@@ -39,8 +39,9 @@ use serde_json::Value;
 use std::mem::offset_of;
 use std::time::Duration;
 use top::rows::Column;
+use weir_core::telemetry::name::NAME;
 use weir_core::telemetry::stats::{MAGIC, PAGE_BYTES, Stats, VERSION};
-use weir_core::telemetry::tables::{CacheRow, EvictableRow, NAME, Row, ZoneRow};
+use weir_core::telemetry::tables::{CacheRow, EvictableRow, Row, ZoneRow};
 
 /// Changes of a page at most.
 const CHANGES: usize = 200;

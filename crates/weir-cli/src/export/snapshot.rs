@@ -161,11 +161,11 @@ fn reason(why: &Missing) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::telemetry::tables::name_of;
+    use weir_core::telemetry::name::Name;
 
     #[test]
     fn rows_of_one_name_are_told_apart() {
-        let row = |name: &str| ZoneRow { name: name_of(name), ..ZoneRow::default() };
+        let row = |name: &str| ZoneRow { name: Name::new(name.as_bytes()), ..ZoneRow::default() };
         let rows = named(["a", "a#2", "a", "b", "a"].map(row).to_vec(), ZoneRow::name);
         let names: Vec<_> = rows.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["a", "a#2", "a#3", "b", "a#4"]);

@@ -220,8 +220,8 @@ fn evictable(it: &EvictableRow) -> String {
 mod tests {
     use super::*;
     use crate::inspect::page::Page;
+    use weir_core::telemetry::name::Name;
     use weir_core::telemetry::stats::PAGE_BYTES;
-    use weir_core::telemetry::tables::name_of;
 
     #[test]
     fn any_page_is_shown_without_harm() {
@@ -238,7 +238,7 @@ mod tests {
     /// The process chose it: it cannot add lines of its own.
     #[test]
     fn a_name_stays_on_its_line() {
-        let name = name_of("a\nb");
+        let name = Name::new(b"a\nb");
         let text = zone(&ZoneRow { name, ..ZoneRow::default() })
             + &cache(&CacheRow { name, ..CacheRow::default() })
             + &evictable(&EvictableRow { name, ..EvictableRow::default() });

@@ -1,19 +1,21 @@
 //! Figures of each cache: what it holds and what happened to it, in the words of `vmstat -z` and a few more.
 
+use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::run_class;
 use crate::base::time::Time;
 use crate::caches::geometry::{BUCKETED, FIRST_USER, class_of_number};
 use crate::caches::heap_caches::Caches;
-use crate::caches::user_cache::{CacheId, NAME_BYTES};
+use crate::caches::user_cache::CacheId;
 use crate::platform::Platform;
+use crate::telemetry::name::Name;
 
 /// One cache's figures. They are read one after another while other threads go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Name, ended by zeros; malloc's size classes are `malloc` and their size.
-    pub name: [u8; NAME_BYTES],
+    /// Name; malloc's size classes are `malloc` and their size.
+    pub name: Name,
     /// Number of the cache. Numbers 1 to 77 are malloc's, 78 to 133 runs of malloc's. User caches with per-CPU buckets
     /// come next, up to 252; from 256 on there are user caches without.
     pub number: usize,
@@ -65,13 +67,13 @@ impl CacheStats {
     /// Name as text, as far as it is text.
     ///
     /// ```
-    /// let mut stats = weir_core::caches::figures::CacheStats::default();
-    /// stats.name[..3].copy_from_slice(b"mbu");
+    /// use weir_core::{caches::figures::CacheStats, telemetry::name::Name};
+    ///
+    /// let stats = CacheStats { name: Name::new(b"mbu"), ..CacheStats::default() };
     /// assert_eq!(stats.name(), "mbu");
     /// ```
     pub fn name(&self) -> &str {
-        let bytes = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
-        bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+        self.name.text()
     }
 
     /// Whether it is a run class: its objects are runs of pages.
@@ -193,14 +195,8 @@ impl<P: Platform> Caches<P> {
     }
 }
 
-fn malloc_name(size: u32) -> [u8; NAME_BYTES] {
-    let mut name = [0; NAME_BYTES];
-    name[..7].copy_from_slice(b"malloc ");
-    let digits = size.ilog10() as usize + 1;
-    let mut rest = size;
-    for at in (7..7 + digits).rev() {
-        name[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
+fn malloc_name(size: u32) -> Name {
+    let mut name = Name::EMPTY;
+    let _ = write!(name, "malloc {size}");
     name
 }

@@ -9,16 +9,15 @@ use crate::base::time::Nanos;
 use crate::base::units::Pages;
 use crate::platform::lock::Lock;
 use crate::platform::{Diagnostics, Wait, rank};
+use crate::telemetry::name::Name;
 
-/// Bytes of a name that are kept.
-pub const NAME: usize = 32;
 /// In place of a pool's own setting: the setting of all counts.
 const COMMON: u64 = u64::MAX;
 
 /// How a pool is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolSpec<'a> {
-    /// For figures; cut at [`NAME`] bytes.
+    /// For figures; cut at 32 bytes.
     pub name: &'a [u8],
     /// Idle pages that are kept; `None`: what the setting `max_idle_pages` says.
     pub max_idle_pages: Option<usize>,
@@ -50,7 +49,7 @@ pub struct PoolStats {
 
 /// See the module. It stays where it is from [`crate::heap::page_pools::HeapPools::add`] to [`crate::heap::page_pools::HeapPools::remove`].
 pub struct PagePool {
-    name: [u8; NAME],
+    name: Name,
     pub(super) is_tended: bool,
     /// Rises with each pool of a heap; 0 before the pool is added.
     pub(super) number: AtomicU32,
@@ -118,8 +117,6 @@ impl Inner {
 impl PagePool {
     /// An empty pool.
     pub fn new(spec: &PoolSpec<'_>) -> Self {
-        let mut name = [0; NAME];
-        name.iter_mut().zip(spec.name).for_each(|(to, &byte)| *to = byte);
         let inner = Inner {
             idle: IdleRuns::new(),
             in_flight: Pages::ZERO,
@@ -133,7 +130,7 @@ impl PagePool {
             misses_after_squeeze: 0,
         };
         Self {
-            name,
+            name: Name::new(spec.name),
             is_tended: spec.is_tended,
             number: AtomicU32::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -159,7 +156,7 @@ impl PagePool {
 
     /// Name of the pool.
     pub fn name(&self) -> &[u8] {
-        &self.name[..self.name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
+        self.name.bytes()
     }
 
     /// Sets how many idle pages are kept; `None`: what the setting of all pools says. The next put, or the next time

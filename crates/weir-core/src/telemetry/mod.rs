@@ -2,6 +2,7 @@
 
 pub mod gauges;
 pub mod histogram;
+pub mod name;
 pub mod stats;
 pub mod tables;
 pub mod trace;

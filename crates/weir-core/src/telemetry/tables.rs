@@ -12,11 +12,9 @@ use core::sync::atomic::{
     fence,
 };
 
+use super::name::{NAME_WORDS, Name};
 use crate::base::cost::Cost;
 
-/// Bytes of a row's name.
-pub const NAME: usize = 32;
-const NAME_WORDS: usize = NAME / 8;
 /// The most words that a row has.
 const MOST_WORDS: usize = 28;
 
@@ -35,15 +33,15 @@ macro_rules! rows {
         $(#[$what])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $Row {
-            /// Name, ended by zeros.
-            pub name: [u8; NAME],
+            /// Name.
+            pub name: Name,
             $($(#[$field_what])* pub $field: u64,)*
         }
 
         impl $Row {
             /// Name, as far as it is text.
             pub fn name(&self) -> &str {
-                name_text(&self.name)
+                self.name.text()
             }
 
             /// All figures by name, in this order.
@@ -56,15 +54,14 @@ macro_rules! rows {
             const WORDS: usize = NAME_WORDS + [$(stringify!($field),)*].len();
 
             fn store(&self, words: &mut [u64]) {
-                let name = name_words(&self.name);
-                let all = name.into_iter().chain([$(self.$field,)*]);
+                let all = self.name.words().into_iter().chain([$(self.$field,)*]);
                 words.iter_mut().zip(all).for_each(|(word, value)| *word = value);
             }
 
             fn load(words: &[u64]) -> Self {
-                let mut figures = words[NAME_WORDS..].iter().copied();
-                let mut next = || figures.next().unwrap_or(0);
-                Self { name: name_bytes(words), $($field: next(),)* }
+                let mut words = words.iter().copied();
+                let mut next = || words.next().unwrap_or(0);
+                Self { name: Name::of_words(core::array::from_fn(|_| next())), $($field: next(),)* }
             }
         }
 
@@ -254,27 +251,6 @@ impl<const WORDS: usize> Table<WORDS> {
     }
 }
 
-/// Text as a row keeps it: cut at [`NAME`] bytes.
-pub fn name_of(text: &str) -> [u8; NAME] {
-    let mut name = [0; NAME];
-    let end = (0..=text.len().min(NAME)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    name[..end].copy_from_slice(&text.as_bytes()[..end]);
-    name
-}
-
-fn name_text(name: &[u8; NAME]) -> &str {
-    let bytes = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
-}
-
-fn name_words(name: &[u8; NAME]) -> [u64; NAME_WORDS] {
-    core::array::from_fn(|word| u64::from_le_bytes(core::array::from_fn(|byte| name[word * 8 + byte])))
-}
-
-fn name_bytes(words: &[u64]) -> [u8; NAME] {
-    core::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,7 +264,7 @@ mod tests {
     }
 
     fn row(number: u64) -> ZoneRow {
-        ZoneRow { name: name_of("NORMAL é"), bytes: number, high: !number, ..ZoneRow::default() }
+        ZoneRow { name: Name::new("NORMAL é".as_bytes()), bytes: number, high: !number, ..ZoneRow::default() }
     }
 
     #[test]
@@ -329,6 +305,5 @@ mod tests {
         table.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
         let (rows, _) = table.read::<ZoneRow>().unwrap();
         assert_eq!(rows.map(|row| row.name().len()).collect::<Vec<_>>(), [0, 0]);
-        assert_eq!(name_text(&name_of(&"é".repeat(20))), "é".repeat(16));
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{
 use weir_core::evict::calling::Taken;
 
 pub use weir_core::evict::callback::{
-    Callback, CallbackSpec, CallbackStats, Class, DEFAULT_BATCH, Entry, NAME, Panicked, Queue, STOP, ScanReason, Shrink,
+    Callback, CallbackSpec, CallbackStats, Class, DEFAULT_BATCH, Entry, Panicked, Queue, STOP, ScanReason, Shrink,
 };
 pub use weir_core::policy::deferred::DEFAULT_SEEKS;
 

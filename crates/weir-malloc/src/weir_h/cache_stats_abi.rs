@@ -36,7 +36,7 @@ pub struct Stats {
 impl Stats {
     fn new(of: &CacheStats) -> Self {
         Self {
-            name: of.name,
+            name: of.name.0,
             number: of.number,
             size: of.size,
             limit: if of.limit == usize::MAX - 1 { usize::MAX } else { of.limit },

@@ -98,6 +98,12 @@ mod platform {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
+#[path = "../../../weir-core/src/telemetry"]
+mod telemetry {
+    pub mod name;
+}
+
+#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
 #[path = "../../../weir-core/src/policy"]
 mod policy {
     pub mod deferred;

@@ -1,6 +1,7 @@
 //! How a cache is to be: what builders gather.
 
 use weir_core::evict::replacement::favour::Favour;
+use weir_core::telemetry::name::Name;
 
 use super::api::stats::RemovalCause;
 use super::closure::Closure;
@@ -19,7 +20,7 @@ pub type InZone<C> = dyn Fn(&<C as Content>::Key, &<C as Content>::Value) -> boo
 
 /// How a cache is to be.
 pub struct Options<C: Content> {
-    pub name: [u8; 32],
+    pub name: Name,
     pub min: usize,
     pub max: usize,
     pub favour: Favour,
@@ -39,7 +40,7 @@ impl<C: Content> Options<C> {
     /// On the heap, without a bound.
     pub const fn new() -> Self {
         Self {
-            name: [0; 32],
+            name: Name::EMPTY,
             min: 0,
             max: usize::MAX,
             favour: Favour::Entries,
@@ -60,18 +61,4 @@ impl<C: Content> Options<C> {
         self.is_short |= kept.is_none();
         kept
     }
-}
-
-/// A name as it is kept: cut at 31 bytes, and at a character's end.
-pub fn name_bytes(name: &str) -> [u8; 32] {
-    let mut kept = [0; 32];
-    let end = (0..=name.len().min(31)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
-    kept[..end].copy_from_slice(&name.as_bytes()[..end]);
-    kept
-}
-
-/// The text of a kept name.
-pub fn name_text(name: &[u8; 32]) -> &str {
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    core::str::from_utf8(&name[..end]).unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_core::base::time::Time;
 use weir_core::evict::mix;
+use weir_core::telemetry::name::Name;
 
 use super::api::stats::RemovalCause;
 use super::closure::Closure;
@@ -23,7 +24,7 @@ use super::worth::Worth;
 /// The cache.
 pub struct Shared<C: Content> {
     pub membership: Membership,
-    pub name: [u8; 32],
+    pub name: Name,
     pub shards: NonNull<[Shard]>,
     /// The seed of hashes, so that colliding keys cannot be prepared.
     pub seed: u64,

@@ -6,9 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
 use crate::base::units::PAGE;
 use crate::caches::geometry::{MAX_OBJECT, MIN_OBJECT};
-
-/// Bytes of a cache's name.
-pub const NAME_BYTES: usize = 32;
+use crate::telemetry::name::{NAME_WORDS, Name};
 
 /// Brings an object of a new slab into its constructed state: `object`, its size, the cache's data. `false`: it cannot.
 /// It may unwind: then the slab goes back, and so far as it was initialised it is finalized before.
@@ -129,7 +127,7 @@ pub(crate) struct UserPart {
     pub data: AtomicPtr<u8>,
     /// Pushes of the caches that had the number before.
     pub frees_before: AtomicU64,
-    name: [AtomicU64; NAME_BYTES / 8],
+    name: [AtomicU64; NAME_WORDS],
 }
 
 impl UserPart {
@@ -143,7 +141,7 @@ impl UserPart {
             fini: AtomicPtr::new(null_mut()),
             data: AtomicPtr::new(null_mut()),
             frees_before: AtomicU64::new(0),
-            name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
+            name: [const { AtomicU64::new(0) }; NAME_WORDS],
         }
     }
 
@@ -159,21 +157,12 @@ impl UserPart {
         self.init.store(spec.init.map_or(null_mut(), |f| f as *mut ()), Relaxed);
         self.fini.store(spec.fini.map_or(null_mut(), |f| f as *mut ()), Relaxed);
         self.data.store(spec.data, Relaxed);
-        let mut name = [0u8; NAME_BYTES];
-        let len = spec.name.len().min(NAME_BYTES - 1);
-        name[..len].copy_from_slice(&spec.name[..len]);
-        for (word, bytes) in self.name.iter().zip(name.chunks_exact(8)) {
-            word.store(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)), Relaxed);
-        }
+        self.name.iter().zip(Name::ended(spec.name).words()).for_each(|(to, word)| to.store(word, Relaxed));
     }
 
-    /// Name, ended by zeros.
-    pub(crate) fn name(&self) -> [u8; NAME_BYTES] {
-        let mut name = [0; NAME_BYTES];
-        for (bytes, word) in name.chunks_exact_mut(8).zip(&self.name) {
-            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
-        }
-        name
+    /// Name.
+    pub(crate) fn name(&self) -> Name {
+        Name::of_words(core::array::from_fn(|word| self.name[word].load(Relaxed)))
     }
 
     /// Whether free objects are finalized before their slabs go back.

@@ -10,9 +10,8 @@ use crate::platform::Clock;
 use crate::platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, constructor};
 use crate::policy::deferred::{DEFAULT_SEEKS, Deferred};
 use crate::reclaim::Event;
+use crate::telemetry::name::Name;
 
-/// Bytes of a name that are kept.
-pub const NAME: usize = 32;
 /// Bytes that a shrinker is told to free at a time at least: some 128 objects (`SHRINK_BATCH`, Linux) of half a KiB.
 pub const DEFAULT_BATCH: usize = 64 << 10;
 /// The value that [`Shrink::scan`] returns to say that it cannot free anything now.
@@ -109,7 +108,7 @@ pub(crate) const CLASSES: usize = 4;
 /// How a callback is registered.
 #[derive(Clone, Copy, Debug)]
 pub struct CallbackSpec<'a> {
-    /// For messages and figures; cut at [`NAME`] bytes.
+    /// For messages and figures; cut at 32 bytes.
     pub name: &'a [u8],
     /// The reason for which it is called.
     pub class: Class,
@@ -186,7 +185,7 @@ pub struct Entry {
     pub(super) callback: NonNull<dyn Callback>,
     pub(super) dispose: unsafe fn(NonNull<Entry>),
     pub(super) queue: NonNull<Queue>,
-    pub(super) name: [u8; NAME],
+    pub(super) name: Name,
     pub(super) class: Class,
     pub(super) seeks: u32,
     pub(super) batch: usize,
@@ -248,15 +247,13 @@ impl Entry {
         queue: NonNull<Queue>,
         dispose: unsafe fn(NonNull<Self>),
     ) -> Self {
-        let mut name = [0; NAME];
-        name.iter_mut().zip(spec.name).for_each(|(to, &byte)| *to = byte);
         Self {
             next: AtomicPtr::new(core::ptr::null_mut()),
             number: AtomicU64::new(0),
             callback,
             dispose,
             queue,
-            name,
+            name: Name::new(spec.name),
             class: spec.class,
             seeks: spec.seeks,
             batch: spec.batch.max(1),
@@ -333,11 +330,6 @@ impl Entry {
     pub(super) fn is_ready(&self) -> bool {
         self.wanted.load(Relaxed) != 0 && !self.is(RUNNING | BROKEN | GONE)
     }
-}
-
-/// The name in a buffer, without the zeros behind it.
-pub(super) fn name_of(name: &[u8; NAME]) -> &[u8] {
-    &name[..name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
 }
 
 /// A queue in which callbacks wait to be called, and whose thread calls them: one at a time, unless one is late.

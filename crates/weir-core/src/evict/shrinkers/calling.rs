@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{
     BROKEN, Class, EVENT, Entry, GONE, LATE, LEAVING, NAMED, NOT_SERVED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN,
-    SCANNING, Scan, ScanReason, TOLD, name_of,
+    SCANNING, Scan, ScanReason, TOLD,
 };
 use super::shrink::shrink;
 use super::{Callbacks, List, callback_ns, thread_of};
@@ -63,7 +63,7 @@ impl Callbacks {
         });
         if let Some((name, ns)) = named {
             drop(list);
-            platform.callback_is_slow(name_of(&name), ns.0);
+            platform.callback_is_slow(name.bytes(), ns.0);
             return Taken::Again;
         }
         let late_at = |entry: &Entry| Time(entry.since.load(Relaxed)) + callback_ns(platform);
@@ -173,7 +173,7 @@ impl<P: Wait + Diagnostics> End<'_, P> {
         let is_disabled = panicked && entry.class != Class::Cache;
         if panicked {
             // Before anybody can see it: who waits for this run may be about to end the process.
-            self.platform.callback_panicked(name_of(&entry.name), is_disabled);
+            self.platform.callback_panicked(entry.name.bytes(), is_disabled);
         }
         let list: Held<'_, P> = self.callbacks.list.lock(self.platform);
         let queue = entry.queue();

@@ -2,6 +2,7 @@
 //! evictable caches, and the cost curve. The background thread brings them up to date at the end of calm windows, and when it is
 //! asked to.
 
+use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
@@ -10,7 +11,8 @@ use weir_core::caches::geometry::FIRST_USER;
 use weir_core::heap::figures::Measurement;
 use weir_core::pages::figures::ZoneFigures;
 use weir_core::reclaim::Usage;
-use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow, name_of};
+use weir_core::telemetry::name::Name;
+use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 use weir_core::telemetry::trace::Place;
 
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
@@ -148,24 +150,14 @@ fn write_zones(heap: &Engine) {
 }
 
 fn zone_row(zone: &ZoneFigures) -> ZoneRow {
-    let mut name = name_of(match zone.place {
-        Place::Normal => "NORMAL ",
-        Place::Low32 => "LOW32 ",
-        Place::User => "zone ",
-    });
-    append_number(&mut name, zone.number);
+    let kind = match zone.place {
+        Place::Normal => "NORMAL",
+        Place::Low32 => "LOW32",
+        Place::User => "zone",
+    };
+    let mut name = Name::EMPTY;
+    let _ = write!(name, "{kind} {}", zone.number);
     ZoneRow { name, bytes: zone.bytes as u64, used: zone.used as u64, idle: zone.idle as u64, ..ZoneRow::default() }
-}
-
-/// Appends digits to a name that has room for them.
-fn append_number(name: &mut [u8], number: u64) {
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
-    let mut rest = number;
-    for place in name.iter_mut().skip(end).take(digits).rev() {
-        *place = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
 }
 
 /// Writes the cost curve and the limit anew while memory is short, as others under the same `weir run` go by them: what is idle, and

@@ -11,7 +11,7 @@ use super::hasher::SeededHash;
 use super::weigh::{self, Known, Weigh};
 use crate::cache_error::CacheError;
 use crate::evictable_cache::entry::typed::{Block, Typed};
-use crate::evictable_cache::options::{Options, name_text};
+use crate::evictable_cache::options::Options;
 
 impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
     /// Sets out how a cache is made.
@@ -113,7 +113,7 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
 
 impl<K: Eq + 'static, V: 'static, S> fmt::Debug for EvictableCacheBuilder<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = name_text(&self.options.name);
+        let name = self.options.name.text();
         f.debug_struct("EvictableCacheBuilder").field("name", &name).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use super::common::{Owner, common_options};
 use super::hasher::SeededHash;
 use crate::cache_error::CacheError;
 use crate::evictable_cache::entry::bytes::Bytes;
-use crate::evictable_cache::options::{Options, name_text};
+use crate::evictable_cache::options::Options;
 
 impl ByteCache {
     /// Sets out how a cache is made.
@@ -35,7 +35,7 @@ impl ByteCacheBuilder {
 
 impl fmt::Debug for ByteCacheBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = name_text(&self.options.name);
+        let name = self.options.name.text();
         f.debug_struct("ByteCacheBuilder").field("name", &name).finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ macro_rules! common_methods {
     () => {
         /// The name that the cache was given.
         pub fn name(&self) -> &str {
-            $crate::evictable_cache::options::name_text(&self.shared.name)
+            self.shared.name.text()
         }
 
         /// Takes out all entries. Values that are being computed are not kept. What is put in meanwhile, by a listener or by other
@@ -114,7 +114,7 @@ macro_rules! common_options {
     ($key:ty, $value:ty) => {
         /// A name for figures and messages, cut at 31 bytes.
         pub fn name(mut self, name: &str) -> Self {
-            self.options.name = $crate::evictable_cache::options::name_bytes(name);
+            self.options.name = weir_core::telemetry::name::Name::ended(name.as_bytes());
             self
         }
 

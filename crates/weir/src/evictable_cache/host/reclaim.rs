@@ -111,7 +111,7 @@ unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [O
     };
     registrations.iter_mut().zip(parts).all(|(registration, part)| {
         let Some((zone, part)) = part else { return true };
-        let spec = CallbackSpec { name: &shared.name, class: Class::Cache, zone, ..CallbackSpec::default() };
+        let spec = CallbackSpec { name: shared.name.bytes(), class: Class::Cache, zone, ..CallbackSpec::default() };
         *registration = callbacks::register_shrink(&spec, Registered(cache, part), Thread::Shared).ok();
         registration.is_some()
     })
