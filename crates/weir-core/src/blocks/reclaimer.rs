@@ -114,16 +114,6 @@ impl<P: Platform> Audited for Mapped<'_, P> {
     }
 }
 
-impl<P: Platform> Measured for Mapped<'_, P> {
-    fn publish(&self, figures: &mut Figures, waits: bool) {
-        self.publish_figures(figures, waits);
-    }
-
-    fn metadata(&self) -> usize {
-        self.metadata_bytes()
-    }
-}
-
 // Where the memory of blocks mapped on their own is.
 
 /// Blocks that are looked at in one go.
@@ -185,9 +175,10 @@ impl<P: Platform> Mapped<'_, P> {
         let resident = |kept: &Kept| resident_bytes(platform, kept.block.run).unwrap_or(kept.resident);
         usage.idle += retained[..n].iter().map(resident).sum::<usize>();
     }
+}
 
-    /// Adds what the counters say.
-    pub(super) fn publish_figures(&self, figures: &mut Figures, waits: bool) {
+impl<P: Platform> Measured for Mapped<'_, P> {
+    fn publish(&self, figures: &mut Figures, waits: bool) {
         let blocks = if waits { Some(self.settled()) } else { self.try_settled() };
         match blocks {
             Some(mut blocks) => {
@@ -200,7 +191,7 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// Resident bytes of the table, and of the pages for blocks that are lent.
-    pub(super) fn metadata_bytes(&self) -> usize {
+    fn metadata(&self) -> usize {
         let table = self.lock().memory();
         resident_bytes(&self.pages.platform, table).unwrap_or(table.len) + self.lending_bytes()
     }

@@ -10,7 +10,7 @@ use crate::caches::slab::{self, audit::Sum};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
-use crate::reclaim::Audit;
+use crate::reclaim::{Audit, Audited};
 
 /// Sums over the pages of slabs: of each cache with buckets, and of all others together.
 struct Sums {
@@ -20,10 +20,9 @@ struct Sums {
     class_runs: [usize; run_class::RUN_CLASSES],
 }
 
-impl<P: Platform> Caches<P> {
-    /// Checks all caches and pages. To be called with every batch lock taken, and while no other thread uses them.
+impl<P: Platform> Audited for Caches<P> {
     /// Objects that a thread works on would count as held by the program, or be found missing.
-    pub(super) fn audit_all(&self, audit: &mut Audit) -> Result<(), Fault> {
+    fn audit(&self, audit: &mut Audit) -> Result<(), Fault> {
         let mut sums = Sums {
             bucketed: [Sum::default(); BUCKETED],
             others: Sum::default(),
@@ -83,7 +82,9 @@ impl<P: Platform> Caches<P> {
         check(used == (audit.slab_pages + audit.run_pages) * PAGE, "page_bytes", used)?;
         Ok(())
     }
+}
 
+impl<P: Platform> Caches<P> {
     fn audit_zones(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<(), Fault> {
         let (window, mut free, mut pages) = (self.pages.window(kind), Pages::ZERO, Pages::ZERO);
         for node in self.pages.nodes.iter() {

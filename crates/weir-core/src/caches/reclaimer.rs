@@ -13,11 +13,8 @@
 use super::depot::trim::Age;
 use super::heap_caches::Caches;
 use super::slab::lists::Pass;
-use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{
-    Audit, Audited, Drains, Ended, Figures, Freeze, Goal, Measured, Reclaimable, Reclaimed, Step, Steps,
-};
+use crate::reclaim::{Drains, Ended, Freeze, Goal, Reclaimable, Reclaimed, Step, Steps};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
 /// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -115,21 +112,5 @@ impl<P: Platform> Freeze for Caches<P> {
                 _ => self.cpu.thaw(p, rank),
             }
         }
-    }
-}
-
-impl<P: Platform> Audited for Caches<P> {
-    fn audit(&self, audit: &mut Audit) -> Result<(), Fault> {
-        self.audit_all(audit)
-    }
-}
-
-impl<P: Platform> Measured for Caches<P> {
-    fn publish(&self, figures: &mut Figures, waits: bool) {
-        self.publish_figures(figures, waits);
-    }
-
-    fn metadata(&self) -> usize {
-        self.metadata_bytes()
     }
 }

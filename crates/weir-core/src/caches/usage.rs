@@ -16,7 +16,7 @@ use crate::pages::figures::{BlockPages, resident_bytes};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
-use crate::reclaim::{Figures, Usage};
+use crate::reclaim::{Figures, Measured, Usage};
 
 /// A walk over all pageblocks, which may stop between any two: where it goes on, and what it has found by then, bytes.
 #[derive(Debug, Default)]
@@ -146,9 +146,10 @@ impl<P: Platform> Caches<P> {
         let has_slabs = |&number: &usize| !run_class::contains(class_of_number(number));
         self.table.numbers().filter(has_slabs).map(|number| of(number, self.table.get(number))).sum()
     }
+}
 
-    /// Adds what the counters say.
-    pub(super) fn publish_figures(&self, figures: &mut Figures, waits: bool) {
+impl<P: Platform> Measured for Caches<P> {
+    fn publish(&self, figures: &mut Figures, waits: bool) {
         let p = &self.pages.platform;
         let cached_runs = self.cached_runs();
         figures.idle += cached_runs;
@@ -183,7 +184,7 @@ impl<P: Platform> Caches<P> {
 
     /// Resident bytes of CPUs' buckets, of the memory of depots' buckets, of further nodes' domains, and of
     /// caches without buckets.
-    pub(super) fn metadata_bytes(&self) -> usize {
+    fn metadata(&self) -> usize {
         let of = |run: Run| resident_bytes(&self.pages.platform, run).unwrap_or(run.len);
         let cpus = self.cpu.all().map(|slab| of(Run { addr: core::ptr::from_ref(slab).addr(), len: SLAB_BYTES }));
         let next = |group: &usize| self.stash.lock(&self.pages.platform).group_after(Some(*group));

@@ -43,14 +43,10 @@ impl Callbacks {
     }
 }
 
+/// It counts nothing: only the program's own code could say.
 impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
     fn steps(&self) -> Steps {
         Steps::of(&[Step::Evict, Step::Shrink])
-    }
-
-    /// Only the program's own code could say.
-    fn count(&self, _goal: &Goal) -> usize {
-        0
     }
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {

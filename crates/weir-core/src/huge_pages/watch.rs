@@ -101,14 +101,10 @@ const FILLED_CALM: usize = 16;
 /// Pageblocks looked at under pressure, at about 2 us each.
 const FILLED_PRESSURE: usize = 1024;
 
+/// It counts nothing: what is free behind huge pages is counted where it is free.
 impl<P: Platform> Reclaimable for Watch<'_, P> {
     fn steps(&self) -> Steps {
         Steps::of(&[Step::Filled, Step::Sparse])
-    }
-
-    fn count(&self, _goal: &Goal) -> usize {
-        // What is free behind huge pages is counted where it is free.
-        0
     }
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {

@@ -109,14 +109,10 @@ impl<P: Platform> Merger<'_, P> {
     }
 }
 
+/// It counts nothing: what is merged is free once the kernel has come by.
 impl<P: Platform> Reclaimable for Merger<'_, P> {
     fn steps(&self) -> Steps {
         Steps::of(&[Step::Merge])
-    }
-
-    fn count(&self, _goal: &Goal) -> usize {
-        // It is free once the kernel has come by.
-        0
     }
 
     fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {

@@ -65,7 +65,9 @@ pub trait Reclaimable {
     fn steps(&self) -> Steps;
 
     /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
-    fn count(&self, goal: &Goal) -> usize;
+    fn count(&self, _goal: &Goal) -> usize {
+        0
+    }
 
     /// Reclaims what belongs to `step` until `goal.bytes` are reached or nothing is left that the goal lets go. It holds no
     /// lock over a system call, touches nothing that is in use, and does not count as demand what it moves itself.
