@@ -108,45 +108,23 @@ impl Setting {
 /// A number with an optional binary suffix K, M, G or T (either case, an `iB` or `B` after it allowed).
 pub fn parse_size(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    // Below a zero stands for the end of the suffix.
-    if digits == 0 || text.contains(&0) {
+    if digits == 0 {
         return None;
     }
     let mut value: u64 = 0;
     for &b in &text[..digits] {
         value = value.checked_mul(10)?.checked_add(u64::from(b - b'0'))?;
     }
-    let shift = match &text[digits..].to_ascii_upper() {
-        [0, ..] => 0,
-        [b'B', 0, ..] => 0,
-        [unit, 0, _] | [unit, b'B', 0] | [unit, b'I', b'B'] => match unit {
-            b'K' => 10,
-            b'M' => 20,
-            b'G' => 30,
-            b'T' => 40,
-            _ => return None,
-        },
+    let (shift, end) = match &text[digits..] {
+        [b'k' | b'K', end @ ..] => (10, end),
+        [b'm' | b'M', end @ ..] => (20, end),
+        [b'g' | b'G', end @ ..] => (30, end),
+        [b't' | b'T', end @ ..] => (40, end),
+        [] | [b'b' | b'B'] => return Some(value),
         _ => return None,
     };
-    value.checked_mul(1 << shift)
-}
-
-/// Upper-cases up to three bytes of a suffix into a fixed array (no allocation here); longer text never matches.
-trait UpperSuffix {
-    fn to_ascii_upper(&self) -> [u8; 3];
-}
-
-impl UpperSuffix for [u8] {
-    fn to_ascii_upper(&self) -> [u8; 3] {
-        let mut out = [0u8; 3];
-        if self.len() > 3 {
-            return [b'?'; 3];
-        }
-        for (to, from) in out.iter_mut().zip(self) {
-            *to = from.to_ascii_uppercase();
-        }
-        out
-    }
+    let is_end = [&b""[..], b"b", b"ib"].iter().any(|known| end.eq_ignore_ascii_case(known));
+    if is_end { value.checked_mul(1 << shift) } else { None }
 }
 
 #[cfg(test)]
