@@ -73,20 +73,17 @@ pub(super) struct Inner {
     squeezed_for: u32,
     /// Pages given up for pressure and not taken anew since.
     owed: Pages,
-    gets: u64,
-    misses: u64,
-    squeezes: u64,
-    squeezed_pages: u64,
-    misses_after_squeeze: u64,
+    /// The totals among the figures.
+    totals: PoolStats,
 }
 
 impl Inner {
     /// A run of `pages` pages is asked for, of which none is idle if it `is_miss`.
     pub(crate) fn note_get(&mut self, pages: Pages, is_miss: bool) {
-        self.gets += 1;
+        self.totals.gets += 1;
         if is_miss {
-            self.misses += 1;
-            self.misses_after_squeeze += u64::from(!self.owed.is_zero());
+            self.totals.misses += 1;
+            self.totals.misses_after_squeeze += u64::from(!self.owed.is_zero());
             self.owed = self.owed.saturating_sub(pages);
         }
     }
@@ -94,23 +91,15 @@ impl Inner {
     /// `pages` idle pages were given up for the pressure event `event`.
     pub(crate) fn note_squeezed(&mut self, pages: Pages, event: u32) {
         if !pages.is_zero() {
-            self.squeezes += u64::from(self.squeezes == 0 || self.squeezed_for != event);
+            self.totals.squeezes += u64::from(self.totals.squeezes == 0 || self.squeezed_for != event);
             self.squeezed_for = event;
-            self.squeezed_pages += pages.0 as u64;
+            self.totals.squeezed_pages += pages.0 as u64;
             self.owed += pages;
         }
     }
 
     fn stats(&self) -> PoolStats {
-        PoolStats {
-            idle_pages: self.idle.pages().0,
-            in_flight_pages: self.in_flight.0,
-            gets: self.gets,
-            misses: self.misses,
-            squeezes: self.squeezes,
-            squeezed_pages: self.squeezed_pages,
-            misses_after_squeeze: self.misses_after_squeeze,
-        }
+        PoolStats { idle_pages: self.idle.pages().0, in_flight_pages: self.in_flight.0, ..self.totals }
     }
 }
 
@@ -123,11 +112,7 @@ impl PagePool {
             seen: 0,
             squeezed_for: 0,
             owed: Pages::ZERO,
-            gets: 0,
-            misses: 0,
-            squeezes: 0,
-            squeezed_pages: 0,
-            misses_after_squeeze: 0,
+            totals: PoolStats::default(),
         };
         Self {
             name: Name::new(spec.name),
