@@ -63,14 +63,10 @@ impl<P: Platform> Caches<P> {
         let cached_runs = self.cached_runs().min(walk.runs);
         let slabs = &walk.slabs;
         let in_use = slabs.out.saturating_sub(slabs.out_untouched);
-        *usage += Usage {
-            live: slabs.out - cached + walk.runs - cached_runs,
-            idle: walk.free + slabs.free_resident + cached + cached_runs,
-            fragmented: (slabs.resident - slabs.free_resident).saturating_sub(in_use),
-            merged: 0,
-            metadata: 0,
-            untouched: slabs.out_untouched + walk.runs_untouched,
-        };
+        usage.live += slabs.out - cached + walk.runs - cached_runs;
+        usage.idle += walk.free + slabs.free_resident + cached + cached_runs;
+        usage.fragmented += (slabs.resident - slabs.free_resident).saturating_sub(in_use);
+        usage.untouched += slabs.out_untouched + walk.runs_untouched;
     }
 
     fn walk_block(&self, kind: ZoneKind, block: BlockNo, pages: &BlockPages, walk: &mut PagesWalk) {
