@@ -20,7 +20,7 @@ const TIMES: u16 = u16::MAX;
 pub struct Ghost<'a> {
     places: &'a mut [u32],
     /// Places in use: a power of two, or 0 without any storage.
-    used: usize,
+    pub(super) used: usize,
     /// The time of the last eviction.
     now: u16,
     /// Evictions in the group that is being counted.
@@ -32,11 +32,6 @@ impl<'a> Ghost<'a> {
     pub fn new(places: &'a mut [u32]) -> Self {
         let used = if places.len() < PLACES { 0 } else { PLACES };
         Self { places, used, now: TIMES, group: 0 }
-    }
-
-    /// The places in use, counted from the front.
-    pub const fn used(&self) -> usize {
-        self.used
     }
 
     /// Adjusts to a cache of `entries`: one place per entry.
@@ -168,10 +163,10 @@ mod tests {
             ghost.add(mixed(hash));
         }
         ghost.fit(1000);
-        assert_eq!(ghost.used(), 1024);
+        assert_eq!(ghost.used, 1024);
         assert!((0..6).all(|hash| ghost.take(mixed(hash), 1000)));
         ghost.fit(10);
-        assert_eq!(ghost.used(), 32);
+        assert_eq!(ghost.used, 32);
         assert!(ghost.places[32..].iter().all(|place| *place == 0), "released storage is zero");
     }
 

@@ -71,11 +71,6 @@ impl<'a> Sightings<'a> {
     pub fn hash_of(&self, entry: u32) -> u32 {
         self.slots[entry as usize].hash()
     }
-
-    /// Words of the sketch's storage in use, counted from the front; those behind are zero.
-    pub fn sketch_used(&self) -> usize {
-        self.sketch.used()
-    }
 }
 
 /// The order of eviction of one shard.
@@ -243,10 +238,5 @@ impl<'a> Policy<'a> {
     /// All entries: the small queue's, then the main one's, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.queues.iter()
-    }
-
-    /// Places of the ghosts' storage in use, counted from the front; those behind are zero.
-    pub const fn ghost_used(&self) -> usize {
-        self.queues.ghost_used()
     }
 }

@@ -394,11 +394,6 @@ impl<'a> Queues<'a> {
     pub const fn slots(&self) -> &'a [Slot] {
         self.slots
     }
-
-    /// Places of the ghosts' storage in use.
-    pub const fn ghost_used(&self) -> usize {
-        self.ghost.used()
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! How the search for a victim is bounded, and how a cache fills.
+//! How the search for a victim is bounded, how a cache fills, and what storage it uses.
 
 use super::*;
 use crate::evict::mix;
 use crate::evict::replacement::slot::MOST_HITS;
-use core::sync::atomic::AtomicU8;
+use crate::evict::replacement::{Policy, Sightings};
+use core::sync::atomic::{AtomicU8, AtomicU64};
 
 /// Queues of that many entries, all hit as often as can be counted.
 fn hot(entries: u32, setting: Setting, test: impl FnOnce(&mut Queues)) {
@@ -50,4 +51,24 @@ fn a_cache_that_fills_has_its_main_queue_before_the_first_eviction() {
     hot(5_000, Setting::Balanced, |queues| {
         assert!(queues.small.len() <= 5_000 / 15, "{} are small", queues.small.len());
     });
+}
+
+#[test]
+fn storage_in_use_follows_the_number_of_entries() {
+    let slots: Vec<Slot> = (0..4096).map(|_| Slot::new()).collect();
+    let counts: Vec<AtomicU8> = (0..4096).map(|_| AtomicU8::new(0)).collect();
+    let words: Vec<AtomicU64> = (0..4 * 4096).map(|_| AtomicU64::new(0)).collect();
+    let mut ghost = vec![0; 2 * 4096];
+    let sightings = Sightings::new(&slots, &counts, &words);
+    let mut policy = Policy::new(&sightings, &mut ghost);
+    policy.set_target(usize::MAX);
+    (0..4096).for_each(|entry| _ = policy.insert(entry, mix(entry.into(), 11), 1));
+    let used = |policy: &Policy<'_>| (sightings.sketch.used(), policy.queues.ghost.used);
+    let full = used(&policy);
+    assert!(full.0 >= 2 * 4096 && full.1 >= 4096, "{full:?}");
+    policy.set_target(100);
+    while policy.evict(|_| false).is_some() {}
+    policy.insert(4000, 1, 1);
+    let few = used(&policy);
+    assert!(few.0 <= full.0 / 4 && few.1 <= full.1 / 4, "{few:?}");
 }
