@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::platform::event_count::EventCount;
 use crate::reclaim::budget::Budget;
 use crate::reclaim::node_balancer::NodeBalancer;
 use crate::reclaim::pressure_level::Pressure;
-use crate::reclaim::throttle::Throttle;
 use crate::reclaim::windows::Windows;
 
 /// The state of reclaim.
@@ -14,7 +14,9 @@ pub(super) struct State {
     pub(super) node_balancer: NodeBalancer,
     pub(super) budget: Budget,
     pub(super) pressure: Pressure,
-    pub(super) throttle: Throttle,
+    /// On which throttled allocations wait: very little is free, and the balancer makes progress. It tells them of that, and when
+    /// it goes to sleep.
+    pub(super) throttle: EventCount,
     /// A program's callback at the hard limit is under way.
     pub(super) in_hard_limit: AtomicBool,
     /// Until then direct reclaim is not tried, as it brought nothing, ns.
@@ -28,7 +30,7 @@ impl State {
             node_balancer: NodeBalancer::new(),
             budget: Budget::new(),
             pressure: Pressure::new(),
-            throttle: Throttle::new(),
+            throttle: EventCount::new(),
             in_hard_limit: AtomicBool::new(false),
             fruitless_until: AtomicU64::new(0),
         }

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub mod cpu_table;
 pub(crate) mod diagnostics;
+pub(crate) mod event_count;
 pub mod lock;
 pub(crate) mod memory;
 pub mod rank;

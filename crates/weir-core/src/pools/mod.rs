@@ -62,4 +62,4 @@ pub(crate) mod squeeze;
 pub(crate) mod traffic;
 pub(crate) mod visits;
 
-use crate::platform::{sync, wait};
+use crate::platform::{event_count, sync, wait};

@@ -122,7 +122,7 @@ impl PagePools {
         // SAFETY: the caller's promise.
         let new = unsafe { pool.as_ref() };
         new.number.store(list.last_number, Relaxed);
-        new.inner.lock(platform).seen = self.squeeze.generation();
+        new.inner.lock(platform).seen = self.squeeze.events.last();
         list.append(pool, new);
         self.count.fetch_add(1, Relaxed);
     }
@@ -241,7 +241,7 @@ impl PagePools {
     pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         self.list.lock(platform).iter().for_each(|pool| pool.visits.inherit());
         self.departures.inherit();
-        self.squeeze.inherit();
+        self.squeeze.events.inherit();
         self.due.store(0, SeqCst);
     }
 }

@@ -31,7 +31,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         let Some(keep) = self.keep(pool, goal) else { return 0 };
         let p = self.platform();
         // Before the idle runs are looked at.
-        let event = self.pools.squeeze.generation();
+        let event = self.pools.squeeze.events.last();
         let mut inner = pool.inner.lock(p);
         let keep = keep.max(inner.idle.pages().saturating_sub(Pages::to_hold(bytes)));
         let is_squeeze = goal.row().pools == Pools::Squeeze;

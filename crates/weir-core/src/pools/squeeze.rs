@@ -5,7 +5,8 @@
 
 use crate::base::time::{Nanos, Time};
 
-use super::sync::{AtomicU32, AtomicU64, constructor};
+use super::event_count::EventCount;
+use super::sync::{AtomicU64, constructor};
 use super::wait::Wait;
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -31,9 +32,8 @@ impl Closed {
 pub struct Squeeze {
     /// Time of the last pressure event, ns; 0: there was none.
     event: AtomicU64,
-    /// Number of the last event; owners sleep on it.
-    generation: AtomicU32,
-    sleepers: AtomicU32,
+    /// The events; owners sleep on their count.
+    pub(crate) events: EventCount,
 }
 
 impl Squeeze {
@@ -41,7 +41,7 @@ impl Squeeze {
         /// No event yet.
         #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
         pub fn new() -> Self {
-            Self { event: AtomicU64::new(0), generation: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
+            Self { event: AtomicU64::new(0), events: EventCount::new() }
         }
     }
 
@@ -49,16 +49,7 @@ impl Squeeze {
     /// system call only where an owner sleeps.
     pub(crate) fn signal<P: Wait>(&self, platform: &P, now: Time) {
         self.event.fetch_max(now.0.max(1), SeqCst);
-        self.generation.fetch_add(1, SeqCst);
-        // A write, so that of this and a sleeper's own one comes second and sees what was written before the other.
-        if self.sleepers.fetch_add(0, SeqCst) > 0 {
-            platform.wake_all(&self.generation);
-        }
-    }
-
-    /// Number of the last event.
-    pub(crate) fn generation(&self) -> u32 {
-        self.generation.load(SeqCst)
+        self.events.tell(platform);
     }
 
     /// Whether the window is open for a pool that is squeezed for `ns` after an event. Reads the clock only if there
@@ -66,7 +57,7 @@ impl Squeeze {
     pub(crate) fn is_open(&self, closed: &Closed, ns: Nanos, now: impl FnOnce() -> Time) -> bool {
         // Before the time of the event, which is written before: the window that is found closed is this one's or a
         // later one's.
-        let window = u64::from(self.generation()) + 1;
+        let window = u64::from(self.events.last()) + 1;
         if closed.0.load(SeqCst) == window {
             return false;
         }
@@ -77,27 +68,12 @@ impl Squeeze {
         }
         is_open
     }
-
-    /// Sleeps until the generation is no longer `seen`, for `ns` at most (for ever where that is `None`), or for no
-    /// reason.
-    pub(crate) fn wait<P: Wait>(&self, platform: &P, seen: u32, ns: Option<u64>) {
-        self.sleepers.fetch_add(1, SeqCst);
-        if self.generation() == seen {
-            platform.wait_for(&self.generation, seen, ns);
-        }
-        // None is left where a signal handler of this thread forked: in the child the count began anew.
-        let _ = self.sleepers.fetch_update(SeqCst, SeqCst, |sleepers| sleepers.checked_sub(1));
-    }
-
-    /// In a forked child: the sleepers are not there.
-    pub(crate) fn inherit(&self) {
-        self.sleepers.store(0, SeqCst);
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::platform::sync::AtomicU32;
     use core::cell::Cell;
 
     /// Counts wake-ups; a sleep ends at once.
@@ -127,7 +103,7 @@ mod tests {
         // One that comes late, of another thread, takes nothing away.
         squeeze.signal(&woken, Time(101));
         assert!(is_open(10, 114));
-        assert_eq!((squeeze.generation(), woken.0.get()), (3, 0), "none slept: no system call");
+        assert_eq!((squeeze.events.last(), woken.0.get()), (3, 0), "none slept: no system call");
         assert!(!is_open(0, 105), "squeezing is off");
         closed.forget();
         assert!(is_open(10, 105), "and on again");

@@ -137,7 +137,7 @@ impl<P: Platform> PoolsOn<'_, P> {
 
     /// [`PoolsOn::give_above`] for a pressure event.
     pub(super) fn squeeze(&self, pool: &PagePool, keep: Pages) -> Pages {
-        let event = self.pools.squeeze.generation();
+        let event = self.pools.squeeze.events.last();
         self.give_noting(pool, keep, |inner, pages| inner.note_squeezed(pages, event))
     }
 
@@ -171,7 +171,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     pub(crate) fn tend(&self, pool: &PagePool) -> Pages {
         let p = self.platform();
         // Read before the idle runs are looked at (`mod.rs`).
-        let event = self.pools.squeeze.generation();
+        let event = self.pools.squeeze.events.last();
         let is_new = core::mem::replace(&mut pool.inner.lock(p).seen, event) != event;
         let ns = pool.squeeze_ns(p);
         if ns > Nanos::ZERO && (is_new || self.pools.squeeze.is_open(&pool.closed, ns, || p.now())) {
@@ -204,7 +204,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     /// Sleeps until there is a pressure event that the pool was not tended for, for `ns` at most, or for no reason.
     pub(crate) fn wait(&self, pool: &PagePool, ns: Option<u64>) {
         let seen = pool.inner.lock(self.platform()).seen;
-        self.pools.squeeze.wait(self.platform(), seen, ns);
+        self.pools.squeeze.events.wait(self.platform(), seen, ns);
     }
 
     /// Gives all idle runs up, for the end of a pool.

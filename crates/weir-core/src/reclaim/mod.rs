@@ -12,7 +12,6 @@ pub(crate) mod pressure_level;
 pub(crate) mod reclaimable;
 pub(crate) mod request;
 pub(crate) mod step;
-pub(crate) mod throttle;
 pub(crate) mod usage;
 pub(crate) mod windows;
 
@@ -25,4 +24,4 @@ pub use reclaimable::{Audited, Freeze, Measured, Reclaimable, Reclaimed};
 pub use step::{Step, Steps};
 pub use usage::{Audit, Figures, Usage};
 
-use crate::platform::{sync, wait};
+use crate::platform::sync;

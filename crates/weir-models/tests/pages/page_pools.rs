@@ -1,5 +1,6 @@
 //! Page pools: a put against a pressure event against the owner against the end of the pool. The window, the sleep of
-//! owners and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`). They run on a model checker's
+//! owners and the visits are their own source (`platform/event_count.rs`, `pools/squeeze.rs`,
+//! `pools/visits.rs`). They run on a model checker's
 //! atomics and a futex without a timeout. The idle runs are a count behind a lock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
@@ -32,6 +33,9 @@ mod wait {
     }
 }
 
+#[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
+#[path = "../../../weir-core/src/platform/event_count.rs"]
+mod event_count;
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
 #[path = "../../../weir-core/src/pools/squeeze.rs"]
 mod squeeze;
@@ -125,12 +129,12 @@ impl Shared {
         let mut seen = 0;
         while seen != events {
             // As `PoolsOn::wait`, then `PoolsOn::tend`.
-            self.squeeze.wait(&self.futex, seen, None);
-            let before = self.squeeze.generation();
+            self.squeeze.events.wait(&self.futex, seen, None);
+            let before = self.squeeze.events.last();
             if before != seen {
                 *self.idle.lock().unwrap() = 0;
             }
-            seen = if self.flaw == Flaw::ReadsLast { self.squeeze.generation() } else { before };
+            seen = if self.flaw == Flaw::ReadsLast { self.squeeze.events.last() } else { before };
         }
     }
 }

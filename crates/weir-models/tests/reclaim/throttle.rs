@@ -1,13 +1,9 @@
-//! A throttled allocation against a balancer that goes to sleep (`reclaim/throttle.rs` and `reclaim/request.rs`). The
+//! A throttled allocation against a balancer that goes to sleep (`platform/event_count.rs` and `reclaim/request.rs`). The
 //! two are their own source, on a model checker's atomics and a futex without a timeout. No allocation waits for a
 //! balancer that sleeps.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
-
-#[macro_use]
-#[path = "../../../weir-core/src/macros.rs"]
-mod macros;
 
 /// Atomics that the two are made of, here.
 mod sync {
@@ -18,13 +14,7 @@ mod sync {
     pub(crate) use constructor;
 }
 
-#[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../../../weir-core/src/base"]
-mod base {
-    pub mod time;
-}
-
-/// As much of the platform as a throttle needs.
+/// As much of the platform as they need.
 mod wait {
     pub trait Wait {
         fn wait_for(&self, word: &super::sync::AtomicU32, expected: u32, ns: Option<u64>);
@@ -33,18 +23,17 @@ mod wait {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
+#[path = "../../../weir-core/src/platform/event_count.rs"]
+mod event_count;
+#[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
 #[path = "../../../weir-core/src/reclaim/request.rs"]
 mod request;
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../../../weir-core/src/reclaim/throttle.rs"]
-mod throttle;
-
-use base::time::Nanos;
+use event_count::EventCount;
 use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use request::{Request, Requests};
-use throttle::Throttle;
 use wait::Wait;
 
 /// A futex: the word is looked at and the thread put to sleep in one step, as the kernel does. It has no timeout here, so that
@@ -71,7 +60,7 @@ impl Wait for Futex {
 struct Shared {
     futex: Futex,
     requests: Requests,
-    throttle: Throttle,
+    throttle: EventCount,
     /// Enough is free.
     is_free: AtomicBool,
     /// The balancer lets waiters go before it is asleep: the flaw.
@@ -80,7 +69,7 @@ struct Shared {
 
 impl Shared {
     fn allocate(&self) {
-        self.throttle.wait(&self.futex, Nanos(1), || !self.requests.is_awake() || self.is_free.load(SeqCst));
+        self.throttle.wait_unless(&self.futex, Some(1), || !self.requests.is_awake() || self.is_free.load(SeqCst));
     }
 
     /// Fails, or reclaims enough; then sleeps.
@@ -88,14 +77,14 @@ impl Shared {
         self.requests.take();
         if succeeds {
             self.is_free.store(true, SeqCst);
-            self.throttle.release(&self.futex);
+            self.throttle.tell(&self.futex);
         }
         if self.is_early {
-            self.throttle.release(&self.futex);
+            self.throttle.tell(&self.futex);
             self.requests.sleep_regardless();
         } else {
             self.requests.sleep_regardless();
-            self.throttle.release(&self.futex);
+            self.throttle.tell(&self.futex);
         }
     }
 }
@@ -105,7 +94,7 @@ fn model(waiters: usize, succeeds: bool, is_early: bool) {
     builder.preemption_bound = (waiters > 1).then_some(2);
     builder.check(move || {
         let futex = Futex { queue: Mutex::new(()), sleepers: Condvar::new() };
-        let (requests, throttle) = (Requests::new(), Throttle::new());
+        let (requests, throttle) = (Requests::new(), EventCount::new());
         let shared = Arc::new(Shared { futex, requests, throttle, is_free: AtomicBool::new(false), is_early });
         // It was woken.
         shared.requests.add(Request::new(0, 1));

@@ -57,7 +57,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub fn forget_notice(&self) {
         self.heap.pages().events.seen();
         self.heap.reclaim.node_balancer.forget_thread();
-        self.heap.reclaim.throttle.release(self.heap.platform());
+        self.heap.reclaim.throttle.tell(self.heap.platform());
     }
 
     /// Length of a calm window now, ns.

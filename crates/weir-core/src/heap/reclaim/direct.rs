@@ -266,7 +266,7 @@ impl<P: Platform> Direct<'_, P> {
             if !self.is_throttled() {
                 return;
             }
-            self.heap.reclaim.throttle.wait(self.heap.platform(), WAIT_NS, || !self.is_throttled());
+            self.heap.reclaim.throttle.wait_unless(self.heap.platform(), Some(WAIT_NS.0), || !self.is_throttled());
             if self.heap.platform().now().since(begin) >= WAIT_NS {
                 return;
             }

@@ -200,7 +200,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
     }
 
     fn release_throttled(&self) {
-        self.heap.reclaim.throttle.release(self.heap.platform());
+        self.heap.reclaim.throttle.tell(self.heap.platform());
     }
 
     fn note_awake(&self, awake: Nanos, cpu: Nanos) {

@@ -200,7 +200,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub fn set_congested(&self, zone: ZoneClass, is_congested: bool) {
         self.heap.reclaim.node_balancer.set_congested(zone, is_congested);
         if !is_congested {
-            self.heap.reclaim.throttle.release(self.heap.platform());
+            self.heap.reclaim.throttle.tell(self.heap.platform());
         }
     }
 
