@@ -9,6 +9,7 @@ use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
 use crate::arch::jump::first_in_process;
 use crate::c_abi;
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
+use crate::weir_h::handle::Handle;
 use crate::weir_h::{
     cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, page_pool_abi, weir_abi, zone_abi,
 };
@@ -149,16 +150,16 @@ export! {
     ) -> c_int];
     weir_set_reporting = zone_abi::set_reporting [(on: c_int)];
 
-    weir_zone_create = zone_abi::create [(kind: c_uint, len: usize, fd: c_int) -> *mut zone_abi::Zone];
-    weir_zone_destroy = zone_abi::destroy [(zone: *mut zone_abi::Zone) -> c_int];
-    weir_zone_alloc = zone_abi::alloc [(zone: *mut zone_abi::Zone, size: usize, align: usize) -> *mut c_void];
-    weir_zone_alloc_first = zone_abi::alloc_first [(zone: *mut zone_abi::Zone, size: usize) -> *mut c_void];
-    weir_zone_free = zone_abi::free [(zone: *mut zone_abi::Zone, pages: *mut c_void, size: usize) -> c_int];
-    weir_zone_offline = zone_abi::offline [(zone: *mut zone_abi::Zone, offset: usize, len: usize) -> c_int];
-    weir_zone_online = zone_abi::online [(zone: *mut zone_abi::Zone, offset: usize, len: usize) -> c_int];
-    weir_zone_base = zone_abi::base [(zone: *mut zone_abi::Zone) -> *mut c_void];
+    weir_zone_create = zone_abi::create [(kind: c_uint, len: usize, fd: c_int) -> *mut Handle<zone_abi::Zone>];
+    weir_zone_destroy = zone_abi::destroy [(zone: *mut Handle<zone_abi::Zone>) -> c_int];
+    weir_zone_alloc = zone_abi::alloc [(zone: *mut Handle<zone_abi::Zone>, size: usize, align: usize) -> *mut c_void];
+    weir_zone_alloc_first = zone_abi::alloc_first [(zone: *mut Handle<zone_abi::Zone>, size: usize) -> *mut c_void];
+    weir_zone_free = zone_abi::free [(zone: *mut Handle<zone_abi::Zone>, pages: *mut c_void, size: usize) -> c_int];
+    weir_zone_offline = zone_abi::offline [(zone: *mut Handle<zone_abi::Zone>, offset: usize, len: usize) -> c_int];
+    weir_zone_online = zone_abi::online [(zone: *mut Handle<zone_abi::Zone>, offset: usize, len: usize) -> c_int];
+    weir_zone_base = zone_abi::base [(zone: *mut Handle<zone_abi::Zone>) -> *mut c_void];
     weir_zone_usage =
-        zone_abi::usage [(zone: *mut zone_abi::Zone, out: *mut zone_abi::Usage, size: usize) -> c_int];
+        zone_abi::usage [(zone: *mut Handle<zone_abi::Zone>, out: *mut zone_abi::Usage, size: usize) -> c_int];
 
     weir_page_pool_create =
         page_pool_abi::create [(name: *const c_char, flags: c_uint) -> *mut page_pool_abi::Pool];
@@ -211,23 +212,23 @@ export! {
         init: Option<cache_abi::Init>,
         fini: Option<cache_abi::Fini>,
         flags: c_uint
-    ) -> *mut cache_abi::Cache];
-    weir_cache_destroy = cache_abi::destroy [(cache: *mut cache_abi::Cache) -> c_int];
-    weir_cache_alloc = cache_abi::alloc [(cache: *mut cache_abi::Cache) -> *mut u8];
-    weir_cache_alloc_arg = cache_abi::alloc_arg [(cache: *mut cache_abi::Cache, argument: *mut c_void) -> *mut u8];
-    weir_cache_free = cache_abi::free [(cache: *mut cache_abi::Cache, object: *mut u8)];
+    ) -> *mut Handle<cache_abi::Cache>];
+    weir_cache_destroy = cache_abi::destroy [(cache: *mut Handle<cache_abi::Cache>) -> c_int];
+    weir_cache_alloc = cache_abi::alloc [(cache: *mut Handle<cache_abi::Cache>) -> *mut u8];
+    weir_cache_alloc_arg = cache_abi::alloc_arg [(cache: *mut Handle<cache_abi::Cache>, argument: *mut c_void) -> *mut u8];
+    weir_cache_free = cache_abi::free [(cache: *mut Handle<cache_abi::Cache>, object: *mut u8)];
     weir_cache_free_arg =
-        cache_abi::free_arg [(cache: *mut cache_abi::Cache, object: *mut u8, argument: *mut c_void)];
+        cache_abi::free_arg [(cache: *mut Handle<cache_abi::Cache>, object: *mut u8, argument: *mut c_void)];
     weir_cache_alloc_batch =
-        cache_abi::alloc_batch [(cache: *mut cache_abi::Cache, objects: *mut *mut u8, count: usize) -> usize];
+        cache_abi::alloc_batch [(cache: *mut Handle<cache_abi::Cache>, objects: *mut *mut u8, count: usize) -> usize];
     weir_cache_free_batch =
-        cache_abi::free_batch [(cache: *mut cache_abi::Cache, objects: *const *mut u8, count: usize)];
-    weir_cache_set_limit = cache_abi::set_limit [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
+        cache_abi::free_batch [(cache: *mut Handle<cache_abi::Cache>, objects: *const *mut u8, count: usize)];
+    weir_cache_set_limit = cache_abi::set_limit [(cache: *mut Handle<cache_abi::Cache>, objects: usize) -> c_int];
     weir_cache_set_move = cache_abi::set_move
-        [(cache: *mut cache_abi::Cache, function: Option<cache_abi::Move>, argument: *mut c_void) -> c_int];
-    weir_cache_set_reserve = cache_abi::set_reserve [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
+        [(cache: *mut Handle<cache_abi::Cache>, function: Option<cache_abi::Move>, argument: *mut c_void) -> c_int];
+    weir_cache_set_reserve = cache_abi::set_reserve [(cache: *mut Handle<cache_abi::Cache>, objects: usize) -> c_int];
     weir_cache_stats =
-        cache_stats_abi::stats [(cache: *mut cache_abi::Cache, out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
+        cache_stats_abi::stats [(cache: *mut Handle<cache_abi::Cache>, out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
     weir_cache_next = cache_stats_abi::next [(out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
 
     weir_shrinker_register = callback_abi::shrinker_register [(

@@ -3,12 +3,11 @@
 use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::{WrongCall, misuse};
 use crate::weir_h::cache_callback::call;
+use crate::weir_h::handle::{Handle, Home, Named, named, retire};
 use crate::weir_h::object_mark::Mark;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::mem::size_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
-use weir::heap;
 use weir_core::caches::geometry::MAX_OBJECT;
 use weir_core::caches::user_cache::{self, CacheId, Flags, LimitError, MakeError, Spec};
 use weir_linux::process::heap::{HEAP, make_cache, set_cache_move};
@@ -30,16 +29,11 @@ const NO_RECLAIM: c_uint = 2;
 const LIMITED: c_uint = 4;
 const NO_MERGE: c_uint = 8;
 
-/// First word of a cache, while there is one.
-const IS_CACHE: usize = 0x7765_6972_0063_6163;
-
 /// Set once the program has made a cache; until then no block can be an object of one.
 static MADE: AtomicBool = AtomicBool::new(false);
 
-/// `weir_cache`, to which C has a pointer.
+/// `weir_cache`.
 pub struct Cache {
-    /// [`IS_CACHE`].
-    kind: usize,
     pub id: CacheId,
     /// Something is to be done to an object that is handed out ([`prepare`]); that is freed ([`finish`]). In one flag
     /// each, so that plain caches pay a test for it.
@@ -58,6 +52,13 @@ pub struct Cache {
     move_argument: AtomicPtr<c_void>,
 }
 
+impl Named for Cache {
+    const KIND: usize = 0x7765_6972_0063_6163;
+    /// The lower half: an instruction less than the whole.
+    const LOOKED_AT: usize = u32::MAX as usize;
+    const WRONG: WrongCall = WrongCall::NoCache;
+}
+
 /// `weir_cache_create`.
 #[allow(clippy::too_many_arguments, reason = "the C function has them")]
 pub unsafe fn create(
@@ -69,14 +70,11 @@ pub unsafe fn create(
     init: Option<Init>,
     fini: Option<Fini>,
     flags: c_uint,
-) -> *mut Cache {
+) -> *mut Handle<Cache> {
     if flags & !(ZERO | NO_RECLAIM | LIMITED | NO_MERGE) != 0 {
         return fail(EINVAL).cast();
     }
-    let cache = heap::alloc(size_of::<Cache>()).cast::<Cache>();
-    if cache.is_null() {
-        return fail(ENOMEM).cast();
-    }
+    let Some(home) = Home::<Handle<Cache>>::new() else { return fail(ENOMEM).cast() };
     let (limited, zero) = (flags & LIMITED != 0, flags & ZERO != 0);
     let marked = limited || dtor.is_some();
     let mark = if marked { Mark::behind(size, align, MAX_OBJECT) } else { Mark::NONE };
@@ -94,7 +92,7 @@ pub unsafe fn create(
         },
         init: init.map(|_| init_object as user_cache::Init),
         fini: fini.map(|_| fini_object as user_cache::Fini),
-        data: cache.cast(),
+        data: home.as_ptr().cast(),
         // Any number, but counted.
         limit: if limited { usize::MAX - 1 } else { usize::MAX },
     };
@@ -102,43 +100,33 @@ pub unsafe fn create(
         Ok(id) => {
             let zero = zero && mark.is_there();
             let (prepares, finishes) = (ctor.is_some() || mark.is_there(), dtor.is_some() || mark.is_there());
-            // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
-            unsafe {
-                cache.write(Cache {
-                    kind: IS_CACHE,
-                    id,
-                    prepares,
-                    finishes,
-                    mark,
-                    size,
-                    zero,
-                    ctor,
-                    dtor,
-                    init,
-                    fini,
-                    moves: AtomicPtr::new(null_mut()),
-                    move_argument: AtomicPtr::new(null_mut()),
-                })
-            };
+            let (moves, move_argument) = (AtomicPtr::new(null_mut()), AtomicPtr::new(null_mut()));
             MADE.store(true, Relaxed);
-            cache
-        }
-        Err(error) => {
-            // SAFETY: the block of this function, which nothing else refers to.
-            unsafe { heap::free(cache.cast()) };
-            fail(match error {
-                MakeError::NoMemory => ENOMEM,
-                _ => EINVAL,
+            // Nothing was allocated from the cache yet, so no callback has read it.
+            home.hand_out(Cache {
+                id,
+                prepares,
+                finishes,
+                mark,
+                size,
+                zero,
+                ctor,
+                dtor,
+                init,
+                fini,
+                moves,
+                move_argument,
             })
-            .cast()
         }
+        Err(MakeError::NoMemory) => fail(ENOMEM).cast(),
+        Err(_) => fail(EINVAL).cast(),
     }
 }
 
 unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
     // SAFETY: `create` passed its cache, which outlives its objects; the function is the program's.
     unsafe {
-        let cache = &*cache.cast::<Cache>();
+        let cache = &(*cache.cast::<Handle<Cache>>()).value;
         cache.init.is_none_or(|init| call((cache.id, "init"), init as usize, object, cache.size, null_mut()) == 0)
     }
 }
@@ -146,7 +134,7 @@ unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache:
 unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u8) {
     // SAFETY: `create` passed its cache, which outlives its objects; the object is free, and the engine's alone.
     unsafe {
-        let cache = &*cache.cast::<Cache>();
+        let cache = &(*cache.cast::<Handle<Cache>>()).value;
         cache.mark.check_free(object);
         if let Some(fini) = cache.fini {
             call((cache.id, "fini"), fini as usize, object, cache.size, null_mut());
@@ -158,7 +146,7 @@ unsafe extern "C" fn move_object(from: *mut u8, to: *mut u8, _rounded: usize, ca
     // SAFETY: `set_move` passed its cache, which outlives its objects, and stored the function before. The function is the
     // program's. `to` is this thread's alone until the function says yes, and `from` from then on.
     unsafe {
-        let cache = &*cache.cast::<Cache>();
+        let cache = &(*cache.cast::<Handle<Cache>>()).value;
         let function = core::mem::transmute::<*mut (), Move>(cache.moves.load(Relaxed));
         cache.mark.check_free(to);
         // The program may free it before this function returns.
@@ -169,24 +157,8 @@ unsafe extern "C" fn move_object(from: *mut u8, to: *mut u8, _rounded: usize, ca
     }
 }
 
-/// The cache behind a pointer of the program's, where it is one.
-///
-/// # Safety
-/// Null, or readable memory.
-#[inline(always)]
-pub unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
-    // SAFETY: the caller's promise; a destroyed cache's first word is another.
-    let found = unsafe { cache.as_ref() }?;
-    // The lower halves: an instruction less than the whole.
-    if found.kind as u32 != IS_CACHE as u32 {
-        misuse(WrongCall::NoCache, cache.addr());
-        return None;
-    }
-    Some(found)
-}
-
 /// `weir_cache_destroy`.
-pub unsafe fn destroy(cache: *mut Cache) -> c_int {
+pub unsafe fn destroy(cache: *mut Handle<Cache>) -> c_int {
     if cache.is_null() {
         return 0;
     }
@@ -197,16 +169,14 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
         if HEAP.destroy_cache(found.id).is_err() {
             return refuse(EBUSY);
         }
-        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
-        (&raw mut (*cache).kind).write_volatile(0);
-        heap::free(cache.cast());
+        retire(cache);
     }
     0
 }
 
 /// `weir_cache_alloc` and `weir_cache_alloc_arg`.
 #[inline(always)]
-pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
+pub unsafe fn alloc_arg(cache: *mut Handle<Cache>, argument: *mut c_void) -> *mut u8 {
     // SAFETY: the caller's promise: a cache, or null.
     let Some(cache) = (unsafe { named(cache) }) else { return fail(EINVAL) };
     let object = HEAP.cache_alloc(cache.id);
@@ -222,7 +192,7 @@ pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
 
 /// `weir_cache_alloc`.
 #[inline(always)]
-pub unsafe fn alloc(cache: *mut Cache) -> *mut u8 {
+pub unsafe fn alloc(cache: *mut Handle<Cache>) -> *mut u8 {
     // SAFETY: the caller's promise: a cache, or null.
     unsafe { alloc_arg(cache, null_mut()) }
 }
@@ -261,7 +231,7 @@ unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool
 
 /// `weir_cache_free_arg`.
 #[inline(always)]
-pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void) {
+pub unsafe fn free_arg(cache: *mut Handle<Cache>, object: *mut u8, argument: *mut c_void) {
     if object.is_null() {
         return;
     }
@@ -296,13 +266,13 @@ unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool 
 
 /// `weir_cache_free`.
 #[inline(always)]
-pub unsafe fn free(cache: *mut Cache, object: *mut u8) {
+pub unsafe fn free(cache: *mut Handle<Cache>, object: *mut u8) {
     // SAFETY: as the caller promises.
     unsafe { free_arg(cache, object, null_mut()) }
 }
 
 /// `weir_cache_alloc_batch`.
-pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize) -> usize {
+pub unsafe fn alloc_batch(cache: *mut Handle<Cache>, objects: *mut *mut u8, count: usize) -> usize {
     if count == 0 {
         return 0;
     }
@@ -332,7 +302,7 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
 }
 
 /// `weir_cache_free_batch`.
-pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usize) {
+pub unsafe fn free_batch(cache: *mut Handle<Cache>, objects: *const *mut u8, count: usize) {
     /// Objects that are freed at a time, after their use was ended.
     const CHUNK: usize = 64;
     if count == 0 {
@@ -342,30 +312,30 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
         return misuse(WrongCall::NullCache, objects.addr());
     }
     // SAFETY: the caller's promise: a cache.
-    let Some(cache) = (unsafe { named(cache) }) else { return };
+    let Some(found) = (unsafe { named(cache) }) else { return };
     if objects.is_null() {
-        return misuse(WrongCall::NullObjects, core::ptr::from_ref(cache).addr());
+        return misuse(WrongCall::NullObjects, cache.addr());
     }
     // SAFETY: the caller's promise: so many.
     let objects = unsafe { core::slice::from_raw_parts(objects, count) };
     if let Some(null) = objects.iter().find(|object| object.is_null()) {
         return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
     }
-    if !cache.finishes {
+    if !found.finishes {
         // SAFETY: the caller's promise: objects of the cache that are not used any more.
-        return unsafe { HEAP.cache_free_batch(cache.id, objects) };
+        return unsafe { HEAP.cache_free_batch(found.id, objects) };
     }
     for objects in objects.chunks(CHUNK) {
         let (mut back, mut n) = ([null_mut(); CHUNK], 0);
         for &object in objects {
             // SAFETY: the caller's promise: an object of the cache that is not used any more.
-            if unsafe { finish(cache, object, null_mut()) } {
+            if unsafe { finish(found, object, null_mut()) } {
                 back[n] = object;
                 n += 1;
             }
         }
         // SAFETY: objects of the cache, and their use has ended.
-        unsafe { HEAP.cache_free_batch(cache.id, &back[..n]) };
+        unsafe { HEAP.cache_free_batch(found.id, &back[..n]) };
     }
 }
 
@@ -376,7 +346,7 @@ pub fn is_object(block: *mut u8) -> bool {
 }
 
 /// `weir_cache_set_limit`.
-pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
+pub unsafe fn set_limit(cache: *mut Handle<Cache>, objects: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     match unsafe { named(cache) } {
         Some(cache) => answer(HEAP.set_cache_limit(cache.id, objects)),
@@ -385,7 +355,7 @@ pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
 }
 
 /// `weir_cache_set_move`.
-pub unsafe fn set_move(cache: *mut Cache, function: Option<Move>, argument: *mut c_void) -> c_int {
+pub unsafe fn set_move(cache: *mut Handle<Cache>, function: Option<Move>, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     let (Some(found), Some(function)) = (unsafe { named(cache) }, function) else { return refuse(EINVAL) };
     let is_first = || found.moves.compare_exchange(null_mut(), function as *mut (), Relaxed, Relaxed).is_ok();
@@ -400,7 +370,7 @@ pub unsafe fn set_move(cache: *mut Cache, function: Option<Move>, argument: *mut
 }
 
 /// `weir_cache_set_reserve`.
-pub unsafe fn set_reserve(cache: *mut Cache, objects: usize) -> c_int {
+pub unsafe fn set_reserve(cache: *mut Handle<Cache>, objects: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     match unsafe { named(cache) } {
         Some(cache) => answer(HEAP.set_cache_reserve(cache.id, objects)),

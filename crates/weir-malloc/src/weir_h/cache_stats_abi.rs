@@ -1,8 +1,9 @@
 //! The figures of `weir.h`'s object caches, and of malloc's size classes, which are caches too.
 
 use crate::errno::{EINVAL, refuse};
-use crate::weir_h::cache_abi::{Cache, named};
-use crate::weir_h::weir_abi::fill;
+use crate::weir_h::cache_abi::Cache;
+use crate::weir_h::handle::{Handle, named};
+use crate::weir_h::structs::tell;
 use core::ffi::c_int;
 use core::mem::size_of;
 use weir_core::caches::figures::CacheStats;
@@ -13,61 +14,45 @@ use weir_linux::process::heap::HEAP;
 pub struct Stats {
     name: [u8; 32],
     number: usize,
-    size: usize,
-    limit: usize,
-    reserve: usize,
-    used: usize,
-    free: [usize; 3],
-    slab_bytes: usize,
-    requests: usize,
-    failures: usize,
-    visits: usize,
-    misses: usize,
-    crossed: usize,
-    bucket: [usize; 3],
-    working_set: usize,
-    stale_ms: usize,
-    trims: usize,
-    trimmed_bytes: usize,
-    drains: usize,
-    drained_bytes: usize,
+    figures: [usize; 22],
 }
 
 impl Stats {
     fn new(of: &CacheStats) -> Self {
-        Self {
-            name: of.name.0,
-            number: of.number,
-            size: of.size,
-            limit: if of.limit == usize::MAX - 1 { usize::MAX } else { of.limit },
-            reserve: of.reserve,
-            used: of.used,
-            free: [of.free_cpu, of.free_depot, of.free_slab],
-            slab_bytes: of.slab_bytes,
-            requests: of.requests as usize,
-            failures: of.failures as usize,
-            visits: of.visits as usize,
-            misses: of.misses as usize,
-            crossed: of.crossed as usize,
-            bucket: of.bucket,
-            working_set: of.working_set,
-            stale_ms: (of.stale_ns / 1_000_000) as usize,
-            trims: of.trims as usize,
-            trimmed_bytes: of.trimmed_bytes as usize,
-            drains: of.drains as usize,
-            drained_bytes: of.drained_bytes as usize,
-        }
+        let figures = [
+            of.size,
+            if of.limit == usize::MAX - 1 { usize::MAX } else { of.limit },
+            of.reserve,
+            of.used,
+            of.free_cpu,
+            of.free_depot,
+            of.free_slab,
+            of.slab_bytes,
+            of.requests as usize,
+            of.failures as usize,
+            of.visits as usize,
+            of.misses as usize,
+            of.crossed as usize,
+            of.bucket[0],
+            of.bucket[1],
+            of.bucket[2],
+            of.working_set,
+            (of.stale_ns / 1_000_000) as usize,
+            of.trims as usize,
+            of.trimmed_bytes as usize,
+            of.drains as usize,
+            of.drained_bytes as usize,
+        ];
+        Self { name: of.name.0, number: of.number, figures }
     }
 }
 
 /// `weir_cache_stats`.
-pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
+pub unsafe fn stats(cache: *mut Handle<Cache>, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = HEAP.cache_stats(cache.id);
+    let answer = unsafe { named(cache) }.map(|cache| Stats::new(&HEAP.cache_stats(cache.id)));
     // SAFETY: the caller's promise: `size` bytes at `out`.
-    unsafe { fill(out.cast(), size, &Stats::new(&stats)) };
-    0
+    unsafe { tell(out, size, answer) }
 }
 
 /// `weir_cache_next`.
@@ -78,7 +63,7 @@ pub unsafe fn next(out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: `size` bytes at `out`, which hold the number.
     unsafe {
         let Some(found) = HEAP.next_cache((&raw const (*out).number).read()) else { return 0 };
-        fill(out.cast(), size, &Stats::new(&found));
+        tell(out, size, Some(Stats::new(&found)));
     }
     1
 }

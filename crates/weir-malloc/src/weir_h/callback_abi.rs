@@ -2,11 +2,10 @@
 //! documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EINVAL, ENOMEM, fail, refuse};
-use crate::misuse::{WrongCall, misuse};
-use crate::weir_h::weir_abi::fill;
+use crate::misuse::WrongCall;
+use crate::weir_h::handle::{self, Home, Named, named, retire};
+use crate::weir_h::structs::{read, tell};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::mem::size_of;
-use core::ptr::NonNull;
 use weir::heap;
 use weir_linux::os::catch::{Function, catch};
 use weir_linux::process::callbacks::{
@@ -16,14 +15,12 @@ use weir_linux::process::callbacks::{
 use weir_linux::process::limit::{self, LimitCallback};
 use weir_linux::process::pressure::{self, Event, Level, Message, Reader};
 
-/// First word of a handle, while there is one.
-const IS_CALLBACK: usize = 0x7765_6972_0063_616c;
+/// `weir_callback`.
+pub type Handle = handle::Handle<Registration>;
 
-/// `weir_callback`, to which C has a pointer.
-pub struct Handle {
-    /// [`IS_CALLBACK`].
-    kind: usize,
-    registration: Registration,
+impl Named for Registration {
+    const KIND: usize = 0x7765_6972_0063_616c;
+    const WRONG: WrongCall = WrongCall::NoCallback;
 }
 
 /// `weir_queue`.
@@ -99,16 +96,13 @@ fn errno_of(why: RegisterError) -> c_int {
 fn hand_out(registered: Result<Registration, RegisterError>) -> *mut Handle {
     match registered {
         Err(why) => fail(errno_of(why)).cast(),
-        Ok(registration) => {
-            let handle = heap::alloc(size_of::<Handle>()).cast::<Handle>();
-            if handle.is_null() {
+        Ok(registration) => match Home::new() {
+            Some(home) => home.hand_out(registration),
+            None => {
                 registration.unregister();
-                return fail(ENOMEM).cast();
+                fail(ENOMEM).cast()
             }
-            // SAFETY: fresh, and of that size.
-            unsafe { handle.write(Handle { kind: IS_CALLBACK, registration }) };
-            handle
-        }
+        },
     }
 }
 
@@ -128,26 +122,8 @@ unsafe fn thread_of<'a>(thread: c_uint, queue: *mut WeirQueue) -> Option<Thread<
 
 /// `weir_shrinker_register`.
 pub unsafe fn shrinker_register(shrinker: *const ShrinkerSpec, size: usize) -> *mut Handle {
-    if shrinker.is_null() || size == 0 {
-        return fail(EINVAL).cast();
-    }
-    let mut spec = ShrinkerSpec {
-        name: core::ptr::null(),
-        count: None,
-        scan: None,
-        relieved: None,
-        data: core::ptr::null_mut(),
-        batch: 0,
-        seeks: 0,
-        thread: 0,
-        queue: core::ptr::null_mut(),
-    };
-    // SAFETY: the caller's promise: `size` bytes at `shrinker` may be read. All bytes of the structure are values of its
-    // fields' types by the contract.
-    unsafe {
-        let to = (&raw mut spec).cast::<u8>();
-        to.copy_from_nonoverlapping(shrinker.cast(), size.min(size_of::<ShrinkerSpec>()));
-    }
+    // SAFETY: the caller's promise: null, or `size` bytes that may be read. Zeros are null pointers, no functions and numbers.
+    let spec = unsafe { read(shrinker, size) };
     // SAFETY: the caller's promise: null, or a queue.
     let thread = unsafe { thread_of(spec.thread, spec.queue) };
     let (Some(_), Some(_), Some(thread)) = (spec.count, spec.scan, thread) else { return fail(EINVAL).cast() };
@@ -241,30 +217,12 @@ pub unsafe fn pressure_fd(level: c_uint, callback: *mut *mut Handle) -> c_int {
 pub unsafe fn pressure_latest(out: *mut Message, size: usize) -> c_int {
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
     static LISTENS: AtomicBool = AtomicBool::new(false);
-    if out.is_null() || size == 0 {
-        return refuse(EINVAL);
-    }
-    if !LISTENS.swap(true, Relaxed) {
+    if !out.is_null() && size > 0 && !LISTENS.swap(true, Relaxed) {
         // From the first question on, for as long as the process.
         core::mem::forget(Reader::new());
     }
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &Message::from(pressure::latest())) };
-    0
-}
-
-/// The handle behind a pointer of the program's, where it is one.
-///
-/// # Safety
-/// Null, or readable memory.
-unsafe fn named(handle: *mut Handle) -> Option<NonNull<Handle>> {
-    let found = NonNull::new(handle)?;
-    // SAFETY: the caller's promise; an unregistered one's first word is another.
-    if unsafe { found.as_ref() }.kind != IS_CALLBACK {
-        misuse(WrongCall::NoCallback, handle.addr());
-        return None;
-    }
-    Some(found)
+    unsafe { tell(out, size, Some(Message::from(pressure::latest()))) }
 }
 
 /// `weir_unregister`.
@@ -273,15 +231,11 @@ pub unsafe fn unregister(handle: *mut Handle) -> c_int {
         return 0;
     }
     // SAFETY: the caller's promise: a registered callback.
-    let Some(found) = (unsafe { named(handle) }) else { return refuse(EINVAL) };
-    // SAFETY: the handle is the caller's, who gives it up.
-    unsafe {
-        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
-        (&raw mut (*handle).kind).write_volatile(0);
-        let registration = found.as_ptr().read().registration;
-        heap::free(handle.cast());
-        registration.unregister();
+    if unsafe { named(handle) }.is_none() {
+        return refuse(EINVAL);
     }
+    // SAFETY: the handle is the caller's, who gives it up.
+    unsafe { retire(handle) }.unregister();
     0
 }
 
@@ -298,32 +252,24 @@ pub struct Stats {
 /// `weir_callback_stats`.
 pub unsafe fn stats(handle: *mut Handle, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a registered callback, or null.
-    let Some(found) = (unsafe { named(handle) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    // SAFETY: registered, as was just seen.
-    let stats = unsafe { found.as_ref() }.registration.stats();
-    let answer = Stats {
+    let stats = unsafe { named(handle) }.map(Registration::stats);
+    let answer = stats.map(|stats| Stats {
         calls: stats.calls,
         freed_bytes: stats.freed,
         deferred_bytes: stats.deferred as u64,
         is_late: stats.is_late.into(),
         is_disabled: stats.is_disabled.into(),
-    };
+    });
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &answer) };
-    0
+    unsafe { tell(out, size, answer) }
 }
 
 /// `weir_queue_create`.
 pub fn queue_create() -> *mut WeirQueue {
-    let block = heap::alloc(size_of::<WeirQueue>()).cast::<WeirQueue>();
-    let Some(queue) = ProgramQueue::new().filter(|_| !block.is_null()) else {
-        // SAFETY: a block of this function's, or null.
-        unsafe { heap::free(block.cast()) };
-        return fail(ENOMEM).cast();
-    };
-    // SAFETY: fresh, and of that size.
-    unsafe { block.write(queue) };
-    block
+    match Home::new().zip(ProgramQueue::new()) {
+        Some((home, queue)) => home.fill(queue),
+        None => fail(ENOMEM).cast(),
+    }
 }
 
 /// `weir_queue_destroy`.

@@ -1,12 +1,13 @@
 //! `weir.h`'s evictable caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EFBIG, EINVAL, ENOENT, ENOMEM, ENOSPC, fail, refuse};
-use crate::weir_h::weir_abi::fill;
+use crate::weir_h::handle::{Handle, Home};
+use crate::weir_h::structs::{read, tell};
 use crate::weir_h::zone_abi;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::mem::{ManuallyDrop, size_of};
+use core::mem::ManuallyDrop;
 use core::ptr::{NonNull, null};
-use weir::{ByteCache, ByteEntry, Favour, Refusal, RemovalCause, heap};
+use weir::{ByteCache, ByteEntry, CacheError, Favour, Refusal, RemovalCause, heap};
 
 /// `weir_evictable`, to which C has a pointer.
 pub struct Cache(ByteCache);
@@ -21,7 +22,7 @@ pub struct Options {
     max_bytes: usize,
     min_bytes: usize,
     shards: usize,
-    zone: *mut zone_abi::Zone,
+    zone: *mut Handle<zone_abi::Zone>,
     on_evict: Option<OnEvict>,
     data: *mut c_void,
     flags: c_uint,
@@ -65,25 +66,10 @@ fn number_of(cause: RemovalCause) -> c_uint {
     }
 }
 
-/// The caller's options, with zeros for what it does not have.
-///
-/// # Safety
-/// Null, or `size` readable bytes.
-unsafe fn read_options(options: *const Options, size: usize) -> Options {
-    // SAFETY: zeros are null pointers and no functions.
-    let mut known: Options = unsafe { core::mem::zeroed() };
-    if !options.is_null() {
-        let bytes = size.min(size_of::<Options>());
-        // SAFETY: the caller's bytes, as far as this side knows them.
-        unsafe { (&raw mut known).cast::<u8>().copy_from_nonoverlapping(options.cast(), bytes) };
-    }
-    known
-}
-
 /// `weir_evictable_create`.
 pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
-    // SAFETY: the caller's promise.
-    let options = unsafe { read_options(options, size) };
+    // SAFETY: the caller's promise: null, or `size` bytes that may be read. Zeros are null pointers, no functions and numbers.
+    let options = unsafe { read(options, size) };
     let is_first = options.flags & ZONE_FIRST != 0;
     if options.flags & !(ZONE_FIRST | FAVOUR_BYTES) != 0 || is_first && options.zone.is_null() {
         return fail(EINVAL).cast();
@@ -114,19 +100,11 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
             unsafe { on_evict(data.get(), key.0, key.1, value.0, value.1, number_of(cause)) }
         });
     }
-    let home = NonNull::new(heap::alloc(size_of::<Cache>()).cast::<Cache>());
-    let (home, cache) = match (home, builder.build()) {
-        (Some(home), Ok(cache)) => (home, cache),
-        (home, made) => {
-            // SAFETY: this function's, or null.
-            unsafe { heap::free(home.map_or(core::ptr::null_mut(), |at| at.as_ptr().cast())) };
-            let is_wrong = matches!(made, Err(weir::CacheError::Shards { .. }));
-            return fail(if is_wrong { EINVAL } else { ENOMEM }).cast();
-        }
-    };
-    // SAFETY: fresh, and of that size.
-    unsafe { home.write(Cache(cache)) };
-    home.as_ptr()
+    match (Home::new(), builder.build()) {
+        (Some(home), Ok(cache)) => home.fill(Cache(cache)),
+        (_, Err(CacheError::Shards { .. })) => fail(EINVAL).cast(),
+        _ => fail(ENOMEM).cast(),
+    }
 }
 
 /// The cache behind a pointer; `None` for NULL.
@@ -332,9 +310,8 @@ pub struct Stats {
 /// `weir_evictable_stats`.
 pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's cache.
-    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = cache.stats();
-    let answer = Stats {
+    let stats = unsafe { named(cache) }.map(ByteCache::stats);
+    let answer = stats.map(|stats| Stats {
         counts: [
             stats.hits,
             stats.misses,
@@ -346,8 +323,7 @@ pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
             stats.rejected,
         ],
         sizes: [stats.bytes, stats.entries, stats.target_bytes, stats.max_bytes, stats.pinned, stats.metadata_bytes],
-    };
+    });
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &answer) };
-    0
+    unsafe { tell(out, size, answer) }
 }

@@ -12,6 +12,8 @@
 //! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
 //! | `page_pool_abi` | page pools |
 //! | `evictable_abi` | evictable caches and their figures |
+//! | `handle` | what C has a pointer to, and how a wrong pointer is noticed |
+//! | `structs` | structures that either side may have an older form of |
 
 pub mod cache_abi;
 mod cache_callback;
@@ -19,8 +21,10 @@ pub mod cache_stats_abi;
 pub mod callback_abi;
 pub mod ctl_abi;
 pub mod evictable_abi;
+pub mod handle;
 mod object_mark;
 pub mod page_pool_abi;
+mod structs;
 pub mod weir_abi;
 pub mod zone_abi;
 mod zone_runs;

@@ -2,17 +2,14 @@
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::{WrongCall, misuse};
-use crate::weir_h::weir_abi::fill;
+use crate::weir_h::handle::{Handle, Home, Named, named, retire};
+use crate::weir_h::structs::tell;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use core::mem::size_of;
 use core::ptr::{NonNull, null_mut};
-use weir::heap;
 use weir_core::base::units::MAX_RUN;
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
 use weir_linux::process::heap::{HEAP, add_pool};
 
-/// First word of a pool, while there is one.
-const IS_POOL: usize = 0x7765_6972_706f_6f6c;
 /// `WEIR_PAGE_POOL_TENDED`.
 const TENDED: c_uint = 1;
 /// `WEIR_PAGE_POOL_COMMON`.
@@ -20,12 +17,12 @@ const COMMON: usize = usize::MAX;
 /// Longest time that can be set, ms: the setting's range.
 const MAX_SQUEEZE_MS: usize = 3_600_000;
 
-/// `weir_page_pool`, to which C has a pointer.
-#[repr(C)]
-pub struct Pool {
-    /// [`IS_POOL`].
-    kind: usize,
-    pool: PagePool,
+/// `weir_page_pool`.
+pub type Pool = Handle<PagePool>;
+
+impl Named for PagePool {
+    const KIND: usize = 0x7765_6972_706f_6f6c;
+    const WRONG: WrongCall = WrongCall::NoPool;
 }
 
 /// `struct weir_page_pool_stats`.
@@ -46,28 +43,11 @@ pub unsafe fn create(name: *const c_char, flags: c_uint) -> *mut Pool {
         false => unsafe { CStr::from_ptr(name) }.to_bytes(),
     };
     let spec = PoolSpec { name, is_tended: flags & TENDED != 0, ..PoolSpec::default() };
-    let Some(home) = NonNull::new(heap::alloc(size_of::<Pool>()).cast::<Pool>()) else { return fail(ENOMEM).cast() };
-    // SAFETY: fresh memory of that size; the pool stays there until `destroy` has removed it, and no exclusive
-    // reference to it is made meanwhile.
-    unsafe {
-        home.write(Pool { kind: IS_POOL, pool: PagePool::new(&spec) });
-        add_pool(NonNull::new_unchecked(&raw mut (*home.as_ptr()).pool));
-    }
-    home.as_ptr()
-}
-
-/// The pool behind a pointer of the program's, where it is one.
-///
-/// # Safety
-/// Null, or readable memory.
-unsafe fn named<'a>(pool: *mut Pool) -> Option<&'a PagePool> {
-    // SAFETY: the caller's promise; a destroyed pool's first word is another.
-    let found = unsafe { pool.as_ref() }?;
-    if found.kind != IS_POOL {
-        misuse(WrongCall::NoPool, pool.addr());
-        return None;
-    }
-    Some(&found.pool)
+    let Some(home) = Home::new() else { return fail(ENOMEM).cast() };
+    let pool: *mut Pool = home.hand_out(PagePool::new(&spec));
+    // SAFETY: the pool stays there until `destroy` has removed it, and no exclusive reference to it is made meanwhile.
+    unsafe { add_pool(NonNull::new_unchecked(&raw mut (*pool).value)) };
+    pool
 }
 
 /// `weir_page_pool_destroy`.
@@ -81,11 +61,7 @@ pub unsafe fn destroy(pool: *mut Pool) -> c_int {
         return refuse(EBUSY);
     }
     // SAFETY: created by `create`, given up by the caller, and not known to the engine any more.
-    unsafe {
-        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
-        (&raw mut (*pool).kind).write_volatile(0);
-        heap::free(pool.cast());
-    }
+    unsafe { retire(pool) };
     0
 }
 
@@ -184,13 +160,11 @@ pub unsafe fn wait(pool: *mut Pool, timeout_ms: c_int) -> c_int {
 /// `weir_page_pool_stats`.
 pub unsafe fn stats(pool: *mut Pool, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
-    let Some(found) = (unsafe { named(pool) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = HEAP.pool_stats(found);
-    let answer = Stats {
+    let stats = unsafe { named(pool) }.map(|pool| HEAP.pool_stats(pool));
+    let answer = stats.map(|stats| Stats {
         pages: [stats.idle_pages, stats.in_flight_pages],
         counts: [stats.gets, stats.misses, stats.squeezes, stats.squeezed_pages, stats.misses_after_squeeze],
-    };
+    });
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &answer) };
-    0
+    unsafe { tell(out, size, answer) }
 }

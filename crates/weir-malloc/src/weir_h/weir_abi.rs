@@ -1,24 +1,12 @@
 //! `weir.h`: what a program can do with Weir beyond malloc. The header is the documentation; the two are kept
 //! alike by a test that compiles it.
 
-use crate::errno::{EINVAL, refuse};
+use crate::weir_h::structs::tell;
 use core::ffi::c_int;
-use core::mem::size_of;
 use weir::heap;
 
 /// `struct weir_usage`.
-#[repr(C)]
-pub struct Usage {
-    live_bytes: usize,
-    idle_bytes: usize,
-    address_space_bytes: usize,
-    mapped_bytes: usize,
-    mapped_count: usize,
-    metadata_bytes: usize,
-    fragmented_bytes: usize,
-    untouched_bytes: usize,
-    merged_bytes: usize,
-}
+pub type Usage = [usize; 9];
 
 /// `weir_version`: the library's version as text, such as "0.1.0".
 pub fn version() -> *const u8 {
@@ -46,37 +34,20 @@ pub unsafe fn free_moved(block: *mut u8) {
     unsafe { heap::free_moved(block) }
 }
 
-/// `weir_usage`: fills as much of the caller's structure as it has, so that the structure can grow at its end.
+/// `weir_usage`.
 pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
-    if out.is_null() || size == 0 {
-        return refuse(EINVAL);
-    }
     let usage = heap::usage();
-    let answer = Usage {
-        live_bytes: usage.live_bytes,
-        idle_bytes: usage.idle_bytes,
-        address_space_bytes: usage.address_space_bytes,
-        mapped_bytes: usage.mapped_bytes,
-        mapped_count: usage.mapped_count,
-        metadata_bytes: usage.metadata_bytes,
-        fragmented_bytes: usage.fragmented_bytes,
-        untouched_bytes: usage.untouched_bytes,
-        merged_bytes: usage.merged_bytes,
-    };
+    let answer = [
+        usage.live_bytes,
+        usage.idle_bytes,
+        usage.address_space_bytes,
+        usage.mapped_bytes,
+        usage.mapped_count,
+        usage.metadata_bytes,
+        usage.fragmented_bytes,
+        usage.untouched_bytes,
+        usage.merged_bytes,
+    ];
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &answer) };
-    0
-}
-
-/// Copies as much of `answer` as fits into `size` bytes at `out`, and zeros behind it.
-///
-/// # Safety
-/// `size` bytes at `out` may be written.
-pub unsafe fn fill<T>(out: *mut u8, size: usize, answer: &T) {
-    let known = size.min(size_of::<T>());
-    // SAFETY: as the caller promises; `known` is no more than either side has.
-    unsafe {
-        out.copy_from_nonoverlapping(core::ptr::from_ref(answer).cast(), known);
-        out.add(known).write_bytes(0, size - known);
-    }
+    unsafe { tell(out, size, Some(answer)) }
 }

@@ -1,41 +1,35 @@
 //! `weir.h`'s zones. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
-use crate::misuse::{WrongCall, misuse};
-use crate::weir_h::weir_abi::fill;
+use crate::misuse::WrongCall;
+use crate::weir_h::handle::{Handle, Home, Named, named, retire};
+use crate::weir_h::structs::tell;
 use crate::weir_h::zone_runs::{PAGE, Runs};
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::size_of;
-use core::ptr::{NonNull, null_mut};
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use weir::Fd;
 use weir::heap;
 use weir::zone::{self, MAX_RUN, OfflineError, ZoneError};
 
-/// First word of a zone, while there is one.
-const IS_ZONE: usize = 0x7765_6972_007a_6f6e;
-
-/// `weir_zone`, to which C has a pointer.
+/// `weir_zone`.
 pub struct Zone {
-    /// [`IS_ZONE`].
-    kind: usize,
     zone: zone::Zone,
     /// The words of [`Runs`], a block of their own.
     runs: NonNull<AtomicU64>,
 }
 
-/// `struct weir_zone_usage`.
-#[repr(C)]
-pub struct Usage {
-    bytes: usize,
-    used_bytes: usize,
-    idle_bytes: usize,
-    offline_bytes: usize,
-    is_reported: usize,
+impl Named for Zone {
+    const KIND: usize = 0x7765_6972_007a_6f6e;
+    const WRONG: WrongCall = WrongCall::NoZone;
 }
 
+/// `struct weir_zone_usage`.
+pub type Usage = [usize; 5];
+
 /// `weir_zone_create`.
-pub unsafe fn create(kind: c_uint, len: usize, fd: c_int) -> *mut Zone {
+pub unsafe fn create(kind: c_uint, len: usize, fd: c_int) -> *mut Handle<Zone> {
     let made = match kind {
         0 => zone::Zone::anonymous(len),
         // SAFETY: the caller's promises: the descriptor is open, or is refused (EBADF); C sees the zone's memory by pointers
@@ -50,40 +44,19 @@ pub unsafe fn create(kind: c_uint, len: usize, fd: c_int) -> *mut Zone {
         Err(ZoneError::Os(why)) => return fail(why.errno()).cast(),
         Err(_) => return fail(EINVAL).cast(),
     };
-    let runs = NonNull::new(heap::alloc_zeroed(Runs::words(len / PAGE) * size_of::<AtomicU64>()).cast::<AtomicU64>());
-    let home = NonNull::new(heap::alloc(size_of::<Zone>()).cast::<Zone>());
-    let (Some(runs), Some(home)) = (runs, home) else {
-        // SAFETY: blocks of this function's, or null.
-        unsafe {
-            heap::free(runs.map_or(null_mut(), |at| at.as_ptr().cast()));
-            heap::free(home.map_or(null_mut(), |at| at.as_ptr().cast()));
-        }
-        return fail(ENOMEM).cast();
-    };
-    // SAFETY: fresh, and of that size.
-    unsafe { home.write(Zone { kind: IS_ZONE, zone, runs }) };
-    home.as_ptr()
-}
-
-/// The zone behind a pointer of the program's, where it is one.
-///
-/// # Safety
-/// Null, or readable memory.
-unsafe fn named<'a>(zone: *mut Zone) -> Option<&'a Zone> {
-    // SAFETY: the caller's promise; a destroyed zone's first word is another.
-    let found = unsafe { zone.as_ref() }?;
-    if found.kind != IS_ZONE {
-        misuse(WrongCall::NoZone, zone.addr());
-        return None;
+    let Some(home) = Home::new() else { return fail(ENOMEM).cast() };
+    let runs = heap::alloc_zeroed(Runs::words(len / PAGE) * size_of::<AtomicU64>()).cast::<AtomicU64>();
+    match NonNull::new(runs) {
+        Some(runs) => home.hand_out(Zone { zone, runs }),
+        None => fail(ENOMEM).cast(),
     }
-    Some(found)
 }
 
 /// The zone behind a pointer, for a cache whose entries are to lie in it.
 ///
 /// # Safety
 /// Null, or a zone, which lives as long as the reference is used.
-pub unsafe fn borrowed(zone: *mut Zone) -> Option<&'static zone::Zone> {
+pub unsafe fn borrowed(zone: *mut Handle<Zone>) -> Option<&'static zone::Zone> {
     // SAFETY: the caller's promise.
     unsafe { named(zone) }.map(|zone: &'static Zone| &zone.zone)
 }
@@ -115,7 +88,7 @@ impl Zone {
 }
 
 /// `weir_zone_destroy`.
-pub unsafe fn destroy(zone: *mut Zone) -> c_int {
+pub unsafe fn destroy(zone: *mut Handle<Zone>) -> c_int {
     if zone.is_null() {
         return 0;
     }
@@ -126,19 +99,15 @@ pub unsafe fn destroy(zone: *mut Zone) -> c_int {
         return refuse(EBUSY);
     }
     // SAFETY: created by `create`, and given up by the caller.
-    unsafe {
-        let runs = found.runs;
-        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
-        (&raw mut (*zone).kind).write_volatile(0);
-        (&raw mut (*zone).zone).drop_in_place();
-        heap::free(runs.as_ptr().cast());
-        heap::free(zone.cast());
-    }
+    let Zone { zone, runs } = unsafe { retire(zone) };
+    drop(zone);
+    // SAFETY: made by `create`; the zone was its only user.
+    unsafe { heap::free(runs.as_ptr().cast()) };
     0
 }
 
 /// `weir_zone_alloc`.
-pub unsafe fn alloc(zone: *mut Zone, size: usize, align: usize) -> *mut c_void {
+pub unsafe fn alloc(zone: *mut Handle<Zone>, size: usize, align: usize) -> *mut c_void {
     let align = align.max(1);
     let is_valid = (1..=MAX_RUN).contains(&size) && align.is_power_of_two() && align <= MAX_RUN;
     // SAFETY: the caller's promise: a zone, or null.
@@ -147,7 +116,7 @@ pub unsafe fn alloc(zone: *mut Zone, size: usize, align: usize) -> *mut c_void {
 }
 
 /// `weir_zone_alloc_first`.
-pub unsafe fn alloc_first(zone: *mut Zone, size: usize) -> *mut c_void {
+pub unsafe fn alloc_first(zone: *mut Handle<Zone>, size: usize) -> *mut c_void {
     let is_valid = (1..=MAX_RUN).contains(&size);
     // SAFETY: the caller's promise: a zone, or null.
     let Some(found) = (unsafe { named(zone) }).filter(|_| is_valid) else { return fail(EINVAL).cast() };
@@ -155,7 +124,7 @@ pub unsafe fn alloc_first(zone: *mut Zone, size: usize) -> *mut c_void {
 }
 
 /// `weir_zone_free`.
-pub unsafe fn free(zone: *mut Zone, pages: *mut c_void, size: usize) -> c_int {
+pub unsafe fn free(zone: *mut Handle<Zone>, pages: *mut c_void, size: usize) -> c_int {
     let Some(at) = NonNull::new(pages.cast::<u8>()) else { return 0 };
     // SAFETY: the caller's promise: a zone, or null.
     let Some(found) = (unsafe { named(zone) }).filter(|_| (1..=MAX_RUN).contains(&size)) else { return refuse(EINVAL) };
@@ -178,21 +147,21 @@ fn answer(result: Option<Result<(), OfflineError>>) -> c_int {
 }
 
 /// `weir_zone_offline`.
-pub unsafe fn offline(zone: *mut Zone, offset: usize, len: usize) -> c_int {
+pub unsafe fn offline(zone: *mut Handle<Zone>, offset: usize, len: usize) -> c_int {
     let end = offset.checked_add(len);
     // SAFETY: the caller's promise: a zone, or null.
     answer(unsafe { named(zone) }.zip(end).map(|(found, end)| found.zone.offline(offset..end)))
 }
 
 /// `weir_zone_online`.
-pub unsafe fn online(zone: *mut Zone, offset: usize, len: usize) -> c_int {
+pub unsafe fn online(zone: *mut Handle<Zone>, offset: usize, len: usize) -> c_int {
     let end = offset.checked_add(len);
     // SAFETY: the caller's promise: a zone, or null.
     answer(unsafe { named(zone) }.zip(end).map(|(found, end)| found.zone.online(offset..end)))
 }
 
 /// `weir_zone_base`.
-pub unsafe fn base(zone: *mut Zone) -> *mut c_void {
+pub unsafe fn base(zone: *mut Handle<Zone>) -> *mut c_void {
     // SAFETY: the caller's promise: a zone, or null.
     match unsafe { named(zone) } {
         Some(found) => found.zone.as_ptr().as_ptr().cast(),
@@ -201,20 +170,15 @@ pub unsafe fn base(zone: *mut Zone) -> *mut c_void {
 }
 
 /// `weir_zone_usage`.
-pub unsafe fn usage(zone: *mut Zone, out: *mut Usage, size: usize) -> c_int {
+pub unsafe fn usage(zone: *mut Handle<Zone>, out: *mut Usage, size: usize) -> c_int {
     // SAFETY: the caller's promise: a zone, or null.
-    let Some(found) = (unsafe { named(zone) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let usage = found.zone.usage();
-    let answer = Usage {
-        bytes: usage.bytes,
-        used_bytes: usage.used_bytes,
-        idle_bytes: usage.idle_bytes,
-        offline_bytes: usage.offline_bytes,
-        is_reported: found.zone.is_reported().into(),
-    };
+    let answer = unsafe { named(zone) }.map(|found| {
+        let usage = found.zone.usage();
+        let is_reported = found.zone.is_reported().into();
+        [usage.bytes, usage.used_bytes, usage.idle_bytes, usage.offline_bytes, is_reported]
+    });
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &answer) };
-    0
+    unsafe { tell(out, size, answer) }
 }
 
 /// `weir_set_reporting`.
