@@ -59,9 +59,9 @@ impl Named for Cache {
     const WRONG: WrongCall = WrongCall::NoCache;
 }
 
-/// `weir_cache_create`.
+#[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments, reason = "the C function has them")]
-pub unsafe fn create(
+pub unsafe extern "C" fn weir_cache_create(
     name: *const c_char,
     size: usize,
     align: usize,
@@ -124,7 +124,7 @@ pub unsafe fn create(
 }
 
 unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
-    // SAFETY: `create` passed its cache, which outlives its objects; the function is the program's.
+    // SAFETY: `weir_cache_create` passed its cache, which outlives its objects; the function is the program's.
     unsafe {
         let cache = &(*cache.cast::<Handle<Cache>>()).value;
         cache.init.is_none_or(|init| call((cache.id, "init"), init as usize, object, cache.size, null_mut()) == 0)
@@ -132,7 +132,7 @@ unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache:
 }
 
 unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u8) {
-    // SAFETY: `create` passed its cache, which outlives its objects; the object is free, and the engine's alone.
+    // SAFETY: `weir_cache_create` passed its cache, which outlives its objects; the object is free, and the engine's alone.
     unsafe {
         let cache = &(*cache.cast::<Handle<Cache>>()).value;
         cache.mark.check_free(object);
@@ -143,8 +143,8 @@ unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u
 }
 
 unsafe extern "C" fn move_object(from: *mut u8, to: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
-    // SAFETY: `set_move` passed its cache, which outlives its objects, and stored the function before. The function is the
-    // program's. `to` is this thread's alone until the function says yes, and `from` from then on.
+    // SAFETY: `weir_cache_set_move` passed its cache, which outlives its objects, and stored the function before, which is
+    // the program's. `to` is this thread's alone until the function says yes, and `from` from then on.
     unsafe {
         let cache = &(*cache.cast::<Handle<Cache>>()).value;
         let function = core::mem::transmute::<*mut (), Move>(cache.moves.load(Relaxed));
@@ -157,8 +157,8 @@ unsafe extern "C" fn move_object(from: *mut u8, to: *mut u8, _rounded: usize, ca
     }
 }
 
-/// `weir_cache_destroy`.
-pub unsafe fn destroy(cache: *mut Handle<Cache>) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_destroy(cache: *mut Handle<Cache>) -> c_int {
     if cache.is_null() {
         return 0;
     }
@@ -174,9 +174,20 @@ pub unsafe fn destroy(cache: *mut Handle<Cache>) -> c_int {
     0
 }
 
-/// `weir_cache_alloc` and `weir_cache_alloc_arg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_alloc(cache: *mut Handle<Cache>) -> *mut u8 {
+    // SAFETY: the caller's promise: a cache, or null.
+    unsafe { alloc(cache, null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_alloc_arg(cache: *mut Handle<Cache>, argument: *mut c_void) -> *mut u8 {
+    // SAFETY: the caller's promise: a cache, or null.
+    unsafe { alloc(cache, argument) }
+}
+
 #[inline(always)]
-pub unsafe fn alloc_arg(cache: *mut Handle<Cache>, argument: *mut c_void) -> *mut u8 {
+unsafe fn alloc(cache: *mut Handle<Cache>, argument: *mut c_void) -> *mut u8 {
     // SAFETY: the caller's promise: a cache, or null.
     let Some(cache) = (unsafe { named(cache) }) else { return fail(EINVAL) };
     let object = HEAP.cache_alloc(cache.id);
@@ -188,13 +199,6 @@ pub unsafe fn alloc_arg(cache: *mut Handle<Cache>, argument: *mut c_void) -> *mu
         return fail(ENOMEM);
     }
     object
-}
-
-/// `weir_cache_alloc`.
-#[inline(always)]
-pub unsafe fn alloc(cache: *mut Handle<Cache>) -> *mut u8 {
-    // SAFETY: the caller's promise: a cache, or null.
-    unsafe { alloc_arg(cache, null_mut()) }
 }
 
 impl Cache {
@@ -229,9 +233,20 @@ unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool
     }
 }
 
-/// `weir_cache_free_arg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_free(cache: *mut Handle<Cache>, object: *mut u8) {
+    // SAFETY: as the caller promises.
+    unsafe { free(cache, object, null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_free_arg(cache: *mut Handle<Cache>, object: *mut u8, argument: *mut c_void) {
+    // SAFETY: as the caller promises.
+    unsafe { free(cache, object, argument) }
+}
+
 #[inline(always)]
-pub unsafe fn free_arg(cache: *mut Handle<Cache>, object: *mut u8, argument: *mut c_void) {
+unsafe fn free(cache: *mut Handle<Cache>, object: *mut u8, argument: *mut c_void) {
     if object.is_null() {
         return;
     }
@@ -264,15 +279,12 @@ unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool 
     true
 }
 
-/// `weir_cache_free`.
-#[inline(always)]
-pub unsafe fn free(cache: *mut Handle<Cache>, object: *mut u8) {
-    // SAFETY: as the caller promises.
-    unsafe { free_arg(cache, object, null_mut()) }
-}
-
-/// `weir_cache_alloc_batch`.
-pub unsafe fn alloc_batch(cache: *mut Handle<Cache>, objects: *mut *mut u8, count: usize) -> usize {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_alloc_batch(
+    cache: *mut Handle<Cache>,
+    objects: *mut *mut u8,
+    count: usize,
+) -> usize {
     if count == 0 {
         return 0;
     }
@@ -301,8 +313,8 @@ pub unsafe fn alloc_batch(cache: *mut Handle<Cache>, objects: *mut *mut u8, coun
     got
 }
 
-/// `weir_cache_free_batch`.
-pub unsafe fn free_batch(cache: *mut Handle<Cache>, objects: *const *mut u8, count: usize) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_free_batch(cache: *mut Handle<Cache>, objects: *const *mut u8, count: usize) {
     /// Objects that are freed at a time, after their use was ended.
     const CHUNK: usize = 64;
     if count == 0 {
@@ -345,8 +357,8 @@ pub fn is_object(block: *mut u8) -> bool {
     MADE.load(Relaxed) && HEAP.cache_at(block.addr()).is_some()
 }
 
-/// `weir_cache_set_limit`.
-pub unsafe fn set_limit(cache: *mut Handle<Cache>, objects: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_set_limit(cache: *mut Handle<Cache>, objects: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     match unsafe { named(cache) } {
         Some(cache) => answer(HEAP.set_cache_limit(cache.id, objects)),
@@ -354,8 +366,12 @@ pub unsafe fn set_limit(cache: *mut Handle<Cache>, objects: usize) -> c_int {
     }
 }
 
-/// `weir_cache_set_move`.
-pub unsafe fn set_move(cache: *mut Handle<Cache>, function: Option<Move>, argument: *mut c_void) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_set_move(
+    cache: *mut Handle<Cache>,
+    function: Option<Move>,
+    argument: *mut c_void,
+) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     let (Some(found), Some(function)) = (unsafe { named(cache) }, function) else { return refuse(EINVAL) };
     let is_first = || found.moves.compare_exchange(null_mut(), function as *mut (), Relaxed, Relaxed).is_ok();
@@ -369,8 +385,8 @@ pub unsafe fn set_move(cache: *mut Handle<Cache>, function: Option<Move>, argume
     0
 }
 
-/// `weir_cache_set_reserve`.
-pub unsafe fn set_reserve(cache: *mut Handle<Cache>, objects: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_set_reserve(cache: *mut Handle<Cache>, objects: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     match unsafe { named(cache) } {
         Some(cache) => answer(HEAP.set_cache_reserve(cache.id, objects)),

@@ -47,16 +47,16 @@ impl Stats {
     }
 }
 
-/// `weir_cache_stats`.
-pub unsafe fn stats(cache: *mut Handle<Cache>, out: *mut Stats, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_stats(cache: *mut Handle<Cache>, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     let answer = unsafe { named(cache) }.map(|cache| Stats::new(&HEAP.cache_stats(cache.id)));
     // SAFETY: the caller's promise: `size` bytes at `out`.
     unsafe { tell(out, size, answer) }
 }
 
-/// `weir_cache_next`.
-pub unsafe fn next(out: *mut Stats, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_cache_next(out: *mut Stats, size: usize) -> c_int {
     if out.is_null() || size < core::mem::offset_of!(Stats, number) + size_of::<usize>() {
         return refuse(EINVAL);
     }

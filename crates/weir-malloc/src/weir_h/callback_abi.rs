@@ -120,8 +120,8 @@ unsafe fn thread_of<'a>(thread: c_uint, queue: *mut WeirQueue) -> Option<Thread<
     }
 }
 
-/// `weir_shrinker_register`.
-pub unsafe fn shrinker_register(shrinker: *const ShrinkerSpec, size: usize) -> *mut Handle {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_shrinker_register(shrinker: *const ShrinkerSpec, size: usize) -> *mut Handle {
     // SAFETY: the caller's promise: null, or `size` bytes that may be read. Zeros are null pointers, no functions and numbers.
     let spec = unsafe { read(shrinker, size) };
     // SAFETY: the caller's promise: null, or a queue.
@@ -168,8 +168,8 @@ fn level_of(level: c_uint) -> Option<Level> {
     }
 }
 
-/// `weir_pressure_subscribe`.
-pub unsafe fn pressure_subscribe(
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_pressure_subscribe(
     level: c_uint,
     callback: Option<PressureCallback>,
     data: *mut c_void,
@@ -193,8 +193,8 @@ fn refuse_fd(why: FdError) -> c_int {
     })
 }
 
-/// `weir_pressure_fd`.
-pub unsafe fn pressure_fd(level: c_uint, callback: *mut *mut Handle) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_pressure_fd(level: c_uint, callback: *mut *mut Handle) -> c_int {
     let Some(level) = level_of(level) else { return refuse(EINVAL) };
     match pressure::open_fd(level) {
         Err(why) => refuse_fd(why),
@@ -213,8 +213,8 @@ pub unsafe fn pressure_fd(level: c_uint, callback: *mut *mut Handle) -> c_int {
     }
 }
 
-/// `weir_pressure_latest`.
-pub unsafe fn pressure_latest(out: *mut Message, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_pressure_latest(out: *mut Message, size: usize) -> c_int {
     use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
     static LISTENS: AtomicBool = AtomicBool::new(false);
     if !out.is_null() && size > 0 && !LISTENS.swap(true, Relaxed) {
@@ -225,8 +225,8 @@ pub unsafe fn pressure_latest(out: *mut Message, size: usize) -> c_int {
     unsafe { tell(out, size, Some(Message::from(pressure::latest()))) }
 }
 
-/// `weir_unregister`.
-pub unsafe fn unregister(handle: *mut Handle) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_unregister(handle: *mut Handle) -> c_int {
     if handle.is_null() {
         return 0;
     }
@@ -249,8 +249,8 @@ pub struct Stats {
     is_disabled: c_int,
 }
 
-/// `weir_callback_stats`.
-pub unsafe fn stats(handle: *mut Handle, out: *mut Stats, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_callback_stats(handle: *mut Handle, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a registered callback, or null.
     let stats = unsafe { named(handle) }.map(Registration::stats);
     let answer = stats.map(|stats| Stats {
@@ -264,18 +264,18 @@ pub unsafe fn stats(handle: *mut Handle, out: *mut Stats, size: usize) -> c_int 
     unsafe { tell(out, size, answer) }
 }
 
-/// `weir_queue_create`.
-pub fn queue_create() -> *mut WeirQueue {
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_queue_create() -> *mut WeirQueue {
     match Home::new().zip(ProgramQueue::new()) {
         Some((home, queue)) => home.fill(queue),
         None => fail(ENOMEM).cast(),
     }
 }
 
-/// `weir_queue_destroy`.
-pub unsafe fn queue_destroy(queue: *mut WeirQueue) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_queue_destroy(queue: *mut WeirQueue) {
     if !queue.is_null() {
-        // SAFETY: from `queue_create`, and given up by the caller.
+        // SAFETY: from `weir_queue_create`, and given up by the caller.
         unsafe {
             (*queue).end();
             queue.drop_in_place();
@@ -284,8 +284,8 @@ pub unsafe fn queue_destroy(queue: *mut WeirQueue) {
     }
 }
 
-/// `weir_queue_fd`.
-pub unsafe fn queue_fd(queue: *mut WeirQueue) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_queue_fd(queue: *mut WeirQueue) -> c_int {
     // SAFETY: the caller's promise: a queue, or null.
     match unsafe { queue.as_ref() } {
         Some(queue) => queue.fd().unwrap_or_else(refuse_fd),
@@ -293,8 +293,8 @@ pub unsafe fn queue_fd(queue: *mut WeirQueue) -> c_int {
     }
 }
 
-/// `weir_queue_serve`.
-pub unsafe fn queue_serve(queue: *mut WeirQueue, timeout_ms: c_int) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_queue_serve(queue: *mut WeirQueue, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise: a queue, or null.
     // One of the owners while it serves: a callback, or another thread, may destroy the queue.
     let Some(queue) = unsafe { queue.as_ref() }.cloned() else { return refuse(EINVAL) };
@@ -303,12 +303,12 @@ pub unsafe fn queue_serve(queue: *mut WeirQueue, timeout_ms: c_int) -> c_int {
     c_int::try_from(calls).unwrap_or(c_int::MAX)
 }
 
-/// `weir_on_limit`.
-pub fn on_limit(callback: Option<LimitCallback>) -> Option<LimitCallback> {
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_on_limit(callback: Option<LimitCallback>) -> Option<LimitCallback> {
     limit::on_limit(callback)
 }
 
-/// `weir_resume_after_fork`.
-pub fn resume_after_fork() {
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_resume_after_fork() {
     callbacks::resume();
 }

@@ -53,8 +53,9 @@ impl Node<'_> {
     }
 }
 
-/// `weir_ctl`. All arguments are looked at before anything is done, so that a refused call has no effect.
-pub unsafe fn ctl(
+/// All arguments are looked at before anything is done, so that a refused call has no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_ctl(
     name: *const c_char,
     old: *mut c_void,
     old_len: *mut usize,

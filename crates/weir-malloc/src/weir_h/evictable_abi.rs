@@ -66,8 +66,8 @@ fn number_of(cause: RemovalCause) -> c_uint {
     }
 }
 
-/// `weir_evictable_create`.
-pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_create(options: *const Options, size: usize) -> *mut Cache {
     // SAFETY: the caller's promise: null, or `size` bytes that may be read. Zeros are null pointers, no functions and numbers.
     let options = unsafe { read(options, size) };
     let is_first = options.flags & ZONE_FIRST != 0;
@@ -116,8 +116,8 @@ unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
     unsafe { cache.as_ref() }.map(|cache| &cache.0)
 }
 
-/// `weir_evictable_destroy`.
-pub unsafe fn destroy(cache: *mut Cache) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_destroy(cache: *mut Cache) -> c_int {
     if cache.is_null() {
         return 0;
     }
@@ -126,7 +126,7 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
     if found.is_in_use() {
         return refuse(EBUSY);
     }
-    // SAFETY: created by `create`, given up by the caller, and nothing of it is in use.
+    // SAFETY: created by `weir_evictable_create`, given up by the caller, and nothing of it is in use.
     unsafe {
         cache.drop_in_place();
         heap::free(cache.cast());
@@ -155,8 +155,8 @@ unsafe fn both<'a>(cache: *mut Cache, key: *const c_void, size: usize) -> Option
     unsafe { named(cache).zip(bytes(key, size)) }
 }
 
-/// `weir_evictable_get`.
-pub unsafe fn get(cache: *mut Cache, key: *const c_void, key_size: usize) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_get(cache: *mut Cache, key: *const c_void, key_size: usize) -> *mut c_void {
     // SAFETY: the caller's cache and key.
     let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return fail(EINVAL).cast() };
     match cache.get(key) {
@@ -165,8 +165,13 @@ pub unsafe fn get(cache: *mut Cache, key: *const c_void, key_size: usize) -> *mu
     }
 }
 
-/// `weir_evictable_prepare`.
-pub unsafe fn prepare(cache: *mut Cache, key: *const c_void, key_size: usize, size: usize) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_prepare(
+    cache: *mut Cache,
+    key: *const c_void,
+    key_size: usize,
+    size: usize,
+) -> *mut c_void {
     // SAFETY: the caller's cache and key.
     let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return fail(EINVAL).cast() };
     match cache.fill(key, size) {
@@ -184,11 +189,11 @@ unsafe fn pair<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<(&'a ByteCac
     unsafe { named(cache) }.zip(NonNull::new(entry.cast()))
 }
 
-/// `weir_evictable_publish`.
-pub unsafe fn publish(cache: *mut Cache, entry: *mut c_void) -> c_int {
-    // SAFETY: the caller's cache, and an entry that `prepare` gave.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_publish(cache: *mut Cache, entry: *mut c_void) -> c_int {
+    // SAFETY: the caller's cache, and an entry that `weir_evictable_prepare` gave.
     let Some((cache, entry)) = (unsafe { pair(cache, entry) }) else { return refuse(EINVAL) };
-    // SAFETY: from `prepare`, and given up by this; where it is refused it is the caller's again.
+    // SAFETY: from `weir_evictable_prepare`, and given up by this; where it is refused it is the caller's again.
     match unsafe { cache.fill_from_raw(entry) }.publish() {
         // The same address: the guard is the caller's.
         Ok(entry) => {
@@ -202,17 +207,17 @@ pub unsafe fn publish(cache: *mut Cache, entry: *mut c_void) -> c_int {
     }
 }
 
-/// `weir_evictable_cancel`.
-pub unsafe fn cancel(cache: *mut Cache, entry: *mut c_void) {
-    // SAFETY: the caller's cache, and an entry that `prepare` gave, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_cancel(cache: *mut Cache, entry: *mut c_void) {
+    // SAFETY: the caller's cache, and an entry that `weir_evictable_prepare` gave, or null.
     if let Some((cache, entry)) = unsafe { pair(cache, entry) } {
-        // SAFETY: from `prepare`, and given up by the caller.
+        // SAFETY: from `weir_evictable_prepare`, and given up by the caller.
         drop(unsafe { cache.fill_from_raw(entry) });
     }
 }
 
-/// `weir_evictable_release`.
-pub unsafe fn release(cache: *mut Cache, entry: *mut c_void) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_release(cache: *mut Cache, entry: *mut c_void) {
     // SAFETY: the caller's cache, and an entry that it pins, or null.
     if let Some((cache, entry)) = unsafe { pair(cache, entry) } {
         // SAFETY: a pin of the caller's, given up.
@@ -242,8 +247,8 @@ unsafe fn say(out: *mut usize, size: usize) {
     }
 }
 
-/// `weir_evictable_key`.
-pub unsafe fn key(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *const c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_key(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *const c_void {
     // SAFETY: the caller's cache and entry.
     let Some(found) = (unsafe { looked_at(cache, entry) }) else {
         fail(EINVAL);
@@ -254,8 +259,8 @@ pub unsafe fn key(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *c
     found.key().as_ptr().cast()
 }
 
-/// `weir_evictable_value`.
-pub unsafe fn value(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_value(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> *mut c_void {
     // SAFETY: the caller's cache and entry.
     let Some(found) = (unsafe { looked_at(cache, entry) }) else { return fail(EINVAL).cast() };
     // SAFETY: the caller's place for the size.
@@ -263,37 +268,37 @@ pub unsafe fn value(cache: *mut Cache, entry: *mut c_void, size: *mut usize) -> 
     found.as_ptr().as_ptr().cast()
 }
 
-/// `weir_evictable_remove`.
-pub unsafe fn remove(cache: *mut Cache, key: *const c_void, key_size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_remove(cache: *mut Cache, key: *const c_void, key_size: usize) -> c_int {
     // SAFETY: the caller's cache and key.
     let Some((cache, key)) = (unsafe { both(cache, key, key_size) }) else { return refuse(EINVAL) };
     if cache.remove(key) { 0 } else { refuse(ENOENT) }
 }
 
-/// `weir_evictable_clear`.
-pub unsafe fn clear(cache: *mut Cache) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_clear(cache: *mut Cache) -> c_int {
     // SAFETY: the caller's cache.
     let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
     cache.clear();
     0
 }
 
-/// `weir_evictable_evict`.
-pub unsafe fn evict(cache: *mut Cache, bytes: usize) -> usize {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_evict(cache: *mut Cache, bytes: usize) -> usize {
     // SAFETY: the caller's cache.
     unsafe { named(cache) }.map_or(0, |cache| cache.evict(bytes))
 }
 
-/// `weir_evictable_relieved`.
-pub unsafe fn relieved(cache: *mut Cache) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_relieved(cache: *mut Cache) {
     // SAFETY: the caller's cache.
     if let Some(cache) = unsafe { named(cache) } {
         cache.relieved();
     }
 }
 
-/// `weir_evictable_set_max`.
-pub unsafe fn set_max(cache: *mut Cache, bytes: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_set_max(cache: *mut Cache, bytes: usize) -> c_int {
     // SAFETY: the caller's cache.
     let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
     cache.set_max_bytes(if bytes == 0 { usize::MAX } else { bytes });
@@ -307,8 +312,8 @@ pub struct Stats {
     sizes: [usize; 6],
 }
 
-/// `weir_evictable_stats`.
-pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_evictable_stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's cache.
     let stats = unsafe { named(cache) }.map(ByteCache::stats);
     let answer = stats.map(|stats| Stats {

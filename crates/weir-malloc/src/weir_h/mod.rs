@@ -1,5 +1,5 @@
 //! `weir.h`: what a program can do with Weir beyond malloc. The header is the documentation; the two are kept alike by a test
-//! that compiles it.
+//! that compiles it. The functions have the header's names here, so none of them calls another: see `names`.
 //!
 //! | module | concept |
 //! |---|---|

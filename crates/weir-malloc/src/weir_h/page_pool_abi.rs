@@ -32,8 +32,8 @@ pub struct Stats {
     counts: [u64; 5],
 }
 
-/// `weir_page_pool_create`.
-pub unsafe fn create(name: *const c_char, flags: c_uint) -> *mut Pool {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_create(name: *const c_char, flags: c_uint) -> *mut Pool {
     if flags & !TENDED != 0 {
         return fail(EINVAL).cast();
     }
@@ -45,13 +45,14 @@ pub unsafe fn create(name: *const c_char, flags: c_uint) -> *mut Pool {
     let spec = PoolSpec { name, is_tended: flags & TENDED != 0, ..PoolSpec::default() };
     let Some(home) = Home::new() else { return fail(ENOMEM).cast() };
     let pool: *mut Pool = home.hand_out(PagePool::new(&spec));
-    // SAFETY: the pool stays there until `destroy` has removed it, and no exclusive reference to it is made meanwhile.
+    // SAFETY: the pool stays there until `weir_page_pool_destroy` has removed it, and no exclusive reference to it is made
+    // meanwhile.
     unsafe { add_pool(NonNull::new_unchecked(&raw mut (*pool).value)) };
     pool
 }
 
-/// `weir_page_pool_destroy`.
-pub unsafe fn destroy(pool: *mut Pool) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_destroy(pool: *mut Pool) -> c_int {
     if pool.is_null() {
         return 0;
     }
@@ -60,13 +61,13 @@ pub unsafe fn destroy(pool: *mut Pool) -> c_int {
     if HEAP.remove_pool(found).is_err() {
         return refuse(EBUSY);
     }
-    // SAFETY: created by `create`, given up by the caller, and not known to the engine any more.
+    // SAFETY: created by `weir_page_pool_create`, given up by the caller, and not known to the engine any more.
     unsafe { retire(pool) };
     0
 }
 
-/// `weir_page_pool_get`.
-pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_get(pool: *mut Pool, pages: usize) -> *mut c_void {
     // SAFETY: the caller's promise: a pool, or null.
     let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN.0).contains(&pages));
     let Some(found) = found else { return fail(EINVAL).cast() };
@@ -74,8 +75,13 @@ pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
     if run.is_null() { fail(ENOMEM).cast() } else { run.cast() }
 }
 
-/// `weir_page_pool_get_batch`.
-pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, count: usize) -> usize {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_get_batch(
+    pool: *mut Pool,
+    pages: usize,
+    out: *mut *mut c_void,
+    count: usize,
+) -> usize {
     if count == 0 {
         return 0;
     }
@@ -97,17 +103,26 @@ pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, co
     got
 }
 
-/// `weir_page_pool_put`.
-pub unsafe fn put(pool: *mut Pool, run: *mut c_void) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_put(pool: *mut Pool, run: *mut c_void) {
     if run.is_null() {
         return;
     }
     // SAFETY: the caller's promise: a pool, and a run that it gives up.
-    unsafe { put_batch(pool, &run, 1) }
+    unsafe { put(pool, &run, 1) }
 }
 
-/// `weir_page_pool_put_batch`.
-pub unsafe fn put_batch(pool: *mut Pool, runs: *const *mut c_void, count: usize) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_put_batch(pool: *mut Pool, runs: *const *mut c_void, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { put(pool, runs, count) }
+}
+
+/// Takes runs back.
+///
+/// # Safety
+/// Null, or a pool and an array of `count` runs of it, which the program gives up.
+unsafe fn put(pool: *mut Pool, runs: *const *mut c_void, count: usize) {
     // An empty array may be NULL, as C++'s vectors are.
     if count == 0 {
         return;
@@ -122,16 +137,16 @@ pub unsafe fn put_batch(pool: *mut Pool, runs: *const *mut c_void, count: usize)
     }
 }
 
-/// `weir_page_pool_set_max_idle_pages`.
-pub unsafe fn set_max_idle_pages(pool: *mut Pool, pages: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_set_max_idle_pages(pool: *mut Pool, pages: usize) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
     let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
     found.set_max_idle_pages((pages != COMMON).then_some(pages));
     0
 }
 
-/// `weir_page_pool_set_squeeze_ms`.
-pub unsafe fn set_squeeze_ms(pool: *mut Pool, ms: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_set_squeeze_ms(pool: *mut Pool, ms: usize) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
     let found = unsafe { named(pool) }.filter(|_| ms == COMMON || ms <= MAX_SQUEEZE_MS);
     let Some(found) = found else { return refuse(EINVAL) };
@@ -139,8 +154,8 @@ pub unsafe fn set_squeeze_ms(pool: *mut Pool, ms: usize) -> c_int {
     0
 }
 
-/// `weir_page_pool_tend`.
-pub unsafe fn tend(pool: *mut Pool) -> usize {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_tend(pool: *mut Pool) -> usize {
     // SAFETY: the caller's promise: a pool, or null.
     let Some(found) = (unsafe { named(pool) }) else {
         fail(EINVAL);
@@ -149,16 +164,16 @@ pub unsafe fn tend(pool: *mut Pool) -> usize {
     HEAP.tend_pool(found)
 }
 
-/// `weir_page_pool_wait`.
-pub unsafe fn wait(pool: *mut Pool, timeout_ms: c_int) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_wait(pool: *mut Pool, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
     let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
     HEAP.wait_for_squeeze(found, u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000));
     0
 }
 
-/// `weir_page_pool_stats`.
-pub unsafe fn stats(pool: *mut Pool, out: *mut Stats, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_page_pool_stats(pool: *mut Pool, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
     let stats = unsafe { named(pool) }.map(|pool| HEAP.pool_stats(pool));
     let answer = stats.map(|stats| Stats {

@@ -8,34 +8,38 @@ use weir::heap;
 /// `struct weir_usage`.
 pub type Usage = [usize; 9];
 
-/// `weir_version`: the library's version as text, such as "0.1.0".
-pub fn version() -> *const u8 {
+/// The library's version as text, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_version() -> *const u8 {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr()
 }
 
-/// `weir_trim`: everything idle is released now; 1 if anything was.
-pub fn trim() -> c_int {
+/// Everything idle is released now; 1 if anything was.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_trim() -> c_int {
     c_int::from(heap::trim())
 }
 
-/// `weir_should_move`: 1 if the block had better be copied elsewhere.
-pub fn should_move(block: *const u8) -> c_int {
+/// 1 if the block had better be copied elsewhere.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_should_move(block: *const u8) -> c_int {
     c_int::from(heap::should_move(block))
 }
 
-/// `weir_alloc_to_move`: null where the block should stay; `errno` is left alone.
-pub fn alloc_to_move(block: *const u8) -> *mut u8 {
+/// Null where the block should stay; `errno` is left alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_alloc_to_move(block: *const u8) -> *mut u8 {
     heap::alloc_to_move(block)
 }
 
-/// `weir_free_moved`.
-pub unsafe fn free_moved(block: *mut u8) {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_free_moved(block: *mut u8) {
     // SAFETY: the caller's promise is the same.
     unsafe { heap::free_moved(block) }
 }
 
-/// `weir_usage`.
-pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_usage(out: *mut Usage, size: usize) -> c_int {
     let usage = heap::usage();
     let answer = [
         usage.live_bytes,

@@ -28,8 +28,8 @@ impl Named for Zone {
 /// `struct weir_zone_usage`.
 pub type Usage = [usize; 5];
 
-/// `weir_zone_create`.
-pub unsafe fn create(kind: c_uint, len: usize, fd: c_int) -> *mut Handle<Zone> {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_create(kind: c_uint, len: usize, fd: c_int) -> *mut Handle<Zone> {
     let made = match kind {
         0 => zone::Zone::anonymous(len),
         // SAFETY: the caller's promises: the descriptor is open, or is refused (EBADF); C sees the zone's memory by pointers
@@ -64,7 +64,7 @@ pub unsafe fn borrowed(zone: *mut Handle<Zone>) -> Option<&'static zone::Zone> {
 impl Zone {
     fn runs(&self) -> Runs<'_> {
         let pages = self.zone.size() / PAGE;
-        // SAFETY: `create` made a block of so many words, all zero, which lives as long as the zone.
+        // SAFETY: `weir_zone_create` made a block of so many words, all zero, which lives as long as the zone.
         Runs::new(unsafe { core::slice::from_raw_parts(self.runs.as_ptr(), Runs::words(pages)) })
     }
 
@@ -87,8 +87,8 @@ impl Zone {
     }
 }
 
-/// `weir_zone_destroy`.
-pub unsafe fn destroy(zone: *mut Handle<Zone>) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_destroy(zone: *mut Handle<Zone>) -> c_int {
     if zone.is_null() {
         return 0;
     }
@@ -98,16 +98,16 @@ pub unsafe fn destroy(zone: *mut Handle<Zone>) -> c_int {
     if found.zone.usage().used_bytes > 0 && !found.zone.is_foreign() {
         return refuse(EBUSY);
     }
-    // SAFETY: created by `create`, and given up by the caller.
+    // SAFETY: created by `weir_zone_create`, and given up by the caller.
     let Zone { zone, runs } = unsafe { retire(zone) };
     drop(zone);
-    // SAFETY: made by `create`; the zone was its only user.
+    // SAFETY: made by `weir_zone_create`; the zone was its only user.
     unsafe { heap::free(runs.as_ptr().cast()) };
     0
 }
 
-/// `weir_zone_alloc`.
-pub unsafe fn alloc(zone: *mut Handle<Zone>, size: usize, align: usize) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_alloc(zone: *mut Handle<Zone>, size: usize, align: usize) -> *mut c_void {
     let align = align.max(1);
     let is_valid = (1..=MAX_RUN).contains(&size) && align.is_power_of_two() && align <= MAX_RUN;
     // SAFETY: the caller's promise: a zone, or null.
@@ -115,16 +115,16 @@ pub unsafe fn alloc(zone: *mut Handle<Zone>, size: usize, align: usize) -> *mut 
     found.hand_out(found.zone.alloc_aligned(size, align), size)
 }
 
-/// `weir_zone_alloc_first`.
-pub unsafe fn alloc_first(zone: *mut Handle<Zone>, size: usize) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_alloc_first(zone: *mut Handle<Zone>, size: usize) -> *mut c_void {
     let is_valid = (1..=MAX_RUN).contains(&size);
     // SAFETY: the caller's promise: a zone, or null.
     let Some(found) = (unsafe { named(zone) }).filter(|_| is_valid) else { return fail(EINVAL).cast() };
     found.hand_out(found.zone.alloc_first(size), size)
 }
 
-/// `weir_zone_free`.
-pub unsafe fn free(zone: *mut Handle<Zone>, pages: *mut c_void, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_free(zone: *mut Handle<Zone>, pages: *mut c_void, size: usize) -> c_int {
     let Some(at) = NonNull::new(pages.cast::<u8>()) else { return 0 };
     // SAFETY: the caller's promise: a zone, or null.
     let Some(found) = (unsafe { named(zone) }).filter(|_| (1..=MAX_RUN).contains(&size)) else { return refuse(EINVAL) };
@@ -132,7 +132,7 @@ pub unsafe fn free(zone: *mut Handle<Zone>, pages: *mut c_void, size: usize) -> 
     if !found.page(pages, len).is_some_and(|first| found.runs().remove(first, len / PAGE)) {
         return refuse(EINVAL);
     }
-    // SAFETY: a run that `alloc` gave, whole, which the caller gives up; it is forgotten, so it is not freed again.
+    // SAFETY: a run that `weir_zone_alloc` gave, whole, which the caller gives up; it is forgotten, so it is not freed again.
     drop(unsafe { found.zone.pages_from_raw(NonNull::slice_from_raw_parts(at, len)) });
     0
 }
@@ -146,22 +146,22 @@ fn answer(result: Option<Result<(), OfflineError>>) -> c_int {
     }
 }
 
-/// `weir_zone_offline`.
-pub unsafe fn offline(zone: *mut Handle<Zone>, offset: usize, len: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_offline(zone: *mut Handle<Zone>, offset: usize, len: usize) -> c_int {
     let end = offset.checked_add(len);
     // SAFETY: the caller's promise: a zone, or null.
     answer(unsafe { named(zone) }.zip(end).map(|(found, end)| found.zone.offline(offset..end)))
 }
 
-/// `weir_zone_online`.
-pub unsafe fn online(zone: *mut Handle<Zone>, offset: usize, len: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_online(zone: *mut Handle<Zone>, offset: usize, len: usize) -> c_int {
     let end = offset.checked_add(len);
     // SAFETY: the caller's promise: a zone, or null.
     answer(unsafe { named(zone) }.zip(end).map(|(found, end)| found.zone.online(offset..end)))
 }
 
-/// `weir_zone_base`.
-pub unsafe fn base(zone: *mut Handle<Zone>) -> *mut c_void {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_base(zone: *mut Handle<Zone>) -> *mut c_void {
     // SAFETY: the caller's promise: a zone, or null.
     match unsafe { named(zone) } {
         Some(found) => found.zone.as_ptr().as_ptr().cast(),
@@ -169,8 +169,8 @@ pub unsafe fn base(zone: *mut Handle<Zone>) -> *mut c_void {
     }
 }
 
-/// `weir_zone_usage`.
-pub unsafe fn usage(zone: *mut Handle<Zone>, out: *mut Usage, size: usize) -> c_int {
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_zone_usage(zone: *mut Handle<Zone>, out: *mut Usage, size: usize) -> c_int {
     // SAFETY: the caller's promise: a zone, or null.
     let answer = unsafe { named(zone) }.map(|found| {
         let usage = found.zone.usage();
@@ -181,8 +181,8 @@ pub unsafe fn usage(zone: *mut Handle<Zone>, out: *mut Usage, size: usize) -> c_
     unsafe { tell(out, size, answer) }
 }
 
-/// `weir_set_reporting`.
-pub fn set_reporting(on: c_int) {
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_set_reporting(on: c_int) {
     // A setting that is there, and a value in its range.
     let _ = weir::settings::set_number("report", (on != 0).into());
 }
