@@ -13,7 +13,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::os::fd::{self, FileKind, Found};
+use crate::os::fd::{self, FileKind, Stat};
 use crate::os::file::path::FixedPath;
 use crate::os::file::socket;
 use crate::os::process::{getpid, threads_file};
@@ -30,18 +30,18 @@ static IS_NOTED: AtomicBool = AtomicBool::new(false);
 
 /// Remembers standard error. To be called before the program's own code runs, or as early as can be.
 pub(crate) fn note_start() {
-    let (device, number) = fd::fstat_identity(NUMBER).unwrap_or((0, 0));
+    let (device, number) = fd::fstat(NUMBER).map_or((0, 0), |found| found.id);
     AT_START[0].store(device, Relaxed);
     AT_START[1].store(number, Relaxed);
     IS_NOTED.store(true, Release);
 }
 
-fn is_as_at_start(found: &Found) -> bool {
+fn is_as_at_start(found: &Stat) -> bool {
     !IS_NOTED.load(Acquire) || found.id == (AT_START[0].load(Relaxed), AT_START[1].load(Relaxed))
 }
 
 /// Whether text may be written to a file that has the number now; `flags` are those of the open file.
-fn may_have_text(found: &Found, flags: impl FnOnce() -> Option<u32>) -> bool {
+fn may_have_text(found: &Stat, flags: impl FnOnce() -> Option<u32>) -> bool {
     is_as_at_start(found)
         || match found.kind {
             FileKind::Fifo => true,
@@ -56,13 +56,13 @@ pub(super) fn write(line: &[u8]) {
     if is_own_thread() {
         return write_elsewhere(line);
     }
-    let Ok(found) = fd::fstat_found(NUMBER) else { return };
+    let Ok(found) = fd::fstat(NUMBER) else { return };
     if may_have_text(&found, || fd::flags(NUMBER).ok()) {
         put(NUMBER, &found, line);
     }
 }
 
-fn put(file: i32, found: &Found, line: &[u8]) {
+fn put(file: i32, found: &Stat, line: &[u8]) {
     let _ = match found.kind {
         FileKind::Socket => socket::send(file, line),
         _ => signals::without_write_signals(|| fd::write(file, line)).map(drop),
@@ -80,7 +80,7 @@ fn write_elsewhere(line: &[u8]) {
     };
     let Some(file) = file else { return };
     // The program may have put another one there meanwhile.
-    if let Ok(now) = fd::fstat_found(file)
+    if let Ok(now) = fd::fstat(file)
         && named.is_none_or(|(_, _, found)| found.id == now.id)
         && may_have_text(&now, || fd::flags(file).ok())
     {
@@ -92,7 +92,7 @@ fn write_elsewhere(line: &[u8]) {
 /// A thread of the program's, a path to the file in its table, and which it is. The thread is the main one. Where that has ended
 /// before others, it is another one that still has the file of the start. So it is none of Weir's: what these have open is
 /// their own.
-fn named() -> Option<(u32, FixedPath, Found)> {
+fn named() -> Option<(u32, FixedPath, Stat)> {
     of_thread(getpid()).or_else(|| {
         let has_it = |thread| of_thread(thread).is_some_and(|(_, _, found)| is_as_at_start(&found));
         of_thread(tasks::first_other(&|thread| !has_it(thread)).ok()??)
@@ -100,15 +100,15 @@ fn named() -> Option<(u32, FixedPath, Found)> {
 }
 
 /// The file as a thread's table has it.
-fn of_thread(thread: u32) -> Option<(u32, FixedPath, Found)> {
+fn of_thread(thread: u32) -> Option<(u32, FixedPath, Stat)> {
     let path = FixedPath::format(format_args!("/proc/self/task/{thread}/fd/{NUMBER}"))?;
-    let found = fd::found(path.as_c_str()).ok()?;
+    let found = fd::stat(path.as_c_str()).ok()?;
     Some((thread, path, found))
 }
 
 /// A descriptor for what may be written to. A write to a full pipe or a stopped terminal would block: these are opened anew, for
 /// writes that do not. A socket cannot be opened by its name, and another way of opening a file says nothing of the program's.
-fn open(thread: u32, path: &FixedPath, found: &Found) -> Option<i32> {
+fn open(thread: u32, path: &FixedPath, found: &Stat) -> Option<i32> {
     const ANEW: u32 = fd::O_WRONLY | fd::O_APPEND | fd::O_NONBLOCK | fd::O_NOCTTY;
     let by_name = || fd::open(path.as_c_str(), ANEW);
     let is_known = is_as_at_start(found) || found.kind == FileKind::Fifo || found.is_screen();
@@ -129,7 +129,7 @@ mod tests {
 
     /// Whether a file that is open now may have text.
     fn may(file: i32) -> bool {
-        let may = may_have_text(&fd::fstat_found(file).unwrap(), || fd::flags(file).ok());
+        let may = may_have_text(&fd::fstat(file).unwrap(), || fd::flags(file).ok());
         fd::close(file).unwrap();
         may
     }
@@ -147,7 +147,7 @@ mod tests {
         assert!(!may(end), "a connection");
         drop(bell);
         assert!(!may(fd::eventfd().unwrap()));
-        if let Ok(found) = fd::fstat_found(NUMBER) {
+        if let Ok(found) = fd::fstat(NUMBER) {
             assert!(may_have_text(&found, || None), "the file of the start");
         }
     }

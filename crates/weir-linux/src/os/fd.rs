@@ -144,47 +144,49 @@ pub enum FileKind {
     Other,
 }
 
-/// `fstat(2)`, which also takes a descriptor that was opened with `O_PATH`.
-fn fstat_whole(fd: i32) -> Result<sys::stat> {
-    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
-    // SAFETY: the kernel fills one `struct stat`.
-    check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
-    // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(unsafe { stat.assume_init() })
-}
-
-/// `stat(2)`, links followed.
-fn stat_whole(path: &CStr) -> Result<sys::stat> {
-    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
-    let (nr, [a, b, c, d]) = system_call::stat(path.as_ptr() as usize, stat.as_mut_ptr() as usize);
-    // SAFETY: the path is a C string and the kernel fills one `struct stat`.
-    check(unsafe { syscall4(nr, a, b, c, d) })?;
-    // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(unsafe { stat.assume_init() })
-}
-
-/// Which file it is, and what kind of file.
+/// A file's account of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Stat {
     /// The file's kind.
     pub kind: FileKind,
     /// Device and number: no other file has both while this one is there.
     pub id: (u64, u64),
-    /// Of a device file: the kind of device.
-    major: u64,
-    /// Of a device file: which one of its kind.
-    minor: u64,
+    /// The user that owns it.
+    pub owner: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names that it has in file systems.
+    pub links: u64,
+    /// Length, bytes.
+    pub size: u64,
+    /// Of a device file: the kind of device, and which one of its kind.
+    device: (u64, u64),
 }
 
-impl Found {
-    fn new(stat: &sys::stat) -> Self {
+impl Stat {
+    /// What a call that fills a `struct stat` says.
+    fn by(call: impl FnOnce(*mut sys::stat) -> isize) -> Result<Self> {
+        let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
+        check(call(stat.as_mut_ptr()))?;
+        // SAFETY: zero is a value of every field, and the kernel filled them.
+        let stat = unsafe { stat.assume_init() };
         let device = stat.st_rdev;
-        Self {
-            kind: kind_of(stat),
+        Ok(Self {
+            kind: match stat.st_mode & sys::S_IFMT {
+                sys::S_IFREG => FileKind::Regular,
+                sys::S_IFIFO => FileKind::Fifo,
+                sys::S_IFSOCK => FileKind::Socket,
+                sys::S_IFCHR => FileKind::CharDevice,
+                _ => FileKind::Other,
+            },
             id: (stat.st_dev, stat.st_ino),
-            major: device >> 8 & 0xfff | device >> 32 & !0xfff,
-            minor: device & 0xff | device >> 12 & !0xff,
-        }
+            owner: stat.st_uid,
+            mode: stat.st_mode & 0o7777,
+            #[allow(clippy::useless_conversion, reason = "arm64 has 32 bits")]
+            links: u64::from(stat.st_nlink),
+            size: stat.st_size as u64,
+            device: (device >> 8 & 0xfff | device >> 32 & !0xfff, device & 0xff | device >> 12 & !0xff),
+        })
     }
 
     /// Whether it is a terminal that people look at. A serial line may have anything at its other end.
@@ -194,53 +196,33 @@ impl Found {
         const FIRST_SERIAL: u64 = 64;
         const CONTROLLING: u64 = 5;
         const PSEUDO: core::ops::RangeInclusive<u64> = 136..=143;
-        let is_terminal = match self.major {
-            CONSOLES => self.minor < FIRST_SERIAL,
-            kind => kind == CONTROLLING || PSEUDO.contains(&kind),
+        let is_terminal = match self.device {
+            (CONSOLES, minor) => minor < FIRST_SERIAL,
+            (kind, _) => kind == CONTROLLING || PSEUDO.contains(&kind),
         };
         self.kind == FileKind::CharDevice && is_terminal
     }
 }
 
-/// Which file is open.
-pub fn fstat_found(fd: i32) -> Result<Found> {
-    fstat_whole(fd).map(|stat| Found::new(&stat))
+/// The account of an open file, also of one that was opened with `O_PATH`.
+pub fn fstat(fd: i32) -> Result<Stat> {
+    // SAFETY: the kernel fills one `struct stat`.
+    Stat::by(|stat| unsafe { syscall2(sys::__NR_fstat, fd as usize, stat as usize) })
 }
 
-/// Which file is at a path (links followed), without opening it.
-pub fn found(path: &CStr) -> Result<Found> {
-    stat_whole(path).map(|stat| Found::new(&stat))
+/// The account of the file at a path (links followed), without opening it.
+pub fn stat(path: &CStr) -> Result<Stat> {
+    Stat::by(|stat| {
+        let (nr, [a, b, c, d]) = system_call::stat(path.as_ptr() as usize, stat as usize);
+        // SAFETY: the path is a C string and the kernel fills one `struct stat`.
+        unsafe { syscall4(nr, a, b, c, d) }
+    })
 }
 
 /// The flags with which an open file was opened, as far as they hold for what is done with it (`O_APPEND`).
 pub fn flags(fd: i32) -> Result<u32> {
     // SAFETY: touches no memory of ours.
     check(unsafe { syscall3(sys::__NR_fcntl, fd as usize, sys::F_GETFL as usize, 0) }).map(|flags| flags as u32)
-}
-
-/// Kind of an open file.
-pub fn fstat(fd: i32) -> Result<FileKind> {
-    fstat_whole(fd).map(|stat| kind_of(&stat))
-}
-
-/// Kind of the file at a path (links followed), without opening it.
-pub fn stat(path: &CStr) -> Result<FileKind> {
-    stat_whole(path).map(|stat| kind_of(&stat))
-}
-
-/// Device and number of the file at a path (links followed), without opening it.
-pub fn device_and_number(path: &CStr) -> Result<(u64, u64)> {
-    stat_whole(path).map(|stat| (stat.st_dev, stat.st_ino))
-}
-
-/// Device and number of an open file: no other file has both while it is open.
-pub fn fstat_identity(fd: i32) -> Result<(u64, u64)> {
-    fstat_whole(fd).map(|stat| (stat.st_dev, stat.st_ino))
-}
-
-/// Length of an open file, bytes.
-pub fn size(fd: i32) -> Result<u64> {
-    fstat_whole(fd).map(|stat| stat.st_size as u64)
 }
 
 /// Bytes of the huge pages that an open file lives in, if it is one of hugetlbfs (`MFD_HUGETLB` makes such a memfd).
@@ -251,40 +233,6 @@ pub fn huge_page(fd: i32) -> Result<Option<u64>> {
     // SAFETY: zero is a value of every field, and the kernel filled them.
     let statfs = unsafe { statfs.assume_init() };
     Ok((statfs.f_type as u32 == sys::HUGETLBFS_MAGIC).then_some(statfs.f_bsize as u64))
-}
-
-fn kind_of(stat: &sys::stat) -> FileKind {
-    match stat.st_mode & sys::S_IFMT {
-        sys::S_IFREG => FileKind::Regular,
-        sys::S_IFIFO => FileKind::Fifo,
-        sys::S_IFSOCK => FileKind::Socket,
-        sys::S_IFCHR => FileKind::CharDevice,
-        _ => FileKind::Other,
-    }
-}
-
-/// An open file's account of itself, for whoever judges whether it may be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The file's kind.
-    pub kind: FileKind,
-    /// The user that owns it.
-    pub owner: u32,
-    /// Permission bits.
-    pub mode: u32,
-    /// Names that it has in file systems.
-    pub links: u64,
-    /// Length, bytes.
-    pub size: u64,
-}
-
-/// The identity of an open file, also of one that was opened with `O_PATH`.
-pub fn identity(fd: i32) -> Result<Identity> {
-    let stat = fstat_whole(fd)?;
-    let (kind, mode) = (kind_of(&stat), stat.st_mode & 0o7777);
-    #[allow(clippy::useless_conversion, reason = "arm64 has 32 bits")]
-    let links = u64::from(stat.st_nlink);
-    Ok(Identity { kind, owner: stat.st_uid, mode, links, size: stat.st_size as u64 })
 }
 
 /// The seals of a memfd (`F_SEAL_*`). A file that cannot be sealed fails with `EINVAL`.
@@ -335,9 +283,10 @@ mod tests {
 
     #[test]
     fn only_terminals_that_show_text_are_screens() {
-        assert!(!found(c"/dev/null").unwrap().is_screen());
-        assert!(!found(c"/proc/version").unwrap().is_screen());
-        let of = |kind, major, minor| Found { kind, id: (0, 0), major, minor }.is_screen();
+        let null = stat(c"/dev/null").unwrap();
+        assert!(!null.is_screen());
+        assert!(!stat(c"/proc/version").unwrap().is_screen());
+        let of = |kind, major, minor| Stat { kind, device: (major, minor), ..null }.is_screen();
         assert!(of(FileKind::CharDevice, 136, 7) && of(FileKind::CharDevice, 4, 1) && of(FileKind::CharDevice, 5, 1));
         assert!(!of(FileKind::CharDevice, 4, 64) && !of(FileKind::CharDevice, 1, 3) && !of(FileKind::Other, 136, 7));
     }
@@ -348,7 +297,7 @@ mod tests {
         let text = read_file(c"/proc/version", &mut buf).unwrap();
         assert!(text.ends_with(b"\n"));
         assert_eq!(read_file(c"/no/such/file", &mut buf), Err(Errno::ENOENT));
-        assert_eq!(stat(c"/dev/null").unwrap(), FileKind::CharDevice);
+        assert_eq!(stat(c"/dev/null").unwrap().kind, FileKind::CharDevice);
         let fd = open(c"/proc/version", O_RDONLY).unwrap();
         assert_eq!(fstat(fd).unwrap(), stat(c"/proc/version").unwrap());
         let mut one = [0u8; 1];

@@ -89,11 +89,11 @@ fn open(named: &[u8]) -> Option<i32> {
         return None;
     }
     let looked_at = fd::open(FixedPath::from_parts(&[named])?.as_c_str(), fd::O_PATH).ok()?;
-    let file = fd::identity(looked_at).ok().filter(is_fit).and_then(|_| open_again(looked_at));
+    let file = fd::fstat(looked_at).ok().filter(is_fit).and_then(|_| open_again(looked_at));
     let _ = fd::close(looked_at);
     let file = file?;
     // Once more: another thread may have put something else in place of the first descriptor.
-    let fits = fd::identity(file).is_ok_and(|found| is_fit(&found))
+    let fits = fd::fstat(file).is_ok_and(|found| is_fit(&found))
         && fd::seals(file).is_ok_and(|seals| seals & F_SEAL_SHRINK != 0)
         && fd::huge_page(file) == Ok(None);
     if !fits {
@@ -110,7 +110,7 @@ fn is_descriptor(named: &[u8]) -> bool {
     is_number(parts.next()) && parts.next() == Some(b"fd") && is_number(parts.next()) && parts.next().is_none()
 }
 
-fn is_fit(found: &fd::Identity) -> bool {
+fn is_fit(found: &fd::Stat) -> bool {
     found.kind == FileKind::Regular
         && found.links == 0
         && found.size == (FILE_PAGES * PAGE_BYTES) as u64

@@ -116,7 +116,7 @@ pub struct Watched {
 pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
     let path = FixedPath::from_parts(&[path]).ok_or(Errno::ENAMETOOLONG)?;
     let text = write.map_or(Some(Text::new()), base64).ok_or(Errno::EINVAL)?;
-    let kind = fd::stat(path.as_c_str())?;
+    let kind = fd::stat(path.as_c_str())?.kind;
     let (file, events, has_input) = match kind {
         FileKind::Regular => (fd::open(path.as_c_str(), access(&text) | fd::O_NONBLOCK)?, POLLPRI, false),
         // Opened for both ways, a FIFO has a writer at all times and does not hang up between events.
@@ -138,8 +138,8 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
 
 /// Whether there is something to watch and the text can be read, as far as can be seen without opening it.
 pub fn is_usable(path: &[u8], write: Option<&[u8]>) -> bool {
-    let kind = FixedPath::from_parts(&[path]).and_then(|path| fd::stat(path.as_c_str()).ok());
-    matches!(kind, Some(FileKind::Regular | FileKind::Fifo | FileKind::Socket))
+    let found = FixedPath::from_parts(&[path]).and_then(|path| fd::stat(path.as_c_str()).ok());
+    found.is_some_and(|found| matches!(found.kind, FileKind::Regular | FileKind::Fifo | FileKind::Socket))
         && write.is_none_or(|coded| base64(coded).is_some())
 }
 

@@ -94,7 +94,7 @@ impl Zone {
     /// ```
     pub unsafe fn from_memfd(fd: Fd<'_>, size: usize) -> Result<Self, ZoneError> {
         let fd = fd.as_raw();
-        let file = fd::size(fd).map_err(OsError::new)?;
+        let file = fd::fstat(fd).map_err(OsError::new)?.size;
         if file < size as u64 {
             // A touch beyond its end would end the process.
             return Err(ZoneError::FileTooShort { size, file });

@@ -54,7 +54,7 @@ mod tests {
     fn a_sealed_file_keeps_its_length_and_its_contents() {
         let file = create(c"test", 8192).unwrap();
         seal(file).unwrap();
-        let found = fd::identity(file).unwrap();
+        let found = fd::fstat(file).unwrap();
         assert_eq!((found.size, found.links, found.mode), (8192, 0, 0o400));
         assert_eq!(fd::write(file, b"x"), Err(Errno::EPERM));
         // SAFETY: touches no memory.

@@ -1,7 +1,7 @@
 //! Unix sockets that keep messages apart (`SOCK_SEQPACKET`): under names that are in no file system, and in pairs, of which a
 //! program polls one ([`Bell`]).
 
-use crate::os::fd::{close, fstat_identity};
+use crate::os::fd::{close, fstat};
 use crate::os::process::getpid;
 use crate::os::syscall::{Errno, Result, check, retry, syscall2, syscall3, syscall4, syscall5, syscall6};
 use linux_raw_sys::general as sys;
@@ -114,12 +114,12 @@ struct Socket {
 
 impl Socket {
     fn new(fd: i32) -> Result<Self> {
-        Ok(Self { fd, identity: fstat_identity(fd)? })
+        Ok(Self { fd, identity: fstat(fd)?.id })
     }
 
     /// Whether the descriptor is still this socket.
     fn is_there(&self) -> bool {
-        fstat_identity(self.fd) == Ok(self.identity)
+        fstat(self.fd).is_ok_and(|found| found.id == self.identity)
     }
 }
 

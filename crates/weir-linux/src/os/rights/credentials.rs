@@ -78,7 +78,7 @@ impl Identity {
 /// Which file a path leads to.
 fn file_id(path: &'static str) -> FileId {
     let Ok(path) = CStr::from_bytes_with_nul(path.as_bytes()) else { return (0, 0) };
-    fd::device_and_number(path).unwrap_or((0, 0))
+    fd::stat(path).map_or((0, 0), |found| found.id)
 }
 
 fn rights_of(status: &CStr) -> Result<u64> {

@@ -123,7 +123,7 @@ impl Sources {
 
     /// Whether the service manager has us watch a pressure file, which is a trigger like our own.
     fn watches_pressure_file(&self) -> bool {
-        fd::stat(self.watch.path.as_c_str()) == Ok(FileKind::Regular)
+        fd::stat(self.watch.path.as_c_str()).is_ok_and(|found| found.kind == FileKind::Regular)
     }
 
     fn arm_watch(&mut self) {

@@ -214,7 +214,7 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
             let mut events = Events::default();
             if sources.slots[Notifier::OwnEvents as usize].fd < 0 {
                 let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
-                assert_eq!(fd::fstat(file), Ok(FileKind::Regular));
+                assert_eq!(fd::fstat(file).map(|found| found.kind), Ok(FileKind::Regular));
                 sources.set(Notifier::OwnEvents, file, POLLPRI);
             }
             sources.take(Notifier::OwnEvents, POLLPRI | POLLERR, 0, &mut events);
