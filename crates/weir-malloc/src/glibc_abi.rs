@@ -1,10 +1,12 @@
 //! glibc's extensions: trim, statistics and tuning. Here are the rules; `names` exports them.
 
 use crate::errno::{EINVAL, fail};
-use crate::text::Text;
+use arrayvec::ArrayString;
 use core::ffi::{c_int, c_void};
+use core::fmt::{self, Write};
 use weir::heap;
 use weir_core::caches::figures::CacheStats;
+use weir_linux::os::fd;
 use weir_linux::process::heap::HEAP;
 use weir_linux::weak_symbol;
 
@@ -86,11 +88,21 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
         fail(EINVAL);
         return -1;
     };
+    let mut done = true;
+    let mut put = |parts: fmt::Arguments<'_>| {
+        let mut text = text(parts);
+        if text.is_full() {
+            text.pop();
+        }
+        text.push('\0');
+        // SAFETY: a zero-terminated string, and the caller's promise: an open stream.
+        done &= unsafe { fputs(text.as_ptr(), stream) } >= 0;
+    };
     let usage = heap::usage();
-    let mut xml = Text::<2048>::new();
-    xml.str("<malloc version=\"1\">\n");
-    total(&mut xml, "rest", None, usage.idle_bytes + usage.fragmented_bytes + usage.merged_bytes);
-    total(&mut xml, "mmap", Some(usage.mapped_count), usage.mapped_bytes);
+    let free = usage.idle_bytes + usage.fragmented_bytes + usage.merged_bytes;
+    put(format_args!("<malloc version=\"1\">\n<total type=\"rest\" count=\"0\" size=\"{free}\"/>\n"));
+    let (count, size) = (usage.mapped_count, usage.mapped_bytes);
+    put(format_args!("<total type=\"mmap\" count=\"{count}\" size=\"{size}\"/>\n"));
     for (element, kind, size) in [
         ("system", "current", usage.resident_bytes()),
         ("aspace", "total", usage.address_space_bytes + usage.mapped_bytes),
@@ -101,20 +113,34 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
         ("weir", "metadata", usage.metadata_bytes),
         ("weir", "untouched", usage.untouched_bytes),
     ] {
-        xml.str("<").str(element).str(" type=\"").str(kind).str("\" size=\"").number(size).str("\"/>\n");
+        put(format_args!("<{element} type=\"{kind}\" size=\"{size}\"/>\n"));
     }
-    // SAFETY: a zero-terminated string, and the caller's promise: an open stream.
-    let put = |text: *const u8| unsafe { fputs(text, stream) } >= 0;
-    let mut done = put(xml.as_c_str());
     each_used(|cache| {
-        let mut xml = Text::<512>::new();
-        xml.str("<cache name=\"").attribute(cache.name()).str("\"");
-        for (name, value) in figures(cache) {
-            xml.str(" ").str(name).str("=\"").number(value).str("\"");
-        }
-        done &= put(xml.str("/>\n").as_c_str());
+        let figures = figures(cache);
+        let figures = fmt::from_fn(|f| figures.iter().try_for_each(|(name, value)| write!(f, " {name}=\"{value}\"")));
+        put(format_args!("<cache name=\"{}\"{figures}/>\n", attribute(cache.name())));
     });
-    if done && put(Text::<16>::new().str("</malloc>\n").as_c_str()) { 0 } else { -1 }
+    put(format_args!("</malloc>\n"));
+    if done { 0 } else { -1 }
+}
+
+/// The parts as one text, made without allocating. What does not fit is left out.
+fn text(parts: fmt::Arguments<'_>) -> ArrayString<1024> {
+    let mut text = ArrayString::new();
+    let _ = text.write_fmt(parts);
+    text
+}
+
+/// A text as the value of an XML attribute.
+fn attribute(text: &str) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        text.chars().try_for_each(|character| match character {
+            '<' => f.write_str("&lt;"),
+            '&' => f.write_str("&amp;"),
+            '"' => f.write_str("&quot;"),
+            other => f.write_char(other),
+        })
+    })
 }
 
 /// Calls `f` with the figures of each cache that was ever used.
@@ -158,47 +184,38 @@ fn figures(cache: &CacheStats) -> [(&'static str, usize); 20] {
 /// Columns of `malloc_stats`' table of caches.
 const COLUMNS: usize = 14;
 
-fn total<const N: usize>(xml: &mut Text<N>, kind: &str, count: Option<usize>, size: usize) {
-    xml.str("<total type=\"").str(kind).str("\" count=\"").number(count.unwrap_or(0));
-    xml.str("\" size=\"").number(size).str("\"/>\n");
-}
-
 /// `malloc_stats`: the totals, and a line for each cache that was ever used, on standard error.
 pub fn malloc_stats() {
     let usage = heap::usage();
-    let mut lines = Text::<1024>::new();
-    for (name, value) in [
-        ("live bytes          = ", usage.live_bytes),
-        ("idle bytes          = ", usage.idle_bytes),
-        ("fragmented bytes    = ", usage.fragmented_bytes),
-        ("merged bytes        = ", usage.merged_bytes),
-        ("metadata bytes      = ", usage.metadata_bytes),
-        ("untouched bytes     = ", usage.untouched_bytes),
-        ("resident bytes      = ", usage.resident_bytes()),
-        ("mmap regions        = ", usage.mapped_count),
-        ("mmap bytes          = ", usage.mapped_bytes),
-        ("address space bytes = ", usage.address_space_bytes),
-    ] {
-        lines.str(name).number(value).str("\n");
-    }
-    lines.to_stderr();
-    let mut head = Text::<256>::new();
-    head.column("ITEM", NAME_WIDTH);
-    figures(&CacheStats::default())[..COLUMNS].iter().for_each(|(name, _)| _ = head.right(name, WIDTH));
-    head.str("\n").to_stderr();
+    let totals = [
+        ("live bytes", usage.live_bytes),
+        ("idle bytes", usage.idle_bytes),
+        ("fragmented bytes", usage.fragmented_bytes),
+        ("merged bytes", usage.merged_bytes),
+        ("metadata bytes", usage.metadata_bytes),
+        ("untouched bytes", usage.untouched_bytes),
+        ("resident bytes", usage.resident_bytes()),
+        ("mmap regions", usage.mapped_count),
+        ("mmap bytes", usage.mapped_bytes),
+        ("address space bytes", usage.address_space_bytes),
+    ];
+    // As it is: a half-written or refused message changes nothing. Not by libc's `write`: a thread that was cancelled would end
+    // there.
+    let say = |parts: fmt::Arguments<'_>| _ = fd::write(2, text(parts).as_bytes());
+    let totals = fmt::from_fn(|f| totals.iter().try_for_each(|(name, value)| writeln!(f, "{name:<19} = {value}")));
+    say(format_args!("{totals}"));
+    let names = fmt::from_fn(|f| {
+        figures(&CacheStats::default())[..COLUMNS].iter().try_for_each(|(name, _)| write!(f, " {name:>9}"))
+    });
+    say(format_args!("{:<NAME_WIDTH$}{names}\n", "ITEM"));
     each_used(|cache| {
-        let mut line = Text::<512>::new();
-        line.column(cache.name(), NAME_WIDTH);
-        for (_, value) in &figures(cache)[..COLUMNS] {
-            let mut digits = Text::<24>::new();
-            line.right(digits.number(*value).as_str(), WIDTH);
-        }
-        line.str("\n").to_stderr();
+        let values =
+            fmt::from_fn(|f| figures(cache)[..COLUMNS].iter().try_for_each(|(_, value)| write!(f, " {value:>9}")));
+        say(format_args!("{:<NAME_WIDTH$}{values}\n", cache.name()));
     });
 }
 
 const NAME_WIDTH: usize = 20;
-const WIDTH: usize = 10;
 
 // mallopt's parameters, from glibc's malloc.h.
 const M_MXFAST: c_int = 1;

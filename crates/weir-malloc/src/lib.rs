@@ -18,7 +18,7 @@
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
 //! | `deepbind` | `dlopen` without `RTLD_DEEPBIND`, with which a library would take libc's `free`; not in static programs |
 //! | `next_symbol` | what stands behind a function of the library's own that libc has too |
-//! | `errno`, `text` | `errno`; text without allocating |
+//! | `errno` | `errno` |
 //! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
@@ -47,5 +47,4 @@ mod misuse;
 mod names;
 mod next_symbol;
 mod panic;
-mod text;
 mod weir_h;
