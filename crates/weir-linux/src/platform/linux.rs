@@ -1,39 +1,32 @@
-//! The platform that the engine runs on in a Linux process. Its memory is in `memory/mod.rs`.
+//! The platform that the engine runs on in a Linux process. Its memory is in `memory/mod.rs`. Its parts that need the layers above
+//! are in `process/heap.rs`: this file names no thread, and no part of a process.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
-use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::base::time::{Nanos, Time};
 use weir_core::base::units::Class;
 use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, Topology, Wait, Workers};
+use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, Topology};
 use weir_core::telemetry::stats::Stats;
-use weir_core::telemetry::tables::EvictableRow;
 use weir_core::telemetry::tunables::Tunables;
 
 use crate::arch::sections;
 use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
-use crate::os::futex::{futex_wait, futex_wake};
-use crate::os::syscall::Errno;
 use crate::os::tasks;
 use crate::os::thread_block;
 use crate::platform::fast_path::rseq;
-use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::machine::{self, HugePages};
 use crate::platform::memory::address_layout::AddressLayout;
 use crate::platform::memory::merging::Merging;
 use crate::platform::memory::release::Releaser;
 use crate::platform::memory::touch_time::TouchTime;
 use crate::platform::memory_probes;
-use crate::platform::neighbours;
-use crate::platform::other_malloc;
 use crate::platform::statics::{STATS, TUNABLES};
 
 const UNKNOWN: u8 = 0;
@@ -60,13 +53,11 @@ pub struct Linux {
     pub(crate) merging: Merging,
     /// How long released memory takes to be touched again.
     pub(super) touch_time: TouchTime,
-    /// Functions of the layers above.
-    hooks: &'static Hooks,
 }
 
 impl Linux {
     /// Nothing probed yet.
-    pub(crate) const fn new(hooks: &'static Hooks) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
@@ -77,13 +68,7 @@ impl Linux {
             releaser: Releaser::new(),
             merging: Merging::new(),
             touch_time: TouchTime::new(),
-            hooks,
         }
-    }
-
-    /// The figures of each evictable cache; `false`: they cannot be read now, or not all.
-    pub(crate) fn each_evictable_cache(&self, add: &mut dyn FnMut(EvictableRow)) -> bool {
-        (self.hooks.evictable_caches)(add)
     }
 
     /// Sets the fast path up. Threads that do it at once come to the same answers; what they began on the fast path
@@ -99,7 +84,7 @@ impl Linux {
         }
         self.nodes.store(machine::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
-        (self.hooks.first_use)();
+        self.is_ready();
         lockless
     }
 }
@@ -137,85 +122,6 @@ impl Topology for Linux {
         let node = rseq::area().filter(|a| a.node_id).map_or_else(tasks::node, rseq::node);
         // Threads on a node that was added later use the last of those that were there at the start.
         node.min(self.nodes() - 1)
-    }
-}
-
-impl Wait for Linux {
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        if futex_wait(word, expected, Some(LONG_WAIT_NS)) == Err(Errno::ETIMEDOUT) {
-            (self.hooks.waited_long)();
-        }
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        let _ = futex_wake(word, 1);
-    }
-
-    fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
-        let _ = futex_wait(word, expected, ns);
-    }
-
-    fn wake_all(&self, word: &AtomicU32) {
-        let _ = futex_wake(word, i32::MAX as u32);
-    }
-
-    fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(thread_block::ranks())
-    }
-}
-
-impl Workers for Linux {
-    fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
-        (self.hooks.start_node_worker)(node, cause, severe);
-    }
-
-    fn wake_balancer(&self) {
-        (self.hooks.freed)();
-    }
-
-    fn heap_has_grown(&self) {
-        (self.hooks.grown)();
-    }
-
-    fn wake_finalizer(&self) {
-        (self.hooks.wake_finalizer)();
-    }
-
-    fn freeze_evictable_caches(&self) {
-        (self.hooks.fork_evictable_caches)(true);
-    }
-
-    unsafe fn thaw_evictable_caches(&self) {
-        (self.hooks.fork_evictable_caches)(false);
-    }
-
-    fn has_balancer_thread(&self) -> bool {
-        (self.hooks.has_background)()
-    }
-
-    fn hard_limit_reached(&self, bytes: usize) -> bool {
-        (self.hooks.hard_limit_reached)(bytes)
-    }
-
-    fn may_wait(&self) -> bool {
-        !thread_block::is_own_thread()
-    }
-
-    fn poll_pressure(&self) -> (Level, Cause) {
-        (self.hooks.read_pressure)()
-    }
-
-    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
-        neighbours::each(each);
-    }
-
-    fn evicted_elsewhere(&self) -> u64 {
-        other_malloc::evicted()
-    }
-
-    fn process_resident(&self) -> Option<u64> {
-        // Read only where it makes a difference.
-        if other_malloc::is_other() { other_malloc::resident() } else { None }
     }
 }
 

@@ -21,7 +21,7 @@ const MOST: usize = 256;
 
 /// Calls `each` with the page of each other process that lives, has a background thread, and has told of its memory. Under a filter
 /// of the program's own it looks at none.
-pub(super) fn each(each: &mut dyn FnMut(&Stats)) {
+pub(crate) fn each(each: &mut dyn FnMut(&Stats)) {
     let Some(header) = header() else { return };
     if Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own()) {
         each_in(header, getpid(), is_alive, each);

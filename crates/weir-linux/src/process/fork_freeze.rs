@@ -5,7 +5,7 @@
 //! locks of its own. If another thread holds one of those and allocates under it, the two wait for each other. Which
 //! locks those are depends on libc and the program (`fork.rs` lists the known ones), so no order of locks keeps all
 //! such threads out. Instead, a thread that has waited for a lock of the heap for
-//! [`crate::platform::hooks::LONG_WAIT_NS`] looks at the thread that forks. If that sleeps in a `futex` call of libc's,
+//! [`crate::process::heap::LONG_WAIT_NS`] looks at the thread that forks. If that sleeps in a `futex` call of libc's,
 //! it can not be copying the process. Then the waiting thread opens the heap in its place. The forking thread goes on
 //! when it gets its lock, and finds that there is nothing to open.
 //!
@@ -108,7 +108,7 @@ fn was_opened(me: usize) -> bool {
     true
 }
 
-/// The calling thread has waited for a lock of the heap for [`crate::platform::hooks::LONG_WAIT_NS`].
+/// The calling thread has waited for a lock of the heap for [`crate::process::heap::LONG_WAIT_NS`].
 #[cold]
 pub(crate) fn waited_long(heap: &Engine) {
     if TORN.load(Relaxed) {

@@ -1,10 +1,12 @@
-//! The heap of the process, with its threads, and how the parts are connected. The file has what the platform calls above itself
-//! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
+//! The heap of the process, with its threads, and how the parts are connected. The file has the parts of the platform
+//! that need the layers above it, what libc calls around `fork`, and the start and end of the process.
 
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::level::Level;
 use weir_core::base::units::{BlockNo, Order, Pages};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::caches::figures::CacheStats;
@@ -14,11 +16,17 @@ use weir_core::heap::page_pools::InFlight;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
 use weir_core::pages::zone::PageRun;
 use weir_core::pages::{Hold, Short};
+use weir_core::platform::{Wait, Workers};
 use weir_core::pools::page_pool::{PagePool, PoolStats};
 use weir_core::reclaim::Usage;
+use weir_core::telemetry::stats::Stats;
+use weir_core::telemetry::tables::EvictableRow;
 
-use crate::platform::hooks::Hooks;
+use crate::os::futex::{futex_wait, futex_wake};
+use crate::os::syscall::Errno;
+use crate::os::thread_block;
 use crate::platform::linux::{Engine, Linux};
+use crate::platform::neighbours;
 use crate::platform::other_malloc;
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
@@ -32,7 +40,7 @@ use crate::threads::finalizer::Finalizer;
 use crate::threads::node_workers::NodeWorkers;
 
 /// The one heap. Fast paths written by hand address its fields by [`crate::platform::fast_path`].
-pub static HEAP: Process = Process(Heap::new(Linux::new(&HOOKS)));
+pub static HEAP: Process = Process(Heap::new(Linux::new()));
 /// The heap's background thread.
 pub static BACKGROUND: Background = Background::new(&HEAP.0, &FINALIZER, &CALLBACK_THREADS, &NODE_WORKERS);
 /// The heap's finalizer thread.
@@ -41,31 +49,6 @@ pub static FINALIZER: Finalizer = Finalizer::new(&HEAP.0);
 pub static CALLBACK_THREADS: CallbackThreads = CallbackThreads::new(&HEAP.0);
 /// The heap's node workers.
 static NODE_WORKERS: NodeWorkers = NodeWorkers::new(&HEAP.0);
-
-static HOOKS: Hooks = Hooks {
-    first_use: on_first_use,
-    freed: || BACKGROUND.freed(),
-    grown: || BACKGROUND.grown(),
-    has_background: || BACKGROUND.does_the_work(),
-    read_pressure: || BACKGROUND.read_pressure(),
-    start_node_worker: |node, cause, is_severe| {
-        if BACKGROUND.is_this_thread() {
-            NODE_WORKERS.start(node, cause, is_severe);
-        }
-    },
-    hard_limit_reached: limit::limit_reached,
-    wake_finalizer: || FINALIZER.wake(),
-    fork_evictable_caches: |is_before| {
-        if is_before {
-            evictable_list::freeze(HEAP.platform());
-        } else {
-            // SAFETY: the engine calls this after `freeze`, on the same thread or its copy in the child.
-            unsafe { evictable_list::thaw(HEAP.platform()) }
-        }
-    },
-    evictable_caches: |add| evictable_list::figures(HEAP.platform(), add),
-    waited_long: || fork_freeze::waited_long(&HEAP.0),
-};
 
 /// The engine on Linux, to which it derefs.
 #[repr(transparent)]
@@ -212,6 +195,104 @@ impl Deref for Process {
     #[inline(always)]
     fn deref(&self) -> &Engine {
         &self.0
+    }
+}
+
+impl Linux {
+    /// The fast path is set up: the heap is used for the first time.
+    pub(crate) fn is_ready(&self) {
+        on_first_use();
+    }
+
+    /// The figures of each evictable cache; `false`: they cannot be read now, or not all.
+    pub(crate) fn each_evictable_cache(&self, add: &mut dyn FnMut(EvictableRow)) -> bool {
+        evictable_list::figures(self, add)
+    }
+}
+
+/// How long a thread waits for a lock before it checks whether a `fork` holds it. Locks are held for microseconds,
+/// except by a `fork`, which takes seconds where a process is large. So the time says little, and the check decides.
+pub(super) const LONG_WAIT_NS: u64 = 1_000_000_000;
+
+impl Wait for Linux {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        if futex_wait(word, expected, Some(LONG_WAIT_NS)) == Err(Errno::ETIMEDOUT) {
+            fork_freeze::waited_long(&HEAP.0);
+        }
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        let _ = futex_wake(word, 1);
+    }
+
+    fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
+        let _ = futex_wait(word, expected, ns);
+    }
+
+    fn wake_all(&self, word: &AtomicU32) {
+        let _ = futex_wake(word, i32::MAX as u32);
+    }
+
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(thread_block::ranks())
+    }
+}
+
+impl Workers for Linux {
+    fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
+        if BACKGROUND.is_this_thread() {
+            NODE_WORKERS.start(node, cause, severe);
+        }
+    }
+
+    fn wake_balancer(&self) {
+        BACKGROUND.freed();
+    }
+
+    fn heap_has_grown(&self) {
+        BACKGROUND.grown();
+    }
+
+    fn wake_finalizer(&self) {
+        FINALIZER.wake();
+    }
+
+    fn freeze_evictable_caches(&self) {
+        evictable_list::freeze(self);
+    }
+
+    unsafe fn thaw_evictable_caches(&self) {
+        // SAFETY: the engine calls this after `freeze`, on the same thread or its copy in the child.
+        unsafe { evictable_list::thaw(self) }
+    }
+
+    fn has_balancer_thread(&self) -> bool {
+        BACKGROUND.does_the_work()
+    }
+
+    fn hard_limit_reached(&self, bytes: usize) -> bool {
+        limit::limit_reached(bytes)
+    }
+
+    fn may_wait(&self) -> bool {
+        !thread_block::is_own_thread()
+    }
+
+    fn poll_pressure(&self) -> (Level, Cause) {
+        BACKGROUND.read_pressure()
+    }
+
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
+        neighbours::each(each);
+    }
+
+    fn evicted_elsewhere(&self) -> u64 {
+        other_malloc::evicted()
+    }
+
+    fn process_resident(&self) -> Option<u64> {
+        // Read only where it makes a difference.
+        if other_malloc::is_other() { other_malloc::resident() } else { None }
     }
 }
 
