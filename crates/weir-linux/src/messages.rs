@@ -32,95 +32,53 @@ pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bo
     }
 }
 
-/// A wrong call of a function of `weir.h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WrongCall {
-    /// A function that returns nothing was given a null cache.
-    NullCache,
-    /// A null array of objects.
-    NullObjects,
-    /// A null object in an array.
-    NullObject,
-    /// An object of another cache, or of none.
-    OtherCache,
-    /// A pointer that is no cache, or no cache any more.
-    NoCache,
-    /// A pointer that is no zone, or no zone any more.
-    NoZone,
-    /// A pointer that is no page pool, or no page pool any more.
-    NoPool,
-    /// A null array of runs.
-    NullRuns,
-    /// A pointer that is no registered callback, or none any more.
-    NoCallback,
-    /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
-    FreedWithoutDtor,
-    /// An object was freed twice.
-    FreedTwice,
-    /// The mark behind an object is neither of the two that it can be.
-    NotHeld,
-    /// An object was given to `realloc`.
-    Resized,
+/// Makes [`WrongCall`], with two texts for each: what happened, to be followed by an address; and what the author of the program
+/// can do.
+macro_rules! wrong_calls {
+    ($($name:ident: $what:literal, $remedy:literal;)*) => {
+        /// A wrong call of a function of `weir.h`, or a wrong use of an object of a cache.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum WrongCall {
+            $(#[doc = $what] $name,)*
+        }
+
+        impl WrongCall {
+            fn text(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Self::$name => ($what, $remedy),)*
+                }
+            }
+        }
+    };
 }
 
-impl WrongCall {
-    /// The text for each: what happened, to be followed by an address; and what the author of the program can do.
-    fn text(self) -> (&'static str, &'static str) {
-        match self {
-            Self::NullCache => (
-                "weir_cache_free: the cache is NULL; the object",
-                "pass the cache that the object is from, and check what weir_cache_create() returned",
-            ),
-            Self::NullObjects => (
-                "weir_cache_free_batch: the array of objects is NULL; the cache",
-                "pass an array of as many objects as the count says",
-            ),
-            Self::NullObject => (
-                "weir_cache_free_batch: NULL in the array of objects, at",
-                "pass objects of the cache only: unlike weir_cache_free(), batches take no NULL",
-            ),
-            Self::OtherCache => (
-                "weir_cache_free: not an object of this cache",
-                "pass the cache that the object is from; what malloc() returned is freed by free()",
-            ),
-            Self::NoCache => (
-                "not a cache, or destroyed already",
-                "use what weir_cache_create() returned, until weir_cache_destroy() has returned 0",
-            ),
-            Self::NoZone => (
-                "not a zone, or destroyed already",
-                "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0",
-            ),
-            Self::NoPool => (
-                "not a page pool, or destroyed already",
-                "use what weir_page_pool_create() returned, until weir_page_pool_destroy() has returned 0",
-            ),
-            Self::NullRuns => (
-                "weir_page_pool_put_batch: the array of runs is NULL; the pool",
-                "pass an array of as many runs as the count says",
-            ),
-            Self::NoCallback => (
-                "not a registered callback, or unregistered already",
-                "pass what weir_shrinker_register() or weir_pressure_subscribe() returned to weir_unregister() once",
-            ),
-            Self::FreedWithoutDtor => (
-                "free() of an object of a cache with a dtor or a limit",
-                "free it by weir_cache_free(): free() neither calls the dtor nor counts the object as back",
-            ),
-            Self::FreedTwice => (
-                "weir_cache_free: double free of a cache's object",
-                "free each object once; a debugger's watchpoint on the address finds the first free",
-            ),
-            Self::NotHeld => (
-                "weir_cache_free: no object in use begins here, or something wrote past its end",
-                "look for a pointer into the middle of an object, an earlier free, and writes beyond the object's size",
-            ),
-            Self::Resized => (
-                "realloc() of an object of a cache",
-                "objects of a cache have one size: allocate another block, copy, and weir_cache_free() the object",
-            ),
-        }
-    }
+wrong_calls! {
+    NullCache: "weir_cache_free: the cache is NULL; the object",
+        "pass the cache that the object is from, and check what weir_cache_create() returned";
+    NullObjects: "weir_cache_free_batch: the array of objects is NULL; the cache",
+        "pass an array of as many objects as the count says";
+    NullObject: "weir_cache_free_batch: NULL in the array of objects, at",
+        "pass objects of the cache only: unlike weir_cache_free(), batches take no NULL";
+    OtherCache: "weir_cache_free: not an object of this cache",
+        "pass the cache that the object is from; what malloc() returned is freed by free()";
+    NoCache: "not a cache, or destroyed already",
+        "use what weir_cache_create() returned, until weir_cache_destroy() has returned 0";
+    NoZone: "not a zone, or destroyed already",
+        "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0";
+    NoPool: "not a page pool, or destroyed already",
+        "use what weir_page_pool_create() returned, until weir_page_pool_destroy() has returned 0";
+    NullRuns: "weir_page_pool_put_batch: the array of runs is NULL; the pool",
+        "pass an array of as many runs as the count says";
+    NoCallback: "not a registered callback, or unregistered already",
+        "pass what weir_shrinker_register() or weir_pressure_subscribe() returned to weir_unregister() once";
+    FreedWithoutDtor: "free() of an object of a cache with a dtor or a limit",
+        "free it by weir_cache_free(): free() neither calls the dtor nor counts the object as back";
+    FreedTwice: "weir_cache_free: double free of a cache's object",
+        "free each object once; a debugger's watchpoint on the address finds the first free";
+    NotHeld: "weir_cache_free: no object in use begins here, or something wrote past its end",
+        "look for a pointer into the middle of an object, an earlier free, and writes beyond the object's size";
+    Resized: "realloc() of an object of a cache",
+        "objects of a cache have one size: allocate another block, copy, and weir_cache_free() the object";
 }
 
 /// The program called a function of `weir.h` wrongly, and the function has no result to say so by, or memory is no
