@@ -2,6 +2,9 @@
 
 use super::check::Check;
 use crate::base::units::bytes;
+use rustix::process::{Resource, getrlimit};
+use std::path::Path;
+use weir_linux::os::process::auxiliary_from_proc;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
 use weir_linux::platform::machine::{self, HugePages};
@@ -39,10 +42,22 @@ fn deepbind() -> Check {
     check("RTLD_DEEPBIND", !is_left, found, with, without)
 }
 
+fn number_in(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Major and minor version of a release of the kernel.
+fn kernel_version(release: &str) -> Option<(u64, u64)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
 fn kernel() -> Check {
-    let version = machine::kernel_version();
+    let version = kernel_version(rustix::system::uname().release().to_str().unwrap_or_default());
     let found = version.map_or("unknown".into(), |(major, minor)| format!("Linux {major}.{minor}"));
-    let place = if machine::in_container() { ", in a container" } else { "" };
+    // A guess, from the files that container engines leave.
+    let marks = ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"];
+    let place = if marks.iter().any(|mark| Path::new(mark).exists()) { ", in a container" } else { "" };
     let without = "older than 6.13: some of what is below is slower or absent";
     check("kernel", version >= Some((6, 13)), found + place, "all that Weir uses is in it", without)
 }
@@ -79,7 +94,9 @@ fn rseq() -> Check {
 
 fn mm_cid() -> Check {
     const WITH_MM_CID: u64 = 28;
-    let size = machine::rseq_feature_size();
+    // Bytes of the area that the kernel fills in; not there before Linux 6.3.
+    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
+    let size = auxiliary_from_proc(AT_RSEQ_FEATURE_SIZE);
     let found = size.map_or("not offered".into(), |s| format!("{s} bytes of rseq features"));
     let with = "as many buckets as threads run at once, not as CPUs exist";
     check("mm_cid", size >= Some(WITH_MM_CID), found, with, "buckets by CPU number: more of them on large machines")
@@ -95,7 +112,7 @@ fn membarrier() -> Check {
 fn address_space() -> Check {
     const WANTED: usize = 1 << 40;
     const LEAST: usize = 64 << 20;
-    let limit = machine::address_space_limit().map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
+    let limit = getrlimit(Resource::As).current.map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
     let found = format!("{limit} (RLIMIT_AS)");
     if reserves(WANTED) {
         check("address space", true, found, "the heap is mapped as it grows; nothing is reserved", "")
@@ -116,7 +133,7 @@ fn reserves(len: usize) -> bool {
 }
 
 fn overcommit() -> Check {
-    let mode = machine::overcommit();
+    let mode = number_in("/proc/sys/vm/overcommit_memory");
     let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
     let (with, without) =
         ("mappings are charged as they are touched", "reserved without access and opened in steps, which count");
@@ -125,8 +142,9 @@ fn overcommit() -> Check {
 
 fn huge_pages() -> Check {
     let mode = machine::huge_pages();
-    let mut buf = [0; 64];
-    let defrag = machine::huge_page_defrag(&mut buf).map(String::from_utf8_lossy).unwrap_or_default();
+    // The mode in brackets, of those that there are.
+    let defrag = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/defrag").unwrap_or_default();
+    let defrag = defrag.split(['[', ']']).nth(1).unwrap_or_default();
     let found = format!("{mode:?}, defrag {defrag}").to_lowercase();
     let with = match mode {
         HugePages::Always => "behind all of the heap; whole huge pages are released first",
@@ -137,7 +155,7 @@ fn huge_pages() -> Check {
 }
 
 fn khugepaged() -> Check {
-    let none = machine::max_ptes_none();
+    let none = number_in("/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none");
     let found = none.map_or("unknown".into(), |n| format!("khugepaged/max_ptes_none={n}"));
     let good = none.is_none_or(|n| n == 0);
     let without = "khugepaged may fill a block released in part: whole blocks are released first. 0 would stop it";
@@ -188,7 +206,7 @@ fn locked_memory() -> Check {
 }
 
 fn numa() -> Check {
-    let nodes = machine::numa_nodes();
+    let nodes = machine::online_nodes().map_or(1, |(count, _)| count);
     let found = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
     check("NUMA", true, found, "a heap and a balancer a node", "")
 }
@@ -265,6 +283,14 @@ fn descriptors() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn releases() {
+        assert_eq!(kernel_version("6.18.44-x86"), Some((6, 18)));
+        assert_eq!(kernel_version("7.0"), Some((7, 0)));
+        assert_eq!(kernel_version(""), None);
+        assert!(kernel_version(rustix::system::uname().release().to_str().unwrap()) >= Some((3, 0)));
+    }
 
     #[test]
     fn everything_is_looked_at_once_and_says_what_it_means() {

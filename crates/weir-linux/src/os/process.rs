@@ -10,7 +10,7 @@ use core::convert::Infallible;
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
-pub use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
+pub use linux_raw_sys::general::{RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
 
 /// Process id, by a system call each time: a cached one is wrong after `fork`.
 pub fn getpid() -> u32 {
