@@ -4,7 +4,8 @@
 use super::psi::Growth;
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
 use crate::os::file::path::FixedPath;
-use crate::os::syscall::{Errno, Result, check, retry, syscall3};
+use crate::os::file::socket;
+use crate::os::syscall::{Errno, Result};
 use arrayvec::ArrayVec;
 use base64ct::{Base64Unpadded, Encoding};
 use core::cell::UnsafeCell;
@@ -12,7 +13,6 @@ use core::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use linux_raw_sys::general as sys;
 
 /// Longest text that may be written first.
 const WRITE_CAPACITY: usize = 256;
@@ -121,7 +121,7 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
         FileKind::Regular => (fd::open(path.as_c_str(), access(&text) | fd::O_NONBLOCK)?, POLLPRI, false),
         // Opened for both ways, a FIFO has a writer at all times and does not hang up between events.
         FileKind::Fifo => (fd::open(path.as_c_str(), fd::O_RDWR | fd::O_NONBLOCK)?, POLLIN, true),
-        FileKind::Socket => (connect(&path)?, POLLIN, true),
+        FileKind::Socket => (socket::connect(path.as_bytes())?, POLLIN, true),
         FileKind::CharDevice | FileKind::Other => return Err(Errno::EINVAL),
     };
     // Before the trigger is armed. A regular file that was swapped for something else since `stat`, or is no pressure
@@ -158,32 +158,6 @@ pub fn discard_input(file: i32) -> bool {
             Err(_) => return false,
         }
     }
-}
-
-/// Connects to a stream socket in the file system.
-fn connect(path: &FixedPath) -> Result<i32> {
-    const AF_UNIX: u16 = 1;
-    const SOCK_STREAM: u32 = 1;
-    #[repr(C)]
-    struct Address {
-        family: u16,
-        path: [u8; 108],
-    }
-    let mut address = Address { family: AF_UNIX, path: [0; 108] };
-    let bytes = path.as_bytes();
-    address.path.get_mut(..bytes.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(bytes);
-    let flags = SOCK_STREAM | fd::O_CLOEXEC | fd::O_NONBLOCK;
-    // SAFETY: makes a new descriptor only.
-    let socket = check(unsafe { syscall3(sys::__NR_socket, AF_UNIX as usize, flags as usize, 0) })? as i32;
-    let len = size_of::<u16>() + bytes.len() + usize::from(bytes.len() < 108);
-    // SAFETY: the address is valid for the call and `len` lies within it.
-    let connected =
-        retry(|| check(unsafe { syscall3(sys::__NR_connect, socket as usize, &raw const address as usize, len) }));
-    if let Err(e) = connected {
-        let _ = fd::close(socket);
-        return Err(e);
-    }
-    Ok(socket)
 }
 
 /// Decodes base64 (padding optional, white space ignored); `None` for anything else or too much of it.

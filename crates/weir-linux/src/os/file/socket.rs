@@ -1,5 +1,5 @@
 //! Unix sockets that keep messages apart (`SOCK_SEQPACKET`): under names that are in no file system, and in pairs, of which a
-//! program polls one ([`Bell`]).
+//! program polls one ([`Bell`]). And connections to a stream socket of another program's.
 
 use crate::os::fd::{close, fstat};
 use crate::os::process::getpid;
@@ -7,6 +7,7 @@ use crate::os::syscall::{Errno, Result, check, retry, syscall2, syscall3, syscal
 use linux_raw_sys::general as sys;
 
 const AF_UNIX: u16 = 1;
+const SOCK_STREAM: usize = 1;
 const SOCK_SEQPACKET: usize = 5;
 const SOCK_CLOEXEC: usize = 0o2_000_000;
 const SOCK_NONBLOCK: usize = 0o4_000;
@@ -17,15 +18,14 @@ const MSG_TRUNC: usize = 0x20;
 const MSG_NOSIGNAL: usize = 0x4000;
 /// Connections that may wait to be accepted: those of others are to leave places.
 pub const BACKLOG: usize = 128;
-/// Bytes of the longest name.
-const NAME: usize = 107;
+/// Bytes of the longest path.
+const PATH: usize = 108;
 
-/// `struct sockaddr_un` with an abstract name: its first byte is zero.
+/// `struct sockaddr_un`. A name that is in no file system begins with a zero.
 #[repr(C)]
 struct Address {
     family: u16,
-    zero: u8,
-    name: [u8; NAME],
+    path: [u8; PATH],
 }
 
 /// `struct ucred`: who is at the other end.
@@ -40,23 +40,34 @@ pub struct Peer {
     pub group: u32,
 }
 
+/// A socket that `call` (`bind` or `connect`) gives an address. Nothing that it does blocks.
+fn open(kind: usize, call: u32, path: &[u8]) -> Result<i32> {
+    let mut address = Address { family: AF_UNIX, path: [0; PATH] };
+    address.path.get_mut(..path.len()).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(path);
+    let bytes = core::mem::offset_of!(Address, path) + path.len();
+    // SAFETY: makes a new descriptor only.
+    let socket = check(unsafe { syscall3(sys::__NR_socket, AF_UNIX.into(), kind | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) })?;
+    // SAFETY: the kernel reads `bytes` bytes of the address, which has as many.
+    retry(|| check(unsafe { syscall3(call, socket, (&raw const address) as usize, bytes) }))
+        .map(|_| socket as i32)
+        .inspect_err(|_| _ = close(socket as i32))
+}
+
 /// A socket that listens under an abstract name of at most 107 bytes. Nothing that it does blocks.
 pub fn listen(name: &[u8]) -> Result<i32> {
-    let kind = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-    // SAFETY: makes a new descriptor only.
-    let socket = check(unsafe { syscall3(sys::__NR_socket, AF_UNIX.into(), kind, 0) })?;
-    let len = name.len().min(NAME);
-    let mut address = Address { family: AF_UNIX, zero: 0, name: [0; NAME] };
-    address.name[..len].copy_from_slice(&name[..len]);
-    let bytes = core::mem::offset_of!(Address, name) + len;
-    // SAFETY: the kernel reads `bytes` bytes of the address, which is longer.
-    let bound = check(unsafe { syscall3(sys::__NR_bind, socket, (&raw const address) as usize, bytes) });
+    let len = name.len().min(PATH - 1);
+    let mut path = [0; PATH];
+    path[1..=len].copy_from_slice(&name[..len]);
+    let socket = open(SOCK_SEQPACKET, sys::__NR_bind, &path[..=len])?;
     // SAFETY: touches no memory.
-    let listens = bound.and_then(|_| check(unsafe { syscall2(sys::__NR_listen, socket, BACKLOG) }));
-    if listens.is_err() {
-        let _ = crate::os::fd::close(socket as i32);
-    }
-    listens.map(|_| socket as i32)
+    check(unsafe { syscall2(sys::__NR_listen, socket as usize, BACKLOG) })
+        .map(|_| socket)
+        .inspect_err(|_| _ = close(socket))
+}
+
+/// A connection to a stream socket in the file system, which does not block.
+pub fn connect(path: &[u8]) -> Result<i32> {
+    open(SOCK_STREAM, sys::__NR_connect, path)
 }
 
 /// A connection that waits at a listening socket.
@@ -162,13 +173,8 @@ impl Bell {
     pub fn put(&self, message: &[u8]) {
         if self.is_there() {
             while take(self.reader.fd).is_ok() {}
-            let (at, flags) = (message.as_ptr() as usize, MSG_DONTWAIT | MSG_NOSIGNAL);
             // Refused where there is no memory for it, or the program has closed its end and Weir's copy of it.
-            // SAFETY: the kernel reads the message.
-            let _ = retry(|| {
-                // SAFETY: the kernel reads the message, and no address.
-                check(unsafe { syscall6(sys::__NR_sendto, self.writer.fd as usize, at, message.len(), flags, 0, 0) })
-            });
+            let _ = send(self.writer.fd, message);
         }
     }
 }
@@ -216,14 +222,8 @@ impl End {
 
 /// Takes a message from a program's descriptor, without waiting: `EAGAIN` where there is none.
 fn take(fd: i32) -> Result<()> {
-    let mut message = [0u8; 64];
-    let at = message.as_mut_ptr() as usize;
-    retry(|| {
-        // SAFETY: the kernel writes only inside the buffer, and no address.
-        check(unsafe { syscall6(sys::__NR_recvfrom, fd as usize, at, message.len(), MSG_DONTWAIT, 0, 0) })
-    })
     // Of the other end's being closed an empty message tells, again and again.
-    .and_then(|len| if len == 0 { Err(Errno::EPIPE) } else { Ok(()) })
+    receive(fd, &mut [0; 64]).and_then(|len| if len == 0 { Err(Errno::EPIPE) } else { Ok(()) })
 }
 
 #[cfg(test)]
