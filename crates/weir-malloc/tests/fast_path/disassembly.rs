@@ -10,7 +10,10 @@ fn inspect(tool: &str, arguments: &[&str]) -> Option<String> {
         weir_testing::skip!("another library is under test");
         return None;
     }
-    let output = match Command::new(tool).args(arguments).arg(library()?).output() {
+    // An optimised library is another: its compiler merges functions, for one.
+    let optimised = std::env::var_os("WEIR_TEST_RELEASE").map(std::path::PathBuf::from);
+    let output = match Command::new(tool).args(arguments).arg(optimised.or_else(|| library().map(Into::into))?).output()
+    {
         Err(error) => {
             weir_testing::skip!("no {tool} ({error}); Debian has it in binutils");
             return None;

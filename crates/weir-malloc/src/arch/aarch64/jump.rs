@@ -18,17 +18,17 @@ macro_rules! jump_by_table {
     };
 }
 
-/// The first definition of `$function` in the process: the program's own, or this one. From the global offset table.
+/// The first definition of `$function` in the process: the program's own, or this one. From the global offset table. It is
+/// written by its name: as an operand, it may become another function with the same body, under that one's name.
 macro_rules! first_in_process {
-    ($function:path) => {{
+    ($function:ident) => {{
         let first: *const ();
         // SAFETY: a load from a table that the loader filled and that stays as it is.
         unsafe {
             core::arch::asm!(
-                "adrp {first}, :got:{function}",
-                "ldr {first}, [{first}, :got_lo12:{function}]",
+                concat!("adrp {first}, :got:", stringify!($function)),
+                concat!("ldr {first}, [{first}, :got_lo12:", stringify!($function), "]"),
                 first = out(reg) first,
-                function = sym $function,
                 options(pure, readonly, nostack, preserves_flags)
             );
         }
