@@ -34,15 +34,10 @@ impl<P: Platform> Large<'_, P> {
             self.heap.caches.cpu.note_missed(self.heap.platform(), Pages::ZERO);
             return self.alloc_large(size, align);
         };
-        let run = self.heap.caches.pop_run(class, size);
-        if run.is_null() {
-            return self.take_class_run(class, Pages::to_hold(size), Order::of_align(align));
-        }
-        // By a mask, and not a division: alignments are powers of two.
-        if run as usize & (align - 1) == 0 {
+        let run = self.heap.caches.pop_run(class, size, align.max(PAGE));
+        if !run.is_null() {
             return (run, false);
         }
-        self.heap.caches.give_unfit(run);
         self.take_class_run(class, Pages::to_hold(size), Order::of_align(align))
     }
 
@@ -71,7 +66,7 @@ impl<P: Platform> Large<'_, P> {
     #[inline(never)]
     pub(super) fn alloc_run_at_hand(self, size: usize) -> *mut u8 {
         let (Some(class), pages) = (class_of_run(size), Pages::to_hold(size)) else { return null_mut() };
-        let run = self.heap.caches.pop_run(class, size);
+        let run = self.heap.caches.pop_run(class, size, PAGE);
         if !run.is_null() {
             return run;
         }

@@ -76,24 +76,28 @@ pub(crate) enum Kept {
 }
 
 impl<P: Platform> Caches<P> {
-    /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class; null: there is none.
+    /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class, and begins at a multiple of
+    /// `align`, a power of two of a page at least; null: there is none.
     #[inline(always)]
-    pub(crate) fn pop_run(&self, class: Class, size: usize) -> *mut u8 {
-        let run = self.pop_run_of(class, size);
-        if run.is_null() { self.pop_longer_run(class, size) } else { run }
+    pub(crate) fn pop_run(&self, class: Class, size: usize, align: usize) -> *mut u8 {
+        let run = self.pop_run_of(class, size, align);
+        if run.is_null() { self.pop_longer_run(class, size, align) } else { run }
     }
 
     #[cold]
     #[inline(never)]
-    fn pop_longer_run(&self, class: Class, size: usize) -> *mut u8 {
+    fn pop_longer_run(&self, class: Class, size: usize, align: usize) -> *mut u8 {
         let longer = run_class::serving(class).skip(1);
-        longer.map(|class| self.pop_run_of(class, size)).find(|run| !run.is_null()).unwrap_or(core::ptr::null_mut())
+        longer
+            .map(|class| self.pop_run_of(class, size, align))
+            .find(|run| !run.is_null())
+            .unwrap_or(core::ptr::null_mut())
     }
 
-    /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
-    /// its zone; what a wrong free put there is named.
+    /// A run of `class` from the current CPU's bucket that holds `size` bytes and begins right; null: there is none. One that is too
+    /// short, or begins elsewhere, goes to its zone; what a wrong free put there is named.
     #[inline(always)]
-    fn pop_run_of(&self, class: Class, size: usize) -> *mut u8 {
+    fn pop_run_of(&self, class: Class, size: usize, align: usize) -> *mut u8 {
         let run = if self.pages.platform.lockless() {
             // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
             unsafe { self.pages.platform.pop(&self.cpu.table, class) }
@@ -103,30 +107,22 @@ impl<P: Platform> Caches<P> {
         if run.is_null() {
             return run;
         }
-        if self.is_run_of(class, run, size) {
+        if self.is_run_of(class, run, size, align) {
             return run;
         }
         self.give_counted(class, run);
         core::ptr::null_mut()
     }
 
-    /// Whether `run`, which a bucket had, is still one of `class`, from its beginning, and holds `size` bytes. A push compares
-    /// with the bucket's top alone. So it may be a pointer into a run's first page. Or another CPU's bucket had the run too, and
-    /// gave it to its zone.
+    /// Whether `run`, which a bucket had, is still one of `class`, from its beginning, holds `size` bytes and begins right. A push
+    /// compares with the bucket's top alone. So it may be a pointer into a run's first page. Or another CPU's bucket had the run too,
+    /// and gave it to its zone.
     #[inline]
-    fn is_run_of(&self, class: Class, run: *mut u8, size: usize) -> bool {
+    fn is_run_of(&self, class: Class, run: *mut u8, size: usize, align: usize) -> bool {
         let window = &self.pages.normal;
         let is_run = |page| window.class_of(page) == class && window.run_pages(page).bytes() >= size;
-        (run as usize).is_multiple_of(PAGE) && window.page_of(run as usize).is_some_and(is_run)
-    }
-
-    /// Gives a run that a bucket had, and that begins at no multiple of an alignment, to its zone.
-    #[cold]
-    pub(crate) fn give_unfit(&self, run: *mut u8) {
-        let window = &self.pages.normal;
-        if let Some(page) = window.page_of(run as usize) {
-            self.give_counted(window.class_of(page), run);
-        }
+        // By a mask, and not a division.
+        run as usize & (align - 1) == 0 && window.page_of(run as usize).is_some_and(is_run)
     }
 
     fn run_budget(&self, wanted: Wanted) -> Budget {
