@@ -7,12 +7,9 @@ const EPOLL_CTL_ADD: usize = 1;
 const EPOLL_CTL_DEL: usize = 2;
 const EPOLLIN: u32 = 1;
 
-/// `struct epoll_event`: on x86-64 without a gap.
-#[repr(C, packed)]
-#[derive(Clone, Copy)]
-struct Event {
-    events: u32,
-    number: u64,
+/// What a descriptor is awaited for, and its number. On x86-64 there is no gap between the two, on other processors there is.
+fn event(events: u32, number: u64) -> sys::epoll_event {
+    sys::epoll_event { events, data: number }
 }
 
 /// An empty set, close-on-exec.
@@ -23,7 +20,7 @@ pub fn create() -> Result<i32> {
 
 /// Adds a descriptor under a number, for input and its end. Closing it takes it out again.
 pub fn add(set: i32, fd: i32, number: u64) -> Result<()> {
-    let event = Event { events: EPOLLIN, number };
+    let event = event(EPOLLIN, number);
     let at = (&raw const event) as usize;
     // SAFETY: the kernel reads one event.
     check(unsafe { syscall4(sys::__NR_epoll_ctl, set as usize, EPOLL_CTL_ADD, fd as usize, at) }).map(drop)
@@ -37,12 +34,12 @@ pub fn remove(set: i32, fd: i32) -> Result<()> {
 
 /// The number of a descriptor that is ready, without waiting; `None`: none is.
 pub fn next_ready(set: i32) -> Result<Option<u64>> {
-    let mut event = Event { events: 0, number: 0 };
+    let mut event = event(0, 0);
     let at = (&raw mut event) as usize;
     // SAFETY: the kernel writes at most one event; no signal mask is given.
     match check(unsafe { syscall6(sys::__NR_epoll_pwait, set as usize, at, 1, 0, 0, 8) }) {
         Ok(0) | Err(Errno::EINTR) => Ok(None),
-        Ok(_) => Ok(Some(event.number)),
+        Ok(_) => Ok(Some(event.data)),
         Err(error) => Err(error),
     }
 }
