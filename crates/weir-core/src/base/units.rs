@@ -298,4 +298,11 @@ impl Order {
     pub const fn of_align(align: usize) -> Self {
         Self::of_pages(Pages::to_hold(align))
     }
+
+    /// The aligned blocks of this order that `pages` of a pageblock touch.
+    #[inline]
+    pub(crate) const fn around(self, pages: &Range<usize>) -> Range<usize> {
+        let last = (1 << self.0) - 1;
+        pages.start & !last..(pages.end + last) & !last
+    }
 }

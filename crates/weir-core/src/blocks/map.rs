@@ -50,6 +50,7 @@ struct Found<'a> {
 impl<P: Platform> Mapped<'_, P> {
     /// Maps a block of its own.
     pub(crate) fn map_block(&self, len: usize, align: usize) -> Result<Fresh, Short> {
+        let len = len.next_multiple_of(self.pages.platform.release_unit());
         let is_exact = self.pages.hard_limit().is_some();
         let mut blocks = self.mapped_room()?;
         // Room in the table is kept from here on.

@@ -63,9 +63,9 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// A block of `len` bytes stays as long as it is, though of `size` only: the addresses, not the memory.
     fn release_end(&self, addr: usize, len: usize, size: usize) {
-        let begin = (addr + size).next_multiple_of(PAGE);
+        let begin = (addr + size).next_multiple_of(self.pages.platform.release_unit());
         let end = Run { addr: begin, len: (addr + len).saturating_sub(begin) };
-        if end.len >= LEAST_END && self.pages.platform.release_unit() == PAGE {
+        if end.len >= LEAST_END {
             let _ = self.pages.platform.release(&[end], false);
         }
     }
@@ -78,7 +78,8 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     pub(crate) fn remap(&self, addr: usize, len: usize, size: usize) -> *mut u8 {
-        let Some(new_len) = size.checked_next_multiple_of(PAGE).filter(|&l| l <= isize::MAX as usize) else {
+        let unit = self.pages.platform.release_unit();
+        let Some(new_len) = size.checked_next_multiple_of(unit).filter(|&l| l <= isize::MAX as usize) else {
             return null_mut();
         };
         if new_len == len {

@@ -28,6 +28,7 @@ use core::sync::atomic::{
 
 use crate::base::units::{Class, Order, PAGE, PAGE_SHIFT, PageNo, Pages};
 use crate::caches::geometry::{Geometry, MAX_PAGES, MIN_OBJECT, NUMBER_WORD, SLAB_HEAD, SLAB_TAIL};
+use crate::pages::page_set::filled_blocks;
 use crate::pages::window::Window;
 
 /// An empty slab on its way back to the zone.
@@ -119,6 +120,20 @@ impl<'a> Slab<'a> {
     pub(super) fn set_asked(&self) {
         self.set(2, self.get(2) | ASKED);
     }
+    /// Those of `pages` (bit i: page i of the slab) that can be released: aligned blocks of the window's granule.
+    pub(super) fn whole(self, pages: u32) -> u32 {
+        let Order(order @ ..=5) = self.window.granule() else { return 0 };
+        let before = self.page.index() as u32 % (1 << order);
+        (filled_blocks(u64::from(pages) << before, order) >> before) as u32
+    }
+
+    /// Pages that have memory if `pages` have it: all of the aligned blocks of the window's granule that they touch.
+    pub(super) fn around(self, pages: u32) -> u32 {
+        let Order(order @ ..=5) = self.window.granule() else { return u32::MAX };
+        let before = self.page.index() as u32 % (1 << order);
+        (!filled_blocks(!(u64::from(pages) << before), order) >> before) as u32
+    }
+
     pub(super) fn reported(&self) -> u32 {
         self.get(3)
     }

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::base::units::{PAGEBLOCK_PAGES, Pages};
+use crate::base::units::{Order, PAGEBLOCK_PAGES, Pages};
 
 pub(super) const WORDS: usize = PAGEBLOCK_PAGES / 64;
 
@@ -85,6 +85,17 @@ impl PageSet {
     /// Pages in this set and not in `other`.
     pub(crate) fn minus(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// Those of its pages that fill whole aligned blocks of `order`: at most 6, or a pageblock's.
+    #[inline]
+    pub(crate) fn whole(&self, order: Order) -> Self {
+        match order.0 {
+            0 => *self,
+            order @ 1..=6 => Self(self.0.map(|word| filled_blocks(word, order))),
+            _ if self.is_full() => Self::FULL,
+            _ => Self::EMPTY,
+        }
     }
 
     /// The runs of pages, ascending.
@@ -227,6 +238,11 @@ fn aligned_blocks(mut word: u64, order: u32) -> u64 {
     word & STARTS[order as usize]
 }
 
+/// The bits of `word` that fill whole aligned blocks of `order` (at most 6).
+pub(crate) fn filled_blocks(word: u64, order: u32) -> u64 {
+    (0..order).fold(aligned_blocks(word, order), |bits, i| bits | bits << (1 << i))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +262,13 @@ mod tests {
             }
             for order in 0..9 {
                 prop_assert_eq!(set.find_block(order), slow_find(&set, order));
+            }
+            for order in (0..=6).chain([9]) {
+                let mut whole = PageSet::EMPTY;
+                for first in (0..512).step_by(1 << order).filter(|&at| set.has_range(at..at + (1 << order))) {
+                    whole.insert(first..first + (1 << order));
+                }
+                prop_assert_eq!(set.whole(Order(order)), whole);
             }
             let max = (0..=9).rev().find(|&o| slow_find(&set, o).is_some());
             prop_assert_eq!(set.max_order(), max);

@@ -11,7 +11,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::backing::Backing;
-use crate::base::units::{BlockNo, Pages};
+use crate::base::units::{BlockNo, Order, Pages};
 use crate::pages::page_set::PageSet;
 use crate::policy::refault::Recent;
 
@@ -249,6 +249,23 @@ impl State {
     /// How many of the pages `range` are backed. All are, mostly; that is quick to see.
     fn backed_in(&self, range: Range<usize>) -> Pages {
         if self.backed.has_range(range.clone()) { Pages(range.len()) } else { self.backed.count_range(range) }
+    }
+
+    /// Whether a report of its idle pages would release some.
+    pub(crate) fn has_releasable(&self, granule: Order) -> bool {
+        !self.idle().whole(granule).is_empty()
+    }
+
+    /// How many of the pages `range` become resident when they are touched.
+    pub(crate) fn fresh_in(&self, range: Range<usize>) -> Pages {
+        if self.huge { Pages::ZERO } else { Pages(range.len()) - self.backed_in(range) }
+    }
+
+    /// Memory came behind all of the pages `range`; returns how many free ones are idle by that.
+    pub(crate) fn back(&mut self, range: Range<usize>) -> Pages {
+        let before = self.idle().len();
+        self.backed.insert(range);
+        self.idle().len() - before
     }
 
     /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: memory

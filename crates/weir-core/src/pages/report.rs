@@ -27,7 +27,7 @@ use super::window::Window;
 use super::zone::{FreeAreas, Zone};
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{BlockNo, PAGEBLOCK, Pages};
 use crate::platform::{Host, Platform};
 use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;
@@ -54,7 +54,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 
     /// Reports free runs of partly free pageblocks, those unchanged for longest first, until at most `keep` idle pages are left.
     pub(crate) fn report_runs(&self, goal: &Goal, keep: Pages) -> usize {
-        if self.below.release_unit() > PAGE {
+        if self.below.release_unit() == PAGEBLOCK {
             return 0;
         }
         let all = [Backing::Small, Backing::SparseHuge, Backing::Huge];

@@ -168,9 +168,11 @@ impl UserZone {
             // SAFETY: the caller promises room for a descriptor of each pageblock of `run`, which nothing else uses.
             unsafe { blocks.add(block).write(Pageblock::new(0, fresh)) };
         }
+        // SAFETY: the caller promises that `below` lives as long as the zone.
+        let granule = Order::of_align(unsafe { below.as_ref() }.release_unit());
         // SAFETY: the caller promises that `run` is whole pageblocks and that `blocks` lives as long as the zone; each was
         // described just now.
-        let window = unsafe { Window::over(run, blocks) };
+        let window = unsafe { Window::over(run, blocks, granule) };
         let mut areas = FreeAreas::new(0);
         areas.add(&window, BlockNo(0).row(count));
         Self {

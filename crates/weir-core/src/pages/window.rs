@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{BlockNo, Class, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
+use crate::base::units::{BlockNo, Class, Order, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
 use crate::pages::pageblock::{Advice, Pageblock, State};
 use crate::pages::request::Short;
 use crate::platform::lock::{Guard, Lock};
@@ -80,6 +80,8 @@ pub struct Window {
     growth: Lock<Growth, { rank::GROWTH }>,
     /// Pages that it may still grow by, as far as is known; 0 once growth was refused.
     growable: AtomicUsize,
+    /// Order of the least that can be released of it.
+    granule: AtomicU32,
     reach: Reach,
     /// Looks at pageblocks so far: what the cost of a slow path is counted in.
     #[cfg(debug_assertions)]
@@ -211,22 +213,31 @@ impl Window {
                 mapped: [0; 3],
             }),
             growable: AtomicUsize::new(0),
+            granule: AtomicU32::new(0),
             reach,
             #[cfg(debug_assertions)]
             visits: AtomicUsize::new(0),
         }
     }
 
-    /// A window over memory that is mapped already, described by pageblocks alone: it has no classes and does not grow.
+    /// A window over memory that is mapped already, described by pageblocks alone: it has no classes and does not grow. No less
+    /// than a `granule` of it can be released.
     ///
     /// # Safety
     /// `run` is whole pageblocks, and `blocks` describes each of them, as long as the window is there.
-    pub(crate) unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
+    pub(crate) unsafe fn over(run: Run, blocks: *mut Pageblock, granule: Order) -> Self {
         let window = Self::new(Reach::Any);
+        window.granule.store(granule.0, Relaxed);
         window.base.store(run.addr, Relaxed);
         window.blocks.store(blocks, Relaxed);
         window.top.store(Pages::in_bytes(run.len).0, Release);
         window
+    }
+
+    /// Aligned blocks of this order get memory, and lose it, as a whole: what the system below has its pages in.
+    #[inline]
+    pub(crate) fn granule(&self) -> Order {
+        Order(self.granule.load(Relaxed))
     }
 
     /// The page that `addr` lies in, if the window has grown that far.
@@ -351,19 +362,21 @@ impl Window {
         }
         let blocks = (Pages::in_bytes(window.len) + skipped).0 / PAGEBLOCK_PAGES;
         let pages = blocks * PAGEBLOCK_PAGES;
-        let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(PAGE));
+        let unit = platform.release_unit();
+        let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(unit));
         // A guard the size of a pageblock between the arrays keeps an overrun in one out of the next.
         let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
-        let meta = platform.window(total, PAGE, Reach::Apart)?;
+        let meta = platform.window(total, unit, Reach::Apart)?;
         if meta.len < total {
             return Err(Short);
         }
         let at0 = meta.addr + PAGEBLOCK;
         let at1 = at0 + sizes[0] + PAGEBLOCK;
-        let at2 = (at1 + sizes[1] + PAGEBLOCK).next_multiple_of(64);
+        let at2 = at1 + sizes[1] + PAGEBLOCK;
         self.class_map.store(at0 as *mut AtomicU8, Relaxed);
         self.descs.store(at1 as *mut AtomicU32, Relaxed);
-        self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
+        self.blocks.store(at2 as *mut Pageblock, Release);
+        self.granule.store(Order::of_align(unit).0, Relaxed);
         self.base.store(base, Relaxed);
         (growth.blocks_max, growth.skipped) = (blocks, skipped);
         Ok(())
@@ -375,14 +388,15 @@ impl Window {
     /// the heap is. The memory that would have been described becomes a hole, as descriptors are looked at for pages in use
     /// alone. The others are looked at as far as the top is. Behind a foreign mapping there they end, and the heap with them.
     fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, blocks: Range<BlockNo>) -> Placed {
+        let unit = platform.release_unit();
         for (i, (base, bytes)) in self.arrays().into_iter().enumerate() {
-            let (have, need) = (growth.mapped[i], (blocks.end.index() * bytes).next_multiple_of(PAGE));
+            let (have, need) = (growth.mapped[i], (blocks.end.index() * bytes).next_multiple_of(unit));
             if need <= have {
                 continue;
             }
             let map_from = |from| platform.map_at(Run { addr: base + from, len: need - from }, 0);
             let mut placed = map_from(have);
-            let from = (blocks.start.index() * bytes) & !(PAGE - 1);
+            let from = (blocks.start.index() * bytes) & !(unit - 1);
             if i == DESCS && placed == Placed::Occupied && from > have {
                 placed = map_from(from);
                 if placed == Placed::Done {

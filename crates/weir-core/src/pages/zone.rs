@@ -175,8 +175,12 @@ impl FreeAreas {
             if pageblock.free.is_full() {
                 pageblock.slabs = purpose == Purpose::Slab;
             }
+            let around = window.granule().around(&pages);
             let backed = pageblock.take_at(pages);
             self.idle -= if pageblock.huge { n } else { backed };
+            if window.granule() > Order::PAGE {
+                self.idle += pageblock.back(around);
+            }
             zero &= backed.is_zero() && !pageblock.dirty;
             again = again.and(pageblock.recent.taken(touched - backed));
             (pageblock.refused, pageblock.bare) = (false, false);
@@ -197,7 +201,8 @@ impl FreeAreas {
         let of = |(block, pages): (BlockNo, Range<usize>)| {
             let pageblock = self.blocks.at(window, block);
             let is_bare = pageblock.backed.is_empty() && !pageblock.huge;
-            if is_bare && huge_on_touch { Pages::BLOCK } else { Pages(pages.len()) - pageblock.idle_in(pages) }
+            let around = window.granule().around(&pages);
+            if is_bare && huge_on_touch { Pages::BLOCK } else { pageblock.fresh_in(around) }
         };
         run.pieces().map(of).sum()
     }
@@ -268,10 +273,11 @@ impl FreeAreas {
 
     // ---- reporting ---------------------------------------------------------------------------------------------
 
-    /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
+    /// Isolates a pageblock's free backed pages for a report, as far as they can go: they are not free until
+    /// [`FreeAreas::put_back`].
     pub fn isolate(&mut self, window: &Window, block: BlockNo) -> PageSet {
         let pageblock = self.blocks.at_mut(window, block);
-        let idle = pageblock.idle();
+        let idle = pageblock.idle().whole(window.granule());
         pageblock.free = pageblock.free.minus(&idle);
         self.relink(window, block);
         idle

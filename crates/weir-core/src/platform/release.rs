@@ -30,8 +30,9 @@ pub trait Host: Sync {
     /// want ([`super::rank`]).
     fn release(&self, runs: &[Run], calm: bool) -> Released;
 
-    /// The least that can be released, bytes: a page, or a whole pageblock of [`crate::base::units::PAGEBLOCK`] bytes (no
-    /// other values). Where it is a pageblock, nothing is released in part.
+    /// The least that can be released, bytes: a power of two from a page to 256 KiB, or a whole pageblock of
+    /// [`crate::base::units::PAGEBLOCK`] bytes. Aligned blocks of so many bytes get their memory whole as well, at the first touch of
+    /// any byte. Mappings begin and end at multiples of it. Where it is a pageblock, nothing is released in part.
     fn release_unit(&self) -> usize {
         PAGE
     }

@@ -300,9 +300,9 @@ impl Memory {
     }
 
     /// Always moves, so that nobody relies on the old address.
-    pub fn remap(&mut self, run: Run, len: usize) -> Option<usize> {
+    pub fn remap(&mut self, run: Run, len: usize, align: usize) -> Option<usize> {
         self.carve(run);
-        let new = self.map(len, PAGE)?;
+        let new = self.map(len, align)?;
         let (from, to) = (run.addr as *mut libc::c_void, new as *mut libc::c_void);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         if !self.in_window(run) {

@@ -367,6 +367,12 @@ impl Fake {
         f(table.entry(cpu).load(Acquire))
     }
 
+    /// Mappings begin at whole units; where a unit is a pageblock, that is of releases alone.
+    fn check_unit(&self, run: Run) {
+        let unit = if self.unit == PAGEBLOCK { PAGE } else { self.unit };
+        assert!(run.addr.is_multiple_of(unit), "{run:?} begins within a unit");
+    }
+
     fn check_release(&self, runs: &[Run]) {
         assert!(!runs.is_empty());
         let memory = locked(&self.memory);
@@ -374,8 +380,8 @@ impl Fake {
         let mut flying = locked(&self.in_flight);
         for &run in runs {
             assert!(
-                run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0,
-                "{run:?} is not whole pages"
+                run.addr.is_multiple_of(self.unit) && run.len.is_multiple_of(self.unit) && run.len > 0,
+                "{run:?} is not in whole units"
             );
             assert!(memory.is_mapped(run), "{run:?} is not mapped");
             let near = live.range(..run.addr + run.len).next_back();

@@ -44,7 +44,8 @@ impl Memory for Fake {
         };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
-        let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
+        let unit = if self.unit == PAGEBLOCK { PAGE } else { self.unit };
+        let skipped = if reach == Reach::Any { (self.skipped * PAGE).next_multiple_of(unit) } else { 0 };
         window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped }).ok_or(REFUSED)
     }
 
@@ -53,6 +54,7 @@ impl Memory for Fake {
         if self.is_slow.load(Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
+        self.check_unit(run);
         if self.fails(Call::MapAt) || !locked(&self.memory).allows(run) {
             return Placed::Refused;
         }
@@ -68,6 +70,7 @@ impl Memory for Fake {
     }
 
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        let align = align.max(self.unit);
         let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };
         mapped.ok_or(REFUSED)
     }
@@ -88,18 +91,21 @@ impl Memory for Fake {
     }
 
     fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
-        let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align) };
+        let mapped =
+            if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align.max(self.unit)) };
         mapped.ok_or(REFUSED)
     }
 
     fn unmap(&self, run: Run) {
         self.outside_locks();
+        self.check_unit(run);
         self.unmapped.fetch_add(1, Relaxed);
         locked(&self.memory).unmap(run);
     }
 
     fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
-        let remapped = if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) };
+        self.check_unit(run);
+        let remapped = if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len, self.unit) };
         remapped.ok_or(REFUSED)
     }
 

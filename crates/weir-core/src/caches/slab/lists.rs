@@ -248,7 +248,7 @@ impl SlabLists {
 
     /// [`SlabLists::isolate`] in one slab, if it has pages to give.
     fn isolate_in(&mut self, slab: Slab<'_>, g: &Geometry) -> Option<Isolated> {
-        let pages = slab.free_pages(g) & !slab.reported();
+        let pages = slab.whole(slab.free_pages(g) & !slab.reported());
         let mut taken = 0;
         if pages != 0 {
             slab.for_objects_in(g, pages, |word, mask| {

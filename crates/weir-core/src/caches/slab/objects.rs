@@ -47,6 +47,7 @@ impl SlabLists {
                 break;
             }
         }
+        let touched = if reported & touched == 0 { touched } else { slab.around(touched) };
         let again = (reported & touched).count_ones() as usize;
         if again > 0 {
             slab.set(3, reported & !touched);

@@ -28,9 +28,6 @@ impl<P: Platform> Caches<P> {
     /// [`Caches::report_slabs`] of one node's slabs.
     pub(crate) fn report_slabs_of(&self, node: usize, goal: &Goal, pass: Pass) -> usize {
         let mut bytes = 0;
-        if self.pages.platform.release_unit() > PAGE {
-            return 0;
-        }
         for number in self.reclaimable() {
             let cache = self.table.get(number);
             let Some(domain) = cache.domains().nth(node) else { continue };

@@ -101,7 +101,7 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
 
     fn count(&self, goal: &Goal) -> usize {
         let of = |site: ReportSite<'_, P, P>| {
-            let idle = site.zone.lock(&self.platform).idle;
+            let idle = site.zone.lock(&self.platform).releasable();
             idle.saturating_sub(site.keep(&Goal { bytes: usize::MAX, ..*goal })).bytes()
         };
         self.sites().map(of).sum()

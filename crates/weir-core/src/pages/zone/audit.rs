@@ -23,7 +23,13 @@ impl FreeAreas {
         for number in self.blocks.own(window, window.blocks()) {
             let block = self.blocks.at(window, number);
             let idle = block.idle();
-            check((block.hint != 0) != idle.is_empty(), "hinted, or not, against its idle pages", number.index())?;
+            let granule = window.granule();
+            check(
+                (block.hint != 0) == block.has_releasable(granule),
+                "hinted, or not, against its idle pages",
+                number.index(),
+            )?;
+            check(block.backed == block.backed.whole(granule), "memory behind a part of a page", number.index())?;
             for (by, is_none) in [block.free.is_empty() || block.offline, idle.is_empty()].into_iter().enumerate() {
                 check((block.links[by].list != 0) != is_none, "listed, or not, against its pages", number.index())?;
                 on_lists[by] += usize::from(block.links[by].list != 0);

@@ -32,6 +32,12 @@ impl FreeAreas {
         block.huge && !block.free.is_full()
     }
 
+    /// Idle pages, if any can be reported. With a granule of several pages some may share theirs with pages in use.
+    pub(crate) fn releasable(&self) -> Pages {
+        let has_any = self.hints.iter().any(|&[head, _]| head != BlockNo::NONE);
+        if has_any { self.idle } else { Pages::ZERO }
+    }
+
     /// Whether `block` has free backed pages that may be reported.
     pub(crate) fn has_idle(&self, window: &Window, block: BlockNo) -> bool {
         let block = self.blocks.at(window, block);
@@ -90,7 +96,7 @@ impl FreeAreas {
         if hinted {
             self.unhint(window, block);
         }
-        if lists[By::Idle as usize] != 0 {
+        if lists[By::Idle as usize] != 0 && self.blocks.at(window, block).has_releasable(window.granule()) {
             self.hint(window, block);
         }
     }

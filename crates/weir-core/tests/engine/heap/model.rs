@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
+use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake, run_on, run_on_node};
@@ -117,17 +118,20 @@ pub struct Variant {
     pub background: bool,
     pub lazy: bool,
     pub skipped: usize,
+    pub unit: usize,
 }
 
 pub fn variant() -> impl Strategy<Value = Variant> {
-    (prop_oneof![Just(1usize), Just(3)], any::<[bool; 4]>(), prop_oneof![Just(0usize), 1usize..64]).prop_map(
-        |(nodes, [lockless, huge, background, lazy], skipped)| Variant {
+    let units = prop_oneof![Just(PAGE), Just(16 << 10), Just(64 << 10)];
+    (prop_oneof![Just(1usize), Just(3)], any::<[bool; 4]>(), prop_oneof![Just(0usize), 1usize..64], units).prop_map(
+        |(nodes, [lockless, huge, background, lazy], skipped, unit)| Variant {
             nodes,
             lockless,
             huge,
             background,
             lazy,
             skipped,
+            unit,
         },
     )
 }
@@ -135,7 +139,7 @@ pub fn variant() -> impl Strategy<Value = Variant> {
 pub fn world(v: Variant) -> World {
     let mut fake = Fake::new();
     fake.lockless = v.lockless;
-    fake.skipped = v.skipped;
+    (fake.skipped, fake.unit) = (v.skipped, v.unit);
     fake.node_count.store(v.nodes, Relaxed);
     fake.huge.store(v.huge, Relaxed);
     fake.tunables().background.set(v.background.into());
@@ -215,7 +219,8 @@ proptest! {
 #[test]
 fn a_run_that_fell_back_may_go_anywhere() {
     for size in [1, 64 << 10, 3 << 20, 8 << 20] {
-        let v = Variant { nodes: 1, lockless: false, huge: false, background: false, lazy: false, skipped: 0 };
+        let v =
+            Variant { nodes: 1, lockless: false, huge: false, background: false, lazy: false, skipped: 0, unit: PAGE };
         let mut world = world(v);
         let low = world.alloc_low(1).unwrap();
         world.free(low, false);

@@ -240,6 +240,33 @@ fn where_only_whole_pageblocks_are_taken_no_others_are_offered() {
     world.finish();
 }
 
+/// Of slabs go whole pages of the system's, and the balancer sleeps though free pages are left on others.
+#[test]
+fn slabs_release_whole_pages_of_the_system_below() {
+    for unit in [PAGE, 16 << 10] {
+        let mut fake = Fake::new();
+        fake.unit = unit;
+        let mut world = World::new(fake);
+        // A slab of these has 32 pages.
+        (0..2000).for_each(|_| assert!(world.alloc(3000).is_some()));
+        let base = world.held.iter().map(|block| block.addr).min().unwrap();
+        free_where(&mut world, |addr| !(addr - base).is_multiple_of(128 << 10));
+        world.heap.purge();
+        let slabs = events(&world).into_iter().filter(|event| event.kind == Some(Kind::Slabs));
+        assert!(slabs.map(|event| event.bytes).sum::<u64>() > 1 << 20, "{unit}");
+        let mut turns = 0;
+        while world.heap.reclaim().balance_calm() {
+            world.fake().pass_ms(300);
+            turns += 1;
+            assert!(turns < 100, "the balancer never sleeps");
+        }
+        // An object comes back to a page that went, and its neighbours on the system's page are known to have memory.
+        (0..500).for_each(|_| assert!(world.alloc(3000).is_some()));
+        world.audit();
+        world.finish();
+    }
+}
+
 #[test]
 fn every_batch_leaves_an_event() {
     let mut world = full_pageblocks(false, 40);

@@ -45,7 +45,11 @@ struct World {
 
 impl World {
     fn new(blocks: usize, memory: MemoryKind) -> Self {
-        let heap = Box::new(Heap::new(Fake::new()));
+        Self::on(Fake::new(), blocks, memory)
+    }
+
+    fn on(fake: Fake, blocks: usize, memory: MemoryKind) -> Self {
+        let heap = Box::new(Heap::new(fake));
         let (zone, base) = zone_of(&heap, blocks, memory, NonNull::from(heap.platform()));
         Self { heap, zone, base, held: Vec::new() }
     }
@@ -109,6 +113,46 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
     let trace = &world.heap.platform().stats().trace;
     assert!((0..trace.recorded()).filter_map(|n| trace.read(n)).all(|e| e.place == Some(Place::User) && e.zone == 1));
     world.check();
+}
+
+/// A zone of one pageblock on a system whose pages have `unit` bytes.
+fn with_pages_of(unit: usize) -> World {
+    let mut fake = Fake::new();
+    fake.unit = unit;
+    World::on(fake, 1, PRIVATE)
+}
+
+#[test]
+fn memory_comes_and_goes_in_the_pages_of_the_system_below() {
+    for unit in [16 << 10, 64 << 10] {
+        let mut world = with_pages_of(unit);
+        let usage = |world: &World| {
+            let usage = world.heap.pages().zone_usage(&world.zone);
+            (usage.used.bytes(), usage.idle.bytes())
+        };
+        (0..3 * unit / PAGE).for_each(|_| assert!(world.take(1).is_some()));
+        assert_eq!(usage(&world), (3 * unit, 0));
+        // All but the first page of the first and the last of the second: the third alone is free.
+        let [first, last] = [world.base, world.base + 2 * unit - PAGE];
+        while let Some(i) = world.held.iter().position(|&(addr, ..)| addr != first && addr != last) {
+            world.give(i);
+        }
+        assert_eq!((world.pressure(), usage(&world)), (unit, (2 * PAGE, 2 * (unit - PAGE))));
+        assert_eq!(world.pressure(), 0, "nothing of it can go");
+        // What has memory is handed out before what has none.
+        assert!((first..=last).contains(&world.take(1).unwrap()));
+        while !world.held.is_empty() {
+            world.give(0);
+        }
+        assert_eq!((world.pressure(), usage(&world)), (2 * unit, (0, 0)));
+        // One page that is touched brings a whole one of the system's.
+        world.take(1).unwrap();
+        assert_eq!(usage(&world), (PAGE, unit - PAGE));
+        assert_eq!(world.pressure(), 0);
+        world.give(0);
+        assert_eq!(world.pressure(), unit);
+        world.check();
+    }
 }
 
 #[test]
@@ -325,8 +369,11 @@ proptest! {
         plan in prop_oneof![Just(0), any::<u64>()],
         zero in any::<bool>(),
         huge in any::<bool>(),
+        unit in prop_oneof![Just(PAGE), Just(16 << 10), Just(64 << 10)],
     ) {
-        let mut world = World::new(8, MemoryKind { zero, huge, ..PRIVATE });
+        let mut fake = Fake::new();
+        fake.unit = unit;
+        let mut world = World::on(fake, 8, MemoryKind { zero, huge, ..PRIVATE });
         world.heap.platform().fail(crate::fake::Call::Release, plan);
         for step in steps {
             match step {
