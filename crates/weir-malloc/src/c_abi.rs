@@ -11,10 +11,8 @@ use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use weir::heap;
+use weir_linux::arch::page;
 use weir_linux::process::malloc;
-
-/// The page size of `valloc`: a promise about alignment, which 4 KiB keeps on x86-64.
-const PAGE: usize = 4096;
 
 /// `malloc` within another function. Of no bytes: a block of its own.
 #[inline(always)]
@@ -139,14 +137,14 @@ unsafe fn answer_in(out: *mut *mut u8, block: *mut u8) -> c_int {
 /// `valloc`: a block at the start of a page.
 #[inline(always)]
 pub fn valloc(size: usize) -> *mut u8 {
-    or_enomem(malloc::counted_alloc_aligned(PAGE, size))
+    or_enomem(malloc::counted_alloc_aligned(page::bytes(), size))
 }
 
 /// `pvalloc`: whole pages; of no bytes, one page.
 #[inline(always)]
 pub fn pvalloc(size: usize) -> *mut u8 {
-    match size.max(1).checked_next_multiple_of(PAGE) {
-        Some(size) => or_enomem(malloc::counted_alloc_aligned(PAGE, size)),
+    match size.max(1).checked_next_multiple_of(page::bytes()) {
+        Some(size) => or_enomem(malloc::counted_alloc_aligned(page::bytes(), size)),
         None => fail(ENOMEM),
     }
 }

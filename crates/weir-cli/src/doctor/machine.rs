@@ -4,6 +4,7 @@ use super::check::Check;
 use crate::base::units::bytes;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
+use weir_core::base::units::PAGE;
 use weir_linux::os::process::auxiliary_from_proc;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
@@ -18,7 +19,7 @@ fn check(name: &'static str, good: bool, found: impl Into<String>, with: &'stati
 
 /// Looks at everything.
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks = vec![kernel(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
+    let mut checks = vec![kernel(), pages(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
     checks.extend([
         huge_pages(),
         khugepaged(),
@@ -138,6 +139,14 @@ fn overcommit() -> Check {
     let (with, without) =
         ("mappings are charged as they are touched", "reserved without access and opened in steps, which count");
     check("overcommit", mode.is_some_and(|m| m < 2), found, with, without)
+}
+
+/// Kernels of arm64 may have longer pages than the heap has.
+fn pages() -> Check {
+    let bytes = weir_linux::arch::page::bytes();
+    let without =
+        "memory goes back in pages of the kernel's; huge pages and merging (WEIR_HUGE_HEAP, WEIR_MERGE) are not used";
+    check("pages", bytes == PAGE, format!("{} KiB", bytes >> 10), "memory goes back page by page", without)
 }
 
 fn huge_pages() -> Check {

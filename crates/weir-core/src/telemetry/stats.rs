@@ -124,7 +124,8 @@ pub struct Control {
 }
 
 /// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise.
-#[repr(C, align(4096))]
+#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
+#[cfg_attr(target_arch = "aarch64", repr(C, align(16384)))]
 pub struct Stats {
     /// [`MAGIC`] once the page is in use.
     pub magic: AtomicU64,

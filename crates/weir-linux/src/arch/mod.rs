@@ -6,6 +6,7 @@
 //! | `thread` | the thread pointer, the library's thread-local block, how a thread of no library begins and ends |
 //! | `catch` | a call of code that may unwind, and where it goes on then |
 //! | `signal` | where a signal's handler returns to; what its frame says of a wrong access; a call on another stack |
+//! | `page` | how long the kernel's pages are |
 //! | `registers` | a frame's registers by the numbers that unwind tables use; the library's own code |
 //! | `sections` | restartable sections: pops from and pushes to a CPU's buckets |
 //!

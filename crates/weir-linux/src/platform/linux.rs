@@ -15,6 +15,7 @@ use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, To
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
+use crate::arch;
 use crate::arch::sections;
 use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
@@ -92,6 +93,10 @@ impl Linux {
 impl Host for Linux {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
         self.releaser.release(runs, calm && TUNABLES.report_lazily.get() != 0)
+    }
+
+    fn release_unit(&self) -> usize {
+        arch::page::bytes()
     }
 }
 

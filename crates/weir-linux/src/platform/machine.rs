@@ -1,5 +1,6 @@
 //! Features of this machine, read without changing anything: for the engine's choices and for `weir doctor`.
 
+use crate::arch;
 use crate::os::file::text::{chosen, list_count};
 use crate::os::mman::{self, MADV_DONTNEED};
 use crate::os::{fd, futex, tasks};
@@ -33,8 +34,11 @@ pub fn online_nodes() -> Option<(usize, usize)> {
     Some((usize::try_from(count).ok()?, usize::try_from(highest).ok()?))
 }
 
-/// The mode of transparent huge pages.
+/// The mode of transparent huge pages. Those of a kernel with longer pages are longer than a pageblock: it counts as one without.
 pub fn huge_pages() -> HugePages {
+    if arch::page::bytes() != PAGE {
+        return HugePages::Absent;
+    }
     let mut buf = [0u8; 64];
     let text = fd::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf).ok();
     match text.and_then(chosen) {

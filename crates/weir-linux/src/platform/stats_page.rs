@@ -18,6 +18,7 @@
 //! The file is opened once, at the start. A forked child's page comes from the mapped header by memory calls alone. By then the
 //! program may have changed its user, root or namespaces, or may be killed for opening a file.
 
+use crate::arch;
 use crate::messages;
 use crate::os::fd::{self, FileKind};
 use crate::os::file::memfd;
@@ -202,6 +203,12 @@ pub(crate) fn prepare_tables() -> bool {
 /// Makes a fresh page, mapped elsewhere, the page of the counters, which it begins as a copy of. An error: it is unmapped.
 fn put_over_counters(page: *mut u8) -> Result<()> {
     let counters = (&raw const STATS).cast_mut().cast::<u8>();
+    // A kernel whose pages are longer would put other statics' memory under the new page as well.
+    if !(counters as usize | PAGE_BYTES).is_multiple_of(arch::page::bytes()) {
+        // SAFETY: it is given up.
+        let _ = unsafe { mman::munmap(page, PAGE_BYTES) };
+        return Err(Errno::EINVAL);
+    }
     let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
     // SAFETY: the counters are a page of atomic words, which no code but theirs uses. So is the fresh one, which has the same
     // words in it by then. The mapping is moved onto the counters' address and keeps its length.
@@ -287,7 +294,8 @@ unsafe fn map_over(counters: *mut u8, flags: u32) -> Result<*mut u8> {
 
 /// Whether a part of the page is not mapped.
 fn is_hole(page: *mut u8) -> bool {
-    mman::mincore(page, &mut [0; PAGE_BYTES / PAGE], PAGE) == Err(Errno::ENOMEM)
+    mman::mincore(page, &mut [0; PAGE_BYTES / PAGE][..PAGE_BYTES / arch::page::bytes()], arch::page::bytes())
+        == Err(Errno::ENOMEM)
 }
 
 /// Puts a fresh page of the process's own file in the place of private counters, or of those in an earlier such file.

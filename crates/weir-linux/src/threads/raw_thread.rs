@@ -5,8 +5,7 @@
 //! Weir's code alone, and callbacks of a program that uses Weir's API. These may allocate: the thread has a
 //! restartable-sequence area like any other. There is at most one at a time in each [`RawThread`].
 
-use weir_core::base::units::PAGE;
-
+use crate::arch;
 use crate::arch::thread;
 use crate::os::clock::monotonic_ns;
 use crate::os::futex::{futex_wait_shared, pause};
@@ -25,8 +24,6 @@ use linux_raw_sys::general as sys;
 const STACK: usize = 64 << 10;
 /// Bytes below and above the thread pointer at least: static TLS lies below, libc's thread header above.
 const TLS: usize = 32 << 10;
-/// Bytes below the stack that may not be touched.
-const GUARD: usize = PAGE;
 
 /// The function that a thread runs: its two arguments are those of [`RawThread::spawn`].
 pub type Body = extern "C" fn(usize, usize) -> !;
@@ -98,14 +95,16 @@ impl RawThread {
     fn lay_out(&self) -> Option<(usize, usize)> {
         // A program may have so much static TLS that the library's share of it lies far below the thread pointer.
         let (below, above) = rseq::reach();
-        let below = below.max(TLS).next_multiple_of(PAGE);
-        let length = GUARD + STACK + below + above.max(TLS).next_multiple_of(PAGE);
+        // A page below the stack may not be touched.
+        let guard = arch::page::bytes();
+        let below = below.max(TLS).next_multiple_of(guard);
+        let length = guard + STACK + below + above.max(TLS).next_multiple_of(guard);
         let memory = mman::mmap_anonymous(length, 0).ok()?;
-        let top = memory as usize + GUARD + STACK;
+        let top = memory as usize + guard + STACK;
         let pointer = top + below;
         // SAFETY: fresh memory of this function's.
         unsafe {
-            let _ = mman::mprotect(memory, GUARD, PROT_NONE);
+            let _ = mman::mprotect(memory, guard, PROT_NONE);
             thread::lay_out_header(pointer);
             rseq::lay_out(pointer);
         }

@@ -9,6 +9,7 @@ use weir_core::pages::Hold;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
+use weir_linux::arch;
 use weir_linux::os::mman::{
     self, MADV_DONTFORK, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE,
     MAP_SHARED,
@@ -156,7 +157,7 @@ impl Host for Backing {
     }
 
     fn release_unit(&self) -> usize {
-        if self.huge { PAGEBLOCK } else { PAGE }
+        if self.huge { PAGEBLOCK } else { arch::page::bytes() }
     }
 }
 
@@ -317,8 +318,11 @@ fn map_fixed(at: Run, protection: u32, flags: u32, fd: i32) -> Result<(), Errno>
     unsafe { mman::mmap(at.addr as *mut u8, at.len, protection, flags | MAP_FIXED, fd, 0) }.map(drop)
 }
 
-/// Has memory put behind `run` now.
+/// Has memory put behind `run` now: behind all of the kernel's pages that it has a part of.
 fn populate(run: Run) -> Result<(), Errno> {
+    let page = arch::page::bytes();
+    let start = run.addr & !(page - 1);
+    let run = Run { addr: start, len: (run.addr + run.len).next_multiple_of(page) - start };
     loop {
         // SAFETY: faults pages in, and changes none.
         match unsafe { mman::madvise(run.addr as *mut u8, run.len, MADV_POPULATE_WRITE) } {

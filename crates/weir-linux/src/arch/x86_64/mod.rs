@@ -1,6 +1,7 @@
 //! x86-64.
 
 pub mod catch;
+pub mod page;
 pub mod registers;
 pub mod sections;
 pub mod signal;

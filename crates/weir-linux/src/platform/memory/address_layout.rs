@@ -6,6 +6,7 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Placed;
 
+use crate::arch;
 use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE, PROT_NONE};
 use crate::os::process;
 use crate::os::syscall::Errno;
@@ -113,8 +114,8 @@ impl AddressLayout {
             // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
             let [heap, metadata] = process::random_words();
             let places = areas.windows.len() - areas.heap;
-            let heap = areas.windows.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + (heap >> 56 & SKIPPED) * PAGE;
-            let metadata = areas.metadata.start + metadata % areas.chance / PAGE * PAGE;
+            let heap = areas.windows.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + skipped(heap >> 56);
+            let metadata = areas.metadata.start + metadata % areas.chance;
             for (next, first) in self.next.iter().zip([heap, metadata]) {
                 let _ = next.compare_exchange(0, first, Relaxed, Relaxed);
             }
@@ -122,7 +123,7 @@ impl AddressLayout {
         let end = [areas.windows.end, areas.metadata.end][area as usize];
         let mut at = 0;
         let step = |before: usize| {
-            at = before.next_multiple_of(align);
+            at = before.next_multiple_of(align.max(arch::page::bytes()));
             at.checked_add(len).filter(|&after| after <= end)
         };
         next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
@@ -131,7 +132,7 @@ impl AddressLayout {
     /// A window below 4 GiB, of 2 GiB.
     pub(crate) fn low_window(align: usize) -> Run {
         let [place, page] = process::random_words();
-        let skipped = (page & SKIPPED) * PAGE;
+        let skipped = skipped(page);
         Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
     }
 
@@ -168,6 +169,11 @@ impl AddressLayout {
             let _ = unsafe { mman::madvise(metadata.start as *mut u8, metadata.len(), mman::MADV_NOHUGEPAGE) };
         }
     }
+}
+
+/// Bytes of the first pageblock that a window leaves out: whole pages of the kernel's.
+fn skipped(random: usize) -> usize {
+    (random & SKIPPED) * PAGE & !(arch::page::bytes() - 1)
 }
 
 /// Whether a process may have a page at an address where nothing lies yet.

@@ -13,6 +13,7 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
+use crate::arch;
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::process::secret_words;
 use crate::os::syscall::Errno;
@@ -31,6 +32,16 @@ const fn refused(error: Errno) -> Refused {
     Refused { error: error.0 as u32 }
 }
 
+/// `mincore` of a run that begins with a page of the kernel's: a byte for each of the engine's pages.
+fn residence(run: Run, pages: &mut [u8]) -> Result<(), Errno> {
+    let together = arch::page::bytes() / PAGE;
+    let asked = pages.len().div_ceil(together);
+    mman::mincore(run.addr as *mut u8, &mut pages[..asked], together * PAGE)?;
+    // From the last on, so that none is overwritten before it was read.
+    (0..pages.len()).rev().for_each(|page| pages[page] = pages[page / together]);
+    Ok(())
+}
+
 impl Linux {
     /// `len` bytes at any page, which count as what other allocators map does (no `MAP_NORESERVE`). So a size beyond
     /// all memory is refused where the kernel's heuristic refuses it. Kernels from 6.7 on align what may have huge
@@ -44,6 +55,7 @@ impl Linux {
     }
 
     fn map_aligned(len: usize, align: usize) -> Result<usize, Refused> {
+        let len = len.checked_next_multiple_of(arch::page::bytes()).ok_or(NO_ADDRESSES)?;
         // Kernels since 6.7 align mappings of whole huge pages by themselves.
         let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align).ok_or(NO_ADDRESSES)? } else { len };
         let at = mman::mmap_anonymous(whole, 0).map_err(refused)? as usize;
@@ -217,14 +229,13 @@ impl Memory for Linux {
     fn resident(&self, run: Run) -> Option<usize> {
         let mut pages = [0u8; PAGEBLOCK_PAGES];
         let pages = pages.get_mut(..run.len / PAGE)?;
-        mman::mincore(run.addr as *mut u8, pages, PAGE).ok()?;
+        residence(run, pages).ok()?;
         Some(pages.iter().filter(|&&page| page & 1 == 1).count())
     }
 
     fn resident_pages(&self, run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
         let mut bytes = [0u8; PAGEBLOCK_PAGES];
-        let found = mman::mincore(run.addr as *mut u8, bytes.get_mut(..run.len / PAGE)?, PAGE);
-        match found {
+        match residence(run, bytes.get_mut(..run.len / PAGE)?) {
             Ok(()) => {}
             // Unmapped by the time of the call: what was written of the answer before that says nothing.
             Err(Errno::ENOMEM) => bytes.fill(0),

@@ -1,6 +1,7 @@
 //! Readings at intervals: room below limits, the process's own resident set, and stalls.
 
 use super::room;
+use crate::arch;
 use crate::os::fd;
 use crate::os::file::own::OwnFile;
 use crate::os::file::text::{number, words};
@@ -10,7 +11,7 @@ use crate::pressure::group::memcg::{level_of, tightest_room};
 use crate::pressure::psi::{Meter, Threshold, Totals};
 use core::ffi::CStr;
 use weir_core::base::level::Level;
-use weir_core::base::units::{PAGE, Pages};
+use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tunables::Tunables;
@@ -164,7 +165,7 @@ fn stall_level((some, full): (bool, bool)) -> Level {
 
 /// The second number of `statm`, which counts pages, in bytes.
 fn parse_resident(text: &[u8]) -> Option<u64> {
-    number(words(text).nth(1)?)?.checked_mul(PAGE as u64)
+    number(words(text).nth(1)?)?.checked_mul(arch::page::bytes() as u64)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use weir_core::base::size_class::MIN_ALIGN;
 
 use super::choice::random;
 use super::report;
-use super::slots::{self, PAGE, Slot};
+use super::slots::{self, Slot};
+use crate::arch::page::bytes as page_bytes;
 
 /// A block of `size` bytes, all 0, aligned to `align`, a power of two; both are at most a page. `None`: no slot is free, or the
 /// kernel refuses.
@@ -22,7 +23,7 @@ pub fn alloc(size: usize, align: usize) -> Option<*mut u8> {
         return None;
     };
     let is_at_end = random() & 1 != 0;
-    let at = if is_at_end { (page + PAGE - size.max(1)) & !(align.max(MIN_ALIGN) - 1) } else { page };
+    let at = if is_at_end { (page + page_bytes() - size.max(1)) & !(align.max(MIN_ALIGN) - 1) } else { page };
     slot.make_live(at, size);
     Some(at as *mut u8)
 }
@@ -37,7 +38,7 @@ pub fn free(at: usize) {
     if !slot.take_live() {
         return report::wrong_free(InvalidFree::DoubleFree, at, Some(slot));
     }
-    let page = at & !(PAGE - 1);
+    let page = at & !(page_bytes() - 1);
     if let Some(wrong) = written_beside(slot, page) {
         report::written_beside(slot, wrong);
     }
@@ -64,5 +65,5 @@ fn written_beside(slot: &Slot, page: usize) -> Option<usize> {
     // SAFETY: the page is accessible, as this thread took the slot while the block was live. The program gave the block up; a
     // thread of it that writes on all the same is what is looked for, and any value does.
     let byte = |at: usize| unsafe { (at as *const u8).read_volatile() };
-    (to..page + PAGE).find(|&at| byte(at) != 0).or_else(|| (page..from).rev().find(|&at| byte(at) != 0))
+    (to..page + page_bytes()).find(|&at| byte(at) != 0).or_else(|| (page..from).rev().find(|&at| byte(at) != 0))
 }

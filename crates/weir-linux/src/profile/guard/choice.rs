@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::slots::PAGE;
+use crate::arch::page::bytes as page_bytes;
 use crate::os::thread_block;
 use crate::platform::statics::TUNABLES;
 
@@ -24,7 +24,7 @@ static RANDOM: AtomicU32 = AtomicU32::new(0);
 /// Counts an allocation; whether it is to be guarded.
 pub fn is_chosen(size: usize, align: usize) -> bool {
     let every = TUNABLES.guard_every.get() as u32;
-    if every == 0 || size > PAGE || align > PAGE || thread_block::is_own_thread() {
+    if every == 0 || size > page_bytes() || align > page_bytes() || thread_block::is_own_thread() {
         return false;
     }
     let left = &LEFT[thread_block::thread_number() % GROUPS].0;

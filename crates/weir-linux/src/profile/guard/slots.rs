@@ -13,21 +13,20 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
+use crate::arch::page::bytes as page_bytes;
 use crate::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
 use crate::os::process::gettid;
 use crate::os::syscall::Result;
 use crate::profile::guard::word::Word;
 use crate::profile::stack::CallStack;
 
-/// A page.
-pub const PAGE: usize = 1 << 12;
-/// Blocks that are guarded or remembered at a time: 1 MiB of pages at most. GWP-ASan has 16 by default, and so forgets a freed
+/// Blocks that are guarded or remembered at a time: 1 MiB of pages of 4 KiB at most. GWP-ASan has 16 by default, and so forgets a freed
 /// block after 16 more; a program in trouble keeps some objects for seconds.
 pub(super) const SLOTS: usize = 256;
 /// Frames that are kept of each stack: enough to tell one call from another, and 128 KiB for all.
 const FRAMES: usize = 32;
-/// The pool: a page before each slot's, and one behind the last.
-const POOL: usize = (2 * SLOTS + 1) * PAGE;
+/// Pages of the pool: one before each slot's, and one behind the last.
+const POOL_PAGES: usize = 2 * SLOTS + 1;
 /// No user address is near: the pool's place before there is one.
 const NOWHERE: usize = 1 << 63;
 
@@ -118,7 +117,7 @@ impl Slot {
 /// Whether an address is in the pool: one load.
 #[inline(always)]
 pub fn owns(at: usize) -> bool {
-    at.wrapping_sub(BASE.load(Relaxed)) < POOL
+    at.wrapping_sub(BASE.load(Relaxed)) < POOL_PAGES * page_bytes()
 }
 
 /// Maps the pool, unless it is there.
@@ -129,7 +128,7 @@ pub(super) fn map() -> Result<()> {
     let slots = mman::mmap_anonymous(SLOTS * size_of::<Slot>(), MAP_NORESERVE)?;
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: without MAP_FIXED nothing that exists is replaced.
-    let base = unsafe { mman::mmap(core::ptr::null_mut(), POOL, PROT_NONE, flags, -1, 0) }?;
+    let base = unsafe { mman::mmap(core::ptr::null_mut(), POOL_PAGES * page_bytes(), PROT_NONE, flags, -1, 0) }?;
     // Of two threads that do this at once, the second's mapping stays behind, unused.
     if ALL.compare_exchange(0, slots as usize, AcqRel, Relaxed).is_ok() {
         BASE.store(base as usize, Release);
@@ -155,7 +154,7 @@ pub(super) fn take_oldest() -> Option<(usize, &'static Slot)> {
 
 /// Where a slot's page is.
 fn page(number: usize) -> usize {
-    BASE.load(Relaxed) + (2 * number + 1) * PAGE
+    BASE.load(Relaxed) + (2 * number + 1) * page_bytes()
 }
 
 /// Makes a slot's page accessible, where every byte of it is 0; gives its address.
@@ -165,7 +164,7 @@ fn page(number: usize) -> usize {
 pub(super) unsafe fn show_page(number: usize) -> Result<usize> {
     let page = page(number);
     // SAFETY: a page of the pool, which only the caller uses.
-    unsafe { mman::mprotect(page as *mut u8, PAGE, PROT_READ | PROT_WRITE) }?;
+    unsafe { mman::mprotect(page as *mut u8, page_bytes(), PROT_READ | PROT_WRITE) }?;
     Ok(page)
 }
 
@@ -176,7 +175,7 @@ pub(super) unsafe fn show_page(number: usize) -> Result<usize> {
 pub(super) unsafe fn hide_page(page: usize) -> bool {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     // SAFETY: a page of the pool that nothing may use any more is replaced by an empty one.
-    unsafe { mman::mmap(page as *mut u8, PAGE, PROT_NONE, flags, -1, 0) }.is_ok()
+    unsafe { mman::mmap(page as *mut u8, page_bytes(), PROT_NONE, flags, -1, 0) }.is_ok()
 }
 
 /// The slot that an address of the pool belongs to. That is its page's; in a page between two, it is that of the nearer one that
@@ -184,14 +183,15 @@ pub(super) unsafe fn hide_page(page: usize) -> bool {
 pub(super) fn nearest(at: usize) -> Option<&'static Slot> {
     let slots = all();
     let offset = at.wrapping_sub(BASE.load(Relaxed));
-    if slots.is_empty() || offset >= POOL {
+    let (page, in_page) = (offset / page_bytes(), offset % page_bytes());
+    if slots.is_empty() || page >= POOL_PAGES {
         return None;
     }
-    let number = offset / PAGE / 2;
+    let number = page / 2;
     let used = |number: usize| slots.get(number).filter(|slot| slot.block() != 0);
-    if !(offset / PAGE).is_multiple_of(2) {
+    if !page.is_multiple_of(2) {
         return used(number);
     }
     let (before, behind) = (number.checked_sub(1).and_then(used), used(number));
-    if offset % PAGE < PAGE / 2 { before.or(behind) } else { behind.or(before) }
+    if in_page < page_bytes() / 2 { before.or(behind) } else { behind.or(before) }
 }
