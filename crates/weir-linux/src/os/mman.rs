@@ -117,6 +117,17 @@ pub fn mbind_preferred(addr: *mut u8, len: usize, nodes: &[u64; 16]) -> Result<(
     check(ret).map(drop)
 }
 
+/// Whether the thread has a memory policy of the program's making (`set_mempolicy`, `numactl`): neither the default nor "my node".
+pub fn has_policy() -> bool {
+    // `MPOL_DEFAULT` and `MPOL_LOCAL`; and the bits that are flags of a mode (`MPOL_MODE_FLAGS`).
+    const NOT_OF_THE_PROGRAM: [u32; 2] = [0, 4];
+    const MODE_FLAGS: u32 = 0xe000;
+    let mut mode = 0u32;
+    // SAFETY: the kernel writes one number.
+    let asked = check(unsafe { syscall6(sys::__NR_get_mempolicy, (&raw mut mode) as usize, 0, 0, 0, 0, 0) });
+    asked.is_ok() && !NOT_OF_THE_PROGRAM.contains(&(mode & !MODE_FLAGS))
+}
+
 /// `mlock2(2)` with `MLOCK_ONFAULT` left out: the whole range is made resident and stays so.
 pub fn mlock(addr: *mut u8, len: usize) -> Result<()> {
     // SAFETY: locking changes no contents.
@@ -167,5 +178,15 @@ mod tests {
         // SAFETY: an unaligned address is refused before anything happens.
         let ret = unsafe { madvise(core::ptr::without_provenance_mut(1), 4096, MADV_DONTNEED) };
         assert_eq!(ret, Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_policy_of_the_programs_is_known() {
+        assert!(!has_policy());
+        let (interleave, nodes) = (3, [1u64]);
+        // SAFETY: the policy is this thread's, which is the test's own.
+        let set = check(unsafe { syscall3(sys::__NR_set_mempolicy, interleave, nodes.as_ptr() as usize, 64) });
+        // A kernel without NUMA has no policies, and a sandbox may refuse them.
+        assert_eq!(has_policy(), set.is_ok());
     }
 }

@@ -194,6 +194,15 @@ pub fn random_words() -> [usize; 2] {
     })
 }
 
+/// Two random numbers for the places of mappings; zeros where chance in addresses is switched off (`setarch -R`, gdb). Then the
+/// stack, where the program's name lies, ends right below a power of two. That it does so by chance is one in 2^20.
+pub fn chance() -> [usize; 2] {
+    const NEAR: usize = 3 << 12;
+    let name = auxiliary(linux_raw_sys::auxvec::AT_EXECFN).filter(|&name| name > 0);
+    let is_off = name.is_some_and(|name| name.next_power_of_two() - name < NEAR);
+    if is_off { [0; 2] } else { random_words() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 use crate::common::{Kind, Mode, compile, describe, passes, run, succeeded};
 use crate::in_all_modes;
+use std::path::Path;
 
 /// The program gave the kernel advice on a part of a block, which made several mappings of one.
 fn advised_blocks(mode: Mode) {
@@ -44,6 +45,18 @@ fn places(processes: usize) -> Option<Vec<[u64; 5]>> {
         numbers.collect::<Vec<_>>().try_into().unwrap()
     };
     Some((0..processes).map(place).collect())
+}
+
+/// Under a debugger a block lies where it lay in the last run.
+#[test]
+fn without_chance_in_addresses_they_are_the_same_in_each_run() {
+    let Some(program) = compile(Kind::C, "placement.c") else { return };
+    let places = || {
+        let output = run(Path::new("setarch"), &["-R", program.to_str().unwrap()], Mode::Plain, &[]);
+        output.status.success().then_some(output.stdout)
+    };
+    let Some(first) = places() else { return weir_testing::skip!("no setarch, or it may not switch chance off") };
+    assert_eq!(places().map(|again| again == first), Some(true), "{}", String::from_utf8_lossy(&first));
 }
 
 /// Bits of an address that are 0 in some processes and 1 in others. With 40 processes chance misses one in 2^39.

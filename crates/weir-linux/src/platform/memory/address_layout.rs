@@ -112,7 +112,7 @@ impl AddressLayout {
         let (areas, next) = (self.areas(), &self.next[area as usize]);
         if next.load(Relaxed) == 0 {
             // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
-            let [heap, metadata] = process::random_words();
+            let [heap, metadata] = process::chance();
             let places = areas.windows.len() - areas.heap;
             let heap = areas.windows.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + skipped(heap >> 56);
             let metadata = areas.metadata.start + metadata % areas.chance;
@@ -131,7 +131,7 @@ impl AddressLayout {
 
     /// A window below 4 GiB, of 2 GiB.
     pub(crate) fn low_window(align: usize) -> Run {
-        let [place, page] = process::random_words();
+        let [place, page] = process::chance();
         let skipped = skipped(page);
         Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
     }

@@ -117,7 +117,7 @@ impl Memory for Linux {
 
     fn map_at(&self, run: Run, node: usize) -> Placed {
         let placed = self.addresses.map(run);
-        if placed == Placed::Done && self.nodes() > 1 {
+        if placed == Placed::Done && self.nodes() > 1 && !mman::has_policy() {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
             let _ = mman::mbind_preferred(run.addr as *mut u8, run.len, &mask);
