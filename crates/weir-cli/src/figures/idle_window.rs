@@ -45,7 +45,7 @@ impl IdleWindow {
 impl fmt::Display for IdleWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kept, gone] = [self.ns, self.gone_ns].map(nanoseconds);
-        write!(f, "{kept} after its last use, and gone {gone} after it in a program at rest")?;
+        write!(f, "{kept} after its last use; in a program at rest it is gone {gone} after it")?;
         if self.doublings > 0 {
             write!(
                 f,
@@ -66,9 +66,12 @@ mod tests {
     #[test]
     fn it_says_why_it_is_long() {
         let short = IdleWindow::new(300, 0, 9 << 20, 0).to_string();
-        assert_eq!(short, "300.0 ms after its last use, and gone 900.0 ms after it in a program at rest");
+        assert_eq!(short, "300.0 ms after its last use; in a program at rest it is gone 900.0 ms after it");
         let long = IdleWindow::new(300, 2, 9 << 20, 3 << 20).to_string();
-        assert!(long.starts_with("1.20 s after its last use, and gone 1.80 s after it"), "{long}");
+        assert!(
+            long.starts_with("1.20 s after its last use; in a program at rest it is gone 1.80 s after it"),
+            "{long}"
+        );
         assert!(
             long.ends_with("comes back for it: 3.0 MiB of 9.0 MiB released were touched again soon after"),
             "{long}"

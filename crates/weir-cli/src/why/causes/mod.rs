@@ -93,7 +93,10 @@ mod tests {
         let weir = look.weir.as_mut().unwrap();
         weir.window = Some(IdleWindow::new(300, 2, 500 << 20, 400 << 20));
         let found = &causes(&look)[0];
-        assert!(found.says.contains("for 1.20 s after its last use, and gone 1.80 s after it"), "{found:?}");
+        assert!(
+            found.says.contains("for 1.20 s after its last use; in a program at rest it is gone 1.80 s after it"),
+            "{found:?}"
+        );
         assert!(found.says.contains("400.0 MiB of 500.0 MiB released were touched again"), "{found:?}");
         assert!(found.cures.iter().any(|cure| cure.contains("set refault_percent 100")), "{found:?}");
     }
