@@ -413,12 +413,12 @@ impl Window {
         Placed::Done
     }
 
-    /// The whole pages, of the class map and of the descriptors, that describe nothing but `blocks`.
+    /// What of the class map and of the descriptors describes nothing but `blocks`, and can be released.
     pub(crate) fn description(&self, blocks: Range<BlockNo>) -> [Run; 2] {
         let (first, end) = (blocks.start.index(), blocks.end.index());
-        let [map, _, descs] = self.arrays();
+        let ([map, _, descs], unit) = (self.arrays(), PAGE << self.granule().0);
         [map, descs].map(|(base, bytes)| {
-            let (from, to) = ((first * bytes).next_multiple_of(PAGE), (end * bytes) & !(PAGE - 1));
+            let (from, to) = ((first * bytes).next_multiple_of(unit), (end * bytes) & !(unit - 1));
             Run { addr: base + from, len: to.saturating_sub(from) }
         })
     }

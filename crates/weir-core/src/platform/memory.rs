@@ -67,8 +67,8 @@ pub trait Memory: Host {
     fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
         self.map(len, align)
     }
-    /// Releases the memory behind `runs` of metadata, which are whole pages. They read as zero from then on, also by threads that
-    /// read them meanwhile. Returns whether all of it went. Only where [`Host::release_unit`] is a page.
+    /// Releases the memory behind `runs` of metadata, which are whole units of [`Host::release_unit`]. They read as zero from then
+    /// on, also by threads that read them meanwhile. Returns whether all of it went.
     fn release_metadata(&self, runs: &[Run]) -> bool {
         let released = self.release(runs, false);
         released.runs == runs.len() && released.contents == Contents::Zero

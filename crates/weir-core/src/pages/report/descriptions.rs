@@ -21,7 +21,7 @@
 //! read what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.
 
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGE};
+use crate::base::units::{BlockNo, PAGEBLOCK};
 use crate::pages::report::ReportSite;
 use crate::pages::window::DESCRIBED_TOGETHER;
 use crate::platform::{Host, Platform};
@@ -39,7 +39,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// One batch; `None`: there was nothing to release.
     fn release_group(&self) -> Option<usize> {
         let _in_flight = self.in_flight.lock(self.platform);
-        if self.platform.tunables().report.get() == 0 || self.below.release_unit() > PAGE {
+        if self.platform.tunables().report.get() == 0 || self.below.release_unit() == PAGEBLOCK {
             return None;
         }
         let mut areas = self.zone.lock(self.platform);

@@ -40,6 +40,21 @@ fn what_describes_free_memory_goes_back_in_calm_times() {
 }
 
 #[test]
+fn on_longer_pages_of_the_system_the_descriptors_go_and_the_class_map_stays() {
+    let mut fake = Fake::new();
+    fake.unit = 16 << 10;
+    let mut world = World::new(fake);
+    (0..24_000).for_each(|_| assert!(world.alloc(4000).is_some()));
+    let peak = arrays(&world);
+    assert!(peak > 40 * DESCRIPTION, "{peak} bytes");
+    world.free_all();
+    world.heap.purge();
+    let left = arrays(&world);
+    assert!(left < peak / 10, "{left} of {peak} bytes of metadata are left");
+    world.finish();
+}
+
+#[test]
 fn pressure_and_trim_take_it_at_once() {
     for trim in [false, true] {
         let mut world = full_pageblocks(false, 24);
