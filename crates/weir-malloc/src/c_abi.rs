@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use weir::heap;
-use weir_linux::arch::page;
+use weir_linux::os::page;
 use weir_linux::process::malloc;
 
 /// `malloc` within another function. Of no bytes: a block of its own.

@@ -143,7 +143,7 @@ fn overcommit() -> Check {
 
 /// Kernels of arm64 may have longer pages than the heap has.
 fn pages() -> Check {
-    let bytes = weir_linux::arch::page::bytes();
+    let bytes = weir_linux::os::page::bytes();
     let without =
         "memory goes back in pages of the kernel's; huge pages and merging (WEIR_HUGE_HEAP, WEIR_MERGE) are not used";
     check("pages", bytes == PAGE, format!("{} KiB", bytes >> 10), "memory goes back page by page", without)

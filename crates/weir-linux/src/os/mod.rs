@@ -9,6 +9,7 @@ pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod mman;
+pub mod page;
 pub mod process;
 pub mod rights;
 pub mod signals;

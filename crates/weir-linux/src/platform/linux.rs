@@ -15,10 +15,10 @@ use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, To
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
-use crate::arch;
 use crate::arch::sections;
 use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::os::page;
 use crate::os::tasks;
 use crate::os::thread_block;
 use crate::platform::fast_path::rseq;
@@ -96,7 +96,7 @@ impl Host for Linux {
     }
 
     fn release_unit(&self) -> usize {
-        arch::page::bytes()
+        page::bytes()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Features of this machine, read without changing anything: for the engine's choices and for `weir doctor`.
 
-use crate::arch;
 use crate::os::file::text::{chosen, list_count};
 use crate::os::mman::{self, MADV_DONTNEED};
+use crate::os::page;
 use crate::os::{fd, futex, tasks};
 use weir_core::base::run::Run;
 use weir_core::base::units::PAGE;
@@ -36,7 +36,7 @@ pub fn online_nodes() -> Option<(usize, usize)> {
 
 /// The mode of transparent huge pages. Those of a kernel with longer pages are longer than a pageblock: it counts as one without.
 pub fn huge_pages() -> HugePages {
-    if arch::page::bytes() != PAGE {
+    if page::bytes() != PAGE {
         return HugePages::Absent;
     }
     let mut buf = [0u8; 64];

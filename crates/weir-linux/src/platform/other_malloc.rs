@@ -15,11 +15,11 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::arch;
 use crate::os::clock::monotonic_ns;
 use crate::os::file::own::OwnFile;
 use crate::os::file::text::{number, words};
 use crate::os::futex::futex_wait;
+use crate::os::page;
 use crate::os::symbol::LibcSymbol;
 use crate::os::symbol::weak_symbol;
 
@@ -126,7 +126,7 @@ pub fn settle() {
 pub fn resident() -> Option<u64> {
     let mut buf = [0; 128];
     // The second number counts pages that are resident.
-    number(words(OwnFile::STATM.read(&mut buf).ok()?).nth(1)?)?.checked_mul(arch::page::bytes() as u64)
+    number(words(OwnFile::STATM.read(&mut buf).ok()?).nth(1)?)?.checked_mul(page::bytes() as u64)
 }
 
 /// In a forked child: the thread that was at it is not there.

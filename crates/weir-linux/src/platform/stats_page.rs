@@ -18,7 +18,6 @@
 //! The file is opened once, at the start. A forked child's page comes from the mapped header by memory calls alone. By then the
 //! program may have changed its user, root or namespaces, or may be killed for opening a file.
 
-use crate::arch;
 use crate::messages;
 use crate::os::fd::{self, FileKind};
 use crate::os::file::memfd;
@@ -28,6 +27,7 @@ use crate::os::mman::{
     self, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED,
     MREMAP_FIXED, MREMAP_MAYMOVE, PROT_READ, PROT_WRITE,
 };
+use crate::os::page;
 use crate::os::process;
 use crate::os::rights::sandbox::Sandbox;
 use crate::os::signals;
@@ -204,7 +204,7 @@ pub(crate) fn prepare_tables() -> bool {
 fn put_over_counters(page: *mut u8) -> Result<()> {
     let counters = (&raw const STATS).cast_mut().cast::<u8>();
     // A kernel whose pages are longer would put other statics' memory under the new page as well.
-    if !(counters as usize | PAGE_BYTES).is_multiple_of(arch::page::bytes()) {
+    if !(counters as usize | PAGE_BYTES).is_multiple_of(page::bytes()) {
         // SAFETY: it is given up.
         let _ = unsafe { mman::munmap(page, PAGE_BYTES) };
         return Err(Errno::EINVAL);
@@ -294,8 +294,7 @@ unsafe fn map_over(counters: *mut u8, flags: u32) -> Result<*mut u8> {
 
 /// Whether a part of the page is not mapped.
 fn is_hole(page: *mut u8) -> bool {
-    mman::mincore(page, &mut [0; PAGE_BYTES / PAGE][..PAGE_BYTES / arch::page::bytes()], arch::page::bytes())
-        == Err(Errno::ENOMEM)
+    mman::mincore(page, &mut [0; PAGE_BYTES / PAGE][..PAGE_BYTES / page::bytes()], page::bytes()) == Err(Errno::ENOMEM)
 }
 
 /// Puts a fresh page of the process's own file in the place of private counters, or of those in an earlier such file.

@@ -5,11 +5,11 @@
 //! Weir's code alone, and callbacks of a program that uses Weir's API. These may allocate: the thread has a
 //! restartable-sequence area like any other. There is at most one at a time in each [`RawThread`].
 
-use crate::arch;
 use crate::arch::thread;
 use crate::os::clock::monotonic_ns;
 use crate::os::futex::{futex_wait_shared, pause};
 use crate::os::mman::{self, PROT_NONE};
+use crate::os::page;
 use crate::os::process::getpid;
 use crate::os::signals::{set_signal_mask, tgkill};
 use crate::platform::fast_path::rseq;
@@ -96,7 +96,7 @@ impl RawThread {
         // A program may have so much static TLS that the library's share of it lies far below the thread pointer.
         let (below, above) = rseq::reach();
         // A page below the stack may not be touched.
-        let guard = arch::page::bytes();
+        let guard = page::bytes();
         let below = below.max(TLS).next_multiple_of(guard);
         let length = guard + STACK + below + above.max(TLS).next_multiple_of(guard);
         let memory = mman::mmap_anonymous(length, 0).ok()?;

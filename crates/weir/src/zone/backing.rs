@@ -9,12 +9,12 @@ use weir_core::pages::Hold;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
-use weir_linux::arch;
 use weir_linux::os::mman::{
     self, MADV_DONTFORK, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE,
     MAP_SHARED,
 };
 use weir_linux::os::mman::{PROT_NONE, PROT_READ, PROT_WRITE};
+use weir_linux::os::page;
 use weir_linux::os::syscall::Errno;
 use weir_linux::platform::memory::release::Releaser;
 use weir_linux::platform::statics::{STATS, TUNABLES};
@@ -157,7 +157,7 @@ impl Host for Backing {
     }
 
     fn release_unit(&self) -> usize {
-        if self.huge { PAGEBLOCK } else { arch::page::bytes() }
+        if self.huge { PAGEBLOCK } else { page::bytes() }
     }
 }
 
@@ -320,7 +320,7 @@ fn map_fixed(at: Run, protection: u32, flags: u32, fd: i32) -> Result<(), Errno>
 
 /// Has memory put behind `run` now: behind all of the kernel's pages that it has a part of.
 fn populate(run: Run) -> Result<(), Errno> {
-    let page = arch::page::bytes();
+    let page = page::bytes();
     let start = run.addr & !(page - 1);
     let run = Run { addr: start, len: (run.addr + run.len).next_multiple_of(page) - start };
     loop {

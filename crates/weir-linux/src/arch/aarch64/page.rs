@@ -1,24 +1,4 @@
 //! The kernel's pages.
 
-use crate::os::process::auxiliary;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use weir_core::base::units::PAGE;
-
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// Bytes of a page: 4, 16 or 64 KiB, as the kernel was built.
-pub fn bytes() -> usize {
-    match BYTES.load(Relaxed) {
-        0 => find_out(),
-        bytes => bytes,
-    }
-}
-
-/// Threads that ask at once get the same answer.
-#[cold]
-fn find_out() -> usize {
-    let said = auxiliary(linux_raw_sys::auxvec::AT_PAGESZ).filter(|bytes| bytes.is_power_of_two());
-    let bytes = said.unwrap_or(PAGE).max(PAGE);
-    BYTES.store(bytes, Relaxed);
-    bytes
-}
+/// Bytes of a page; `None`: as the kernel was built, 4, 16 or 64 KiB.
+pub const BYTES: Option<usize> = None;

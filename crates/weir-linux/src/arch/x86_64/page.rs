@@ -2,7 +2,5 @@
 
 use weir_core::base::units::PAGE;
 
-/// Bytes of a page, which are always the engine's.
-pub const fn bytes() -> usize {
-    PAGE
-}
+/// Bytes of a page; `None`: as the kernel was built.
+pub const BYTES: Option<usize> = Some(PAGE);

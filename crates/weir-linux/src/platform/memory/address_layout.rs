@@ -6,8 +6,8 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Placed;
 
-use crate::arch;
 use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE, PROT_NONE};
+use crate::os::page;
 use crate::os::process;
 use crate::os::syscall::Errno;
 
@@ -123,7 +123,7 @@ impl AddressLayout {
         let end = [areas.windows.end, areas.metadata.end][area as usize];
         let mut at = 0;
         let step = |before: usize| {
-            at = before.next_multiple_of(align.max(arch::page::bytes()));
+            at = before.next_multiple_of(align.max(page::bytes()));
             at.checked_add(len).filter(|&after| after <= end)
         };
         next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
@@ -173,7 +173,7 @@ impl AddressLayout {
 
 /// Bytes of the first pageblock that a window leaves out: whole pages of the kernel's.
 fn skipped(random: usize) -> usize {
-    (random & SKIPPED) * PAGE & !(arch::page::bytes() - 1)
+    ((random & SKIPPED) * PAGE) & !(page::bytes() - 1)
 }
 
 /// Whether a process may have a page at an address where nothing lies yet.

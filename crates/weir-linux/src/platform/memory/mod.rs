@@ -13,8 +13,8 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
-use crate::arch;
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
+use crate::os::page;
 use crate::os::process::secret_words;
 use crate::os::syscall::Errno;
 use crate::platform::linux::Linux;
@@ -34,7 +34,7 @@ const fn refused(error: Errno) -> Refused {
 
 /// `mincore` of a run that begins with a page of the kernel's: a byte for each of the engine's pages.
 fn residence(run: Run, pages: &mut [u8]) -> Result<(), Errno> {
-    let together = arch::page::bytes() / PAGE;
+    let together = page::bytes() / PAGE;
     let asked = pages.len().div_ceil(together);
     mman::mincore(run.addr as *mut u8, &mut pages[..asked], together * PAGE)?;
     // From the last on, so that none is overwritten before it was read.
@@ -55,7 +55,7 @@ impl Linux {
     }
 
     fn map_aligned(len: usize, align: usize) -> Result<usize, Refused> {
-        let len = len.checked_next_multiple_of(arch::page::bytes()).ok_or(NO_ADDRESSES)?;
+        let len = len.checked_next_multiple_of(page::bytes()).ok_or(NO_ADDRESSES)?;
         // Kernels since 6.7 align mappings of whole huge pages by themselves.
         let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align).ok_or(NO_ADDRESSES)? } else { len };
         let at = mman::mmap_anonymous(whole, 0).map_err(refused)? as usize;

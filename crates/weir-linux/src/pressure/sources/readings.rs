@@ -1,10 +1,10 @@
 //! Readings at intervals: room below limits, the process's own resident set, and stalls.
 
 use super::room;
-use crate::arch;
 use crate::os::fd;
 use crate::os::file::own::OwnFile;
 use crate::os::file::text::{number, words};
+use crate::os::page;
 use crate::pressure::events::Source;
 use crate::pressure::group::cgroup::{GroupDir, GroupFile};
 use crate::pressure::group::memcg::{level_of, tightest_room};
@@ -165,7 +165,7 @@ fn stall_level((some, full): (bool, bool)) -> Level {
 
 /// The second number of `statm`, which counts pages, in bytes.
 fn parse_resident(text: &[u8]) -> Option<u64> {
-    number(words(text).nth(1)?)?.checked_mul(arch::page::bytes() as u64)
+    number(words(text).nth(1)?)?.checked_mul(page::bytes() as u64)
 }
 
 #[cfg(test)]

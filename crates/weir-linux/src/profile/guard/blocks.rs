@@ -10,7 +10,7 @@ use weir_core::base::size_class::MIN_ALIGN;
 use super::choice::random;
 use super::report;
 use super::slots::{self, Slot};
-use crate::arch::page::bytes as page_bytes;
+use crate::os::page::bytes as page_bytes;
 
 /// A block of `size` bytes, all 0, aligned to `align`, a power of two; both are at most a page. `None`: no slot is free, or the
 /// kernel refuses.

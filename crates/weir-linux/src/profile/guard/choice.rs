@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::arch::page::bytes as page_bytes;
+use crate::os::page::bytes as page_bytes;
 use crate::os::thread_block;
 use crate::platform::statics::TUNABLES;
 

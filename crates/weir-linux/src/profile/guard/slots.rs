@@ -13,8 +13,8 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::arch::page::bytes as page_bytes;
 use crate::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
+use crate::os::page::bytes as page_bytes;
 use crate::os::process::gettid;
 use crate::os::syscall::Result;
 use crate::profile::guard::word::Word;
