@@ -14,7 +14,7 @@ mod transport;
 
 use clap::Parser;
 use command_line::{Command, CommandLine};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -33,16 +33,20 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("weir-nbd: {failure}");
+            // There may be nobody who reads it.
+            let _ = writeln!(std::io::stderr(), "weir-nbd: {failure}");
             ExitCode::FAILURE
         }
     }
 }
 
 /// Logs to standard error. The journal has times of its own.
+///
+/// What cannot be written is left out: the disk of the log may be full, or its reader gone. Told about, by `eprintln`, it
+/// would be a panic, and the end of the server.
 fn log(level: tracing::Level) {
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false);
-    let log = log.with_ansi(std::io::stderr().is_terminal());
+    let log = log.with_ansi(std::io::stderr().is_terminal()).log_internal_errors(false);
     if std::env::var_os("JOURNAL_STREAM").is_some() { log.without_time().init() } else { log.init() }
 }
 

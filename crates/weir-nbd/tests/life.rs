@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use support::client::Client;
 use support::server::Server;
 use support::wire::*;
@@ -63,6 +63,25 @@ fn a_stop_has_an_end_even_if_a_client_does_not_read() {
         assert!(server.wait().success());
         assert!(server.log().contains("before all was answered"));
     }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_does_not_end_the_server() {
+    // A full disk, and a reader that has gone.
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("a device");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for log in [full().into(), Stdio::from(writer)] {
+        let server = Server::spawn(tempfile::tempdir().expect("a folder"), &["--export", "m=memory:1M"], |command| {
+            command.stderr(log);
+        });
+        let mut client = server.simple("m");
+        assert_eq!(client.simple(WRITE, 0, 0, 3, b"abc"), 0);
+        assert_eq!(server.simple("m").read_simple(0, 3), b"abc");
+        server.stop();
+    }
+    let mut mistaken = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+    assert_eq!(mistaken.arg("serve").stderr(full()).status().expect("it runs").code(), Some(1));
 }
 
 #[test]
