@@ -310,7 +310,7 @@ mod tests {
             let mut volume = source.open(false, Some(&cache)).expect("a volume");
             // Reads that wait for nothing, as those from a file in memory: between them the worker does nothing else.
             let file = volume.medium.file.clone();
-            volume.medium = Arc::new(Medium { file, direct: None, inline: Inline::Always });
+            volume.medium = Arc::new(Medium { file, direct: None, inline: Inline::Always, _lock: None });
             let cached = volume.cached.clone().expect("it is cached");
             let trim = cached.begin_write(0..SIZE, false);
             let ends = async {
@@ -434,7 +434,7 @@ mod tests {
             let mut volume = source.open(false, Some(&cache)).expect("a volume");
             let cached = volume.cached.clone().expect("it is cached");
             let file = volume.medium.file.clone();
-            volume.medium = Arc::new(Medium { file: file.clone(), direct: None, inline: Inline::Always });
+            volume.medium = Arc::new(Medium { file: file.clone(), direct: None, inline: Inline::Always, _lock: None });
             let old = Buffer::copy_of(&[1; BLOCK]).expect("memory");
             volume.write_cached(&cached, 0, old).await.expect("the file can be read");
             // The steps of `write_zeroes` for the first 512 bytes, up to where the block is on its way to the file.

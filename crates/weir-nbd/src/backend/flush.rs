@@ -211,7 +211,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     fn medium(file: OwnedFd) -> Arc<Medium> {
-        Arc::new(Medium { file: Arc::new(file), direct: None, inline: Inline::Never })
+        Arc::new(Medium { file: Arc::new(file), direct: None, inline: Inline::Never, _lock: None })
     }
 
     #[test]

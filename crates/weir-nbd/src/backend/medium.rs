@@ -1,6 +1,7 @@
 //! The bytes of a file, as they are read and written. The way is past the kernel's page cache where the server has a
 //! cache of its own and the range allows it, else through it.
 
+use super::volume_lock::VolumeLock;
 use crate::buffers::Buffer;
 use crate::cache::WriteTurns;
 use crate::io::{Inline, read_at, take_fixed, write_at};
@@ -18,6 +19,8 @@ pub struct Medium {
     /// That file, opened for direct I/O.
     pub(super) direct: Option<Direct>,
     pub(super) inline: Inline,
+    /// Held for as long as something may be written through it: dirty blocks outlive their volume.
+    pub(super) _lock: Option<Arc<VolumeLock>>,
 }
 
 /// A file that is open for direct I/O.

@@ -107,13 +107,13 @@ impl Volume {
             let direct = Arc::new(open_direct(&file, read_only)?);
             Some(Direct { file: direct, turns: cached.turns().clone() })
         });
-        let medium = Arc::new(Medium { file: Arc::new(file), direct, inline });
+        let medium = Arc::new(Medium { file: Arc::new(file), direct, inline, _lock: lock.flatten() });
         // Dirty blocks of this file are another export's: its flusher writes them, and this file cannot be written.
         let written_back = cached.clone().filter(|_| !read_only);
         let flusher = Arc::new(Flusher::new(medium.clone(), written_back));
         let known = cached.as_ref().map_or_else(Arc::<AtomicU64>::default, |cached| cached.size().clone());
         known.fetch_max(size, Relaxed);
-        Ok(Self { medium, cached, kind, size: known, read_only, data, flusher, _lock: lock.flatten() })
+        Ok(Self { medium, cached, kind, size: known, read_only, data, flusher })
     }
 
     /// Finds what the file is, and how large.

@@ -3,7 +3,6 @@
 use super::data_map::DataMap;
 use super::flush::Flusher;
 use super::medium::Medium;
-use super::volume_lock::VolumeLock;
 use crate::buffers::Buffer;
 use crate::cache::CachedFile;
 use crate::io::{self, Inline};
@@ -37,8 +36,6 @@ pub struct Volume {
     /// The map of what needs no look for holes; none of a block device, which has no holes.
     pub(super) data: Option<Arc<DataMap>>,
     pub(super) flusher: Arc<Flusher>,
-    /// The lock of a file or block device that may be written.
-    pub(super) _lock: Option<Arc<VolumeLock>>,
 }
 
 impl Volume {

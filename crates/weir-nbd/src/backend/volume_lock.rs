@@ -88,3 +88,36 @@ fn control(file: &OwnedFd, command: i32, kind: i32, byte: i64) -> Result<i32> {
         _ => Err(Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::Source;
+    use super::super::testing::run;
+    use super::*;
+    use crate::base::size::Size;
+    use crate::buffers::Buffer;
+    use crate::cache::{BLOCK, BlockCache};
+
+    #[test]
+    fn a_volume_stays_locked_until_the_file_has_all_that_was_written() {
+        run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("disk");
+            let source = Source::Path { path: path.clone(), create: Some(Size(1 << 20)) };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let volume = source.open(false, Some(&cache)).expect("a volume");
+            let other = fs::open(&path, OFlags::RDWR, Mode::empty()).expect("the file");
+            let is_locked = || is_others(&other, ALONE).expect("locks");
+            volume.write(0, Buffer::copy_of(&[1; BLOCK]).expect("memory")).await.expect("it is in the cache");
+            assert!(is_locked() && volume.is_dirty(&(0..1)));
+            // Its export was removed, and its last client has gone.
+            drop(volume);
+            let is_written = || std::fs::read(&path).expect("the file")[..BLOCK] == [1; BLOCK];
+            assert!(is_locked() || is_written());
+            while is_locked() {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            assert!(is_written());
+        });
+    }
+}
