@@ -115,6 +115,33 @@ fn a_volume_that_grew_is_seen_by_the_next_client_and_at_a_reload() {
 }
 
 #[test]
+fn a_file_in_the_place_of_another_is_seen_at_a_reload() {
+    for cache in ["", "cache = '4M'\nwrite-back = true\n"] {
+        let (folder, config) = (sparse(4096), format!("{cache}[[export]]\nname = 'd'\npath = 'disk'\n"));
+        std::fs::write(folder.path().join("config"), config).expect("a file");
+        let server = Server::start_in(folder, &["--config", "config"]);
+        let reload = |times| {
+            server.signal(libc::SIGHUP);
+            support::eventually("it is read again", || server.log().matches("was read again").count() == times);
+        };
+        let mut early = server.structured("d");
+        std::fs::write(server.path("new"), [7; 8192]).expect("a file");
+        std::fs::rename(server.path("disk"), server.path("old")).expect("its name");
+        reload(1);
+        assert_eq!(server.structured("d").error(WRITE, 0, 0, 3, b"old"), 0, "where nothing is it stays what it was");
+        std::fs::rename(server.path("new"), server.path("disk")).expect("its name");
+        reload(2);
+        let mut late = server.structured("d");
+        assert_eq!(late.read(0, 4096, 4096), [7; 4096]);
+        assert_eq!((late.error(WRITE, 0, 0, 3, b"new"), early.error(WRITE, 0, 3, 3, b"est")), (0, 0));
+        assert_eq!((late.error(FLUSH, 0, 0, 0, b""), early.error(FLUSH, 0, 0, 0, b"")), (0, 0));
+        let begins = |name| std::fs::read(server.path(name)).expect("the file")[..6].to_vec();
+        assert_eq!((begins("disk"), begins("old")), (b"new\x07\x07\x07".to_vec(), b"oldest".to_vec()));
+        server.stop();
+    }
+}
+
+#[test]
 fn two_servers_with_caches_do_not_write_one_volume() {
     let disk = |server: &Server| format!("d={}", server.path("disk").display());
     let second = |export: &str, cache: &[&str]| {

@@ -100,9 +100,9 @@ impl Volume {
         let data = (kind == Kind::File).then(|| Arc::new(DataMap::new(size, !is_sparse)));
         let inline = Inline::probe(&file);
         // A file that is in memory is not copied there once more.
-        let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(kind, &found)));
+        let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(&found)));
         let takes_lock = is_shared && !read_only;
-        let lock = takes_lock.then(|| VolumeLock::take(&file, identity(kind, &found), cached.is_some())).transpose()?;
+        let lock = takes_lock.then(|| VolumeLock::take(&file, identity(&found), cached.is_some())).transpose()?;
         let direct = cached.as_ref().and_then(|cached| {
             let direct = Arc::new(open_direct(&file, read_only)?);
             Some(Direct { file: direct, turns: cached.turns().clone() })
@@ -114,6 +114,15 @@ impl Volume {
         let known = cached.as_ref().map_or_else(Arc::<AtomicU64>::default, |cached| cached.size().clone());
         known.fetch_max(size, Relaxed);
         Ok(Self { medium, cached, kind, size: known, read_only, data, flusher })
+    }
+
+    /// The source's path leads to another file by now: who opens it anew gets that one. Where nothing is found, it does not.
+    pub fn is_replaced(&self, source: &Source) -> bool {
+        let Source::Path { path, .. } = source else { return false };
+        match (fs::stat(path), fs::fstat(&self.medium.file)) {
+            (Ok(there), Ok(open)) => identity(&there) != identity(&open),
+            _ => false,
+        }
     }
 
     /// Finds what the file is, and how large.
@@ -130,9 +139,9 @@ impl Volume {
     }
 }
 
-fn identity(kind: Kind, found: &fs::Stat) -> FileId {
-    match kind {
-        Kind::BlockDevice { .. } => FileId { device: found.st_rdev, inode: None },
+fn identity(found: &fs::Stat) -> FileId {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::BlockDevice => FileId { device: found.st_rdev, inode: None },
         _ => FileId { device: found.st_dev, inode: Some(found.st_ino) },
     }
 }

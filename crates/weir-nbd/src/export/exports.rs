@@ -128,6 +128,10 @@ impl Exports {
             definition.check()?;
             let kept = before.by_name.get(&name).filter(|export| export.definition.is_same_volume(&definition));
             let export = match kept {
+                Some(export) if export.volume.is_replaced(&definition.source) => {
+                    tracing::info!("export '{name}': {} is another file now", definition.source);
+                    Arc::new(Export::open(definition, cache)?)
+                }
                 Some(export) => export.described(definition),
                 None => Arc::new(Export::open(definition, cache)?),
             };
