@@ -55,10 +55,10 @@ pub struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
     /// Clients need a certificate of this authority, in PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
     /// Refuse clients without TLS.
-    #[arg(long, requires = "tls_certificate")]
+    #[arg(long)]
     pub tls_required: bool,
     /// Options that the configuration file can have too; these go over it.
     #[command(flatten)]
@@ -110,7 +110,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE|auto")]
     pub cache: Option<CacheSize>,
     /// Answer a write when it is in the cache, before it is in the file; a flush waits for the file.
-    #[arg(long, requires = "cache")]
+    #[arg(long)]
     pub write_back: bool,
     /// Lock so much memory: request data and cached blocks lie there first, and then in other memory.
     #[arg(long, value_name = "SIZE")]

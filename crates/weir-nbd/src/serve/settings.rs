@@ -81,6 +81,7 @@ impl Settings {
     }
 
     fn merge(serve: Serve, file: Options) -> Result<Self, Failure> {
+        let tls = merge_tls(&serve, file.tls)?;
         let options = serve.options;
         let mut exports = file.export.into_iter().map(from_file).collect::<Result<Vec<_>, _>>()?;
         for (named, read_only) in [(serve.export, false), (serve.read_only_export, true)] {
@@ -113,13 +114,6 @@ impl Settings {
         if cache.is_none() && writes_back {
             return Err(Failure::new("write-back: there is no cache: give its size, or 'auto'"));
         }
-        let tls = serve.tls_certificate.zip(serve.tls_key).map(|(certificate, key)| TlsFiles {
-            certificate,
-            key,
-            client_ca: serve.tls_client_ca,
-            required: serve.tls_required,
-        });
-        let tls = tls.or(file.tls);
         if tls.is_none() && exports.iter().any(|export| export.tls_only) {
             return Err(Failure::new("an export is for clients with TLS only, but the server has no certificate"));
         }
@@ -147,6 +141,23 @@ impl Settings {
             stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
         })
     }
+}
+
+/// Each option goes over its entry, and over no other: a certificate on the command line leaves what the file asks of clients.
+fn merge_tls(serve: &Serve, file: Option<TlsFiles>) -> Result<Option<TlsFiles>, Failure> {
+    let own = serve.tls_certificate.clone().zip(serve.tls_key.clone());
+    let mut tls = match (own, file) {
+        (Some((certificate, key)), Some(file)) => TlsFiles { certificate, key, ..file },
+        (Some((certificate, key)), None) => TlsFiles { certificate, key, client_ca: None, required: false },
+        (None, Some(file)) => file,
+        (None, None) if serve.tls_required || serve.tls_client_ca.is_some() => {
+            return Err(Failure::new("TLS is asked for, but there is no --tls-certificate, nor one in the file"));
+        }
+        (None, None) => return Ok(None),
+    };
+    tls.client_ca = serve.tls_client_ca.clone().or(tls.client_ca);
+    tls.required |= serve.tls_required;
+    Ok(Some(tls))
 }
 
 fn cpus() -> usize {
@@ -243,6 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_on_the_command_line_leaves_what_the_file_asks_of_clients() {
+        let file = "[tls]\ncertificate = 'c'\nkey = 'k'\n";
+        let strict = format!("{file}client-ca = 'ca'\nrequired = true\n");
+        let tls = |options: &[&str], file: &str| {
+            let options = [&["--export", "a=memory:1M"], options].concat();
+            let tls = settings(&options, file).expect("valid").tls.expect("a certificate");
+            let text = |path: PathBuf| path.to_string_lossy().into_owned();
+            (text(tls.certificate), text(tls.key), tls.client_ca.map(text), tls.required)
+        };
+        let new = ["--tls-certificate", "c2", "--tls-key", "k2"];
+        assert_eq!(tls(&new, &strict), ("c2".into(), "k2".into(), Some("ca".into()), true));
+        assert_eq!(tls(&["--tls-client-ca", "ca2"], &strict), ("c".into(), "k".into(), Some("ca2".into()), true));
+        assert_eq!(tls(&new, ""), ("c2".into(), "k2".into(), None, false));
+        assert_eq!(tls(&["--tls-required"], file), ("c".into(), "k".into(), None, true));
+    }
+
+    #[test]
+    fn write_back_on_the_command_line_is_of_the_files_cache() {
+        let cache = settings(&["--export", "a=memory:1M", "--write-back"], "cache = '8M'\n").expect("valid").cache;
+        assert_eq!(cache, Some(CacheSettings { max: Some(8 << 20), writes_back: true }));
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_with_a_line_that_says_why() {
         let export = ["--export", "a=memory:1M"];
         let with = |more: &[&str]| refused(&[&export, more].concat(), "");
@@ -252,6 +286,8 @@ mod tests {
         assert!(with(&["--max-client-memory", "1M"]).contains("max-client-memory: 1M"));
         assert!(with(&["--max-memory", "33M", "--workers", "2"]).contains("max-memory: 33M"));
         assert!(with(&["--tls-required"]).contains("--tls-certificate"));
+        assert!(with(&["--tls-client-ca", "x"]).contains("--tls-certificate"));
+        assert!(with(&["--write-back"]).contains("there is no cache"));
         assert!(refused(&["--export", "a"], "").contains("NAME=PATH"));
         assert!(refused(&["--export", "a=memory:x"], "").contains("'x' is no size"));
         assert!(refused(&[], "[[export]]\nname = 'a'\n").contains("one of 'path' and 'memory'"));
