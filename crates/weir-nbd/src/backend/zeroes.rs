@@ -3,7 +3,7 @@
 use super::cached::Change;
 use super::volume::{Kind, Volume};
 use crate::buffers::Buffer;
-use crate::io::allocate;
+use crate::io::{allocate, yield_once};
 use crate::protocol::{ErrorCode, Fault};
 use rustix::fs::FallocateFlags;
 use std::io;
@@ -100,6 +100,8 @@ impl Volume {
             };
             zeroes = Some(self.medium.write(at, buffer, 0..length).await?);
             at += length as u64;
+            // In memory a write waits for nothing, and a range may be long: the worker's other clients have their turn.
+            yield_once().await;
         }
         Ok(())
     }
@@ -117,4 +119,35 @@ impl Volume {
 /// The file system, the device or the kernel does not do it; it has changed nothing.
 fn is_unsupported(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::open::Source;
+    use super::super::testing::run;
+    use super::*;
+    use crate::base::size::Size;
+    use std::cell::Cell;
+
+    #[test]
+    fn others_have_their_turn_while_zeroes_are_written_to_memory() {
+        run(async {
+            let chunks = 16;
+            let size = chunks * CHUNK as u64;
+            let volume = Source::Memory(Size(size)).open(false, None).expect("memory");
+            let turns = Cell::new(0);
+            let others = async {
+                loop {
+                    turns.set(turns.get() + 1);
+                    yield_once().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                written = volume.write_as_data(0..size) => written.expect("memory"),
+                () = others => {}
+            }
+            assert!(turns.get() >= chunks, "{} turns", turns.get());
+        });
+    }
 }
