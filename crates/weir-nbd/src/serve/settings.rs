@@ -19,6 +19,10 @@ const MAX_WORKERS: usize = 8;
 const MIN_CACHE: u64 = 1 << 20;
 /// Longest data of one request that can be set, bytes: a quarter of what a length's 32 bits can say.
 const MAX_REQUEST: u64 = 1 << 30;
+/// Least time that a client gets: without any, none is served.
+const MIN_TIME: Duration = Duration::from_millis(1);
+/// Longest time that can be set, 100 years: a clock cannot count on to any.
+const MAX_TIME: Duration = Duration::from_secs(100 * 31_557_600);
 
 /// Everything that can be set.
 #[derive(Clone, Debug)]
@@ -94,12 +98,13 @@ impl Settings {
         }
         let workers = options.workers.or(file.workers).unwrap_or_else(cpus);
         let max_memory = options.max_memory.or(file.max_memory).map_or(512 << 20, |size| size.0);
-        let time = |option: Option<humantime::Duration>, file: Option<_>, default| {
-            option.or(file).map_or(Duration::from_secs(default), Into::into)
-        };
         let request = options.max_request.or(file.max_request).map_or(32 << 20, |size| size.0);
         let client_memory = options.max_client_memory.or(file.max_client_memory).map_or(64 << 20, |size| size.0);
         check(workers, request, client_memory, max_memory)?;
+        let max_connections = options.max_connections.or(file.max_connections).unwrap_or(10_000);
+        if max_connections == 0 {
+            return Err(Failure::new("max-connections: 0 would refuse every client"));
+        }
         let pools = PoolSettings {
             max_idle_pages: options.max_idle_pages.or(file.max_idle_pages),
             squeeze_ms: options.squeeze_ms.or(file.squeeze_ms),
@@ -125,20 +130,25 @@ impl Settings {
             tls,
             workers,
             io: options.io.or(file.io).unwrap_or_default(),
-            max_connections: options.max_connections.or(file.max_connections).unwrap_or(10_000),
+            max_connections,
             limits: Limits {
                 request: request as u32,
                 client_memory: client_memory as usize,
                 worker_memory: max_memory as usize / workers,
-                handshake: time(options.handshake_timeout, file.handshake_timeout, 30),
-                patience: time(options.client_timeout, file.client_timeout, 60),
+                handshake: time(
+                    "handshake-timeout",
+                    options.handshake_timeout.or(file.handshake_timeout),
+                    30,
+                    MIN_TIME,
+                )?,
+                patience: time("client-timeout", options.client_timeout.or(file.client_timeout), 60, MIN_TIME)?,
             },
             cache,
             locked_memory: options.locked_memory.or(file.locked_memory).map(|size| size.0),
             limit: options.limit.or(file.limit).map(|size| size.0),
             pools,
             registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),
-            stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
+            stop_timeout: time("stop-timeout", options.stop_timeout.or(file.stop_timeout), 30, Duration::ZERO)?,
         })
     }
 }
@@ -158,6 +168,16 @@ fn merge_tls(serve: &Serve, file: Option<TlsFiles>) -> Result<Option<TlsFiles>, 
     tls.client_ca = serve.tls_client_ca.clone().or(tls.client_ca);
     tls.required |= serve.tls_required;
     Ok(Some(tls))
+}
+
+/// A time that is set, or `default` seconds.
+fn time(name: &str, set: Option<humantime::Duration>, default: u64, least: Duration) -> Result<Duration, Failure> {
+    let time = set.map_or(Duration::from_secs(default), Into::into);
+    if (least..=MAX_TIME).contains(&time) {
+        return Ok(time);
+    }
+    let [time, least, most] = [time, least, MAX_TIME].map(humantime::format_duration);
+    Err(Failure::new(format!("{name}: {time} is not between {least} and {most}")))
 }
 
 fn cpus() -> usize {
@@ -294,6 +314,10 @@ mod tests {
         assert!(refused(&[], "[[export]]\nname = 'a'\nmemory = '1M'\ntls = true\n").contains("certificate"));
         assert!(with(&["--squeeze-ms", "3600001"]).contains("squeeze-ms: 3600001 is not between 0 and 3600000"));
         assert!(refused(&export, "max-idle-pages = 4294967296\n").contains("max-idle-pages: 4294967296 is not"));
+        assert!(with(&["--client-timeout", "0s"]).contains("client-timeout: 0s is not between 1ms and 100years"));
+        assert!(refused(&export, "handshake-timeout = '0s'\n").contains("handshake-timeout: 0s"));
+        assert!(with(&["--stop-timeout", "101years"]).contains("stop-timeout: 101years is not between 0s"));
+        assert!(with(&["--max-connections", "0"]).contains("max-connections: 0"));
         assert!(with(&["--cache", "4K"]).contains("cache: less than 1M"));
         assert!(with(&["--cache", "some"]).contains("or 'auto'"));
         assert!(refused(&export, "write-back = true\n").contains("there is no cache"));
