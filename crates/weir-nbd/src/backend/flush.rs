@@ -68,7 +68,8 @@ impl Flusher {
             return;
         }
         let flusher = self.clone();
-        io::spawn(async move {
+        // A worker that is stopped does not wait for it: the server's end writes all that is dirty.
+        tokio::task::spawn_local(async move {
             sleep(DELAY).await;
             flusher.is_due.store(false, Relaxed);
             match flusher.write_back().await {
@@ -77,10 +78,7 @@ impl Flusher {
                     if !flusher.has_failed.swap(true, Relaxed) {
                         tracing::error!("blocks could not be written below, and stay in the cache: {why}");
                     }
-                    // The server's end tries once more.
-                    if !io::is_stopping() {
-                        flusher.write_back_later();
-                    }
+                    flusher.write_back_later();
                 }
             }
         });

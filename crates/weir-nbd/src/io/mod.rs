@@ -10,4 +10,4 @@ mod worker;
 pub use file::{Inline, allocate, read_at, sync, write_at};
 pub use fixed::{Squeezer, take_fixed};
 pub use remote::Remote;
-pub use worker::{Engine, Worker, blocking, is_stopping, main_runtime, spawn, stop, yield_once};
+pub use worker::{Engine, Worker, blocking, main_runtime, spawn, stop, yield_once};

@@ -70,11 +70,6 @@ pub fn stop() {
     REMOTE.with_borrow(|remote| remote.iter().for_each(|remote| remote.run(|| {})));
 }
 
-/// This worker has been stopped, and ends with its last task.
-pub fn is_stopping() -> bool {
-    IS_STOPPING.get()
-}
-
 /// A runtime for the main thread. It has a thread for what may block from the start: where the system refuses it later, a
 /// reload or the flush at the end would be a panic.
 pub fn main_runtime() -> io::Result<LocalRuntime> {

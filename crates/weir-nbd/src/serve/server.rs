@@ -31,6 +31,10 @@ use weir::pressure::{self, Level, Subscription};
 /// Time for sessions to end after their sockets were shut down.
 const ABORT: Duration = Duration::from_secs(5);
 
+/// A signal that follows another within this time is the same one, sent twice: `timeout` signals its program, and then its
+/// group.
+const ECHO: Duration = Duration::from_millis(100);
+
 /// Serves until it is stopped.
 pub fn serve(options: &Serve) -> Result<(), Failure> {
     let runtime = io::main_runtime().map_err(Failure::because("the main thread"))?;
@@ -50,6 +54,8 @@ struct Events {
 struct Stops {
     terminate: Signal,
     interrupt: Signal,
+    /// When the last signal came that counts.
+    last: Option<Instant>,
     /// How workers have ended.
     workers: UnboundedReceiver<std::io::Result<()>>,
 }
@@ -74,7 +80,8 @@ impl Events {
     fn watch(workers: UnboundedReceiver<std::io::Result<()>>) -> Result<Self, Failure> {
         let watch = |kind| signal(kind).map_err(Failure::because("signals"));
         let (reload, terminate) = (watch(SignalKind::hangup())?, watch(SignalKind::terminate())?);
-        Ok(Self { reload, stops: Stops { terminate, interrupt: watch(SignalKind::interrupt())?, workers } })
+        let interrupt = watch(SignalKind::interrupt())?;
+        Ok(Self { reload, stops: Stops { terminate, interrupt, last: None, workers } })
     }
 
     async fn next(&mut self) -> Event {
@@ -87,11 +94,27 @@ impl Events {
 
 impl Stops {
     async fn next(&mut self) -> Event {
-        tokio::select! {
-            _ = self.terminate.recv() => Event::Stop,
-            _ = self.interrupt.recv() => Event::Stop,
-            Some(end) = self.workers.recv() => Event::WorkerEnd(end.map_err(Failure::because("a worker failed"))),
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+                Some(end) = self.workers.recv() => {
+                    return Event::WorkerEnd(end.map_err(Failure::because("a worker failed")));
+                }
+            }
+            if self.counts(Instant::now()) {
+                return Event::Stop;
+            }
         }
+    }
+
+    /// Whether a signal that comes now is more than the echo of another.
+    fn counts(&mut self, now: Instant) -> bool {
+        let counts = self.last.is_none_or(|last| now - last >= ECHO);
+        if counts {
+            self.last = Some(now);
+        }
+        counts
     }
 
     /// Waits for a signal to stop, whatever workers do.
@@ -402,6 +425,38 @@ mod tests {
             let cache = self.context.cache.as_ref().expect("a cache");
             cache.file(FileId { device: found.dev(), inode: Some(found.ino()) })
         }
+    }
+
+    #[test]
+    fn a_signal_that_is_sent_twice_is_one() {
+        run(async {
+            let mut stops = Events::watch(unbounded_channel().1).expect("signals").stops;
+            let began = Instant::now();
+            let at = [0, 1, 99, 100, 199, 5000].map(|ms| stops.counts(began + Duration::from_millis(ms)));
+            assert_eq!(at, [true, false, false, true, false, true]);
+        });
+    }
+
+    #[test]
+    fn a_worker_that_is_stopped_does_not_wait_for_the_time_to_write_below() {
+        run(async {
+            // The time may be over in between. Then it is tried again.
+            let mut is_dirty = false;
+            for _ in 0..20 {
+                let mut server = Dirty::new().await;
+                server.seats[0].remote.run(|| {
+                    Home::stop();
+                    io::stop();
+                });
+                let minute = Duration::from_secs(60);
+                await_workers(&mut server.events, &server.seats, minute, 1).await.expect("it ends");
+                is_dirty = !server.is_in_file("a") && !server.is_in_file("b");
+                if is_dirty {
+                    break;
+                }
+            }
+            assert!(is_dirty, "what is dirty is for the server's end to write");
+        });
     }
 
     #[test]
