@@ -193,6 +193,20 @@ fn a_file_that_shrinks_is_an_io_error_and_recovers() {
 }
 
 #[test]
+fn requests_that_fail_do_not_fill_the_log() {
+    let (began, server) = (std::time::Instant::now(), Server::start_in(sparse(1 << 20), &["--export", "d=disk"]));
+    let mut client = server.structured("d");
+    File::options().write(true).open(server.path("disk")).and_then(|file| file.set_len(0)).expect("shorter");
+    for _ in 0..300 {
+        assert_eq!(client.error(READ, 0, 0, 512, b""), EIO);
+    }
+    let told = server.log().lines().filter(|line| line.contains("WARN") && line.contains("failed")).count() as u64;
+    assert!((1..=1 + began.elapsed().as_secs()).contains(&told), "{told} lines");
+    assert_eq!(server.stat()["exports"][0]["errors"], 300);
+    server.stop();
+}
+
+#[test]
 fn a_full_disk_is_told_as_such() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().to_str().expect("UTF-8");

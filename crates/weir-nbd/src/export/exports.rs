@@ -1,5 +1,6 @@
 //! Exports and their names.
 
+use super::complaints::Complaints;
 use super::counters::Counters;
 use crate::backend::{Flusher, Source, Volume};
 use crate::base::Failure;
@@ -34,6 +35,8 @@ pub struct Export {
     pub volume: Arc<Volume>,
     /// The counters of it.
     pub counters: Arc<Counters>,
+    /// Its failed requests, for the log.
+    pub complaints: Complaints,
     /// Held by who looks at its size.
     look: Arc<Mutex<()>>,
 }
@@ -67,7 +70,8 @@ impl Export {
     fn open(definition: Definition, cache: Option<&Arc<BlockCache>>) -> Result<Self, Failure> {
         let Definition { name, source, read_only, .. } = &definition;
         let volume = source.open(*read_only, cache).map_err(Failure::because(format_args!("export '{name}'")))?;
-        Ok(Self { volume: Arc::new(volume), counters: Arc::default(), look: Arc::default(), definition })
+        let (volume, counters, look) = (Arc::new(volume), Arc::default(), Arc::default());
+        Ok(Self { definition, volume, counters, complaints: Complaints::default(), look })
     }
 
     /// The same volume, as `definition` describes it now.
@@ -76,7 +80,7 @@ impl Export {
             return self.clone();
         }
         let (volume, counters, look) = (self.volume.clone(), self.counters.clone(), self.look.clone());
-        Arc::new(Self { definition, volume, counters, look })
+        Arc::new(Self { definition, volume, counters, complaints: Complaints::default(), look })
     }
 
     /// Finds out whether its volume has grown. Clients that come from then on may use all of it.

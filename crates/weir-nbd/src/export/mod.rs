@@ -1,5 +1,6 @@
 //! Exports: what clients see under a name.
 
+mod complaints;
 mod counters;
 mod exports;
 

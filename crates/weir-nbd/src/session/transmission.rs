@@ -21,7 +21,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// Bytes that a request counts at least: its task and its reply.
@@ -262,12 +262,7 @@ impl Session {
                 match execute(&self.export, address, command, data, is_there).await {
                     Ok(reply) => return reply,
                     Err((fault, at)) => {
-                        let (name, message) = (&self.export.definition.name, &fault.message);
-                        match fault.code {
-                            // An answer to a question that a client may ask as often as it likes.
-                            ErrorCode::NotSupported => tracing::debug!("export '{name}': {command:?}: {message}"),
-                            _ => tracing::warn!("export '{name}': {command:?} failed: {message}"),
-                        }
+                        self.log(command, &fault);
                         (fault, at)
                     }
                 }
@@ -280,6 +275,21 @@ impl Session {
         };
         counters.errors.fetch_add(1, Relaxed);
         vec![Part::Bytes(address.failure(&fault, at))]
+    }
+
+    /// Tells of a failed request, but not of so many that they fill the log.
+    fn log(&self, command: Command, fault: &Fault) {
+        let (name, message) = (&self.export.definition.name, &fault.message);
+        let told = match fault.code {
+            // An answer to a question.
+            ErrorCode::NotSupported => None,
+            _ => self.export.complaints.add(Instant::now()),
+        };
+        match told {
+            None => tracing::debug!("export '{name}': {command:?} failed: {message}"),
+            Some(0) => tracing::warn!("export '{name}': {command:?} failed: {message}"),
+            Some(more) => tracing::warn!("export '{name}': {command:?} failed: {message} ({more} failed before it)"),
+        }
     }
 }
 
