@@ -347,6 +347,40 @@ fn a_file_is_made_where_the_configuration_says_so() {
 }
 
 #[test]
+fn a_file_that_is_only_read_can_be_made_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = "[[export]]\nname = 'new'\npath = 'made'\ncreate = '3M'\nread-only = true\n";
+    std::fs::write(folder.path().join("config"), file).expect("a file");
+    let server = Server::start_in(folder, &["--config", "config"]);
+    assert_eq!(server.structured("new").read(0, (3 << 20) - 512, 512), [0; 512]);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_was_made_outlasts_a_power_cut() {
+    if !support::has("strace") {
+        return;
+    }
+    let own = tempfile::tempdir().expect("a folder");
+    let folder = own.path().canonicalize().expect("the folder");
+    let file = "[[export]]\nname = 'new'\npath = 'made'\ncreate = '3M'\n[[export]]\nname = 'x'\npath = 'nothing'\n";
+    std::fs::write(folder.join("config"), file).expect("a file");
+    // The second export is not there: the server ends.
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-e", "trace=fsync", "-o", "calls", env!("CARGO_BIN_EXE_weir-nbd"), "serve"]);
+    command.args(["--config", "config", "--listen", "unix:s", "--control", "none"]).current_dir(&folder);
+    assert!(!command.output().expect("it runs").status.success());
+    let calls = std::fs::read_to_string(folder.join("calls")).unwrap_or_default();
+    if calls.is_empty() {
+        return weir_testing::skip!("no process can be traced");
+    }
+    for path in [folder.join("made"), folder] {
+        let is_its = |call: &str| call.contains(&format!("<{}>)", path.display())) && call.ends_with("= 0");
+        assert!(calls.lines().any(is_its), "{}: {calls}", path.display());
+    }
+}
+
+#[test]
 fn what_cannot_be_exported_is_refused_in_one_line() {
     let folder = sparse(4096);
     let at = |name: &str| format!("x={}", folder.path().join(name).display());

@@ -13,7 +13,7 @@ use crate::io::Inline;
 use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags};
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -53,9 +53,10 @@ impl Source {
                 let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
                 let flags = access | OFlags::CLOEXEC;
                 let opened = match (fs::open(path, flags, Mode::empty()), create) {
-                    (Err(rustix::io::Errno::NOENT), Some(size)) => self.create(flags, size.0),
-                    (opened, _) => opened.map_err(Failure::because(self)),
+                    (Err(rustix::io::Errno::NOENT), Some(size)) => create_file(path, size.0),
+                    (opened, _) => opened,
                 };
+                let opened = opened.map_err(Failure::because(self));
                 Volume::new(opened?, read_only, cache, true).map_err(Failure::because(self))
             }
             Self::Memory(size) => {
@@ -76,18 +77,26 @@ impl Source {
             Ok(_) => Err(Failure::new(format!("{self}: neither a file nor a block device"))),
         }
     }
+}
 
-    fn create(&self, flags: OFlags, size: u64) -> Result<OwnedFd, Failure> {
-        let Self::Path { path, .. } = self else { unreachable!("only files are made") };
-        let flags = flags | OFlags::CREATE | OFlags::EXCL;
-        let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Failure::because(self))?;
-        if let Err(why) = fs::ftruncate(&file, size) {
-            // The next start would find an empty file, and take it for the disk.
-            let _ = fs::unlink(path);
-            return Err(Failure::because(self)(why));
-        }
-        Ok(file)
+/// Makes a file of `size` bytes. A power cut leaves it and its name: what is written to it later may be flushed, and its
+/// clients rely on that.
+fn create_file(path: &Path, size: u64) -> rustix::io::Result<OwnedFd> {
+    // For writing, also where it will only be read: it gets its size through this.
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    if let Err(why) = fs::ftruncate(&file, size).and_then(|()| fs::fsync(&file)) {
+        // The next start would find an empty file, and take it for the disk.
+        let _ = fs::unlink(path);
+        return Err(why);
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let opened = fs::open(folder, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty());
+    if let Err(why) = opened.and_then(fs::fsync) {
+        // Not every file system does that, and not every folder can be read.
+        tracing::warn!("{}: a power cut may take its name: {why}", path.display());
+    }
+    Ok(file)
 }
 
 impl Volume {
