@@ -5,7 +5,8 @@ use crate::base::Failure;
 use crate::buffers::{Buffer, locked};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir::{EvictableCache, RemovalCause};
 
 /// Bytes of a cached block: the block of ext4, XFS and the kernel's page cache, and a page of the heap. So what
@@ -114,15 +115,52 @@ const DIRTY: u64 = 64 << 20;
 /// Dirty bytes that a cache without a bound may have however small it is: a write below of the most blocks.
 const LEAST_DIRTY: u64 = 1 << 20;
 
+/// How many bytes are dirty, and whether it was told that writing them below lags behind.
+///
+/// The lock is held while the bytes change and while that is told. So of a block that becomes dirty and one that is cleaned at
+/// the same time the later one tells last. Otherwise a cache with nothing dirty could be called congested, and not grow.
+#[derive(Default)]
+struct DirtyBytes {
+    bytes: AtomicU64,
+    lags: Mutex<bool>,
+}
+
+impl DirtyBytes {
+    fn get(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.lags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block more. Where that is too much, it tells so each time, as reclaim forgets it.
+    fn add_block(&self, is_too_much: impl FnOnce(u64) -> bool, tell: impl FnOnce(bool)) {
+        let mut lags = self.lock();
+        if is_too_much(self.bytes.fetch_add(BLOCK as u64, Relaxed) + BLOCK as u64) {
+            *lags = true;
+            tell(true);
+        }
+    }
+
+    /// A block less. Where few are left, it tells so, once.
+    fn remove_block(&self, is_little: impl FnOnce(u64) -> bool, tell: impl FnOnce(bool)) {
+        let mut lags = self.lock();
+        let bytes = self.bytes.fetch_sub(BLOCK as u64, Relaxed) - BLOCK as u64;
+        if *lags && is_little(bytes) {
+            *lags = false;
+            tell(false);
+        }
+    }
+}
+
 /// All of the cache but its files.
 pub struct Shared {
     pub store: Store,
     pub stripes: Stripes,
     pub hits: AtomicU64,
     pub misses: AtomicU64,
-    pub dirty_bytes: AtomicU64,
-    /// Writing below lags behind.
-    is_congested: AtomicBool,
+    dirty_bytes: DirtyBytes,
     pub written_back: AtomicU64,
     max: Option<u64>,
 }
@@ -135,31 +173,21 @@ impl Shared {
             stripes: Stripes::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-            dirty_bytes: AtomicU64::new(0),
-            is_congested: AtomicBool::new(false),
+            dirty_bytes: DirtyBytes::default(),
             written_back: AtomicU64::new(0),
             max,
         })
     }
 
-    /// A block became dirty. Above the limit writing lags behind; that is said each time, as reclaim forgets it.
+    /// A block became dirty. Above the limit writing lags behind.
     pub fn dirtied(&self) {
-        self.dirty_bytes.fetch_add(BLOCK as u64, Relaxed);
-        if self.is_too_dirty() {
-            self.is_congested.store(true, Relaxed);
-            self.store.set_congested(true);
-        }
+        self.dirty_bytes.add_block(|bytes| bytes > self.dirty_limit(bytes), |lags| self.store.set_congested(lags));
     }
 
     /// A block is not dirty any more. At half of the limit writing has caught up.
     pub fn cleaned(&self) {
-        let bytes = self.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed) - BLOCK as u64;
-        if bytes <= self.dirty_limit(bytes) / 2
-            && self.is_congested.load(Relaxed)
-            && self.is_congested.swap(false, Relaxed)
-        {
-            self.store.set_congested(false);
-        }
+        let is_little = |bytes| bytes <= self.dirty_limit(bytes) / 2;
+        self.dirty_bytes.remove_block(is_little, |lags| self.store.set_congested(lags));
     }
 
     /// Bytes of blocks that the cache may hold at most, by its own bound or the machine's memory.
@@ -182,7 +210,7 @@ impl Shared {
 
     /// Writes have to wait for some to be written below.
     pub fn is_too_dirty(&self) -> bool {
-        let dirty = self.dirty_bytes.load(Relaxed);
+        let dirty = self.dirty_bytes.get();
         dirty > self.dirty_limit(dirty)
     }
 
@@ -195,7 +223,7 @@ impl Shared {
             blocks: blocks as u64,
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
-            dirty_bytes: self.dirty_bytes.load(Relaxed),
+            dirty_bytes: self.dirty_bytes.get(),
             written_back: self.written_back.load(Relaxed),
         }
     }
@@ -218,7 +246,33 @@ mod tests {
         let (shared, is_too_dirty) = dirtied(None, 2 << 20);
         assert!(is_too_dirty);
         (0..(2 << 20) / BLOCK).for_each(|_| shared.cleaned());
-        assert!(!shared.is_too_dirty() && !shared.is_congested.load(Relaxed));
+        assert!(!shared.is_too_dirty() && !*shared.dirty_bytes.lock());
+    }
+
+    #[test]
+    fn what_is_told_last_of_dirty_bytes_is_so() {
+        let (dirty, told) = (DirtyBytes::default(), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (added, is_added) = std::sync::mpsc::channel();
+            let (cleaned, is_cleaned) = std::sync::mpsc::channel();
+            let (dirty, told) = (&dirty, &told);
+            scope.spawn(move || {
+                is_added.recv().expect("a block is dirty");
+                dirty.remove_block(|bytes| bytes == 0, |lags| told.store(lags, Relaxed));
+                // The other thread may have stopped to wait for it.
+                let _ = cleaned.send(());
+            });
+            dirty.add_block(
+                |_| true,
+                |lags| {
+                    added.send(()).expect("the other thread waits");
+                    // It cleans the block before this is told, if it can.
+                    let _ = is_cleaned.recv_timeout(std::time::Duration::from_millis(100));
+                    told.store(lags, Relaxed);
+                },
+            );
+        });
+        assert!(!told.into_inner(), "no block is dirty");
     }
 
     #[test]
