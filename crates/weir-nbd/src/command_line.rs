@@ -181,7 +181,7 @@ pub struct ExportEntry {
 /// Options of `stat`.
 #[derive(Clone, Debug, Args)]
 pub struct Stat {
-    /// The server's control socket [default: as for `serve`].
+    /// The server's control socket [default: as for `serve`, or that of the service `weir-nbd`].
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// As JSON.

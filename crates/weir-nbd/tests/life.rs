@@ -275,6 +275,28 @@ fn statistics_count_what_clients_do() {
     assert_eq!(String::from_utf8(output.stderr).expect("UTF-8").lines().count(), 1);
 }
 
+#[test]
+fn stat_finds_a_server_whose_folder_is_not_in_its_environment() {
+    let [service, session, other] = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+    // As systemd names the folders of a service that has two.
+    let folders = format!("{}:{}", service.path().display(), other.path().display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+    command.args(["serve", "--export", "m=memory:1M", "--listen", "127.0.0.1:0"]);
+    command.env("RUNTIME_DIRECTORY", folders).stderr(Stdio::null());
+    let _server = Killed(command.spawn().expect("the server starts"));
+    let listens = || UnixStream::connect(service.path().join("weir-nbd.control")).is_ok();
+    eventually("its control socket is there", listens);
+    let stat = |service: &tempfile::TempDir, session: &tempfile::TempDir| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+        let command = command.arg("stat").env("RUNTIME_DIRECTORY", service.path());
+        String::from_utf8(command.env("XDG_RUNTIME_DIR", session.path()).output().expect("it runs").stdout)
+            .expect("UTF-8")
+    };
+    for said in [stat(&service, &session), stat(&session, &service)] {
+        assert!(said.contains("m: memory memory:1M"), "{said}");
+    }
+}
+
 /// Has `io_uring_setup` refused, as seccomp does in containers.
 fn refuse_io_uring(command: &mut Command) {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;

@@ -68,12 +68,26 @@ pub struct Control {
 impl Control {
     /// The socket at `chosen`, or where the service manager or the user's session has room for it.
     pub fn find(chosen: Option<PathBuf>) -> Option<Self> {
-        if let Some(path) = chosen {
-            return (path.as_os_str() != "none").then_some(Self { path, is_chosen: true });
+        match chosen {
+            Some(path) => (path.as_os_str() != "none").then_some(Self { path, is_chosen: true }),
+            None => Self::places().next().map(|path| Self { path, is_chosen: false }),
         }
-        let folder = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].iter().find_map(std::env::var_os).map(PathBuf::from);
-        let folder = folder.unwrap_or_else(|| "/run".into());
-        Some(Self { path: folder.join("weir-nbd.control"), is_chosen: false })
+    }
+
+    /// The socket of a running server: at `chosen`, or at the first of the places where one is.
+    pub fn find_server(chosen: Option<PathBuf>) -> Option<Self> {
+        let there = if chosen.is_none() { Self::places().find(|path| path.exists()) } else { None };
+        there.map(|path| Self { path, is_chosen: false }).or_else(|| Self::find(chosen))
+    }
+
+    /// Where a server's socket can be. The last is that of a service: its folder is not in the environment of others.
+    fn places() -> impl Iterator<Item = PathBuf> {
+        let of_service = std::env::var_os("RUNTIME_DIRECTORY");
+        // The service manager names all folders that the service has.
+        let of_service = of_service.and_then(|all| std::env::split_paths(&all).next());
+        let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let folders = of_service.into_iter().chain(of_session).chain(["/run", "/run/weir-nbd"].map(PathBuf::from));
+        folders.map(|folder| folder.join("weir-nbd.control"))
     }
 }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Reads the server's report and prints it.
 pub fn stat(options: &Stat) -> Result<(), Failure> {
-    let control = Control::find(options.control.clone()).ok_or_else(|| Failure::new("no control socket is given"))?;
+    let control =
+        Control::find_server(options.control.clone()).ok_or_else(|| Failure::new("no control socket is given"))?;
     let path = control.path.display().to_string();
     let ask = || {
         let mut socket = UnixStream::connect(&control.path)?;
