@@ -34,16 +34,30 @@ struct Written(String);
 
 impl<'de> Deserialize<'de> for Written {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Number(u64),
-            Text(String),
-        }
-        Ok(match Either::deserialize(from)? {
-            Either::Number(bytes) => Self(bytes.to_string()),
-            Either::Text(text) => Self(text),
-        })
+        from.deserialize_any(AsWritten).map(Self)
+    }
+}
+
+/// Takes either as it is written.
+struct AsWritten;
+
+impl de::Visitor<'_> for AsWritten {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes, or text such as '64M'")
+    }
+
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<String, E> {
+        Ok(bytes.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<String, E> {
+        Ok(bytes.to_string())
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.into())
     }
 }
 

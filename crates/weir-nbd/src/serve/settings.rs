@@ -337,5 +337,7 @@ mod tests {
         assert!(refused(&export, "write-back = true\n").contains("there is no cache"));
         assert!(refused(&[], "colour = 'red'\n").contains("unknown field"));
         assert!(refused(&[], "client-timeout = 'soon'\n").contains("is no time"));
+        assert!(refused(&[], "max-memory = -4\n").contains("'-4' is no size"));
+        assert!(refused(&[], "limit = 1.5\n").contains("a number of bytes, or text such as '64M'"));
     }
 }

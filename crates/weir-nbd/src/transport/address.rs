@@ -42,12 +42,10 @@ impl FromStr for Address {
             Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
             None => (text, PORT),
         };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
-        if host.is_empty() || !host.chars().all(is_name) {
-            Err(wrong())
-        } else {
-            Ok(Self::Tcp { host: host.into(), port })
-        }
+        let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        // A number alone was meant as a port, and would be an address: 0.0.42.57 for 10809.
+        let is_number = host.chars().all(|c| c.is_ascii_digit());
+        if is_number || !host.chars().all(is_name) { Err(wrong()) } else { Ok(Self::Tcp { host: host.into(), port }) }
     }
 }
 
@@ -80,12 +78,13 @@ mod tests {
             ("[::]", "[::]:10809"),
             ("::1", "[::1]:10809"),
             ("host-1.local:9", "host-1.local:9"),
+            ("my_service", "my_service:10809"),
             ("localhost", "localhost:10809"),
             ("unix:/a b", "unix:/a b"),
         ] {
             assert_eq!(text.parse::<Address>().map(|address| address.to_string()), Ok(written.into()), "{text}");
         }
-        for text in ["", ":1", "unix:", "host:", "host:99999", "a b:1", "[::1]x", "http://x"] {
+        for text in ["", ":1", "unix:", "host:", "host:99999", "a b:1", "10809", "10809:1", "[::1]x", "http://x"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }
