@@ -317,6 +317,75 @@ fn a_block_device_is_read_written_zeroed_and_trimmed() {
     }
 }
 
+/// A file of a file system whose server is a process, and can be stopped.
+struct Fuse {
+    server: std::process::Child,
+    folder: TempDir,
+}
+
+impl Fuse {
+    /// `None`, and a line, where there can be none.
+    fn mount() -> Option<Self> {
+        if !support::has("nbdfuse") || !support::has("nbdkit") {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        File::create(&path).expect("a file");
+        let mut command = Command::new("nbdfuse");
+        let server = command.arg(&path).args(["--command", "nbdkit", "-s", "memory", "1M"]).spawn().expect("it runs");
+        let mut fuse = Self { server, folder };
+        let mut has_ended = false;
+        support::eventually("it is mounted", || {
+            has_ended = fuse.server.try_wait().expect("a child").is_some();
+            has_ended || std::fs::metadata(&path).is_ok_and(|found| found.len() == 1 << 20)
+        });
+        if has_ended {
+            weir_testing::skip!("no file can be mounted");
+        }
+        (!has_ended).then_some(fuse)
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the child had not ended when it was last looked at, so that its number is its own.
+        assert_eq!(unsafe { libc::kill(self.server.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        let path = self.folder.path().join("file");
+        // What waits for it fails.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = run("umount", &["-l", path.to_str().expect("UTF-8")]);
+    }
+}
+
+#[test]
+fn an_export_that_hangs_stops_no_client_of_another() {
+    for engine in engines() {
+        let Some(fuse) = Fuse::mount() else { return };
+        let export = format!("h={}", fuse.folder.path().join("file").display());
+        let options = ["--export", &export, "--export", "d=disk", "--workers", "1", "--io", engine];
+        let server = Server::start_in(sparse(1 << 20), &options);
+        // It goes before the server, which could not end otherwise.
+        let fuse = fuse;
+        let mut hung = server.simple("h");
+        fuse.signal(libc::SIGSTOP);
+        for at in 0..200 {
+            hung.request(READ, 0, at * 4096, 512, b"");
+        }
+        support::eventually("they are under way", || server.stat()["exports"][1]["reads"] == 200);
+        let mut other = server.structured("d");
+        assert_eq!(other.error(WRITE, FUA, 512, 3, b"abc"), 0);
+        assert_eq!(other.read(0, 0, 1 << 20)[512..515], *b"abc");
+        fuse.signal(libc::SIGCONT);
+        hung.receive(200 * (16 + 512));
+        server.stop();
+    }
+}
+
 #[test]
 fn an_io_error_below_is_an_io_error() {
     for engine in engines() {

@@ -2,7 +2,7 @@
 
 use super::data_map::DataMap;
 use super::volume::Volume;
-use crate::io::blocking;
+use crate::io::on_thread;
 use crate::protocol::Extent;
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ impl Volume {
         }
         let file = self.medium.file.clone();
         // Not by the worker itself: the file system may have to read its own tables first.
-        blocking(move || extents(&file, &known, range, most)).await
+        on_thread(&self.medium.file, move || extents(&file, &known, range, most)).await
     }
 }
 

@@ -98,7 +98,7 @@ impl Flusher {
             None => Ok(()),
         };
         // Also where some blocks cannot be written: the others are in the file now, and there is no later flush.
-        written.and(io::sync(&self.medium.file).await)
+        written.and(io::sync(&self.medium.file, self.medium.inline).await)
     }
 
     /// Waits for the next round.
@@ -122,7 +122,7 @@ impl Flusher {
 
     async fn sync(&self) -> Result<()> {
         loop {
-            match io::sync(&self.medium.file).await {
+            match io::sync(&self.medium.file, self.medium.inline).await {
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 result => return result,
             }

@@ -36,7 +36,7 @@ impl Medium {
         let is_aligned = [offset, length as u64, address as u64].iter().all(|number| number.is_multiple_of(ALIGNMENT));
         match &self.direct {
             Some(direct) if is_aligned && length > 0 && !is_refused => {
-                Chosen { file: &direct.file, inline: Inline::Never, is_direct: true }
+                Chosen { file: &direct.file, inline: self.inline.direct(), is_direct: true }
             }
             _ => Chosen { file: &self.file, inline: self.inline, is_direct: false },
         }

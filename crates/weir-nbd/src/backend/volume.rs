@@ -123,6 +123,6 @@ impl Volume {
         let Some(length) = NonZeroU64::new(range.end - range.start) else { return Ok(()) };
         let file = self.medium.file.clone();
         let advise = move || fadvise(&file, range.start, Some(length), Advice::WillNeed);
-        Ok(io::blocking(advise).await?)
+        Ok(io::on_thread(&self.medium.file, advise).await?)
     }
 }

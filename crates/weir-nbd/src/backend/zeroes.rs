@@ -78,7 +78,7 @@ impl Volume {
             return Ok(());
         }
         let result = loop {
-            match allocate(&self.medium.file, mode, range.clone()).await {
+            match allocate(&self.medium.file, mode, range.clone(), self.medium.inline).await {
                 Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
                 result => break result,
             }

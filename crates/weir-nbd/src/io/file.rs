@@ -1,14 +1,17 @@
 //! Operations on files: by the worker itself where they do not wait, else by its ring, or by a thread.
 
 use super::operation::{Operation, What};
-use super::worker::blocking;
+use super::worker::{MOST_OF_FILE, blocking};
 use super::{fixed, ring};
 use crate::buffers::Buffer;
 use rustix::fs::FallocateFlags;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::{Error, Result};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Weak};
+use tokio::sync::Semaphore;
 
 /// Most bytes of one operation: the kernel takes no more than 2 GiB less a page.
 const MOST: usize = 1 << 30;
@@ -18,6 +21,9 @@ const GIVEN_UP: i32 = -libc::ECANCELED;
 /// Whether an operation on a file is tried at once, by the worker itself, before the ring or a thread gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inline {
+    /// An operation may wait for a disk, and who begins it waits too: the file system cannot tell which one does. io_uring begins
+    /// operations on the worker. On FUSE, that asks the file system's server first, and waits for its answer.
+    ByThread,
     /// An operation may wait for a disk.
     Never,
     /// A read that does not wait: where it would, it is left to others.
@@ -35,7 +41,16 @@ impl Inline {
             return Self::Always;
         }
         let read = Buffer::take(1).and_then(|mut byte| read_cached(file, &mut byte, 1, 0));
-        if read.is_err_and(|why| why.raw_os_error() == Some(libc::EOPNOTSUPP)) { Self::Never } else { Self::IfCached }
+        if read.is_err_and(|why| why.raw_os_error() == Some(libc::EOPNOTSUPP)) {
+            Self::ByThread
+        } else {
+            Self::IfCached
+        }
+    }
+
+    /// The way of operations past the kernel's page cache on the same file.
+    pub fn direct(self) -> Self {
+        if self == Self::ByThread { self } else { Self::Never }
     }
 }
 
@@ -52,8 +67,8 @@ fn read_cached(file: &OwnedFd, buffer: &mut Buffer, length: usize, offset: u64) 
 }
 
 /// Has an operation performed by this worker's ring, or by a thread.
-async fn perform(operation: Operation) -> (Result<usize>, Buffer) {
-    match ring::current() {
+async fn perform(operation: Operation, inline: Inline) -> (Result<usize>, Buffer) {
+    match ring::current().filter(|_| inline != Inline::ByThread) {
         Some(ring) => {
             let slot = fixed::slot(&operation.buffer);
             let (result, operation) = ring.perform(operation, slot).await;
@@ -64,7 +79,38 @@ async fn perform(operation: Operation) -> (Result<usize>, Buffer) {
 }
 
 async fn by_thread(mut operation: Operation) -> (Result<usize>, Buffer) {
-    blocking(move || (operation.perform(), operation.buffer)).await
+    let file = operation.file.clone();
+    on_thread(&file, move || (operation.perform(), operation.buffer)).await
+}
+
+thread_local! {
+    /// Turns of this worker's files at its threads.
+    static TURNS: RefCell<HashMap<RawFd, Weak<Semaphore>>> = RefCell::default();
+}
+
+/// The file's turns. As long as there are any, who has one keeps the file open, and its number is no other's.
+fn turns(file: RawFd) -> Arc<Semaphore> {
+    TURNS.with_borrow_mut(|all| {
+        all.get(&file).and_then(Weak::upgrade).unwrap_or_else(|| {
+            all.retain(|_, turns| turns.strong_count() > 0);
+            let turns = Arc::new(Semaphore::new(MOST_OF_FILE));
+            all.insert(file, Arc::downgrade(&turns));
+            turns
+        })
+    })
+}
+
+/// Has a thread do `work` on a file, which may block. A file that hangs does not get all threads of a worker: others go on.
+pub async fn on_thread<T: Send + 'static>(file: &Arc<OwnedFd>, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let held = file.clone();
+    let turn = turns(file.as_raw_fd()).acquire_owned().await.expect("turns have no end");
+    blocking(move || {
+        let done = work();
+        // Here, as the task that waits may be gone.
+        drop((turn, held));
+        done
+    })
+    .await
 }
 
 /// What the ring's result says. Where the kernel has no thread for an operation and may start none (a limit of processes, no
@@ -93,7 +139,7 @@ pub async fn read_at(
         return (Ok(read), buffer);
     }
     let mut operation = Operation { file: file.clone(), buffer, what: What::Read { length, offset } };
-    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { perform(operation).await }
+    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { perform(operation, inline).await }
 }
 
 /// Writes a part of `buffer`, at least a byte of it, at `offset` in the file.
@@ -106,25 +152,53 @@ pub async fn write_at(
 ) -> (Result<usize>, Buffer) {
     let part = part.start..part.end.min(part.start + MOST);
     let mut operation = Operation { file: file.clone(), buffer, what: What::Write { part, offset } };
-    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { perform(operation).await }
+    if inline == Inline::Always { (operation.perform(), operation.buffer) } else { perform(operation, inline).await }
 }
 
 /// Makes what was written to the file durable.
-pub async fn sync(file: &Arc<OwnedFd>) -> Result<()> {
+pub async fn sync(file: &Arc<OwnedFd>, inline: Inline) -> Result<()> {
     let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Sync };
-    perform(operation).await.0.map(drop)
+    perform(operation, inline).await.0.map(drop)
 }
 
 /// `fallocate`.
-pub async fn allocate(file: &Arc<OwnedFd>, mode: FallocateFlags, range: Range<u64>) -> Result<()> {
+pub async fn allocate(file: &Arc<OwnedFd>, mode: FallocateFlags, range: Range<u64>, inline: Inline) -> Result<()> {
     let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Allocate { mode, range } };
-    perform(operation).await.0.map(drop)
+    perform(operation, inline).await.0.map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::worker::{Engine, Worker, spawn, stop};
     use super::*;
     use crate::backend::testing::run;
+
+    #[test]
+    fn a_file_that_hangs_leaves_threads_to_others() {
+        let open = || Arc::<OwnedFd>::new(tempfile::tempfile().expect("a file").into());
+        let (hung, other) = (open(), open());
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = Arc::new(std::sync::Mutex::new(ended));
+        let thread = std::thread::spawn(move || {
+            let worker = Worker::new(Engine::Threads).expect("a worker");
+            worker.remote().run(move || {
+                for _ in 0..500 {
+                    let (hung, ended) = (hung.clone(), ended.clone());
+                    // Until the sender has gone.
+                    let wait = move || drop(ended.lock().map(|ended| ended.recv()));
+                    spawn(async move { on_thread(&hung, wait).await });
+                }
+                spawn(async move {
+                    sync(&other, Inline::ByThread).await.expect("the file can be flushed");
+                    drop(end);
+                    stop();
+                });
+            });
+            worker.run().expect("it ends");
+        });
+        weir_testing::wait_until("the other file is flushed", || thread.is_finished());
+        thread.join().expect("no panic");
+    }
 
     #[test]
     fn what_the_ring_has_given_up_is_done_by_a_thread() {

@@ -7,7 +7,7 @@ mod remote;
 mod ring;
 mod worker;
 
-pub use file::{Inline, allocate, read_at, sync, write_at};
+pub use file::{Inline, allocate, on_thread, read_at, sync, write_at};
 pub use fixed::{Squeezer, take_fixed};
 pub use remote::Remote;
 pub use worker::{Engine, Worker, blocking, main_runtime, spawn, stop, yield_once};

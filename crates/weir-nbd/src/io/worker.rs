@@ -15,8 +15,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use weir::PagePool;
 
-/// Most threads of a worker for what may block. A queue of this depth is what disks use; more operations wait.
-const MAX_THREADS: usize = 32;
+/// Most threads of a worker that work on one file. A queue of this depth is what disks use; more operations wait.
+pub(super) const MOST_OF_FILE: usize = 32;
+/// Most threads of a worker for what may block: where a file hangs, most are left to others.
+const MAX_THREADS: usize = 4 * MOST_OF_FILE;
 /// A thread without work for this long ends: never, so that there is one where the system refuses another.
 const IDLE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A thread for calls that block needs little stack: a system call and a completion.
