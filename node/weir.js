@@ -3,6 +3,7 @@
 
 const { spawn } = require('child_process');
 const os = require('os');
+const { isatty } = require('tty');
 const weir = require('.');
 
 const usage = `usage: weir run PROGRAM ARGUMENTS...   a program on Weir: \`weir run node app.js\`
@@ -18,9 +19,9 @@ function fail(code, message) {
 function run(program, words) {
   const env = { ...process.env, LD_PRELOAD: weir.preload() };
   const child = spawn(program, words, { env, stdio: 'inherit' });
-  // A terminal sends its signals to the program as well.
-  const terminals = process.stdin.isTTY ? ['SIGINT', 'SIGQUIT'] : [];
-  for (const signal of ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM', 'SIGUSR2']) {
+  // A terminal sends its signals to the program as well. `process.stdin` is not asked: it would make the program's non-blocking.
+  const terminals = [0, 1, 2].some(isatty) ? ['SIGINT', 'SIGQUIT'] : [];
+  for (const signal of ['SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGTERM', 'SIGUSR1', 'SIGUSR2']) {
     process.on(signal, () => terminals.includes(signal) || child.kill(signal));
   }
   child.on('error', (why) => fail(why.code === 'ENOENT' ? 127 : 126, `weir: cannot start ${program}: ${why.message}\n`));
