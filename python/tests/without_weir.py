@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import weir
-from support import python
+from support import PATIENCE, python
 
 MAPS = "print(open('/proc/self/maps').read())"
 #: A malloc that is not Weir's, and keeps what is freed.
@@ -72,6 +73,24 @@ class Without(unittest.TestCase):
         held = text.cache_info()[2:]
         self.assertEqual(len(text(200_000)), 200_000)
         self.assertEqual(text.cache_info()[2:], held)
+
+    def test_what_goes_is_finalized_without_the_lock(self):
+        class Argument:
+            def __del__(self):
+                # Another thread uses the function meanwhile.
+                thread = threading.Thread(target=number, args=(None,))
+                thread.start()
+                thread.join(PATIENCE)
+                is_stuck.append(thread.is_alive())
+
+        is_stuck = []
+        number = weir.cache(lambda argument: 1, weigh=lambda _: 1000, bound=5000)
+        for _ in range(10):
+            number(Argument())
+        # Not when Python ends, where there are no more threads.
+        number.cache_clear()
+        self.assertGreater(len(is_stuck), 4)
+        self.assertFalse(any(is_stuck))
 
     def test_the_bound_is_for_each_cache(self):
         small, large = (weir.cache(bytes, bound=bound) for bound in (10_000, 1_000_000))

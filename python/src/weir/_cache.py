@@ -100,7 +100,7 @@ class _Entries:
                 self.bytes += size
             else:
                 missing = 0
-        # The victims' finalizers run here, without the lock.
+        # Finalizers of what went, arguments and values, run here without the lock.
         del victims
         if missing > 0:
             _evict_all(missing, but=self)
@@ -118,10 +118,10 @@ class _Entries:
     def _evict(self, size, victims):
         freed = 0
         while freed < size and self.by_key:
-            _, entry = self.by_key.popitem(last=False)
-            victims.append(entry)
-            freed += entry[1]
-            self.bytes -= entry[1]
+            victims.append(self.by_key.popitem(last=False))
+            _, (_, taken) = victims[-1]
+            freed += taken
+            self.bytes -= taken
         self.evicted += len(victims)
         return freed
 
