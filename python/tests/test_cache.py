@@ -139,6 +139,36 @@ class Threads(unittest.TestCase):
         values.cache_clear()
         self.assertEqual(ended, [1] * 20)
 
+    def test_keys_may_use_the_function_that_compares_them(self):
+        class Key:
+            def __init__(self, number):
+                self.number = number
+
+            def __hash__(self):
+                return 1
+
+            def __eq__(self, other):
+                # One comparison in 3 comes back, and one in 200 empties the cache.
+                count.append(1)
+                if len(depth) < 2 and len(count) % 3 == 0:
+                    depth.append(1)
+                    values(Key(len(count) % 50))
+                    depth.pop()
+                if len(count) % 200 == 0:
+                    values.cache_clear()
+                return self.number == other.number
+
+        count, depth = [], []
+        values = weir.cache(lambda key: [key.number], bound=12_000)
+        for step in range(20_000):
+            number = step * step % 61
+            self.assertEqual(values(Key(number)), [number])
+            if len(count) > 300_000:
+                break
+        info = values.cache_info()
+        self.assertGreater(info.entries, 0)
+        self.assertEqual(info.bytes, sum(size for _, size in values.cache_info.__self__.by_key.values()))
+
     def test_keys_that_wait_for_a_lock_keep_no_other_cache(self):
         class Key:
             def __hash__(self):

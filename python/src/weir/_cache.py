@@ -58,8 +58,10 @@ class CacheInfo(NamedTuple):
 class _Entries:
     """The entries of one cache. All but the weighing is done under its lock.
 
-    A thread may take the lock twice: what runs under it allocates, so that the collector may call a finalizer there, and asks
-    keys whether they are equal. Both are the program's code, and may use the cache.
+    A thread may come back while it has the lock: what runs under it allocates, so that the collector may call a finalizer there,
+    and asks keys whether they are equal. Both are the program's code, and may use the cache. Whoever comes back finds nothing
+    there, and changes nothing but by `clear`, which puts another table in place: an OrderedDict that changes while it compares
+    keys ends the process.
     """
 
     def __init__(self, weigh, bound):
@@ -71,19 +73,22 @@ class _Entries:
             _caches.add(self)
 
     def get(self, key):
+        if self.lock._is_owned():  # as threading.Condition asks
+            self.misses += 1
+            return None
         with self.lock:
-            entry = self.by_key.get(key)
+            by_key = self.by_key
+            entry = by_key.get(key)
             if entry is None:
                 self.misses += 1
                 return None
+            by_key.move_to_end(key)
             self.hits += 1
-            try:
-                self.by_key.move_to_end(key)
-            except KeyError:  # the comparison of keys came back here, and the entry is gone
-                pass
             return entry
 
     def insert(self, key, value):
+        if self.lock._is_owned():
+            return
         weight = index(self.weigh(value))
         if weight < 0:
             raise ValueError(f"weigh() says {weight} bytes")
@@ -94,10 +99,12 @@ class _Entries:
         missing = 0 if is_bounded or not _is_short() else size
         victims = []
         with self.lock:
-            if key not in self.by_key:
+            by_key = self.by_key
+            if key not in by_key:
                 missing -= self._evict(self.bytes + size - self.bound if is_bounded else missing, victims)
-                self.by_key[key] = (value, size)
-                self.bytes += size
+                by_key[key] = (value, size)
+                if by_key is self.by_key:
+                    self.bytes += size
             else:
                 missing = 0
         # Finalizers of what went, arguments and values, run here without the lock.
@@ -108,7 +115,7 @@ class _Entries:
     def evict(self, size):
         """Evicts entries of that size in all, if the cache is not busy; the bytes that went."""
         victims = []
-        if not self.lock.acquire(timeout=BUSY):
+        if self.lock._is_owned() or not self.lock.acquire(timeout=BUSY):
             return 0
         try:
             return self._evict(size, victims)
@@ -116,12 +123,13 @@ class _Entries:
             self.lock.release()
 
     def _evict(self, size, victims):
-        freed = 0
-        while freed < size and self.by_key:
-            victims.append(self.by_key.popitem(last=False))
+        freed, by_key = 0, self.by_key
+        while freed < size and by_key:
+            victims.append(by_key.popitem(last=False))
             _, (_, taken) = victims[-1]
             freed += taken
-            self.bytes -= taken
+            if by_key is self.by_key:
+                self.bytes -= taken
         self.evicted += len(victims)
         return freed
 
