@@ -7,6 +7,7 @@ import io
 import textwrap
 import threading
 import unittest
+from unittest import mock
 
 import weir
 from support import in_child, python, wait_until
@@ -126,6 +127,16 @@ class OnWeir(unittest.TestCase):
         wait_until("relief", lambda: weir.pressure.latest().level == weir.pressure.NONE)
         wait_until("growth", lambda: fill(function, 100) or function.cache_info().entries >= 100)
         self.assertEqual(len(held), 400)
+
+    def test_what_comes_while_memory_is_short_takes_the_place_of_as_much(self):
+        function = weir.cache(lambda number: block(number * 7919 % 100_000 - 99_000))
+        fill(function, 1500)
+        held = function.cache_info().bytes
+        with mock.patch.object(weir._cache, "_is_short", lambda: True):
+            for number in range(2000, 12_000):
+                function(number)
+        # Entries weigh differently, and go whole.
+        self.assertIn(function.cache_info().bytes, range(held // 2, held + 1))
 
     def test_each_cache_gives_its_share_and_one_that_is_gone_none(self):
         large, small, gone = (weir.cache(block) for _ in range(3))

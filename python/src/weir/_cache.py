@@ -69,6 +69,8 @@ class _Entries:
         self.lock = threading.RLock()
         self.by_key = OrderedDict()
         self.bytes = self.hits = self.misses = self.evicted = 0
+        # What went while memory was short beyond what came: entries go whole.
+        self.spare = 0
         with lock:
             _caches.add(self)
 
@@ -96,21 +98,24 @@ class _Entries:
         is_bounded = not _register_once()
         if is_bounded and size > self.bound:
             return
-        missing = 0 if is_bounded or not _is_short() else size
+        is_short = not is_bounded and _is_short()
         victims = []
         with self.lock:
             by_key = self.by_key
-            if key not in by_key:
-                missing -= self._evict(self.bytes + size - self.bound if is_bounded else missing, victims)
-                by_key[key] = (value, size)
-                if by_key is self.by_key:
-                    self.bytes += size
-            else:
-                missing = 0
+            if key in by_key:
+                return
+            missing = self.bytes + size - self.bound if is_bounded else size - self.spare if is_short else 0
+            missing -= self._evict(missing, victims)
+            self.spare = max(-missing, 0) if is_short else 0
+            by_key[key] = (value, size)
+            if by_key is self.by_key:
+                self.bytes += size
         # Finalizers of what went, arguments and values, run here without the lock.
         del victims
-        if missing > 0:
-            _evict_all(missing, but=self)
+        if is_short and missing > 0:
+            missing -= _evict_all(missing, but=self)
+            with self.lock:
+                self.spare += max(-missing, 0)
 
     def evict(self, size):
         """Evicts entries of that size in all, if the cache is not busy; the bytes that went."""
