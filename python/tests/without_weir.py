@@ -98,6 +98,16 @@ class Without(unittest.TestCase):
             small(size), large(size)
         self.assertEqual((small.cache_info().entries, large.cache_info().entries), (7, 100))
 
+    def test_many_caches_give_no_more_than_is_asked_for(self):
+        caches = [weir.cache(lambda number: bytes(10_000)) for _ in range(100)]
+        for function in caches:
+            for number in range(10):
+                function(number)
+        for _ in range(20):
+            self.assertIn(weir._cache._evict_all(100_000), range(100_000, 120_000))
+        # Each in its turn.
+        self.assertLess(max(function.cache_info().evicted for function in caches), 6)
+
 
 class Run(unittest.TestCase):
     def test_it_runs_python_with_the_arguments_on_weir(self):

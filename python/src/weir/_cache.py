@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections import OrderedDict
 from ctypes import byref, c_size_t, sizeof
+from itertools import count
 from operator import index
 from typing import NamedTuple
 from weakref import WeakSet
@@ -40,6 +41,8 @@ _is_registered = False
 _is_pressed = False
 # The caches whose locks the thread that forks has taken.
 _frozen = []
+# Where evictions from all caches begin.
+_turns = count()
 
 
 class CacheInfo(NamedTuple):
@@ -232,10 +235,17 @@ def _all():
 
 def _evict_all(size, but=None):
     """Evicts entries of that size in all, from each cache but one in proportion to what it holds; the bytes that went."""
-    held = [(entries, entries.bytes) for entries in _all() if entries is not but]
-    total = sum(share for _, share in held)
-    # Rounded up: a cache may be smaller than what it is asked for.
-    return sum(entries.evict(-(-size * share // total)) for entries, share in held if share > 0)
+    held = [(entries, share) for entries in _all() if entries is not but for share in [entries.bytes] if share > 0]
+    total, due, freed = sum(share for _, share in held), 0, 0
+    # Entries go whole, and what one cache gives too much the next ones need not give. So another one begins each time.
+    first = next(_turns) % max(len(held), 1)
+    for entries, share in held[first:] + held[:first]:
+        due += size * share
+        # Rounded up: a cache may be smaller than what it is asked for.
+        missing = -(-due // total) - freed
+        if missing > 0:
+            freed += entries.evict(missing)
+    return freed
 
 
 # These functions are never freed: nothing can take them from under a call. Nothing that they raise may reach Weir's code.
