@@ -145,6 +145,18 @@ class Run(unittest.TestCase):
             said = python(is_loaded, "-m", "weir", "run", environment={"LD_PRELOAD": other})
             self.assertEqual(said, "True\n")
 
+    def test_a_cache_is_bounded_where_pressure_is_not_heard(self):
+        script = """
+            import weir
+            function = weir.cache(bytes, bound=1_000_000)
+            for number in range(100):
+                function(100_000 + number)
+            print(weir.is_loaded(), function.cache_info().bytes <= 1_000_000)
+        """
+        for background, is_bounded in (("0", True), ("1", False)):
+            said = python(script, "-m", "weir", "run", environment={"WEIR_BACKGROUND": background})
+            self.assertEqual(said, f"True {is_bounded}\n")
+
     def test_what_cannot_be_is_said_in_a_line(self):
         for library, why in (("/nowhere/libweir.so", "is missing"), ("/proc/self/exe", None)):
             done = weir_command("library", WEIR_LIB=library)
