@@ -308,31 +308,22 @@ public:
     void begin(weir_callback *callback, const char *function) { callback_ = checked(callback, function); }
     weir_callback *native_handle() const noexcept { return callback_; }
 
-    /* Calls, and returns `otherwise` where it throws: no exception may leave for C. What threw is named and not called again. */
-    template <class Result, class Call>
-    static Result call(void *data, Result otherwise, Call call) noexcept {
+    /* Calls. What it throws is named here, and goes on to Weir, which does not call it again. */
+    template <class Call>
+    static auto call(void *data, Call call) {
         const auto here = static_cast<state *>(data)->shared_from_this();
-        if (here->has_thrown) return otherwise;
         try {
             return call(here->functions);
         } catch (const std::exception &error) {
-            here->give_up(error.what());
-        } catch (...) {
-            here->give_up("an exception that is no std::exception");
+            std::fprintf(stderr, "weir: the callback \"%s\" threw: %s\n", here->functions.name.c_str(), error.what());
+            throw;
         }
-        return otherwise;
     }
 
 private:
     struct state : std::enable_shared_from_this<state> {
         explicit state(Functions given) : functions(std::move(given)) {}
-        void give_up(const char *why) noexcept {
-            has_thrown = true;
-            std::fprintf(stderr, "weir: the callback \"%s\" threw, and is not called again: %s\n", functions.name.c_str(),
-                         why);
-        }
         Functions functions;
-        bool has_thrown = false; // a callback is never called by two threads at once
     };
     std::shared_ptr<state> shared_;
     weir_callback *callback_ = nullptr;
@@ -366,13 +357,15 @@ public:
         weir_shrinker spec{};
         spec.name = name;
         spec.count = [](void *data) {
-            return held::call(data, std::size_t(0), [](functions &of) { return of.count(); });
+            return held::call(data, [](functions &of) { return of.count(); });
         };
         spec.scan = [](std::size_t bytes, int reason, void *data) {
-            return held::call(data, WEIR_SCAN_STOP, [=](functions &of) { return of.scan(bytes, reason); });
+            return held::call(data, [=](functions &of) { return of.scan(bytes, reason); });
         };
         spec.relieved = [](void *data) {
-            held::call(data, 0, [](functions &of) { return of.relieved ? of.relieved() : void(), 0; });
+            held::call(data, [](functions &of) {
+                if (of.relieved) of.relieved();
+            });
         };
         spec.data = registration_.data();
         spec.batch = how.batch;
@@ -409,7 +402,7 @@ public:
     pressure_listener(unsigned level, std::function<void(const weir_pressure_event &)> function, weir_queue *queue = nullptr)
         : registration_(functions{"pressure_listener", std::move(function)}) {
         auto *call = +[](const weir_pressure_event *event, void *data) {
-            held::call(data, 0, [=](functions &of) { return of.function(*event), 0; });
+            held::call(data, [=](functions &of) { of.function(*event); });
         };
         registration_.begin(weir_pressure_subscribe(level, call, registration_.data(), queue), "weir_pressure_subscribe");
     }

@@ -225,8 +225,8 @@ void shrinkers() {
     CHECK(waited_for([&] { return entries.bytes() < 10'000 * Entries::size; }));
     limit(0);
     CHECK(waited_for([&] { return relieved > 0; }));
-    CHECK(plain->stats().calls > 0 && plain->stats().freed_bytes > 0 && !bad.stats().is_disabled);
-    CHECK(throwing == 1 && ended == 1);
+    CHECK(plain->stats().calls > 0 && plain->stats().freed_bytes > 0 && !plain->stats().is_disabled);
+    CHECK(bad.stats().is_disabled && throwing == 1 && ended == 1);
     weir::shrinker moved(std::move(*plain));
     plain.reset();
     CHECK(moved.stats().calls > 0);
