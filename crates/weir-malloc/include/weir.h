@@ -648,7 +648,8 @@ typedef struct weir_entry weir_entry;
 /* How a cache is to be. Zero everything first: zero is each one's default. */
 struct weir_evictable_options {
     const char *name;  /* for figures, cut at 31 bytes */
-    size_t max_bytes;  /* what the entries never exceed, with 32 bytes for each; 0: no bound but memory */
+    size_t max_bytes;  /* what the entries never exceed, with 32 bytes for each; 0: no bound but memory;
+                          with WEIR_BACKGROUND=0, where memory is not heard to be short, 256 MiB */
     size_t min_bytes;  /* what pressure leaves of them */
     size_t shards;     /* parts with a lock of their own, up to 1,024; 0: by CPUs and size */
     weir_zone *zone;   /* entries lie in runs of whole pages of this zone, which is destroyed after the cache; NULL: heap */

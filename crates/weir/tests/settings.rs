@@ -77,3 +77,14 @@ fn a_change_of_what_is_armed_replaces_the_thread_that_armed_it() {
     });
     settings::set("headroom_percent", "5").unwrap();
 }
+
+#[test]
+fn a_cache_has_a_bound_where_pressure_is_not_heard() {
+    let _alone = alone();
+    let bound = || weir::EvictableCache::<u64, u64>::builder().build().unwrap().stats().max_bytes;
+    let heard = bound();
+    settings::set("background", "0").unwrap();
+    let unheard = bound();
+    settings::set("background", "1").unwrap();
+    assert_eq!((heard, unheard), (usize::MAX, 256 << 20));
+}

@@ -119,7 +119,7 @@ macro_rules! common_options {
         }
 
         /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. Where Weir does
-        /// not run nobody says when memory is short, and the bound is 256 MiB then.
+        /// not run, or the setting `background` is 0, nobody says when memory is short, and the bound is 256 MiB then.
         pub fn max_bytes(mut self, bytes: usize) -> Self {
             self.options.max = bytes;
             self

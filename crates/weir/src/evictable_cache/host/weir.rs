@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weir_core::base::units::PAGE;
 use weir_linux::os::process::random_words;
 use weir_linux::platform::machine::possible_cpus;
+use weir_linux::platform::statics::TUNABLES;
 use weir_linux::process::callbacks::{self, Registration};
 use weir_linux::process::evictable_list::{self, Evictable, Node};
 use weir_linux::process::heap::HEAP;
@@ -19,10 +20,13 @@ pub use weir_linux::platform::linux::Linux as System;
 
 use crate::heap;
 
-/// A bound of caches whose builder is given none: memory alone.
-pub const NO_BOUND: usize = usize::MAX;
 /// Alignment of every block of the heap.
 const HEAP_ALIGN: usize = 16;
+
+/// Whether somebody says when memory is short.
+pub fn hears_pressure() -> bool {
+    TUNABLES.background.get() != 0
+}
 
 /// The platform of locks and clocks.
 #[inline]
