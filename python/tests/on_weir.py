@@ -65,8 +65,13 @@ class OnWeir(unittest.TestCase):
         for value in (-1, 1 << 64, (1 << 64) - 1):
             with self.assertRaisesRegex(ValueError, "idle_ms: .* is out of range"):
                 weir.settings["idle_ms"] = value
-        with self.assertRaises(TypeError):
+        with self.assertRaisesRegex(TypeError, "as an integer"):
             weir.settings["limit"] = "512M"
+        # Whole numbers of other libraries are some, too.
+        weir.settings["limit"] = mock.MagicMock(__index__=lambda _: 2 << 40)
+        self.assertEqual(weir.settings["limit"], 2 << 40)
+        with self.assertRaisesRegex(TypeError, "not iterable"):
+            list(weir.settings)
 
     def test_subscribers_hear_of_pressure_and_relief(self):
         events, others, held = [], [], [block(number) for number in range(400)]

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 from ctypes import byref, c_size_t, c_uint64, sizeof
+from operator import index
 from typing import NamedTuple
 
 from ._library import Usage, failed, library
@@ -62,8 +63,7 @@ class Settings:
         return value.value
 
     def __setitem__(self, name, value):
-        if not isinstance(value, int):
-            raise TypeError(f"a setting is a whole number, not {type(value).__name__}")
+        value = index(value)
         if not 0 <= value < 1 << 64:
             raise ValueError(f"{name}: {value} is out of range")
         self._call(name, None, None, byref(c_uint64(value)), sizeof(c_uint64), value)
@@ -74,6 +74,9 @@ class Settings:
         except KeyError:
             return False
         return True
+
+    # The library does not list names. Without this Python would try 0, 1, 2.
+    __iter__ = None
 
     @staticmethod
     def _call(name, old, old_size, new, new_size, value=None):
