@@ -33,11 +33,12 @@ use crate::os::rights::sandbox::Sandbox;
 use crate::os::signals;
 use crate::os::syscall::{Errno, Result};
 use crate::platform::statics::{STATS, TUNABLES};
+use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
 use linux_raw_sys::general::F_SEAL_SHRINK;
 use weir_core::base::units::PAGE;
-use weir_core::telemetry::stats::{COUNTER_BYTES, FILE_PAGES, Header, Opening, PAGE_BYTES};
+use weir_core::telemetry::stats::{COUNTER_BYTES, FILE_PAGES, Header, Opening, PAGE_BYTES, Stats};
 
 /// Where the counters are; where they will be, while a page is put over them ([`put_noted`]).
 static SHARED: AtomicI32 = AtomicI32::new(PRIVATE);
@@ -327,8 +328,10 @@ pub(crate) fn leave_parents() {
 
 /// Replaces shared counters by memory of this process alone, with the counts in it. `false`: its children share it.
 ///
-/// A mapping that takes the place of one needs no room for another, unless the process has as many as it may have
-/// (`vm.max_map_count`). Then the old one is unmapped first. No signal's handler may count in between.
+/// A mapping that takes the place of one needs no room for another, but in two cases. The process may have more addresses than
+/// it may have by now (`RLIMIT_AS`), or have reached the system's bound for memory that is promised. Then the kernel maps
+/// nothing, and moves what is there: the spare. Or it has as many mappings as it may have (`vm.max_map_count`). Then the old
+/// one is unmapped first. No signal's handler may count in between.
 ///
 /// # Safety
 /// A mapping of [`PAGE_BYTES`] that only this thread uses.
@@ -345,7 +348,8 @@ unsafe fn replace(counters: *mut u8) -> bool {
     let mut counts = Counts::new();
     // SAFETY: the caller's page.
     unsafe { copy_counts(counters, counts.as_mut_ptr()) };
-    let is_private = map().or_else(|_| {
+    // SAFETY: the caller's page is replaced.
+    let is_private = map().or_else(|_| unsafe { SPARE.put_over(counters) }.map(|()| true)).or_else(|_| {
         let mask = signals::set_signal_mask(!0);
         // SAFETY: the caller's page, which is mapped anew.
         let _ = unsafe { mman::munmap(counters, PAGE_BYTES) };
@@ -359,6 +363,33 @@ unsafe fn replace(counters: *mut u8) -> bool {
     // SAFETY: mapped anew.
     unsafe { copy_counts(counts.as_mut_ptr(), counters) };
     is_private
+}
+
+/// Memory for the counters of a child for which the kernel maps none, aligned as they are. Nothing touches it before, so that it
+/// takes no memory.
+#[repr(C)]
+struct Spare(UnsafeCell<[u8; PAGE_BYTES]>, [Stats; 0]);
+
+// SAFETY: nothing reads or writes the page where it is, and one caller moves it.
+unsafe impl Sync for Spare {}
+
+static SPARE: Spare = Spare(UnsafeCell::new([0; PAGE_BYTES]), []);
+
+impl Spare {
+    /// Moves it over the counters. An error: it was moved before, or the kernel has no room for a mapping more.
+    ///
+    /// # Safety
+    /// The counters are the caller's to replace.
+    unsafe fn put_over(&self, counters: *mut u8) -> Result<()> {
+        /// Here or in a parent. What lies at its address from then on is not Weir's.
+        static IS_GONE: AtomicBool = AtomicBool::new(false);
+        if IS_GONE.swap(true, Relaxed) {
+            return Err(Errno::ENOMEM);
+        }
+        let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+        // SAFETY: the page is not moved yet, and nothing uses it; the other one is the caller's.
+        unsafe { mman::mremap(self.0.get().cast(), PAGE_BYTES, PAGE_BYTES, flags, counters) }.map(drop)
+    }
 }
 
 /// In a forked child that does enough to be worth it: takes a page of the file. Most children only `exec`.

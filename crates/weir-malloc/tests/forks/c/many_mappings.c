@@ -1,8 +1,9 @@
 /* A process with as many mappings as it may have (vm.max_map_count) goes on, and so do its children, which do not count into its
-   counters. */
+   counters. So do those of a process that has more addresses than it may have by now (RLIMIT_AS). */
 #include "../../common/check.h"
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { MOST = 100000, BLOCKS = 4000 };
 
@@ -54,12 +55,36 @@ static void child_goes_on(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* Its children have counters of their own, and theirs too. No new memory is to be had. */
+static void beyond_the_limit(void) {
+    struct rlimit now, low;
+    CHECK(getrlimit(RLIMIT_AS, &now) == 0);
+    low = now, low.rlim_cur = 1 << 20;
+    fflush(stdout);
+    CHECK(setrlimit(RLIMIT_AS, &low) == 0);
+    for (int round = 0; round < 2; round++) {
+        int status = 0;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            CHECK(!counters_are_shared());
+            child = fork();
+            if (child == 0) _exit(counters_are_shared());
+            CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(setrlimit(RLIMIT_AS, &now) == 0);
+}
+
 int main(void) {
     alarm(LIFETIME);
-    long most = limit();
-    if (most <= 0 || most >= MOST) skip_all("the limit of mappings is unknown, or high");
     use_heap();
     if (is_weir()) WAIT_FOR(counters_are_shared());
+    beyond_the_limit();
+    long most = limit();
+    if (most <= 0 || most >= MOST) skip_all("the limit of mappings is unknown, or high");
     long count = 0;
     for (; count < MOST; count++) {
         int protection = count % 2 ? PROT_READ : PROT_NONE;
