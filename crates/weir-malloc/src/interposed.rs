@@ -1,8 +1,8 @@
-//! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
-//! background thread is not to be there then (`crates/weir-linux/src/threads/changes.rs`). And `madvise`, by which it says what
-//! `fork` is to do with its memory (`crates/weir-linux/src/platform/memory/fork_advice.rs`). Each does what libc's own does, and
-//! libc's own does it. That one is found as the next one of its name (`next_symbol.rs`), so a library preloaded behind this one,
-//! or before it, keeps its say.
+//! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces, what is mounted.
+//! Weir's background thread is not to be there then (`crates/weir-linux/src/threads/changes.rs`). And `madvise`, by which it says
+//! what `fork` is to do with its memory (`crates/weir-linux/src/platform/memory/fork_advice.rs`). Each does what libc's own does,
+//! and libc's own does it. That one is found as the next one of its name (`next_symbol.rs`), so a library preloaded behind this
+//! one, or before it, keeps its say.
 //!
 //! In a static program libc's own of a name that is defined here is left out. Some of these functions are one system call in
 //! each libc, and make it there themselves. The others are libc's there: it changes all of its threads, which it alone can do.
@@ -16,7 +16,7 @@ use crate::errno;
 use crate::next_symbol::next;
 use weir_linux::os::fd;
 use weir_linux::os::syscall::numbers::{
-    __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_unshare,
+    __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_umount2, __NR_unshare,
 };
 use weir_linux::os::syscall::{Errno, check, syscall3};
 use weir_linux::platform::memory::fork_advice;
@@ -74,7 +74,7 @@ macro_rules! interpose {
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
 
-/// A system call of at most three words, with `errno`.
+/// A system call of at most three words, with `errno`. Those that are not given are 0.
 ///
 /// # Safety
 /// The call is sound with these arguments.
@@ -101,7 +101,7 @@ fn after(call: impl FnOnce() -> c_int) -> c_int {
 /// A PID namespace, for children of the caller.
 const CLONE_NEWPID: c_int = 0x2000_0000;
 
-/// For what is refused to a process of several threads: there is no background thread meanwhile.
+/// For what is refused to a process of several threads, or while files are open: there is no background thread meanwhile.
 fn without(call: impl FnOnce() -> c_int) -> c_int {
     weir_linux::process::heap::BACKGROUND.without_thread(call)
 }
@@ -187,6 +187,8 @@ mod of_the_caller {
         without_for unshare(flags: c_int) or __NR_unshare;
         hearing madvise(address: *mut c_void, len: usize, advice: c_int) or __NR_madvise;
         without_to_join setns(descriptor: c_int, kind: c_int) or __NR_setns;
+        without umount(path: *const c_char) or __NR_umount2;
+        without umount2(path: *const c_char, flags: c_int) or __NR_umount2;
     }
 }
 

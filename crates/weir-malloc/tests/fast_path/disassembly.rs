@@ -90,10 +90,21 @@ fn thread_local_storage_is_static_and_no_name_is_stray() {
     }
     let exported = |line: &&str| line.contains(" T ") || line.contains(" D ") || line.contains(" B ");
     let families = ["alloc", "free", "mall", "_Z", "weir_", "__posix_memalign", "posix_memalign", "memalign"];
-    // What is interposed, as it changes what the process is, what `fork` does with its memory, or where a
+    // What is interposed, as it changes what the process is, what is mounted, what `fork` does with its memory, or where a
     // library finds `free`.
-    let changes =
-        ["chroot", "pivot_root", "unshare", "setns", "capset", "setgroups", "initgroups", "madvise", "dlopen"];
+    let changes = [
+        "chroot",
+        "pivot_root",
+        "unshare",
+        "setns",
+        "umount",
+        "umount2",
+        "capset",
+        "setgroups",
+        "initgroups",
+        "madvise",
+        "dlopen",
+    ];
     let ids = |name: &str| name.starts_with("set") && (name.ends_with("id") || name.ends_with("gid"));
     for line in symbols.lines().filter(exported) {
         let name = line.rsplit(' ').next().unwrap_or_default();

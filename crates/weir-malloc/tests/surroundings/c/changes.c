@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +109,25 @@ static void mount_namespace(void) {
     CHECK(readlink("/proc/self/ns/mnt", after, sizeof after - 1) > 0 && strcmp(before, after) == 0);
 }
 
+/* What a file of is open cannot be unmounted: the heap's thread has files of /proc. */
+static void unmounted(void) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) != 0) {
+        skip_part("no mount namespace may be made here");
+        return;
+    }
+    for (int round = 0; round < 2; round++) {
+        if (mount("proc", "/proc", "proc", 0, 0) != 0) {
+            skip_part("no /proc may be mounted here");
+            return;
+        }
+        start();
+        usleep(200000); /* time to open its files; where it is slower it has none */
+        CHECK((round == 0 ? umount("/proc") : umount2("/proc", 0)) == 0);
+    }
+    CHECK(REFUSED(umount("/no such folder"), ENOENT));
+    CHECK(REFUSED(umount2("/no such folder", MNT_DETACH), ENOENT));
+}
+
 static void another_root(void) {
     char place[] = "/tmp/weir-changes-XXXXXX", file[64];
     CHECK(mkdtemp(place));
@@ -174,6 +194,7 @@ int main(void) {
     alone(user_namespace);
     if (getuid() == 0) {
         alone(mount_namespace);
+        alone(unmounted);
         alone(another_root);
         alone(another_user);
     } else {
