@@ -20,6 +20,8 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
     unsafe { weir_linux::process::heap::init(envp) };
     crate::interposed::look_up();
     let _ = crate::next_symbol::next_dlopen();
+    #[cfg(not(target_feature = "crt-static"))]
+    let _ = crate::clone::next_clone();
     crate::interposed::hear_advice();
 }
 

@@ -2,9 +2,9 @@
 
 use crate::os::clock::{monotonic_ns, timespec};
 use crate::os::process::getpid;
-use crate::os::syscall::{Errno, Result, check, syscall3, syscall4, syscall5, syscall6};
+use crate::os::syscall::{Errno, Result, check, syscall1, syscall3, syscall4, syscall5, syscall6};
 use crate::os::tasks::sched_yield;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use linux_raw_sys::general as sys;
 
 /// Sleeps while `*word == expected`, at most `timeout_ns`. `Ok` for a wake-up, which may be spurious;
@@ -59,11 +59,24 @@ pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), time
     check(unsafe { syscall5(sys::__NR_futex_waitv, at, words.len(), 0, spec_at, clock) }).map(drop)
 }
 
+/// The main thread's number in a process that libc's `clone` made. libc has no word there which the kernel clears.
+static NUMBER_IN_COPY: AtomicU32 = AtomicU32::new(0);
+
+/// By the only thread of such a process, to which the program gave no word either: its end is to be heard.
+pub fn report_end_in_copy() {
+    NUMBER_IN_COPY.store(getpid(), Relaxed);
+    // SAFETY: the kernel writes the word, which stays, as this thread ends.
+    unsafe { syscall1(sys::__NR_set_tid_address, NUMBER_IN_COPY.as_ptr() as usize) };
+}
+
 /// Address of the word with the main thread's number in libc. When that thread ends, the kernel sets it to 0, and wakes
 /// the thread that sleeps on it. In glibc it lies two words before the list head that is registered for robust mutexes. `None`: it
 /// is not there.
 pub fn main_threads_word() -> Option<usize> {
     const BEFORE_LIST: usize = 16;
+    if NUMBER_IN_COPY.load(Relaxed) == getpid() {
+        return Some(NUMBER_IN_COPY.as_ptr() as usize);
+    }
     let (mut head, mut len, main) = (0usize, 0usize, getpid());
     let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);
     // SAFETY: the kernel fills two words.

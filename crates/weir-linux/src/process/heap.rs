@@ -22,7 +22,7 @@ use weir_core::reclaim::Usage;
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tables::EvictableRow;
 
-use crate::os::futex::{futex_wait, futex_wake};
+use crate::os::futex::{futex_wait, futex_wake, report_end_in_copy};
 use crate::os::syscall::Errno;
 use crate::os::thread_block;
 use crate::platform::linux::{Engine, Linux};
@@ -394,6 +394,26 @@ extern "C" fn before_fork() {
     fork::lock_streams();
     // A process of memory calls alone opens no file.
     fork_freeze::freeze(&HEAP.0, TUNABLES.background.get() != 0);
+}
+
+/// Makes a copy of the process by a call that runs none of `fork`'s handlers, and does what they do. In the copy, where the call
+/// does not return, [`begin_copy`] is called first of all.
+pub fn copy_process<R>(copy: impl FnOnce() -> R) -> R {
+    before_fork();
+    let result = copy();
+    after_fork_in_parent();
+    result
+}
+
+/// The beginning of a copy. `has_word`: the program has the kernel clear a word as the thread ends.
+///
+/// # Safety
+/// This is the copy that [`copy_process`] makes, and its only thread, whose thread pointer is the one of its parent's.
+pub unsafe fn begin_copy(has_word: bool) {
+    after_fork_in_child();
+    if !has_word {
+        report_end_in_copy();
+    }
 }
 
 /// This process is the child of a fork in a signal handler that interrupted another fork. The locks are that one's, which goes

@@ -91,7 +91,7 @@ fn thread_local_storage_is_static_and_no_name_is_stray() {
     let exported = |line: &&str| line.contains(" T ") || line.contains(" D ") || line.contains(" B ");
     let families = ["alloc", "free", "mall", "_Z", "weir_", "__posix_memalign", "posix_memalign", "memalign"];
     // What is interposed, as it changes what the process is, what is mounted, what `fork` does with its memory, or where a
-    // library finds `free`.
+    // library finds `free`; and as it copies the process.
     let changes = [
         "chroot",
         "pivot_root",
@@ -104,6 +104,7 @@ fn thread_local_storage_is_static_and_no_name_is_stray() {
         "initgroups",
         "madvise",
         "dlopen",
+        "clone",
     ];
     let ids = |name: &str| name.starts_with("set") && (name.ends_with("id") || name.ends_with("gid"));
     for line in symbols.lines().filter(exported) {
