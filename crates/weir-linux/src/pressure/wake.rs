@@ -103,8 +103,8 @@ const LISTENERS: u32 = 1;
 /// There is no listener, or it is to end.
 const OVER: u32 = 2;
 
-/// How long the listener may take to end its turn after a kick. If it takes longer it is not there (a sandbox ended
-/// it).
+/// How long the listener may take to end its turn after a kick. If it takes longer it gets no CPU, a tracer holds it, or it
+/// is not there (a sandbox ended it).
 const TURN_NS: u64 = 1_000_000_000;
 
 /// The array that the sleeper and its listener share. They take turns at the array. The thread that has the turn hands it over
@@ -114,6 +114,10 @@ const TURN_NS: u64 = 1_000_000_000;
 ///
 /// The interleaving that this excludes: the sleeper takes the turn itself. `ppoll`, which writes its results to the
 /// array as it returns, writes into entries that the sleeper has changed.
+///
+/// A listener that does not end its turn in time is *late*. The sleeper goes on without it, and waits for it no more. The kick
+/// stays readable, so the listener ends its turn as soon as it runs, and wakes the sleeper. From then on it is in time again.
+/// What it heard of a place that was forgotten meanwhile is dropped, as the array could not be changed then.
 #[derive(Debug)]
 pub struct Listener {
     turn: AtomicU32,
@@ -125,6 +129,10 @@ pub struct Listener {
     handed: Cell<[PollFd; MOST + 1]>,
     /// `ppoll` was refused.
     failed: AtomicU32,
+    /// 1: the listener is late. The sleeper's alone.
+    is_late: AtomicU32,
+    /// Places forgotten while it was, a bit each. The sleeper's alone.
+    forgotten: AtomicU32,
     /// The sleeper's thread number.
     opened_by: AtomicU32,
 }
@@ -148,6 +156,8 @@ impl Listener {
                 array: Cell::new([NONE; MOST + 1]),
                 handed: Cell::new([NONE; MOST + 1]),
                 failed: AtomicU32::new(0),
+                is_late: AtomicU32::new(0),
+                forgotten: AtomicU32::new(0),
                 opened_by: AtomicU32::new(0),
             }
         }
@@ -162,7 +172,7 @@ impl Listener {
         self.kick.store(kick, Relaxed);
         // SAFETY: there is no listener, as the caller promises.
         self.array.with_mut(|array| unsafe { *array = [NONE; MOST + 1] });
-        self.failed.store(0, Relaxed);
+        [&self.failed, &self.is_late, &self.forgotten].into_iter().for_each(|word| word.store(0, Relaxed));
         self.opened_by.store(gettid(), Relaxed);
         self.turn.store(SLEEPERS, Release);
         Ok(())
@@ -204,7 +214,7 @@ impl Listener {
 
     /// Sleeps until one of `fds` has events, a wake-up, or the timeout, and fills in the events. Each of `fds` is the
     /// same descriptor at the same place as the last time, or another. By the sleeper. An error: there is no listener,
-    /// or the kernel refuses to wait for these.
+    /// the kernel refuses to wait for these, or the listener is late (`ETIMEDOUT`).
     pub(super) fn wait(&self, waker: &Waker, fds: &mut [PollFd], timeout_ns: Option<u64>) -> Result<()> {
         if self.turn.load(Acquire) == LISTENERS && !self.waits_for(fds) {
             self.take_turn()?;
@@ -227,6 +237,8 @@ impl Listener {
         if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
             // SAFETY: it is the sleeper's turn.
             self.array.with_mut(|array| unsafe { (*array)[place] = NONE });
+        } else {
+            self.forgotten.store(self.forgotten.load(Relaxed) | 1 << place, Relaxed);
         }
     }
 
@@ -237,6 +249,8 @@ impl Listener {
         if self.opened_by.load(Relaxed) != gettid() {
             return false;
         }
+        // One that is late is waited for once more.
+        self.is_late.store(0, Relaxed);
         if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
             self.turn.store(OVER, Release);
             let _ = futex_wake(&self.turn, 1);
@@ -257,12 +271,16 @@ impl Listener {
     }
 
     fn take_turn(&self) -> Result<()> {
+        if self.is_late.load(Relaxed) != 0 {
+            return if self.turn.load(Acquire) == LISTENERS { Err(Errno::ETIMEDOUT) } else { Ok(()) };
+        }
         let _ = fd::eventfd_signal(self.kick.load(Relaxed));
         let deadline = monotonic_ns() + TURN_NS;
         while self.turn.load(Acquire) == LISTENERS {
             let now = monotonic_ns();
             if now >= deadline {
-                return Err(Errno::ESRCH);
+                self.is_late.store(1, Relaxed);
+                return Err(Errno::ETIMEDOUT);
             }
             let _ = futex_wait(&self.turn, LISTENERS, Some(deadline - now));
         }
@@ -274,9 +292,15 @@ impl Listener {
         if self.turn.load(Acquire) == OVER {
             return Err(Errno::ESRCH);
         }
+        self.is_late.store(0, Relaxed);
+        let forgotten = self.forgotten.load(Relaxed);
+        self.forgotten.store(0, Relaxed);
         let take = |array: &mut [PollFd; MOST + 1]| {
             let mut any = false;
-            for (entry, wanted) in array.iter_mut().zip(fds) {
+            for (place, (entry, wanted)) in array.iter_mut().zip(fds).enumerate() {
+                if forgotten >> place & 1 != 0 {
+                    *entry = NONE;
+                }
                 // One that is not wanted at the moment is not forgotten.
                 if wanted.fd >= 0 && wanted.fd == entry.fd {
                     wanted.revents = core::mem::take(&mut entry.revents);

@@ -123,6 +123,11 @@ impl RawThread {
         self.alive.load(Acquire)
     }
 
+    /// The word that the kernel sets to 0 when the thread ends.
+    pub fn word(&self) -> &AtomicU32 {
+        &self.alive
+    }
+
     /// Waits until the kernel has removed the thread, which is about to end; gives up at `deadline`, a time of the
     /// monotonic clock. The kernel clears `alive` before it drops the thread's root directory and before it takes the
     /// thread out of the process. So both are waited for.

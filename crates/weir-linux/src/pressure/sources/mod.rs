@@ -23,6 +23,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, POLLIN, PollFd};
 use crate::os::file::descriptor_table;
 use crate::os::syscall::{Errno, Result};
+use core::sync::atomic::{AtomicU32, Ordering::Acquire};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
 use weir_core::base::level::Level;
 use weir_core::reclaim::budget::Room;
@@ -46,6 +47,8 @@ pub struct Sources {
     waker: Option<&'static Waker>,
     /// Waits for the slots' descriptors. `None`: they are polled only where the sources are read.
     listener: Option<&'static Listener>,
+    /// The number of the listener's thread, which the kernel sets to 0 when that ends.
+    listener_thread: Option<&'static AtomicU32>,
     /// Whether this thread has its own descriptor table, and so may keep descriptors.
     private: bool,
     slots: [Slot; ALL.len()],
@@ -92,6 +95,7 @@ impl Sources {
         Self {
             waker: None,
             listener: None,
+            listener_thread: None,
             private: false,
             slots: [CLOSED; ALL.len()],
             groups: Groups::new(),
@@ -133,9 +137,10 @@ impl Sources {
         self.arm(tunables);
     }
 
-    /// From now on what notifies is waited for by `listener`, whose thread shares this one's descriptor table.
-    pub fn listen_with(&mut self, listener: &'static Listener) {
-        self.listener = Some(listener);
+    /// From now on what notifies is waited for by `listener`, whose thread shares this one's descriptor table. The kernel sets
+    /// the number of that thread to 0 when it ends.
+    pub fn listen_with(&mut self, listener: &'static Listener, thread: &'static AtomicU32) {
+        (self.listener, self.listener_thread) = (Some(listener), Some(thread));
     }
 
     /// Reports the end of a thread of the program, once. An error: the kernel does not report it.
@@ -272,8 +277,12 @@ impl Sources {
         let Some(waker) = self.waker else { return };
         let heard = self.listener.map(|listener| listener.wait(waker, &mut polled, timeout_ns));
         if !matches!(heard, Some(Ok(()))) {
-            // A sandbox ended the listener, or a limit of open files forbids to wait for so many.
-            self.listener = None;
+            // A limit of open files forbids to wait for so many, or a sandbox ended the listener. One that is only late is heard
+            // again.
+            let is_there = || self.listener_thread.is_some_and(|thread| thread.load(Acquire) != 0);
+            if !(matches!(heard, Some(Err(Errno::ETIMEDOUT))) && is_there()) {
+                self.listener = None;
+            }
             waker.wait(timeout_ns);
             if self.private {
                 let _ = fd::ppoll(&mut polled, Some(0));

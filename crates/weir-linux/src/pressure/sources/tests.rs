@@ -10,6 +10,9 @@ pub const PATIENCE_NS: u64 = weir_testing::PATIENCE.as_nanos() as u64;
 /// Stack of the test threads: less than the background thread's, although these frames are not optimised.
 const STACK: usize = 56 << 10;
 
+/// The number of a listener's thread that has not ended.
+static LISTENERS_NUMBER: AtomicU32 = AtomicU32::new(1);
+
 /// Runs `test` on a new thread with sources opened there.
 pub(super) fn with_sources<T: Send + 'static>(
     request: &'static Request<'static>,
@@ -25,7 +28,7 @@ pub(super) fn with_sources<T: Send + 'static>(
         unsafe { listener.open() }.unwrap();
         // A thread started here shares the table.
         let thread = std::thread::spawn(|| listener.listen(waker));
-        sources.listen_with(listener);
+        sources.listen_with(listener, &LISTENERS_NUMBER);
         let result = test(&mut sources, &tunables, waker);
         listener.end();
         thread.join().unwrap();
@@ -41,6 +44,11 @@ fn hear_nothing(sources: &mut Sources) {
 
 /// A thread that wakes the calling one as soon as that sleeps.
 fn wake_once_asleep(waker: &'static Waker) -> std::thread::JoinHandle<()> {
+    once_asleep(|| waker.wake())
+}
+
+/// A thread that does something as soon as the calling one sleeps.
+fn once_asleep(act: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
     let stat = std::format!("/proc/self/task/{}/stat", gettid());
     let is_asleep = move || {
         let text = std::fs::read_to_string(&stat).unwrap();
@@ -48,7 +56,7 @@ fn wake_once_asleep(waker: &'static Waker) -> std::thread::JoinHandle<()> {
     };
     std::thread::spawn(move || {
         weir_testing::wait_until("the sleep", is_asleep);
-        waker.wake();
+        act();
     })
 }
 
@@ -64,6 +72,36 @@ fn a_wake_up_ends_a_wait_and_a_timeout_too() {
         assert!(sources.wait(tunables, Heat::Cold, Some(PATIENCE_NS)).woken);
         other.join().unwrap();
     });
+}
+
+/// A tracer may hold the listener alone, and on a busy machine it may get no CPU for long.
+#[test]
+fn a_listener_that_is_late_is_heard_again() {
+    let waker: &'static Waker = std::boxed::Box::leak(std::boxed::Box::new(Waker::new()));
+    let listener: &'static Listener = std::boxed::Box::leak(std::boxed::Box::new(Listener::new()));
+    let body = move || {
+        let (mut sources, tunables) = (std::boxed::Box::new(Sources::new()), Tunables::new());
+        sources.open(waker, &Request::Off, &tunables);
+        // SAFETY: there is no listener yet.
+        unsafe { listener.open() }.unwrap();
+        sources.listen_with(listener, &LISTENERS_NUMBER);
+        sources.wait(&tunables, Heat::Cold, Some(MS));
+        // It has the turn, and does not end it.
+        let event = fd::eventfd().unwrap();
+        assert!(sources.watch_control(Some(event)));
+        assert!(sources.wait(&tunables, Heat::Cold, Some(MS)).timed_out);
+        let thread = std::thread::spawn(|| listener.listen(waker));
+        for _ in 0..2 {
+            let other = once_asleep(move || fd::eventfd_signal(event).unwrap());
+            let heard = sources.wait(&tunables, Heat::Cold, Some(PATIENCE_NS));
+            assert!(heard.control && !heard.timed_out, "{heard:?}");
+            other.join().unwrap();
+            fd::eventfd_take(event).unwrap();
+        }
+        assert!(listener.end());
+        thread.join().unwrap();
+    };
+    std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap();
 }
 
 #[test]

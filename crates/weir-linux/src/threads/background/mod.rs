@@ -345,7 +345,7 @@ impl Background {
         // After that, as the listener begins with what this thread has.
         if sources.is_private() && self.open_listener() {
             if self.listener_thread.spawn(listen, core::ptr::from_ref(self) as usize, 0).is_some() {
-                sources.listen_with(&self.listener);
+                sources.listen_with(&self.listener, self.listener_thread.word());
             } else {
                 self.listener.reset();
             }
