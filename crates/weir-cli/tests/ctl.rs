@@ -170,6 +170,24 @@ fn a_limit_that_is_set_is_kept_to() {
 }
 
 #[test]
+fn the_level_of_pressure_falls_at_rest_and_a_child_begins_with_none() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    let is_told = |pid: &str, level: &str| text(&weir(&["stat", pid]).stdout).contains(&format!("pressure {level};"));
+    // Until it is made shorter there is no relief.
+    says(&["ctl", &pid, "set", "relief_ms", "3600000"]);
+    says(&["ctl", &pid, "set", "limit", "1M"]);
+    wait_until("pressure", || is_told(&pid, "severe"));
+    says(&["ctl", &pid, "set", "limit", "0"]);
+    let child = subject.tell("fork");
+    wait_until("the child's figures", || weir(&["ctl", &child, "get", "limit"]).status.success());
+    assert!(is_told(&child, "none") && is_told(&pid, "severe"));
+    says(&["ctl", &pid, "set", "relief_ms", "10"]);
+    wait_until("relief", || is_told(&pid, "none"));
+    subject::send(libc::SIGKILL, child.parse().unwrap());
+}
+
+#[test]
 fn with_releasing_switched_off_a_request_says_so() {
     let Some(mut subject) = steered() else { return };
     let pid = subject.pid().to_string();

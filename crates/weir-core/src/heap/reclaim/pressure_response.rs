@@ -64,10 +64,14 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.callbacks.are_there() || self.heap.page_pools.are_there()
     }
 
-    /// When there may be relief that a cache or a subscriber waits for, ns.
+    /// When there may be relief, ns; `None`: there is no pressure.
     pub fn relief_due(&self) -> Option<Time> {
-        let due = self.heap.reclaim.pressure.relief_due(self.relief_ns())?;
-        self.heap.parts().reclaimable().iter().any(|part| part.hears_pressure()).then_some(due)
+        self.heap.reclaim.pressure.relief_due(self.relief_ns())
+    }
+
+    /// Whether a cache or a subscriber waits for relief. Else it shows in figures alone.
+    pub fn is_relief_awaited(&self) -> bool {
+        self.heap.parts().reclaimable().iter().any(|part| part.hears_pressure())
     }
 
     /// Says that pressure is over, if it is: no event for `relief_ms`, and NORMAL is balanced. Caches may grow again.
@@ -223,6 +227,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub(crate) fn inherit_pressure(&self) {
         self.heap.reclaim.node_balancer.inherit();
         self.heap.reclaim.pressure.inherit();
+        self.heap.platform().stats().pressure_level.store(Level::None as u64, Relaxed);
         self.heap.reclaim.budget.inherit();
         self.heap.pages().events.told_by(&self.normal_zone());
         self.heap.reclaim.throttle.inherit();

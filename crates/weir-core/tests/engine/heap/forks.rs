@@ -89,6 +89,24 @@ fn a_child_counts_its_own_frees_and_misses() {
 }
 
 #[test]
+fn a_child_shows_no_pressure_of_its_parents() {
+    for (in_child, level) in [(false, Level::Severe), (true, Level::None)] {
+        let heap = Box::new(Heap::new(Fake::new()));
+        heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure);
+        heap.fork().freeze();
+        if in_child {
+            // SAFETY: frozen just now on this thread, which plays the child's only one.
+            unsafe { heap.fork().thaw_child() };
+        } else {
+            // SAFETY: frozen just now on this thread.
+            assert!(unsafe { heap.fork().thaw() });
+        }
+        assert_eq!(heap.platform().stats().pressure_level.load(Relaxed), level as u64);
+        assert_eq!(heap.reclaim().relief_due().is_none(), in_child);
+    }
+}
+
+#[test]
 fn nodes_are_not_found_while_a_fork_takes_the_locks() {
     let heap: &'static Heap<Fake> = Box::leak(Box::new(Heap::new(Fake::new())));
     heap.platform().node_count.store(2, Relaxed);

@@ -6,7 +6,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::units::{Order, PAGE, Pages};
 use weir_core::pages::user_zone::MemoryKind;
-use weir_core::platform::Diagnostics;
+use weir_core::platform::{Clock, Diagnostics};
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::budget::Room;
@@ -161,6 +161,8 @@ fn a_calm_window_brings_relief_as_well() {
     let world = World::new(Fake::new());
     world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
     assert_eq!(world.fake().stats().pressure_level.load(Relaxed), 1);
+    let due = world.heap.reclaim().relief_due();
+    assert!(due > Some(world.fake().now()) && !world.heap.reclaim().is_relief_awaited(), "{due:?}");
     world.fake().pass_ms(3000);
     world.heap.reclaim().balance_calm();
     assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);

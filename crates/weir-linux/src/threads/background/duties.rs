@@ -38,8 +38,11 @@ const ENDING_NS: u64 = 1_000_000;
 const REST_NS: u64 = 15_000_000_000;
 /// How long the node balancer works before the thread looks at everything else again.
 const SLICE_NS: u64 = 10_000_000;
-/// Between two looks for relief, where balance has not returned.
+/// Between two looks for relief, where balance has not returned. While nobody waits for it each look doubles that, so that a
+/// limit that stays near does not wake a process at rest for ever.
 const RELIEF_NS: u64 = 1_000_000_000;
+/// The longest such time.
+const RELIEF_MOST_NS: u64 = 3_600_000_000_000;
 /// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
 const WORTH_HEARING: u64 = 16 << 20;
 
@@ -94,8 +97,20 @@ pub(super) struct Schedule {
     /// When the node balancer is to do its next step; `None`: it sleeps.
     balance_at: Option<u64>,
     turn: Turn,
-    /// When to see whether there is relief that a cache or a subscriber waits for.
-    relief_at: Option<u64>,
+    relief: Relief,
+}
+
+/// Looks for relief.
+#[derive(Default)]
+struct Relief {
+    /// When to look; `None`: there is no pressure.
+    at: Option<u64>,
+    /// When it was due at the last look: after another event it is due later.
+    due: u64,
+    /// Not before this time, as balance had not returned.
+    again: u64,
+    /// What is added for the look after that.
+    pause: u64,
 }
 
 /// One of the things that the thread does after a wait.
@@ -111,6 +126,26 @@ struct Heard {
     events: Events,
     /// Ns of the monotonic clock.
     now: u64,
+}
+
+impl Relief {
+    /// Whether to look for relief, which is due then, at `now`; if so, the next look comes later.
+    fn next(&mut self, due: Option<Time>, is_awaited: impl FnOnce() -> bool, now: u64) -> bool {
+        let Some(Time(due)) = due else {
+            *self = Self::default();
+            return false;
+        };
+        if due != self.due {
+            *self = Self { due, ..Self::default() };
+        }
+        let is_now = now >= due.max(self.again);
+        if is_now {
+            self.pause = if is_awaited() { RELIEF_NS } else { (self.pause * 2).clamp(RELIEF_NS, RELIEF_MOST_NS) };
+            self.again = now + self.pause;
+        }
+        self.at = Some(due.max(self.again));
+        is_now
+    }
 }
 
 impl<'a> Loop<'a> {
@@ -134,7 +169,7 @@ impl<'a> Loop<'a> {
         Duty { due: |_| None, tend: Self::answer_pressure },
         Duty { due: |this| this.schedule.balance_at, tend: Self::balance_zones },
         Duty { due: |this| this.heap.page_pools().due().map(|at| at.0), tend: Self::tend_pools },
-        Duty { due: |this| this.schedule.relief_at, tend: Self::look_for_relief },
+        Duty { due: |this| this.schedule.relief.at, tend: Self::look_for_relief },
         Duty { due: |this| this.steering.due(), tend: Self::serve_clients },
         Duty { due: |this| this.schedule.window_ends, tend: Self::end_window },
         Duty { due: |this| this.figures.is_under_way().then_some(0), tend: Self::measure_and_tell },
@@ -259,18 +294,17 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
+    /// Relief ends what pressure began: it is looked for when it is due, even at rest.
     fn look_for_relief(&mut self, _: &Heard) -> Result<(), End> {
         let now = monotonic_ns();
-        self.schedule.relief_at = match self.heap.reclaim().relief_due() {
-            Some(Time(due)) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
-                self.tell_room(self.sources.measure(&TUNABLES));
-                self.heap.reclaim().relieve_if_due();
-                self.heap.reclaim().relief_due().map(|at| at.0.max(now + RELIEF_NS))
+        let is_awaited = || self.heap.reclaim().is_relief_awaited();
+        if self.schedule.relief.next(self.heap.reclaim().relief_due(), is_awaited, now) {
+            self.tell_room(self.sources.measure(&TUNABLES));
+            self.heap.reclaim().relieve_if_due();
+            if self.heap.reclaim().relief_due().is_none() {
+                self.schedule.relief = Relief::default();
             }
-            Some(Time(due)) => Some(due.max(self.schedule.relief_at.unwrap_or(0))),
-            None => None,
-        };
+        }
         Ok(())
     }
 
@@ -390,4 +424,36 @@ impl<'a> Loop<'a> {
 /// Whether there is a time, and it has come.
 fn is_due(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| now >= at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relief_is_looked_for_when_it_is_due_and_ever_more_seldom_where_nobody_waits_for_it() {
+        let second = |n: u64| n * RELIEF_NS;
+        let looks = |is_awaited: bool| {
+            let mut relief = Relief::default();
+            let mut at = second(1);
+            let mut looks = std::vec::Vec::new();
+            while looks.len() < 14 {
+                if relief.next(Some(Time(second(2))), || is_awaited, at) {
+                    looks.push(at / RELIEF_NS);
+                }
+                assert!(relief.at.unwrap() > at, "the thread sleeps until then");
+                at = relief.at.unwrap();
+            }
+            looks
+        };
+        assert_eq!(looks(true), std::vec::Vec::from_iter(2..16));
+        assert_eq!(looks(false), [2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2049, 4097, 7697]);
+        // Another event, or another `relief_ms`: it is due at another time.
+        let mut relief = Relief::default();
+        assert!((0..5).all(|_| relief.next(Some(Time(0)), || false, relief.at.unwrap_or(0))));
+        assert!(!relief.next(Some(Time(second(90))), || false, second(40)));
+        assert_eq!((relief.at, relief.pause), (Some(second(90)), 0));
+        assert!(relief.next(Some(Time(second(50))), || false, second(50)) && relief.at == Some(second(51)));
+        assert!(!relief.next(None, || unreachable!(), second(60)) && relief.at.is_none());
+    }
 }
