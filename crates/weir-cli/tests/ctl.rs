@@ -170,6 +170,17 @@ fn a_limit_that_is_set_is_kept_to() {
 }
 
 #[test]
+fn a_shorter_window_ends_the_one_under_way() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    says(&["ctl", &pid, "set", "idle_ms", "3600000"]);
+    subject.tell("hold 100");
+    subject.tell("drop");
+    says(&["ctl", &pid, "set", "idle_ms", "300"]);
+    wait_until("the resident set without what is idle", || resident(subject.pid()) < 32 << 20);
+}
+
+#[test]
 fn the_level_of_pressure_falls_at_rest_and_a_child_begins_with_none() {
     let Some(mut subject) = steered() else { return };
     let pid = subject.pid().to_string();

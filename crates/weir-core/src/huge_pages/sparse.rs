@@ -114,12 +114,15 @@ impl<P: Platform> Watch<'_, P> {
             looks.left.store(0, Relaxed);
             return 0;
         };
-        if left == 0 || begin < Time(looks.next[usize::from(!quiet)].load(Relaxed)) {
+        let pause = self.caches.pages.platform.tunables().sparse_ms.ns();
+        let next = Time(looks.next[usize::from(!quiet)].load(Relaxed));
+        // A look that is farther away than any may be was put off by a longer `sparse_ms`.
+        let farthest = begin + if quiet { pause } else { (pause * BUSY).max(LONGEST_PAUSE) };
+        if left == 0 || begin < next && next <= farthest {
             return 0;
         }
         let any = self.look_for_sparse(limit);
         let cost = self.caches.pages.platform.now().since(begin);
-        let pause = self.caches.pages.platform.tunables().sparse_ms.ns();
         looks.next[0].store((begin + pause).0, Relaxed);
         looks.next[1].store((begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE))).0, Relaxed);
         let (mut bytes, mut split) = (0, 0);

@@ -139,10 +139,10 @@ impl Patience {
         }
         self.sums[0] = (self.sums[0].0 + reported, self.sums[0].1 + again);
         let (reported, again) = (self.sums[0].0 + self.sums[1].0, self.sums[0].1 + self.sums[1].1);
-        let hurts = percent < 100
-            && reported >= EVIDENCE
-            && u128::from(again) * 100 > u128::from(reported) * u128::from(percent);
-        if hurts {
+        let hurts = reported >= EVIDENCE && u128::from(again) * 100 > u128::from(reported) * u128::from(percent);
+        if percent >= 100 {
+            (self.level, self.since) = (0, now);
+        } else if hurts {
             // The same evidence counts once.
             (self.level, self.since, self.sums) = (self.level + 1, now, [(0, 0); 2]);
         } else if self.level > 0 && now.since(self.since) >= horizon.saturating_mul(1 << self.level.min(32)) {
@@ -218,6 +218,9 @@ mod tests {
         let mut patience = Patience::new();
         assert_eq!(patience.update(Time(SECOND), (MIB / 2, MIB / 2), 10, Nanos(10 * SECOND)), 0);
         assert_eq!(patience.update(Time(2 * SECOND), (100 * MIB, 100 * MIB), 100, Nanos(10 * SECOND)), 0);
+        // Nor does harm count from then on that was found before.
+        assert_eq!(patience.update(Time(3 * SECOND), (100 * MIB, 100 * MIB), 10, Nanos(10 * SECOND)), 1);
+        assert_eq!(patience.update(Time(4 * SECOND), (0, 0), 100, Nanos(10 * SECOND)), 0);
     }
 
     proptest! {

@@ -58,16 +58,19 @@ impl Windows {
         self.hold(platform).window_ns
     }
 
-    /// For how long idle memory is kept now.
+    /// For how long idle memory is kept now. The settings may have become shorter since the last doubling.
     pub(crate) fn hold<P: Diagnostics>(&self, platform: &P) -> Hold {
-        Hold::of(self.doublings.load(Relaxed), platform.tunables().idle_ms.ns())
+        let [idle, longest] = [&platform.tunables().idle_ms, &platform.tunables().hold_ms].map(|time| time.ns());
+        Hold::of(self.doublings.load(Relaxed).min(Hold::most_doublings(idle, longest)), idle)
     }
 
-    /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller.
+    /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller. It is over as well if
+    /// one that begins now would end before it.
     pub(crate) fn is_window_over<P: Diagnostics>(&self, platform: &P, now: Time) -> bool {
         let due = self.next_window.load(Relaxed);
         let next = now + self.window(platform);
-        now >= Time(due) && self.next_window.compare_exchange(due, next.0, Acquire, Relaxed).is_ok()
+        let is_over = now >= Time(due) || next < Time(due);
+        is_over && self.next_window.compare_exchange(due, next.0, Acquire, Relaxed).is_ok()
     }
 
     /// A window ends with `activity` in all: whether there was none in it, and how many such there were in a row before.

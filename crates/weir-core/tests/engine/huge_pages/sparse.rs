@@ -92,6 +92,19 @@ fn the_share_is_a_setting() {
 }
 
 #[test]
+fn a_look_is_not_put_off_any_more_once_looks_are_to_come_sooner() {
+    let (world, free) = sparse(8);
+    let usual = world.fake().tunables().sparse_ms.get();
+    world.fake().tunables().sparse_ms.set(3_600_000);
+    wait(&world, 2 * usual);
+    assert_eq!(bytes(&released(&world)), 0, "the second look is an hour away");
+    world.fake().tunables().sparse_ms.set(usual);
+    wait(&world, 2 * usual + 600);
+    assert_eq!(bytes(&released(&world)), free);
+    world.finish();
+}
+
+#[test]
 fn a_pageblock_with_traffic_is_left_alone_however_sparse_it_is() {
     let (mut world, _) = sparse(8);
     for _ in 0..60 {

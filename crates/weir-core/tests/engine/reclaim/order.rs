@@ -339,6 +339,35 @@ fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
     world.finish();
 }
 
+/// Slow paths that are enough for a look at the clock.
+fn slow_paths(world: &mut World) {
+    world.past_buckets(|world| {
+        for _ in 0..600 {
+            let i = world.alloc(RUN).unwrap();
+            world.free(i, false);
+        }
+    });
+}
+
+#[test]
+fn a_window_is_over_once_a_shorter_one_would_be() {
+    let mut world = world(false);
+    world.fake().tunables().background.set(0);
+    world.fake().tunables().idle_ms.set(3_600_000);
+    slow_paths(&mut world);
+    runs(&mut world, 512);
+    world.past_buckets(|world| (0..500).for_each(|_| world.free(0, false)));
+    let idle = world.audit().idle_pages;
+    world.fake().tunables().idle_ms.set(300);
+    for _ in 0..3 {
+        world.fake().pass_ms(300);
+        slow_paths(&mut world);
+    }
+    let left = world.audit().idle_pages;
+    assert!(left < idle / 4, "{left} of {idle} pages are idle");
+    world.finish();
+}
+
 #[test]
 fn without_a_background_thread_slow_paths_end_the_window() {
     let mut world = world(false);
@@ -346,14 +375,6 @@ fn without_a_background_thread_slow_paths_end_the_window() {
     runs(&mut world, 512);
     world.past_buckets(|world| (0..500).for_each(|_| world.free(0, false)));
     let idle = world.audit().idle_pages;
-    let slow_paths = |world: &mut World| {
-        world.past_buckets(|world| {
-            for _ in 0..600 {
-                let i = world.alloc(RUN).unwrap();
-                world.free(i, false);
-            }
-        });
-    };
     slow_paths(&mut world);
     assert_eq!(world.audit().idle_pages, idle, "the window is not over");
     for _ in 0..3 {

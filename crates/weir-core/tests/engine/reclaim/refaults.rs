@@ -120,6 +120,18 @@ fn steady_swings(period: u64, hold_ms: u64, minutes: u64) {
 }
 
 #[test]
+fn windows_are_no_longer_than_a_hold_that_was_made_shorter() {
+    let mut world = world(false);
+    world.fake().tunables().hold_ms.set(10_000);
+    pulses(&mut world, 3_000, 120_000);
+    let idle = world.fake().tunables().idle_ms.ns();
+    assert!(world.heap.reclaim().calm_window() > idle);
+    world.fake().tunables().hold_ms.set(2_000);
+    assert_eq!(world.heap.reclaim().calm_window(), idle);
+    world.finish();
+}
+
+#[test]
 fn a_program_that_comes_back_rarely_is_not_waited_for() {
     for period in [3_000, 15_000] {
         let mut world = world(false);

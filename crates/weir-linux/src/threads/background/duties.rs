@@ -212,9 +212,12 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// A wake-up ends the rest: a calm window begins.
+    /// A wake-up ends the rest: a calm window begins. One that is under way ends no later than one that begins now: the settings
+    /// may have become shorter.
     fn leave_rest(&mut self, heard: &Heard) -> Result<(), End> {
-        if heard.events.woken && self.schedule.window_ends.is_none() {
+        if let Some(at) = self.schedule.window_ends {
+            self.schedule.window_ends = Some(at.min(self.next_window()));
+        } else if heard.events.woken {
             self.schedule.window_ends = Some(self.next_window());
             self.schedule.rest = Rest::default();
             self.schedule.compare_at = 0;
