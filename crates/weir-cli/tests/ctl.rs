@@ -199,6 +199,19 @@ fn the_level_of_pressure_falls_at_rest_and_a_child_begins_with_none() {
 }
 
 #[test]
+fn a_program_that_locks_its_memory_is_steered() {
+    if !is_root() {
+        skip!("only root may lock more than the limit");
+        return;
+    }
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    assert_eq!(subject.tell("lock"), "done");
+    subject.tell("hold 20");
+    let pid = subject.pid().to_string();
+    wait_until("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success());
+}
+
+#[test]
 fn with_releasing_switched_off_a_request_says_so() {
     let Some(mut subject) = steered() else { return };
     let pid = subject.pid().to_string();

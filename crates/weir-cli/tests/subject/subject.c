@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -167,6 +169,10 @@ int main(void) {
             continue;
         } else if (strncmp(line, "evictable ", 10) == 0) {
             puts(evictable(atol(line + 10)) ? "done" : "refused");
+            continue;
+        } else if (strcmp(line, "lock\n") == 0) {
+            struct rlimit little = {1 << 20, 1 << 20};
+            puts(setrlimit(RLIMIT_MEMLOCK, &little) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE) == 0 ? "done" : "refused");
             continue;
         } else if (strcmp(line, "filter\n") == 0) {
             puts(filter() ? "done" : "refused");

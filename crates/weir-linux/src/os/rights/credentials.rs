@@ -183,9 +183,10 @@ struct Capabilities([u64; 3]);
 
 /// Version 3 of `capget`: each set in two words.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
-/// The capability that the background thread keeps: short windows of pressure triggers are for who has it, also those armed anew
-/// later.
-const CAP_SYS_RESOURCE: u64 = 1 << 24;
+/// The capabilities that the background thread keeps. With `CAP_SYS_RESOURCE` pressure triggers have short windows, also those
+/// armed anew later. After `mlockall(MCL_FUTURE)` each mapping counts as locked memory: without `CAP_IPC_LOCK` the thread of a
+/// program that holds more than `RLIMIT_MEMLOCK` could map nothing.
+const KEPT: u64 = 1 << 24 | 1 << 14;
 
 impl Capabilities {
     /// The calling thread's.
@@ -218,7 +219,7 @@ pub fn has_rights() -> bool {
     !(same && uid[0] != 0 && Capabilities::own().is_ok_and(|own| own.0[1] == 0))
 }
 
-/// Gives up, for the calling thread, what the background thread has no use for. That is all capabilities but one, and
+/// Gives up, for the calling thread, what the background thread has no use for. That is all capabilities but [`KEPT`], and
 /// that executing a program could ever give it any. What is refused stays.
 pub fn give_up_rights() {
     const PR_SET_NO_NEW_PRIVS: usize = 38;
@@ -227,7 +228,7 @@ pub fn give_up_rights() {
     if let Ok(Capabilities([effective, permitted, _])) = Capabilities::own()
         && permitted != 0
     {
-        let _ = Capabilities([effective & CAP_SYS_RESOURCE, permitted & CAP_SYS_RESOURCE, 0]).assume();
+        let _ = Capabilities([effective & KEPT, permitted & KEPT, 0]).assume();
     }
 }
 
@@ -315,7 +316,7 @@ mod tests {
         std::thread::spawn(|| {
             let main = MainThread::note(true).unwrap();
             give_up_rights();
-            assert_eq!(Capabilities::own().unwrap().0[1] & !CAP_SYS_RESOURCE, 0);
+            assert_eq!(Capabilities::own().unwrap().0[1] & !KEPT, 0);
             assert!(!main.has_changed(), "what the thread itself gave up is no change of the main thread's");
             // SAFETY: gives the calling thread a root of its own, the same one.
             if check(unsafe { syscall2(sys::__NR_unshare, sys::CLONE_FS as usize, 0) }).is_ok()
