@@ -67,6 +67,12 @@ impl Merged {
     }
 }
 
+/// Whether the header of the slab that `page` is of tells of reported pages. Read without its lock: by the time it is used
+/// another may be right.
+pub(crate) fn has_reported(window: &Window, g: &Geometry, page: PageNo) -> bool {
+    Slab::of(window, g, page).reported() != 0
+}
+
 /// A view of one slab's header and bitmap.
 #[derive(Clone, Copy)]
 pub(super) struct Slab<'a> {

@@ -14,6 +14,7 @@ use super::watch::Watch;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
+use crate::caches::slab::has_reported;
 use crate::caches::slab::lists::Pass;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::SPARSE;
@@ -110,7 +111,10 @@ impl<P: Platform> Watch<'_, P> {
                 && let Some(domain) = cache.domains().nth(node)
             {
                 let g = cache.shape.get();
-                pages += domain.slabs.lock(&self.caches.pages.platform).refilled(window, &g, page);
+                // Most have none, as a full pageblock's. No lock is taken for those; what is reported meanwhile has no memory.
+                if has_reported(window, &g, page) {
+                    pages += domain.slabs.lock(&self.caches.pages.platform).refilled(window, &g, page);
+                }
                 page += g.slab_pages().max(Pages(1));
             } else {
                 page += Pages(1);

@@ -148,6 +148,8 @@ pub struct Fake {
     pub keeps_metadata: AtomicBool,
     /// Calls that were refused for that.
     pub metadata_refusals: AtomicUsize,
+    /// Looks at the locks that a thread holds: a few for each lock that is taken.
+    pub looks_at_ranks: AtomicUsize,
     in_flight: Mutex<Vec<Run>>,
     /// The blocks that the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
@@ -243,6 +245,7 @@ impl Fake {
             elsewhere: Default::default(),
             keeps_metadata: AtomicBool::new(false),
             metadata_refusals: AtomicUsize::new(0),
+            looks_at_ranks: AtomicUsize::new(0),
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),

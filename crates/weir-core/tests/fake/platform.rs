@@ -273,6 +273,7 @@ impl Wait for Fake {
     }
 
     fn held_ranks(&self) -> Option<&AtomicU32> {
+        self.looks_at_ranks.fetch_add(1, Relaxed);
         Some(RANKS.with(|r| *r))
     }
 }

@@ -220,6 +220,26 @@ fn a_pageblock_that_the_kernel_filled_up_is_found_and_reported_again() {
 }
 
 #[test]
+fn a_full_pageblock_of_slabs_is_looked_at_without_a_lock_of_each() {
+    const BLOCKS: usize = 4;
+    let mut world = world(false);
+    (0..BLOCKS * PAGEBLOCK / 2048).for_each(|_| assert!(world.alloc(2048).is_some()));
+    let base = world.held.iter().map(|block| block.addr).min().unwrap() & !(PAGEBLOCK - 1);
+    world.fake().huge.store(true, Relaxed);
+    let locks = |full: usize| {
+        let blocks = (0..full).map(|i| Run { addr: base + i * PAGEBLOCK, len: PAGEBLOCK });
+        *world.fake().collapsed.lock().unwrap() = blocks.collect();
+        let before = world.fake().looks_at_ranks.load(Relaxed);
+        pressure(&world, Level::Some);
+        world.fake().looks_at_ranks.load(Relaxed) - before
+    };
+    locks(0);
+    let [none, all] = [locks(0), locks(BLOCKS)];
+    assert!(all - none < BLOCKS * 16, "{} looks at the locks held, for pageblocks of 256 slabs or more", all - none);
+    world.finish();
+}
+
+#[test]
 fn where_only_whole_pageblocks_are_taken_no_others_are_offered() {
     let mut fake = Fake::new();
     fake.unit = PAGEBLOCK;
