@@ -4,7 +4,7 @@ use super::check::Check;
 use super::{other_allocator, pymalloc};
 use crate::base::failure::{Failure, Kind};
 use crate::base::units::bytes;
-use crate::inspect::control;
+use crate::inspect::control::{self, WHY_NO_THREAD};
 use crate::inspect::locate;
 use crate::inspect::memory_reader;
 use crate::inspect::page::{Inspected, Missing, Page, rights};
@@ -154,7 +154,7 @@ fn thread(page: &Page) -> Check {
         return Check::of("background", true, "the thread runs", effect);
     }
     let effect = "the program's own threads release idle memory; pressure is not heard";
-    Check::of("background", false, "no thread: the heap is still small, or `background` is not 1", effect)
+    Check::of("background", false, format!("no thread: {WHY_NO_THREAD}"), effect)
 }
 
 fn figures(page: &Page) -> Check {

@@ -17,6 +17,10 @@ use weir_linux::control::{LONGEST_ANSWER, VERSION};
 /// How long a process may take to answer: releasing a GiB of small pages takes it some 100 ms.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Why a process may have no background thread.
+pub const WHY_NO_THREAD: &str = "the heap is still small, `background` is not 1, or the kernel refuses one (a limit of threads \
+                                 or of open files)";
+
 /// A connection.
 pub struct Control {
     socket: OwnedFd,
@@ -35,7 +39,7 @@ pub fn closed(opening: u32, error: u32, setting: &str, what: &str) -> Option<Str
     Some(match Opening::of(opening) {
         Some(Opening::Open) => return None,
         Some(Opening::NoThread) => {
-            "there is no background thread: the heap is still small, or `background` is not 1".into()
+            format!("there is no background thread: {WHY_NO_THREAD}")
         }
         Some(Opening::Off) => format!("the setting `{setting}` is 0"),
         Some(Opening::Sandbox) => {

@@ -23,7 +23,7 @@ const MOST: usize = 256;
 /// of the program's own it looks at none.
 pub(crate) fn each(each: &mut dyn FnMut(&Stats)) {
     let Some(header) = header() else { return };
-    if Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own()) {
+    if Sandbox::look().is_ok_and(|sandbox| !sandbox.is_programs_own()) {
         each_in(header, getpid(), is_alive, each);
     }
 }

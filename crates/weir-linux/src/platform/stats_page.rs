@@ -439,7 +439,7 @@ impl Sharing {
         } else if is_in_file() {
             // It is in the file of `weir run`.
             (Opening::Open, 0)
-        } else if !self.is_private || Sandbox::look().is_none_or(|sandbox| sandbox.is_programs_own()) {
+        } else if !self.is_private || Sandbox::look().ok().is_none_or(|sandbox| sandbox.is_programs_own()) {
             (Opening::Sandbox, 0)
         } else {
             match self.begin() {

@@ -52,7 +52,7 @@ static AT_START: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn note_start() {
     // A file is read only where there is a filter.
     if is_filtered_at_start() {
-        let filters = Sandbox::look().and_then(|it| filters(it.status));
+        let filters = Sandbox::look().ok().and_then(|it| filters(it.status));
         AT_START.store(filters.unwrap_or(0), Relaxed);
     }
 }
@@ -64,9 +64,9 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// `None`: the file cannot be opened.
-    pub fn look() -> Option<Self> {
-        open_status().ok().map(|status| Self { status })
+    /// An error: the file cannot be opened.
+    pub fn look() -> Result<Self> {
+        open_status().map(|status| Self { status })
     }
 
     /// Whether a filter is in force that was not there at the start, or may be.

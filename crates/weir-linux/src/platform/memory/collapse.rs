@@ -26,7 +26,7 @@ const ENTRY: usize = size_of::<u64>();
 
 /// For a thread with a descriptor table of its own. `run` is a whole pageblock.
 pub(in crate::platform) fn collapse(run: Run) -> Collapse {
-    if Sandbox::look().is_none_or(|sandbox| sandbox.is_programs_own()) {
+    if Sandbox::look().ok().is_none_or(|sandbox| sandbox.is_programs_own()) {
         return Collapse::Never;
     }
     match is_own(run) {

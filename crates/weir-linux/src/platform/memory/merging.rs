@@ -34,7 +34,7 @@ impl Merging {
 
     /// Reads how it is now. For a thread with a descriptor table of its own.
     pub(crate) fn look(&self) {
-        let may_read = Sandbox::look().is_some_and(|sandbox| !sandbox.is_programs_own());
+        let may_read = Sandbox::look().is_ok_and(|sandbox| !sandbox.is_programs_own());
         let mut buf = [0u8; 24];
         let is_on = may_read && fd::read_file(c"/sys/kernel/mm/ksm/run", &mut buf).ok().and_then(number) == Some(1);
         self.is_on.store(is_on, Relaxed);

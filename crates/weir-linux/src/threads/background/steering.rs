@@ -37,7 +37,11 @@ impl Steering {
             return self.close(sources, Opening::Off, None);
         }
         // No descriptor is opened in a table that the program shares.
-        self.sandbox = sources.is_private().then(Sandbox::look).flatten();
+        let sandbox = sources.is_private().then(Sandbox::look);
+        if let Some(Err(error @ (Errno::EMFILE | Errno::ENFILE))) = sandbox {
+            return self.close(sources, Opening::Refused, Some(error));
+        }
+        self.sandbox = sandbox.and_then(Result::ok);
         if is_in_sandbox(self.sandbox.as_ref()) {
             self.close(sources, Opening::Sandbox, None);
         } else {
@@ -52,8 +56,8 @@ impl Steering {
         let (name, is_heard) = (channel.name(), sources.watch_control(Some(channel.descriptor())));
         self.channel = Some(channel);
         if !is_heard {
-            // There is no listener.
-            return self.close(sources, Opening::Sandbox, None);
+            // There is no listener: its thread was refused.
+            return self.close(sources, Opening::Refused, Some(Errno::EAGAIN));
         }
         STATS.control.name.iter().zip(name).for_each(|(to, word)| to.store(word, Relaxed));
         STATS.control.error.store(0, Relaxed);
@@ -189,12 +193,20 @@ mod tests {
 
     #[test]
     fn a_subscriber_that_is_found_to_have_gone_leaves_no_target_behind() {
-        let (sandbox, mut sources, waker) = (Sandbox::look(), Sources::new(), Waker::new());
+        let (sandbox, mut sources, waker) = (Sandbox::look().ok(), Sources::new(), Waker::new());
         let mut steering = Steering { channel: Some(with_gone_subscriber(&STATS, 1 << 20)), sandbox, followed: None };
         assert!(sources.set_target(steering.channel.as_ref().unwrap().target()));
         steering.tell_subscribers(&waker, &mut sources);
         assert_eq!(steering.channel.as_ref().unwrap().target(), None, "it was found out");
         assert!(!sources.set_target(None), "its target is gone");
         steering.channel.unwrap().close();
+    }
+
+    #[test]
+    fn without_a_listener_the_channel_is_refused_and_not_in_a_sandbox() {
+        let channel = Channel::open(&STATS).unwrap();
+        Steering::default().begin(channel, &mut Sources::new());
+        let state = [&STATS.control.state, &STATS.control.error].map(|word| word.load(Relaxed));
+        assert_eq!(state, [Opening::Refused as u32, Errno::EAGAIN.0 as u32]);
     }
 }
