@@ -170,6 +170,10 @@ impl Host for BackgroundHost<'_> {
     }
 
     fn report(&mut self) -> [(&'static str, usize); 7] {
+        // What is left below the limits is told as well, and others have taken of it since this process came to rest.
+        let room = self.sources.measure(&TUNABLES);
+        let others = self.heap.reclaim().read_room(room);
+        self.sources.note_others(room, others);
         let usage = self.figures.bring_up_to_date(self.heap);
         [
             ("live", usage.live),
@@ -208,5 +212,15 @@ mod tests {
         Steering::default().begin(channel, &mut Sources::new());
         let state = [&STATS.control.state, &STATS.control.error].map(|word| word.load(Relaxed));
         assert_eq!(state, [Opening::Refused as u32, Errno::EAGAIN.0 as u32]);
+    }
+
+    #[test]
+    fn a_report_tells_what_is_left_now() {
+        let (heap, waker) = (crate::process::heap::HEAP.engine(), Waker::new());
+        let (mut figures, mut sources) = (Figures::default(), Sources::new());
+        let mut host =
+            BackgroundHost { heap, waker: &waker, figures: &mut figures, sources: &mut sources, sandbox: None };
+        host.report();
+        assert!(heap.reclaim().budget_figures().capacity > 0, "the machine's memory is a limit");
     }
 }
