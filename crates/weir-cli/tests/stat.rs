@@ -168,6 +168,28 @@ fn descriptors_of_the_program_over_those_of_weir_and_of_what_it_executes_are_its
 }
 
 #[test]
+fn a_process_whose_main_thread_has_ended_is_read_and_steered() {
+    let Some(mut subject) = subject::steered() else { return };
+    let (pid, number) = (subject.pid().to_string(), subject.pid());
+    subject.tell("leave");
+    wait_until("the main thread's end", || is_in_state(number, 'Z'));
+    assert_eq!(says(&["ctl", &pid, "set", "limit", "1G"]), "limit 1 GiB\n");
+    let live = figure(&stat(&pid), "live_bytes");
+    assert!((20 << 20..30 << 20).contains(&live), "{live}");
+    assert!(says(&["doctor", &pid]).contains("the thread runs"));
+    says(&["why", &pid]);
+    // It is in the list by the number of a thread that goes on, which all commands take as well.
+    let all = stat_of_all();
+    let listed = |it: &&Value| std::path::Path::new(&format!("/proc/{pid}/task/{}", it["pid"])).exists();
+    let number = all["processes"].as_array().unwrap().iter().find(listed).expect("it is listed")["pid"].to_string();
+    assert_eq!(says(&["ctl", &number, "get", "limit"]), "limit 1 GiB\n");
+}
+
+fn stat_of_all() -> Value {
+    serde_json::from_str(&says(&["stat", "--json"])).unwrap()
+}
+
+#[test]
 fn a_process_of_ten_thousand_threads_is_read() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     let threads: u32 = subject.tell("threads 10000").parse().unwrap();

@@ -8,6 +8,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
 use rustix::net::{connect, recv, send, socket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use weir_core::telemetry::stats::Opening;
@@ -154,7 +155,8 @@ fn peer(socket: &OwnedFd) -> std::io::Result<i32> {
 /// The process may have ended, and its name be another's by now. Or `/proc` shows the numbers of another PID namespace.
 fn check_peer(pid: i32, peer: std::io::Result<i32>) -> Result<(), String> {
     match peer {
-        Ok(peer) if peer == pid => Ok(()),
+        // A process whose main thread has ended is looked at by the number of another.
+        Ok(peer) if peer == pid || peer > 0 && Path::new(&format!("/proc/{peer}/task/{pid}")).exists() => Ok(()),
         Ok(0) => {
             Err("it is in a PID namespace that is not within this command's: run this outside of the container".into())
         }

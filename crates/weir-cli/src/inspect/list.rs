@@ -72,8 +72,14 @@ impl Found {
 pub fn look_at(pids: &[i32]) -> Found {
     let mut found = Found::default();
     let mut inspected = Vec::new();
-    for &pid in pids {
-        match maps::text(pid) {
+    for &number in pids {
+        let (mut pid, mut text) = (number, maps::text(number));
+        // A thread of the kernel's has none either.
+        if text.as_ref().is_ok_and(Vec::is_empty) {
+            pid = maps::living(number);
+            text = maps::text(pid);
+        }
+        match text {
             // Most processes have no mapping with the name: their maps are not taken apart.
             Ok(text) if names_weir(&text) => match Inspected::of(pid, &text) {
                 Ok(it) => inspected.push(it),

@@ -130,9 +130,9 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// Looks at what process `pid` has mapped.
+    /// Looks at what process `pid` has mapped. Where its main thread has ended, `process` is another of its threads.
     pub fn new(pid: i32) -> Result<Self, Missing> {
-        let process = Process::new(pid).map_err(of_proc)?;
+        let process = Process::new(maps::living(pid)).map_err(of_proc)?;
         let maps = mapped(&process)?;
         Ok(Self { process, maps })
     }

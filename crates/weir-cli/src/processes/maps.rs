@@ -18,6 +18,17 @@ const USUAL: usize = 16 << 10;
 const SYSTEM_V: &str = "/SYSV";
 const KEY: usize = 8;
 
+/// The number by which the kernel tells of a process's memory. That is its own, or that of another of its threads where the main
+/// thread has ended before them.
+pub fn living(pid: i32) -> i32 {
+    let has_ended =
+        |stat: procfs::ProcResult<procfs::process::Stat>| stat.is_ok_and(|stat| matches!(stat.state, 'Z' | 'X'));
+    let process = Process::new(pid).ok().filter(|process| has_ended(process.stat()));
+    let tasks = process.and_then(|process| process.tasks().ok()).into_iter().flatten().flatten();
+    let mut others = tasks.filter(|task| task.tid != pid && !has_ended(task.stat())).map(|task| task.tid);
+    others.next().unwrap_or(pid)
+}
+
 /// The text of a process's `maps` file: its first [`MOST_MAPS`] bytes.
 pub fn text(pid: i32) -> io::Result<Vec<u8>> {
     read(std::fs::File::open(format!("/proc/{pid}/maps"))?, MOST_MAPS)

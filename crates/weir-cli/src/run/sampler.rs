@@ -16,7 +16,7 @@ use crate::processes::maps;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
 use crate::report::timeline::Samples;
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -207,8 +207,10 @@ fn sample_process(
     parents: &HashMap<i32, ProcessRecord>,
     library: &str,
 ) -> Option<(ProcessRecord, u64, u64)> {
-    let process = Process::new(pid).ok()?;
-    let stat = process.stat().ok()?;
+    let (mut process, mut stat) = stat_of(pid)?;
+    if stat.rss == 0 {
+        (process, stat) = stat_of(maps::living(pid))?;
+    }
     let mut resident = stat.rss * procfs::page_size();
     // A zombie: ended, and not yet waited for.
     if resident == 0 {
@@ -251,6 +253,12 @@ fn sample_process(
         loaded,
     };
     Some((known, resident, rise))
+}
+
+fn stat_of(pid: i32) -> Option<(Process, Stat)> {
+    let process = Process::new(pid).ok()?;
+    let stat = process.stat().ok()?;
+    Some((process, stat))
 }
 
 /// Whether all that the process counted in its page is that it never allocated.

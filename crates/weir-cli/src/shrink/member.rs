@@ -52,8 +52,8 @@ impl Member {
     /// It may take `patience` for each answer. None: it has ended, or has no memory.
     pub fn of(pid: i32, patience: Duration) -> Option<Self> {
         let command = procfs::process::Process::new(pid).ok()?.stat().ok()?.comm;
-        let before = resident(pid);
         let inspected = Inspected::new(pid);
+        let before = resident(pid, inspected.as_ref().ok());
         let connect = |inspected: &Inspected| {
             asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, patience)
         };
@@ -72,7 +72,7 @@ impl Member {
     }
 
     pub fn resident(&self) -> u64 {
-        resident(self.pid)
+        resident(self.pid, self.inspected.as_ref())
     }
 
     /// Has it release all that is free.
@@ -154,7 +154,10 @@ impl Member {
     }
 }
 
-fn resident(pid: i32) -> u64 {
-    let stat = procfs::process::Process::new(pid).and_then(|process| process.statm());
+fn resident(pid: i32, inspected: Option<&Inspected>) -> u64 {
+    let stat = match inspected {
+        Some(inspected) => inspected.process.statm(),
+        None => procfs::process::Process::new(pid).and_then(|process| process.statm()),
+    };
     stat.map_or(0, |stat| stat.resident * procfs::page_size())
 }

@@ -158,9 +158,22 @@ static int filter_messages(void) {
     return set_filter(instructions, 4);
 }
 
-int main(void) {
+static void serve(void);
+
+static void *serve_to_the_end(void *unused) {
+    serve();
+    exit(0);
+}
+
+/* Another thread goes on, and the main thread ends. */
+static void leave(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, serve_to_the_end, NULL)) abort();
+    pthread_exit(NULL);
+}
+
+static void serve(void) {
     char line[100];
-    setvbuf(stdout, NULL, _IOLBF, 4096);
     while (fgets(line, sizeof line, stdin)) {
         if (strncmp(line, "hold ", 5) == 0) hold_and_free_some(atol(line + 5));
         else if (strcmp(line, "drop\n") == 0) drop_all();
@@ -207,8 +220,16 @@ int main(void) {
             }
             printf("%d\n", child);
             continue;
+        } else if (strcmp(line, "leave\n") == 0) {
+            puts("done");
+            leave();
         } else abort();
         puts("done");
     }
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 4096);
+    serve();
     return 0;
 }

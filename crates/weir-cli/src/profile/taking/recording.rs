@@ -8,6 +8,7 @@ use crate::base::units::bytes;
 use crate::command_line::ProfileOptions;
 use crate::inspect::locate;
 use crate::inspect::page::Inspected;
+use crate::processes::maps;
 use crate::processes::signals::{self, Noted};
 use crate::profile::data::Profile;
 use crate::profile::symbols::mappings::{self, Mapping};
@@ -35,6 +36,7 @@ struct Copy {
 /// Takes the profile of process `pid`. A signal ends the wait for samples, and before that this process, once sampling is as it
 /// was and `clean_up` has been called.
 pub fn record(pid: i32, options: &ProfileOptions, clean_up: impl FnOnce()) -> Result<Profile, Failure> {
+    let pid = maps::living(pid);
     let ending = Noted::ending().map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
     let taken = take(pid, options, &ending);
     if let (Err(_), Some(signal)) = (&taken, ending.signal()) {
