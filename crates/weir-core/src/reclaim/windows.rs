@@ -61,15 +61,21 @@ impl Windows {
     /// For how long idle memory is kept now. The settings may have become shorter since the last doubling.
     pub(crate) fn hold<P: Diagnostics>(&self, platform: &P) -> Hold {
         let [idle, longest] = [&platform.tunables().idle_ms, &platform.tunables().hold_ms].map(|time| time.ns());
-        Hold::of(self.doublings.load(Relaxed).min(Hold::most_doublings(idle, longest)), idle)
+        let doublings = match self.doublings.load(Relaxed) {
+            0 => 0,
+            doublings => doublings.min(Hold::most_doublings(idle, longest)),
+        };
+        Hold::of(doublings, idle)
     }
 
     /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller. It is over as well if
-    /// one that begins now would end before it.
+    /// one that begins now would end long before it: the settings have become shorter. Not if it would end a little before: a
+    /// thread that read its clock before another began the window must not end it.
     pub(crate) fn is_window_over<P: Diagnostics>(&self, platform: &P, now: Time) -> bool {
         let due = self.next_window.load(Relaxed);
-        let next = now + self.window(platform);
-        let is_over = now >= Time(due) || next < Time(due);
+        let window = self.window(platform);
+        let next = now + window;
+        let is_over = now >= Time(due) || Time(due).since(next) > window;
         is_over && self.next_window.compare_exchange(due, next.0, Acquire, Relaxed).is_ok()
     }
 
