@@ -19,8 +19,8 @@ use weir_linux::control::{LONGEST_ANSWER, VERSION};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a process may have no background thread.
-pub const WHY_NO_THREAD: &str = "the heap is still small, `background` is not 1, or the kernel refuses one (a limit of threads \
-                                 or of open files)";
+pub const WHY_NO_THREAD: &str =
+    "the heap is still small, `background` is not 1, or a limit of threads or files refuses one";
 
 /// A connection.
 pub struct Control {
