@@ -131,10 +131,6 @@ formatted() { # all four workspaces
     cargo fmt --manifest-path fleet/Cargo.toml --all --check
 }
 
-# Most tests start programs and wait for them: twice as many at a time as there are CPUs take a third less time.
-RUST_TEST_THREADS=$((2 * $(nproc)))
-export RUST_TEST_THREADS
-
 tests() { # arguments of `cargo test`, recorded
     cargo test --locked --no-run --message-format=json-render-diagnostics "$@" >>"$records/built"
     cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$records/ran"
