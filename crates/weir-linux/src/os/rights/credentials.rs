@@ -219,7 +219,7 @@ pub fn has_rights() -> bool {
     !(same && uid[0] != 0 && Capabilities::own().is_ok_and(|own| own.0[1] == 0))
 }
 
-/// Gives up, for the calling thread, what the background thread has no use for. That is all capabilities but [`KEPT`], and
+/// Gives up, for the calling thread, what the background thread has no use for. That is all capabilities but `KEPT`, and
 /// that executing a program could ever give it any. What is refused stays.
 pub fn give_up_rights() {
     const PR_SET_NO_NEW_PRIVS: usize = 38;
