@@ -86,13 +86,14 @@ fn caches_of_other_crates_shrink_with_the_process() {
     moka.run_pending_tasks();
     let all = SIZE * VALUES as usize;
     assert_eq!([moka.weighted_size() as usize, quick.weight() as usize, OfLru(lru.clone()).count()], [all; 3]);
-    // One by one: about as much goes as is asked for.
+    // One by one: about as much goes as is asked for, and not half of it all. How much more is by chance: parts that are chosen by
+    // a hash with a seed give up whole entries each.
     for freed in [
         OfMoka(moka.clone()).scan(1 << 20, ScanReason::Pressure),
         OfQuickCache(quick.clone(), 1 << 40).scan(1 << 20, ScanReason::Pressure),
         OfLru(lru.clone()).scan(1 << 20, ScanReason::Pressure),
     ] {
-        assert!((1 << 20..2 << 20).contains(&freed), "{freed}");
+        assert!((1 << 20..all / 2).contains(&freed), "{freed}");
     }
     assert_eq!(settings::get("watermark_scale"), Ok(250));
     let shrinkers = [
