@@ -175,10 +175,11 @@ impl FreeAreas {
             if pageblock.free.is_full() {
                 pageblock.slabs = purpose == Purpose::Slab;
             }
-            let around = window.granule().around(&pages);
+            let (granule, around) = (window.granule(), window.granule().around(&pages));
             let backed = pageblock.take_at(pages);
             self.idle -= if pageblock.huge { n } else { backed };
-            if window.granule() > Order::PAGE {
+            if granule > Order::PAGE {
+                // What shares a page of the system below with them gets memory as well.
                 self.idle += pageblock.back(around);
             }
             zero &= backed.is_zero() && !pageblock.dirty;
