@@ -24,7 +24,9 @@ impl<P: Platform> Large<'_, P> {
         if block.expected > 0 {
             // Before the program touches it.
             self.heap.caches.flush_before(block.expected);
-            self.heap.direct().make_room(Kind::RoomForBlock, Pages::in_bytes(block.expected));
+            let comes_back = self.heap.reclaim.windows.is_patient();
+            let kind = if comes_back { Kind::RoomForBlockAgain } else { Kind::RoomForBlock };
+            self.heap.direct().make_room(kind, Pages::in_bytes(block.expected));
             // Most of a large block may never be touched: readings tell what is.
             self.heap.direct().note_resident(Pages::in_bytes(block.expected).min(Pages::BLOCK));
         }

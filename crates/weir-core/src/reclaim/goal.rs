@@ -45,6 +45,8 @@ pub enum Kind {
     Room,
     /// [`Kind::Room`] for a block mapped on its own, which cannot use what is idle in zones.
     RoomForBlock,
+    /// [`Kind::RoomForBlock`] in a program that comes back for what is released: what it uses in zones by turns stays.
+    RoomForBlockAgain,
     /// NORMAL is low, and the node balancer reclaims for it.
     Balance,
     /// A zone that is not elastic is low, in which what is free is no more free for being released.
@@ -199,7 +201,7 @@ const BALANCE: Row = Row {
 };
 
 /// All goals, one row each.
-static GOALS: [Row; 15] = [
+static GOALS: [Row; 16] = [
     CALM,
     Row { kind: Kind::FirstQuiet, empties_below: ALWAYS, drains: Drains::All, ..CALM },
     Row { kind: Kind::Rest, steps: IDLE.with(&[Merge]), pools: Pools::Idle, need: Need::None, ..PRESSURE },
@@ -220,6 +222,7 @@ static GOALS: [Row; 15] = [
     },
     ROOM,
     Row { kind: Kind::RoomForBlock, steps: Steps::of(&[Blocks, Runs]), cushion: Cushion::Nothing, ..ROOM },
+    Row { kind: Kind::RoomForBlockAgain, steps: Steps::of(&[Blocks, Runs]), ..ROOM },
     BALANCE,
     Row { kind: Kind::BalanceFixed, steps: Steps::of(&[Evict, Shrink]), ..BALANCE },
     Row {

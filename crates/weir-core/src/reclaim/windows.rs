@@ -58,6 +58,11 @@ impl Windows {
         self.hold(platform).window_ns
     }
 
+    /// Whether idle memory is kept for longer than `idle_ms`, as the program came back for what had been released.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.doublings.load(Relaxed) > 0
+    }
+
     /// For how long idle memory is kept now. The settings may have become shorter since the last doubling.
     pub(crate) fn hold<P: Diagnostics>(&self, platform: &P) -> Hold {
         let [idle, longest] = [&platform.tunables().idle_ms, &platform.tunables().hold_ms].map(|time| time.ns());

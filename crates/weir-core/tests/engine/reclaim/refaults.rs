@@ -245,3 +245,29 @@ fn patience_can_be_switched_off() {
     assert_eq!(world.fake().stats().patience.load(Relaxed), 0);
     world.finish();
 }
+
+/// A block that the system maps finds no use for what is idle in zones. As much goes in exchange for it, unless the program comes
+/// back for that.
+#[test]
+fn what_a_program_comes_back_for_is_not_given_in_exchange_for_a_block() {
+    let mut world = world(false);
+    let exchange = |world: &mut World| {
+        runs(world, 8 * PAGEBLOCK / RUN);
+        free_where(world, |_| true);
+        let released = |world: &World| world.fake().stats().given_back[0].load(Relaxed) as usize;
+        let before = released(world);
+        let block = world.alloc(3 * PAGEBLOCK).unwrap();
+        let gone = released(world) - before;
+        world.free(block, false);
+        gone
+    };
+    assert_eq!(exchange(&mut world), 3 * PAGEBLOCK);
+    wait(&world, 60_000);
+    pulses(&mut world, 700, 30_000);
+    assert!(world.fake().stats().patience.load(Relaxed) >= 1);
+    assert_eq!(exchange(&mut world), 0);
+    // Once it is forgotten, it is as before.
+    wait(&world, 30 * 60_000);
+    assert_eq!(exchange(&mut world), 3 * PAGEBLOCK);
+    world.finish();
+}
