@@ -30,6 +30,14 @@ pub struct Memory {
     pub limit: Option<usize>,
 }
 
+/// Has the kernel put no huge pages behind this process' memory: the tests look at its single pages. Many machines give huge pages
+/// to all that do not refuse them.
+pub fn refuse_huge_pages() {
+    static REFUSED: std::sync::Once = std::sync::Once::new();
+    // SAFETY: changes what page faults bring, and no memory. A kernel without huge pages refuses, and brings none.
+    REFUSED.call_once(|| _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) });
+}
+
 fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Option<usize> {
     let flags = flags | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: a new mapping; NOREPLACE leaves what exists alone where an address is given.

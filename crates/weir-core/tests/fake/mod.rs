@@ -208,6 +208,7 @@ impl Fake {
         RANKS.with(|r| r.store(0, Relaxed));
         run_on(0);
         run_on_node(0);
+        memory::refuse_huge_pages();
         Self {
             cache: (Lock::new(()), Lock::new(()), Lock::new(())),
             memory: Mutex::default(),
