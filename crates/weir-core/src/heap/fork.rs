@@ -1,11 +1,11 @@
 //! A fork finds the heap whole: every lock is taken in the order of ranks before it, and released after it in both
-//! processes.
+//! processes. A thread that is alone in the heap takes none: locks lie in some 30 pages, which parent and child would copy.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
 use super::view::view;
-use crate::platform::lock::{FROZEN, SKIPPED, SKIPPED_COUNT};
+use crate::platform::lock::{ALONE, FROZEN, SKIPPED, SKIPPED_COUNT};
 use crate::platform::{Platform, rank};
 
 view! {
@@ -16,7 +16,7 @@ view! {
 }
 
 impl<P: Platform> Fork<'_, P> {
-    /// Takes every lock in rank order, so that a fork's child finds the heap whole.
+    /// Takes every lock in rank order, so that a fork's child finds the heap whole; none if the thread is alone in the heap.
     ///
     /// Not if the caller holds one already: then it is a signal handler that interrupted the heap at work, and would wait for
     /// itself. The work that it interrupted goes on in the child as in the parent, and lets its lock go there too. Locks that
@@ -28,6 +28,9 @@ impl<P: Platform> Fork<'_, P> {
             if before != 0 {
                 // Perhaps it interrupted a fork: that one's thaw and this one's are told apart by the count.
                 return held.store(before + SKIPPED, Relaxed);
+            }
+            if p.is_alone() {
+                return held.store(FROZEN | ALONE, Relaxed);
             }
             held.store(FROZEN, Relaxed);
         }
@@ -50,6 +53,11 @@ impl<P: Platform> Fork<'_, P> {
         self.is_nested() && self.heap.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & FROZEN != 0)
     }
 
+    /// Whether the caller's last [`Fork::freeze`] took nothing, as the thread is alone in the heap.
+    pub fn is_alone(&self) -> bool {
+        self.heap.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & ALONE != 0)
+    }
+
     /// Undoes [`Fork::freeze`], in the parent or in the child; whether there was something to undo.
     ///
     /// # Safety
@@ -61,6 +69,11 @@ impl<P: Platform> Fork<'_, P> {
             if before & SKIPPED_COUNT != 0 {
                 held.store(before - SKIPPED, Relaxed);
                 return false;
+            }
+            if before & ALONE != 0 {
+                p.is_not_alone();
+                held.store(0, Relaxed);
+                return true;
             }
         }
         let parts = self.heap.parts();

@@ -16,7 +16,9 @@ pub(crate) const FROZEN: u32 = 1;
 /// The unit of a count below the ranks: forks of signal handlers that found the thread holding something.
 pub(crate) const SKIPPED: u32 = 2;
 /// Where that count is.
-pub(crate) const SKIPPED_COUNT: u32 = 0xfe;
+pub(crate) const SKIPPED_COUNT: u32 = 0x7e;
+/// Beside [`FROZEN`]: no lock was taken, as no other thread can be in the heap.
+pub(crate) const ALONE: u32 = 0x80;
 /// The bit of rank 0.
 const RANK_0: u32 = 1 << 8;
 

@@ -34,6 +34,13 @@ pub trait Workers: Diagnostics {
     fn may_wait(&self) -> bool {
         true
     }
+    /// Whether the calling thread is the only one that can be in the heap, until [`Workers::is_not_alone`]: the process has no other
+    /// but the platform's own, which the platform holds up. A `fork` needs to take no lock then.
+    fn is_alone(&self) -> bool {
+        false
+    }
+    /// Lets the platform's own threads go on, in the parent, or in the child, which has none.
+    fn is_not_alone(&self) {}
     /// Takes the locks that come before all of the heap's ([`super::rank`]), for a `fork`.
     fn freeze_evictable_caches(&self) {}
     /// Undoes [`Workers::freeze_evictable_caches`], in the parent or in the child.

@@ -51,6 +51,12 @@ static SINGLE_THREADED: LibcSymbol = LibcSymbol::new(c"__libc_single_threaded");
 /// that interrupted a fork. Only its holder writes it.
 struct Streams(AtomicU32);
 
+/// Whether the process has had no thread but one, as far as libc made them. Weir's own are not libc's.
+pub(super) fn has_one_thread() -> bool {
+    // SAFETY: libc's variable of this type.
+    SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
+}
+
 static STREAMS: Streams = Streams(AtomicU32::new(0));
 
 impl Streams {
@@ -58,9 +64,7 @@ impl Streams {
     /// child. A signal handler that forks may have interrupted its holder, which goes on in the child and releases it
     /// there.
     fn lock(&self) {
-        // SAFETY: libc's variable of this type.
-        let alone = SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0);
-        if let (Some(lock), Some(_), Some(_), false) = (list_lock(), list_unlock(), list_reset(), alone) {
+        if let (Some(lock), Some(_), Some(_), false) = (list_lock(), list_unlock(), list_reset(), has_one_thread()) {
             // SAFETY: libc's function of this type; the lock is recursive.
             unsafe { lock() };
             self.0.store(self.0.load(Relaxed) + 1, Relaxed);

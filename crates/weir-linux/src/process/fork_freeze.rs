@@ -53,7 +53,7 @@ pub(crate) fn freeze(heap: &Engine, may_look: bool) {
     let is_nested = ranks().load(Relaxed) != 0;
     heap.fork().freeze();
     // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and no thread opens it.
-    if may_look && !is_nested && FORK.load(Relaxed) == 0 {
+    if may_look && !is_nested && !heap.fork().is_alone() && FORK.load(Relaxed) == 0 {
         THREAD.store(gettid(), Relaxed);
         FORK.store(this_thread() | FROZEN, Release);
     }

@@ -34,6 +34,7 @@ use crate::pressure::sources::machine_free;
 use crate::process::environment::{self, Environment};
 use crate::process::{evictable_list, exit_profile, fork, fork_freeze, limit};
 use crate::profile::guard;
+use crate::threads::at_work::AT_WORK;
 use crate::threads::background::Background;
 use crate::threads::callbacks::CallbackThreads;
 use crate::threads::finalizer::Finalizer;
@@ -257,6 +258,14 @@ impl Workers for Linux {
         FINALIZER.wake();
     }
 
+    fn is_alone(&self) -> bool {
+        fork::has_one_thread() && AT_WORK.hold_up()
+    }
+
+    fn is_not_alone(&self) {
+        AT_WORK.go_on();
+    }
+
     fn freeze_evictable_caches(&self) {
         evictable_list::freeze(self);
     }
@@ -438,6 +447,7 @@ extern "C" fn after_fork_in_child() {
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }
     fork::reset_streams();
+    AT_WORK.forget();
     BACKGROUND.forget();
     // SAFETY: this is a forked child, which has started none yet.
     unsafe { NODE_WORKERS.forget() };

@@ -1,5 +1,6 @@
 //! Weir's own threads.
 
+pub mod at_work;
 pub mod background;
 pub mod callbacks;
 pub mod changes;

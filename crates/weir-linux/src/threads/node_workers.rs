@@ -17,6 +17,7 @@ use crate::os::process::set_thread_name;
 use crate::os::tasks::{affinity, set_affinity};
 use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
+use crate::threads::at_work::AT_WORK;
 use crate::threads::raw_thread::RawThread;
 
 /// Nodes that have workers, counting the first, which needs none; what is free of further nodes the background thread
@@ -69,7 +70,9 @@ impl NodeWorkers {
         let worker = &self.workers[node];
         let task = worker.task.load(Acquire);
         let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
+        AT_WORK.begin();
         self.heap.reclaim().balance_node(node, cause, task >> 8 != 0);
+        AT_WORK.end();
         worker.thread.leave().end(0)
     }
 }

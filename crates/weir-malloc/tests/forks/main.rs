@@ -8,6 +8,11 @@ fn forks_and_spawns(mode: Mode) {
     passes(Kind::C, "forks.c", &[&share(150, mode)], mode);
 }
 
+/// Of a program of one thread, beside the background thread.
+fn forks_of_one_thread(mode: Mode) {
+    passes(Kind::C, "fork_alone.c", &[], mode);
+}
+
 /// By libc's `clone`, past `fork`.
 fn copies_by_clone(mode: Mode) {
     passes(Kind::C, "clones.c", &[&share(24, mode)], mode);
@@ -57,6 +62,6 @@ fn as_many_mappings_as_may_be(mode: Mode) {
 }
 
 in_all_modes! {
-    forks_and_spawns copies_by_clone fork_in_a_handler fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
+    forks_and_spawns forks_of_one_thread copies_by_clone fork_in_a_handler fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
     a_child_gives_initialised_objects_back as_many_mappings_as_may_be
 }

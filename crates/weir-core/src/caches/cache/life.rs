@@ -100,6 +100,9 @@ impl Life {
 
     /// In a forked child: what the parent's other threads finalized is lost to it, and not waited for.
     pub(crate) fn inherit(&self) {
-        self.finalizing.store(0, Relaxed);
+        // A write would copy the page that it lies in.
+        if self.finalizing.load(Relaxed) != 0 {
+            self.finalizing.store(0, Relaxed);
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::platform::stats_page::Sharing;
 use crate::pressure::events::{Events, Heat};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
+use crate::threads::at_work::AT_WORK;
 use crate::threads::background::figures::{Figures, tell_costs};
 use crate::threads::background::response::{Rest, WORTH_BYTES, respond};
 use crate::threads::background::steering::Steering;
@@ -194,7 +195,9 @@ impl<'a> Loop<'a> {
         self.sharing.follow_setting();
         self.steering.follow_setting(self.sources);
         let heat = self.heat();
+        AT_WORK.end();
         let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(monotonic_ns())));
+        AT_WORK.begin();
         Heard { events, now: monotonic_ns() }
     }
 

@@ -36,6 +36,7 @@ use crate::platform::stats_page::Sharing;
 use crate::pressure::sources::Sources;
 use crate::pressure::systemd_watch;
 use crate::pressure::wake::{Listener, Waker};
+use crate::threads::at_work::AT_WORK;
 use crate::threads::background::duties::{End, Loop, Schedule, is_wanted};
 use crate::threads::background::figures::Figures;
 use crate::threads::background::steering::Steering;
@@ -429,6 +430,7 @@ impl Background {
         let leaving = self.thread.leave();
         self.state.store(state, Release);
         self.heap.reclaim().forget_notice();
+        AT_WORK.end();
         leaving.end(status)
     }
 }
@@ -439,6 +441,7 @@ extern "C" fn run(background: usize, number: usize) -> ! {
     // Before any call that a filter may kill for. The kernel wrote the thread's number to `alive` before it ran.
     background.state.store(BEGUN, SeqCst);
     rseq::register(true);
+    AT_WORK.begin();
     let _ = set_thread_name(c"weir");
     background.live(number as u32, number & REPLACEMENT != 0)
 }
