@@ -185,13 +185,6 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
     Counter "balancer_cpu" SECONDS [page seconds balancer_cpu_ns] "Time of that on a CPU."
     Counter "scanned" BYTES [page sides scanned_pages] "Memory that reclaim looked at, by who reclaimed."
     Counter "reclaimed" BYTES [page sides reclaimed_pages] "Memory that reclaim got, by who reclaimed."
-    Counter "cache_writes" NONE [|it, write| {
-        SIDES.iter().enumerate().try_for_each(|(i, by)| {
-            write(&[("by", by), ("mode", "async")], count(&it.page.async_writes[i]))?;
-            write(&[("by", by), ("mode", "sync")], count(&it.page.sync_writes[i]))
-        })
-    }]
-        "Dirty entries of evictable caches written back, by who reclaimed, and by whether the callback waited."
     Counter "trims" NONE [page trims] "Trims of object caches that took something."
     Counter "drains" NONE [page drains] "Drains of all CPUs' buckets."
     Counter "huge_pageblocks" NONE [|it, write| {

@@ -1,4 +1,4 @@
-//! The table of reclaim: what the balancer and direct reclaim scanned, reclaimed and wrote back, and what that cost. Rows and
+//! The table of reclaim: what the balancer and direct reclaim scanned and reclaimed, and what that cost. Rows and
 //! words are those of the Linux kernel's reclaim statistics where the two mean the same. The balancer is kswapd there.
 
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,6 @@ const NS: f64 = 1e9;
 pub struct SideTotals {
     pub pages_scanned: u64,
     pub pages_reclaimed: u64,
-    /// Dirty entries of caches that were written back by a callback that returned before they were clean.
-    pub cache_write_async: u64,
-    /// By one that returned when they were clean.
-    pub cache_write_sync: u64,
 }
 
 /// Reclaim of all processes together.
@@ -46,16 +42,12 @@ impl ReclaimTotals {
             direct: SideTotals {
                 pages_scanned: sum(|s| &s.scanned_pages[Side::Direct as usize]),
                 pages_reclaimed: sum(|s| &s.reclaimed_pages[Side::Direct as usize]),
-                cache_write_async: sum(|s| &s.async_writes[Side::Direct as usize]),
-                cache_write_sync: sum(|s| &s.sync_writes[Side::Direct as usize]),
             },
             wake_requests: sum(|s| &s.wake_requests),
             wakeups: sum(|s| &s.wakeups),
             balancer: SideTotals {
                 pages_scanned: sum(|s| &s.scanned_pages[Side::Balancer as usize]),
                 pages_reclaimed: sum(|s| &s.reclaimed_pages[Side::Balancer as usize]),
-                cache_write_async: sum(|s| &s.async_writes[Side::Balancer as usize]),
-                cache_write_sync: sum(|s| &s.sync_writes[Side::Balancer as usize]),
             },
             direct_stall_ns: sum(|s| &s.direct_stall_ns),
             balancer_active_ns: sum(|s| &s.balancer_active_ns),
@@ -76,8 +68,6 @@ impl ReclaimTotals {
         let (direct, balancer) = (&self.direct, &self.balancer);
         let scanned = direct.pages_scanned.saturating_add(balancer.pages_scanned);
         let reclaimed = direct.pages_reclaimed.saturating_add(balancer.pages_reclaimed);
-        let writes = [direct, balancer].into_iter().flat_map(|side| [side.cache_write_async, side.cache_write_sync]);
-        let written = writes.fold(0, u64::saturating_add);
         let count = |count: u64| count.to_string();
         let seconds = |ns: u64| ns as f64 / NS;
         let time = |ns: u64| format!("{:.2}", seconds(ns));
@@ -87,21 +77,16 @@ impl ReclaimTotals {
             ("Direct reclaims", count(self.direct_reclaims)),
             ("Direct reclaim pages scanned", count(direct.pages_scanned)),
             ("Direct reclaim pages reclaimed", count(direct.pages_reclaimed)),
-            ("Direct reclaim write cache async I/O", count(direct.cache_write_async)),
-            ("Direct reclaim write cache sync I/O", count(direct.cache_write_sync)),
             ("Wake balancer requests", count(self.wake_requests)),
             ("Balancer wakeups", count(self.wakeups)),
             ("Balancer pages scanned", count(balancer.pages_scanned)),
             ("Balancer pages reclaimed", count(balancer.pages_reclaimed)),
-            ("Balancer reclaim write cache async I/O", count(balancer.cache_write_async)),
-            ("Balancer reclaim write cache sync I/O", count(balancer.cache_write_sync)),
             ("Time stalled direct reclaim (seconds)", time(self.direct_stall_ns)),
             ("Time balancer active (seconds)", time(self.balancer_active_ns)),
             ("Time balancer on a CPU (seconds)", time(self.balancer_cpu_ns)),
             ("Total pages scanned", count(scanned)),
             ("Total pages reclaimed", count(reclaimed)),
             ("%age total pages scanned/reclaimed", share(reclaimed as f64, scanned as f64)),
-            ("%age total pages scanned/written", share(written as f64, scanned as f64)),
             ("Percentage Time Spent Direct Reclaim", of_time(self.direct_stall_ns)),
             ("Percentage Time balancer Active", of_time(self.balancer_active_ns)),
             ("Percentage Time balancer on a CPU", of_time(self.balancer_cpu_ns)),
@@ -122,7 +107,6 @@ mod tests {
         stats.scanned_pages[Side::Balancer as usize].store(15_706_394, Relaxed);
         stats.scanned_pages[Side::Direct as usize].store(1_801_142, Relaxed);
         stats.reclaimed_pages[Side::Balancer as usize].store(8_753_768, Relaxed);
-        stats.async_writes[Side::Balancer as usize].store(175, Relaxed);
         stats.direct_reclaims.store(2565, Relaxed);
         stats.direct_stall_ns.store(980_000_000, Relaxed);
         stats.balancer_active_ns.store(410_260_000_000, Relaxed);
@@ -138,7 +122,6 @@ mod tests {
         has("Balancer pages scanned", "15706394");
         has("Total pages scanned", "17507536");
         has("%age total pages scanned/reclaimed", "50.00%");
-        has("%age total pages scanned/written", "0.00%");
         has("Time stalled direct reclaim", "0.98");
         has("Percentage Time Spent Direct Reclaim", "0.11%");
         has("Percentage Time balancer Active", "44.75%");

@@ -15,7 +15,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -209,14 +209,10 @@ pub struct Stats {
     /// Times an allocation reclaimed for itself.
     pub direct_reclaims: AtomicU64,
     /// Pages scanned, by [`Side`](crate::reclaim::Side): the balancer's (with all that is reclaimed beside the program), direct
-    /// reclaim. So are the next three.
+    /// reclaim. So are the next.
     pub scanned_pages: [AtomicU64; 2],
     /// Pages reclaimed.
     pub reclaimed_pages: [AtomicU64; 2],
-    /// Entries of caches that were dirty, and written back by a callback that returned before they were clean.
-    pub async_writes: [AtomicU64; 2],
-    /// Entries of caches that were dirty, and written back by a callback that returned when they were clean.
-    pub sync_writes: [AtomicU64; 2],
     /// Times an allocation, or pressure, had something for the balancer to do.
     pub wake_requests: AtomicU64,
     /// Times the balancer woke for that.
@@ -296,7 +292,7 @@ impl Stats {
             &self.hard_limit_failures,
             &self.reliefs,
         ];
-        let sides = [&self.scanned_pages, &self.reclaimed_pages, &self.async_writes, &self.sync_writes];
+        let sides = [&self.scanned_pages, &self.reclaimed_pages];
         let arrays = self.given_back.iter().chain(&self.pressure_latency).chain(sides.into_iter().flatten());
         let all = singles.into_iter().chain(arrays);
         all.for_each(|counter| counter.store(0, Relaxed));
