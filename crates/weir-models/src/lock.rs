@@ -2,6 +2,7 @@
 //! a model of its own.
 
 use std::cell::{Cell, UnsafeCell};
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
@@ -49,19 +50,17 @@ impl<T, const RANK: u32> Lock<T, RANK> {
         let held = self.mutex.try_lock().ok()?;
         Some(Guard { lock: self, held: Some(held), platform: PhantomData })
     }
+}
 
-    /// Takes the lock with no guard, for `fork`.
-    pub fn acquire<P>(&self, _platform: &P) {
-        unreachable!("no model forks");
-    }
+/// The turn of a rank in a `fork`: there is none, as no model forks.
+pub struct RankTurn<'p, P>(&'p P, Infallible);
 
-    /// Gives back what [`Lock::acquire`] took.
-    ///
-    /// # Safety
-    /// None: it is not called.
-    pub unsafe fn release<P>(&self, _platform: &P) {
-        unreachable!("no model forks");
-    }
+impl<P> RankTurn<'_, P> {
+    /// For one lock.
+    pub fn lock<T, const RANK: u32>(&self, _: &Lock<T, RANK>) {}
+
+    /// For all locks of a rank.
+    pub fn locks<'l, T: 'l, const RANK: u32, I: Iterator<Item = &'l Lock<T, RANK>>>(&self, _: impl FnOnce() -> I) {}
 }
 
 /// Holds a [`Lock`].

@@ -10,7 +10,8 @@ use crate::base::time::{Nanos, Time};
 use crate::base::units::{PAGEBLOCK, Pages};
 use crate::pages::figures::{MEASURED, resident_bytes};
 use crate::pages::report::releaser::event;
-use crate::platform::{Platform, rank};
+use crate::platform::Platform;
+use crate::platform::lock::RankTurn;
 use crate::policy::refault::{span, stamp};
 use crate::reclaim::events::horizon;
 use crate::reclaim::{
@@ -92,18 +93,10 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
     }
 }
 
-impl<P: Platform> Freeze for Mapped<'_, P> {
-    fn freeze(&self, rank: u32) {
-        if rank == rank::BLOCKS {
-            self.blocks.table.acquire(&self.pages.platform);
-        }
-    }
-
-    unsafe fn thaw(&self, rank: u32) {
-        if rank == rank::BLOCKS {
-            // SAFETY: the table's lock was taken by `freeze` on this thread, or on its parent's copy of it; that made no guard.
-            unsafe { self.blocks.table.release(&self.pages.platform) }
-        }
+// SAFETY: it has one lock.
+unsafe impl<P: Platform> Freeze<P> for Mapped<'_, P> {
+    fn freeze(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.blocks.table);
     }
 }
 

@@ -10,10 +10,12 @@
 //! | NORMAL is low | stalest first, down to the working set; then all | of idle caches, and of runs | |
 //! | a program at rest | | of idle caches, and of runs | |
 
+use super::cache::Cache;
 use super::depot::trim::Age;
 use super::heap_caches::Caches;
 use super::slab::lists::Pass;
-use crate::platform::{Platform, rank};
+use crate::platform::Platform;
+use crate::platform::lock::RankTurn;
 use crate::reclaim::{Drains, Ended, Freeze, Goal, Reclaimable, Reclaimed, Step, Steps};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
@@ -85,32 +87,15 @@ impl<P: Platform> Reclaimable for Caches<P> {
     }
 }
 
-impl<P: Platform> Freeze for Caches<P> {
-    fn freeze(&self, rank: u32) {
-        let p = &self.pages.platform;
-        match rank {
-            rank::CACHE_TABLE => self.table.freeze(p),
-            rank::CACHE_WINDOWS => self.idle.acquire(p),
-            rank::DEPOT => self.table.iter().for_each(|c| c.domains().for_each(|d| d.depot.acquire(p))),
-            rank::SLABS => self.table.iter().for_each(|c| c.domains().for_each(|d| d.slabs.acquire(p))),
-            rank::SHELLS => self.stash.acquire(p),
-            _ => self.cpu.freeze(p, rank),
-        }
-    }
-
-    unsafe fn thaw(&self, rank: u32) {
-        let p = &self.pages.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards. The caches and their domains are the same,
-        // as none comes while the table's lock is held.
-        unsafe {
-            match rank {
-                rank::CACHE_TABLE => self.table.thaw(p),
-                rank::CACHE_WINDOWS => self.idle.release(p),
-                rank::DEPOT => self.table.iter().for_each(|c| c.domains().for_each(|d| d.depot.release(p))),
-                rank::SLABS => self.table.iter().for_each(|c| c.domains().for_each(|d| d.slabs.release(p))),
-                rank::SHELLS => self.stash.release(p),
-                _ => self.cpu.thaw(p, rank),
-            }
-        }
+// SAFETY: no cache and no domain of one comes while the table's lock is held, of a lower rank than theirs.
+unsafe impl<P: Platform> Freeze<P> for Caches<P> {
+    fn freeze(&self, turn: &RankTurn<'_, P>) {
+        let domains = || self.table.iter().flat_map(Cache::domains);
+        self.cpu.freeze(turn);
+        self.table.freeze(turn);
+        turn.lock(&self.idle);
+        turn.locks(|| domains().map(|domain| &domain.depot));
+        turn.locks(|| domains().map(|domain| &domain.slabs));
+        turn.lock(&self.stash);
     }
 }

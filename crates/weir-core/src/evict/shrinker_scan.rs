@@ -15,7 +15,8 @@ use super::shrinkers::callback::{Class, Scan, ScanReason};
 use super::shrinkers::{Callbacks, Waiter};
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
-use crate::platform::{Platform, rank};
+use crate::platform::Platform;
+use crate::platform::lock::RankTurn;
 use crate::policy::scan_priority;
 use crate::reclaim::budget::Room;
 use crate::reclaim::{Freeze, Goal, Kind, Need, Reclaimable, Reclaimed, Step, Steps};
@@ -95,17 +96,9 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
     }
 }
 
-impl<P: Platform> Freeze for Shrinkers<'_, P> {
-    fn freeze(&self, rank: u32) {
-        if rank == rank::CALLBACKS {
-            self.callbacks.freeze(self.platform);
-        }
-    }
-
-    unsafe fn thaw(&self, rank: u32) {
-        if rank == rank::CALLBACKS {
-            // SAFETY: `freeze` of this rank took the lock, on this thread or the one that it is the copy of.
-            unsafe { self.callbacks.thaw(self.platform) }
-        }
+// SAFETY: it has one lock.
+unsafe impl<P: Platform> Freeze<P> for Shrinkers<'_, P> {
+    fn freeze(&self, turn: &RankTurn<'_, P>) {
+        self.callbacks.freeze(turn);
     }
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
 use super::view::view;
-use crate::platform::lock::{ALONE, FROZEN, SKIPPED, SKIPPED_COUNT};
+use crate::platform::lock::{ALONE, FROZEN, RankTurn, SKIPPED, SKIPPED_COUNT};
 use crate::platform::{Platform, rank};
 
 view! {
@@ -34,13 +34,15 @@ impl<P: Platform> Fork<'_, P> {
             }
             held.store(FROZEN, Relaxed);
         }
-        p.freeze_evictable_caches();
-        let parts = self.heap.parts();
-        for rank in 0..rank::COUNT {
-            parts.frozen().iter().for_each(|part| part.freeze(rank));
-            self.heap.reclaim.windows.freeze(p, rank);
-            self.heap.profile.freeze(p, rank);
-        }
+        (0..rank::COUNT).for_each(|rank| self.pass(&RankTurn::takes(p, rank)));
+    }
+
+    /// Passes all locks there are to the turn of a rank.
+    fn pass(&self, turn: &RankTurn<'_, P>) {
+        self.heap.platform().freeze_evictable_caches(turn);
+        self.heap.parts().frozen().iter().for_each(|part| part.freeze(turn));
+        self.heap.reclaim.windows.freeze(turn);
+        self.heap.profile.freeze(turn);
     }
 
     /// Whether the caller's last [`Fork::freeze`] took nothing, as it found the thread holding something.
@@ -76,18 +78,11 @@ impl<P: Platform> Fork<'_, P> {
                 return true;
             }
         }
-        let parts = self.heap.parts();
         for rank in (0..rank::COUNT).rev() {
             // SAFETY: the caller promises that `freeze` came before, on this thread or its copy. That call took all locks of this
             // rank, without guards, as it found that the thread held none. (Else this function has returned above.)
-            unsafe {
-                self.heap.profile.thaw(p, rank);
-                self.heap.reclaim.windows.thaw(p, rank);
-                parts.frozen().iter().rev().for_each(|part| part.thaw(rank));
-            }
+            self.pass(&unsafe { RankTurn::gives_back(p, rank) });
         }
-        // SAFETY: `freeze` took them first.
-        unsafe { p.thaw_evictable_caches() };
         if let Some(held) = p.held_ranks() {
             held.store(0, Relaxed);
         }

@@ -38,6 +38,7 @@ use crate::merge::{MergeState, Merger};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{HeapPages, Short};
 use crate::platform::cpu_table::Pushed;
+use crate::platform::lock::RankTurn;
 use crate::platform::{Platform, rank};
 use crate::pools::page_pools::PagePools;
 use crate::profile::recorder::Recorder;
@@ -329,10 +330,10 @@ impl<P: Platform> Heap<P> {
     /// the program, or be found missing.
     pub fn audit(&self) -> Result<Audit, Fault> {
         let mut audit = Audit::default();
-        self.pages().freeze(rank::BATCH);
+        self.pages().freeze(&RankTurn::takes(self.platform(), rank::BATCH));
         let right = self.parts().audited().iter().try_for_each(|part| part.audit(&mut audit));
-        // SAFETY: this thread took the locks of this rank above, by `freeze`, and no others of it since.
-        unsafe { self.pages().thaw(rank::BATCH) };
+        // SAFETY: this thread took the locks of this rank above, and no others of it since.
+        self.pages().freeze(&unsafe { RankTurn::gives_back(self.platform(), rank::BATCH) });
         right.map(|()| audit)
     }
 }

@@ -10,7 +10,7 @@ use super::report::releaser::RUNS;
 use super::zone::{FreeAreas, Zone};
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGE};
-use crate::platform::lock::Lock;
+use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::{Platform, rank};
 
 /// Pageblocks isolated from a zone at a time (Linux page hinting: 16).
@@ -150,22 +150,16 @@ impl Nodes {
         self.count.store(count as u32, Release);
     }
 
-    /// Takes the batch locks of all nodes: for `fork` and the audit.
-    pub(crate) fn freeze_batches<P: Platform>(&self, platform: &P) {
-        // Under the first of them the number of nodes no longer changes.
-        self.first.batch.acquire(platform);
-        self.iter().skip(1).for_each(|node| node.batch.acquire(platform));
-    }
-
-    /// Undoes [`Nodes::freeze_batches`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze them.
-    pub(crate) unsafe fn thaw_batches<P: Platform>(&self, platform: &P) {
-        for number in (0..self.count()).rev() {
-            // SAFETY: `freeze_batches` took this lock and made no guard of it. There are as many nodes as there were then: the
-            // first node's lock, which is given back last, keeps others from being found.
-            unsafe { self.get(number).batch.release(platform) }
+    /// Passes the batch locks of all nodes to the turn of a rank. Under the first node's the number of nodes no longer changes: it
+    /// is taken first, and given back last.
+    pub(crate) fn freeze<P: Platform>(&self, turn: &RankTurn<'_, P>) {
+        let first = || turn.lock(&self.first.batch);
+        if !turn.is_last() {
+            first();
+        }
+        turn.locks(|| self.iter().skip(1).map(|node| &node.batch));
+        if turn.is_last() {
+            first();
         }
     }
 }

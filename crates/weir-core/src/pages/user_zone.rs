@@ -29,7 +29,7 @@ use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::request::Short;
 use crate::pages::window::Window;
 use crate::pages::zone::{FreeAreas, Zone};
-use crate::platform::lock::Lock;
+use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::rank;
 use crate::platform::{Host, Platform};
 
@@ -121,32 +121,11 @@ impl UserZones {
         let at = |at: &AtomicPtr<UserZone>| unsafe { at.load(Acquire).as_ref() };
         core::iter::successors(at(&self.first), move |zone| at(&zone.next))
     }
-}
 
-impl UserZones {
-    /// Takes the locks of rank `rank`, for `fork`.
-    pub(crate) fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
-        match rank {
-            rank::USER_ZONES => self.lock.acquire(platform),
-            rank::ZONE => self.iter().for_each(|zone| zone.areas.acquire(platform)),
-            _ => {}
-        }
-    }
-
-    /// Undoes [`UserZones::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze them.
-    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
-        // SAFETY: `freeze` took these locks and made no guards. The zones on the list are the same ones, as the list's lock,
-        // of the lower rank, is given back after theirs.
-        unsafe {
-            match rank {
-                rank::USER_ZONES => self.lock.release(platform),
-                rank::ZONE => self.iter().for_each(|zone| zone.areas.release(platform)),
-                _ => {}
-            }
-        }
+    /// Passes its locks to the turn of a rank: the list's before the zones'.
+    pub(crate) fn freeze<P: Platform>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.lock);
+        turn.locks(|| self.iter().map(|zone| &zone.areas));
     }
 }
 

@@ -24,7 +24,7 @@ use crate::base::run_class;
 use crate::base::units::{BlockNo, Class, Order, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
 use crate::pages::pageblock::{Advice, Pageblock, State};
 use crate::pages::request::Short;
-use crate::platform::lock::{Guard, Lock};
+use crate::platform::lock::{Guard, Lock, RankTurn};
 use crate::platform::{Placed, Platform, Reach, rank};
 
 /// Words of 32 bits in a page's descriptor.
@@ -432,18 +432,9 @@ impl Window {
         ]
     }
 
-    /// Holds the growth lock until [`Window::thaw`]: for `fork`.
-    pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
-        self.growth.acquire(platform);
-    }
-
-    /// Undoes [`Window::freeze`].
-    ///
-    /// # Safety
-    /// The caller froze the window.
-    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
-        // SAFETY: `freeze` took the growth lock, on this thread or the one that it was forked from, and made no guard.
-        unsafe { self.growth.release(platform) }
+    /// Passes the growth lock to the turn of a rank.
+    pub(crate) fn freeze<P: Platform>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.growth);
     }
 }
 

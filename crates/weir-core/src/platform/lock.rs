@@ -62,9 +62,8 @@ impl<T, const RANK: u32> Lock<T, RANK> {
         Some(Guard { lock: self, platform, of_thread: PhantomData })
     }
 
-    /// Takes the lock with no guard, to be given back by [`Lock::release`]: for `fork` and the audit, which hold all of a
-    /// rank.
-    pub fn acquire<P: Wait>(&self, platform: &P) {
+    /// Takes the lock with no guard, to be given back by [`Lock::release`]: for [`RankTurn`].
+    fn acquire<P: Wait>(&self, platform: &P) {
         check_order(platform, RANK, RANK + 1);
         self.take(platform);
     }
@@ -90,7 +89,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
         }
     }
 
-    /// The value, for a caller that took the lock by [`Lock::acquire`].
+    /// The value, for a caller whose [`RankTurn`] took the lock.
     ///
     /// # Safety
     /// The caller holds the lock and no guard of it, and gives it back after the last use of the reference.
@@ -103,7 +102,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
     ///
     /// # Safety
     /// The caller holds the lock and no guard of it.
-    pub unsafe fn release<P: Wait>(&self, platform: &P) {
+    unsafe fn release<P: Wait>(&self, platform: &P) {
         let before = self.word.swap(FREE, Release);
         debug_assert!(before != FREE, "the lock {} is given back by a thread that has not taken it", rank::name(RANK));
         if before == CONTENDED {
@@ -140,6 +139,58 @@ impl<T, P: Wait, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
     fn drop(&mut self) {
         // SAFETY: the lock was taken when this guard was made, and `word` admits no second guard until it is given back here.
         unsafe { self.lock.release(self.platform) }
+    }
+}
+
+/// The turn of a rank: all of its locks are taken, or given back, by who has `fork` or the audit do so. Whoever has locks passes them
+/// to each turn, and the same ones to all turns of a rank.
+pub struct RankTurn<'p, P: Wait> {
+    platform: &'p P,
+    rank: u32,
+    is_last: bool,
+}
+
+impl<'p, P: Wait> RankTurn<'p, P> {
+    /// Takes the locks of `rank`.
+    pub(crate) fn takes(platform: &'p P, rank: u32) -> Self {
+        Self { platform, rank, is_last: false }
+    }
+
+    /// Gives the locks of `rank` back.
+    ///
+    /// # Safety
+    /// The turn goes to all those that a turn of [`RankTurn::takes`] went to, on this thread or the one that it is the copy of.
+    pub(crate) unsafe fn gives_back(platform: &'p P, rank: u32) -> Self {
+        Self { platform, rank, is_last: true }
+    }
+
+    /// The rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Whether this turn gives back what another took.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// For one lock of a rank.
+    pub fn lock<T, const RANK: u32>(&self, lock: &Lock<T, RANK>) {
+        self.locks(|| core::iter::once(lock));
+    }
+
+    /// For all locks of a rank; they are looked for in its turn only.
+    pub fn locks<'l, T: 'l, const RANK: u32, I: Iterator<Item = &'l Lock<T, RANK>>>(&self, locks: impl FnOnce() -> I) {
+        if self.rank != RANK {
+            return;
+        }
+        for lock in locks() {
+            match self.is_last {
+                false => lock.acquire(self.platform),
+                // SAFETY: as was promised of this turn, one before it took the lock; that made no guard.
+                true => unsafe { lock.release(self.platform) },
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Threads that work beside the program's: the balancer's, one for each further NUMA node, and the finalizers'.
 
 use super::diagnostics::Diagnostics;
+use super::lock::RankTurn;
+use super::wait::Wait;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::telemetry::stats::Stats;
@@ -41,13 +43,14 @@ pub trait Workers: Diagnostics {
     }
     /// Lets the platform's own threads go on, in the parent, or in the child, which has none.
     fn is_not_alone(&self) {}
-    /// Takes the locks that come before all of the heap's ([`super::rank`]), for a `fork`.
-    fn freeze_evictable_caches(&self) {}
-    /// Undoes [`Workers::freeze_evictable_caches`], in the parent or in the child.
-    ///
-    /// # Safety
-    /// It came before, on this thread or the one that it is the child's copy of.
-    unsafe fn thaw_evictable_caches(&self) {}
+    /// Passes the locks that come before all of the heap's ([`super::rank`]) to the turn of a rank, for a `fork`: the same ones to
+    /// both turns of a rank.
+    fn freeze_evictable_caches(&self, turn: &RankTurn<'_, Self>)
+    where
+        Self: Sized + Wait,
+    {
+        let _ = turn;
+    }
     /// Whether memory is short, where no thread listens for that (the mode without a background thread): read once a
     /// window, on the program's threads.
     fn poll_pressure(&self) -> (Level, Cause) {

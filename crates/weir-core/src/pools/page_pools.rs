@@ -12,7 +12,7 @@ use super::visits::Departures;
 use crate::base::time::Time;
 use crate::base::units::Pages;
 use crate::pages::HeapPages;
-use crate::platform::lock::Lock;
+use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::{Platform, Wait, Workers, rank};
 
 /// The pools of a heap, by ascending number.
@@ -211,30 +211,11 @@ impl PagePools {
 
     // ---- fork --------------------------------------------------------------------------------------------------
 
-    /// Takes the locks of rank `rank`.
-    pub(super) fn freeze<P: Wait>(&self, platform: &P, rank: u32) {
-        match rank {
-            rank::PAGE_POOLS => self.list.acquire(platform),
-            // SAFETY: the lock of the list has the lower rank, so this thread has it, and keeps it until `thaw`.
-            rank::PAGE_POOL => unsafe { self.list.held() }.iter().for_each(|pool| pool.inner.acquire(platform)),
-            _ => {}
-        }
-    }
-
-    /// Undoes [`PagePools::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze them.
-    pub(super) unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
-        // SAFETY: `freeze` took these locks and made no guards. The pools on the list are the same ones, as the list's
-        // lock, of the lower rank, is given back after theirs.
-        unsafe {
-            match rank {
-                rank::PAGE_POOLS => self.list.release(platform),
-                rank::PAGE_POOL => self.list.held().iter().for_each(|pool| pool.inner.release(platform)),
-                _ => {}
-            }
-        }
+    /// Passes its locks to the turn of a rank.
+    pub(super) fn freeze<P: Wait>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.list);
+        // SAFETY: this thread has the list's lock whenever it is the pools' turn, as that lock's rank is the lower one.
+        turn.locks(|| unsafe { self.list.held() }.iter().map(|pool| &pool.inner));
     }
 
     /// In a forked child: no other thread visits a pool, sleeps or waits here, and nothing is due.

@@ -8,6 +8,7 @@ use crate::base::time::Nanos;
 use crate::base::units::Pages;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
+use crate::platform::lock::RankTurn;
 use crate::reclaim::{
     Audit, Audited, Figures, Freeze, Goal, Measured, Need, Pools, Reclaimable, Reclaimed, Step, Steps, Usage,
 };
@@ -83,14 +84,10 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
     }
 }
 
-impl<P: Platform> Freeze for PoolsOn<'_, P> {
-    fn freeze(&self, rank: u32) {
-        self.pools.freeze(self.platform(), rank);
-    }
-
-    unsafe fn thaw(&self, rank: u32) {
-        // SAFETY: `freeze` of this rank came before, on this thread or the one that it is the copy of.
-        unsafe { self.pools.thaw(self.platform(), rank) }
+// SAFETY: no pool comes or goes while the list's lock is held, of a lower rank than theirs.
+unsafe impl<P: Platform> Freeze<P> for PoolsOn<'_, P> {
+    fn freeze(&self, turn: &RankTurn<'_, P>) {
+        self.pools.freeze(turn);
     }
 }
 

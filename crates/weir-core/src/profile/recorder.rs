@@ -24,7 +24,7 @@ use super::stacks;
 use crate::base::run::Run;
 use crate::base::time::Time;
 use crate::base::units::{PAGE, PAGEBLOCK};
-use crate::platform::lock::Lock;
+use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, constructor};
 use crate::platform::{Platform, Refused, Wait, rank};
 use crate::telemetry::stats;
@@ -209,21 +209,8 @@ impl Recorder {
         p.stats().profile.store(self.table.load(Relaxed) as u64, Relaxed);
     }
 
-    /// Takes the lock, if it is of this rank: for `fork`.
-    pub(crate) fn freeze<P: Wait>(&self, p: &P, rank: u32) {
-        if rank == rank::PROFILE {
-            self.lock.acquire(p);
-        }
-    }
-
-    /// Undoes [`Recorder::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze it.
-    pub(crate) unsafe fn thaw<P: Wait>(&self, p: &P, rank: u32) {
-        if rank == rank::PROFILE {
-            // SAFETY: `freeze` acquired the lock without a guard; the thread that did, or its copy in the child, calls this.
-            unsafe { self.lock.release(p) }
-        }
+    /// Passes its lock to the turn of a rank.
+    pub(crate) fn freeze<P: Wait>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.lock);
     }
 }

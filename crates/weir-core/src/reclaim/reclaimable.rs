@@ -7,6 +7,8 @@ use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
+use crate::platform::Wait;
+use crate::platform::lock::RankTurn;
 use core::ops::{Add, AddAssign};
 
 /// Outcome of a scan, bytes.
@@ -91,15 +93,12 @@ pub trait Reclaimable {
 }
 
 /// Something that has locks, which a fork takes.
-pub trait Freeze {
-    /// Takes the locks of rank `rank` that belong to it: for `fork`, which takes all ranks in turn.
-    fn freeze(&self, rank: u32);
-
-    /// Undoes [`Freeze::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze it.
-    unsafe fn thaw(&self, rank: u32);
+///
+/// # Safety
+/// It passes the same locks to both turns of a rank: none comes or goes between them.
+pub unsafe trait Freeze<P: Wait> {
+    /// Passes its locks to the turn of a rank.
+    fn freeze(&self, turn: &RankTurn<'_, P>);
 }
 
 /// Something that has lists and counts, which an audit checks.

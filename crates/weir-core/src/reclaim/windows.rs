@@ -8,7 +8,7 @@ use core::sync::atomic::{
 
 use crate::base::cause::Cause;
 use crate::base::time::{Nanos, Time};
-use crate::platform::lock::Lock;
+use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::policy::hold::Hold;
 use crate::policy::refault::Patience;
@@ -126,21 +126,8 @@ impl Windows {
         stats.patience.store(doublings.into(), Relaxed);
     }
 
-    /// Takes the lock, for `fork`.
-    pub(crate) fn freeze<P: Wait>(&self, platform: &P, rank: u32) {
-        if rank == rank::PATIENCE {
-            self.patience.acquire(platform);
-        }
-    }
-
-    /// Undoes [`Windows::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze it.
-    pub(crate) unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
-        if rank == rank::PATIENCE {
-            // SAFETY: `freeze` acquired the lock without a guard; the thread that did, or its copy in the child, calls this.
-            unsafe { self.patience.release(platform) }
-        }
+    /// Passes its lock to the turn of a rank.
+    pub(crate) fn freeze<P: Wait>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.patience);
     }
 }

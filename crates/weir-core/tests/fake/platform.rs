@@ -3,6 +3,7 @@
 use super::*;
 use weir_core::base::time::Time;
 use weir_core::base::units::Class;
+use weir_core::platform::lock::RankTurn;
 
 impl Host for Fake {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
@@ -279,19 +280,10 @@ impl Wait for Fake {
 }
 
 impl Workers for Fake {
-    fn freeze_evictable_caches(&self) {
-        self.cache.0.acquire(self);
-        self.cache.1.acquire(self);
-        self.cache.2.acquire(self);
-    }
-
-    unsafe fn thaw_evictable_caches(&self) {
-        // SAFETY: taken by `freeze_evictable_caches`, on this thread or the one that it plays the copy of.
-        unsafe {
-            self.cache.2.release(self);
-            self.cache.1.release(self);
-            self.cache.0.release(self);
-        }
+    fn freeze_evictable_caches(&self, turn: &RankTurn<'_, Self>) {
+        turn.lock(&self.cache.0);
+        turn.lock(&self.cache.1);
+        turn.lock(&self.cache.2);
     }
 
     fn wake_node_worker(&self, node: usize, _: Cause, _: bool) {

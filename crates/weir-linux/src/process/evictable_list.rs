@@ -5,7 +5,7 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use weir_core::evict::waits::{self, Waits};
-use weir_core::platform::lock::Lock;
+use weir_core::platform::lock::{Lock, RankTurn};
 use weir_core::platform::rank;
 use weir_core::telemetry::tables::EvictableRow;
 
@@ -13,15 +13,12 @@ use crate::arch::thread::thread_pointer;
 use crate::platform::linux::Linux;
 
 /// A cache around a fork, and its figures.
-pub trait Evictable: Sync {
-    /// Takes all of its locks.
-    fn freeze(&self);
-
-    /// Gives the locks back.
-    ///
-    /// # Safety
-    /// Follows [`Evictable::freeze`] on the same thread, or its copy in the child.
-    unsafe fn thaw(&self);
+///
+/// # Safety
+/// It passes the same locks to both turns of a rank.
+pub unsafe trait Evictable: Sync {
+    /// Passes its locks to the turn of a rank.
+    fn freeze(&self, turn: &RankTurn<'_, Linux>);
 
     /// In the child: ends what the parent's other threads had begun.
     fn inherit(&self);
@@ -114,22 +111,14 @@ pub fn wait_for(platform: &Linux, word: &AtomicU32, seen: u32, runner: usize) ->
     waits::wait_for((&LIST, |list| &mut list.waits), platform, (thread_pointer(), runner), (word, seen))
 }
 
-/// Takes the list's lock and all of the caches'.
-pub(super) fn freeze(platform: &Linux) {
-    // Looked at without the lock's guard: the lock is held until `thaw`.
-    LIST.acquire(platform);
-    frozen_list().each(|cache| cache.freeze());
-}
-
-/// Gives the list's lock and all of the caches' back.
-///
-/// # Safety
-/// Follows [`freeze`] on the same thread, or its copy in the child.
-pub(super) unsafe fn thaw(platform: &Linux) {
-    // SAFETY: the caller froze every cache in the list.
-    frozen_list().each(|cache| unsafe { cache.thaw() });
-    // SAFETY: taken by `freeze`, without a guard.
-    unsafe { LIST.release(platform) };
+/// Passes the list's lock and all of the caches' to the turn of a rank.
+pub(super) fn freeze(turn: &RankTurn<'_, Linux>) {
+    turn.lock(&LIST);
+    if (rank::EVICTABLE_SHARD..=rank::EVICTABLE_DUEL).contains(&turn.rank()) {
+        // SAFETY: this thread has the list's lock whenever it is the caches' turn, as its rank is the lowest. It gives no reference
+        // to the list out otherwise meanwhile.
+        unsafe { LIST.held() }.each(|cache| cache.freeze(turn));
+    }
 }
 
 /// In the child, when the locks are given back: what other threads of the parent's had begun is ended.
@@ -151,10 +140,4 @@ pub(super) fn figures(platform: &Linux, add: &mut dyn FnMut(EvictableRow)) -> bo
         None => is_whole = false,
     });
     is_whole
-}
-
-/// The list behind the lock that this thread holds without a guard.
-fn frozen_list() -> &'static List {
-    // SAFETY: this thread holds the lock, and gives no reference to the list out otherwise meanwhile.
-    unsafe { LIST.held() }
 }

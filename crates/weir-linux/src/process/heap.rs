@@ -16,6 +16,7 @@ use weir_core::heap::page_pools::InFlight;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
 use weir_core::pages::zone::PageRun;
 use weir_core::pages::{Hold, Short};
+use weir_core::platform::lock::RankTurn;
 use weir_core::platform::{Wait, Workers};
 use weir_core::pools::page_pool::{PagePool, PoolStats};
 use weir_core::reclaim::Usage;
@@ -266,13 +267,8 @@ impl Workers for Linux {
         AT_WORK.go_on();
     }
 
-    fn freeze_evictable_caches(&self) {
-        evictable_list::freeze(self);
-    }
-
-    unsafe fn thaw_evictable_caches(&self) {
-        // SAFETY: the engine calls this after `freeze`, on the same thread or its copy in the child.
-        unsafe { evictable_list::thaw(self) }
+    fn freeze_evictable_caches(&self, turn: &RankTurn<'_, Self>) {
+        evictable_list::freeze(turn);
     }
 
     fn has_balancer_thread(&self) -> bool {

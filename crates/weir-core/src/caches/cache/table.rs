@@ -14,7 +14,7 @@ use crate::caches::cache::Cache;
 use crate::caches::cache::life::{FREE, LIVE, MAKING};
 use crate::caches::geometry::{BUCKETED, FIRST_USER, Geometry, MALLOC, UNBUCKETED};
 use crate::platform::Platform;
-use crate::platform::lock::{Guard, Lock};
+use crate::platform::lock::{Guard, Lock, RankTurn};
 use crate::platform::rank;
 
 /// Caches of the first chunk.
@@ -180,18 +180,9 @@ impl CacheTable {
         self.free.lock(platform)
     }
 
-    /// [`CacheTable::lock`] without a guard, until [`CacheTable::thaw`]: for `fork`.
-    pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
-        self.free.acquire(platform);
-    }
-
-    /// Undoes [`CacheTable::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze the table.
-    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
-        // SAFETY: `freeze` acquired this lock and made no guard, so it is held, and nothing else will release it.
-        unsafe { self.free.release(platform) }
+    /// Passes its lock to the turn of a rank.
+    pub(crate) fn freeze<P: Platform>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.free);
     }
 }
 

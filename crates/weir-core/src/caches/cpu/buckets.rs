@@ -54,7 +54,7 @@ use crate::base::run::Run;
 use crate::base::units::{Class, PAGE};
 use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::cpu_table::{BUCKETS, CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
-use crate::platform::lock::{Guard, Lock};
+use crate::platform::lock::{Guard, Lock, RankTurn};
 use crate::platform::sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, array, constructor};
 use crate::platform::{Platform, rank};
 
@@ -277,28 +277,9 @@ impl PerCpu {
         (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
     }
 
-    /// Takes the locks of rank `rank`: for `fork`.
-    pub(crate) fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
-        match rank {
-            rank::DRAIN => self.draining.acquire(platform),
-            rank::BUCKETS => self.locks.iter().for_each(|lock| lock.acquire(platform)),
-            _ => {}
-        }
-    }
-
-    /// Undoes [`PerCpu::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze it.
-    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
-        // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else
-        // will release them.
-        unsafe {
-            match rank {
-                rank::DRAIN => self.draining.release(platform),
-                rank::BUCKETS => self.locks.iter().rev().for_each(|lock| lock.release(platform)),
-                _ => {}
-            }
-        }
+    /// Passes its locks to the turn of a rank.
+    pub(crate) fn freeze<P: Platform>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.draining);
+        turn.locks(|| self.locks.iter());
     }
 }

@@ -34,7 +34,7 @@ use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
 use crate::base::zone_class::ZoneClass;
-use crate::platform::lock::Lock;
+use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::PressureEvents;
@@ -319,18 +319,9 @@ impl Callbacks {
 
     // ---- fork --------------------------------------------------------------------------------------------------
 
-    /// Takes the lock, for `fork`.
-    pub(crate) fn freeze<P: Wait>(&self, platform: &P) {
-        self.list.acquire(platform);
-    }
-
-    /// Undoes [`Callbacks::freeze`].
-    ///
-    /// # Safety
-    /// The caller, or the parent that it was forked from, froze it.
-    pub(crate) unsafe fn thaw<P: Wait>(&self, platform: &P) {
-        // SAFETY: `freeze` acquired the lock without a guard, on this thread or the one that it is the copy of.
-        unsafe { self.list.release(platform) }
+    /// Passes its lock to the turn of a rank.
+    pub(crate) fn freeze<P: Wait>(&self, turn: &RankTurn<'_, P>) {
+        turn.lock(&self.list);
     }
 
     /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to them.

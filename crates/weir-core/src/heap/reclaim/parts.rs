@@ -43,7 +43,7 @@ impl<P: Platform> Parts<'_, P> {
     }
 
     /// Parts that have locks.
-    pub(crate) fn frozen(&self) -> [&dyn Freeze; 5] {
+    pub(crate) fn frozen(&self) -> [&dyn Freeze<P>; 5] {
         [self.pages, self.caches, &self.blocks, &self.pools, &self.shrinkers]
     }
 

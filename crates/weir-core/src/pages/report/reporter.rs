@@ -7,7 +7,8 @@ use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::BATCH;
 use crate::pages::node::ZoneKind;
 use crate::pages::report::ReportSite;
-use crate::platform::{Host, Platform, rank};
+use crate::platform::lock::RankTurn;
+use crate::platform::{Host, Platform};
 use crate::reclaim::{
     Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step, Steps,
 };
@@ -141,31 +142,14 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     }
 }
 
-impl<P: Platform> Freeze for HeapPages<P> {
-    fn freeze(&self, rank: u32) {
-        let p = &self.platform;
-        match rank {
-            rank::BATCH => self.nodes.freeze_batches(p),
-            rank::GROWTH => [&self.normal, &self.low].iter().for_each(|window| window.freeze(p)),
-            rank::ZONE => self.sites().for_each(|site| site.zone.acquire(p)),
-            _ => {}
-        }
-        self.user.freeze(p, rank);
-    }
-
-    unsafe fn thaw(&self, rank: u32) {
-        let p = &self.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards. They are the same ones. No node is found while the
-        // first node's batch lock is held, which goes last. No zone of a program's comes or goes while the list's lock is held.
-        unsafe {
-            match rank {
-                rank::BATCH => self.nodes.thaw_batches(p),
-                rank::GROWTH => [&self.normal, &self.low].iter().for_each(|window| window.thaw(p)),
-                rank::ZONE => self.sites().for_each(|site| site.zone.release(p)),
-                _ => {}
-            }
-            self.user.thaw(p, rank);
-        }
+// SAFETY: no node is found while the first node's batch lock is held, and no zone of a program's comes or goes while the list's
+// lock is: both are of a lower rank than those of the nodes' zones and of the program's.
+unsafe impl<P: Platform> Freeze<P> for HeapPages<P> {
+    fn freeze(&self, turn: &RankTurn<'_, P>) {
+        self.nodes.freeze(turn);
+        [&self.normal, &self.low].iter().for_each(|window| window.freeze(turn));
+        turn.locks(|| self.sites().map(|site| site.zone));
+        self.user.freeze(turn);
     }
 }
 

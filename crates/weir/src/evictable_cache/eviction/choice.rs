@@ -7,11 +7,11 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held, is_sampled};
 use weir_core::evict::replacement::favour::Favour;
 use weir_core::evict::replacement::setting::Setting;
-use weir_core::platform::lock::Lock;
+use weir_core::platform::lock::{Lock, RankTurn};
 use weir_core::platform::rank::EVICTABLE_DUEL;
 
 use super::room::Room;
-use crate::evictable_cache::host::{self, system};
+use crate::evictable_cache::host::{self, System, system};
 
 /// There is no duel: no key is sampled.
 const NO_DUEL: u32 = u32::MAX;
@@ -154,17 +154,8 @@ impl Choice {
         if self.has_duel() { size_of::<Home>() } else { 0 }
     }
 
-    /// Takes the lock without a guard, for `fork`.
-    pub fn freeze(&self) {
-        self.duel.acquire(system());
-    }
-
-    /// Gives the lock back.
-    ///
-    /// # Safety
-    /// Follows [`Choice::freeze`].
-    pub unsafe fn thaw(&self) {
-        // SAFETY: the caller froze it, without a guard.
-        unsafe { self.duel.release(system()) }
+    /// Passes its lock to the turn of a rank, for `fork`.
+    pub fn freeze(&self, turn: &RankTurn<'_, System>) {
+        turn.lock(&self.duel);
     }
 }

@@ -3,7 +3,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::platform::Clock;
+use weir_core::platform::lock::RankTurn;
 use weir_core::telemetry::tables::EvictableRow;
+use weir_linux::platform::linux::Linux;
 use weir_linux::process::evictable_list::Evictable;
 use weir_linux::process::heap::HEAP;
 
@@ -17,18 +19,11 @@ use crate::evictable_cache::shared::Shared;
 /// wait for the thread that reads.
 const TRIES: usize = 1000;
 
-impl<C: Content> Evictable for Shared<C> {
-    fn freeze(&self) {
-        self.shards().iter().for_each(Shard::freeze);
-        self.choice.freeze();
-    }
-
-    unsafe fn thaw(&self) {
-        // SAFETY: `freeze` took them, on this thread or its copy.
-        unsafe {
-            self.choice.thaw();
-            self.shards().iter().for_each(|shard| shard.thaw());
-        }
+// SAFETY: a cache has the same shards, and the one duel, as long as it lives.
+unsafe impl<C: Content> Evictable for Shared<C> {
+    fn freeze(&self, turn: &RankTurn<'_, Linux>) {
+        self.shards().iter().for_each(|shard| shard.freeze(turn));
+        self.choice.freeze(turn);
     }
 
     fn figures(&self) -> Option<EvictableRow> {

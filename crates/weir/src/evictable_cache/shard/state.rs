@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use weir_core::base::time::Time;
 use weir_core::evict::landings::Landings;
-use weir_core::platform::lock::{Guard, Lock, holds};
+use weir_core::platform::lock::{Guard, Lock, RankTurn, holds};
 use weir_core::platform::rank::EVICTABLE_SHARD;
 
 use super::storage::Storage;
@@ -105,18 +105,9 @@ impl Shard {
         drop(former);
     }
 
-    /// Takes the lock without a guard, for `fork`.
-    pub fn freeze(&self) {
-        self.state.acquire(system());
-    }
-
-    /// Gives the lock back.
-    ///
-    /// # Safety
-    /// Follows [`Shard::freeze`].
-    pub unsafe fn thaw(&self) {
-        // SAFETY: the caller froze it, without a guard.
-        unsafe { self.state.release(system()) }
+    /// Passes its lock to the turn of a rank, for `fork`.
+    pub fn freeze(&self, turn: &RankTurn<'_, System>) {
+        turn.lock(&self.state);
     }
 }
 

@@ -140,6 +140,17 @@ fn a_forked_child_has_its_caches_give_way_once_it_inserts() {
     });
 }
 
+/// Each has locks of two ranks. A fork takes those of one rank of all caches before any of the next.
+#[test]
+fn a_fork_takes_the_locks_of_several_caches() {
+    in_child("eviction::reclaim::a_fork_takes_the_locks_of_several_caches", || {
+        let caches = [(); 2].map(|()| EvictableCache::<u64, u64>::builder().build().unwrap());
+        caches.iter().for_each(|cache| drop(cache.insert(1, 1).unwrap()));
+        in_forked(|| caches.iter().all(|cache| cache.get(&1).is_some()));
+        assert!(caches.iter().all(|cache| cache.remove(&1)));
+    });
+}
+
 /// The child has no thread that would end them: its cache would be there for ever.
 #[test]
 fn a_forked_child_does_not_wait_for_the_evictions_of_its_parent_s_threads() {
