@@ -35,7 +35,7 @@ impl Volume {
         cached: &Arc<CachedFile>,
         range: Range<u64>,
     ) -> std::result::Result<Buffer, (Error, u64)> {
-        let mut out = self.medium.buffer((range.end - range.start) as usize).map_err(|why| (why, range.start))?;
+        let mut out = Buffer::take((range.end - range.start) as usize).map_err(|why| (why, range.start))?;
         let mut at = range.start;
         while at < range.end {
             let of_block = at..((at / SIZE + 1) * SIZE).min(range.end);

@@ -4,7 +4,7 @@
 use super::volume_lock::VolumeLock;
 use crate::buffers::Buffer;
 use crate::cache::WriteTurns;
-use crate::io::{Inline, read_at, take_fixed, write_at};
+use crate::io::{Inline, read_at, write_at};
 use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -42,15 +42,10 @@ impl Medium {
         }
     }
 
-    /// Room for `length` bytes to read or write: registered with the worker's ring for direct I/O, if that can be.
-    pub fn buffer(&self, length: usize) -> Result<Buffer> {
-        if self.direct.is_some() { take_fixed(length) } else { Buffer::take(length) }
-    }
-
     /// The bytes of a range; or the error, and the offset at which it happened.
     pub async fn read(&self, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
         let length = (range.end - range.start) as usize;
-        let buffer = self.buffer(length).map_err(|why| (why, range.start))?;
+        let buffer = Buffer::take(length).map_err(|why| (why, range.start))?;
         self.append(buffer, range).await
     }
 

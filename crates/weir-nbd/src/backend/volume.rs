@@ -69,10 +69,6 @@ impl Volume {
             Kind::Memory => "memory",
         }
     }
-    /// Room for `length` bytes to write.
-    pub fn buffer(&self, length: usize) -> Result<Buffer> {
-        self.medium.buffer(length)
-    }
     /// There is no hole in the range, as far as is known without a look.
     pub fn is_data(&self, range: &Range<u64>) -> bool {
         self.data.as_ref().is_none_or(|data| data.end(range.start) >= range.end)

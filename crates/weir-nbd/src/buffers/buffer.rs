@@ -4,7 +4,6 @@
 //! connection's page pool, and goes back there wherever it is dropped. What is shorter, or longer than such a run can be, and
 //! what stays for long (blocks of the cache), is memory of the heap.
 
-use super::fixed_run::{FixedRun, Table};
 use super::{connection_pool, locked};
 use bytes::BufMut;
 use bytes::buf::UninitSlice;
@@ -12,7 +11,6 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use weir::PoolPages;
 use weir::zone::Pages;
 
@@ -32,7 +30,6 @@ pub struct Buffer {
 /// The owner that a buffer's memory goes back to.
 enum Owner {
     Pool { _run: PoolPages },
-    Fixed(FixedRun),
     Locked { _run: Pages<'static> },
     Heap(Layout),
 }
@@ -57,7 +54,7 @@ impl Buffer {
     }
 
     /// Room for `capacity` bytes of locked memory; `None`: there is none to spare, or it is less than a page.
-    pub fn locked(capacity: usize) -> Option<Self> {
+    fn locked(capacity: usize) -> Option<Self> {
         let mut run = (capacity >= PAGE).then(|| locked::take(capacity)).flatten()?;
         let memory = NonNull::new(run.as_mut_ptr()).expect("a run is somewhere");
         Some(Self { memory, capacity, filled: 0, owner: Owner::Locked { _run: run } })
@@ -66,22 +63,6 @@ impl Buffer {
     /// Whether the memory is locked.
     pub fn is_locked(&self) -> bool {
         matches!(self.owner, Owner::Locked { .. })
-    }
-
-    /// Room for `capacity` bytes in a registered run, which is as long at least.
-    pub fn fixed(mut run: FixedRun, capacity: usize) -> Self {
-        let pages = run.pages().expect("it is held");
-        assert!(capacity <= pages.capacity(), "more room than the run has");
-        let memory = NonNull::new(pages.as_mut_ptr()).expect("a run is somewhere");
-        Self { memory, capacity, filled: 0, owner: Owner::Fixed(run) }
-    }
-
-    /// The slot of a registered run in `table`.
-    pub fn slot_in(&self, table: &Arc<Table>) -> Option<u16> {
-        match &self.owner {
-            Owner::Fixed(run) => run.slot_in(table),
-            _ => None,
-        }
     }
 
     /// Room for `capacity` bytes that stay for longer than a request; an error if there is no memory.

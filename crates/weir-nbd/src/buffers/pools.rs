@@ -3,11 +3,10 @@
 use crate::base::Failure;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir::{PagePool, settings};
 
-/// Figures of the connections' pools together. All but the first four are totals since the start of the server.
+/// Figures of the connections' pools together. All but the first three are totals since the start of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFigures {
     /// Pools that there are now: connections that have had a request with data lately.
@@ -16,8 +15,6 @@ pub struct PoolFigures {
     pub idle_pages: usize,
     /// Pages that requests have now.
     pub in_flight_pages: usize,
-    /// Pages that are registered with the workers' rings, for direct I/O. They are in no connection's pool.
-    pub registered_pages: usize,
     /// Buffers asked for.
     pub gets: u64,
     /// Buffers asked for that took new pages.
@@ -87,8 +84,6 @@ pub struct Pools(Arc<Shared>);
 
 struct Shared {
     known: Mutex<Known>,
-    /// Pages that are registered with rings.
-    registered: Arc<AtomicUsize>,
     /// The settings before the server set any: Weir's defaults, or the environment's.
     at_start: PoolSettings,
 }
@@ -106,13 +101,7 @@ impl Pools {
     pub fn new() -> Self {
         let now = |name| settings::get(name).ok();
         let at_start = PoolSettings { max_idle_pages: now("max_idle_pages"), squeeze_ms: now("squeeze_ms") };
-        Self(Arc::new(Shared { known: Mutex::default(), registered: Arc::default(), at_start }))
-    }
-
-    /// A pool of a worker's, for the runs that it registers with its ring, and the count of all such pages. `None`: there
-    /// is no memory.
-    pub fn registered(&self, worker: usize) -> Option<(PagePool, Arc<AtomicUsize>)> {
-        Some((PagePool::new(&format!("registered {worker}")).ok()?, self.0.registered.clone()))
+        Self(Arc::new(Shared { known: Mutex::default(), at_start }))
     }
 
     /// Makes a pool under a name; with its number for [`Pools::remove`]. `None`: there is no memory.
@@ -144,7 +133,6 @@ impl Pools {
         let known = self.known();
         let mut sum = known.gone.clone();
         known.pools.iter().for_each(|(_, pool)| sum.add(pool));
-        sum.registered_pages = self.0.registered.load(Relaxed);
         sum
     }
 

@@ -1,8 +1,8 @@
 //! Operations on files: by the worker itself where they do not wait, else by its ring, or by a thread.
 
 use super::operation::{Operation, What};
+use super::ring;
 use super::worker::{MOST_OF_FILE, blocking};
-use super::{fixed, ring};
 use crate::buffers::Buffer;
 use rustix::fs::FallocateFlags;
 use std::cell::RefCell;
@@ -70,8 +70,7 @@ fn read_cached(file: &OwnedFd, buffer: &mut Buffer, length: usize, offset: u64) 
 async fn perform(operation: Operation, inline: Inline) -> (Result<usize>, Buffer) {
     match ring::current().filter(|_| inline != Inline::ByThread) {
         Some(ring) => {
-            let slot = fixed::slot(&operation.buffer);
-            let (result, operation) = ring.perform(operation, slot).await;
+            let (result, operation) = ring.perform(operation).await;
             settle(result, operation).await
         }
         None => by_thread(operation).await,

@@ -1,13 +1,11 @@
 //! Workers: threads with a runtime each (tokio's), and the operations of files, which a runtime does not wait for by itself.
 
 mod file;
-mod fixed;
 mod operation;
 mod remote;
 mod ring;
 mod worker;
 
 pub use file::{Inline, allocate, on_thread, read_at, sync, write_at};
-pub use fixed::{Squeezer, take_fixed};
 pub use remote::Remote;
 pub use worker::{Engine, Worker, blocking, main_runtime, spawn, stop, yield_once};

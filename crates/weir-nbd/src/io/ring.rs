@@ -2,11 +2,11 @@
 //! that. The ring's own descriptor tells a poller nothing of results that the kernel has deferred.
 
 use super::operation::Operation;
+use crate::buffers::locked;
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
-use std::any::Any;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -29,8 +29,8 @@ pub struct Ring {
     flights: RefCell<Slab<Flight>>,
     /// Operations were queued.
     queued: Notify,
-    /// Owner of the memory that its slots name, which goes after it.
-    kept: OnceCell<Rc<dyn Any>>,
+    /// The locked memory is its registered buffer.
+    has_locked: Cell<bool>,
 }
 
 /// An operation under way. It is kept until its result is there, also if the task that waited for it is gone.
@@ -56,7 +56,7 @@ pub(super) fn open() -> Result<Rc<Ring>> {
     // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
     let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
     let (ring, flights) = (RefCell::new(ring), RefCell::default());
-    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new(), kept: OnceCell::new() });
+    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new(), has_locked: Cell::new(false) });
     RING.with(|cell| cell.set(ring.clone())).map_err(|_| Error::other("this thread has a ring"))?;
     Ok(ring)
 }
@@ -78,9 +78,10 @@ impl Ring {
         is_there.then_some(()).ok_or_else(|| Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old"))
     }
 
-    /// Performs an operation, of which the buffer lies in that slot. The result is the kernel's: a negative one is an error.
-    pub(super) async fn perform(&self, mut operation: Operation, slot: Option<u16>) -> (i32, Operation) {
-        let (entry, (done, result)) = (operation.entry(slot), oneshot::channel());
+    /// Performs an operation. The result is the kernel's: a negative one is an error.
+    pub(super) async fn perform(&self, mut operation: Operation) -> (i32, Operation) {
+        let is_registered = self.has_locked.get() && operation.buffer.is_locked();
+        let (entry, (done, result)) = (operation.entry(is_registered), oneshot::channel());
         let key = self.flights.borrow_mut().insert(Flight { operation, done });
         // SAFETY: the entry names the operation's file, and memory of its buffer, which lies at a fixed address and which
         // nothing else uses. The flight keeps both until the result is there.
@@ -144,31 +145,15 @@ impl Ring {
         }
     }
 
-    /// Makes `slots` empty slots for registered buffers, once. Linux has them from 5.19 on.
-    pub(super) fn make_slots(&self, slots: u16) -> Result<()> {
-        self.ring.borrow().submitter().register_buffers_sparse(slots.into())
-    }
-
-    /// Keeps the owner of the memory that slots name until the ring is closed; `false`: there is one already.
-    pub(super) fn keep(&self, owner: Rc<dyn Any>) -> bool {
-        self.kept.set(owner).is_ok()
-    }
-
-    /// Registers memory in an empty slot.
-    ///
-    /// # Safety
-    /// The memory is valid, and stays so until the slot has been emptied.
-    pub(super) unsafe fn fill_slot(&self, slot: u16, memory: *mut u8, length: usize) -> Result<()> {
-        let run = libc::iovec { iov_base: memory.cast(), iov_len: length };
-        // SAFETY: the caller's promise.
-        unsafe { self.ring.borrow().submitter().register_buffers_update(slot.into(), &[run], None) }
-    }
-
-    /// Empties a slot that no operation under way uses.
-    pub(super) fn empty_slot(&self, slot: u16) -> Result<()> {
-        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: nothing is registered, so that nothing has to stay valid.
-        unsafe { self.ring.borrow().submitter().register_buffers_update(slot.into(), &[none], None) }
+    /// Registers the locked memory, if there is any, as the ring's only buffer. The kernel looks up and pins its pages once, and not
+    /// for each operation past its page cache.
+    pub(super) fn register_locked(&self) -> Result<()> {
+        let Some(zone) = locked::zone() else { return Ok(()) };
+        let memory = libc::iovec { iov_base: zone.as_ptr().as_ptr().cast(), iov_len: zone.size() };
+        // SAFETY: the locked memory stays until the process ends.
+        unsafe { self.ring.borrow().submitter().register_buffers(&[memory]) }?;
+        self.has_locked.set(true);
+        Ok(())
     }
 }
 

@@ -1,19 +1,15 @@
 //! A worker: a thread with a runtime, whose tasks stay on it.
 
-use super::fixed::{Fixed, Squeezer};
 use super::remote::{Errand, Remote};
 use super::ring;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
-use weir::PagePool;
 
 /// Most threads of a worker that work on one file. A queue of this depth is what disks use; more operations wait.
 pub(super) const MOST_OF_FILE: usize = 32;
@@ -146,10 +142,9 @@ impl Worker {
         self.remote.clone()
     }
 
-    /// Registers buffers of this thread's ring from now on, runs of `pool`; `all_pages` counts them. `None`: there is no ring,
-    /// or it has no slots.
-    pub fn register_buffers(&self, pool: PagePool, all_pages: Arc<AtomicUsize>) -> Option<Squeezer> {
-        Fixed::register(pool, all_pages, self.remote())
+    /// Registers the locked memory with this thread's ring, if there are both.
+    pub fn register_locked(&self) -> io::Result<()> {
+        ring::current().map_or(Ok(()), |ring| ring.register_locked())
     }
 
     /// Runs tasks until [`stop`] was called and the last one has ended. An error is the ring's.

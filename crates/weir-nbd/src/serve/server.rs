@@ -26,7 +26,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tracing::{error, info, warn};
-use weir::pressure::{self, Level, Subscription};
 
 /// Time for sessions to end after their sockets were shut down.
 const ABORT: Duration = Duration::from_secs(5);
@@ -138,10 +137,12 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     }
     let volumes = settings.exports.iter().map(|export| export.source.descriptors()).sum();
     let max_connections = descriptors::allow(settings.max_connections, volumes, settings.workers);
+    if settings.registers_buffers && settings.locked_memory.is_none() {
+        warn!("registered-buffers: there is no locked memory to register: give its size with --locked-memory");
+    }
     // Only with a cache of its own the server reads and writes past the kernel's.
-    let registers_buffers = settings.registers_buffers && settings.cache.is_some();
-    let seats = workers::start(settings.workers, engine, registers_buffers, &context, &ends)?;
-    let _subscription = squeeze_registered(&seats)?;
+    let registers_locked = settings.registers_buffers && settings.cache.is_some();
+    let seats = workers::start(settings.workers, engine, registers_locked, &context, &ends)?;
     let (context_, seats_) = (context.clone(), seats.clone());
     let welcome = Rc::new(Welcome { context: context_, seats: seats_, max_connections, is_full: Cell::new(false) });
     let mut acceptors = JoinSet::new();
@@ -207,21 +208,6 @@ fn listen(settings: &Settings) -> Result<(Vec<OwnedFd>, impl Sized), Failure> {
         }
     }
     Ok(listeners.into_iter().map(Listener::into_parts).unzip::<_, _, _, Vec<_>>())
-}
-
-/// Has memory pressure squeeze the registered buffers of all workers, which Weir cannot release.
-fn squeeze_registered(seats: &[Seat]) -> Result<Option<Subscription>, Failure> {
-    let squeezers: Vec<_> = seats.iter().filter_map(|seat| seat.squeezer.clone()).collect();
-    if squeezers.is_empty() {
-        return Ok(None);
-    }
-    let squeeze = move |event: pressure::Event| {
-        let ms = weir::settings::get("squeeze_ms").unwrap_or(0);
-        if event.level > Level::None && ms > 0 {
-            squeezers.iter().for_each(|squeezer| squeezer.squeeze(Duration::from_millis(ms)));
-        }
-    };
-    pressure::subscribe(Level::Some, squeeze).map(Some).map_err(Failure::because("hearing of memory pressure"))
 }
 
 /// Waits for the signal to stop, and reloads when told to. An error is a worker's.

@@ -43,7 +43,7 @@ pub struct Settings {
     /// Bytes that the process should stay under.
     pub limit: Option<u64>,
     pub pools: PoolSettings,
-    /// Direct I/O uses registered memory where that can be.
+    /// Each worker registers the locked memory with its ring.
     pub registers_buffers: bool,
     pub stop_timeout: Duration,
 }

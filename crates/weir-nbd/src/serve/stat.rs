@@ -43,11 +43,10 @@ fn table(report: &Report) -> String {
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
     let pools = &report.pools;
     line(format_args!(
-        "{} page pools: {} KiB idle, {} KiB in flight, {} KiB registered, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",
+        "{} page pools: {} KiB idle, {} KiB in flight, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",
         pools.count,
         pools.idle_pages * 4,
         pools.in_flight_pages * 4,
-        pools.registered_pages * 4,
         pools.gets,
         pools.misses,
         pools.squeezes,

@@ -1,7 +1,7 @@
 //! The threads that serve clients.
 
 use crate::base::Failure;
-use crate::io::{Engine, Remote, Squeezer, Worker};
+use crate::io::{Engine, Remote, Worker};
 use crate::session::{Context, Home};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,8 +15,6 @@ pub struct Seat {
     pub remote: Remote,
     /// Its clients.
     pub load: Arc<AtomicUsize>,
-    /// To its registered buffers, if it has any.
-    pub squeezer: Option<Squeezer>,
 }
 
 /// How workers have ended.
@@ -26,7 +24,7 @@ pub type Ends = UnboundedSender<std::io::Result<()>>;
 pub fn start(
     count: usize,
     engine: Engine,
-    registers_buffers: bool,
+    registers_locked: bool,
     context: &Arc<Context>,
     ends: &Ends,
 ) -> Result<Vec<Seat>, Failure> {
@@ -40,17 +38,18 @@ pub fn start(
                 Err(why) => return drop(opened.send(Err(why))),
                 Ok(worker) => worker,
             };
-            let registers = registers_buffers.then(|| context.pools.registered(number)).flatten();
-            let squeezer = registers.and_then(|(pool, pages)| worker.register_buffers(pool, pages));
+            if registers_locked && let Err(why) = worker.register_locked() {
+                tracing::warn!("the locked memory is not registered: {why}");
+            }
             Home::settle(context);
             // Both fail only if the main thread has ended, and with it the process.
-            let _ = opened.send(Ok((worker.remote(), squeezer)));
+            let _ = opened.send(Ok(worker.remote()));
             let _ = ends.send(worker.run());
         };
         thread.spawn(work).map_err(Failure::because("a worker's thread"))?;
         let remote = open.recv().map_err(Failure::because("a worker's thread"))?;
-        let (remote, squeezer) = remote.map_err(Failure::because("a worker"))?;
-        Ok(Seat { remote, load: Arc::default(), squeezer })
+        let remote = remote.map_err(Failure::because("a worker"))?;
+        Ok(Seat { remote, load: Arc::default() })
     };
     (0..count).map(start_one).collect()
 }

@@ -151,7 +151,7 @@ impl Session {
             let (charge, checked, data) = match checked {
                 Ok(command @ Command::Write { length, .. }) => {
                     let (mut charge, has_rest) = self.wait(self.memory.take_first(cost)).await;
-                    match self.export.volume.buffer(length as usize) {
+                    match Buffer::take(length as usize) {
                         Ok(mut room) => {
                             if has_rest {
                                 self.wait(input.data_up_to(&mut room, FIRST)).await?;
