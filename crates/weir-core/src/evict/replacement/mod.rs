@@ -8,7 +8,7 @@
 //! | `ghost` | hashes of keys evicted lately |
 //! | [`setting`] | the two ways to run the queues |
 //! | [`favour`] | what weight is to hits, where entries weigh differently |
-//! | `queues` | the small and the main queue, and the search for a victim |
+//! | [`queues`] | the small and the main queue, and the search for a victim |
 //! | `shadow` | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | two shadows over a sample of the keys, which choose the setting |
 //!
@@ -24,16 +24,15 @@ pub mod duel;
 pub mod favour;
 mod fifo;
 mod ghost;
-mod queues;
+pub mod queues;
 pub mod setting;
 mod shadow;
 mod sketch;
 pub mod slot;
 
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
-use favour::Favour;
 use queues::Queues;
-use setting::Setting;
 use sketch::Sketch;
 use slot::{Hits, Place, Slot};
 
@@ -73,11 +72,24 @@ impl<'a> Sightings<'a> {
     }
 }
 
-/// The order of eviction of one shard.
+/// The order of eviction of one shard: its queues, and what hits write.
 #[derive(Debug)]
 pub struct Policy<'a> {
     queues: Queues<'a>,
     sightings: &'a Sightings<'a>,
+}
+
+impl<'a> Deref for Policy<'a> {
+    type Target = Queues<'a>;
+    fn deref(&self) -> &Queues<'a> {
+        &self.queues
+    }
+}
+
+impl<'a> DerefMut for Policy<'a> {
+    fn deref_mut(&mut self) -> &mut Queues<'a> {
+        &mut self.queues
+    }
 }
 
 impl<'a> Policy<'a> {
@@ -98,16 +110,6 @@ impl<'a> Policy<'a> {
         self.sightings.sketch.fit(self.queues.len());
         self.sightings.sketch.count(hash);
         was_evicted_lately
-    }
-
-    /// Takes `entry` out, as its owner removed it; false if it is not in the shard.
-    pub fn remove(&mut self, entry: u32) -> bool {
-        self.queues.remove(entry)
-    }
-
-    /// Gives `entry` another weight; false if it is not in the shard. The caller evicts afterwards.
-    pub fn set_weight(&mut self, entry: u32, weight: usize) -> bool {
-        self.queues.set_weight(entry, weight)
     }
 
     /// Takes out one entry and returns it, while the shard weighs more than its target; the caller calls again until
@@ -176,53 +178,13 @@ impl<'a> Policy<'a> {
     }
 
     /// Takes over all of `other` into this empty policy, whose storage may be smaller. The entries get the numbers from 0
-    /// on, in the order of [`Policy::iter`]; `renumbered` is told each one's number there and here.
+    /// on, in the order of [`Queues::iter`]; `renumbered` is told each one's number there and here.
     ///
     /// # Panics
     /// If there are fewer slots here than `other` has entries.
     pub fn take_over(&mut self, other: &Policy<'_>, renumbered: impl FnMut(u32, u32)) {
         self.queues.take_over(&other.queues, renumbered);
         self.sightings.sketch.take_over(&other.sightings.sketch);
-    }
-
-    /// The sum of the entries' weights, bytes.
-    pub const fn weight(&self) -> usize {
-        self.queues.weight()
-    }
-
-    /// The number of entries.
-    pub const fn len(&self) -> usize {
-        self.queues.len()
-    }
-
-    /// True without entries.
-    pub const fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-
-    /// The weight that eviction goes down to, bytes.
-    pub const fn target(&self) -> usize {
-        self.queues.target()
-    }
-
-    /// Sets it, at any time, to anything.
-    pub fn set_target(&mut self, target: usize) {
-        self.queues.set_target(target);
-    }
-
-    /// How the queues are run.
-    pub const fn setting(&self) -> Setting {
-        self.queues.setting()
-    }
-
-    /// Runs the queues as `setting` says from the next eviction on.
-    pub fn set_setting(&mut self, setting: Setting) {
-        self.queues.set_setting(setting);
-    }
-
-    /// Keeps what brings the most of this, from the next eviction on.
-    pub fn set_favour(&mut self, favour: Favour) {
-        self.queues.set_favour(favour);
     }
 
     /// Whether an entry of a key that is not there, for which others would have to go, had better not come in: it is heavy, and was
@@ -233,10 +195,5 @@ impl<'a> Policy<'a> {
             self.sightings.sketch.count(hash);
         }
         is_refused
-    }
-
-    /// All entries: the small queue's, then the main one's, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
-        self.queues.iter()
     }
 }
