@@ -33,7 +33,8 @@ pub enum Look {
 }
 
 /// Whether memory of a pageblock asks for huge pages because the heap grew dense ([`crate::policy::huge_page_advice`]). Its pages
-/// count as single ones all the same: what is free of them goes back as ever, and the huge page is split by that.
+/// count as single ones all the same: what is free of them goes back as ever, and the huge page is split by that. Then what was
+/// never handed out goes as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
     /// It does not ask.
@@ -265,6 +266,14 @@ impl State {
     pub(crate) fn back(&mut self, range: Range<usize>) -> Pages {
         let before = self.idle().len();
         self.backed.insert(range);
+        self.idle().len() - before
+    }
+
+    /// A huge page was behind all of it, and so behind free pages that were never handed out; returns how many more are idle by
+    /// that.
+    pub(crate) fn back_free(&mut self) -> Pages {
+        let before = self.idle().len();
+        self.backed = self.backed.or(&self.free);
         self.idle().len() - before
     }
 

@@ -275,9 +275,12 @@ impl FreeAreas {
     // ---- reporting ---------------------------------------------------------------------------------------------
 
     /// Isolates a pageblock's free backed pages for a report, as far as they can go: they are not free until
-    /// [`FreeAreas::put_back`].
+    /// [`FreeAreas::put_back`]. Where a huge page may be that does not count as one, all free pages are backed.
     pub fn isolate(&mut self, window: &Window, block: BlockNo) -> PageSet {
         let pageblock = self.blocks.at_mut(window, block);
+        if pageblock.advice.may_be_huge() {
+            self.idle += pageblock.back_free();
+        }
         let idle = pageblock.idle().whole(window.granule());
         pageblock.free = pageblock.free.minus(&idle);
         self.relink(window, block);
@@ -346,10 +349,8 @@ impl FreeAreas {
         if !had_huge {
             return false;
         }
-        if pageblock.huge {
-            pageblock.backed = pageblock.backed.or(&pageblock.free);
-            pageblock.huge = false;
-        }
+        self.idle += pageblock.back_free();
+        pageblock.huge = false;
         pageblock.look = Look::Torn;
         self.torn = true;
         self.relink(window, block);

@@ -38,6 +38,11 @@ impl<P: Platform> Caches<P> {
                 more = left;
             }
         }
+        if bytes > 0 {
+            // A split huge page that did not count as one has left free pages idle.
+            let site = self.pages.site(ZoneKind::Normal, node);
+            bytes += site.report_runs(goal, site.keep(goal));
+        }
         bytes
     }
 

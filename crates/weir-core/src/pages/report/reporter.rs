@@ -18,7 +18,7 @@ const WORTH_PAGES: Pages = Pages(16);
 
 impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Idle pages that `goal` leaves to the zone.
-    fn keep(&self, goal: &Goal) -> Pages {
+    pub(crate) fn keep(&self, goal: &Goal) -> Pages {
         let huge = self.platform.huge_on_touch();
         let zone = self.zone.lock(self.platform);
         let left = match goal.row().cushion {

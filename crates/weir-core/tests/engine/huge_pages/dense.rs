@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::run::Run;
-use weir_core::base::units::PAGEBLOCK;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Diagnostics;
 use weir_core::reclaim::budget::Room;
 
@@ -80,6 +80,38 @@ fn it_counts_single_pages_and_gives_them_back_as_any_heap_and_what_that_split_is
     (0..10).for_each(|_| calm(&world));
     world.check_contents();
     world.finish();
+}
+
+/// The kernel puts a huge page behind each pageblock that asks: also behind pages that were never handed out.
+fn come_whole(blocks: &BTreeSet<usize>) {
+    for page in blocks.iter().flat_map(|block| (*block..block + PAGEBLOCK).step_by(PAGE)) {
+        let at = page as *mut u8;
+        // SAFETY: a page of the heap's, mapped; what the test wrote to it stays.
+        unsafe { at.write_volatile(at.read_volatile()) };
+    }
+}
+
+#[test]
+fn pages_of_its_huge_pages_that_were_never_handed_out_go_back_with_the_others() {
+    // A slab of 15 pages leaves a page of its slot.
+    for (kept, size) in [(usize::MAX, 5000), (20, 5000), (1000, 2500)] {
+        let mut world = asking();
+        hold(&mut world, size, 3 * LEARNS_FROM);
+        let asked = in_use(&world, &asked(&world));
+        assert!(asked.len() > 10);
+        come_whole(&asked);
+        for block in (0..world.held.len()).rev().filter(|block| (block + 1) % kept != 0) {
+            let block = world.give_up(block);
+            // SAFETY: it was the test's, which gives it back.
+            unsafe { world.heap.free(block.addr as *mut u8) };
+        }
+        world.heap.purge();
+        let usage = world.heap.figures().usage();
+        assert!(usage.idle < PAGEBLOCK / 8, "{kept}: {usage:?}");
+        world.check_contents();
+        world.audit();
+        world.finish();
+    }
 }
 
 #[test]
