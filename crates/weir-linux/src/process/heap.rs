@@ -382,7 +382,7 @@ unsafe fn start(envp: Environment) {
         BACKGROUND.settle();
         if TUNABLES.check.get() != 0 {
             // Blocks that were freed before the environment could be read may wait in buckets.
-            HEAP.purge();
+            HEAP.reclaim().follow_check();
         }
         if TUNABLES.huge_heap.get() != 0 {
             HEAP.reclaim().follow_huge_heap();

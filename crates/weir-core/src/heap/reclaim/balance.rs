@@ -12,7 +12,7 @@ use crate::base::units::Pages;
 use crate::platform::Platform;
 use crate::reclaim::node_balancer::Scanned;
 use crate::reclaim::windows::IDLE_WINDOWS;
-use crate::reclaim::{Ended, Goal, Kind, Reclaimed, Side, run};
+use crate::reclaim::{Ended, Goal, Kind, Reclaimable, Reclaimed, Side, Step, run};
 use crate::telemetry::stats;
 
 impl<P: Platform> Reclaim<'_, P> {
@@ -180,6 +180,15 @@ impl<P: Platform> Reclaim<'_, P> {
     /// The program has switched huge pages off for itself.
     pub fn forget_huge(&self) {
         self.heap.watch().forget_huge();
+    }
+
+    /// Has frees be checked, or no more, as the tunable `check` says: CPUs' buckets and depots are emptied. That is no release:
+    /// it happens also while reports are off.
+    pub fn follow_check(&self) {
+        let goal = self.goal(Kind::Purge, Cause::Asked);
+        for step in [Step::Buckets, Step::StaleCaches] {
+            self.heap.caches.scan(step, &goal);
+        }
     }
 
     /// Switches reports on or off, as the tunable `report` does. But when this returns, nothing is in flight that was

@@ -255,17 +255,17 @@ fn a_pointer_into_an_object_leaves_no_bucket() {
 /// With the setting `check` each wrong free is named where it happens.
 #[test]
 fn every_free_is_checked_if_asked_for() {
-    for (lockless, size) in
-        MODES.into_iter().flat_map(|mode| [(mode, 100), (mode, 3000), (mode, 30_000), (mode, 50_000)])
-    {
+    let sizes = [100, 3000, 30_000, 50_000].into_iter().flat_map(|size| [(size, true), (size, false)]);
+    for (lockless, (size, reports)) in MODES.into_iter().flat_map(|mode| sizes.clone().map(move |case| (mode, case))) {
         let mut world = world(lockless);
+        world.heap.reclaim().set_reporting(reports);
         // Buckets that were filled before are emptied.
         for _ in 0..100 {
             world.alloc(size);
         }
         (0..50).for_each(|_| world.free(world.held.len() - 1, false));
         world.fake().tunables().check.set(1);
-        world.heap.purge();
+        world.heap.reclaim().follow_check();
         for _ in 0..20 {
             let [a, b] = [0, 1].map(|_| world.alloc(size).unwrap());
             let (b, a) = (world.give_up(b).addr, world.give_up(a).addr);
@@ -286,7 +286,7 @@ fn every_free_is_checked_if_asked_for() {
         world.audit();
         // And back: a CPU keeps buckets again.
         world.fake().tunables().check.set(0);
-        world.heap.purge();
+        world.heap.reclaim().follow_check();
         let before = world.fake().stats().free_misses.load(Relaxed);
         (0..100).for_each(|_| {
             let block = world.alloc(100).unwrap();

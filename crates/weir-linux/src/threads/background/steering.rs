@@ -130,7 +130,7 @@ pub fn take_effect(heap: &Engine, effect: Effect) {
         Effect::HugeHeap => heap.reclaim().follow_huge_heap(),
         Effect::Profile => switch::follow_setting(heap),
         Effect::Guard => guard::switch::follow_setting(),
-        Effect::Check => _ = heap.purge(),
+        Effect::Check => heap.reclaim().follow_check(),
     }
 }
 
