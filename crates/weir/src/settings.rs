@@ -69,5 +69,6 @@ fn take_effect(setting: &Setting) {
         return BACKGROUND.program_has_changed();
     }
     steering::take_effect(&HEAP, setting.effect());
-    BACKGROUND.wake();
+    // It may be there no more, or not yet, by a value that is another now.
+    BACKGROUND.listen();
 }

@@ -14,12 +14,17 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The thread ids of Weir's background thread.
-fn background_threads() -> Vec<String> {
+/// The ids of all threads.
+fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    tasks.map(|task| task.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The ids of Weir's background thread.
+fn background_threads() -> Vec<String> {
     let is_ours =
-        |task: &std::fs::DirEntry| std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"weir\n");
-    tasks.filter(is_ours).map(|task| task.file_name().to_string_lossy().into_owned()).collect()
+        |thread: &String| std::fs::read(format!("/proc/self/task/{thread}/comm")).is_ok_and(|name| name == b"weir\n");
+    threads().into_iter().filter(is_ours).collect()
 }
 
 /// Enough memory for the background thread to be worth it.
@@ -87,4 +92,16 @@ fn a_cache_has_a_bound_where_pressure_is_not_heard() {
     let unheard = bound();
     settings::set("background", "1").unwrap();
     assert_eq!((heard, unheard), (usize::MAX, 256 << 20));
+}
+
+#[test]
+fn a_thread_that_is_wanted_again_comes_to_a_program_at_rest() {
+    let _alone = alone();
+    settings::set("background", "0").unwrap();
+    wait_until("no background thread", || background_threads().is_empty());
+    burst();
+    let before = threads();
+    settings::set("background", "1").unwrap();
+    let after = threads();
+    assert!(after.iter().any(|thread| !before.contains(thread)), "{after:?}");
 }
