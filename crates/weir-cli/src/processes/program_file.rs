@@ -1,7 +1,7 @@
 //! A program's file: where it is, and whether the loader can preload a library into it.
 
 use super::regular;
-use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
+use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache};
 use std::fs::File;
@@ -14,6 +14,13 @@ use std::path::{Path, PathBuf};
 const MAX_INTERPRETERS: usize = 4;
 /// How much of a file the kernel reads for its `#!` line (`BINPRM_BUF_SIZE`), bytes.
 const SCRIPT_HEAD: u64 = 256;
+
+/// The machine that this is, in a program's header, and what is said of programs for others.
+const MACHINE: (Machine, &str) = if cfg!(target_arch = "aarch64") {
+    (EM_AARCH64, "is not an arm64 program")
+} else {
+    (EM_X86_64, "is not an x86-64 program")
+};
 
 /// Finds a program as `execvp` does: in `PATH`, unless its name has a slash.
 pub fn resolve(program: &Path) -> Option<PathBuf> {
@@ -62,9 +69,12 @@ fn privileged(path: &Path) -> Option<&'static str> {
     (!uid.is_root() && has_file_capabilities(path)).then_some("has file capabilities")
 }
 
+/// Where the file system keeps a file's capabilities.
+const CAPABILITIES: &str = "security.capability";
+
 fn has_file_capabilities(path: &Path) -> bool {
-    // An empty buffer only queries the size.
-    rustix::fs::getxattr(path, "security.capability", &mut [0u8; 0]).is_ok_and(|size| size > 0)
+    // With an empty buffer only asked whether it is there.
+    rustix::fs::getxattr(path, CAPABILITIES, &mut [0u8; 0]).is_ok()
 }
 
 #[derive(Debug, PartialEq)]
@@ -96,13 +106,13 @@ fn kind(path: &Path) -> Option<ProgramKind> {
 fn elf_kind(file: File) -> ProgramKind {
     let data = ReadCache::new(file);
     if matches!(FileKind::parse(&data), Ok(FileKind::Elf32)) {
-        return ProgramKind::Unfit("is not an x86-64 program");
+        return ProgramKind::Unfit(MACHINE.1);
     }
     let incomplete = ProgramKind::Unfit("is not a complete ELF file");
     let Ok(header) = FileHeader64::<Endianness>::parse(&data) else { return incomplete };
     let Ok(endian) = header.endian() else { return incomplete };
-    if header.e_machine(endian) != EM_X86_64 {
-        return ProgramKind::Unfit("is not an x86-64 program");
+    if header.e_machine(endian) != MACHINE.0 {
+        return ProgramKind::Unfit(MACHINE.1);
     }
     match header.program_headers(endian, &data) {
         Ok(headers) if headers.iter().any(|header| header.p_type(endian) == PT_INTERP) => ProgramKind::Dynamic,
@@ -147,11 +157,25 @@ mod tests {
         assert_eq!(preload_obstacle(&script), None);
     }
 
-    /// A little-endian header for a 64-bit x86-64 program with `count` program headers of 56 bytes behind it.
+    #[test]
+    fn capabilities_of_a_file_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("program");
+        std::fs::write(&file, "").unwrap();
+        assert!(!has_file_capabilities(&file));
+        // Version 2 (struct vfs_cap_data of Linux's capability.h): CAP_NET_RAW permitted, nothing inheritable.
+        let words = [0x0200_0000u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
+        match rustix::fs::setxattr(&file, CAPABILITIES, &words, rustix::fs::XattrFlags::empty()) {
+            Ok(()) => assert!(has_file_capabilities(&file)),
+            Err(why) => weir_testing::skip!("only root gives capabilities to a file: {why}"),
+        }
+    }
+
+    /// A little-endian header for a 64-bit program of this machine with `count` program headers of 56 bytes behind it.
     fn header(count: u16) -> Vec<u8> {
         let mut head = b"\x7fELF\x02\x01\x01".to_vec();
         head.resize(64, 0);
-        head[18..20].copy_from_slice(&EM_X86_64.0.to_le_bytes());
+        head[18..20].copy_from_slice(&MACHINE.0.0.to_le_bytes());
         head[20] = 1;
         head[32] = 64;
         head[54] = 56;
@@ -177,11 +201,11 @@ mod tests {
         with_loader[64] = PT_INTERP.0 as u8;
         assert_eq!(of(&with_loader), "dynamic");
         let mut foreign = header(0);
-        foreign[18] = 183;
-        assert_eq!(of(&foreign), "is not an x86-64 program");
+        foreign[18] = 8;
+        assert_eq!(of(&foreign), MACHINE.1);
         let mut of_32_bits = header(0);
         (of_32_bits[4], of_32_bits[18]) = (1, 3);
-        assert_eq!(of(&of_32_bits), "is not an x86-64 program");
+        assert_eq!(of(&of_32_bits), MACHINE.1);
         assert_eq!(of(&header(0)), "is statically linked");
     }
 
