@@ -111,6 +111,9 @@ pub struct Summary {
     /// Processes that run on Weir but could not open the statistics file: what they released is not in the figures.
     #[serde(default)]
     pub uncounted: Vec<ExcludedProcess>,
+    /// Why there were no counters: then it is not known which processes used Weir.
+    #[serde(default)]
+    pub no_counters: Option<String>,
     #[serde(flatten)]
     pub totals: Totals,
 }

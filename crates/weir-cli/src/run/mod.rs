@@ -128,6 +128,7 @@ fn summarise(
         limit: options.limit.map(|limit| sampler.excess.of(limit, counted, ended.peak)),
         without_weir: sampler.without,
         uncounted: sampler.uncounted,
+        no_counters: stats.obstacle(),
         totals: Totals::of(stats),
         verdict: String::new(),
     };

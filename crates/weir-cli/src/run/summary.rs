@@ -130,13 +130,22 @@ impl Summary {
     /// The verdict, the resident set and the processes; a limit, and processes that were left, where there are any.
     pub fn brief(&self) -> String {
         let used = match self.totals.processes {
-            0 => "none that used Weir".into(),
+            0 => self.none_counted(),
             count => format!("{count} used Weir; `weir run --verbose` prints all figures"),
         };
         format!("weir: {}\n", self.verdict)
             + &line("resident", &self.resident())
             + &self.out_of_the_ordinary()
             + &line("processes", &used)
+    }
+
+    /// What is known of who used Weir, where no process was counted.
+    fn none_counted(&self) -> String {
+        match &self.no_counters {
+            Some(why) => format!("it is not known which used Weir: {why}"),
+            None if self.uncounted.is_empty() => "none that used Weir".into(),
+            None => "none that was counted".into(),
+        }
     }
 
     fn out_of_the_ordinary(&self) -> String {
@@ -157,7 +166,7 @@ impl fmt::Display for Summary {
         }
         f.write_str(&self.out_of_the_ordinary())?;
         if t.processes == 0 {
-            return line(f, "processes", "none that used Weir".into());
+            return line(f, "processes", self.none_counted());
         }
         if let Some(heap) = self.last_heap.filter(|heap| heap.live_bytes > 0) {
             line(f, "heap", format!("{heap} at the last sample"))?;

@@ -17,6 +17,7 @@ pub fn is_seen(counted: Option<u64>, sampled: u64) -> bool {
 pub fn of(summary: &Summary, is_seen: bool) -> String {
     let mut text = memory(summary, is_seen);
     text += &match summary.totals.processes {
+        0 if summary.no_counters.is_some() => "; it is not known whether a process used Weir".into(),
         0 if summary.uncounted.is_empty() => "; no process used Weir".into(),
         0 => String::new(),
         _ => released(&summary.totals),
@@ -142,5 +143,22 @@ mod tests {
                     without Weir: bb 7 is statically linked.";
         assert_eq!(of(&run, true), said);
         assert!(run.to_string().contains("none that used Weir"));
+    }
+
+    #[test]
+    fn a_run_without_counters_does_not_say_that_nothing_used_weir() {
+        let mut run = summary(Some(9 << 20), Some(9 << 20));
+        run.last_processes = 3;
+        run.no_counters = Some("cannot make a memfd".into());
+        let said = "Memory stayed at its peak of 9.0 MiB until the end; it is not known whether a process used Weir.";
+        assert_eq!(of(&run, true), said);
+        for text in [run.to_string(), run.brief()] {
+            assert!(text.contains("not known which used Weir: cannot make a memfd"), "{text}");
+        }
+        (run.no_counters, run.uncounted) =
+            (None, vec![ExcludedProcess { name: "bb".into(), pid: 7, why: "is another's".into() }]);
+        for text in [run.to_string(), run.brief()] {
+            assert!(text.contains("none that was counted"), "{text}");
+        }
     }
 }
