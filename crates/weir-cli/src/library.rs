@@ -1,9 +1,12 @@
 //! Where `libweir.so` is.
 
 use crate::base::failure::Failure;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
 
 /// An installed library has the major version in its name, as the loader looks for it.
 macro_rules! installed {
@@ -12,15 +15,21 @@ macro_rules! installed {
     };
 }
 
+/// Debian's directory of the architecture.
+const DEBIAN: &str = if cfg!(target_arch = "aarch64") {
+    installed!("../lib/aarch64-linux-gnu")
+} else {
+    installed!("../lib/x86_64-linux-gnu")
+};
+
 /// Where it may be, from the directory of the `weir` binary:
 /// - as Cargo names it, in the build tree;
 /// - where `cargo xtask install` puts it;
-/// - in Debian's directory of the architecture;
+/// - in Debian's directory;
 /// - in that of Fedora and SUSE.
-const PLACES: [&str; 4] =
-    ["libweir.so", installed!("../lib"), installed!("../lib/x86_64-linux-gnu"), installed!("../lib64")];
+const PLACES: [&str; 4] = ["libweir.so", installed!("../lib"), DEBIAN, installed!("../lib64")];
 
-/// Finds the library: `WEIR_LIB`, or near the binary.
+/// Finds the library, which the loader can preload: `WEIR_LIB`, or near the binary.
 pub fn find() -> Result<PathBuf, Failure> {
     let path = match std::env::var_os("WEIR_LIB").filter(|v| !v.is_empty()) {
         Some(named) => check_named(PathBuf::from(named))?,
@@ -32,7 +41,25 @@ pub fn find() -> Result<PathBuf, Failure> {
             path.display()
         )));
     }
+    can_be_loaded(&path).map_err(|why| {
+        Failure::of_weir(format!(
+            "{}: the loader cannot map it ({why}): make it readable, or copy it to a file system without noexec and set WEIR_LIB",
+            path.display()
+        ))
+    })?;
     Ok(path)
+}
+
+/// Maps the file's first page as the loader maps its code.
+fn can_be_loaded(path: &Path) -> std::io::Result<()> {
+    const LEN: usize = 4096;
+    let file = File::open(path)?;
+    // SAFETY: a new mapping at no fixed address, of which nothing is read or run; it is unmapped before its address leaves this
+    // function.
+    unsafe {
+        let at = mmap(null_mut(), LEN, ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE, &file, 0)?;
+        Ok(munmap(at, LEN)?)
+    }
 }
 
 fn check_named(path: PathBuf) -> Result<PathBuf, Failure> {
@@ -86,7 +113,8 @@ mod tests {
         std::fs::create_dir(&bin).unwrap();
         assert_eq!(near(&bin), None);
         // From the last place to the first: an earlier one wins. Names without the version are for linking.
-        for place in ["lib64/libweir.so.0", "lib/x86_64-linux-gnu/libweir.so.0", "lib/libweir.so.0", "bin/libweir.so"] {
+        let debian = format!("lib/{}-linux-gnu/libweir.so.0", std::env::consts::ARCH);
+        for place in ["lib64/libweir.so.0", &debian, "lib/libweir.so.0", "bin/libweir.so"] {
             let path = root.join(place);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path.with_file_name("libweir.so"), "").unwrap();
@@ -102,5 +130,13 @@ mod tests {
         assert_eq!(with(""), "/l/libweir.so");
         assert_eq!(with("/a.so /b.so:c.so"), "/l/libweir.so:/a.so:/b.so:c.so");
         assert_eq!(with("/a.so:/l/libweir.so"), "/l/libweir.so:/a.so");
+    }
+
+    #[test]
+    fn a_library_that_cannot_be_mapped_is_none() {
+        assert!(can_be_loaded(&std::env::current_exe().unwrap()).is_ok());
+        assert!(can_be_loaded(Path::new("/no/such")).is_err());
+        // A file that the kernel writes as it is read has no pages to map.
+        assert!(can_be_loaded(Path::new("/proc/self/status")).is_err());
     }
 }

@@ -5,7 +5,7 @@ use crate::base::units::bytes;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 use weir_core::base::units::PAGE;
-use weir_linux::os::process::auxiliary_from_proc;
+use weir_linux::os::process::auxiliary;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
 use weir_linux::platform::machine::{self, HugePages};
@@ -65,9 +65,8 @@ fn kernel() -> Check {
 
 fn library() -> Check {
     let path = crate::library::find();
-    let found = path.as_ref().map_or("not found".into(), |path| path.display().to_string());
-    let without = "`weir run` fails: install it (`cargo xtask install`), or set WEIR_LIB";
-    check("libweir.so", path.is_ok(), found, "`weir run` preloads it", without)
+    let found = path.as_ref().map_or_else(|why| why.to_string(), |path| path.display().to_string());
+    check("libweir.so", path.is_ok(), found, "`weir run` preloads it", "`weir run` fails")
 }
 
 /// The registration made by glibc: offset from the thread pointer, and size.
@@ -94,10 +93,10 @@ fn rseq() -> Check {
 }
 
 fn mm_cid() -> Check {
-    const WITH_MM_CID: u64 = 28;
+    const WITH_MM_CID: usize = 28;
     // Bytes of the area that the kernel fills in; not there before Linux 6.3.
-    const AT_RSEQ_FEATURE_SIZE: u64 = 27;
-    let size = auxiliary_from_proc(AT_RSEQ_FEATURE_SIZE);
+    const AT_RSEQ_FEATURE_SIZE: u32 = 27;
+    let size = auxiliary(AT_RSEQ_FEATURE_SIZE).filter(|&size| size > 0);
     let found = size.map_or("not offered".into(), |s| format!("{s} bytes of rseq features"));
     let with = "as many buckets as threads run at once, not as CPUs exist";
     check("mm_cid", size >= Some(WITH_MM_CID), found, with, "buckets by CPU number: more of them on large machines")
@@ -111,33 +110,23 @@ fn membarrier() -> Check {
 }
 
 fn address_space() -> Check {
-    const WANTED: usize = 1 << 40;
-    const LEAST: usize = 64 << 20;
-    let limit = getrlimit(Resource::As).current.map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
-    let found = format!("{limit} (RLIMIT_AS)");
-    if reserves(WANTED) {
-        check("address space", true, found, "the heap is mapped as it grows; nothing is reserved", "")
-    } else if reserves(LEAST) {
-        check("address space", false, found, "", "smaller reservations, chained; they all count towards the limit")
-    } else {
-        Check::fatal("address space", found, "not even 64 MiB can be reserved: raise `ulimit -v`")
-    }
-}
-
-fn reserves(len: usize) -> bool {
-    let flags = mman::MAP_PRIVATE | mman::MAP_ANONYMOUS | mman::MAP_NORESERVE;
-    // SAFETY: a new mapping at no fixed address, unmapped before its address leaves this function.
-    unsafe {
-        let at = mman::mmap(std::ptr::null_mut(), len, mman::PROT_NONE, flags, -1, 0);
-        at.and_then(|at| mman::munmap(at, len)).is_ok()
-    }
+    let limit = getrlimit(Resource::As).current;
+    let found = limit.map_or("no limit".into(), |limit| format!("limit {}", bytes(limit)));
+    let without = "the heap grows until all that the program maps comes to it; nothing is reserved";
+    check(
+        "address space",
+        limit.is_none(),
+        found + " (RLIMIT_AS)",
+        "the heap is mapped as it grows; nothing is reserved",
+        without,
+    )
 }
 
 fn overcommit() -> Check {
     let mode = number_in("/proc/sys/vm/overcommit_memory");
     let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
-    let (with, without) =
-        ("mappings are charged as they are touched", "reserved without access and opened in steps, which count");
+    let with = "mappings are charged as they are touched";
+    let without = "where it is 2, all that the heap has grown to is charged, touched or not";
     check("overcommit", mode.is_some_and(|m| m < 2), found, with, without)
 }
 
@@ -154,7 +143,10 @@ fn huge_pages() -> Check {
     // The mode in brackets, of those that there are.
     let defrag = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/defrag").unwrap_or_default();
     let defrag = defrag.split(['[', ']']).nth(1).unwrap_or_default();
-    let found = format!("{mode:?}, defrag {defrag}").to_lowercase();
+    let found = match mode {
+        HugePages::Absent => "absent".into(),
+        _ => format!("{mode:?}, defrag {defrag}").to_lowercase(),
+    };
     let with = match mode {
         HugePages::Always => "behind all of the heap; whole huge pages are released first",
         _ => "behind blocks of more than 4 MiB that are filled; WEIR_HUGE_HEAP=1 asks for them behind all of the heap",
@@ -182,7 +174,10 @@ fn same_page_merging() -> Check {
     };
     let good = read("run").is_some_and(|run| run.trim() == "1");
     let with = "WEIR_MERGE=1 has pages of which few objects are left merged: `weir why PID` says what that releases";
-    let without = "WEIR_MERGE=1 does nothing; as root: echo 1 > /sys/kernel/mm/ksm/run (off is the kernel's default)";
+    let without = match read("run") {
+        Some(_) => "WEIR_MERGE=1 does nothing; as root: echo 1 > /sys/kernel/mm/ksm/run (off is the kernel's default)",
+        None => "WEIR_MERGE=1 does nothing",
+    };
     check("same-page merging", good, found, with, without)
 }
 

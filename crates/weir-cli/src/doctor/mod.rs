@@ -22,9 +22,12 @@ pub fn doctor(pid: Option<i32>, is_json: bool) -> Result<i32, Failure> {
     Ok(i32::from(checks.iter().any(|c| c.state == State::Fatal)))
 }
 
+/// What was found that is longer, as a reason, puts what follows out of its column.
+const WIDEST: usize = 60;
+
 fn table(checks: &[Check]) -> String {
     let width = |pick: fn(&Check) -> usize| checks.iter().map(pick).max().unwrap_or(0);
-    let (names, founds) = (width(|c| c.name.chars().count()), width(|c| c.found.chars().count()));
+    let (names, founds) = (width(|c| c.name.chars().count()), width(|c| c.found.chars().count()).min(WIDEST));
     let row = |c: &Check| {
         let state = match c.state {
             State::Ok => "ok",
