@@ -89,12 +89,15 @@ fn near(dir: &Path) -> Option<PathBuf> {
     PLACES.iter().map(|place| dir.join(place)).find_map(|path| path.canonicalize().ok())
 }
 
-/// The value for `LD_PRELOAD`: Weir first, so that its malloc wins, then what was there.
+/// The value for `LD_PRELOAD`: Weir first, so that its malloc wins, then what was there. Another Weir among that would never be
+/// called, and be counted as a process of its own.
 pub fn preload(library: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = library.as_os_str().to_owned();
     let separator = |b: &u8| b" :".contains(b);
     let theirs = existing.map(OsStrExt::as_bytes).unwrap_or_default().split(separator);
-    for entry in theirs.filter(|e| !e.is_empty() && *e != library.as_os_str().as_bytes()) {
+    let is_weir =
+        |entry: &[u8]| entry.rsplit(|&b| b == b'/').next().is_some_and(|name| name.starts_with(b"libweir.so"));
+    for entry in theirs.filter(|e| !e.is_empty() && *e != library.as_os_str().as_bytes() && !is_weir(e)) {
         value.push(":");
         value.push(OsStr::from_bytes(entry));
     }
@@ -130,6 +133,8 @@ mod tests {
         assert_eq!(with(""), "/l/libweir.so");
         assert_eq!(with("/a.so /b.so:c.so"), "/l/libweir.so:/a.so:/b.so:c.so");
         assert_eq!(with("/a.so:/l/libweir.so"), "/l/libweir.so:/a.so");
+        assert_eq!(with("/usr/lib/libweir.so.0:/a.so libweir.so.0"), "/l/libweir.so:/a.so", "one Weir alone");
+        assert_eq!(with("/libweir.so/a.so"), "/l/libweir.so:/libweir.so/a.so");
     }
 
     #[test]
