@@ -114,6 +114,25 @@ fn pages_of_its_huge_pages_that_were_never_handed_out_go_back_with_the_others() 
     }
 }
 
+/// A huge page that came whole is behind all of it. Behind a slab of 15 pages a page is left over, which nobody ever has.
+#[test]
+fn a_free_pageblock_that_asked_goes_whole_with_what_was_never_handed_out_of_it() {
+    let mut world = asking();
+    hold(&mut world, 3000, 3 * LEARNS_FROM);
+    let asked = in_use(&world, &asked(&world));
+    assert!(asked.len() > 10);
+    world.free_all();
+    world.fake().take_released();
+    world.heap.purge();
+    let released: Vec<Run> = world.fake().take_released().concat();
+    let is_whole =
+        |&block: &usize| released.iter().any(|run| run.addr <= block && block + PAGEBLOCK <= run.addr + run.len);
+    assert!(asked.iter().all(is_whole), "{} of {}", asked.iter().filter(|block| is_whole(block)).count(), asked.len());
+    assert!(cooled(&world).is_empty(), "nothing is left of the huge pages");
+    assert_eq!(world.audit().idle_pages, 0);
+    world.finish();
+}
+
 #[test]
 fn a_heap_of_which_the_program_writes_little_does_not_ask() {
     let world = asking();
