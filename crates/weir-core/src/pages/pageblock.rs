@@ -174,6 +174,8 @@ pub struct State {
     pub recent: Recent,
     /// Reported pages may hold anything, so that no free page is known to be zero.
     pub dirty: bool,
+    /// Pages of it were released lazily: the system below may not have taken them yet.
+    pub lazy: bool,
     /// The system below refused to take pages of it back; tried again after they were handed out, or under pressure.
     pub refused: bool,
     /// Out of use, or not yet in use: its free pages are on no list.
@@ -204,6 +206,7 @@ impl State {
             hint_prev: BlockNo::NONE,
             recent: Recent::NONE,
             dirty: false,
+            lazy: false,
             refused: false,
             offline: true,
             look: Look::None,

@@ -64,6 +64,8 @@ pub struct ReportOutcome {
     pub horizon: u32,
     /// A calm window reported them.
     pub calm: bool,
+    /// The system below takes them once it is short itself, and not before.
+    pub lazily: bool,
 }
 
 /// Pages of a zone that are in closed pageblocks.
@@ -99,6 +101,8 @@ pub struct FreeAreas {
     pub peak: Peak,
     /// Some of its pageblocks may be [`Look::Torn`].
     torn: bool,
+    /// Some of its pageblocks may be [`lazy`](crate::pages::pageblock::State::lazy).
+    lazy: bool,
     /// A page was handed out as [`PageRun::asks`] says.
     asks: bool,
     /// Runs of at least [`HOLE_PAGES`] freed last, by length.
@@ -120,6 +124,7 @@ impl FreeAreas {
             closed: Closed { pages: Pages::ZERO, used: Pages::ZERO },
             peak: Peak::new(),
             torn: false,
+            lazy: false,
             asks: false,
             holes: [Span::new(PageNo(0), Pages::ZERO); HOLES],
             growth: Growth::new(),
@@ -316,8 +321,10 @@ impl FreeAreas {
             pageblock.backed = pageblock.backed.minus(gone);
             pageblock.recent.reported(gone.len(), how.at, how.calm, how.horizon);
             self.idle -= gone.len();
-            let undefined = how.contents == Contents::Undefined;
-            pageblock.dirty = undefined || pageblock.dirty && gone.len() < Pages::BLOCK;
+            let (undefined, is_part) = (how.contents == Contents::Undefined, gone.len() < Pages::BLOCK);
+            pageblock.dirty = undefined || pageblock.dirty && is_part;
+            pageblock.lazy = how.lazily || pageblock.lazy && is_part;
+            self.lazy |= how.lazily;
         }
         // Isolated pages are backed, whatever became of the pageblock's huge page meanwhile (a report of slabs in it may
         // have split it).
@@ -325,6 +332,22 @@ impl FreeAreas {
         pageblock.refused |= !kept.is_empty();
         self.relink(window, block);
         had_huge
+    }
+
+    /// Whether memory was released lazily since the last call.
+    pub(crate) fn has_lazy(&mut self) -> bool {
+        core::mem::take(&mut self.lazy)
+    }
+
+    /// Counts what was released lazily of `blocks` as idle again, for those who cannot wait until the system below takes it.
+    pub(crate) fn recall(&mut self, window: &Window, blocks: Range<BlockNo>) {
+        for block in self.blocks.own(window, blocks) {
+            let pageblock = self.blocks.at_mut(window, block);
+            if core::mem::take(&mut pageblock.lazy) {
+                self.idle += pageblock.back_free();
+                self.relink(window, block);
+            }
+        }
     }
 
     /// Gives up to `count` pageblocks whose release was refused another try.

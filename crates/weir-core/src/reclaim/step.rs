@@ -3,7 +3,7 @@
 /// Steps of reclaim, each scanned in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Memory that the system refused to take gets another try.
+    /// Memory that the system refused to take gets another try, and so does what was released lazily.
     Refused,
     /// Metadata of memory that was released in the window before, and is not wanted since.
     OldMetadata,

@@ -69,7 +69,7 @@ tunables! {
         "Memory freed since nothing was left to do, above which the background thread is woken to release it. Pressure wakes it at once.",
         "Linux page hinting, v10: a worker starts when a threshold of free memory is met; the amount is a choice, 64 pages";
     report_lazily = 0, 0, 1, Switch,
-        "Release memory by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
+        "Release memory by MADV_FREE where there is no pressure: it costs less. The resident set falls only once the kernel needs the memory, under pressure, or by a trim.",
         "Linux page hinting, v10, leaves it open; measured: docs/design/reclaim.md";
     refault_ms = 10_000, 0, 3_600_000, Milliseconds,
         "Memory touched again within this time of its release counts as touched again; after twice so long without harm, four times after a second doubling, idle memory is kept for half as long (refault_percent).",

@@ -127,7 +127,7 @@ impl World {
             // SAFETY: as above.
             self.contents[run].iter().for_each(|c| c.with_mut(|value| unsafe { *value = 0 }));
         }
-        let how = ReportOutcome { contents: Contents::Zero, at: 1, horizon: 1, calm: true };
+        let how = ReportOutcome { contents: Contents::Zero, at: 1, horizon: 1, calm: true, lazily: false };
         self.zone.lock().unwrap().put_back(&self.window, BlockNo(0), &pages, &gone, how);
     }
 

@@ -128,7 +128,9 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         stats.release_times.note(self.ns);
         let event = Event { end: end.0, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
         stats.trace.record(&event);
-        (event, ReportOutcome { contents: self.contents, at: stamp(end), horizon: span(horizon), calm: self.calm })
+        let (contents, calm) = (self.contents, self.calm);
+        let lazily = calm && contents == Contents::Undefined && self.platform.tunables().report_lazily.get() != 0;
+        (event, ReportOutcome { contents, at: stamp(end), horizon: span(horizon), calm, lazily })
     }
 }
 

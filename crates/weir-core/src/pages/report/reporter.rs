@@ -6,7 +6,7 @@ use crate::base::units::Pages;
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::BATCH;
 use crate::pages::node::ZoneKind;
-use crate::pages::report::ReportSite;
+use crate::pages::report::{ReportSite, slices};
 use crate::platform::lock::RankTurn;
 use crate::platform::{Host, Platform};
 use crate::reclaim::{
@@ -29,6 +29,13 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         left.max(zone.idle.saturating_sub(Pages::in_bytes(goal.bytes)))
     }
 
+    /// What was released lazily is released anew by the steps that follow.
+    fn recall(&self) {
+        if self.zone.lock(self.platform).has_lazy() {
+            slices(self.window).for_each(|blocks| self.zone.lock(self.platform).recall(self.window, blocks));
+        }
+    }
+
     fn scan(&self, step: Step, goal: &Goal) -> usize {
         // An allocation does not wait for a batch, which may release much more than it wants.
         if goal.row().is_awaited && self.in_flight.try_lock(self.platform).is_none() {
@@ -36,6 +43,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         }
         match step {
             Step::Refused => {
+                self.recall();
                 self.zone.lock(self.platform).forgive(self.window, BATCH);
                 0
             }

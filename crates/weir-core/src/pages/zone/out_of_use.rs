@@ -126,6 +126,7 @@ impl FreeAreas {
                 self.pages -= Pages::BLOCK;
                 (pageblock.free, pageblock.backed) = (PageSet::EMPTY, PageSet::EMPTY);
                 (pageblock.huge, pageblock.dirty, pageblock.refused) = (false, false, false);
+                pageblock.lazy = false;
                 (pageblock.look, pageblock.bare, pageblock.advice) = (Look::None, true, Advice::None);
                 self.relink(window, block);
                 out[taken] = block;

@@ -117,6 +117,28 @@ fn what_was_given_back_lazily_is_not_known_to_be_zero() {
     world.finish();
 }
 
+/// The kernel keeps it until it is short itself: a limit of the process's own would never be met, and a trim release nothing.
+#[test]
+fn what_was_given_back_lazily_goes_for_good_under_pressure_and_where_the_program_asks() {
+    let ways: [fn(&World); 2] = [|world| _ = pressure(world, Level::Some), |world| _ = world.heap.purge()];
+    for goes in ways {
+        let mut world = full_pageblocks(false, 8);
+        world.fake().tunables().report_lazily.set(1);
+        // What a CPU holds of short runs goes with the window.
+        world.fake().tunables().cache_idle_windows.set(0);
+        let kept = world.held[0].addr;
+        free_where(&mut world, |addr| addr != kept);
+        (0..4).for_each(|_| calm(&world));
+        let lazily = bytes(&released(&world));
+        assert_eq!((lazily, world.audit().idle_pages), (8 * PAGEBLOCK - RUN, 0));
+        goes(&world);
+        assert_eq!((bytes(&released(&world)), world.audit().idle_pages), (lazily, 0));
+        goes(&world);
+        assert!(released(&world).is_empty(), "it is gone");
+        world.finish();
+    }
+}
+
 #[test]
 fn pages_that_a_slab_gave_back_lazily_are_not_known_to_be_zero_either() {
     let mut world = world(false);
