@@ -109,8 +109,7 @@ impl CacheStats {
             figures: *of,
             number: of.number,
             object_bytes: of.size,
-            // One less stands for "any number, but counted".
-            limit: (of.limit < usize::MAX - 1).then_some(of.limit),
+            limit: (of.limit < usize::MAX).then_some(of.limit),
             reserve: of.reserve,
             used: of.used,
             free_cpu: of.free_cpu,

@@ -7,7 +7,7 @@ use crate::base::run_class;
 use crate::base::time::Time;
 use crate::caches::geometry::{BUCKETED, FIRST_USER, class_of_number};
 use crate::caches::heap_caches::Caches;
-use crate::caches::user_cache::CacheId;
+use crate::caches::user_cache::{COUNTED, CacheId};
 use crate::platform::Platform;
 use crate::telemetry::name::Name;
 
@@ -161,7 +161,7 @@ impl<P: Platform> Caches<P> {
             name: if number < FIRST_USER { malloc_name(g.size) } else { cache.user.name() },
             number,
             size: g.size as usize,
-            limit: cache.user.limit.load(Relaxed),
+            limit: Some(cache.user.limit.load(Relaxed)).filter(|&limit| limit < COUNTED).unwrap_or(usize::MAX),
             reserve: cache.user.reserve.load(Relaxed),
             failures: counts.failures.load(Relaxed),
             bucket,
@@ -189,8 +189,8 @@ impl<P: Platform> Caches<P> {
         let (held, crossed) = self.cpu.held(g.class());
         (stats.free_cpu, stats.crossed) = (held, crossed as u64);
         stats.used = out.saturating_sub(stats.free_depot + held);
-        let pushes = self.cpu.pushes_of(g.class()) - cache.user.frees_before.load(Relaxed);
-        stats.requests = pushes + counts.slow_frees.load(Relaxed) + stats.used as u64;
+        let frees = self.cpu.pushes_of(g.class()) + counts.slow_frees.load(Relaxed);
+        stats.requests = (frees + stats.used as u64).saturating_sub(cache.user.frees_before.load(Relaxed));
         stats
     }
 }

@@ -25,7 +25,7 @@ use crate::pages::window::LARGE;
 use crate::platform::Platform;
 
 pub use move_callback::Move;
-pub use spec::{Fini, Flags, Init, LimitError, MakeError, Spec};
+pub use spec::{COUNTED, Fini, Flags, Init, LimitError, MakeError, Spec};
 
 /// A cache was not destroyed: so many of its objects are still out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,6 +86,13 @@ impl<P: Platform> UserCaches<'_, P> {
         }
     }
 
+    /// An object that was just handed out is to be freed, as the program cannot use it: its allocation failed.
+    #[cold]
+    pub fn note_refused(self, id: CacheId) {
+        self.heap.caches.note_failures(id.number(), 1);
+        self.heap.caches.note_refused(id);
+    }
+
     #[cold]
     #[inline(never)]
     fn free_slow(self, id: CacheId, object: *mut u8, pushed: Pushed) {

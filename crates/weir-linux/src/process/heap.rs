@@ -170,6 +170,7 @@ compiled_here! {
     [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
     set_cache_limit = <user_caches> set_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
     cache_at = <user_caches> at(addr: usize) -> Option<CacheId>;
+    note_cache_refusal = <user_caches> note_refused(id: CacheId);
     cache_stats = <user_caches> stats(id: CacheId) -> CacheStats;
     next_cache = <user_caches> next(number: usize) -> Option<CacheStats>;
     remove_pool = <page_pools> remove(pool: &PagePool) -> Result<(), InFlight>;

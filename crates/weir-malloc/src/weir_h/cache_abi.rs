@@ -93,8 +93,7 @@ pub unsafe extern "C" fn weir_cache_create(
         init: init.map(|_| init_object as user_cache::Init),
         fini: fini.map(|_| fini_object as user_cache::Fini),
         data: home.as_ptr().cast(),
-        // Any number, but counted.
-        limit: if limited { usize::MAX - 1 } else { usize::MAX },
+        limit: if limited { user_cache::COUNTED } else { usize::MAX },
     };
     match make_cache(&spec) {
         Ok(id) => {
@@ -227,6 +226,7 @@ unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool
         if made {
             cache.mark.hold(object);
         } else {
+            HEAP.note_cache_refusal(cache.id);
             HEAP.cache_free(cache.id, object);
         }
         made

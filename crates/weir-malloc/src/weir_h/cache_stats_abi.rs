@@ -21,7 +21,7 @@ impl Stats {
     fn new(of: &CacheStats) -> Self {
         let figures = [
             of.size,
-            if of.limit == usize::MAX - 1 { usize::MAX } else { of.limit },
+            of.limit,
             of.reserve,
             of.used,
             of.free_cpu,

@@ -78,6 +78,11 @@ impl<P: Platform> Caches<P> {
         }
     }
 
+    /// The next free of an object is none of an allocation that succeeded.
+    pub(crate) fn note_refused(&self, id: CacheId) {
+        self.table.get(id.number()).user.frees_before.fetch_add(1, Relaxed);
+    }
+
     /// Fills `out` with objects, as many as can be had; returns how many, and whether pages are short for the rest.
     pub(crate) fn alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> (usize, Result<(), Short>) {
         let cache = self.table.get(id.number());

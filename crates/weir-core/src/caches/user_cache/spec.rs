@@ -15,6 +15,9 @@ pub type Init = unsafe extern "C-unwind" fn(*mut u8, usize, *mut u8) -> bool;
 /// to pass a panic to.
 pub type Fini = unsafe extern "C" fn(*mut u8, usize, *mut u8);
 
+/// A limit that stops nothing, of a cache whose objects are counted all the same, so that it can have another later.
+pub const COUNTED: usize = usize::MAX - 1;
+
 /// Traits of a cache beyond handing out objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -43,7 +46,7 @@ pub struct Spec<'a> {
     pub fini: Option<Fini>,
     /// The last argument of both.
     pub data: *mut u8,
-    /// Objects that may be out at a time; `usize::MAX`: any number. A limit costs each call an atomic addition.
+    /// Objects that may be out at a time; `usize::MAX`: any number; [`COUNTED`]. A limit costs each call an atomic addition.
     pub limit: usize,
 }
 
@@ -125,7 +128,8 @@ pub(crate) struct UserPart {
     pub init: AtomicPtr<()>,
     pub fini: AtomicPtr<()>,
     pub data: AtomicPtr<u8>,
-    /// Pushes of the caches that had the number before.
+    /// Frees that are none of an allocation that succeeded: pushes of the caches that had the number before, and objects that the
+    /// program could not use.
     pub frees_before: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
 }

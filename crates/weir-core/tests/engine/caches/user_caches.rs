@@ -10,7 +10,7 @@ use weir_core::base::level::Level;
 use weir_core::base::units::PAGE;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::{BUCKETED, FIRST_USER, MAX_OBJECT, UNBUCKETED};
-use weir_core::caches::user_cache::{Busy, CacheId, Flags, LimitError, MakeError, Spec};
+use weir_core::caches::user_cache::{Busy, COUNTED, CacheId, Flags, LimitError, MakeError, Spec};
 use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
 
@@ -113,6 +113,7 @@ with_and_without_buckets!(
     objects_are_as_large_and_as_aligned_as_asked_for_and_distinct,
     a_number_is_given_back_only_when_no_object_is_out,
     a_limit_is_exact_and_movable,
+    an_object_that_the_program_cannot_use_is_a_failure_and_no_success,
     batches_are_whole_and_counted,
     zero_caches_hand_out_zeros,
     wrong_frees_are_named,
@@ -225,6 +226,23 @@ fn a_limit_is_exact_and_movable(heap: Box<Heap<Fake>>) {
     assert_eq!(take(&heap, id, 110).len(), 110);
     let unlimited = heap.user_caches().make(&spec(64)).unwrap();
     assert_eq!(heap.user_caches().set_limit(unlimited, 1), Err(LimitError::Uncounted));
+    // A limit that stops nothing is none to whoever looks.
+    let counted = heap.user_caches().make(&Spec { limit: COUNTED, ..spec(64) }).unwrap();
+    assert_eq!([unlimited, counted].map(|id| heap.user_caches().stats(id).limit), [usize::MAX; 2]);
+}
+
+fn an_object_that_the_program_cannot_use_is_a_failure_and_no_success(heap: Box<Heap<Fake>>) {
+    let id = heap.user_caches().make(&spec(64)).unwrap();
+    let objects = take(&heap, id, 500);
+    for &refused in &objects[..200] {
+        heap.user_caches().note_refused(id);
+        give(&heap, id, vec![refused]);
+    }
+    let stats = heap.user_caches().stats(id);
+    assert_eq!((stats.used, stats.requests, stats.failures), (300, 300, 200));
+    give(&heap, id, objects[200..].to_vec());
+    let stats = heap.user_caches().stats(id);
+    assert_eq!((stats.used, stats.requests, stats.failures), (0, 300, 200));
 }
 
 fn batches_are_whole_and_counted(heap: Box<Heap<Fake>>) {

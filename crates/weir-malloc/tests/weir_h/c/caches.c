@@ -92,10 +92,13 @@ static void constructed(void) {
     for (int i = 0; i < MANY; i++) p_cache_free_arg(cache, object[i], &object[i]);
     CHECK(dtors == MANY);
     int made = inits;
+    struct weir_cache_stats before = stats_of(cache);
     ctor_fails = 1, errno = 0;
     CHECK(!p_cache_alloc(cache) && errno == ENOMEM);
+    CHECK(p_cache_alloc_batch(cache, object, 3) == 0 && errno == ENOMEM);
     ctor_fails = 0;
     CHECK(inits == made && stats_of(cache).used == 0);
+    CHECK(stats_of(cache).failures == before.failures + 4 && stats_of(cache).requests == before.requests);
     CHECK(p_trim() == 1);
     /* Either this thread or the library's took them down. */
     WAIT_FOR(__atomic_load_n(&finis, __ATOMIC_RELAXED) >= made);
