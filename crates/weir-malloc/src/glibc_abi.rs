@@ -131,13 +131,15 @@ fn text(parts: fmt::Arguments<'_>) -> ArrayString<1024> {
     text
 }
 
-/// A text as the value of an XML attribute.
+/// A text as the value of an XML attribute. A character that XML has no way to write is `?`.
 fn attribute(text: &str) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         text.chars().try_for_each(|character| match character {
             '<' => f.write_str("&lt;"),
             '&' => f.write_str("&amp;"),
             '"' => f.write_str("&quot;"),
+            '\t' | '\n' | '\r' => write!(f, "&#{};", character as u32),
+            '\0'..' ' | '\u{fffe}' | '\u{ffff}' => f.write_char('?'),
             other => f.write_char(other),
         })
     })

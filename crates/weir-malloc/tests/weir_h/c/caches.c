@@ -188,6 +188,20 @@ static void listed(void) {
     CHECK(p_cache_destroy(cache) == 0);
 }
 
+/* A name may have anything in it, and XML may not. */
+static void oddly_named(void) {
+    weir_cache *cache = p_cache_create("odd \1\n<&\"\x7f", 16, 0, NULL, NULL, NULL, NULL, 0);
+    CHECK(cache);
+    p_cache_free(cache, p_cache_alloc(cache));
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = open_memstream(&text, &length);
+    CHECK(stream && malloc_info(0, stream) == 0 && fclose(stream) == 0);
+    CHECK(strstr(text, "<cache name=\"odd ?&#10;&lt;&amp;&quot;\x7f\" "));
+    free(text);
+    CHECK(p_cache_destroy(cache) == 0);
+}
+
 /* One allocates, the other frees. */
 enum { RING = 1024, PACKETS = 200000 };
 static void *ring[RING];
@@ -243,6 +257,7 @@ int main(void) {
     refused();
     many();
     listed();
+    oddly_named();
     forwarded();
     return 0;
 }
