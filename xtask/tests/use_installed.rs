@@ -258,6 +258,7 @@ fn cxx_programs_use_the_header() {
         .args(["--cflags", "--libs", "weir"])
         .env("PKG_CONFIG_PATH", place.file("lib/pkgconfig")));
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/cxx.cpp");
+    let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/cxx_plain.cpp");
     for compiler in compilers() {
         for standard in ["-std=c++17", "-std=c++20"] {
             let build = |name: &str, sources: &[&str]| {
@@ -268,6 +269,11 @@ fn cxx_programs_use_the_header() {
             };
             assert_eq!(build("cxx", &[program, "second.cpp"]).trim(), "all passed", "{compiler} {standard}");
             assert_eq!(build("example", &["example.cpp"]).trim(), said, "{compiler} {standard}");
+            let plainly = build("plain", &["-fno-exceptions", "-fno-rtti", plain]);
+            assert_eq!(plainly.trim(), "all passed", "{compiler} {standard}");
+            let ends = Command::new(folder.join("plain")).arg("wrong").output().expect("it starts");
+            let said = String::from_utf8_lossy(&ends.stderr);
+            assert!(!ends.status.success() && said.contains("weir: weir_cache_create: Invalid argument"), "{said}");
         }
     }
 }

@@ -10,7 +10,8 @@
  *   weir::pressure_listener  is told of memory pressure, and of its end
  *
  * Errors: std::bad_alloc where there is no memory, std::system_error with errno's value for all else. The header weir.h says
- * what each call may refuse, and what native_handle() may be used for.
+ * what each call may refuse, and what native_handle() may be used for. In a program that is built without exceptions
+ * (-fno-exceptions) an error is said on standard error, and the program aborts. It may be built without RTTI (-fno-rtti).
  */
 #ifndef WEIR_HPP
 #define WEIR_HPP
@@ -25,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -42,8 +44,23 @@ namespace detail {
 
 [[noreturn]] inline void fail(const char *function) {
     const int why = errno;
+#ifdef __cpp_exceptions
     if (why == ENOMEM) throw std::bad_alloc();
     throw std::system_error(why, std::generic_category(), function);
+#else
+    std::fprintf(stderr, "weir: %s: %s\n", function, std::generic_category().message(why).c_str());
+    std::abort();
+#endif
+}
+
+/* An array of so many elements cannot be. */
+[[noreturn]] inline void fail_length() {
+#ifdef __cpp_exceptions
+    throw std::bad_array_new_length();
+#else
+    errno = ENOMEM;
+    fail("weir::allocator");
+#endif
 }
 
 inline void check(int result, const char *function) {
@@ -77,6 +94,12 @@ struct cache_end {
     void operator()(weir_cache *cache) const noexcept { weir_cache_destroy(cache); }
 };
 using cache_owner = std::unique_ptr<weir_cache, cache_end>;
+
+/* Frees an object of a cache in which nothing was made. */
+struct place_end {
+    weir_cache *cache;
+    void operator()(void *place) const noexcept { weir_cache_free(cache, place); }
+};
 
 inline weir_cache *make_cache(const char *name, std::size_t size, std::size_t align, unsigned flags) {
     weir_cache *cache = weir_cache_create(name, size, align, nullptr, nullptr, nullptr, nullptr, flags);
@@ -134,14 +157,11 @@ public:
     /* An object made of these arguments. Throws what its constructor throws; then nothing is in use. */
     template <class... Arguments>
     pointer make(Arguments &&...arguments) {
-        void *place = weir_cache_alloc(native_handle());
-        detail::checked(place, "weir_cache_alloc");
-        try {
-            return pointer(::new (place) T(std::forward<Arguments>(arguments)...), deleter{native_handle()});
-        } catch (...) {
-            weir_cache_free(native_handle(), place);
-            throw;
-        }
+        void *const got = detail::checked(weir_cache_alloc(native_handle()), "weir_cache_alloc");
+        std::unique_ptr<void, detail::place_end> place(got, {native_handle()});
+        T *const made = ::new (got) T(std::forward<Arguments>(arguments)...);
+        place.release();
+        return pointer(made, deleter{native_handle()});
     }
 
     /* At most `objects` in use at a time; needs WEIR_CACHE_LIMITED. */
@@ -162,14 +182,15 @@ private:
 
 /*
  * A resource for containers of std::pmr. Without arguments everything comes from the heap, which is Weir's. With a name and a
- * size there is an object cache. It serves what fits into `size` bytes at `align`, as the nodes of a list, map or set do. The
- * heap serves the rest. A request that is much smaller than `size` takes as much as one that fills it.
+ * size there is an object cache. It serves what fits into `size` bytes at `align` (0: as without one), as the nodes of a list,
+ * map or set do. The heap serves the rest. A request that is much smaller than `size` takes as much as one that fills it.
  */
 class memory_resource final : public std::pmr::memory_resource {
 public:
     memory_resource() noexcept = default;
-    memory_resource(const char *name, std::size_t size, std::size_t align = alignof(std::max_align_t))
-        : cache_(detail::make_cache(name, size, align, 0)), size_(size), align_(align) {}
+    memory_resource(const char *name, std::size_t size, std::size_t align = 0)
+        : size_(size), align_(align == 0 ? alignof(std::max_align_t) : align),
+          cache_(detail::make_cache(name, size_, align_, 0)) {}
 
     /* The cache's figures; std::system_error if there is none. */
     struct weir_cache_stats stats() const { return detail::cache_stats(native_handle()); }
@@ -191,20 +212,24 @@ private:
         weir_cache_free(cache_.get(), block);
     }
 
-    /* Any two without a cache are equal. */
+    /* Any two without a cache are equal, where it is known what the other one is. */
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+#ifdef __cpp_rtti
         const auto *that = dynamic_cast<const memory_resource *>(&other);
         return that != nullptr && that->cache_ == cache_;
+#else
+        return this == &other;
+#endif
     }
 
-    detail::cache_owner cache_;
     std::size_t size_ = 0;
     std::size_t align_ = 0;
+    detail::cache_owner cache_;
 };
 
 /*
  * An allocator without state: all are equal. Single objects, such as the nodes of a list, map or set, come from one object
- * cache for each T. The cache is named by typeid(T) and never destroyed. Arrays come from the heap, which is Weir's. Where
+ * cache for each T. The cache is named by typeid(T), if there is RTTI, and never destroyed. Arrays come from the heap, which is Weir's. Where
  * shared objects are built with -fvisibility=hidden each has a cache of its own. There a container is to be emptied where it
  * was filled.
  */
@@ -221,7 +246,7 @@ public:
 
     [[nodiscard]] T *allocate(std::size_t count) {
         if (is_cached(count)) return static_cast<T *>(detail::checked(weir_cache_alloc(cache()), "weir_cache_alloc"));
-        if (count > PTRDIFF_MAX / sizeof(T)) throw std::bad_array_new_length();
+        if (count > PTRDIFF_MAX / sizeof(T)) detail::fail_length();
         return static_cast<T *>(detail::heap_allocate(count * sizeof(T), alignof(T)));
     }
 
@@ -232,11 +257,18 @@ public:
 
     /* The cache of T's, made at the first call. */
     static weir_cache *cache() {
-        static weir_cache *const cache = detail::make_cache(typeid(T).name(), sizeof(T), alignof(T), 0);
+        static weir_cache *const cache = detail::make_cache(name(), sizeof(T), alignof(T), 0);
         return cache;
     }
 
 private:
+    static const char *name() noexcept {
+#ifdef __cpp_rtti
+        return typeid(T).name();
+#else
+        return "weir::allocator";
+#endif
+    }
     static constexpr bool is_cached(std::size_t count) noexcept { return detail::fits_cache<T> && count == 1; }
 };
 
@@ -312,12 +344,16 @@ public:
     template <class Call>
     static auto call(void *data, Call call) {
         const auto here = static_cast<state *>(data)->shared_from_this();
+#ifdef __cpp_exceptions
         try {
             return call(here->functions);
         } catch (const std::exception &error) {
             std::fprintf(stderr, "weir: the callback \"%s\" threw: %s\n", here->functions.name.c_str(), error.what());
             throw;
         }
+#else
+        return call(here->functions);
+#endif
     }
 
 private:

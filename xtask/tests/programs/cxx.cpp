@@ -108,6 +108,9 @@ void memory_resources() {
         map["a string that is longer than what fits into the object itself"] = 1;
         list.clear();
         CHECK(nodes.stats().used == 0 && vector[999] == 7 && map.size() == 1);
+        weir::memory_resource any("any alignment", 64, 0);
+        const std::pmr::list<int> others({1, 2, 3}, &any);
+        CHECK(any.stats().used == 3);
     }
     CHECK(throws<std::system_error>([] { weir::memory_resource("too large", WEIR_CACHE_MAX_OBJECT + 1); }));
     CHECK(throws<std::system_error>([] { weir::memory_resource("no power of two", 64, 48); }));
