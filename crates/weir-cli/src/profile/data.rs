@@ -1,6 +1,7 @@
 //! A heap profile, as all formats are made from it.
 
 use super::symbols::mappings::Mapping;
+use crate::base::units::bytes;
 
 /// Allocations of one stack or of all: estimates from samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,9 +95,36 @@ impl Profile {
         total
     }
 
+    /// How many samples were taken, and how far apart they were; `None`: not known. They are farther apart than was set where blocks
+    /// are larger than that, and where more samples would have taken too much time (`profile_percent`).
+    pub fn pace(&self) -> Option<String> {
+        let apart = self.total().allocated_bytes.checked_div(self.samples).filter(|_| self.mean_bytes > 0)?;
+        let set = bytes(self.mean_bytes);
+        let set = if apart / 2 > self.mean_bytes { format!(" ({set} was set)") } else { String::new() };
+        Some(format!("{} samples, one each {} on average{set}", self.samples, bytes(apart)))
+    }
+
     /// Bytes that are live beyond those at the beginning, bytes; `None`: not known.
     pub fn grown_bytes(&self) -> Option<i64> {
         let sum = || self.stacks.iter().fold(0i64, |sum, stack| sum.saturating_add(stack.grown_bytes));
         self.has_growth.then(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_how_far_apart_samples_were_and_not_how_far_they_were_to_be() {
+        let of = |allocated_bytes, samples, mean_bytes| {
+            let figures = Figures { allocated_bytes, ..Figures::default() };
+            let stacks = vec![Stack { frames: vec![1], figures, grown_bytes: 0 }];
+            Profile { stacks, samples, mean_bytes, ..Profile::default() }.pace()
+        };
+        assert_eq!(of(100 << 20, 190, 512 << 10).unwrap(), "190 samples, one each 538.9 KiB on average");
+        let far = "133 samples, one each 2.1 MiB on average (64.0 KiB was set)";
+        assert_eq!(of(284 << 20, 133, 64 << 10).unwrap(), far);
+        assert_eq!((of(1, 0, 1), of(1, 1, 0)), (None, None));
     }
 }

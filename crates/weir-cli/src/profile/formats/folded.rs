@@ -94,9 +94,7 @@ pub fn page(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<St
                 h1 { "Heap profile of " (profile.subject) }
                 p {
                     @if profile.duration_ns > 0 { "Over " (format!("{:.1}", profile.duration_ns as f64 / 1e9)) " s. " }
-                    @if profile.mean_bytes > 0 {
-                        "A sample each " (bytes(profile.mean_bytes)) " on average, " (profile.samples) " in all. "
-                    }
+                    @if let Some(pace) = profile.pace() { (pace) ". " }
                     "Each box is a function, as wide as what was allocated in it and in what it called; below it is who called it. "
                     "Click a box to see it alone. "
                     @if profile.has_growth { "Red is what grew, blue what shrank." }

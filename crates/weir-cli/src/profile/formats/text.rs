@@ -31,8 +31,8 @@ fn head(out: &mut String, profile: &Profile, symbols: &Symbols) -> fmt::Result {
     if profile.duration_ns > 0 {
         write!(out, ", over {:.1} s", profile.duration_ns as f64 / NANOSECONDS)?;
     }
-    if profile.mean_bytes > 0 {
-        write!(out, "; a sample each {} on average, {} in all", bytes(profile.mean_bytes), profile.samples)?;
+    if let Some(pace) = profile.pace() {
+        write!(out, "; {pace}")?;
     }
     let total = profile.total();
     writeln!(out, "\nlive       {:>10} in {} objects{}", bytes(total.live_bytes), total.live_objects, growth(profile))?;

@@ -195,11 +195,9 @@ fn copies(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Cop
         if is_over {
             return Ok((copy, waited, false));
         }
-        let (samples, mean) = (copy.table.samples.saturating_sub(first.table.samples), bytes(first.table.mean_bytes));
+        let samples = copy.table.samples.saturating_sub(first.table.samples);
         let [seconds, all] = [waited, time].map(|time| time.as_secs());
-        show(format_args!(
-            "process {pid}: {seconds} of {all} s, {samples} samples, one each {mean} (Ctrl-C ends it early) "
-        ));
+        show(format_args!("process {pid}: {seconds} of {all} s, {samples} samples (Ctrl-C ends it early) "));
         last = Some((copy, waited));
     }
     Err(failed(pid, "nothing was read"))
