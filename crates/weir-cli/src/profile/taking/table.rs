@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use weir_core::profile::layout::{self, FRAMES, Header, MAGIC, PROFILE_BYTES, VERSION};
 
-/// Bytes of the kernel's pages, and how many of them the table is.
+/// Bytes of a page of Weir's, and how many of them the table is. The kernel's may have 16 or 64 KiB.
 const PAGE: u64 = 4096;
 const PAGES: u64 = (PROFILE_BYTES as u64).div_ceil(PAGE);
 /// Bytes of an entry of `/proc/PID/pagemap`, of a page each; the bits that say that there is one.
@@ -39,7 +39,7 @@ pub fn read(pid: i32, address: u64) -> Result<Option<Table>, String> {
     if address == 0 {
         return Ok(None);
     }
-    if !address.is_multiple_of(PAGE) {
+    if !address.is_multiple_of(PAGE) || address.checked_add(PROFILE_BYTES as u64).is_none() {
         return Err(STRANGE.into());
     }
     let mut bytes = vec![0; PROFILE_BYTES];
@@ -69,13 +69,21 @@ pub fn read(pid: i32, address: u64) -> Result<Option<Table>, String> {
 /// The pages of the table that the process has written to, by number; the others hold zeros. To read one of those would
 /// map it: it would count as resident in the process's figures from then on. Where the kernel does not tell, all of them.
 fn written_pages(pid: i32, address: u64) -> Vec<u64> {
-    let mut entries = vec![0; PAGES as usize * ENTRY];
+    let unit = procfs::page_size();
+    let (first, end) = (address / unit, (address + PROFILE_BYTES as u64).div_ceil(unit));
+    let mut entries = vec![0; (end - first) as usize * ENTRY];
     let read = std::fs::File::open(format!("/proc/{pid}/pagemap"))
-        .and_then(|pagemap| pagemap.read_exact_at(&mut entries, address / PAGE * ENTRY as u64));
-    let is_unknown = read.is_err();
-    let is_there = |entry: &[u8]| is_unknown || word(entry, 0) & (PRESENT | SWAPPED) != 0;
-    let pages = (0..PAGES).zip(entries.chunks_exact(ENTRY));
-    pages.filter(|(_, entry)| is_there(entry)).map(|(page, _)| page).collect()
+        .and_then(|pagemap| pagemap.read_exact_at(&mut entries, first * ENTRY as u64));
+    written(read.is_ok().then_some(&entries), address, unit)
+}
+
+/// The same by what the kernel says of each page of `unit` bytes, of its own, that the table lies in.
+fn written(entries: Option<&Vec<u8>>, address: u64, unit: u64) -> Vec<u64> {
+    let is_there = |entries: &Vec<u8>, page: u64| {
+        let entry = (address + page * PAGE) / unit - address / unit;
+        word(entries, entry as usize * ENTRY) & (PRESENT | SWAPPED) != 0
+    };
+    (0..PAGES).filter(|&page| entries.is_none_or(|entries| is_there(entries, page))).collect()
 }
 
 fn parse(bytes: &[u8]) -> Result<Table, String> {
@@ -170,6 +178,18 @@ mod tests {
         assert_eq!((table.mean_bytes, table.stacks.len()), (1 << 19, 2));
         assert_eq!(table.stacks[0], stack_of(&[0, 0xabc], [0, 0, 0, 105]));
         assert_eq!(table.stacks[1].frames.len(), FRAMES);
+    }
+
+    #[test]
+    fn a_page_of_the_kernels_may_be_several_of_the_tables() {
+        let mut entries = vec![0; 2048 * ENTRY];
+        set(&mut entries, 0, PRESENT);
+        set(&mut entries, 2 * ENTRY, SWAPPED);
+        assert_eq!(written(Some(&vec![0; PAGES as usize * ENTRY]), 1 << 30, PAGE), [0; 0]);
+        assert_eq!(written(None, 1 << 30, PAGE).len(), PAGES as usize);
+        assert_eq!(written(Some(&entries), 1 << 30, 16 << 10), [0, 1, 2, 3, 8, 9, 10, 11]);
+        // A table that begins inside a page of the kernel's.
+        assert_eq!(written(Some(&entries), (1 << 30) + 3 * PAGE, 16 << 10), [0, 5, 6, 7, 8]);
     }
 
     #[test]
