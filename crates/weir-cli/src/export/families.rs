@@ -54,6 +54,11 @@ fn pages(counter: &AtomicU64) -> Value {
     Value::Whole(counter.load(Relaxed).saturating_mul(PAGE as u64))
 }
 
+/// The most that there may be; none where that is any number.
+fn most(most: u64) -> Option<Value> {
+    (most != u64::MAX).then_some(Value::Whole(most))
+}
+
 /// A sample for each of some values, with a label that says which it is.
 fn each(write: Write<'_>, label: &'static str, names: &[&str], value: impl Fn(usize) -> Value) -> fmt::Result {
     names.iter().enumerate().try_for_each(|(i, name)| write(&[(label, name)], value(i)))
@@ -228,7 +233,9 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
 
     Gauge "evictable_cache" BYTES [evictable bytes] "What the entries of the evictable cache weigh."
     Gauge "evictable_cache_target" BYTES [evictable target_bytes] "What it may hold now."
-    Gauge "evictable_cache_max" BYTES [evictable max_bytes] "What it may hold at most."
+    Gauge "evictable_cache_max" BYTES
+        [|it, write| of_rows(&it.evictable_caches, "cache", write, |c| most(c.max_bytes))]
+        "What it may hold at most; no sample: as much as memory leaves it."
     Gauge "evictable_cache_entries" NONE [evictable entries] "Entries."
     Counter "evictable_cache_hits" NONE [evictable hits] "Look-ups that found their key."
     Counter "evictable_cache_misses" NONE [evictable misses] "Look-ups that did not."
@@ -244,9 +251,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
 /// Metrics of a process's object caches, malloc's size classes among them.
 pub static OF_CACHES: &[Family<Figures>] = families! {
     Gauge "cache_object" BYTES [cache size] "Size of an object."
-    Gauge "cache_limit_objects" NONE [|it, write| {
-        of_rows(&it.caches, "cache", write, |c| (c.limit != u64::MAX).then_some(Value::Whole(c.limit)))
-    }]
+    Gauge "cache_limit_objects" NONE [|it, write| of_rows(&it.caches, "cache", write, |c| most(c.limit))]
         "Objects that may be in use at a time; no sample: any number."
     Gauge "cache_objects" NONE [|it, write| {
         let states = ("state", ["used", "cpu", "depot", "slab"]);
@@ -292,3 +297,39 @@ pub static OF_THE_EXPORTER: &[Family<Snapshot>] = families! {
     Gauge "exporter_duration" SECONDS [|it, write| write(&[], Value::Real(it.took.as_secs_f64()))]
         "Time that it took to read the figures of all processes."
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::snapshot::Labels;
+    use crate::figures::memory::Memory;
+    use crate::inspect::page::Page;
+    use procfs::process::Process;
+    use weir_core::telemetry::stats::PAGE_BYTES;
+
+    #[test]
+    fn what_has_no_bound_has_no_sample_of_one() {
+        let evictable = |max_bytes| EvictableRow { max_bytes, ..EvictableRow::default() };
+        let cache = |limit| CacheRow { limit, ..CacheRow::default() };
+        let figures = Figures {
+            labels: Labels::of(&Process::myself().unwrap(), String::new()),
+            memory: Memory::default(),
+            started: None,
+            page: Page::of(&[0; PAGE_BYTES]).unwrap(),
+            zones: Vec::new(),
+            evictable_caches: vec![("bounded".into(), evictable(7)), ("unbounded".into(), evictable(u64::MAX))],
+            caches: vec![("bounded".into(), cache(7)), ("unbounded".into(), cache(u64::MAX))],
+            rows_left_out: 0,
+        };
+        for name in ["evictable_cache_max", "cache_limit_objects"] {
+            let mut names = Vec::new();
+            let family = OF_PROCESSES.iter().chain(OF_CACHES).find(|family| family.name == name).unwrap();
+            let mut write = |labels: &[(&'static str, &str)], _: Value| {
+                names.extend(labels.iter().map(|(_, name)| (*name).to_owned()));
+                Ok(())
+            };
+            (family.samples)(&figures, &mut write).unwrap();
+            assert_eq!(names, ["bounded"], "{name}");
+        }
+    }
+}

@@ -208,7 +208,8 @@ fn evictable_head() -> String {
 }
 
 fn evictable(it: &EvictableRow) -> String {
-    let [held, target, most] = [it.bytes, it.target_bytes, it.max_bytes].map(bytes);
+    let [held, target] = [it.bytes, it.target_bytes].map(bytes);
+    let most = if it.max_bytes == u64::MAX { "-".into() } else { bytes(it.max_bytes) };
     let lookups = it.hits.saturating_add(it.misses);
     let hits = if lookups == 0 { "-".into() } else { format!("{:.1} %", it.hits as f64 * 100.0 / lookups as f64) };
     let counts = [it.entries, it.evicted_for_room, it.evicted_for_pressure];
@@ -243,6 +244,12 @@ mod tests {
             + &cache(&CacheRow { name, ..CacheRow::default() })
             + &evictable(&EvictableRow { name, ..EvictableRow::default() });
         assert_eq!(text.lines().count(), 3, "{text}");
+    }
+
+    #[test]
+    fn a_cache_without_a_bound_has_none() {
+        let of = |max_bytes| evictable(&EvictableRow { max_bytes, ..EvictableRow::default() });
+        assert!(of(7 << 20).contains("7.0 MiB") && !of(u64::MAX).contains("EiB"), "{}", of(u64::MAX));
     }
 
     #[test]
