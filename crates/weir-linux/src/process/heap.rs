@@ -441,6 +441,7 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     IS_INHERITANCE_LEFT.store(HEAP.fork().is_in_fork(), Relaxed);
     stats_page::leave_parents();
+    guard::switch::leave_parents();
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }
     fork::reset_streams();

@@ -59,6 +59,11 @@ pub(super) fn set_installed(is_wanted: bool) {
     TURN.store(false, SeqCst);
 }
 
+/// In a forked child: the thread that switched is not there, unless it is this one, in a signal's handler.
+pub(super) fn leave_parents() {
+    TURN.store(false, SeqCst);
+}
+
 fn is_ours(action: &Action) -> bool {
     action.handler == handle as *const () as usize
 }
@@ -70,6 +75,10 @@ fn install(before: &Before) {
         return;
     }
     let Ok(now) = signal::action(before.signal) else { return };
+    if is_ours(&now) {
+        // A thread of this process's parent had come so far as the fork came.
+        return before.is_known.store(true, SeqCst);
+    }
     // SAFETY: this thread alone switches. A handler of ours that began before it was taken away may read one or the other
     // action, both of the program's.
     unsafe { *before.action.get() = now };
@@ -146,5 +155,28 @@ unsafe fn go_on(number: i32, info: *mut u8, context: *mut u8, is_fault: bool) {
     } else {
         // SAFETY: the program's handler of one argument.
         unsafe { core::mem::transmute::<usize, PlainHandler>(action.handler)(number) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_of_a_process_that_was_switching_can_switch() {
+        let [one, _] = &BEFORE;
+        let in_force = || is_ours(&signal::action(one.signal).unwrap());
+        set_installed(true);
+        // The copy of a thread's work that had installed the handler, and not noted it.
+        TURN.store(true, SeqCst);
+        one.is_known.store(false, SeqCst);
+        set_installed(false);
+        assert!(in_force(), "another thread's turn");
+        leave_parents();
+        set_installed(true);
+        // SAFETY: nothing switches meanwhile.
+        assert!(one.is_known.load(SeqCst) && !is_ours(unsafe { &*one.action.get() }), "it would call itself");
+        set_installed(false);
+        assert!(!in_force());
     }
 }

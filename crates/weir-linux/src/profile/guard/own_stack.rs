@@ -43,6 +43,11 @@ pub(super) unsafe fn call(function: extern "C" fn(usize), argument: usize) {
     IS_TAKEN.store(false, Release);
 }
 
+/// In a forked child: a thread that was on the stack is not there.
+pub(super) fn leave_parents() {
+    IS_TAKEN.store(false, Release);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

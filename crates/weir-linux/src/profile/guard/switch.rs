@@ -1,6 +1,6 @@
 //! Switches guarding on and off, as the setting `guard_every` says.
 
-use super::{choice, fault, slots};
+use super::{choice, fault, own_stack, slots};
 use crate::messages;
 use crate::platform::fast_path::rseq;
 use crate::platform::statics::TUNABLES;
@@ -25,4 +25,10 @@ pub fn follow_setting() {
             return;
         }
     }
+}
+
+/// In a forked child: what threads of the parent's were at with the handler has ended.
+pub fn leave_parents() {
+    fault::leave_parents();
+    own_stack::leave_parents();
 }
