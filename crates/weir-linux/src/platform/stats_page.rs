@@ -331,7 +331,8 @@ pub(crate) fn leave_parents() {
 /// A mapping that takes the place of one needs no room for another, but in two cases. The process may have more addresses than
 /// it may have by now (`RLIMIT_AS`), or have reached the system's bound for memory that is promised. Then the kernel maps
 /// nothing, and moves what is there: the spare. Or it has as many mappings as it may have (`vm.max_map_count`). Then the old
-/// one is unmapped first. No signal's handler may count in between.
+/// one is unmapped first. Each of these may leave nothing there for a moment, as a mapping does that fails late (before Linux
+/// 6.12). No signal's handler may count then.
 ///
 /// # Safety
 /// A mapping of [`PAGE_BYTES`] that only this thread uses.
@@ -348,20 +349,19 @@ unsafe fn replace(counters: *mut u8) -> bool {
     let mut counts = Counts::new();
     // SAFETY: the caller's page.
     unsafe { copy_counts(counters, counts.as_mut_ptr()) };
+    let mask = signals::set_signal_mask(!0);
     // SAFETY: the caller's page is replaced.
     let is_private = map().or_else(|_| unsafe { SPARE.put_over(counters) }.map(|()| true)).or_else(|_| {
-        let mask = signals::set_signal_mask(!0);
         // SAFETY: the caller's page, which is mapped anew.
         let _ = unsafe { mman::munmap(counters, PAGE_BYTES) };
-        let mapped = map();
-        if let Ok(mask) = mask {
-            let _ = signals::set_signal_mask(mask);
-        }
-        mapped
+        map()
     });
     let is_private = is_private.unwrap_or_else(|error| messages::counters_are_lost(error));
     // SAFETY: mapped anew.
     unsafe { copy_counts(counts.as_mut_ptr(), counters) };
+    if let Ok(mask) = mask {
+        let _ = signals::set_signal_mask(mask);
+    }
     is_private
 }
 
