@@ -95,7 +95,8 @@ impl<P: Platform> Caches<P> {
             }
         };
         let platform = &self.pages.platform;
-        let mut releaser = Releaser::new(platform, platform, goal.cause, &mut in_flight.runs, refused);
+        // Not lazily: a slab does not tell pages that the kernel still has from those that are gone.
+        let mut releaser = Releaser::new(platform, platform, goal.cause, &mut in_flight.runs, refused).eagerly();
         for slab in batch {
             for i in (0..32).filter(|i| slab.pages >> i & 1 == 1) {
                 releaser.add(Run { addr: window.addr_of(slab.page + Pages(i)), len: PAGE });

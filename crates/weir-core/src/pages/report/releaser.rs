@@ -24,6 +24,8 @@ pub(crate) struct Releaser<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> {
     platform: &'a P,
     below: &'a B,
     calm: bool,
+    /// The system below may take them later, where the setting says so.
+    may_wait: bool,
     /// Lent by the caller: an array of this length is better not on a stack, which may be the program's.
     runs: &'a mut [Run; RUNS],
     len: usize,
@@ -39,7 +41,25 @@ pub(crate) struct Releaser<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> {
 impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
     pub(crate) fn new(platform: &'a P, below: &'a B, cause: Cause, runs: &'a mut [Run; RUNS], refused: F) -> Self {
         let (calm, contents) = (cause == Cause::Idle, Contents::Zero);
-        Self { platform, below, calm, runs, len: 0, bytes: 0, ns: 0, contents, error: 0, refusals: 0, refused }
+        Self {
+            platform,
+            below,
+            calm,
+            may_wait: calm,
+            runs,
+            len: 0,
+            bytes: 0,
+            ns: 0,
+            contents,
+            error: 0,
+            refusals: 0,
+            refused,
+        }
+    }
+
+    /// This one, for what could not be recalled later.
+    pub(crate) fn eagerly(self) -> Self {
+        Self { may_wait: false, ..self }
     }
 
     pub(crate) fn add(&mut self, run: Run) {
@@ -77,7 +97,7 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         if self.refusals >= GIVE_UP {
             return 0;
         }
-        let released = self.below.release(&self.runs[at..end], self.calm);
+        let released = self.below.release(&self.runs[at..end], self.may_wait);
         let bytes = self.runs[at..at + released.runs].iter().map(|run| run.len as u64).sum();
         self.note(&released, bytes, end - at);
         released.runs
@@ -114,7 +134,7 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         if self.refusals >= GIVE_UP {
             return false;
         }
-        let released = self.below.release(&[part], self.calm);
+        let released = self.below.release(&[part], self.may_wait);
         self.note(&released, (released.runs * part.len) as u64, 1);
         released.runs == 1
     }
@@ -129,7 +149,8 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         let event = Event { end: end.0, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
         stats.trace.record(&event);
         let (contents, calm) = (self.contents, self.calm);
-        let lazily = calm && contents == Contents::Undefined && self.platform.tunables().report_lazily.get() != 0;
+        let lazily =
+            self.may_wait && contents == Contents::Undefined && self.platform.tunables().report_lazily.get() != 0;
         (event, ReportOutcome { contents, at: stamp(end), horizon: span(horizon), calm, lazily })
     }
 }
