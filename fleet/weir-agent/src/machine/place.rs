@@ -5,7 +5,8 @@
 //! | cgroupfs | `kubepods/burstable/podUID/ID`, `kubepods/podUID/ID` |
 //! | systemd | `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_I_D.slice/cri-containerd-ID.scope` |
 //!
-//! What lies before `kubepods` (kind has `kubelet.slice`) does not matter, nor what a program made below its container's group.
+//! What lies before `kubepods` does not matter, nor what a program made below its container's group. A kubelet with a root of its
+//! own has that in the names of systemd's slices, too: `kubelet.slice/kubelet-kubepods.slice/...` in kind.
 
 use serde::Serialize;
 use std::path::Path;
@@ -27,7 +28,8 @@ pub struct Place {
 /// The container whose group this is, and how many parts of the path name it: those behind are the program's own.
 pub fn of(path: &Path) -> Option<(Place, usize)> {
     let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap_or_default()).collect();
-    let begin = parts.iter().position(|part| part.starts_with("kubepods"))?;
+    let is_of_pods = |part: &&str| part.split(['-', '.']).any(|word| word == "kubepods");
+    let begin = parts.iter().position(is_of_pods)?;
     (begin + 1..parts.len()).find_map(|at| {
         let place = Place { pod: pod(parts[at - 1])?, container: container(parts[at])? };
         Some((place, at + 1))
@@ -61,7 +63,10 @@ mod tests {
             "kubepods/burstable/podUID/crio-ID",
             "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_D.slice/cri-containerd-ID.scope",
             "kubepods.slice/kubepods-podU_D.slice/crio-ID.scope/container",
-            "kubelet.slice/kubelet-kubepods.slice/kubepods.slice/kubepods-podU_D.slice/docker-ID.scope",
+            "kubelet/kubepods/burstable/podUID/ID",
+            "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU_D.slice/docker-ID.scope",
+            "system.slice/docker-ID.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/\
+             kubelet-kubepods-burstable-podU_D.slice/cri-containerd-ID.scope",
         ] {
             let path = path.replace("UID", uid).replace("U_D", &uid.replace('-', "_")).replace("ID", &id);
             let (place, parts) = of(Path::new(&path)).unwrap_or_else(|| panic!("{path}"));
