@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use weir_policy::limits::Recommendation;
 
 /// What a node says is said again after this time, seconds.
-const AGAIN: i64 = 600;
+const AGAIN: u64 = 600;
 /// And counts for so long.
-const COUNTS: i64 = 3 * AGAIN;
+const COUNTS: u64 = 3 * AGAIN;
 /// Figures that differ by less than this part are the same.
 const SAME: f64 = 0.05;
 
@@ -73,15 +73,21 @@ impl Recommender {
         let containers = own.iter().map(|(name, it)| (name.clone(), [it.lower, it.target, it.upper])).collect();
         let needs = (!own.is_empty()).then_some(Needs { at: now.as_second(), containers });
         if !is_said(said, needs.as_ref()) {
-            object.say(&self.client, &self.annotation, needs.as_ref()).await?;
+            object.say(&self.client, &[(self.annotation.as_str(), needs.as_ref())].into()).await?;
             match needs {
                 Some(needs) => drop(object.needs.insert(self.annotation.clone(), needs)),
                 None => drop(object.needs.remove(&self.annotation)),
             }
         }
-        object.needs.retain(|_, needs| now.as_second() - needs.at < COUNTS);
+        // A clock that was wrong may have been ahead.
+        let counts = |needs: &Needs| now.as_second().abs_diff(needs.at) < COUNTS;
+        let gone: Vec<String> = object.needs.extract_if(.., |_, needs| !counts(needs)).map(|(name, _)| name).collect();
         if object.needs.keys().next() != Some(&self.annotation) {
             return Ok(false);
+        }
+        if !gone.is_empty() {
+            // Of nodes that come and go: an object may have 256 KiB of annotations, and takes no change beyond that.
+            object.say(&self.client, &gone.iter().map(|name| (name.as_str(), None)).collect()).await?;
         }
         let of_nodes = object.needs.values().map(|needs| needs.containers.iter().map(of_needs).collect());
         object.recommend(&self.client, &most(of_nodes), now).await
@@ -100,7 +106,7 @@ fn is_said(said: Option<&Needs>, needs: Option<&Needs>) -> bool {
         (Some(said), Some(needs)) => {
             let figures = |needs: &Needs| needs.containers.values().flatten().copied().collect::<Vec<_>>();
             let mut each = figures(said).into_iter().zip(figures(needs));
-            needs.at - said.at < AGAIN
+            needs.at.abs_diff(said.at) < AGAIN
                 && said.containers.keys().eq(needs.containers.keys())
                 && each.all(|(one, other)| is_same(one, other))
         }
@@ -161,6 +167,7 @@ mod tests {
         let said = needs(1000, 100);
         assert!(is_said(None, None) && is_said(Some(&said), Some(&needs(1500, 104))));
         assert!(!is_said(Some(&said), Some(&needs(1600, 100))), "old");
+        assert!(!is_said(Some(&needs(i64::MAX, 100)), Some(&said)), "by a clock that was ahead");
         assert!(!is_said(Some(&said), Some(&needs(1001, 110))), "changed");
         assert!(!is_said(Some(&said), None) && !is_said(None, Some(&said)));
         let other = Needs { containers: [("other".to_owned(), [1, 100, 900])].into(), ..said.clone() };

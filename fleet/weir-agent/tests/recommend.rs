@@ -63,6 +63,23 @@ async fn the_first_node_writes_the_most_of_all() {
     assert_eq!(fake.object(WEB)["status"]["conditions"][0]["type"], "RecommendationProvided");
 }
 
+/// Nodes come and go, and an object may have so many annotations and no more.
+#[tokio::test]
+async fn what_nodes_said_that_are_gone_is_removed() {
+    let mut scaler = scaler();
+    let said = |at: i64| json!({"at": at, "containers": {"app": [1, 900 * MIB, 900 * MIB]}}).to_string();
+    let now = jiff::Timestamp::now().as_second();
+    scaler["metadata"]["annotations"] = json!({
+        "needs.weir.dev/a-gone": said(5), "needs.weir.dev/b-ahead": said(i64::MAX), "needs.weir.dev/there": said(now), "own": "x",
+    });
+    let fake = Fake::with(WEB, scaler);
+    let first = Recommender::of_node(fake.client(), "n1");
+    assert_eq!(publish(&first, &[pod(100)]).await, 1);
+    let object = fake.object(WEB);
+    let names: Vec<&String> = object["metadata"]["annotations"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["needs.weir.dev/n1", "needs.weir.dev/there", "own"]);
+}
+
 #[tokio::test]
 async fn what_is_refused_is_told_and_tried_again() {
     let fake = Fake::with(WEB, scaler());

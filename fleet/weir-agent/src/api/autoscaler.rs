@@ -110,10 +110,11 @@ impl Autoscaler {
         all.iter().filter_map(|(name, it)| of(name, it)).collect()
     }
 
-    /// Says what a node needs; none: it has no such pods any more.
-    pub async fn say(&self, client: &Client, annotation: &str, needs: Option<&Needs>) -> Result<(), Failure> {
-        let text = needs.map(|needs| json!(needs).to_string());
-        let change = json!({"metadata": {"annotations": {annotation: text}}});
+    /// Says what nodes need, by annotation; none: one has no such pods any more.
+    pub async fn say(&self, client: &Client, needs: &BTreeMap<&str, Option<&Needs>>) -> Result<(), Failure> {
+        let text = |needs: &Option<&Needs>| needs.map(|needs| json!(needs).to_string());
+        let texts: BTreeMap<&str, Option<String>> = needs.iter().map(|(name, it)| (*name, text(it))).collect();
+        let change = json!({"metadata": {"annotations": texts}});
         patch::answered(self.api(client).patch(&self.name, &PatchParams::default(), &Patch::Merge(change))).await
     }
 
