@@ -3,7 +3,7 @@
 
 use crate::machine::shortage;
 use crate::policy::relief::{missing, shares};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weir_cli::shrink::{self, Asked};
 use weir_cli::survey::Process;
@@ -18,8 +18,8 @@ type Named = (i32, u64);
 pub struct Relief<A = Asked> {
     /// The part of the machine's memory below which too little is available.
     low: f64,
-    /// What was asked of whom, and still is.
-    asked: BTreeMap<Named, (u64, A)>,
+    /// Who was asked, and what still is; none: it could not be.
+    asked: BTreeMap<Named, Option<A>>,
     short_at: Option<Instant>,
     /// Bytes that were asked for, since the start.
     pub asked_bytes: u64,
@@ -34,7 +34,7 @@ impl Relief {
     /// Asks, if the machine is short; takes it back, if it was not for a while. The number of processes asked now.
     pub fn look<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) -> usize {
         let missing = shortage::now().map_or(0, |state| missing(&state, self.low));
-        self.act(processes, missing, |pid, bytes| shrink::ask(pid, bytes).ok())
+        self.act(processes, missing, |shares| shrink::ask_each(shares).into_iter().map(Result::ok).collect())
     }
 }
 
@@ -43,12 +43,11 @@ impl<A> Relief<A> {
         &mut self,
         processes: impl Iterator<Item = &'a Process>,
         missing: u64,
-        ask: impl Fn(i32, u64) -> Option<A>,
+        ask: impl FnOnce(&[(i32, u64)]) -> Vec<Option<A>>,
     ) -> usize {
-        let processes: Vec<&Process> = processes.collect();
-        let started: HashMap<i32, u64> = processes.iter().map(|it| (it.pid, it.started_ticks)).collect();
+        let started: BTreeMap<i32, &Process> = processes.map(|it| (it.pid, it)).collect();
         // Who has ended holds nothing back, and its number may be another's by now.
-        self.asked.retain(|(pid, at), _| started.get(pid) == Some(at));
+        self.asked.retain(|(pid, at), _| started.get(pid).is_some_and(|it| it.started_ticks == *at));
         if missing == 0 {
             if self.short_at.is_none_or(|at| at.elapsed() >= CALM) {
                 self.asked.clear();
@@ -56,23 +55,21 @@ impl<A> Relief<A> {
             return 0;
         }
         self.short_at = Some(Instant::now());
-        let held = self.asked.iter().map(|(&(pid, _), (bytes, _))| (pid, *bytes)).collect();
-        let shares = shares(processes.into_iter(), &held, missing);
-        let before = self.asked.len();
-        for (pid, bytes) in shares {
-            let Some(&at) = started.get(&pid) else { continue };
-            // Who cannot be asked gives as it would without an agent.
-            if let Some(asked) = ask(pid, bytes) {
-                self.asked.insert((pid, at), (bytes, asked));
-                self.asked_bytes = self.asked_bytes.saturating_add(bytes);
-            }
+        let name = |it: &Process| (it.pid, it.started_ticks);
+        let new = started.values().copied().filter(|it| !self.asked.contains_key(&name(it)));
+        let shares: Vec<(i32, u64)> = shares(new, missing).into_iter().collect();
+        let before = self.holding();
+        // Who cannot be asked gives as it would without an agent. It is waited for once.
+        for ((pid, bytes), asked) in shares.iter().zip(ask(&shares)) {
+            self.asked_bytes = self.asked_bytes.saturating_add(if asked.is_some() { *bytes } else { 0 });
+            self.asked.extend(started.get(pid).map(|it| (name(it), asked)));
         }
-        self.asked.len() - before
+        self.holding() - before
     }
 
     /// How many processes hold something back.
     pub fn holding(&self) -> usize {
-        self.asked.len()
+        self.asked.values().flatten().count()
     }
 }
 
@@ -86,7 +83,7 @@ mod tests {
             pid,
             started_ticks,
             command: String::new(),
-            memory: Memory::default(),
+            memory: Memory { resident_bytes: 64 << 20, ..Memory::default() },
             evictable_bytes: 0,
             released_bytes: 0,
             touched_again_bytes: 0,
@@ -99,7 +96,7 @@ mod tests {
         let mut relief = Relief { low: 0.0, asked: BTreeMap::new(), short_at: None, asked_bytes: 0 };
         let all = [process(1, 10), process(2, 20)];
         let mut asked = |all: &[Process], missing: u64| {
-            let new = relief.act(all.iter(), missing, |_, _| Some(()));
+            let new = relief.act(all.iter(), missing, |shares| vec![Some(()); shares.len()]);
             (new, relief.holding())
         };
         assert_eq!(asked(&all, 1 << 30), (2, 2));
@@ -113,7 +110,20 @@ mod tests {
     fn where_it_is_not_short_nobody_is_asked() {
         let mut relief = Relief::below(0.0);
         assert_eq!((relief.look([].iter()), relief.holding()), (0, 0));
-        let nobody = relief.act([].iter(), 1 << 30, |_, _| None);
-        assert_eq!((nobody, relief.asked_bytes), (0, 0), "and where nobody can be");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_waited_for_once() {
+        let mut relief = Relief { low: 0.0, asked: BTreeMap::new(), short_at: None, asked_bytes: 0 };
+        let all = [process(1, 10), process(2, 20)];
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            relief.act(all.iter(), 1 << 30, |shares| {
+                seen.push(shares.iter().map(|share| share.0).collect::<Vec<_>>());
+                shares.iter().map(|share| (share.0 == 2).then_some(())).collect()
+            });
+        }
+        assert_eq!(seen, [vec![1, 2], vec![]]);
+        assert_eq!((relief.holding(), relief.asked_bytes), (1, 64 << 20));
     }
 }

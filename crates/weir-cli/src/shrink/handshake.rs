@@ -12,6 +12,7 @@
 //! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
 //! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
+use super::AT_ONCE;
 use super::member::{self, Holder, Member};
 use crate::around::frozen::Frozen;
 use crate::around::group::Group;
@@ -36,8 +37,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const ROUND: Duration = Duration::from_millis(250);
 /// One process may take this part of the time of all for an answer, so that the others are asked as well.
 const ONES_PART: u32 = 3;
-/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
-const AT_ONCE: usize = 100;
 
 /// The outcome of a request for memory.
 #[derive(Clone, Debug, Serialize)]

@@ -9,6 +9,7 @@ pub use member::Holder;
 
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable_line;
+use crate::base::parallel::each;
 use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
 use crate::base::{json, output};
@@ -16,9 +17,14 @@ use crate::command_line::ShrinkOptions;
 use crate::inspect::control::apart;
 use member::Member;
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// Processes that are printed, those that hold most.
 const MOST_LINES: usize = 20;
+/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
+const AT_ONCE: usize = 100;
+/// After this time no further process is asked by [`ask_each`].
+const ASKING: Duration = Duration::from_secs(5);
 
 /// What a process was asked for. It may grow again when this is dropped.
 pub struct Asked {
@@ -26,15 +32,21 @@ pub struct Asked {
     _member: Member,
 }
 
-/// Asks process `pid` to hold `bytes` less than now, the cheapest of them, as long as the answer lives. It begins at once, and
-/// is not waited for.
-pub fn ask(pid: i32, bytes: u64) -> Result<Asked, Failure> {
-    let asked = apart(|| {
+/// Asks each of these processes to hold so many bytes less than now, the cheapest of them, as long as its answer lives. They begin
+/// at once. Those that do not answer are waited for at the same time, and keep no other waiting for long.
+pub fn ask_each(all: &[(i32, u64)]) -> Vec<Result<Asked, Failure>> {
+    let begun = Instant::now();
+    let ask = |&(pid, bytes): &(i32, u64)| {
+        if begun.elapsed() >= ASKING {
+            return Err("others have not answered for long".to_owned());
+        }
         let mut member = Member::of(pid, member::PATIENCE).ok_or("it has ended")?;
         member.take(bytes);
         member.silent().map_or(Ok(Asked { _member: member }), Err)
-    });
-    asked.map_err(|why: String| Failure::of(Kind::Refused, format!("process {pid} gives nothing: {why}")))
+    };
+    let failed = |pid, why| Failure::of(Kind::Refused, format!("process {pid} gives nothing: {why}"));
+    let asked = apart(|| each(all, AT_ONCE, ask));
+    all.iter().zip(asked).map(|((pid, _), asked)| asked.map_err(|why| failed(pid, why))).collect()
 }
 
 /// Carries it out, and prints what came of it.

@@ -18,17 +18,18 @@ pub fn missing(state: &State, low: f64) -> u64 {
     if is_short { (2 * low).saturating_sub(state.available) } else { 0 }
 }
 
-/// What each process is asked for, so that all together give `missing` bytes as cheaply as they can, or all they have. `held`:
-/// what they were asked for before and still hold back.
-pub fn shares<'a>(
-    processes: impl Iterator<Item = &'a Process>,
-    held: &BTreeMap<i32, u64>,
-    missing: u64,
-) -> BTreeMap<i32, u64> {
-    let mut all: Vec<(Cost, i32)> = processes
-        .filter(|process| !held.contains_key(&process.pid))
-        .flat_map(|process| parts(&process.costs).map(|part| (part, process.pid)))
-        .collect();
+/// What each process is asked for, so that all together give `missing` bytes as cheaply as they can, or all they have. Whatever a
+/// process says of itself, it gives no more than is resident: else one alone could be asked for all that is missing.
+pub fn shares<'a>(processes: impl Iterator<Item = &'a Process>, missing: u64) -> BTreeMap<i32, u64> {
+    let of_process = |process: &'a Process| {
+        let mut left = process.memory.resident_bytes;
+        parts(&process.costs).map(move |part| {
+            let there = part.part(part.bytes.min(left));
+            left -= there.bytes;
+            (there, process.pid)
+        })
+    };
+    let mut all: Vec<(Cost, i32)> = processes.flat_map(of_process).filter(|(part, _)| part.bytes > 0).collect();
     let price = |part: &Cost| part.ns() as f64 / part.bytes as f64;
     all.sort_by(|(one, _), (other, _)| price(one).total_cmp(&price(other)));
     let (mut shares, mut missing) = (BTreeMap::new(), missing);
@@ -62,7 +63,7 @@ mod tests {
             pid,
             started_ticks: 0,
             command: String::new(),
-            memory: Memory::default(),
+            memory: Memory { resident_bytes: 1000 * MIB, ..Memory::default() },
             evictable_bytes: 0,
             released_bytes: 0,
             touched_again_bytes: 0,
@@ -73,14 +74,20 @@ mod tests {
     #[test]
     fn the_cheapest_give_first() {
         let all = [process(1, &[(10, 400), (50, 9000)]), process(2, &[(20, 300), (50, 2000)]), process(3, &[])];
-        let asked = |missing: u64| shares(all.iter(), &BTreeMap::new(), missing * MIB);
+        let asked = |missing: u64| shares(all.iter(), missing * MIB);
         assert_eq!(asked(15), [(2, 15 * MIB)].into());
         assert_eq!(asked(25), [(1, 5 * MIB), (2, 20 * MIB)].into());
         assert_eq!(asked(70), [(1, 10 * MIB), (2, 60 * MIB)].into());
         assert_eq!(asked(7000), [(1, 60 * MIB), (2, 70 * MIB)].into(), "all there is");
         assert_eq!(asked(0), [].into());
-        let held = [(2, MIB)].into();
-        assert_eq!(shares(all.iter(), &held, 5 * MIB), [(1, 5 * MIB)].into(), "who gives is not asked again");
+    }
+
+    #[test]
+    fn who_says_that_it_has_more_than_is_resident_is_not_asked_for_more() {
+        let liar =
+            Process { memory: Memory { resident_bytes: 2 * MIB, ..Memory::default() }, ..process(1, &[(1 << 30, 0)]) };
+        let all = [liar, process(2, &[(20, 300)])];
+        assert_eq!(shares(all.iter(), 10 * MIB), [(1, 2 * MIB), (2, 8 * MIB)].into());
     }
 
     #[test]
@@ -96,7 +103,7 @@ mod tests {
             wanted in 0u64..5000,
         ) {
             let all: Vec<Process> = costs.iter().enumerate().map(|(pid, costs)| process(pid as i32, costs)).collect();
-            let shares = shares(all.iter(), &BTreeMap::new(), wanted * MIB);
+            let shares = shares(all.iter(), wanted * MIB);
             prop_assert!(shares.values().sum::<u64>() <= wanted * MIB);
             for (pid, bytes) in shares {
                 prop_assert!(bytes <= all[pid as usize].costs.last().unwrap().bytes);
