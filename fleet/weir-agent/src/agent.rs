@@ -36,6 +36,8 @@ pub struct Agent {
     deferred: HashSet<Named>,
     /// When requests were last to be given back.
     given_back: HashMap<Named, Instant>,
+    /// UIDs of pods of which a request was changed at this look.
+    requested: HashSet<String>,
 }
 
 /// The UID of a pod, and the name of a container.
@@ -59,6 +61,9 @@ struct Lowering {
 
 /// Where a container is in the API.
 type Seats<'a> = HashMap<&'a str, (&'a Arc<Pod>, &'a Container)>;
+
+/// Namespaces, pods and containers by the container's ID, those included that are not changed.
+type Names<'a> = HashMap<&'a str, (&'a str, &'a str, &'a str)>;
 
 /// A request that is not given back, as its node has no room or the API refuses it, is asked for again after this time.
 const AGAIN: Duration = Duration::from_secs(300);
@@ -96,6 +101,7 @@ impl Agent {
             said: HashSet::new(),
             deferred: HashSet::new(),
             given_back: HashMap::new(),
+            requested: HashSet::new(),
             options,
         })
     }
@@ -105,15 +111,12 @@ impl Agent {
         let pods = self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
         let Done { look, took, relieving, said } = self.work(&pods).await?;
         said.iter().for_each(|line| self.say_once(line));
-        let seats: Seats<'_> = pods
-            .iter()
-            .flat_map(|pod| pod.containers.iter().filter_map(move |it| Some((it.id.as_deref()?, (pod, it)))))
-            .collect();
+        let (seats, names) = (seats_of(&pods), names_of(&pods));
         let (unreadable, why) = look.unreadable;
         if let Some(why) = why {
             self.say_once(&format!("processes with Weir that cannot be read: {why}"));
         }
-        let rows: Vec<Row> = look.groups.into_iter().map(|looked| self.row(looked, &seats)).collect();
+        let rows: Vec<Row> = look.groups.into_iter().map(|looked| self.row(looked, &seats, &names)).collect();
         let paths: HashSet<&PathBuf> = rows.iter().map(|row| &row.looked.group.path).collect();
         self.watched.retain(|path, _| paths.contains(path));
         let resize = self.options.resize;
@@ -123,8 +126,9 @@ impl Agent {
                 pod.namespace, pod.name
             ));
         }
-        self.resize(&rows, &seats).await;
-        let recommendations = self.recommend(&rows, &seats).await;
+        self.resize(&rows).await;
+        // Before the pods are listed nothing is known of them: what this node has said would be taken back.
+        let recommendations = if pods.is_empty() { 0 } else { self.recommend(&rows, &seats).await };
         let trouble = self.api.as_ref().map(|api| api.pods.trouble());
         if let Some(Some(why)) = &trouble {
             self.say_once(why);
@@ -138,8 +142,10 @@ impl Agent {
     }
 
     async fn work(&mut self, pods: &[Arc<Pod>]) -> Result<Done> {
-        let merging = pods.iter().filter(|pod| pod.merge).flat_map(|pod| &pod.containers);
-        let merging: HashSet<String> = merging.filter_map(|it| it.id.clone()).collect();
+        let ids = |pod: &Arc<Pod>| -> Vec<String> {
+            pod.containers.iter().filter_map(|it| it.id.clone()).chain(pod.others.keys().cloned()).collect()
+        };
+        let merging: HashSet<String> = pods.iter().filter(|pod| pod.merge).flat_map(ids).collect();
         let mut hands = self.hands.take().context("the last look has not ended")?;
         let (hands, done) = tokio::task::spawn_blocking(move || {
             let done = hands.work(&merging);
@@ -151,7 +157,7 @@ impl Agent {
     }
 
     /// Notes a look at a group.
-    fn row(&mut self, looked: Looked, seats: &Seats<'_>) -> Row {
+    fn row(&mut self, looked: Looked, seats: &Seats<'_>, names: &Names<'_>) -> Row {
         let now = self.begun.elapsed();
         let seat = seat(&looked, seats);
         let watched = self.watched.entry(looked.group.path.clone()).or_insert_with(|| Watched::new(&self.rules, now));
@@ -165,21 +171,25 @@ impl Agent {
                 stall: looked.charge.stall.unwrap_or(0.0),
             },
         );
-        let name = |name: fn(&Pod) -> &String| seat.map_or_else(String::new, |(pod, _)| name(pod).clone());
+        let place = looked.group.place.as_ref();
+        let named = place.and_then(|place| names.get(place.container.as_str()).copied());
+        let (namespace, pod, container) = named.unwrap_or_default();
         Row {
-            namespace: name(|pod| &pod.namespace),
-            pod: name(|pod| &pod.name),
-            container: seat.map_or_else(String::new, |(_, container)| container.name.clone()),
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
             recommended: watched.recommended(&self.rules),
             looked,
         }
     }
 
     /// Ends what was begun, settles what another agent left, raises what is short, and lowers the one that has most to spare.
-    async fn resize(&mut self, rows: &[Row], seats: &Seats<'_>) {
+    async fn resize(&mut self, rows: &[Row]) {
         self.end_lowering().await;
         // As they are by now: the look took its time, and a lowering may have ended meanwhile.
         let pods = &self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
+        let seats = &seats_of(pods);
+        self.requested.clear();
         // Where nothing is changed there may be no right to take back either.
         if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;
@@ -193,7 +203,7 @@ impl Agent {
             let path = row.looked.group.path.clone();
             let Some((wish, to)) = self.wish(&path, pod, container) else { continue };
             let directory = self.hands.as_ref().map_or_else(PathBuf::new, |hands| hands.directory(&path));
-            let change = Change { uid: pod.uid.clone(), container: container.name.clone(), directory, to };
+            let change = Change { directory, ..Change::of(pod, container, to) };
             let saved = container.wanted.most().unwrap_or(0).saturating_sub(to.most().unwrap_or(0));
             match wish {
                 Wish::Raise(_) => self.raise(change, &path, pod).await,
@@ -204,7 +214,8 @@ impl Agent {
                 Wish::Lower(_) => {}
             }
         }
-        if let Some((_, change, path)) = lower {
+        // Whether there is room for a request of its pod is known at the next look.
+        if let Some((_, change, path)) = lower.filter(|(_, change, _)| !self.requested.contains(&change.uid)) {
             self.lower(change, &path);
         }
     }
@@ -227,8 +238,9 @@ impl Agent {
                 pod.asking(container, to, most)?
             }
         };
-        // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason.
-        if (container.was_killed || !container.is_ready) && matches!(wish, Wish::Lower(_)) {
+        // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason. Where the kubelet
+        // would not do it, nobody is asked for memory.
+        if (container.was_killed || !container.is_ready || pod.is_stuck()) && matches!(wish, Wish::Lower(_)) {
             return None;
         }
         // Whole MiB may be no less.
@@ -289,7 +301,7 @@ impl Agent {
         self.deferred = deferred;
     }
 
-    async fn raise(&mut self, change: Change, path: &Path, pod: &Pod) {
+    async fn raise(&mut self, mut change: Change, path: &Path, pod: &Pod) {
         self.changed(path, Wish::Raise(0));
         let what = told(&change, pod);
         if self.options.dry_run {
@@ -301,6 +313,8 @@ impl Agent {
             api.lowering.take_if(|it| (&it.change.uid, &it.change.container) == (&change.uid, &change.container))
         {
             lowering.task.abort();
+            // It may have been asked for by now.
+            change.from.push(lowering.change.to);
         }
         let outcome = api.resizer.raise(&change).await;
         self.metrics.count(&outcome);
@@ -308,17 +322,18 @@ impl Agent {
     }
 
     async fn request(&mut self, change: Change, path: &Path, pod: &Pod) {
-        self.changed(path, Wish::Request(0));
         let what = told(&change, pod);
+        let Some(api) = &self.api else { return };
+        // A limit of its pod is on its way down: beside a request that waits for room it would not get there.
+        if api.lowering.as_ref().is_some_and(|it| it.change.uid == change.uid) {
+            return;
+        }
+        self.changed(path, Wish::Request(0));
         if self.options.dry_run {
             return self.say_once(&format!("{what}: would be asked for"));
         }
         let Some(api) = &self.api else { return };
-        // Its limit is on its way down, and its request with it.
-        let is_lowered = |it: &Lowering| (&it.change.uid, &it.change.container) == (&change.uid, &change.container);
-        if api.lowering.as_ref().is_some_and(is_lowered) {
-            return;
-        }
+        self.requested.insert(change.uid.clone());
         let outcome = api.resizer.request(&change).await;
         self.metrics.count(&outcome);
         say(&format!("{what}: {outcome}"));
@@ -389,6 +404,21 @@ impl Agent {
             say(line);
         }
     }
+}
+
+fn seats_of(pods: &[Arc<Pod>]) -> Seats<'_> {
+    let all = pods.iter().flat_map(|pod| pod.containers.iter().map(move |it| (pod, it)));
+    all.filter_map(|(pod, it)| Some((it.id.as_deref()?, (pod, it)))).collect()
+}
+
+fn names_of(pods: &[Arc<Pod>]) -> Names<'_> {
+    let mut names = Names::new();
+    for pod in pods {
+        let own = pod.containers.iter().filter_map(|it| Some((it.id.as_deref()?, it.name.as_str())));
+        let all = own.chain(pod.others.iter().map(|(id, name)| (id.as_str(), name.as_str())));
+        names.extend(all.map(|(id, name)| (id, (pod.namespace.as_str(), pod.name.as_str(), name))));
+    }
+    names
 }
 
 fn seat<'a>(looked: &Looked, seats: &Seats<'a>) -> Option<(&'a Arc<Pod>, &'a Container)> {

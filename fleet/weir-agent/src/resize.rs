@@ -48,6 +48,8 @@ pub struct Change {
     pub container: String,
     /// The directory of its cgroup.
     pub directory: PathBuf,
+    /// What it holds: one of these. What else it may hold another has set, and that stays.
+    pub from: Vec<Held>,
     /// What it should hold.
     pub to: Held,
 }
@@ -55,7 +57,8 @@ pub struct Change {
 impl Change {
     /// Of a container that may have no group now: nobody has to give anything for it.
     pub fn of(pod: &Pod, container: &Container, to: Held) -> Self {
-        Self { uid: pod.uid.clone(), container: container.name.clone(), directory: PathBuf::new(), to }
+        let from = vec![container.wanted];
+        Self { uid: pod.uid.clone(), container: container.name.clone(), directory: PathBuf::new(), from, to }
     }
 }
 
@@ -137,10 +140,10 @@ impl Resizer {
     /// Lowers what a container holds.
     pub async fn lower(&self, change: &Change) -> Outcome {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
-        let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
-        if let Err(why) = self.note(&pod, container, change.to).await {
-            return why.into();
-        }
+        let (pod, before) = match self.note(&pod, change, Asked::Limit).await {
+            Ok(noted) => noted,
+            Err(why) => return why.into(),
+        };
         // A request alone is a figure for the scheduler: nobody has to give anything for it.
         let given = match change.to.limit {
             Some(limit) => match give(change.directory.clone(), limit).await {
@@ -149,7 +152,7 @@ impl Resizer {
             },
             None => None,
         };
-        let outcome = self.set(&pod, change, container.wanted).await;
+        let outcome = self.set(&pod, change, before).await;
         // Held until the limit is there, or is not to come.
         drop(given);
         outcome
@@ -160,30 +163,18 @@ impl Resizer {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
         let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
         // Above what it was: else that would be forgotten.
-        if change.to.most() > pod.before(container).most().max(container.wanted.most())
-            && let Err(why) = self.note(&pod, container, change.to).await
-        {
-            return why.into();
-        }
-        match patch::resize(&self.client, &pod, &change.container, change.to).await {
-            Ok(()) => Outcome::Raised,
-            Err(why) => why.into(),
-        }
+        let done = if change.to.most() > pod.before(container).most().max(container.wanted.most()) {
+            self.note_and_replace(&pod, change, Asked::Limit).await
+        } else {
+            self.replace(&pod, change).await
+        };
+        done.map_or_else(Outcome::from, |()| Outcome::Raised)
     }
 
     /// Changes what a container asks for. Its limit stays, and so nobody has to give anything.
     pub async fn request(&self, change: &Change) -> Outcome {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
-        let Some(container) = pod.container(&change.container) else { return Outcome::Gone };
-        // What a request of a window was is not noted: that would be another call for each.
-        let requested = pod.lowered_from.get(&change.container).and_then(|it| it.requested);
-        if let Err(why) = self.note(&pod, container, Held { request: requested, ..change.to }).await {
-            return why.into();
-        }
-        match patch::resize(&self.client, &pod, &change.container, change.to).await {
-            Ok(()) => Outcome::Requested,
-            Err(why) => why.into(),
-        }
+        self.note_and_replace(&pod, change, Asked::Request).await.map_or_else(Outcome::from, |()| Outcome::Requested)
     }
 
     /// Takes back what an agent asked for that did not live to see it done. Nobody holds memory back for it any more.
@@ -196,26 +187,49 @@ impl Resizer {
             (is_ours && wanted.limit.is_some() && wanted.limit < actual.limit).then_some((container, actual))
         })?;
         let why = pod.obstacle.clone().unwrap_or_else(|| "it was not done".into());
-        Some(self.take_back(&pod, &Change::of(&pod, container, actual), container.wanted, why).await)
+        let change = Change::of(&pod, container, container.wanted);
+        Some(self.take_back(&pod, &change, actual, why).await)
     }
 
-    /// Notes what it held first, what it holds, and what is asked for now.
-    async fn note(&self, pod: &Pod, container: &Container, to: Held) -> Result<(), Failure> {
-        let mut all = pod.lowered_from.clone();
-        let (before, was) = (pod.before(container), container.wanted.most());
-        let noted = Noted { before, was, asked: to.most(), requested: to.request };
-        all.insert(container.name.clone(), noted);
-        if all == pod.lowered_from { Ok(()) } else { patch::note(&self.client, pod, &all).await }
+    async fn note_and_replace(&self, pod: &Pod, change: &Change, asked: Asked) -> Result<(), Failure> {
+        let (pod, _) = self.note(pod, change, asked).await?;
+        self.replace(&pod, change).await
+    }
+
+    /// Notes what it held first, what it holds, and what is asked for now. The pod as it is then, and what the container holds.
+    async fn note(&self, pod: &Pod, change: &Change, asked: Asked) -> Result<(Pod, Held), Failure> {
+        let (mut pod, mut tries) = (pod.clone(), 0);
+        loop {
+            let container = change.applies(&pod)?;
+            let (wanted, before, was) = (container.wanted, pod.before(container), container.wanted.most());
+            let known = pod.lowered_from.get(&change.container);
+            // What a request of a window was is not noted: that would be another call for each.
+            let requested = match asked {
+                Asked::Limit => change.to.request,
+                Asked::Request => known.and_then(|it| it.requested),
+            };
+            let noted = Noted { before, was, asked: change.to.most(), requested };
+            if known == Some(&noted) {
+                return Ok((pod, wanted));
+            }
+            // Of all containers that the pod has now: what the watch has told may lack what was noted of another just before.
+            let mut all = pod.lowered_from.clone();
+            all.insert(change.container.clone(), noted);
+            match patch::note(&self.client, &pod, &all).await {
+                Ok(pod) => return Ok((pod, wanted)),
+                Err(why) => pod = self.again(&pod, why, &mut tries).await?,
+            }
+        }
     }
 
     async fn set(&self, pod: &Pod, change: &Change, before: Held) -> Outcome {
         let name = &change.container;
-        let back = Change { to: before, ..change.clone() };
-        match self.replace(pod, change, &[before]).await {
+        match self.replace(pod, change).await {
             Ok(()) => {}
             Err(Failure::Refused(why) | Failure::Conflict(why)) => return Outcome::Refused(why),
-            Err(Failure::Unknown(why)) => return self.take_back(pod, &back, change.to, why).await,
+            Err(Failure::Unknown(why)) => return self.take_back(pod, change, before, why).await,
         }
+        let known = pod.obstacle.as_ref();
         let done = self.pods.when(&pod.uid, self.patience, |pod| {
             let container = pod.container(name)?;
             if ![before, change.to].contains(&container.wanted) {
@@ -224,28 +238,32 @@ impl Resizer {
             if container.actual.is_some_and(|actual| actual.most() == change.to.most()) {
                 return Some(Ok(()));
             }
-            pod.obstacle.clone().filter(|_| container.wanted == change.to).map(Err)
+            // What it said before was of something else, of which an older kubelet does not say so.
+            pod.obstacle.clone().filter(|why| container.wanted == change.to && Some(why) != known).map(Err)
         });
         let done = tokio::select! {
             done = done => done,
             used = outgrown(change) => {
-                return self.take_back(pod, &back, change.to, format!("it uses {used} bytes meanwhile")).await;
+                return self.take_back(pod, change, before, format!("it uses {used} bytes meanwhile")).await;
             }
         };
         match done {
             Some(Ok(())) => Outcome::Lowered,
-            Some(Err(why)) => self.take_back(pod, &back, change.to, why).await,
+            Some(Err(why)) => self.take_back(pod, change, before, why).await,
             None if self.pods.get(&pod.uid).is_none() => Outcome::Gone,
             None => {
                 let why = format!("the kubelet has not done it within {} s", self.patience.as_secs());
-                self.take_back(pod, &back, change.to, why).await
+                self.take_back(pod, change, before, why).await
             }
         }
     }
 
-    /// Asks for what was there before, as long as it is asked for that or for `asked`.
-    async fn take_back(&self, pod: &Pod, back: &Change, asked: Held, why: String) -> Outcome {
-        match self.replace(pod, back, &[asked, back.to]).await {
+    /// Asks for what was there before a change, as long as it is asked for that or for what it was changed to.
+    async fn take_back(&self, pod: &Pod, change: &Change, before: Held, why: String) -> Outcome {
+        let back = Change { from: vec![change.to, before], to: before, ..change.clone() };
+        // Where it is not known any more, the API says so.
+        let pod = self.pods.get(&pod.uid).map_or_else(|| pod.clone(), |pod| (*pod).clone());
+        match self.replace(&pod, &back).await {
             Ok(()) => Outcome::TakenBack(why),
             Err(Failure::Refused(again) | Failure::Conflict(again)) if again == ANOTHER => Outcome::Refused(again),
             Err(Failure::Refused(again) | Failure::Conflict(again) | Failure::Unknown(again)) => {
@@ -254,25 +272,50 @@ impl Resizer {
         }
     }
 
-    /// Changes what a container holds, as long as that is one of `from`. What another asks for meanwhile stays.
-    async fn replace(&self, pod: &Pod, change: &Change, from: &[Held]) -> Result<(), Failure> {
-        // Where it is not known any more, the API says so.
-        let mut now = self.pods.get(&pod.uid).map_or_else(|| pod.clone(), |pod| (*pod).clone());
-        let mut tries = 0;
+    /// Changes what a container holds. With its limit go requests of the agent's that wait for room: the kubelet makes all of a pod's
+    /// changes or none.
+    async fn replace(&self, pod: &Pod, change: &Change) -> Result<(), Failure> {
+        let (mut pod, mut tries) = (pod.clone(), 0);
         loop {
-            let wanted = now.container(&change.container).map(|it| it.wanted);
-            if wanted.is_none_or(|wanted| !from.contains(&wanted)) {
-                return Err(Failure::Refused(ANOTHER.into()));
+            let is_of_limit = change.applies(&pod)?.wanted.limit != change.to.limit;
+            let waiting = pod.without_waiting(&change.container).filter(|_| is_of_limit);
+            let all: Vec<(&str, Held)> = [(change.container.as_str(), change.to)].into_iter().chain(waiting).collect();
+            match patch::resize(&self.client, &pod, &all).await {
+                Ok(()) => return Ok(()),
+                Err(why) => pod = self.again(&pod, why, &mut tries).await?,
             }
-            match patch::resize_unchanged(&self.client, &now, &change.container, change.to).await {
-                Err(Failure::Conflict(why)) if tries < TRIES => {
-                    tries += 1;
-                    // What the watch has told may be older than the change that was in the way.
-                    now = patch::now(&self.client, &now).await?.ok_or(Failure::Refused(why))?;
-                }
-                answer => return answer,
+            // By an earlier change of the same look, of which the watch had not told yet.
+            if pod.container(&change.container).is_some_and(|it| it.wanted == change.to) {
+                return Ok(());
             }
         }
+    }
+
+    /// The pod as it is now, where it was another than the one that a change went by, so that it is to be tried again.
+    async fn again(&self, pod: &Pod, why: Failure, tries: &mut usize) -> Result<Pod, Failure> {
+        match why {
+            Failure::Conflict(why) if *tries < TRIES => {
+                *tries += 1;
+                // What the watch has told may be older than the change that was in the way.
+                patch::now(&self.client, pod).await?.ok_or(Failure::Refused(why))
+            }
+            why => Err(why),
+        }
+    }
+}
+
+/// What of a container is asked for.
+#[derive(Clone, Copy)]
+enum Asked {
+    Limit,
+    Request,
+}
+
+impl Change {
+    /// The container of the pod, if it holds what the change is from.
+    fn applies<'a>(&self, pod: &'a Pod) -> Result<&'a Container, Failure> {
+        let container = pod.container(&self.container).filter(|it| self.from.contains(&it.wanted));
+        container.ok_or_else(|| Failure::Refused(ANOTHER.into()))
     }
 }
 

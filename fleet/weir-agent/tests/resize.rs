@@ -4,7 +4,7 @@ mod fake;
 use fake::{Answer, BOUND, Fake, Kubelet, MIB, WEB, WhenKnown};
 use std::time::Duration;
 use weir_agent::agent::Agent;
-use weir_agent::api::pod::{Held, Noted, Pod};
+use weir_agent::api::pod::{Held, LOWERED_FROM, Noted, Pod};
 use weir_agent::api::pods::Pods;
 use weir_agent::options::Options;
 use weir_agent::resize::{Change, Outcome, Resizer};
@@ -35,9 +35,17 @@ impl Case {
         let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", ["a", "b"]));
         let group = group(charged);
         let resizer = Resizer { patience: BOUND, ..Resizer::new(fake.client(), fake.pods().await) };
-        let change =
-            Change { uid: "uid-1".into(), container: "app".into(), directory: group.path().to_owned(), to: TO };
+        let (directory, from) = (group.path().to_owned(), vec![BEFORE]);
+        let change = Change { uid: "uid-1".into(), container: "app".into(), directory, from, to: TO };
         Self { fake, resizer, change, _group: group }
+    }
+
+    /// The next change goes by what the container holds now, once the watch has told it.
+    async fn goes_on(&mut self) {
+        let wanted = self.held().0;
+        let is_told = |pod: &Pod| (pod.containers[0].wanted == wanted).then_some(());
+        self.resizer.pods.when("uid-1", BOUND, is_told).await.unwrap();
+        self.change.from = vec![wanted];
     }
 
     fn answers(&self, answers: &[Answer]) {
@@ -66,12 +74,14 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
     assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request }));
     assert_eq!(case.fake.pod().containers[1].wanted, BEFORE, "the other container is as it was");
     // Again: what was there first stays noted.
+    case.goes_on().await;
     case.change.to = Held { limit: Some(80 * MIB), ..TO };
     assert_eq!(case.lower().await, Outcome::Lowered);
     assert_eq!(
         case.noted(),
         Some(Noted { before: BEFORE, was: TO.limit, asked: Some(80 * MIB), requested: TO.request })
     );
+    case.goes_on().await;
     case.change.to = BEFORE;
     assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
     assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
@@ -82,6 +92,7 @@ async fn a_request_is_changed_without_asking_anybody_for_memory() {
     // More is charged than the limit would be lowered to: that does not matter.
     let mut case = Case::new(250 * MIB).await;
     for mib in [32, 100] {
+        case.goes_on().await;
         case.change.to = Held { request: Some(mib * MIB), ..BEFORE };
         assert_eq!(case.resizer.request(&case.change).await, Outcome::Requested);
         assert_eq!(case.held().0, case.change.to);
@@ -91,9 +102,73 @@ async fn a_request_is_changed_without_asking_anybody_for_memory() {
         );
     }
     assert_eq!(case.fake.changed(), ["", "/resize", "/resize"], "what was there first is noted once");
-    case.answers(&[Answer::Refused(409)]);
+    case.goes_on().await;
+    case.change.to = BEFORE;
+    case.answers(&[Answer::Refused(422)]);
     assert!(matches!(case.resizer.request(&case.change).await, Outcome::Refused(_)));
-    assert_eq!(case.held().0, case.change.to);
+    assert_eq!(case.held().0.request, Some(100 * MIB));
+}
+
+#[tokio::test]
+async fn what_another_has_set_is_not_overwritten_by_more() {
+    for is_request in [true, false] {
+        let mut case = Case::new(50 * MIB).await;
+        assert_eq!(case.lower().await, Outcome::Lowered);
+        case.goes_on().await;
+        // The watch has not told it.
+        case.fake.state().another_changes("90Mi");
+        let outcome = if is_request {
+            case.change.to = Held { request: Some(40 * MIB), ..TO };
+            case.resizer.request(&case.change).await
+        } else {
+            case.change.to = BEFORE;
+            case.resizer.raise(&case.change).await
+        };
+        assert_eq!(outcome, Outcome::Refused("changed by another".into()));
+        assert_eq!(case.held().0, Held { limit: Some(90 * MIB), ..TO });
+    }
+    // What changes the pod and not what the container holds is no matter.
+    let mut case = Case::new(50 * MIB).await;
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    case.goes_on().await;
+    case.fake.state().unseen(|pod| pod["status"]["message"] = "x".into());
+    case.change.to = BEFORE;
+    assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
+    assert_eq!(case.held().0, BEFORE);
+}
+
+#[tokio::test]
+async fn what_was_noted_of_another_container_is_not_lost_where_the_watch_is_late() {
+    let case = Case::new(50 * MIB).await;
+    let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request };
+    let json = serde_json::json!({"side": noted}).to_string();
+    case.fake.state().unseen(|pod| pod["metadata"]["annotations"] = serde_json::json!({LOWERED_FROM: json}));
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    assert_eq!(case.fake.pod().lowered_from.get("side"), Some(&noted));
+    assert_eq!(case.noted().map(|noted| noted.before), Some(BEFORE));
+}
+
+/// The kubelet makes all of a pod's changes or none.
+#[tokio::test]
+async fn a_limit_is_lowered_beside_a_request_that_waits_for_room() {
+    let mut case = Case::new(50 * MIB).await;
+    // The agent has raised the other's limit again, and its request as well, for which there is no room.
+    let noted = Noted { before: BEFORE, was: TO.limit, asked: BEFORE.limit, requested: TO.request };
+    let json = serde_json::json!({"side": noted}).to_string();
+    case.fake.state().unseen(|pod| {
+        pod["metadata"]["annotations"] = serde_json::json!({LOWERED_FROM: json});
+        pod["status"]["containerStatuses"][1]["resources"]["requests"]["memory"] = "32Mi".into();
+        pod["status"]["conditions"] = serde_json::json!([
+            {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "no room"}]);
+    });
+    case.fake.state().kubelet = Kubelet::Full;
+    case.resizer.pods = case.fake.pods().await;
+    assert!(!case.resizer.pods.get("uid-1").unwrap().is_stuck());
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    assert_eq!(case.held(), (TO, Some(TO)));
+    let free = Held { request: TO.request, ..BEFORE };
+    let side = case.fake.pod().containers[1].clone();
+    assert_eq!((side.wanted, side.actual), (free, Some(free)), "its request is withdrawn");
 }
 
 #[tokio::test]
@@ -252,9 +327,10 @@ async fn an_agent_that_is_killed_between_any_two_steps_leaves_nothing_that_the_n
 
 #[tokio::test]
 async fn what_somebody_else_asked_for_is_not_taken_back() {
-    let case = Case::new(50 * MIB).await;
+    let mut case = Case::new(50 * MIB).await;
     assert_eq!(case.lower().await, Outcome::Lowered);
     case.fake.state().kubelet = Kubelet::Silent;
+    case.goes_on().await;
     let mut theirs = case.change.clone();
     theirs.to.limit = Some(90 * MIB);
     assert_eq!(case.resizer.raise(&theirs).await, Outcome::Raised, "by the same call, but not noted");

@@ -24,31 +24,25 @@ pub enum Failure {
     Conflict(String),
 }
 
-/// Changes what a container holds, whatever that is by now.
-pub async fn resize(client: &Client, pod: &Pod, container: &str, to: Held) -> Result<(), Failure> {
-    resize_with(client, pod, container, to, json!({})).await
-}
-
-/// Changes what a container holds of a pod that is as it was when it was looked at.
-pub async fn resize_unchanged(client: &Client, pod: &Pod, container: &str, to: Held) -> Result<(), Failure> {
-    resize_with(client, pod, container, to, json!({"resourceVersion": pod.version})).await
-}
-
-async fn resize_with(client: &Client, pod: &Pod, container: &str, to: Held, metadata: Value) -> Result<(), Failure> {
+/// Changes what containers hold, by name.
+pub async fn resize(client: &Client, pod: &Pod, to: &[(&str, Held)]) -> Result<(), Failure> {
     let memory = |bytes: Option<u64>| bytes.map_or(json!({}), |bytes| json!({"memory": text(bytes)}));
-    let resources = json!({"requests": memory(to.request), "limits": memory(to.limit)});
-    let change = json!({"metadata": metadata, "spec": {"containers": [{"name": container, "resources": resources}]}});
+    let resources = |to: &Held| json!({"requests": memory(to.request), "limits": memory(to.limit)});
+    let containers: Vec<Value> =
+        to.iter().map(|(name, to)| json!({"name": name, "resources": resources(to)})).collect();
+    let change = json!({"metadata": {}, "spec": {"containers": containers}});
     let api: Api<v1::Pod> = Api::namespaced(client.clone(), &pod.namespace);
     let patch = Patch::Strategic(of_this(pod, change));
     answered(api.patch_subresource("resize", &pod.name, &PatchParams::default(), &patch)).await
 }
 
-/// Writes down what containers held.
-pub async fn note(client: &Client, pod: &Pod, held: &BTreeMap<String, Noted>) -> Result<(), Failure> {
+/// Writes down what containers held. The pod as it is then.
+pub async fn note(client: &Client, pod: &Pod, held: &BTreeMap<String, Noted>) -> Result<Pod, Failure> {
     let json = serde_json::to_string(held).map_err(|why| Failure::Refused(why.to_string()))?;
     let change = json!({"metadata": {"annotations": {LOWERED_FROM: json}}});
     let api: Api<v1::Pod> = Api::namespaced(client.clone(), &pod.namespace);
-    answered(api.patch(&pod.name, &PatchParams::default(), &Patch::Merge(of_this(pod, change)))).await
+    let patch = Patch::Merge(of_this(pod, change));
+    answer(api.patch(&pod.name, &PatchParams::default(), &patch)).await.map(|it| Pod::of(&it))
 }
 
 /// The pod as the API has it now. None: there is none of its name, or another one.
@@ -60,9 +54,11 @@ pub async fn now(client: &Client, pod: &Pod) -> Result<Option<Pod>, Failure> {
     Ok(listed.items.iter().map(Pod::of).find(|it| it.uid == pod.uid))
 }
 
-/// The change of this pod and of no other that has its name by now: the API refuses a UID that is not the object's.
+/// The change of this pod as it was when it was looked at: the API refuses another UID, which a later pod of its name has, and an
+/// older version.
 fn of_this(pod: &Pod, mut change: Value) -> Value {
     change["metadata"]["uid"] = json!(pod.uid);
+    change["metadata"]["resourceVersion"] = json!(pod.version);
     change
 }
 

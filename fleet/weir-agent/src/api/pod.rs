@@ -102,7 +102,9 @@ pub struct Pod {
     pub owner: Option<(String, String)>,
     /// Its containers.
     pub containers: Vec<Container>,
-    /// Whether its resources are another's to change: it is static, or ends.
+    /// Init containers, which may be sidecars, and ephemeral ones: names by ID. What they hold is not changed.
+    pub others: BTreeMap<String, String>,
+    /// Whether its resources are not to be changed: it is static, it ends, or has ended.
     pub is_fixed: bool,
     /// Why the kubelet has not done what is wanted, if it says so.
     pub obstacle: Option<String>,
@@ -114,6 +116,9 @@ impl Pod {
         let annotation = |name: &str| pod.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
         let status = pod.status.clone().unwrap_or_default();
         let statuses = status.container_statuses.unwrap_or_default();
+        let others = [status.init_container_statuses, status.ephemeral_container_statuses];
+        let others = others.into_iter().flatten().flatten().filter_map(|it| Some((id(&it)?, it.name)));
+        let has_ended = status.phase.is_some_and(|phase| ["Succeeded", "Failed"].contains(&phase.as_str()));
         let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers).iter();
         let obstacle = status.conditions.unwrap_or_default().into_iter().find_map(|condition| {
             // What is said of an earlier spec is no word on this one.
@@ -138,7 +143,8 @@ impl Pod {
             containers: containers
                 .map(|it| container(it, statuses.iter().find(|status| status.name == it.name)))
                 .collect(),
-            is_fixed: annotation(MIRROR).is_some() || pod.metadata.deletion_timestamp.is_some(),
+            others: others.collect(),
+            is_fixed: annotation(MIRROR).is_some() || pod.metadata.deletion_timestamp.is_some() || has_ended,
             obstacle,
         }
     }
@@ -163,6 +169,7 @@ impl Pod {
         let held = match (self.class.as_str(), limit) {
             ("Guaranteed", Some(_)) => Held { request: Some(most), limit: Some(most) }.rounded(),
             ("Burstable", Some(_)) => {
+                let request = self.roomless(container).or(request);
                 let held = Held { request: request.map(|it| it.min(usual)), limit: Some(most) }.rounded();
                 // Below the limit once both are rounded, and also where it was equal.
                 Held { request: held.request.map(|it| below(it, held.limit)), ..held }
@@ -220,12 +227,28 @@ impl Pod {
         let waits =
             |it: &Container| it.actual.is_some_and(|actual| actual.limit.is_some() && it.wanted.limit > actual.limit);
         let is_limit_waiting = ours().any(waits);
-        let instead = |it: &Container| {
-            let (roomless, wanted) = (self.roomless(it), it.wanted);
-            let request = roomless.filter(|_| is_limit_waiting && self.request_of(it).is_some());
-            (waits(it) || roomless.is_some()).then_some(Held { request: request.or(wanted.request), ..wanted })
-        };
-        ours().filter_map(|it| Some((it, instead(it)?))).collect()
+        let instead = |it: &Container| if is_limit_waiting { self.withdrawn(it) } else { it.wanted };
+        ours().filter(|it| waits(it) || self.roomless(it).is_some()).map(|it| (it, instead(it))).collect()
+    }
+
+    /// What a container holds without a request of the agent's that waits for room.
+    fn withdrawn(&self, container: &Container) -> Held {
+        let request = self.roomless(container).filter(|_| self.request_of(container).is_some());
+        Held { request: request.or(container.wanted.request), ..container.wanted }
+    }
+
+    /// The containers but one that have a request of the agent's which waits for room, and what they hold without it. Beside them no
+    /// change of the pod's is made.
+    pub fn without_waiting(&self, but: &str) -> impl Iterator<Item = (&str, Held)> {
+        let others = self.containers.iter().filter(move |it| it.name != but && self.withdrawn(it) != it.wanted);
+        others.map(|it| (it.name.as_str(), self.withdrawn(it)))
+    }
+
+    /// Whether its kubelet makes no change of it for now: it has said why, and that is nothing which the agent can withdraw.
+    pub fn is_stuck(&self) -> bool {
+        let is_withdrawable = self.containers.iter().any(|it| self.withdrawn(it) != it.wanted);
+        let waits = |it: &Container| it.actual.is_some_and(|actual| actual != self.withdrawn(it));
+        self.obstacle.is_some() && (!is_withdrawable || self.containers.iter().any(waits))
     }
 
     /// Whether the agent has asked for what a container may use, or has given it back.
@@ -254,14 +277,19 @@ fn below(request: u64, limit: Option<u64>) -> u64 {
     request.min(limit.map_or(u64::MAX, |limit| limit.saturating_sub(1 << 20)))
 }
 
+/// A container's ID, without the runtime's name.
+fn id(status: &v1::ContainerStatus) -> Option<String> {
+    let id = status.container_id.as_deref()?;
+    Some(id.rsplit('/').next().unwrap_or(id).to_owned())
+}
+
 fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Container {
-    let id = status.and_then(|status| status.container_id.as_deref());
     let policies = spec.resize_policy.as_deref().unwrap_or_default();
     let states = status.map(|status| [status.state.as_ref(), status.last_state.as_ref()]).unwrap_or_default();
     let ended = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
     Container {
         name: spec.name.clone(),
-        id: id.map(|id| id.rsplit('/').next().unwrap_or(id).to_owned()),
+        id: status.and_then(id),
         wanted: Held::of(spec.resources.as_ref()),
         actual: status.and_then(|status| status.resources.as_ref()).map(|resources| Held::of(Some(resources))),
         restarts: policies.iter().any(|it| it.resource_name == "memory" && it.restart_policy != "NotRequired"),
@@ -445,6 +473,50 @@ mod tests {
         let it = raised((64, 128), (32, 128), Some("Deferred: no room"));
         let expected = Held { request: Some(32 * MIB), limit: Some(512 * MIB) };
         assert_eq!(it.raising(&it.containers[0], 512 * MIB), Some(expected));
+    }
+
+    #[test]
+    fn a_pod_is_stuck_where_more_waits_than_the_agent_s_requests() {
+        for (wanted, actual, obstacle, expected) in [
+            ((64, 512), (32, 512), Some("Deferred: no room"), false),
+            ((64, 512), (32, 512), None, false),
+            ((64, 600), (32, 600), Some("Deferred: no room"), true), // another's request
+            ((32, 512), (32, 128), Some("Deferred: no room"), true),
+            ((32, 512), (32, 512), Some("Infeasible: its CPU"), true),
+        ] {
+            assert_eq!(raised(wanted, actual, obstacle).is_stuck(), expected, "{wanted:?} {actual:?} {obstacle:?}");
+        }
+        // What waits for room of the container itself is not asked for again as it is lowered.
+        let it = raised((64, 512), (32, 512), Some("Deferred: no room"));
+        let held = it.holding(&it.containers[0], 100 * MIB, 90 * MIB).unwrap();
+        assert_eq!(held, Held { request: Some(32 * MIB), limit: Some(100 * MIB) });
+        assert_eq!(
+            it.without_waiting("other").collect::<Vec<_>>(),
+            [("app", Held { request: Some(32 * MIB), limit: Some(512 * MIB) })]
+        );
+        assert_eq!(it.without_waiting("app").count(), 0);
+    }
+
+    #[test]
+    fn containers_that_are_not_changed_are_known_by_name() {
+        let status = |name: &str, id: &str| {
+            json!({"name": name, "image": "", "imageID": "", "ready": true,
+            "restartCount": 0, "containerID": id})
+        };
+        let pod = json!({"metadata": {}, "status": {
+            "initContainerStatuses": [status("proxy", "containerd://abc")],
+            "ephemeralContainerStatuses": [status("debug", "cri-o://def")],
+        }});
+        let others = Pod::of(&serde_json::from_value(pod).unwrap()).others;
+        assert_eq!(others, [("abc".to_owned(), "proxy".to_owned()), ("def".to_owned(), "debug".to_owned())].into());
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_is_left_alone() {
+        for (phase, expected) in [("Running", false), ("Succeeded", true), ("Failed", true)] {
+            let pod = json!({"metadata": {}, "status": {"phase": phase}});
+            assert_eq!(Pod::of(&serde_json::from_value(pod).unwrap()).is_fixed, expected, "{phase}");
+        }
     }
 
     #[test]

@@ -89,7 +89,8 @@ pub fn pod(class: &str, limit: &str, ids: [&str; 2]) -> Value {
 }
 
 impl Fake {
-    pub fn with(path: &str, object: Value) -> Self {
+    pub fn with(path: &str, mut object: Value) -> Self {
+        object["metadata"]["resourceVersion"] = json!("1");
         let state = State {
             objects: BTreeMap::from([(path.to_owned(), object)]),
             changes: Vec::new(),
@@ -219,10 +220,15 @@ impl State {
 
     /// Somebody else changes the limit of the pod's first container. Watchers are told later.
     pub fn another_changes(&mut self, limit: &str) {
+        self.unseen(|pod| pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = json!(limit));
+    }
+
+    /// Changes the pod, of which watchers are told later.
+    pub fn unseen(&mut self, change: impl FnOnce(&mut Value)) {
         self.version += 1;
         let version = json!(self.version.to_string());
         let pod = self.objects.get_mut(WEB).unwrap();
-        pod["spec"]["containers"][0]["resources"]["limits"]["memory"] = json!(limit);
+        change(pod);
         pod["metadata"]["resourceVersion"] = version;
     }
 
