@@ -1,8 +1,9 @@
 //! Processes are looked at again and again by a program.
 
 mod subject;
-use subject::Subject;
+use subject::{Subject, is_in_state};
 use weir_cli::survey::Survey;
+use weir_testing::wait_until;
 
 #[test]
 fn processes_are_found_read_again_and_gone() {
@@ -21,6 +22,13 @@ fn processes_are_found_read_again_and_gone() {
     assert!(found.processes[&large_pid].memory.resident_bytes > 80 << 20, "{found:?}");
     assert!(found.processes[&large_pid].command.starts_with("subject-"), "{found:?}");
     assert!(found.processes.contains_key(&(late.pid() as i32)), "{found:?}");
+    // Its main thread ends: it is the same process still.
+    assert_eq!(large.tell("leave"), "done");
+    wait_until("the main thread's end", || is_in_state(large.pid(), 'Z'));
+    for _ in 0..2 {
+        let found = survey.look();
+        assert!(found.processes[&large_pid].memory.resident_bytes > 80 << 20, "{found:?}");
+    }
     small.kill();
     let found = survey.look();
     assert!(!found.processes.contains_key(&small_pid) && found.processes.contains_key(&large_pid), "{found:?}");

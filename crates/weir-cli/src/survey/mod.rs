@@ -72,6 +72,8 @@ pub struct Survey {
 struct Known {
     started_ticks: u64,
     address: u64,
+    /// The number by which the kernel tells of its memory: its own, or that of another thread where the main thread has ended.
+    living: i32,
 }
 
 impl Survey {
@@ -96,14 +98,16 @@ impl Survey {
 
     /// Reads the pages of those that are known; who is not found as it was is known no more.
     fn read_known(&mut self) {
-        let known: Vec<(i32, u64)> = self.known.iter().map(|(&pid, known)| (pid, known.address)).collect();
-        read_each(&known, PAGE_BYTES, |nth, bytes| {
-            let pid = known[nth].0;
+        let pids: Vec<i32> = self.known.keys().copied().collect();
+        let places: Vec<(i32, u64)> =
+            pids.iter().map(|pid| (self.known[pid].living, self.known[pid].address)).collect();
+        read_each(&places, PAGE_BYTES, |nth, bytes| {
+            let (pid, living) = (pids[nth], places[nth].0);
             let page = bytes.ok().and_then(Page::of).filter(Page::is_good);
-            let stat = procfs::process::Process::new(pid).and_then(|process| process.stat()).ok();
+            let stat = procfs::process::Process::new(living).and_then(|process| process.stat()).ok();
             let stat = stat.filter(|stat| self.known.get(&pid).is_some_and(|it| it.started_ticks == stat.starttime));
             match page.zip(stat) {
-                Some((page, stat)) => drop(self.last.processes.insert(pid, Process::of(&page, stat))),
+                Some((page, stat)) => drop(self.last.processes.insert(pid, Process::of(pid, &page, stat))),
                 None => drop(self.known.remove(&pid)),
             }
             true
@@ -114,12 +118,15 @@ impl Survey {
         let found = list::look_at(pids);
         self.without.extend(pids);
         for Seen { process, stat, page, address } in found.readable {
-            let (pid, started_ticks) = (process.pid(), stat.starttime);
+            let (living, started_ticks) = (process.pid(), stat.starttime);
+            // By the number that groups and `/proc` have it by.
+            let pid = if pids.contains(&living) { Ok(living) } else { process.status().map(|status| status.tgid) };
+            let Ok(pid) = pid else { continue };
             if let Some(address) = address {
-                self.known.insert(pid, Known { started_ticks, address });
+                self.known.insert(pid, Known { started_ticks, address, living });
             }
             self.without.remove(&pid);
-            self.last.processes.insert(pid, Process::of(&page, stat));
+            self.last.processes.insert(pid, Process::of(pid, &page, stat));
         }
         self.last.unreadable.extend(found.others.into_iter().map(|(pid, why)| (pid, why.to_string())));
         self.last.not_allowed += found.not_allowed;
@@ -127,10 +134,10 @@ impl Survey {
 }
 
 impl Process {
-    fn of(page: &Stats, stat: Stat) -> Self {
+    fn of(pid: i32, page: &Stats, stat: Stat) -> Self {
         let caches: Vec<EvictableRow> = rows(&page.evictable_caches).0;
         Self {
-            pid: stat.pid,
+            pid,
             started_ticks: stat.starttime,
             memory: Memory::of(page, stat.rss * procfs::page_size(), monotonic_ns()),
             command: stat.comm,
