@@ -1,11 +1,11 @@
 //! All processes that have Weir.
 
+use super::locate;
 use super::page::{Inspected, Missing, Page};
 use crate::base::parallel::each;
 use crate::base::units::monotonic_ns;
 use crate::figures::memory::Memory;
 use crate::processes::{maps, tree};
-use memchr::memmem;
 use procfs::process::{Process, Stat};
 
 /// Processes that a worker takes at a time.
@@ -81,7 +81,7 @@ pub fn look_at(pids: &[i32]) -> Found {
         }
         match text {
             // Most processes have no mapping with the name: their maps are not taken apart.
-            Ok(text) if names_weir(&text) => match Inspected::of(pid, &text) {
+            Ok(text) if locate::names_weir(&text) => match Inspected::narrowed(pid, &text[..], None) {
                 Ok(it) => inspected.push(it),
                 Err(why) => found.note(pid, why),
             },
@@ -99,9 +99,4 @@ pub fn look_at(pids: &[i32]) -> Found {
         }
     }
     found
-}
-
-/// Whether the text of a maps file has a name of Weir's in it.
-fn names_weir(maps: &[u8]) -> bool {
-    [&b"/libweir"[..], b"/memfd:weir-"].iter().any(|name| memmem::find(maps, name).is_some())
 }

@@ -7,9 +7,11 @@
 
 use super::memory_reader;
 use crate::processes::regular;
+use memchr::memmem;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
 use rustix::fs::{AtFlags, MemfdFlags, StatxFlags, memfd_create};
 use std::fs::File;
+use std::io::{self, BufRead};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -24,6 +26,33 @@ const MOST_THREADS: usize = 4;
 const MOST_DESCRIPTORS: usize = 256;
 /// The name of the background thread.
 const THREAD: &str = "weir";
+
+/// The names by which a process is known to have Weir.
+const NAMES: [&[u8]; 2] = [b"/libweir", b"/memfd:weir-"];
+/// Bytes of the lines of a `maps` file that [`lines`] takes at most: some hundred. A process may have any number of them.
+const MOST_LINES: usize = 16 << 10;
+
+/// Whether the text of a `maps` file has a name of Weir's in it.
+pub fn names_weir(maps: &[u8]) -> bool {
+    NAMES.iter().any(|name| memmem::find(maps, name).is_some())
+}
+
+/// The lines of a `maps` file that tell where the page is: those of Weir's files and of the program's own, and what follows them
+/// without a name. Who looks at many processes, or for long, holds no more of each: a process may have 65,530 mappings.
+pub fn lines(mut maps: impl BufRead, program: Option<&Path>) -> io::Result<Vec<u8>> {
+    let program = program.map(|program| program.as_os_str().as_bytes());
+    let (mut lines, mut line, mut is_ours) = (Vec::new(), Vec::new(), false);
+    while maps.read_until(b'\n', &mut line)? > 0 {
+        let has_name = line.contains(&b'/') || line.contains(&b'[');
+        let is_named = || names_weir(&line) || program.is_some_and(|program| line.trim_ascii_end().ends_with(program));
+        is_ours = if has_name { is_named() } else { is_ours };
+        if is_ours && lines.len() + line.len() <= MOST_LINES {
+            lines.append(&mut line);
+        }
+        line.clear();
+    }
+    Ok(lines)
+}
 
 /// A shared mapping that holds the page.
 pub struct SharedPage {
@@ -171,6 +200,26 @@ mod tests {
         assert_eq!(private_ranges(&maps, None), of_library);
         assert_eq!(private_ranges(&maps, Some(Path::new("/bin/program")))[0], (0x10000, 0x11000));
         assert_eq!(library(&maps).as_deref(), Some(Path::new("/lib/libweir.so.0.1.0")));
+    }
+
+    #[test]
+    fn of_many_mappings_those_that_tell_of_the_page_are_held() {
+        let named = "\
+            10000-11000 rw-p 00000000 08:01 5    /bin/program\n\
+            20000-30000 rw-p 00000000 00:00 0 \n";
+        let ours = "\
+            41000-43000 rw-p 00001000 08:01 6    /lib/libweir.so.0.1.0\n\
+            43000-45000 rw-p 00000000 00:00 0 \n\
+            50000-51000 rw-s 00001000 00:01 9    /memfd:weir-page (deleted)\n";
+        let heap = "60000-61000 rw-p 00000000 00:00 0    [heap]\n62000-63000 rw-p 00000000 00:00 0 \n".repeat(30000);
+        let text = [named, ours, &heap].concat();
+        assert!(names_weir(text.as_bytes()) && !names_weir(named.as_bytes()));
+        let lines = |text: &str, program: Option<&str>| {
+            String::from_utf8(lines(text.as_bytes(), program.map(Path::new)).unwrap()).unwrap()
+        };
+        assert_eq!(lines(&text, None), ours);
+        assert_eq!(lines(&text, Some("/bin/program")), [named, ours].concat());
+        assert!((MOST_LINES / 2..=MOST_LINES).contains(&lines(&ours.repeat(30000), None).len()));
     }
 
     fn page(inode: u64) -> SharedPage {

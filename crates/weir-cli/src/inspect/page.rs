@@ -7,10 +7,11 @@ use crate::processes::maps;
 use procfs::ProcError;
 use procfs::process::{MemoryMaps, Process};
 use std::fmt;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -137,6 +138,18 @@ impl Inspected {
         Ok(Self { process, maps })
     }
 
+    /// As [`Self::new`], with the mappings alone that its page may be in.
+    pub fn narrow(pid: i32) -> Result<Self, Missing> {
+        let living = maps::living(pid);
+        let process = Process::new(living).map_err(of_proc)?;
+        let program = process.exe().ok();
+        let mut maps = BufReader::new(maps::open(&process).map_err(of_proc)?);
+        if maps.fill_buf().is_ok_and(<[u8]>::is_empty) {
+            return Err(Missing::NoProcess);
+        }
+        Self::narrowed(living, maps, program.as_deref())
+    }
+
     /// Looks again at what the same process has mapped. Its directory in `/proc` is open: another process that has its number
     /// by now has another directory.
     pub fn look_again(&mut self) -> Result<(), Missing> {
@@ -151,11 +164,11 @@ impl Inspected {
         Ok((inspected, page))
     }
 
-    /// Takes the process's mappings from the text of its `maps` file.
-    pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
+    /// Takes what is needed of the process's `maps` file, which has a line at least.
+    pub fn narrowed(pid: i32, maps: impl BufRead, program: Option<&Path>) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
-        let maps = living(maps::parse(maps))?;
-        Ok(Self { process, maps })
+        let lines = locate::lines(maps, program).map_err(|error| of_proc(error.into()))?;
+        Ok(Self { process, maps: maps::parse(&lines).map_err(of_proc)? })
     }
 
     /// Copies its page.
@@ -325,7 +338,7 @@ mod tests {
             [&b"41000-43000 rw-p 00001000 08:01 6 /lib/libweir.so\n"[..], b"41000-43000 rw-p 0 08:01 6 /bin/cat\n"]
         {
             let child = waiting();
-            let mut inspected = Inspected::of(child.id() as i32, maps).unwrap();
+            let mut inspected = Inspected::narrowed(child.id() as i32, maps, Some(Path::new("/bin/cat"))).unwrap();
             end(child);
             assert_eq!(inspected.page().err(), Some(Missing::NoProcess));
             assert_eq!(inspected.look_again(), Err(Missing::NoProcess));

@@ -34,9 +34,14 @@ pub fn text(pid: i32) -> io::Result<Vec<u8>> {
     read(std::fs::File::open(format!("/proc/{pid}/maps"))?, MOST_MAPS)
 }
 
+/// A process's `maps` file, of which no more than [`MOST_MAPS`] bytes are read.
+pub fn open(process: &Process) -> Result<impl Read + use<>, ProcError> {
+    Ok(process.open_relative(Path::new("maps"))?.take(MOST_MAPS))
+}
+
 /// A process's mappings.
 pub fn maps(process: &Process) -> Result<MemoryMaps, ProcError> {
-    parse(&read(process.open_relative(Path::new("maps"))?, MOST_MAPS)?)
+    parse(&read(open(process)?, MOST_MAPS)?)
 }
 
 /// A process's mappings, with what is resident of each.

@@ -52,7 +52,7 @@ impl Member {
     /// It may take `patience` for each answer. None: it has ended, or has no memory.
     pub fn of(pid: i32, patience: Duration) -> Option<Self> {
         let command = procfs::process::Process::new(pid).ok()?.stat().ok()?.comm;
-        let inspected = Inspected::new(pid);
+        let inspected = Inspected::narrow(pid);
         let before = resident(pid, inspected.as_ref().ok());
         let connect = |inspected: &Inspected| {
             asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, patience)
