@@ -95,8 +95,8 @@ impl Profile {
         total
     }
 
-    /// How many samples were taken, and how far apart they were; `None`: not known. They are farther apart than was set where blocks
-    /// are larger than that, and where more samples would have taken too much time (`profile_percent`).
+    /// How many samples were taken, and how far apart they were; `None`: not known. They are farther apart than was set where
+    /// blocks are larger than that, and where more samples would have taken too much time (`profile_percent`).
     pub fn pace(&self) -> Option<String> {
         let apart = self.total().allocated_bytes.checked_div(self.samples).filter(|_| self.mean_bytes > 0)?;
         let set = bytes(self.mean_bytes);

@@ -142,8 +142,8 @@ impl<T, P: Wait, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
     }
 }
 
-/// The turn of a rank: all of its locks are taken, or given back, by who has `fork` or the audit do so. Whoever has locks passes them
-/// to each turn, and the same ones to all turns of a rank.
+/// The turn of a rank, for `fork` and the audit: all of its locks are taken, or given back. Whoever has locks passes them to each
+/// turn, and the same ones to both turns of a rank.
 pub struct RankTurn<'p, P: Wait> {
     platform: &'p P,
     rank: u32,

@@ -56,8 +56,8 @@ impl Operation {
         done.map_err(Error::from)
     }
 
-    /// Entry of a ring that performs it; `is_registered`: the buffer lies in the ring's first registered one. It names memory of the
-    /// buffer, which keeps its address while this moves.
+    /// Entry of a ring that performs it; `is_registered`: the buffer lies in the ring's first registered one. It names memory of
+    /// the buffer, which keeps its address while this moves.
     pub(super) fn entry(&mut self, is_registered: bool) -> squeue::Entry {
         let file = Fd(self.file.as_raw_fd());
         match &self.what {

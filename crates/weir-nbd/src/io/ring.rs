@@ -145,8 +145,8 @@ impl Ring {
         }
     }
 
-    /// Registers the locked memory, if there is any, as the ring's only buffer. The kernel looks up and pins its pages once, and not
-    /// for each operation past its page cache.
+    /// Registers the locked memory, if there is any, as the ring's only buffer. The kernel looks up and pins its pages once, and
+    /// not for each operation past its page cache.
     pub(super) fn register_locked(&self) -> Result<()> {
         let Some(zone) = locked::zone() else { return Ok(()) };
         let memory = libc::iovec { iov_base: zone.as_ptr().as_ptr().cast(), iov_len: zone.size() };
