@@ -31,7 +31,8 @@
 //! Where other processes live below the same limit, each hears of the shortage, and each would give all that is missing. So a run
 //! takes of NORMAL only the part that is this process's ([`crate::policy::victim_order`]), dozes for 20 ms, and looks again. Where
 //! most of it is missing still, others do not give theirs, and the next run takes all. Not so where the others gave a quarter of
-//! their part meanwhile, by their own pages: more was taken, and they are at it. At the severe level every run takes all.
+//! their part meanwhile, by their own pages: more was taken, and they are at it. For half a second after a severe event every run
+//! takes all. The level itself lasts as long as milder events come, and these are no reason to give what others have cheaper.
 //!
 //! # Sleep
 //!
@@ -188,7 +189,7 @@ impl NodeBalancer {
         let zones = self.view(node);
         let boosts = zones.map(|zone| zone.boost);
         let lacks = watermarks::shortfall(&node.zones(), ZoneList::Normal as usize, 0, ZoneList::Normal);
-        let takes_all = lacks.is_zero() || node.is_severe();
+        let takes_all = lacks.is_zero() || node.is_urgent();
         let part = if takes_all { Part { own: lacks, ..Part::default() } } else { node.part(lacks) };
         let is_left = turn.left.is_some_and(|left| left.is_left(lacks, part.given));
         let is_part = part.own < lacks && !is_left;

@@ -228,6 +228,8 @@ pub trait Node {
     fn cpu_percent(&self) -> u64;
     /// Whether pressure is severe.
     fn is_severe(&self) -> bool;
+    /// Whether pressure was severe just now: then what is missing is wanted at once, whoever gives it.
+    fn is_urgent(&self) -> bool;
     /// For how long a boost lasts, ns.
     fn boost_life(&self) -> Nanos;
     /// Whether anything could be reclaimed for zone `zone`. Where not, it is left out and no failure.

@@ -3,6 +3,9 @@
 //! A pressure event sets the level. It stays for `relief_ms` after the last event, and until the balance of all zones has
 //! returned. Then there is relief, and caches may grow again. A cache that grew as soon as it was shrunk would bring back the
 //! pressure that made it shrink.
+//!
+//! So milder events keep a severe level up, for as long as they come. Whether memory is wanted at once, whoever gives it, is another
+//! matter: that is so for half a second after a severe event ([`Pressure::is_urgent`]).
 
 use core::sync::atomic::{
     AtomicU64,
@@ -12,6 +15,9 @@ use core::sync::atomic::{
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
 
+/// Time by which all processes of a group have heard of an event, ns: on a busy machine a thread gets a CPU in a tenth of it.
+pub(crate) const HEARD_NS: Nanos = Nanos(500_000_000);
+
 /// Bits of the level in the word; above them the time of the last event, ns.
 const LEVEL_BITS: u32 = 2;
 
@@ -20,12 +26,14 @@ pub struct Pressure {
     word: AtomicU64,
     /// The time of the first event since the last relief, ns.
     began: AtomicU64,
+    /// The time of the last severe event, ns.
+    severe: AtomicU64,
 }
 
 impl Pressure {
     /// No pressure.
     pub(crate) const fn new() -> Self {
-        Self { word: AtomicU64::new(0), began: AtomicU64::new(0) }
+        Self { word: AtomicU64::new(0), began: AtomicU64::new(0), severe: AtomicU64::new(0) }
     }
 
     /// The level now.
@@ -35,6 +43,9 @@ impl Pressure {
 
     /// An event at `now`; the level before. A lower level than that of the last event does not lower it: relief does.
     pub(crate) fn raise(&self, level: Level, now: Time) -> Level {
+        if level == Level::Severe {
+            self.severe.store(now.0, Relaxed);
+        }
         let raised = |before: u64| Some(now.0 << LEVEL_BITS | level_of(before).max(level) as u64);
         let before = self.word.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of);
         if before == Level::None {
@@ -46,6 +57,11 @@ impl Pressure {
     /// When pressure began, if there is any: with the first event since the last relief.
     pub(crate) fn began(&self) -> Time {
         Time(self.began.load(Relaxed))
+    }
+
+    /// Whether a severe event came so lately that others may not have heard of it.
+    pub(crate) fn is_urgent(&self, now: Time) -> bool {
+        self.level() == Level::Severe && now.since(Time(self.severe.load(Relaxed))) <= HEARD_NS
     }
 
     /// In a forked child, which hears of pressure anew.
@@ -87,6 +103,7 @@ mod tests {
         assert_eq!((pressure.level(), pressure.relief_due(Nanos(10))), (Level::None, None));
         assert!(!pressure.relieve(Time(1000), Nanos(10), || true));
         assert_eq!(pressure.raise(Level::Severe, Time(100)), Level::None);
+        assert!(pressure.is_urgent(Time(100) + HEARD_NS) && !pressure.is_urgent(Time(101) + HEARD_NS));
         assert_eq!(pressure.raise(Level::Some, Time(105)), Level::Severe);
         assert_eq!(pressure.began(), Time(100));
         assert_eq!((pressure.level(), pressure.relief_due(Nanos(10))), (Level::Severe, Some(Time(115))));
@@ -98,5 +115,17 @@ mod tests {
         }));
         assert!(pressure.relieve(Time(209), Nanos(10), || true) && !pressure.relieve(Time(300), Nanos(10), || true));
         assert_eq!(pressure.level(), Level::None);
+        assert!(!pressure.is_urgent(Time(209)));
+    }
+
+    #[test]
+    fn milder_events_keep_the_level_up_and_are_not_urgent() {
+        let pressure = Pressure::new();
+        pressure.raise(Level::Severe, Time(100));
+        let later = Time(200) + HEARD_NS;
+        pressure.raise(Level::Some, later);
+        assert_eq!((pressure.level(), pressure.is_urgent(later)), (Level::Severe, false));
+        pressure.raise(Level::Severe, later);
+        assert!(pressure.is_urgent(later));
     }
 }

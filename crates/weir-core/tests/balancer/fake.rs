@@ -48,6 +48,7 @@ pub struct FakeNode {
     pub scan_ns: Cell<(u64, u64)>,
     pub percent: Cell<u64>,
     pub severe: Cell<bool>,
+    pub urgent: Cell<bool>,
     pub scans: RefCell<Vec<ZoneScan>>,
     pub reclaimed: Cell<[usize; ZONES]>,
     pub releases: Cell<usize>,
@@ -72,6 +73,7 @@ impl FakeNode {
             scan_ns: Cell::new((0, 0)),
             percent: Cell::new(100),
             severe: Cell::new(false),
+            urgent: Cell::new(false),
             scans: RefCell::default(),
             reclaimed: Cell::default(),
             releases: Cell::new(0),
@@ -147,6 +149,10 @@ impl Node for FakeNode {
 
     fn is_severe(&self) -> bool {
         self.severe.get()
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.urgent.get()
     }
 
     fn boost_life(&self) -> Nanos {

@@ -144,12 +144,15 @@ fn of_a_shortage_that_others_share_a_run_takes_its_part_and_the_next_what_they_l
         node.part.set(percent);
         node.sleep(&balancer, &mut turn);
         assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal) && !balancer.is_hopeless(LARGE));
-        // At the severe level nobody is waited for.
-        let (node, balancer, mut turn) = low();
-        node.part.set(percent);
-        node.severe.set(true);
-        node.settle(&balancer, &mut turn);
-        assert!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal));
+        // Where it is urgent nobody is waited for. Of a severe level alone each takes its part.
+        for is_urgent in [true, false] {
+            let (node, balancer, mut turn) = low();
+            node.part.set(percent);
+            node.severe.set(true);
+            node.urgent.set(is_urgent);
+            node.settle(&balancer, &mut turn);
+            assert_eq!(is_node_balanced(&node, &balancer, 0, ZoneList::Normal), is_urgent, "{percent} %");
+        }
     }
 }
 

@@ -156,6 +156,10 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         self.heap.reclaim.pressure.level() == Level::Severe
     }
 
+    fn is_urgent(&self) -> bool {
+        self.heap.reclaim.pressure.is_urgent(self.now())
+    }
+
     fn boost_life(&self) -> Nanos {
         self.relief_ns()
     }

@@ -9,18 +9,15 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::cost::Cost;
 use crate::base::level::Level;
-use crate::base::time::Nanos;
 use crate::base::units::Pages;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Platform;
 use crate::policy::victim_order::VictimOrder;
 use crate::policy::watermarks::boost_step;
 use crate::reclaim::node_balancer::Part;
+use crate::reclaim::pressure_level::HEARD_NS;
 use crate::telemetry::stats::Stats;
 use crate::telemetry::tables::ZoneRow;
-
-/// Time by which all processes of a group have heard of an event, ns: on a busy machine a thread gets a CPU in a tenth of it.
-const HEARD_NS: Nanos = Nanos(500_000_000);
 
 impl<P: Platform> Reclaim<'_, P> {
     /// Pages that caches are to give up for an event of pressure from outside. Where there is no other process, or the own curve

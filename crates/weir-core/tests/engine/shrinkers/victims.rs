@@ -142,6 +142,39 @@ fn below_one_limit_the_cheapest_give_what_is_missing_and_the_dear_what_these_do_
     end(all);
 }
 
+/// A hundred processes below one limit, of which one in ten is dear. A burst makes pressure severe; after it milder events go on.
+#[test]
+fn after_a_burst_the_dear_keep_what_the_cheap_can_give() {
+    let all = processes((0..100).map(|number| if number % 10 == 0 { 1000 } else { 1 + number }));
+    for process in &all {
+        let row = ZoneRow { capacity: CAPACITY as u64, ..ZoneRow::default() };
+        process.heap.platform().stats().zones.write(|add| add(row));
+        process.heap.reclaim().note_pressure(Level::Severe, Cause::Limit);
+    }
+    for _ in 0..3 {
+        let (mut dear, mut cheap, mut lacks) = (0, 0, 0);
+        for (number, process) in all.iter().enumerate() {
+            process.heap.platform().pass_ms(600);
+            process.publish();
+            process.heap.reclaim().note_pressure(Level::Some, Cause::Limit);
+            lacks = is_short(process, CAPACITY);
+            *(if number % 10 == 0 { &mut dear } else { &mut cheap }) += balances(process, &mut Turn::default());
+            process.heap.reclaim().read_room(Room { capacity: CAPACITY as u64, used: 0 });
+        }
+        assert!(dear == 0 && cheap >= lacks, "{dear} {cheap} of {lacks}");
+    }
+    end(all);
+}
+
+#[test]
+fn just_after_a_severe_event_who_is_quick_gives() {
+    let all = below_one_limit([1, 2]);
+    all[1].heap.reclaim().note_pressure(Level::Severe, Cause::Limit);
+    let lacks = is_short(&all[1], CAPACITY);
+    assert!(balances(&all[1], &mut Turn::default()) >= lacks);
+    end(all);
+}
+
 #[test]
 fn with_plenty_a_sign_of_pressure_takes_what_is_idle_alone() {
     let process = Process::new(1);
