@@ -155,10 +155,6 @@ impl PerCpu {
 
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
     pub(crate) fn install<P: Platform>(&self, platform: &P) -> bool {
-        if !platform.lockless() {
-            // They are made as they are locked.
-            return !platform.checks_all();
-        }
         let cpu = platform.cpu();
         if cpu == NO_CPU || platform.checks_all() {
             return false;
@@ -215,8 +211,17 @@ impl PerCpu {
         Some(slab)
     }
 
-    /// The slab for slot `index`, locked, where the platform has no restartable sections.
-    pub(super) fn locked<'a, P: Platform>(
+    /// The locked slab for slot `index`, where the platform has no restartable sections; none where each free is checked.
+    pub(crate) fn locked<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        index: usize,
+    ) -> Option<(Guard<'a, (), P, { rank::BUCKETS }>, *mut CpuSlab)> {
+        if platform.checks_all() { None } else { self.locked_always(platform, index) }
+    }
+
+    /// [`PerCpu::locked`], also where each free is checked.
+    fn locked_always<'a, P: Platform>(
         &'a self,
         platform: &'a P,
         index: usize,
@@ -238,10 +243,13 @@ impl PerCpu {
 
     /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
     pub(crate) fn resize<P: Platform>(&self, platform: &P, class: Class, room: usize) -> bool {
-        self.here(platform).is_none_or(|slab| {
-            resize(slab, class, room);
-            in_bucket(slab, class) <= room
-        })
+        self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
+    }
+
+    /// [`PerCpu::resize`] of the slab that the caller holds the lock of.
+    pub(crate) fn resize_locked(slab: &CpuSlab, class: Class, room: usize) -> bool {
+        resize(slab, class, room);
+        in_bucket(slab, class) <= room
     }
 
     /// Lets every CPU's bucket of `class`, if it has buckets, hold `room` objects.

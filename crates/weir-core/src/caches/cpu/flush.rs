@@ -8,6 +8,7 @@ use crate::base::units::{Class, Span};
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain::Domain;
 use crate::caches::cache::domain_access::visit_depot;
+use crate::caches::cpu::buckets::PerCpu;
 use crate::caches::cpu::invalid_frees;
 use crate::caches::geometry::{Geometry, MAX_BATCH, UNBUCKETED, class_of_number};
 use crate::caches::heap_caches::Caches;
@@ -16,7 +17,7 @@ use crate::caches::slab::pieces::{Faults, Pieces, bits};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::NOTHING;
 use crate::platform::Platform;
-use crate::platform::cpu_table::Pushed;
+use crate::platform::cpu_table::{CpuSlab, Pushed};
 use crate::telemetry::stats;
 
 /// Objects that the depot of a size class of malloc holds at most; what is freed beyond them goes to slabs at once.
@@ -49,17 +50,12 @@ impl<P: Platform> Caches<P> {
             self.pages.platform.invalid_free(InvalidFree::DoubleFree, object as usize, self.size_of(number));
             return true;
         }
-        let (p, class) = (&self.pages.platform, class_of_number(number));
-        if !p.lockless() {
-            // Without restartable sections each free comes here first.
-            match self.cpu.push(p, class, object) {
-                Pushed::Done => return false,
-                Pushed::Twice => return self.free_slow(object, number, Pushed::Twice),
-                Pushed::Full => {}
-            }
+        let class = class_of_number(number);
+        if !self.pages.platform.lockless() {
+            return self.free_locked(class, object);
         }
-        stats::add(&p.stats().free_misses, 1);
-        if self.cpu.install(p) {
+        stats::add(&self.pages.platform.stats().free_misses, 1);
+        if self.cpu.install(&self.pages.platform) {
             match self.flush_bucket(class, object) {
                 Pushed::Done => return true,
                 Pushed::Twice => return self.free_slow(object, number, Pushed::Twice),
@@ -73,26 +69,76 @@ impl<P: Platform> Caches<P> {
 
     /// Makes room in the current CPU's bucket, by letting it hold more or by a flush of a batch to the depot.
     fn flush_bucket(&self, class: Class, object: *mut u8) -> Pushed {
-        let (p, cache) = (&self.pages.platform, self.table.get(class.index()));
+        let cache = self.table.get(class.index());
         let (room, batch) = (cache.tuning.ceiling(), cache.tuning.batch(&cache.shape.get()));
-        let mut fits = self.cpu.resize(p, class, room);
-        match self.cpu.push(p, class, object) {
+        let mut fits = self.cpu.resize(&self.pages.platform, class, room);
+        // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the caller gave the
+        // object up.
+        match unsafe { self.pages.platform.push(&self.cpu.table, class, object) } {
             Pushed::Full => {}
             pushed => return pushed,
         }
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         loop {
             let batch = if fits { batch } else { MAX_BATCH };
-            let n = self.cpu.pop_batch(p, class, &mut objects[..batch]);
-            self.cpu.note_came(p, class, -(n as i32));
+            // SAFETY: what the table's entries point to is never unmapped, and `class` has a bucket; what is popped is
+            // this thread's alone.
+            let n = unsafe { self.pages.platform.pop_batch(&self.cpu.table, class, &mut objects[..batch]) };
+            self.cpu.note_came(&self.pages.platform, class, -(n as i32));
             self.flush_freed(class.index(), &mut objects[..n]);
             // It held more than it may now: all of that goes.
             if fits || n == 0 {
                 break;
             }
-            fits = self.cpu.resize(p, class, room);
+            fits = self.cpu.resize(&self.pages.platform, class, room);
         }
-        self.cpu.push(p, class, object)
+        // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the object is in
+        // none: the first push refused it.
+        unsafe { self.pages.platform.push(&self.cpu.table, class, object) }
+    }
+
+    /// A free where there are no restartable sections: into the CPU's bucket under its lock.
+    fn free_locked(&self, class: Class, object: *mut u8) -> bool {
+        let cache = self.table.get(class.index());
+        let mut objects = [core::ptr::null_mut(); MAX_BATCH];
+        let mut n = 0;
+        let mut pushed = Pushed::Full;
+        if let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu()) {
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock. The caller gave the object up.
+            unsafe {
+                pushed = CpuSlab::push(slab, class, object);
+                if pushed == Pushed::Full {
+                    let fits = PerCpu::resize_locked(&*slab, class, cache.tuning.ceiling());
+                    let batch = if fits { cache.tuning.batch(&cache.shape.get()) } else { MAX_BATCH };
+                    pushed = CpuSlab::push(slab, class, object);
+                    while pushed == Pushed::Full && n < batch {
+                        objects[n] = CpuSlab::pop(slab, class);
+                        if objects[n].is_null() {
+                            break;
+                        }
+                        n += 1;
+                    }
+                    if n > 0 {
+                        pushed = CpuSlab::push(slab, class, object);
+                    }
+                }
+            }
+        }
+        if n > 0 {
+            stats::add(&self.pages.platform.stats().free_misses, 1);
+            self.cpu.note_came(&self.pages.platform, class, -(n as i32));
+            self.flush_freed(class.index(), &mut objects[..n]);
+        }
+        match pushed {
+            Pushed::Done => n > 0,
+            Pushed::Twice => self.free_slow(object, class.index(), Pushed::Twice),
+            Pushed::Full => {
+                stats::add(&cache.counts.slow_frees, 1);
+                self.flush_freed(class.index(), &mut [object]);
+                true
+            }
+        }
     }
 
     /// [`Caches::flush`] of objects that a program freed. Each object is to begin where one does, and some of the batches are

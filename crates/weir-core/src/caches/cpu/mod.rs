@@ -1,7 +1,6 @@
 //! Per-CPU buckets: objects and runs that one CPU hands out and takes back without a lock. The folder also says how
 //! many of them a bucket may hold, and how they come up from the depots and go down again.
 
-mod access;
 pub(crate) mod bucket_size;
 pub(crate) mod buckets;
 pub(crate) mod drain;

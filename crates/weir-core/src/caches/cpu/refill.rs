@@ -12,6 +12,7 @@ use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::zone::Purpose;
 use crate::platform::Platform;
+use crate::platform::cpu_table::CpuSlab;
 use crate::telemetry::stats;
 
 impl<P: Platform> Caches<P> {
@@ -21,7 +22,10 @@ impl<P: Platform> Caches<P> {
         if self.pages.platform.lockless() || number >= UNBUCKETED {
             return None;
         }
-        let object = self.cpu.pop(&self.pages.platform, class_of_number(number));
+        let (_guard, slab) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu())?;
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds
+        // that lock.
+        let object = unsafe { CpuSlab::pop(slab, class_of_number(number)) };
         (!object.is_null()).then_some(object)
     }
 
@@ -141,11 +145,22 @@ impl<P: Platform> Caches<P> {
         if objects.is_empty() || class == SLAB_HEAD {
             return 0;
         }
+        let room = self.table.get(class.index()).tuning.ceiling();
+        if !self.pages.platform.lockless() {
+            let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu()) else {
+                return 0;
+            };
+            self.cpu.resize(&self.pages.platform, class, room);
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock. The objects are the caller's, and no other thread uses them.
+            return unsafe { CpuSlab::push_batch(slab, class, objects) };
+        }
         if !self.cpu.install(&self.pages.platform) {
             return 0;
         }
-        let room = self.table.get(class.index()).tuning.ceiling();
         self.cpu.resize(&self.pages.platform, class, room);
-        self.cpu.push_batch(&self.pages.platform, class, objects)
+        // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the objects are the
+        // caller's.
+        unsafe { self.pages.platform.push_batch(&self.cpu.table, class, objects) }
     }
 }

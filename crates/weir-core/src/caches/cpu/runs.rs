@@ -40,7 +40,7 @@ use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};
 use crate::pages::zone::{FreeAreas, PageRun, Purpose};
 use crate::platform::Platform;
-use crate::platform::cpu_table::Pushed;
+use crate::platform::cpu_table::{CpuSlab, Pushed};
 use crate::policy::growing_buffer;
 use crate::telemetry::stats;
 use core::sync::atomic::Ordering::Relaxed;
@@ -98,7 +98,12 @@ impl<P: Platform> Caches<P> {
     /// short, or begins elsewhere, goes to its zone; what a wrong free put there is named.
     #[inline(always)]
     fn pop_run_of(&self, class: Class, size: usize, align: usize) -> *mut u8 {
-        let run = self.cpu.pop(&self.pages.platform, class);
+        let run = if self.pages.platform.lockless() {
+            // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
+            unsafe { self.pages.platform.pop(&self.cpu.table, class) }
+        } else {
+            self.pop_locked(class.index()).unwrap_or(core::ptr::null_mut())
+        };
         if run.is_null() {
             return run;
         }
@@ -140,21 +145,21 @@ impl<P: Platform> Caches<P> {
         }
         if !p.lockless() {
             // Without restartable sections each free comes here first.
-            match self.cpu.push(p, class, run) {
+            match self.push_run(class, run) {
                 Pushed::Full => {}
                 Pushed::Done => return Kept::Done,
                 Pushed::Twice => return Kept::Twice,
             }
         }
         stats::add(&p.stats().free_misses, 1);
-        if !self.cpu.install(p) {
+        if p.lockless() && !self.cpu.install(p) {
             return Kept::Full;
         }
         let Some(wanted) = self.cpu.wants_room(p, class) else { return Kept::Full };
         if !self.cpu.make_room(p, class, &self.run_budget(wanted), |other| self.flush_runs(other)) {
             return Kept::Full;
         }
-        match self.cpu.push(p, class, run) {
+        match self.push_run(class, run) {
             Pushed::Full => Kept::Full,
             Pushed::Twice => Kept::Twice,
             Pushed::Done => {
@@ -163,6 +168,18 @@ impl<P: Platform> Caches<P> {
                 Kept::Done
             }
         }
+    }
+
+    fn push_run(&self, class: Class, run: *mut u8) -> Pushed {
+        let p = &self.pages.platform;
+        if p.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the program gave the run up.
+            return unsafe { p.push(&self.cpu.table, class, run) };
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return Pushed::Full };
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds that
+        // lock. The program gave the run up.
+        unsafe { CpuSlab::push(slab, class, run) }
     }
 
     /// Gives the runs in the current CPU's bucket of `class` to their zones.
@@ -174,13 +191,26 @@ impl<P: Platform> Caches<P> {
     fn flush_runs_by(&self, class: Class, give: impl Fn(*mut u8)) {
         loop {
             let mut runs = [core::ptr::null_mut(); AT_A_TIME];
-            let n = self.cpu.pop_batch(&self.pages.platform, class, &mut runs);
+            let n = self.pop_runs(class, &mut runs);
             self.cpu.note_came(&self.pages.platform, class, -(n as i32));
             runs[..n].iter().for_each(|&run| give(run));
             if n < AT_A_TIME {
                 return;
             }
         }
+    }
+
+    fn pop_runs(&self, class: Class, out: &mut [*mut u8]) -> usize {
+        let p = &self.pages.platform;
+        if p.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped, and `class` has a bucket.
+            return unsafe { p.pop_batch(&self.cpu.table, class, out) };
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return 0 };
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds that
+        // lock.
+        let popped = core::iter::repeat_with(|| unsafe { CpuSlab::pop(slab, class) }).take_while(|run| !run.is_null());
+        out.iter_mut().zip(popped).map(|(out, run)| *out = run).count()
     }
 
     /// Gives the current CPU's runs to their zones; whether there may have been any.

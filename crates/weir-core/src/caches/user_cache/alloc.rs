@@ -138,7 +138,12 @@ impl<P: Platform> Caches<P> {
         let (number, cache) = (id.number(), self.table.get(id.number()));
         self.count_in(id, objects.len());
         stats::add(&cache.counts.slow_frees, objects.len() as u64);
-        let mut done = self.cpu.push_batch(&self.pages.platform, id.class(), objects);
+        let mut done = 0;
+        if self.pages.platform.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped. Every class has a bucket, if a full one. The
+            // caller gave the objects up.
+            done = unsafe { self.pages.platform.push_batch(&self.cpu.table, id.class(), objects) };
+        }
         if done < objects.len() {
             done += self.fill_bucket(id.class(), &objects[done..]);
         }

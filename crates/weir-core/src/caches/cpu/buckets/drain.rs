@@ -61,7 +61,7 @@ impl PerCpu {
         let is_wanted = |&cpu: &usize| unsafe { self.slabs[cpu].load(Acquire).as_ref() }.is_some_and(&wanted);
         if !platform.lockless() {
             for index in (0..seen).filter(is_wanted) {
-                if let Some((_guard, slab)) = self.locked(platform, index) {
+                if let Some((_guard, slab)) = self.locked_always(platform, index) {
                     self.empty(slab, set, first, &room, &mut sink);
                     if release {
                         release_slots(platform, slab);
