@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicPtr;
 
 use crate::errno::{ENOSYS, refuse};
 use crate::next_symbol::next;
-use weir_linux::process::heap::{begin_copy, copy_process};
+use weir_linux::process::heap::{begin_copy, copy_process, shares_memory};
 
 /// The memory is shared, by a thread or a child.
 const CLONE_VM: c_int = 0x100;
@@ -60,6 +60,11 @@ pub unsafe extern "C" fn clone(
             let at = (&raw const call).cast_mut().cast();
             // SAFETY: what the caller promised for it; `begin` finds `call` in the copy of this frame.
             copy_process(|| unsafe { next(Some(begin), stack, flags, at, parent_word, pointer, child_word) })
+        }
+        _ if flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM => {
+            shares_memory();
+            // SAFETY: what the caller promised for it.
+            unsafe { next(body, stack, flags, argument, parent_word, pointer, child_word) }
         }
         // SAFETY: what the caller promised for it.
         _ => unsafe { next(body, stack, flags, argument, parent_word, pointer, child_word) },

@@ -12,8 +12,7 @@
 //! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
 //! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
-use super::AT_ONCE;
-use super::member::{self, Holder, Member};
+use super::member::{self, AT_ONCE, Holder, Member};
 use crate::around::frozen::Frozen;
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};

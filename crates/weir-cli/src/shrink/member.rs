@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_core::telemetry::tables::EvictableRow;
 
+/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
+pub(super) const AT_ONCE: usize = 100;
 /// How long a process may take for an answer: releasing a GiB of small pages takes a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 /// Rounds in which a process stays above its target, after which nothing more is expected of it.

@@ -15,14 +15,12 @@ use crate::base::units::{bytes, nanoseconds};
 use crate::base::{json, output};
 use crate::command_line::ShrinkOptions;
 use crate::inspect::control::apart;
-use member::Member;
+use member::{AT_ONCE, Member};
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Processes that are printed, those that hold most.
 const MOST_LINES: usize = 20;
-/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
-const AT_ONCE: usize = 100;
 /// After this time no further process is asked by [`ask_each`].
 const ASKING: Duration = Duration::from_secs(5);
 

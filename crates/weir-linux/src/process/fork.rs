@@ -19,7 +19,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::os::symbol::LibcSymbol;
 use crate::os::symbol::weak_symbol;
@@ -51,8 +51,20 @@ static SINGLE_THREADED: LibcSymbol = LibcSymbol::new(c"__libc_single_threaded");
 /// that interrupted a fork. Only its holder writes it.
 struct Streams(AtomicU32);
 
-/// Whether the process has had no thread but one, as far as libc made them. Weir's own are not libc's.
+/// The program had `clone` make a thread, or a child with the same memory: libc knows nothing of it.
+static SHARES_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the program has `clone` make what shares its memory.
+pub(super) fn shares_memory() {
+    SHARES_MEMORY.store(true, Relaxed);
+}
+
+/// Whether the process has had no thread but one. Weir's own are not libc's. One that the program made by the bare system call
+/// would not be noticed; glibc's malloc takes no locks beside such a thread either.
 pub(super) fn has_one_thread() -> bool {
+    if SHARES_MEMORY.load(Relaxed) {
+        return false;
+    }
     // SAFETY: libc's variable of this type.
     SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
 }

@@ -402,6 +402,12 @@ extern "C" fn before_fork() {
     fork_freeze::freeze(&HEAP.0, TUNABLES.background.get() != 0);
 }
 
+/// To be called before the program has `clone` make a thread, or a child with the same memory: a `fork` takes all locks from then
+/// on.
+pub fn shares_memory() {
+    fork::shares_memory();
+}
+
 /// Makes a copy of the process by a call that runs none of `fork`'s handlers, and does what they do. In the copy, where the call
 /// does not return, [`begin_copy`] is called first of all.
 pub fn copy_process<R>(copy: impl FnOnce() -> R) -> R {
