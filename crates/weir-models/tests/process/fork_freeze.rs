@@ -180,6 +180,10 @@ mod heap {
             unreachable!("there is no child here")
         }
 
+        pub fn is_alone(&self) -> bool {
+            false
+        }
+
         pub fn is_nested(&self) -> bool {
             false
         }
