@@ -23,6 +23,8 @@ use crate::reclaim::{Drains, Ended, Freeze, Goal, Reclaimable, Reclaimed, Step, 
 const SHELLS_UNDER_PRESSURE: usize = 128;
 
 impl<P: Platform> Caches<P> {
+    /// Takes the step. Its stack is not there for other steps, whatever the compiler would put together.
+    #[inline(never)]
     fn drain(&self, goal: &Goal) -> usize {
         match goal.row().drains {
             Drains::AllAndSink => self.sink_and_drain(goal.turn),

@@ -58,6 +58,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns bytes.
+    #[inline(never)]
     pub(in crate::caches) fn trim(&self, age: Age, goal: &Goal) -> usize {
         let (mut bytes, mut after) = (0, None);
         // A goal of its own reason takes what it wants, and no more.

@@ -53,7 +53,8 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// One batch: its bytes, and whether there is more to look at.
+    /// One batch: its bytes, and whether there is more to look at. Its stack is not there for what follows.
+    #[inline(never)]
     fn report_slab_batch(
         &self,
         (number, node): (usize, usize),

@@ -30,6 +30,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 
     /// What was released lazily is released anew by the steps that follow.
+    #[cold]
     fn recall(&self) {
         if self.zone.lock(self.platform).has_lazy() {
             slices(self.window).for_each(|blocks| self.zone.lock(self.platform).recall(self.window, blocks));
