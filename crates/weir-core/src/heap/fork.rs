@@ -73,8 +73,9 @@ impl<P: Platform> Fork<'_, P> {
                 return false;
             }
             if before & ALONE != 0 {
-                p.is_not_alone();
+                // In this order: a handler that forks once the others go on finds that it has to take the locks.
                 held.store(0, Relaxed);
+                p.is_not_alone();
                 return true;
             }
         }

@@ -47,10 +47,6 @@ weak_symbol!(
 /// glibc's variable since 2.32: not zero while the process has had one thread only.
 static SINGLE_THREADED: LibcSymbol = LibcSymbol::new(c"__libc_single_threaded");
 
-/// glibc's list of streams: how often `prepare` holds its lock, which is more than once where a signal handler forks
-/// that interrupted a fork. Only its holder writes it.
-struct Streams(AtomicU32);
-
 /// The program had `clone` make a thread, or a child with the same memory: libc knows nothing of it.
 static SHARES_MEMORY: AtomicBool = AtomicBool::new(false);
 
@@ -62,12 +58,18 @@ pub(super) fn shares_memory() {
 /// Whether the process has had no thread but one. Weir's own are not libc's. One that the program made by the bare system call
 /// would not be noticed; glibc's malloc takes no locks beside such a thread either.
 pub(super) fn has_one_thread() -> bool {
-    if SHARES_MEMORY.load(Relaxed) {
-        return false;
-    }
+    !SHARES_MEMORY.load(Relaxed) && is_one_to_libc()
+}
+
+/// Whether libc knows of one thread.
+fn is_one_to_libc() -> bool {
     // SAFETY: libc's variable of this type.
     SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
 }
+
+/// glibc's list of streams: how often `prepare` holds its lock, which is more than once where a signal handler forks
+/// that interrupted a fork. Only its holder writes it.
+struct Streams(AtomicU32);
 
 static STREAMS: Streams = Streams(AtomicU32::new(0));
 
@@ -76,7 +78,7 @@ impl Streams {
     /// child. A signal handler that forks may have interrupted its holder, which goes on in the child and releases it
     /// there.
     fn lock(&self) {
-        if let (Some(lock), Some(_), Some(_), false) = (list_lock(), list_unlock(), list_reset(), has_one_thread()) {
+        if let (Some(lock), Some(_), Some(_), false) = (list_lock(), list_unlock(), list_reset(), is_one_to_libc()) {
             // SAFETY: libc's function of this type; the lock is recursive.
             unsafe { lock() };
             self.0.store(self.0.load(Relaxed) + 1, Relaxed);
