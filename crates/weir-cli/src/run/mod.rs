@@ -13,12 +13,14 @@ use crate::base::{json, output};
 use crate::command_line::RunOptions;
 use crate::figures::run::{Summary, Totals};
 use crate::library;
+use crate::processes::maps;
 use crate::processes::program_file;
 use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
 use crate::report;
+use procfs::process::Process;
 use profiles::Profiles;
 use sampler::Sampler;
 use std::io::ErrorKind;
@@ -161,14 +163,19 @@ fn warn_of_silence(stats: &StatsFile) {
     }
 }
 
-/// Largest resident set of this process so far.
+/// Largest resident set of this process so far. What `getrusage` says is the other bound: it may be that of the process which
+/// executed this one, and larger.
 fn own_peak_bytes() -> u64 {
-    // SAFETY: the kernel fills a value of its type.
-    unsafe {
-        let mut usage = std::mem::zeroed::<libc::rusage>();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage.ru_maxrss as u64 * 1024
-    }
+    let of_this = || maps::status(&Process::myself().ok()?).ok()?.vmhwm;
+    let peak = of_this().unwrap_or_else(|| {
+        // SAFETY: the kernel fills a value of its type.
+        unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+            usage.ru_maxrss as u64
+        }
+    });
+    peak * 1024
 }
 
 fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile, profiles: Option<&Profiles>) -> Result<i32, Failure> {

@@ -117,7 +117,7 @@ impl Drop for Subject {
 
 /// The program of weir-cli's tests, compiled; none: there is no compiler.
 fn program() -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/weir-cli/tests/subject/subject.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/weir-cli/tests/command/subject/subject.c");
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("subject-{}", std::process::id()));
     let made =
         Command::new("cc").args(["-O1", "-fno-builtin", "-w", "-pthread"]).arg(source).arg("-o").arg(&output).status();

@@ -1,0 +1,274 @@
+//! Bounds: what a client may hold, how long it may take, how many there may be.
+
+use crate::support::client::Client;
+use crate::support::server::Server;
+use crate::support::wire::*;
+use crate::support::{engines, eventually, with_engines_at_once};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+#[test]
+fn a_handshake_has_an_end() {
+    with_engines_at_once(|engine| {
+        // Long enough for what a client does at once, also where the CPUs are others' for a while.
+        let server = Server::start(&["--export", "m=memory:1M", "--handshake-timeout", "3s", "--io", engine]);
+        // A client that has an export may be silent for any time.
+        let mut idle = server.simple("m");
+        let mut silent = server.connect();
+        let mut half = server.connect();
+        half.greet();
+        half.send(&IHAVEOPT.to_be_bytes());
+        let mut inside = server.connect();
+        inside.greet();
+        inside.send(&[&IHAVEOPT.to_be_bytes()[..], &GO.to_be_bytes(), &[0, 0, 0, 99], b"m"].concat());
+        assert_eq!(silent.ends().len(), 18, "the greeting");
+        assert!(half.ends().is_empty() && inside.ends().is_empty());
+        assert_eq!(idle.read_simple(0, 512), [0; 512]);
+        eventually("three failed", || server.stat()["failed_handshakes"] == 3);
+        server.stop();
+    });
+}
+
+#[test]
+fn who_leaves_with_the_greeting_unread_has_only_looked() {
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--io", engine]);
+        let mut stream = std::os::unix::net::UnixStream::connect(server.socket()).unwrap();
+        std::io::Read::read_exact(&mut stream, &mut [0]).unwrap();
+        drop(stream);
+        eventually("it has left", || {
+            server.log().contains("left in the handshake") && server.stat()["connections"] == 0
+        });
+        assert_eq!(server.stat()["failed_handshakes"], 0);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_request_that_never_comes_whole_has_an_end() {
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);
+        let mut header = server.simple("m");
+        header.send(&REQUEST.to_be_bytes());
+        assert!(header.ends().is_empty());
+        let mut payload = server.simple("m");
+        payload.request(WRITE, 0, 0, 4096, &[1; 100]);
+        assert!(payload.ends().is_empty());
+        let mut skipped = server.simple("m");
+        skipped.request(WRITE, 0, 1 << 30, 4096, &[1; 100]);
+        assert!(skipped.ends().is_empty());
+        assert_eq!(server.simple("m").read_simple(0, 4096), [0; 4096], "half a write is none");
+        server.stop();
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_bounded_memory_and_has_an_end() {
+    with_engines_at_once(|engine| {
+        let bounds = ["--max-request", "1M", "--max-client-memory", "2M", "--client-timeout", "2s", "--io", engine];
+        let server = Server::start(&[&["--export", "m=memory:8M"][..], &bounds].concat());
+        let mut lazy = server.simple("m");
+        // 500 reads of 1 MiB, sent at once: one by one they would fill the socket.
+        let read = [&REQUEST.to_be_bytes()[..], &[0; 20], &(1u32 << 20).to_be_bytes()].concat();
+        lazy.send(&read.repeat(500));
+        let mut good = server.simple("m");
+        for _ in 0..50 {
+            assert_eq!(good.read_simple(0, 1000), [0; 1000]);
+            let used = server.stat()["heap_live_bytes"].as_u64().expect("a number");
+            assert!(used < 8 << 20, "{used} bytes");
+        }
+        eventually("it is disconnected", || server.stat()["connections"] == 1);
+        assert!(lazy.ends().len() < 500 << 20);
+        assert_eq!(good.read_simple(0, 1000), [0; 1000]);
+        server.stop();
+    });
+}
+
+#[test]
+fn clients_that_do_not_read_cannot_keep_the_memory_of_all() {
+    with_engines_at_once(|engine| {
+        let bounds = ["--workers", "1", "--max-request", "1M", "--max-client-memory", "1M", "--max-memory", "2M"];
+        // The client that waits has to read within this time as well.
+        let more = ["--client-timeout", "2s", "--io", engine, "--export", "m=memory:8M"];
+        let server = Server::start(&[&bounds[..], &more].concat());
+        let mut lazy: Vec<Client> = (0..6).map(|_| server.simple("m")).collect();
+        for client in &mut lazy {
+            for _ in 0..4 {
+                client.request(READ, 0, 0, 1 << 20, b"");
+            }
+        }
+        // It waits for its turn, which comes when they have been disconnected.
+        assert_eq!(server.simple("m").read_simple(0, 1 << 20), vec![0; 1 << 20]);
+        server.stop();
+    });
+}
+
+/// A server with one worker and little memory, and clients that may be slow for an hour.
+fn patient(engine: &str, bounds: &[&str]) -> Server {
+    let options = ["--workers", "1", "--client-timeout", "1h", "--io", engine, "--export", "m=memory:64M"];
+    Server::start(&[&options, bounds].concat())
+}
+
+/// Begins a write of `length` bytes, and sends the first `sent` of them.
+fn begin_write(server: &Server, length: u64, sent: usize) -> Client {
+    let mut client = server.simple("m");
+    client.request(WRITE, 0, 0, length, &vec![1; sent]);
+    client
+}
+
+#[test]
+fn clients_that_promise_data_and_do_not_send_it_keep_nobody_from_anything() {
+    with_engines_at_once(|engine| {
+        let server = patient(engine, &["--max-request", "4M", "--max-client-memory", "4M", "--max-memory", "16M"]);
+        let mut slow: Vec<Client> = (0..16).map(|_| begin_write(&server, 4 << 20, 1)).collect();
+        let mut good = server.simple("m");
+        for length in [512, 4096, 1 << 20] {
+            assert_eq!(good.read_simple(32 << 20, length), vec![0; length]);
+            assert_eq!(good.simple(WRITE, 0, 32 << 20, length as u64, &vec![0; length]), 0);
+            slow.iter_mut().for_each(|client| drop(client.wire.write_all(b"x")));
+        }
+        assert_eq!(good.simple(FLUSH, 0, 0, 0, b""), 0);
+        server.stop();
+    });
+}
+
+#[test]
+fn clients_that_do_not_read_leave_a_share_to_others() {
+    with_engines_at_once(|engine| {
+        let server = patient(engine, &["--max-request", "1M", "--max-client-memory", "64M", "--max-memory", "64M"]);
+        let lazy: Vec<Client> = (0..8)
+            .map(|_| {
+                let mut client = server.simple("m");
+                for at in 0..64 {
+                    client.request(READ, 0, at << 20, 1 << 20, b"");
+                }
+                client
+            })
+            .collect();
+        let mut good = server.simple("m");
+        for length in [512, 4096, 100_000] {
+            assert_eq!(good.read_simple(0, length), vec![0; length]);
+        }
+        assert_eq!(good.simple(FLUSH, 0, 0, 0, b""), 0);
+        drop(lazy);
+        server.stop();
+    });
+}
+
+#[test]
+fn who_stops_with_more_than_a_share_is_disconnected_when_others_wait() {
+    with_engines_at_once(|engine| {
+        let server = patient(engine, &["--max-request", "4M", "--max-client-memory", "8M", "--max-memory", "10M"]);
+        eventually("the first look is over", || server.stat()["connections"] == 0);
+        // Both get all the memory that their requests need, and together most of what there is.
+        let stopped = [begin_write(&server, 4 << 20, 3 << 20), begin_write(&server, 4 << 20, 3 << 20)];
+        assert_eq!(server.simple("m").simple(WRITE, 0, 0, 4 << 20, &vec![2; 4 << 20]), 0);
+        eventually("one of them had to go", || server.stat()["connections"] == 1);
+        drop(stopped);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_byte_now_and_then_is_not_enough() {
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);
+        let mut slow = begin_write(&server, 1 << 20, 1);
+        eventually("it is disconnected", || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            slow.wire.write_all(b"x").is_err()
+        });
+        server.stop();
+    });
+}
+
+#[test]
+fn one_client_too_many_is_refused_and_told_of_once() {
+    for engine in engines() {
+        let server = Server::start(&["--export", "m=memory:1M", "--max-connections", "3", "--io", engine]);
+        eventually("the first look is over", || server.stat()["connections"] == 0);
+        let mut clients: Vec<Client> = (0..3).map(|_| server.simple("m")).collect();
+        for _ in 0..5 {
+            assert!(server.connect().ends().is_empty());
+        }
+        assert_eq!(server.log().matches("more are refused").count(), 1, "{}", server.log());
+        assert_eq!(clients[0].read_simple(0, 512), [0; 512]);
+        clients.pop();
+        eventually("there is room", || server.stat()["connections"] == 2);
+        assert_eq!(server.simple("m").read_simple(0, 512), [0; 512]);
+        assert_eq!(server.stat()["refused"], 5);
+        server.stop();
+    }
+}
+
+#[test]
+fn few_descriptors_mean_few_clients_and_no_more() {
+    for engine in engines() {
+        let limit = libc::rlimit { rlim_cur: 60, rlim_max: 60 };
+        // SAFETY: between fork and exec, the call only changes the child's limit.
+        let low = |command: &mut Command| unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        };
+        let options = ["--export", "m=memory:1M", "--workers", "1", "--io", engine];
+        let server = Server::spawn(tempfile::tempdir().expect("a folder"), &options, low);
+        assert_eq!(server.log().matches("the limit of 60 open files allows 23 clients, not 10000").count(), 1);
+        eventually("the first look is over", || server.stat()["connections"] == 0);
+        let mut clients: Vec<Client> = (0..23).map(|_| server.simple("m")).collect();
+        for _ in 0..100 {
+            assert!(server.connect().ends().is_empty());
+        }
+        for client in &mut clients {
+            assert_eq!(client.read_simple(0, 512), [0; 512]);
+        }
+        assert_eq!(server.stat()["connections"], 23, "the control socket still has descriptors");
+        server.stop();
+    }
+}
+
+/// The limit of open files of this process, raised as far as it may be.
+fn descriptors() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls read or write the structure for their time alone.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+    limit.rlim_max
+}
+
+#[test]
+fn ten_thousand_clients_are_served() {
+    if descriptors() < 10_300 {
+        return weir_testing::skip!("the limit of open files is {}", descriptors());
+    }
+    for engine in engines() {
+        let options = ["--export", "m=memory:1M", "--io", engine];
+        let server = Server::start(&options);
+        eventually("the first look is over", || server.stat()["connections"] == 0);
+        let mut clients: Vec<Client> = (0..10_000)
+            .map(|_| {
+                let mut client = Client::new(UnixStream::connect(server.socket()).expect("the server listens"));
+                client.greet();
+                client.go("m");
+                client
+            })
+            .collect();
+        assert_eq!(server.stat()["connections"], 10_000);
+        for client in clients.iter_mut().step_by(97) {
+            assert_eq!(client.read_simple(0, 512), [0; 512]);
+        }
+        // A client and its buffer: the heap's own pages included.
+        let used = server.stat()["heap_live_bytes"].as_u64().expect("a number");
+        assert!(used < 10_000 * 8192, "{} bytes a client", used / 10_000);
+        assert!(server.connect().ends().is_empty(), "one more is refused");
+        drop(clients);
+        eventually("all are gone", || server.stat()["connections"] == 0);
+        server.stop();
+    }
+}

@@ -1,0 +1,62 @@
+//! A server under test, and a client that says exactly what a test wants it to say.
+
+pub mod client;
+pub mod server;
+pub mod wire;
+
+pub use weir_testing::{PATIENCE, wait_until as eventually};
+
+/// The ways of I/O that this machine has.
+pub fn engines() -> Vec<&'static str> {
+    // Errors other than a refusal are for the tests to find.
+    let refused = io_uring::IoUring::new(2).err().and_then(|why| why.raw_os_error());
+    match refused {
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
+            weir_testing::skip!("with io_uring: it is refused here");
+            vec!["threads"]
+        }
+        _ => vec!["uring", "threads"],
+    }
+}
+
+/// Runs a test with each of them at the same time: for tests that mostly wait.
+pub fn with_engines_at_once(test: impl Fn(&'static str) + Sync) {
+    std::thread::scope(|scope| {
+        for engine in engines() {
+            let test = &test;
+            scope.spawn(move || test(engine));
+        }
+    });
+}
+
+/// Bytes that look random and are the same every time.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut numbers = Numbers(seed);
+    (0..length).map(|_| numbers.next() as u8).collect()
+}
+
+/// Numbers that look random (splitmix64).
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Is this program installed? If not, says so.
+pub fn has(program: &str) -> bool {
+    let found =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|at| at.join(program).exists());
+    if !found {
+        weir_testing::skip!("{program} is not installed");
+    }
+    found
+}
