@@ -123,10 +123,9 @@ pub struct Control {
     pub token: [AtomicU64; 2],
 }
 
-/// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise. They begin at a
-/// page, over which a shared one can be put: on arm64 one of the 16 KiB that a kernel's pages may have.
-#[cfg_attr(not(target_arch = "aarch64"), repr(C, align(4096)))]
-#[cfg_attr(target_arch = "aarch64", repr(C, align(16384)))]
+/// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise. They lie in
+/// mappings, which begin at a page of the kernel's, of 4 KiB or more.
+#[repr(C, align(4096))]
 pub struct Stats {
     /// [`MAGIC`] once the page is in use.
     pub magic: AtomicU64,
