@@ -8,7 +8,9 @@ const isWeir = (name) => path.basename(name).startsWith('libweir.so');
 /** The library's path: WEIR_LIB, or what the package carries. */
 exports.library = () => {
   const file = path.resolve(process.env.WEIR_LIB || path.join(__dirname, 'libweir.so.0'));
-  if (!fs.existsSync(file)) throw new Error(`${file} is missing: install the package weir again, or set WEIR_LIB`);
+  if (!fs.existsSync(file) || !fs.statSync(file).isFile()) {
+    throw new Error(`${file} is missing: install the package weir-malloc again, or set WEIR_LIB`);
+  }
   if (/[ :\n]/.test(file)) throw new Error(`LD_PRELOAD cannot hold a path with a blank or a colon: ${file}`);
   return file;
 };
