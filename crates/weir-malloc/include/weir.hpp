@@ -73,6 +73,16 @@ Pointer checked(Pointer pointer, const char *function) {
     return pointer;
 }
 
+/* A function that has to be there: an empty one would be found when memory is short, and not before. */
+template <class Function>
+Function needed(Function function, const char *of) {
+    if (!function) {
+        errno = EINVAL;
+        fail(of);
+    }
+    return function;
+}
+
 inline void *heap_allocate(std::size_t bytes, std::size_t align) {
     if (align <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) return ::operator new(bytes);
     return ::operator new(bytes, std::align_val_t(align));
@@ -150,7 +160,7 @@ public:
     };
     using pointer = std::unique_ptr<T, deleter>;
 
-    /* `name` is for figures; `flags` are WEIR_CACHE_NO_RECLAIM and WEIR_CACHE_LIMITED. */
+    /* `name` is for figures; `flags` are those of weir_cache_create(). */
     explicit object_cache(const char *name, unsigned flags = 0)
         : cache_(detail::make_cache(name, sizeof(T), alignof(T), flags)) {}
 
@@ -389,7 +399,8 @@ public:
         : shrinker(name, std::move(count), std::move(scan), options()) {}
     shrinker(const char *name, std::function<std::size_t()> count, std::function<std::size_t(std::size_t, int)> scan,
              options how)
-        : registration_(functions{name, std::move(count), std::move(scan), std::move(how.relieved)}) {
+        : registration_(functions{name, detail::needed(std::move(count), "weir::shrinker"),
+                                  detail::needed(std::move(scan), "weir::shrinker"), std::move(how.relieved)}) {
         weir_shrinker spec{};
         spec.name = name;
         spec.count = [](void *data) {
@@ -436,7 +447,7 @@ private:
 class pressure_listener {
 public:
     pressure_listener(unsigned level, std::function<void(const weir_pressure_event &)> function, weir_queue *queue = nullptr)
-        : registration_(functions{"pressure_listener", std::move(function)}) {
+        : registration_(functions{"pressure_listener", detail::needed(std::move(function), "weir::pressure_listener")}) {
         auto *call = +[](const weir_pressure_event *event, void *data) {
             held::call(data, [=](functions &of) { of.function(*event); });
         };

@@ -233,6 +233,8 @@ void shrinkers() {
     weir::shrinker moved(std::move(*plain));
     plain.reset();
     CHECK(moved.stats().calls > 0);
+    CHECK(throws<std::system_error>([] { weir::shrinker("empty", {}, [](std::size_t, int) { return WEIR_SCAN_STOP; }); }));
+    CHECK(throws<std::system_error>([] { weir::shrinker("empty", [] { return std::size_t(0); }, {}); }));
     CHECK(throws<std::system_error>([&] {
         weir::shrinker::options wrong;
         wrong.thread = 99;
@@ -281,6 +283,7 @@ void pressure() {
     limit(0);
     CHECK(waited_for([&] { return relief > 0; }));
     CHECK(thrown == 1);
+    CHECK(throws<std::system_error>([] { weir::pressure_listener(WEIR_PRESSURE_SOME, {}); }));
     CHECK(throws<std::system_error>([] { weir::pressure_listener(99, [](const weir_pressure_event &) {}); }));
 }
 
