@@ -58,7 +58,7 @@ class OnWeir(unittest.TestCase):
         self.assertTrue("limit" in weir.settings and "idle_ms" in weir.settings)
         weir.settings["limit"] = 1 << 40
         self.assertEqual(weir.settings["limit"], 1 << 40)
-        for name in ("no such setting", "stats.live_bytes", "limit\0", "", 3):
+        for name in ("no such setting", "stats.live_bytes", "limit\0", "", "\ud800", 3):
             self.assertFalse(name in weir.settings)
             with self.assertRaises(KeyError):
                 weir.settings[name] = 1
@@ -88,6 +88,8 @@ class OnWeir(unittest.TestCase):
         broken = weir.pressure.subscribe(fails)
         with self.assertRaises(OSError):
             weir.pressure.subscribe(print, level=99)
+        with self.assertRaisesRegex(TypeError, "calls a function"):
+            weir.pressure.subscribe(None)
         weir.settings["limit"] = LIMIT
         wait_until("pressure", lambda: any(event.cause == 2 and event.level >= weir.pressure.SOME for event in events))
         wait_until("the other one", lambda: len(others) > 1)

@@ -83,7 +83,7 @@ class Settings:
         # What begins like this is no setting: stats() has it.
         if not isinstance(name, str) or name.startswith("stats.") or "\0" in name:
             raise KeyError(name)
-        why = library().weir_ctl(name.encode(), old, old_size, new, new_size)
+        why = library().weir_ctl(name.encode(errors="replace"), old, old_size, new, new_size)
         if why == errno.ENOENT:
             raise KeyError(name)
         if why == errno.ERANGE:

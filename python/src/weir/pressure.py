@@ -69,6 +69,8 @@ def subscribe(callback, level=SOME):
 
     It is called on a thread of Weir's, one after another. What it raises is printed.
     """
+    if not callable(callback):
+        raise TypeError("subscribe() calls a function: subscribe(callback, level)")
     number = next(_numbers)
     _callbacks[number] = callback
     try:
