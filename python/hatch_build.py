@@ -3,6 +3,7 @@
 import os
 import re
 import struct
+import sys
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -17,7 +18,9 @@ def tag(library):
     """The tag of a wheel with this library: it needs its processor, and musl or the newest version of glibc's that it names."""
     with open(library, "rb") as file:
         content = file.read()
-    machine = MACHINES[struct.unpack_from("<H", content, 18)[0]]
+    machine = MACHINES.get(struct.unpack_from("<H", content, 18)[0]) if content[:4] == b"\x7fELF" else None
+    if machine is None:
+        sys.exit(f"{library} is no library for {' or '.join(MACHINES.values())}")
     if b"\0libc.musl-" in content:  # Alpine's name of musl's C library
         return f"py3-none-musllinux_{MUSL}_{machine}"
     newest = max((int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", content)), default=0)
@@ -31,6 +34,8 @@ class CustomBuildHook(BuildHookInterface):
     def initialize(self, version, build_data):
         project = os.path.dirname(self.root)
         library = os.environ.get("WEIR_LIB") or os.path.join(project, "target", "release", "libweir.so")
+        if not os.path.isfile(library):
+            sys.exit(f"{library} is missing: `cargo build --release -p weir-malloc` makes it, or WEIR_LIB names another")
         build_data["pure_python"] = False
         build_data["tag"] = tag(library)
         build_data["force_include"][library] = "weir/libweir.so.0"
