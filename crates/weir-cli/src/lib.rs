@@ -60,6 +60,7 @@ pub fn main() -> ! {
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     let status = if error.exit_code() == 0 {
+        output::end_with_reader();
         match error.print().and_then(|()| std::io::stdout().flush()) {
             Ok(()) => 0,
             Err(error) => {

@@ -37,6 +37,12 @@ pub fn say(text: fmt::Arguments) {
     let _ = std::io::stderr().write_all(text.to_string().as_bytes());
 }
 
+/// From now on SIGPIPE ends the command, if the reader of its output closes the pipe.
+pub fn end_with_reader() {
+    // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Writes a command's result to standard output. If the reader closes the pipe, SIGPIPE ends the command.
 pub fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
@@ -44,8 +50,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// As [`print`], of what is no text.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    end_with_reader();
     let mut out = std::io::stdout();
     let done = out.write_all(bytes).and_then(|()| out.flush());
     done.map_err(|e| Failure::of_weir(format!("cannot write to standard output: {e}")))

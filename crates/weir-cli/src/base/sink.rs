@@ -6,7 +6,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The destination of a result: standard output for `-`, else a file. One that was made for it goes if nothing is written.
@@ -55,6 +55,23 @@ pub fn open_beside_program(option: &str, path: &Path) -> std::result::Result<Fil
         return Err(Failure::of_weir(say));
     }
     open(path, OFlags::empty()).map_err(|e| refusal(option, path, &e))
+}
+
+/// Refuses results of which one would be written over another. Each option's file is there by now.
+pub fn are_apart(results: &[(&str, Option<&Path>)]) -> std::result::Result<(), Failure> {
+    let mut seen: Vec<(&str, (u64, u64))> = Vec::new();
+    for &(option, path) in results {
+        let Some(path) = path.filter(|path| *path != Path::new("-")) else { continue };
+        // A pipe or a device takes what comes, one after the other.
+        let Some(file) = path.metadata().ok().filter(std::fs::Metadata::is_file) else { continue };
+        let identity = (file.dev(), file.ino());
+        if let Some((other, _)) = seen.iter().find(|(_, of_other)| *of_other == identity) {
+            let path = path.display();
+            return Err(Failure::of_weir(format!("{other} and {option} name one file, {path}: give each its own")));
+        }
+        seen.push((option, identity));
+    }
+    Ok(())
 }
 
 /// Does not wait for the reader of a FIFO: the program would not start.

@@ -48,9 +48,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .map_err(|e| format!("`{text}` is no time ({e}): write a whole number with ms, s or m, such as 500ms"))
 }
 
-/// As [`parse_duration`], for the time between two lines. A number without a unit is refused.
+/// As [`parse_duration`], for the time between two lines. A number without a unit is refused, and 0 in any.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+    if text.bytes().all(|b| b.is_ascii_digit()) && text.bytes().any(|b| b != b'0') {
         return Err(format!("{text} what? write {text}s for seconds, or {text}ms"));
     }
     let time = parse_duration(text)?;
@@ -131,6 +131,7 @@ mod tests {
         }
         for (wrong, say) in [
             ("5", "5 what? write 5s"),
+            ("0", "write a time from 10ms"),
             ("0s", "write a time from 10ms"),
             ("1ms", "write a time from 10ms"),
             ("1M", "1month"),

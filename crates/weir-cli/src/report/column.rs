@@ -22,7 +22,7 @@ impl Comparison {
     pub fn read(files: &[PathBuf]) -> Result<Self, Failure> {
         let mut runs = Self { columns: Vec::new(), notes: Vec::new() };
         for path in files {
-            let (contents, note) = reading::read(path)?;
+            let (contents, note) = reading::read(path, files.len() == 1)?;
             runs.notes.extend(note);
             let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
             let place = runs.columns.iter().position(|column| column.lacks(&contents)).unwrap_or(runs.columns.len());
@@ -181,8 +181,11 @@ impl Column {
     /// A table of the kinds of memory that were released.
     pub fn kinds(&self) -> Option<Table> {
         let kinds = self.trace.as_ref()?.kinds.iter().filter(|(_, (batches, _))| *batches > 0);
-        let rows = kinds.map(|(kind, (batches, size))| (kind.clone(), vec![batches.to_string(), bytes(*size)]));
-        Some(Table { title: "", names: vec!["what was released", "batches", "bytes"], rows: rows.collect() })
+        let row =
+            |(kind, (batches, size)): (&String, &(u64, u64))| (kind.clone(), vec![batches.to_string(), bytes(*size)]);
+        let rows: Vec<_> = kinds.map(row).collect();
+        let names = vec!["what was released", "batches", "bytes"];
+        (!rows.is_empty()).then_some(Table { title: "", names, rows })
     }
 
     /// The rows of the table of reclaim that say something; `None`: there are none.

@@ -71,7 +71,7 @@ fn table(names: &[&str], rows: &[(String, Vec<String>)]) -> Markup {
 
 fn run(column: &Column, extent: Extent) -> Markup {
     html! {
-        @if let Some(trace) = &column.trace { (batches(column, trace, extent)) }
+        @if let Some(trace) = column.trace.as_ref().filter(|it| !it.bins.is_empty()) { (batches(column, trace, extent)) }
         @if let Some(released) = column.released().filter(|all| all.total() > 0) { (by_cause(released)) }
         @for (of, times) in column.times() {
             figure {

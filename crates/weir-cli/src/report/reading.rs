@@ -55,8 +55,9 @@ pub struct Stat {
     pub table: Option<Table>,
 }
 
-/// Reads a file; what is wrong with it that does not keep it from being read.
-pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
+/// Reads a file; what is wrong with it that does not keep it from being read. One that is empty is a trace of a program that
+/// released nothing, unless it `is_alone`: then there is nothing to tell.
+pub fn read(path: &Path, is_alone: bool) -> Result<(Contents, Option<String>), Failure> {
     let name = path.display();
     let failed = |why: String| Failure::of_weir(format!("{name}: {why}"));
     let file = std::fs::File::open(path).map_err(|error| {
@@ -69,7 +70,8 @@ pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
     let mut contents = match records.next() {
         Some(Ok(record)) => Contents::of(record),
         Some(Err(error)) => return Err(failed(damage(&error, 1))),
-        None => return Err(failed("is empty: the command that writes it has written nothing yet".into())),
+        None if is_alone => return Err(failed("is empty: the command that writes it has written nothing yet".into())),
+        None => return Ok((Contents::Trace(Box::default()), Some(format!("{name} is empty: a trace of no release.")))),
     };
     let mut number = 1u64;
     loop {

@@ -8,7 +8,7 @@ mod verdict;
 mod watch;
 
 use crate::base::failure::Failure;
-use crate::base::sink::ResultFile;
+use crate::base::sink::{self, ResultFile};
 use crate::base::{json, output};
 use crate::command_line::RunOptions;
 use crate::figures::run::{Summary, Totals};
@@ -46,6 +46,8 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let json_file = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
     let page_file = options.report.as_deref().map(|path| ResultFile::open("--report", path)).transpose()?;
     let mut trace = options.trace.as_deref().map(Trace::open).transpose()?;
+    let results = [("--json", &options.json), ("--report", &options.report), ("--trace", &options.trace)];
+    sink::are_apart(&results.map(|(option, path)| (option, path.as_deref())))?;
     let profiles = options.profile.as_deref().map(Profiles::named).transpose()?;
     warn_of_settings();
     warn_of_obstacles(Path::new(&options.program[0]));

@@ -248,6 +248,18 @@ fn what_is_whole_of_a_file_that_is_cut_short_is_shown() {
 }
 
 #[test]
+fn a_trace_of_a_program_that_released_nothing_is_no_obstacle() {
+    let files = Files::new();
+    let names = [files.write("a.json", run("x", 0)), files.write("a.trace", ""), files.write("b.json", run("y", 1))];
+    let names = names.each_ref().map(PathBuf::as_path);
+    for format in ["html", "markdown"] {
+        let page = page(&["--format", format], &names);
+        assert!(page.contains("is empty: a trace of no release") && page.contains("a.json, a.trace"), "{page}");
+        assert!(!page.contains("released over time") && !page.contains("what was released |"), "{page}");
+    }
+}
+
+#[test]
 fn any_numbers_are_drawn() {
     let files = Files::new();
     let most = u64::MAX.to_string();

@@ -129,6 +129,20 @@ fn a_program_that_cannot_be_run_costs_no_earlier_result() {
 }
 
 #[test]
+fn two_results_in_one_file_are_refused() {
+    let Some(bench) = Bench::new() else { return };
+    let at = |name: &str| bench.dir.path().join(name).display().to_string();
+    std::fs::write(at("kept"), "earlier").unwrap();
+    std::os::unix::fs::symlink(at("kept"), at("link")).unwrap();
+    for [one, other] in [["--json", "--report"], ["--report", "--trace"], ["--json", "--trace"]] {
+        let output = bench.run(&[one, &at("kept"), other, &at("link"), "--", "sh", "-c", "echo ran"]);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]));
+        assert!(stderr(&output).contains(&format!("{one} and {other} name one file")), "{}", stderr(&output));
+        assert_eq!(std::fs::read_to_string(at("kept")).unwrap(), "earlier");
+    }
+}
+
+#[test]
 fn a_result_that_cannot_be_written_costs_neither_the_others_nor_the_programs_end() {
     let Some(bench) = Bench::new() else { return };
     let (json, page) = (bench.dir.path().join("all.json"), bench.dir.path().join("all.html"));
