@@ -128,15 +128,15 @@ pub struct Options {
     #[arg(long, value_name = "true|false")]
     pub registered_buffers: Option<bool>,
     /// Time for a client to choose an export [default: 30s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     #[serde(deserialize_with = "time")]
     pub handshake_timeout: Option<Duration>,
     /// Time for the rest of what a client sends or has to read, or 1 KiB for each second of it [default: 1m].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     #[serde(deserialize_with = "time")]
     pub client_timeout: Option<Duration>,
     /// Time for requests in flight when the server is stopped [default: 30s].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     #[serde(deserialize_with = "time")]
     pub stop_timeout: Option<Duration>,
 }
@@ -152,10 +152,13 @@ impl Options {
     }
 }
 
-/// A time as people write it: `30s`, `1m 30s`.
+/// Reads a time as people write it: `30s`, `1m 30s`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    text.parse().map_err(|why| format!("'{text}' is no time ({why}): write a number with ms, s or m, such as 30s"))
+}
+
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse().map(Some).map_err(|why| serde::de::Error::custom(format!("'{text}' is no time: {why}")))
+    parse_time(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
 }
 
 /// An `[[export]]`.

@@ -127,8 +127,12 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     let (ends, ended) = unbounded_channel();
     // Before anything else: a signal that comes early is not lost.
     let mut events = Events::watch(ended)?;
-    let settings = Settings::load(options)?;
-    let context = open_context(&settings)?;
+    // What is below may hang: the server can be stopped meanwhile.
+    let options_ = options.clone();
+    let (settings, context) = tokio::select! {
+        opened = blocking(move || open(&options_)) => opened?,
+        event = events.stops.next() => return event.into_end(),
+    };
     let (listeners, names) = listen(&settings)?;
     let (engine, refused) = settings.io.choose().map_err(Failure::because("io_uring is refused"))?;
     let io = if engine == Engine::Uring { "io_uring" } else { "threads" };
@@ -163,6 +167,13 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     drop(acceptors);
     let stopped = stop(&mut events, &seats, &context, settings.stop_timeout, failed.is_err()).await;
     failed.and(stopped)
+}
+
+/// Reads the settings, and opens all that is exported.
+fn open(options: &Serve) -> Result<(Settings, Arc<Context>), Failure> {
+    let settings = Settings::load(options)?;
+    let context = open_context(&settings)?;
+    Ok((settings, context))
 }
 
 fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {

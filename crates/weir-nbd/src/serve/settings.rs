@@ -328,6 +328,7 @@ mod tests {
         assert!(refused(&[], "[[export]]\nname = 'a'\nmemory = '1M'\ntls = true\n").contains("certificate"));
         assert!(with(&["--squeeze-ms", "3600001"]).contains("squeeze-ms: 3600001 is not between 0 and 3600000"));
         assert!(refused(&export, "max-idle-pages = 4294967296\n").contains("max-idle-pages: 4294967296 is not"));
+        assert!(with(&["--client-timeout", "30"]).contains("such as 30s"));
         assert!(with(&["--client-timeout", "0s"]).contains("client-timeout: 0s is not between 1ms and 100years"));
         assert!(refused(&export, "handshake-timeout = '0s'\n").contains("handshake-timeout: 0s"));
         assert!(with(&["--stop-timeout", "101years"]).contains("stop-timeout: 101years is not between 0s"));

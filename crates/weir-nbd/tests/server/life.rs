@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 #[test]
@@ -120,19 +121,48 @@ fn a_reload_that_hangs_does_not_keep_the_server_from_its_end() {
     let config = folder.path().join("config");
     std::fs::write(&config, "[[export]]\nname = 'm'\nmemory = '1M'\n").expect("a file");
     let mut server = Server::start_in(folder, &["--config", "config"]);
-    // A pipe that nobody writes to.
     std::fs::remove_file(&config).expect("the file");
-    assert!(Command::new("mkfifo").arg(&config).status().expect("it runs").success());
+    make_pipe(&config);
     server.signal(libc::SIGHUP);
-    let mut pipe = None;
-    eventually("it is being read", || {
-        let opened = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&config);
-        pipe = opened.ok();
-        pipe.is_some()
-    });
+    let pipe = await_reader(&config);
     server.signal(libc::SIGTERM);
     assert!(server.wait().success(), "{}", server.log());
     drop(pipe);
+}
+
+#[test]
+fn a_start_that_hangs_can_be_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    make_pipe(&config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+    command.args(["serve", "--listen", "unix:s", "--control", "none", "--config", "config"]);
+    let mut server =
+        Killed(command.current_dir(folder.path()).stderr(Stdio::null()).spawn().expect("the server starts"));
+    let pipe = await_reader(&config);
+    // SAFETY: it signals a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(server.0.id() as i32, libc::SIGTERM) }, 0);
+    let mut end = None;
+    eventually("it ends", || {
+        end = server.0.try_wait().expect("a child");
+        end.is_some()
+    });
+    assert!(end.is_some_and(|end| end.success()));
+    drop(pipe);
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().expect("it runs").success());
+}
+
+/// Waits until a pipe is being read, and never writes to it.
+fn await_reader(path: &Path) -> std::fs::File {
+    let mut pipe = None;
+    eventually("it is being read", || {
+        pipe = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path).ok();
+        pipe.is_some()
+    });
+    pipe.expect("it was opened")
 }
 
 /// A child that does not outlive its test.
