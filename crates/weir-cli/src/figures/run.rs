@@ -114,6 +114,9 @@ pub struct Summary {
     /// Why there were no counters: then it is not known which processes used Weir.
     #[serde(default)]
     pub no_counters: Option<String>,
+    /// Why the program was not measured while it ran.
+    #[serde(default)]
+    pub no_samples: Option<String>,
     #[serde(flatten)]
     pub totals: Totals,
 }

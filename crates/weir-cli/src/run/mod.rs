@@ -53,7 +53,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     warn_of_obstacles(Path::new(&options.program[0]));
     warn_of_silence(&stats);
     let mut caught = signals::catch().map_err(|e| Failure::of_weir(format!("cannot catch signals: {e}")))?;
-    let sampler = Sampler::new(ProcessTree::new(), options.limit, &library);
+    let mut sampler = Sampler::new(ProcessTree::new(), options.limit, &library);
     reap::adopt_orphans();
     let started = Instant::now();
     let own_peak = own_peak_bytes();
@@ -61,7 +61,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     if let Some(trace) = &mut trace {
         trace.begin();
     }
-    let (mut sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
+    let ended = watch::watch(options, program, &stats, &mut sampler, &mut caught, trace.as_mut());
     signals::release();
     let mut results = Vec::new();
     results.extend(trace.map(|mut trace| {
@@ -133,6 +133,7 @@ fn summarise(
         without_weir: sampler.without,
         uncounted: sampler.uncounted,
         no_counters: stats.obstacle(),
+        no_samples: sampler.obstacle,
         totals: Totals::of(stats),
         verdict: String::new(),
     };

@@ -93,6 +93,8 @@ pub struct Sampler {
     pub uncounted: Vec<ExcludedProcess>,
     /// The largest resident set that a process had before one of the samples, by its own mark.
     pub most_high: u64,
+    /// Why there are no samples.
+    pub obstacle: Option<String>,
     /// Whether a process of the last sample had waited for a child by then.
     pub has_waited: bool,
     /// Largest part of a process that others shared: by so much the resident set alone is too large.

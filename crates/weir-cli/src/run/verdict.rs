@@ -39,6 +39,9 @@ fn is_below(bytes: u64, peak: u64) -> bool {
 fn memory(summary: &Summary, is_seen: bool) -> String {
     let (Some(peak), Some(last)) = (summary.peak_resident_bytes, summary.last_resident_bytes) else {
         let bound = bytes(summary.peak_resident_bytes.unwrap_or(summary.peak_resident_bound_bytes));
+        if let Some(why) = &summary.no_samples {
+            return format!("Memory peaked at {bound} or less; it was not measured ({why})");
+        }
         return match summary.peak.processes {
             0 => format!("Memory peaked at {bound} or less; the program ended before it was measured"),
             _ => format!("Memory peaked at {bound}; the program ended before it was measured again"),

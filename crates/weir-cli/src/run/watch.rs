@@ -14,39 +14,39 @@ use crate::processes::stats_file::StatsFile;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Samples and reports on a second thread while this one forwards signals and waits for the end.
+/// Samples and reports on a second thread while this one forwards signals and waits for the end. Where no thread is to be had,
+/// the program runs all the same, and the sampler says why it was not measured.
 pub fn watch(
     options: &RunOptions,
     program: i32,
     stats: &StatsFile,
-    sampler: Sampler,
+    sampler: &mut Sampler,
     caught: &mut signals::CaughtSignals,
     trace: Option<&mut Trace>,
-) -> (Sampler, ReapedProgram) {
+) -> ReapedProgram {
     let (over, is_over) = std::sync::mpsc::channel::<()>();
     let tree = sampler.tree.clone();
-    std::thread::scope(|scope| {
-        let watching = Watching { interval: options.stats_interval, stats, sampler, is_over, trace };
-        let watcher = scope.spawn(move || watching.run());
+    let (ended, refused) = std::thread::scope(|scope| {
+        let watching = Watching { interval: options.stats_interval, stats, sampler: &mut *sampler, is_over, trace };
+        let watcher = std::thread::Builder::new().spawn_scoped(scope, move || watching.run());
         let ended = reap::wait(program, options.wait, &tree, caught);
         drop(over);
-        match watcher.join() {
-            Ok(sampler) => (sampler, ended),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
+        (ended, watcher.err())
+    });
+    sampler.obstacle = refused.map(|why| format!("cannot start a thread: {why}"));
+    ended
 }
 
 struct Watching<'a> {
     interval: Option<Duration>,
     stats: &'a StatsFile,
-    sampler: Sampler,
+    sampler: &'a mut Sampler,
     is_over: Receiver<()>,
     trace: Option<&'a mut Trace>,
 }
 
 impl Watching<'_> {
-    fn run(mut self) -> Sampler {
+    fn run(mut self) {
         let started = Instant::now();
         let mut next_sample = started;
         let mut next_line = self.interval.map(|interval| started + interval);
@@ -62,7 +62,7 @@ impl Watching<'_> {
                 next_line = Some((at + interval).max(now));
             }
             if self.is_over_before(next_line.map_or(next_sample, |line| line.min(next_sample))) {
-                return self.sampler;
+                return;
             }
         }
     }

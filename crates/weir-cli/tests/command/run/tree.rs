@@ -258,6 +258,20 @@ fn statistics_need_no_place_to_write_and_no_program_needs_them() {
     );
 }
 
+/// The limit leaves no room for a thread's stack.
+#[test]
+fn a_program_runs_though_no_thread_can_watch_it() {
+    let Some(bench) = Bench::new() else { return };
+    let script = format!("ulimit -d 2000; exec {} run -- sh -c 'exit 4'", env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new("sh");
+    // A backtrace that finds no memory waits for itself.
+    command.args(["-c", &script]).env("WEIR_LIB", &bench.library).env("RUST_BACKTRACE", "0");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let said = "or less; it was not measured (cannot start a thread: ";
+    assert!(stderr(&output).contains(said) && stderr(&output).contains("1 used Weir"), "{}", stderr(&output));
+}
+
 #[test]
 fn processes_without_weir_are_named() {
     let Some(bench) = Bench::new() else { return };
