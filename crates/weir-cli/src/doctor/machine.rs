@@ -277,11 +277,18 @@ fn group_limits(dir: &GroupDir) -> Check {
 
 /// Tried on a thread of its own, which is where Weir needs it.
 fn descriptors() -> Check {
-    let private =
-        std::thread::spawn(|| weir_linux::os::file::descriptor_table::private_table().is_ok()).join().unwrap_or(false);
-    let with = "the program does not see the background thread's files";
-    let found = if private { "close_range works" } else { "close_range and unshare refused" };
-    check("own descriptors", private, found, with, "no files are kept open; everything is read every 250 ms while warm")
+    let work = || weir_linux::os::file::descriptor_table::private_table().is_ok();
+    let tried = std::thread::Builder::new().spawn(work).map(|thread| thread.join().unwrap_or(false));
+    let (with, without) = (
+        "the program does not see the background thread's files",
+        "no files are kept open; everything is read every 250 ms while warm",
+    );
+    let found = match &tried {
+        Ok(true) => "close_range works".into(),
+        Ok(false) => "close_range and unshare refused".into(),
+        Err(why) => format!("cannot start a thread: {why}"),
+    };
+    check("own descriptors", matches!(tried, Ok(true)), found, with, without)
 }
 
 #[cfg(test)]

@@ -47,6 +47,18 @@ fn a_small_address_space_is_told_and_refused_by_nothing() {
     assert!(line.contains(" limited ") && line.contains("limit 39.1 MiB"), "{text}");
 }
 
+/// The limit leaves no room for a thread's stack.
+#[test]
+fn a_thread_that_is_refused_is_told_with_the_reason() {
+    let script = format!("ulimit -d 2000; exec {} doctor", env!("CARGO_BIN_EXE_weir"));
+    // A backtrace that finds no memory waits for itself.
+    let output = Command::new("sh").args(["-c", &script]).env("RUST_BACKTRACE", "0").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let line = text.lines().find(|line| line.starts_with("own descriptors")).unwrap_or_default();
+    assert!(line.contains(" limited ") && line.contains("cannot start a thread: "), "{text}");
+}
+
 #[test]
 fn a_library_that_cannot_be_preloaded_is_told_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
