@@ -32,7 +32,6 @@ fn history(u: &mut Unstructured) -> Result<()> {
     let mut world = world(u)?;
     let ended = steps(u, &mut world);
     run_on(0);
-    world.finish();
     ended
 }
 

@@ -84,6 +84,11 @@ impl World {
         self.heap.platform()
     }
 
+    /// Stays for good: the heap has what is not noted here, or is used by what outlives the test.
+    pub fn leak(self) -> &'static Self {
+        Box::leak(Box::new(self))
+    }
+
     /// Takes a fresh block in: checks that it is nobody's and as asked for, and fills it. `None`: it is null.
     pub fn take(&mut self, addr: *mut u8, len: usize, align: usize, kind: Kind) -> Option<usize> {
         if addr.is_null() {
@@ -244,9 +249,15 @@ impl World {
         assert_eq!(self.fake().take_misuses(), []);
         audit
     }
+}
 
-    /// Frees everything: the heap must hold nothing then.
-    pub fn finish(mut self) {
+/// Checks all that is held, and frees it: the heap must hold nothing then.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.audit();
         self.fake().fail_nothing();
         self.heap.reclaim().set_reporting(true);
         self.free_all();

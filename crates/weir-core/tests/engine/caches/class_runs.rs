@@ -97,7 +97,6 @@ fn a_freed_run_serves_the_next_request_of_its_class() {
         passing(&mut world, 104 * KIB);
         assert_eq!(taken(&world), before + 1, "of the class, but too long for what there is");
         assert_eq!(passing(&mut world, 104 * KIB), passing(&mut world, 98 * KIB), "a longer one does");
-        world.finish();
     }
 }
 
@@ -128,7 +127,6 @@ fn a_run_from_a_bucket_serves_an_aligned_request_if_it_begins_right() {
         let before = taken(&world);
         aligned(&mut world);
         assert_eq!((taken(&world), world.audit().cpu_runs), (before + 1, 1));
-        world.finish();
     }
 }
 
@@ -139,7 +137,6 @@ fn a_run_from_a_bucket_is_wiped_where_zeros_are_asked_for() {
         let addr = passing(&mut world, 200 * KIB);
         let i = world.alloc_zeroed(200 * KIB - 100).unwrap();
         assert_eq!(world.held[i].addr, addr);
-        world.finish();
     }
 }
 
@@ -163,7 +160,6 @@ fn a_run_that_is_resized_in_place_is_of_the_class_of_its_new_length() {
             }
         }
         assert!(in_place >= 5);
-        world.finish();
     }
 }
 
@@ -179,7 +175,6 @@ fn a_run_grows_into_one_that_a_bucket_has() {
         world.realloc(first, 120 * KIB);
         assert!(world.held.iter().any(|block| block.addr == first_addr && block.len == 120 * KIB));
         assert_eq!(world.audit().cpu_runs, 0);
-        world.finish();
     }
 }
 
@@ -211,7 +206,6 @@ fn a_run_that_grows_by_small_steps_has_room_for_some() {
         assert_ne!(moved + 72 * KIB, behind);
         // SAFETY: it is held.
         assert_eq!(unsafe { world.heap.usable_size(moved as *mut u8) }, 80 * KIB);
-        world.finish();
     }
 }
 
@@ -237,7 +231,6 @@ fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
         assert!(others.into_iter().all(|other| !world.heap.stays(other, 100 * KIB)));
         // SAFETY: allocated here.
         [run, sample, low].into_iter().for_each(|block| unsafe { world.heap.free(block) });
-        world.finish();
     }
 }
 
@@ -264,7 +257,6 @@ fn what_cpus_hold_is_bounded() {
         (0..100).for_each(|_| assert!(world.alloc(40 * KIB).is_some()));
         free_rest(&mut world);
         assert!(held(&world) <= 2 * (pages(&world) / PART).max(LEAST));
-        world.finish();
     }
 }
 
@@ -279,7 +271,6 @@ fn a_small_heap_keeps_what_a_cpu_takes_back() {
             (0..9).for_each(|_| assert!(passing(&mut world, size) > 0));
             assert_eq!(taken(&world), before, "{size}");
         }
-        world.finish();
     }
 }
 
@@ -302,7 +293,6 @@ fn a_small_heap_keeps_nothing_that_others_asked_for() {
             assert_eq!(world.audit().cpu_runs, 0, "{size}");
         }
         run_on(0);
-        world.finish();
     }
 }
 
@@ -316,7 +306,6 @@ fn any_run_of_the_class_that_was_missed_is_kept() {
         let before = taken(&world);
         passing(&mut world, 98 * KIB);
         assert_eq!(taken(&world), before);
-        world.finish();
     }
 }
 
@@ -331,7 +320,6 @@ fn what_was_not_missed_is_not_kept() {
         assert_eq!(world.audit().cpu_runs, 0);
         let kept = passing(&mut world, 100 * PAGE);
         assert_eq!((world.audit().cpu_runs, kept), (1, passing(&mut world, 100 * PAGE)));
-        world.finish();
     }
 }
 
@@ -348,7 +336,6 @@ fn figures_have_their_lengths() {
             usage::check(&world);
         }
         run_on(0);
-        world.finish();
     }
 }
 
@@ -361,7 +348,6 @@ fn a_class_that_frees_on_displaces_others() {
         let before = taken(&world);
         (0..100).for_each(|_| assert!(passing(&mut world, 900 * KIB) > 0));
         assert_eq!(taken(&world), before);
-        world.finish();
     }
 }
 
@@ -387,7 +373,6 @@ fn runs_in_buckets_go_before_memory_becomes_resident() {
         assert_eq!(world.audit().cpu_runs, 1);
         world.alloc(8 * MIB).unwrap();
         assert_eq!(world.audit().cpu_runs, 0);
-        world.finish();
     }
 }
 
@@ -406,7 +391,6 @@ fn runs_of_other_cpus_go_before_much_becomes_resident() {
         }
         assert!(fresh >= part - 100 * KIB, "{fresh} bytes");
         run_on(0);
-        world.finish();
     }
 }
 
@@ -430,7 +414,6 @@ fn reclaim_takes_them_from_all_cpus() {
             }),
         }
         assert_eq!(world.audit().cpu_runs, 0, "{why}");
-        world.finish();
     }
 }
 
@@ -447,7 +430,6 @@ fn an_allocation_short_of_memory_takes_them_from_all_cpus() {
         world.may_fail = true;
         let whole = (0..).take_while(|_| world.alloc(MIB).is_some()).count();
         assert_eq!(world.audit().cpu_runs, 0, "{whole} MiB");
-        world.finish();
     }
 }
 
@@ -475,7 +457,6 @@ fn wrong_frees_of_runs_in_buckets_are_named() {
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, below)]);
         free(&world, below);
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, below)]);
-        world.finish();
     }
 }
 
@@ -502,7 +483,6 @@ fn former_copies_are_released() {
             // SAFETY: allocated here.
             unsafe { world.heap.free(buffer) };
             assert!(most < 50, "{most} % of a copy are idle beside it");
-            world.finish();
         }
     }
 }
@@ -525,6 +505,5 @@ fn a_sampled_run_is_of_no_class() {
         unsafe { heap.free(block) };
         let audit = heap.audit().unwrap();
         assert!(audit.runs == 2 && audit.cpu_runs <= 1, "the one that was copied, if it was");
-        world.finish();
     }
 }

@@ -108,12 +108,15 @@ impl Program {
         let usage = self.world.heap.figures().usage();
         (usage.live, usage.resident() - usage.metadata)
     }
+}
 
-    fn finish(mut self) {
-        self.check();
-        self.thin(u64::MAX);
-        self.world.heap.audit().unwrap_or_else(|fault| panic!("{fault:?}"));
-        self.world.finish();
+/// Frees all blocks before the world ends.
+impl Drop for Program {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check();
+            self.thin(u64::MAX);
+        }
     }
 }
 
@@ -137,7 +140,6 @@ fn a_program_that_moves_what_it_is_told_to_has_little_more_than_what_is_live() {
         assert!(before * 100 > live * 170, "{size}: it was not sparse: {before} for {live}");
         assert!(after * 100 <= live * MOST_PERCENT, "{size}: {after} for {live}, {before} before");
         assert!(most <= Some(2), "{size}: a block was moved {most:?} times");
-        program.finish();
     }
 }
 
@@ -167,7 +169,6 @@ fn a_busy_program_comes_to_an_end_too_and_its_memory_follows() {
     program.rest();
     let (live, after) = program.live_and_resident();
     assert!(after * 100 <= live * 150, "{after} for {live}");
-    program.finish();
 }
 
 /// Slabs of objects of 1 KiB.
@@ -201,7 +202,6 @@ fn thin_slab(program: &Program, slab: &mut Vec<*mut u8>, left: usize) {
 fn end(program: Program, slabs: Vec<Vec<*mut u8>>) {
     // SAFETY: allocated by the program, and forgotten.
     slabs.into_iter().flatten().for_each(|block| unsafe { program.world.heap.free(block) });
-    program.finish();
 }
 
 fn slab_of(block: *mut u8) -> usize {
@@ -305,7 +305,6 @@ fn what_is_dense_or_a_page_of_its_own_or_no_block_stays() {
             assert!(!heap.should_move(block));
         }
     }
-    program.finish();
 }
 
 #[test]
@@ -327,7 +326,6 @@ fn what_is_freed_so_goes_to_its_slab_and_a_wrong_one_is_named() {
         objects[1..].iter().for_each(|&object| assert!(heap.free_moved(object)));
     }
     assert_eq!(world.fake().take_misuses(), [(DoubleFree, objects[0] as usize), (InteriorPointer, inside as usize)]);
-    world.finish();
 }
 
 #[test]
@@ -362,5 +360,4 @@ fn where_the_target_was_other_blocks_may_be() {
             program.world.heap.free(other);
         }
     }
-    program.finish();
 }

@@ -51,7 +51,6 @@ fn a_pointer_into_a_run_is_handed_out_to_nobody() {
         // What is allocated is checked for its alignment, and that it is nobody else's.
         (0..3).for_each(|_| assert!(world.alloc_aligned(PAGE, size).is_some()));
         assert_eq!(world.fake().take_misuses(), [(InteriorPointer, inside)]);
-        world.finish();
     }
 }
 
@@ -71,8 +70,6 @@ fn a_run_in_a_bucket_that_is_free_by_now_is_not_handed_out() {
         run_on(0);
         (0..3).for_each(|_| assert!(world.alloc(size).is_some()));
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, twice)]);
-        world.audit();
-        world.finish();
     }
 }
 
@@ -98,7 +95,6 @@ fn the_balancer_takes_runs_where_little_is_left() {
             }
         }
         assert_eq!((woken, world.audit().cpu_runs), (1, 0));
-        world.finish();
     }
 }
 
@@ -123,7 +119,6 @@ fn the_hard_limit_takes_runs_before_the_program_is_told() {
             assert_eq!(world.audit().cpu_runs, 0);
             assert!(world.fake().at_hard_limit.lock().unwrap().is_empty());
             world.fake().tunables().hard_limit.set(0);
-            world.finish();
         }
     }
 }
@@ -155,7 +150,6 @@ fn a_drain_of_runs_leaves_cpus_without_runs_alone() {
     }
     assert_eq!(world.fake().fences.load(Relaxed), 1);
     world.fake().after_each_fence(|| {});
-    world.finish();
 }
 
 /// Runs that buckets hold across a fork are the child's too.
@@ -176,6 +170,5 @@ fn a_child_has_the_runs_of_all_cpus() {
         run_on(0);
         world.heap.purge();
         assert_eq!(world.audit().cpu_runs, 0);
-        world.finish();
     }
 }

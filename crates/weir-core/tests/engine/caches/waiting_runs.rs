@@ -26,7 +26,6 @@ fn it_is_idle_and_the_next_run_of_any_length_may_have_its_place() {
         let addr = let_one_wait(&mut world);
         usage::check(&world);
         assert_eq!(passing(&mut world, 40 * KIB), addr, "of no class that it serves");
-        world.finish();
     }
 }
 
@@ -51,7 +50,6 @@ fn the_end_of_a_window_a_trim_or_another_run_ends_the_wait() {
         run_on(0);
         calm(&world);
         assert_eq!(world.audit().cpu_runs, 0);
-        world.finish();
     }
 }
 
@@ -65,7 +63,6 @@ fn one_waits_on_each_cpu_and_no_long_one() {
         let before = world.audit().cpu_runs;
         world.free(long, false);
         assert_eq!(world.audit().cpu_runs, before);
-        world.finish();
     }
 }
 
@@ -82,6 +79,5 @@ fn a_second_free_of_it_is_named() {
         world.heap.purge();
         free(&world, addr);
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, addr)]);
-        world.finish();
     }
 }

@@ -183,7 +183,6 @@ proptest! {
     fn any_history_keeps_every_block_and_every_count(v in variant(), steps in prop::collection::vec(step(), 1..120)) {
         let mut world = world(v);
         run_steps(&mut world, &steps);
-        world.finish();
     }
 
     #[test]
@@ -198,7 +197,6 @@ proptest! {
             world.fake().fail(call, plan);
         }
         run_steps(&mut world, &steps);
-        world.finish();
     }
 
     #[test]
@@ -210,7 +208,6 @@ proptest! {
         let mut world = world(v);
         world.fake().fail(Call::Release, plan);
         run_steps(&mut world, &steps);
-        world.finish();
     }
 }
 
@@ -232,6 +229,5 @@ fn a_run_that_fell_back_may_go_anywhere() {
         world.may_fail = false;
         world.realloc(run, size);
         run_steps(&mut world, &[Step::Calm(0)]);
-        world.finish();
     }
 }

@@ -36,7 +36,6 @@ fn what_describes_free_memory_goes_back_in_calm_times() {
     assert!(left <= 6 * PAGE, "{left} of {peak} bytes of metadata are left");
     // All of it can be used again.
     (0..4000).for_each(|_| assert!(world.alloc(4000).is_some()));
-    world.finish();
 }
 
 #[test]
@@ -51,7 +50,6 @@ fn on_longer_pages_of_the_system_the_descriptors_go_and_the_class_map_stays() {
     world.heap.purge();
     let left = arrays(&world);
     assert!(left < peak / 10, "{left} of {peak} bytes of metadata are left");
-    world.finish();
 }
 
 #[test]
@@ -65,7 +63,6 @@ fn pressure_and_trim_take_it_at_once() {
         assert_eq!(bytes, 24 * PAGEBLOCK);
         let left = arrays(&world);
         assert!(left <= 6 * PAGE, "{left} bytes");
-        world.finish();
     }
 }
 
@@ -84,7 +81,6 @@ fn what_is_in_use_keeps_its_description_and_no_more() {
     pressure(&world, Level::Some);
     assert_eq!(world.fake().metadata_released.load(Relaxed), released + 8 * 37 * PAGE);
     assert!(arrays(&world) <= 6 * PAGE);
-    world.finish();
 }
 
 #[test]
@@ -96,7 +92,6 @@ fn a_heap_that_is_used_in_turns_keeps_what_describes_it() {
         calm(&world);
     }
     assert_eq!(world.fake().metadata_released.load(Relaxed), 0);
-    world.finish();
 }
 
 /// While the memory behind descriptions is on its way, another thread takes all that it can get, and writes to it.
@@ -104,8 +99,7 @@ fn a_heap_that_is_used_in_turns_keeps_what_describes_it() {
 fn pages_cannot_be_taken_while_their_description_goes() {
     let mut world = full_pageblocks(false, 64);
     world.free_all();
-    let heap: &'static weir_core::heap::Heap<Fake> =
-        Box::leak(std::mem::replace(&mut world.heap, Box::new(weir_core::heap::Heap::new(Fake::new()))));
+    let heap = &world.leak().heap;
     let taken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&taken);
     heap.platform().during_release(move || {
@@ -148,7 +142,6 @@ fn refused_releases_of_metadata_are_tried_once() {
     // SAFETY: a wrong free, which is named and not obeyed.
     unsafe { world.heap.free((base + 5 * MIB) as *mut u8) };
     assert_eq!(world.fake().take_misuses().len(), 1);
-    world.finish();
 }
 
 #[test]
@@ -163,7 +156,6 @@ fn the_first_pageblock_may_lack_pages() {
     assert_eq!(world.audit().hole_pages, 37);
     free_where(&mut world, |addr| addr % 3 == 0);
     (0..20).for_each(|_| calm(&world));
-    world.finish();
 }
 
 /// A cache of small objects, of which `count` were in use and are free.
@@ -225,14 +217,13 @@ fn a_cache_that_is_used_in_turns_keeps_its_shells() {
         assert_eq!(world.fake().metadata_released.load(Relaxed), released);
     }
     assert_eq!(world.fake().metadata_released.load(Relaxed), 0);
-    world.audit();
 }
 
 #[test]
 fn depots_do_not_get_shells_whose_memory_is_on_its_way() {
     let world = World::new(Fake::new());
     let id = cache(&world, 200_000);
-    let heap: &'static weir_core::heap::Heap<Fake> = Box::leak(world.heap);
+    let heap = &world.leak().heap;
     heap.platform().during_release(move || {
         let objects: Vec<_> = (0..5000).map(|_| heap.user_caches().alloc(id) as usize).collect();
         // SAFETY: allocated above, once.
@@ -263,6 +254,5 @@ fn slots_of_buckets_go_back_at_rest() {
         (0..3).for_each(|_| calm(&world));
         assert!(released() >= 4 * 46 * PAGE, "{} bytes", released());
         (0..40).for_each(|i| assert!(world.alloc(16 + 300 * i).is_some()));
-        world.finish();
     }
 }

@@ -161,7 +161,6 @@ fn threads_keep_their_blocks_while_the_balancer_works() {
         });
         market.into_inner().unwrap().into_iter().for_each(|block: Block| block.free(heap));
         assert!(!world.fake().take_released().is_empty());
-        world.finish();
     }
 }
 
@@ -242,7 +241,6 @@ fn caches_come_and_go_while_the_balancer_works() {
             ends.into_iter().for_each(|end| end.unwrap());
             finalizers.join().unwrap();
         });
-        world.finish();
     }
 }
 
@@ -261,7 +259,8 @@ fn what_is_allocated_during_a_release_is_not_released() {
         }
         let taken: &'static Mutex<Vec<Block>> = Box::leak(Box::default());
         let rounds: &'static AtomicUsize = Box::leak(Box::default());
-        let heap: &'static Heap<Fake> = Box::leak(std::mem::replace(&mut world.heap, Box::new(Heap::new(Fake::new()))));
+        let world = world.leak();
+        let heap = &world.heap;
         heap.platform().during_release(move || {
             let round = rounds.fetch_add(1, Relaxed);
             let mut taken = taken.lock().unwrap();
@@ -300,5 +299,4 @@ fn forks_within_a_fork_leave_its_locks_alone() {
     assert!(unsafe { world.heap.fork().thaw() });
     assert_eq!(held(), 0);
     assert!(world.alloc(100_000).is_some());
-    world.finish();
 }

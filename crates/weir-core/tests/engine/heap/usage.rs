@@ -113,7 +113,6 @@ proptest! {
         let after = check(&world);
         prop_assert_eq!((after.live, after.untouched, after.fragmented), (0, 0, 0));
         prop_assert!(after.metadata <= usage.metadata + 64 * PAGE);
-        world.finish();
     }
 }
 
@@ -142,7 +141,6 @@ fn free_objects_in_slabs_are_not_live() {
         assert_eq!((after.live, after.untouched), (usage.live, 0));
         // What was fragmented could not be released, and nearly all that was idle could.
         assert!(after.fragmented >= usage.fragmented && after.idle < 64 * PAGE, "{after:?}");
-        world.finish();
     }
 }
 
@@ -173,7 +171,6 @@ fn what_is_not_touched_is_not_resident() {
         run_on(0);
         let usage = world.heap.figures().usage();
         assert_eq!((usage.live, usage.untouched, usage.idle), (0, 0, touched));
-        world.finish();
     }
 }
 
@@ -187,7 +184,6 @@ fn a_retained_block_is_idle_and_a_released_one_is_gone() {
     assert_eq!((usage.live, usage.idle), (0, 32 * MIB));
     world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);
     assert_eq!(check(&world).idle, 0);
-    world.finish();
 }
 
 /// Where the platform cannot say what is resident, what was handed out counts as such.
@@ -203,7 +199,6 @@ fn without_the_kernel_the_counters_tell() {
     assert_eq!((usage.live, usage.fragmented), (exact.live, exact.fragmented));
     assert!(usage.idle - exact.idle <= 32 * PAGE, "{usage:?}, {exact:?}");
     assert!((exact.metadata..exact.metadata + 4 * MIB).contains(&usage.metadata), "{usage:?}, {exact:?}");
-    world.finish();
 }
 
 /// The page's figures are of counters alone: the same sum, but for what was handed out and not touched.
@@ -220,7 +215,6 @@ fn the_page_of_counters_has_the_same_sum() {
         assert!(fragmented >= usage.fragmented && idle <= usage.idle);
         world.heap.purge();
     }
-    world.finish();
 }
 
 /// Memory that is isolated for a release is neither the program's nor lost. The figures are the same before, during
@@ -231,7 +225,7 @@ fn isolated_memory_is_not_live() {
     let runs: Vec<_> = (0..40).map(|_| world.alloc(MIB).unwrap()).collect();
     world.past_buckets(|world| runs.into_iter().rev().step_by(2).for_each(|i| world.free(i, false)));
     let before = check(&world);
-    let heap: &'static weir_core::heap::Heap<Fake> = Box::leak(world.heap);
+    let heap = &world.leak().heap;
     let seen: &'static Mutex<Vec<Usage>> = Box::leak(Box::default());
     heap.platform().during_release(|| seen.lock().unwrap().push(heap.figures().usage()));
     heap.purge();
@@ -270,6 +264,7 @@ fn a_measurement_is_made_in_parts_of_so_many_looks() {
     assert_eq!((found, at() > 0), (usage, true));
     // 32 pageblocks and more of runs, 60 blocks of three each.
     assert!(parts >= (32 + 60 * 3) / (LOOKS + 3), "{parts}");
+    world.leak();
 }
 
 /// Some pageblocks of a very long block are looked at, at equal distances.
@@ -287,7 +282,6 @@ fn a_very_long_block_is_measured_by_samples() {
     assert_eq!(usage.live - usage.untouched, 3 * GIB / PAGEBLOCK * PAGE);
     // SAFETY: allocated above, not used any more.
     unsafe { world.heap.free(block) };
-    world.finish();
 }
 
 /// Objects are live of caches with per-CPU buckets and of those without, of which there may be any number.
@@ -326,7 +320,6 @@ fn objects_of_user_caches_are_live_as_blocks_are() {
     assert_eq!((usage.idle, usage.fragmented), (0, 0));
     // SAFETY: nothing of them is in use.
     ids.into_iter().for_each(|id| unsafe { world.heap.user_caches().destroy(id) }.unwrap());
-    world.finish();
 }
 
 /// Figures of a heap that is used meanwhile are near, and the look at it does no harm.
@@ -365,5 +358,4 @@ fn figures_are_gathered_while_threads_go_on() {
     // What is live is exact where no run is in a bucket.
     world.heap.purge();
     assert_eq!(check(&world).live, 0);
-    world.finish();
 }

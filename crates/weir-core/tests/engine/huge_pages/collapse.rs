@@ -74,7 +74,6 @@ fn all_that_is_full_gets_one_once_after_three_looks_a_few_a_window() {
     assert_eq!((made.iter().copied().collect::<BTreeSet<_>>(), made.len()), (full.clone(), full.len()));
     assert_eq!(world.fake().stats().huge_made.load(Relaxed), made.len() as u64);
     assert!(at_rest(&world).is_empty(), "none twice");
-    world.finish();
 }
 
 #[test]
@@ -92,7 +91,6 @@ fn what_is_freed_of_it_goes_back_as_ever_and_its_rest_is_cooled() {
     // Filled again it is as any other, and gets one again.
     runs(&mut world, LARGE / RUN / 2);
     assert!(at_rest(&world).len() >= made.len() / 2);
-    world.finish();
 }
 
 #[test]
@@ -112,7 +110,6 @@ fn what_changes_gets_none_and_keeps_nothing_else_from_its_own() {
     full.remove(&busy);
     assert!(!made.contains(&busy));
     assert_eq!(made, full);
-    world.finish();
 }
 
 #[test]
@@ -136,7 +133,6 @@ fn a_pageblock_that_changed_meanwhile_does_not_count_as_one_huge_page() {
     assert_eq!(calls(&world).first(), Some(&block));
     calm(&world);
     assert!(world.fake().take_cooled().iter().any(|run| run.addr == block), "what was split of it is charged");
-    world.finish();
 }
 
 #[test]
@@ -150,7 +146,6 @@ fn long_calls_and_a_system_that_is_short_are_left_in_peace_for_a_time() {
         says(&world, Collapse::Done, 1);
         runs(&mut world, 1);
         assert!(at_rest(&world).len() > 10);
-        world.finish();
     }
 }
 
@@ -170,7 +165,6 @@ fn what_cannot_be_done_is_asked_once_and_what_is_unfit_once_until_it_changes() {
     world.fake().pass_ms(365 * 24 * 3600 * 1000);
     runs(&mut world, 1);
     assert!(at_rest(&world).is_empty());
-    world.finish();
 }
 
 #[test]
@@ -186,7 +180,6 @@ fn none_is_put_where_the_owner_the_limit_the_pressure_or_the_system_says_no() {
         let world = full_of_runs(LARGE);
         never(&world);
         assert!(at_rest(&world).is_empty());
-        world.finish();
     }
     assert!(at_rest(&full_of_runs(LARGE / 2)).is_empty(), "small heaps gain nothing");
 }

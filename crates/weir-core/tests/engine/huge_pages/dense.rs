@@ -56,8 +56,6 @@ fn what_a_heap_of_filled_objects_grows_by_asks() {
     hold(&mut world, 8000, 3 * LEARNS_FROM);
     let asked = asked(&world);
     assert!(bytes(&asked) >= LEARNS_FROM && world.fake().may_have_huge.load(Relaxed), "{asked:x?}");
-    world.audit();
-    world.finish();
 }
 
 #[test]
@@ -78,8 +76,6 @@ fn it_counts_single_pages_and_gives_them_back_as_any_heap_and_what_that_split_is
     assert_eq!(first.iter().copied().collect::<BTreeSet<_>>().len(), first.len(), "none twice");
     assert!(asked.iter().all(|block| first.contains(block)), "{} of {}", first.len(), asked.len());
     (0..10).for_each(|_| calm(&world));
-    world.check_contents();
-    world.finish();
 }
 
 /// The kernel puts a huge page behind each pageblock that asks: also behind pages that were never handed out.
@@ -108,9 +104,6 @@ fn pages_of_its_huge_pages_that_were_never_handed_out_go_back_with_the_others() 
         world.heap.purge();
         let usage = world.heap.figures().usage();
         assert!(usage.idle < PAGEBLOCK / 8, "{kept}: {usage:?}");
-        world.check_contents();
-        world.audit();
-        world.finish();
     }
 }
 
@@ -130,7 +123,6 @@ fn a_free_pageblock_that_asked_goes_whole_with_what_was_never_handed_out_of_it()
     assert!(asked.iter().all(is_whole), "{} of {}", asked.iter().filter(|block| is_whole(block)).count(), asked.len());
     assert!(cooled(&world).is_empty(), "nothing is left of the huge pages");
     assert_eq!(world.audit().idle_pages, 0);
-    world.finish();
 }
 
 #[test]
@@ -141,6 +133,7 @@ fn a_heap_of_which_the_program_writes_little_does_not_ask() {
         assert!(!world.heap.alloc(MIB).is_null());
     }
     assert!(asked(&world).is_empty());
+    world.leak();
 }
 
 #[test]
@@ -157,6 +150,7 @@ fn large_runs_ask_all_but_probes_until_a_probe_was_not_filled() {
         assert!(sparse <= 40 * MIB, "{sparse}");
     }
     assert!(bytes(&asked(&world)) == 0);
+    world.leak();
 }
 
 #[test]
@@ -176,7 +170,6 @@ fn where_huge_pages_take_long_the_rest_asks_no_more_for_a_time() {
     world.fake().pass_ms(5000);
     hold(&mut world, 8000, 3 * LEARNS_FROM);
     assert!(!asked(&world).is_empty());
-    world.finish();
 }
 
 #[test]
@@ -190,7 +183,6 @@ fn what_was_released_whole_is_timed_again() {
     assert!(world.fake().advised_small.lock().unwrap().is_empty());
     hold(&mut world, 8000, 3 * LEARNS_FROM);
     assert!(!world.fake().advised_small.lock().unwrap().is_empty());
-    world.finish();
 }
 
 #[test]
@@ -211,8 +203,6 @@ fn near_a_limit_what_was_released_whole_asks_no_more() {
     world.heap.reclaim().read_room(Room { capacity, used: 0 });
     hold(&mut world, 8000, 2 * LEARNS_FROM + 16 * MIB);
     assert!(small(&world).is_empty() && in_use(&world, &asked).len() > used.len());
-    world.audit();
-    world.finish();
 }
 
 #[test]
@@ -236,8 +226,6 @@ fn near_a_limit_a_run_over_two_pageblocks_leaves_the_huge_page_of_the_first() {
     assert!(first.contains(&begin), "{:x} after {first:x?}", run.addr);
     let len = (run.addr + run.len).next_multiple_of(PAGEBLOCK) - begin - PAGEBLOCK;
     assert_eq!(small(&world), [Run { addr: begin + PAGEBLOCK, len }]);
-    world.audit();
-    world.finish();
 }
 
 #[test]
@@ -249,7 +237,6 @@ fn a_system_without_the_call_is_asked_once() {
     world.fake().pass_ms(365 * 24 * 3600 * 1000);
     hold(&mut world, 8000, 4 * LEARNS_FROM);
     assert!(asked(&world).is_empty());
-    world.finish();
 }
 
 #[test]
@@ -265,6 +252,5 @@ fn no_heap_asks_that_is_told_not_to_or_that_is_short_or_limited() {
         never(&world);
         hold(&mut world, 8000, 3 * LEARNS_FROM);
         assert!(asked(&world).is_empty());
-        world.finish();
     }
 }

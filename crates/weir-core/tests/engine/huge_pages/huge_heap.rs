@@ -54,7 +54,6 @@ fn what_is_mapped_and_what_comes_asks_while_it_is_on() {
     assert!(!world.fake().huge.load(Relaxed));
     (0..50).for_each(|_| assert!(world.alloc(MIB).is_some()));
     assert!(taken(&world.fake().advised).is_empty(), "what is new asks no more");
-    world.finish();
 }
 
 #[test]
@@ -63,7 +62,6 @@ fn a_system_that_gives_none_on_advice_is_not_asked() {
     world.fake().tunables().huge_heap.set(1);
     world.heap.reclaim().follow_huge_heap();
     assert!(taken(&world.fake().advised).is_empty() && !world.fake().huge.load(Relaxed));
-    world.finish();
 }
 
 #[test]
@@ -76,5 +74,4 @@ fn a_value_that_is_there_before_the_heap_counts_from_its_first_page() {
     world.alloc(MIB).unwrap();
     assert!(world.fake().huge.load(Relaxed));
     assert!(!taken(&world.fake().advised).is_empty());
-    world.finish();
 }

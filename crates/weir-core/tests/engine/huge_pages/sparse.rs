@@ -64,7 +64,6 @@ fn a_huge_page_in_little_use_is_split_after_a_while_and_one_in_good_use_is_kept(
         assert_eq!(cooled(&world).len(), if goes { BLOCKS } else { 0 });
         wait_for_rest(&world);
         assert_eq!(bytes(&released(&world)), 0, "there is nothing left to give");
-        world.finish();
     }
 }
 
@@ -79,7 +78,6 @@ fn none_is_split_in_calm_times_where_that_is_switched_off() {
     wait_for_rest(&world);
     assert_eq!(bytes(&released(&world)), 0, "nothing has changed since, and nobody looks");
     assert!(free > 0);
-    world.finish();
 }
 
 #[test]
@@ -88,7 +86,6 @@ fn the_share_is_a_setting() {
     world.fake().tunables().sparse_percent.set(50);
     wait_for_rest(&world);
     assert_eq!(bytes(&released(&world)), free);
-    world.finish();
 }
 
 #[test]
@@ -101,7 +98,6 @@ fn a_look_is_not_put_off_any_more_once_looks_are_to_come_sooner() {
     world.fake().tunables().sparse_ms.set(usual);
     wait(&world, 2 * usual + 600);
     assert_eq!(bytes(&released(&world)), free);
-    world.finish();
 }
 
 #[test]
@@ -118,7 +114,6 @@ fn a_pageblock_with_traffic_is_left_alone_however_sparse_it_is() {
     // It ends, and they go.
     wait_for_rest(&world);
     assert_eq!(splits(&world), BLOCKS as u64);
-    world.finish();
 }
 
 #[test]
@@ -137,7 +132,6 @@ fn a_busy_program_is_looked_at_more_rarely() {
     busy(&mut world, 6 * after);
     // One pageblock has the objects of 20 bytes.
     assert!(bytes(&released(&world)) >= free / BLOCKS * (BLOCKS - 1));
-    world.finish();
 }
 
 #[test]
@@ -156,7 +150,6 @@ fn what_the_last_windows_peak_wants_again_stays() {
     // Once it ends, they go.
     wait_for_rest(&world);
     assert_eq!(world.audit().idle_pages, 0);
-    world.finish();
 }
 
 /// Pageblocks full of objects of 1 KiB; of every `span` bytes the first objects, of a page, stay.
@@ -180,7 +173,6 @@ fn pages_of_slabs_without_an_object_are_not_in_use() {
         } else {
             assert_eq!(gone, 0);
         }
-        world.finish();
     }
 }
 
@@ -201,7 +193,6 @@ fn slab_pages_that_the_kernel_filled_up_are_found_and_reported_again() {
     assert!(again > gone / 16 * 15, "{again} of {gone}");
     assert!(world.fake().stats().huge_collapsed.load(Relaxed) >= BLOCKS as u64 - 1);
     wait_for_rest(&world);
-    world.finish();
 }
 
 #[test]
@@ -219,7 +210,6 @@ fn before_the_balancer_sleeps_all_that_was_split_is_looked_at_and_cooled() {
     wait_for_rest(&world);
     assert!(bytes(&released(&world)) >= free / BLOCKS);
     assert!(cooled(&world).len() >= BLOCKS, "the program may have used any of them");
-    world.finish();
 }
 
 #[test]
@@ -242,7 +232,6 @@ fn a_program_that_goes_on_wakes_the_balancer_after_a_while_and_one_at_rest_does_
     assert_eq!(notices(&world), before, "nothing happens at rest");
     churn(&mut world);
     assert_eq!(notices(&world), before + 1);
-    world.finish();
 }
 
 #[test]
@@ -252,7 +241,6 @@ fn nobody_looks_where_huge_pages_are_not_always_on() {
     free_where(&mut world, |addr| !((addr - base) / RUN).is_multiple_of(8));
     wait_for_rest(&world);
     assert_eq!(world.fake().take_cooled(), []);
-    world.finish();
 }
 
 /// A program that grows by objects of many sizes, and by runs, as a real one does at its start.
@@ -282,5 +270,4 @@ fn a_program_that_switches_them_off_is_given_back_by_single_pages() {
     world.audit();
     wait_for_rest(&world);
     assert_eq!((bytes(&released(&world)), splits(&world)), (free, 0));
-    world.finish();
 }

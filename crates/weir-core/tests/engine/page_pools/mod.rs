@@ -135,8 +135,14 @@ impl World {
     fn released(&self) -> usize {
         self.fake().take_released().concat().iter().map(|run| run.len).sum()
     }
+}
 
-    fn finish(mut self) {
+/// Puts everything back, and ends the pools: nothing of theirs is in use then.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         for pool in 0..self.pools.len() {
             let runs: Vec<usize> = self.pools[pool].1.keys().copied().collect();
             self.put(pool, &runs);
@@ -162,7 +168,6 @@ fn a_pool_starts_from_zero_and_grows_on_demand() {
     world.put(0, &[run]);
     let idle = world.heap.figures().usage().idle - usage.idle;
     assert_eq!((usage.live - world.heap.figures().usage().live, idle), (8 * PAGE, 8 * PAGE), "idle in a pool is idle");
-    world.finish();
 }
 
 #[test]
@@ -179,7 +184,6 @@ fn a_run_is_of_a_length_that_a_put_finds_again() {
     }
     let none = world.heap.page_pools().get(&world.pools[0].0, MAX_RUN.0 + 1);
     assert!(none.is_null() && world.heap.page_pools().get(&world.pools[0].0, 0).is_null());
-    world.finish();
 }
 
 #[test]
@@ -199,7 +203,6 @@ fn when_the_requests_are_done_max_idle_pages_are_left() {
     world.pools[0].0.set_max_idle_pages(None);
     world.fill(0, 40);
     assert_eq!(world.idle(0), 10);
-    world.finish();
 }
 
 #[test]
@@ -223,7 +226,6 @@ fn with_runs_in_flight_too_many_idle_pages_stay_for_100_ms() {
     assert_eq!((world.idle(0), world.heap.page_pools().due()), (1024, None));
     assert_eq!(world.stats(0).squeezed_pages, 0);
     world.put(0, &[long]);
-    world.finish();
 }
 
 #[test]
@@ -240,7 +242,6 @@ fn what_was_asked_for_longest_ago_goes_first() {
     let runs: Vec<usize> = (0..4).map(|_| world.get(0, 16).unwrap()).collect();
     assert_eq!(world.stats(0).misses, misses, "the runs stayed, the pages went");
     world.put(0, &runs);
-    world.finish();
 }
 
 #[test]
@@ -252,7 +253,6 @@ fn a_calm_window_leaves_max_idle_pages() {
     world.calm();
     assert_eq!((world.idle(0), world.stats(0).squeezes), (100, 0), "also where no balancer's thread is");
     world.put(0, &[long]);
-    world.finish();
 }
 
 #[test]
@@ -268,7 +268,6 @@ fn an_allocation_that_finds_no_memory_gets_what_pools_keep_idle() {
     world.fake().fail_nothing();
     // SAFETY: allocated here.
     blocks.into_iter().for_each(|block| unsafe { world.heap.free(block) });
-    world.finish();
 }
 
 #[test]
@@ -284,7 +283,6 @@ fn refused_memory_leaves_the_pool_as_it_was() {
     // SAFETY: handed out just now.
     unsafe { world.heap.page_pools().put(&world.pools[0].0, &out) };
     assert_eq!(world.idle(0), 3);
-    world.finish();
 }
 
 #[test]
@@ -314,7 +312,6 @@ fn wrong_puts_and_frees_are_named_and_change_nothing() {
     assert_eq!(world.idle(0), 4);
     // SAFETY: allocated here.
     unsafe { world.heap.free(block) };
-    world.finish();
 }
 
 #[test]
@@ -329,7 +326,6 @@ fn a_pool_does_not_end_while_pages_are_in_flight() {
     assert!(!heap.reclaim().hears_pressure());
     world.pools.clear();
     world.pressure(Level::Severe);
-    world.finish();
 }
 
 #[test]
@@ -354,7 +350,6 @@ fn whichever_pools_end_the_others_are_squeezed() {
         world.fake().pass_ms(11);
     }
     (0..3).for_each(|pool| assert_eq!(world.stats(pool).squeezes, 4));
-    world.finish();
 }
 
 #[test]
@@ -369,5 +364,4 @@ fn a_forked_child_has_its_pools() {
     world.put(0, &[run]);
     world.pressure(Level::Some);
     assert_eq!(world.idle(0), 0);
-    world.finish();
 }

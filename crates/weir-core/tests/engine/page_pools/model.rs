@@ -139,7 +139,6 @@ fn run(acts: &[Act]) {
         }
         world.audit();
     }
-    world.finish();
 }
 
 /// Found by a history of the kind below, one in some thousands: a put of none left what a lowered bound made too much.

@@ -22,7 +22,6 @@ fn a_pressure_event_takes_what_is_idle_and_releases_it() {
         world.fill(0, 1200);
         assert_eq!(world.stats(0).misses_after_squeeze, 1000);
         world.put(0, &[held]);
-        world.finish();
     }
 }
 
@@ -47,7 +46,6 @@ fn in_the_window_a_put_leaves_nothing_and_each_event_extends_it() {
     world.fill(0, 1);
     assert_eq!(world.idle(0), 0);
     world.put(0, &[long]);
-    world.finish();
 }
 
 #[test]
@@ -65,7 +63,6 @@ fn what_puts_give_up_in_a_window_is_released_10_ms_later_in_one_go() {
     world.balancer();
     assert!(world.released() >= 1000 * PAGE);
     assert_eq!(world.heap.page_pools().due(), None);
-    world.finish();
 }
 
 #[test]
@@ -77,7 +74,6 @@ fn a_pool_that_is_not_squeezed_keeps_its_pages_under_pressure() {
     assert_eq!((world.idle(0), world.stats(0).squeezes), (500, 0));
     world.heap.purge();
     assert_eq!((world.idle(0), world.stats(0).squeezes), (0, 0), "malloc_trim takes all that is idle");
-    world.finish();
 }
 
 /// An I/O buffer is not idle because its queue is quiet: a request may be under way below for as long as it likes. For
@@ -110,7 +106,6 @@ fn the_ring_is_silent_is_not_its_buffers_are_idle() {
             assert!(world.stats(pool).in_flight_pages > 600);
         }
     }
-    world.finish();
 }
 
 #[test]
@@ -147,7 +142,6 @@ fn the_program_is_the_owner_of_a_pool_that_it_tends() {
     assert_eq!(world.idle(0), 500);
     world.heap.page_pools().tend(&world.pools[0].0);
     assert_eq!(world.idle(0), 20);
-    world.finish();
 }
 
 #[test]
@@ -163,5 +157,4 @@ fn an_owner_does_not_sleep_through_an_event_that_came_before() {
     world.heap.page_pools().tend(pool);
     world.heap.page_pools().wait_for_squeeze(pool, Some(1000));
     assert_eq!(world.fake().now(), now + Nanos(2000));
-    world.finish();
 }

@@ -36,7 +36,6 @@ fn no_page_stays_idle_in_a_window() {
         }
         world.audit();
     }
-    world.finish();
 }
 
 /// Pools come and go while the balancer looks at them.
@@ -66,5 +65,4 @@ fn pools_end_while_they_are_squeezed() {
             heap.purge();
         }
     });
-    world.finish();
 }

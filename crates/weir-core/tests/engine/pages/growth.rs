@@ -30,7 +30,6 @@ fn somebody_elses_mapping_is_left_alone_however_long_it_is() {
         let behind = world.held.iter().filter(|block| block.addr > foreign.addr).count();
         assert!(behind > 0, "the heap did not grow past {foreign:x?}");
     }
-    world.finish();
 }
 
 #[test]
@@ -45,7 +44,6 @@ fn what_lies_behind_a_long_mapping_is_found_as_long_as_there_is_any() {
     let behind = world.held.iter().filter(|block| block.addr > foreign.addr).count();
     // 940 MiB are left; at most a step of a sixty-fourth of the window is lost.
     assert!(behind >= 880, "{behind} MiB found behind it");
-    world.finish();
 }
 
 /// Where mmap's area and the window overlap, a block of its own may come to lie where the heap grows next.
@@ -80,7 +78,6 @@ fn a_block_of_its_own_that_the_heap_grew_past_is_known() {
         // SAFETY: it is not: a wrong free, of what is nobody's now.
         unsafe { world.heap.free(addr as *mut u8) };
         assert_eq!(world.fake().take_misuses(), [(InvalidFree::ForeignPointer, addr)]);
-        world.finish();
     }
 }
 
@@ -106,8 +103,6 @@ fn somebody_elses_mapping_behind_the_descriptors_is_stepped_over() {
         world.fake().fail(Call::MapAt, 0b1010_1010);
         let got = (0..100).filter(|_| world.alloc(MIB).is_some()).count();
         assert!(got > 0);
-        world.audit();
-        world.finish();
     }
 }
 
@@ -124,7 +119,6 @@ fn somebody_elses_mapping_behind_the_class_map_ends_the_heap_and_nothing_else() 
     // The first page of the class map is for 16 MiB.
     assert!((7..=16).contains(&(held + 1)), "{held}");
     world.alloc(5 * MIB).expect("blocks of their own need no window");
-    world.finish();
 }
 
 #[test]
@@ -139,7 +133,6 @@ fn refused_memory_is_no_mapping_in_the_way() {
     // No hole was left, and nothing was grown meanwhile.
     assert_eq!(calls, 0);
     assert!(world.held[first].addr.abs_diff(world.held[second].addr) < 8 * MIB);
-    world.finish();
 }
 
 #[test]
@@ -161,7 +154,6 @@ fn threads_that_run_short_together_grow_the_heap_once() {
     // One growth is 8 MiB, and 48 blocks are 2.
     let bytes = world.fake().stats().address_bytes.load(Relaxed) as usize;
     assert!(bytes <= 8 * MIB, "{} MiB for 2", bytes / MIB);
-    world.finish();
 }
 
 /// A thread has grown the window and not yet added what came of it to the zone, as another extends the last run before it.

@@ -46,7 +46,6 @@ fn fills(slack: usize, mut alloc: impl FnMut(&mut World) -> bool) {
     assert!(alloc(&mut world));
     world.fake().tunables().hard_limit.set(0);
     assert!(world.alloc(2 * LIMIT).is_some(), "without the limit all is as before");
-    world.finish();
 }
 
 #[test]
@@ -92,7 +91,6 @@ fn growth_of_blocks_in_place_and_by_copy() {
         }
         assert!(failures(&world) >= 1 && held(&world) >= LIMIT / 3, "{} of {size}", held(&world));
         world.realloc(0, size / 2);
-        world.finish();
     }
 }
 
@@ -113,7 +111,6 @@ fn user_caches_and_batches_of_them() {
     unsafe { world.heap.user_caches().free(id, object) };
     // SAFETY: the cache is not used any more.
     unsafe { world.heap.user_caches().destroy(id) }.unwrap();
-    world.finish();
 }
 
 #[test]
@@ -134,7 +131,6 @@ fn a_reserve_that_is_refused_leaves_the_memory_to_others() {
         assert!(world.alloc(3 << 20).is_some() && world.alloc(LIMIT / 4).is_some());
         // SAFETY: the cache is not used any more.
         unsafe { world.heap.user_caches().destroy(id) }.unwrap();
-        world.finish();
     }
 }
 
@@ -164,7 +160,6 @@ fn what_a_batch_has_is_freed_where_a_panic_ends_it() {
     assert!(!objects[1000].is_null(), "a part of it was there");
     // SAFETY: the cache is not used any more.
     unsafe { world.heap.user_caches().destroy(id) }.expect("no object is out");
-    world.finish();
 }
 
 #[test]
@@ -203,7 +198,6 @@ fn what_is_free_is_reclaimed_before_an_allocation_fails() {
     assert_eq!(failures(&world), before);
     assert!(world.fake().stats().direct_reclaims.load(Relaxed) > 0);
     assert!(world.fake().stats().direct_stall_ns.load(Relaxed) < u64::MAX / 2);
-    world.finish();
 }
 
 #[test]
@@ -228,7 +222,6 @@ fn a_callback_may_free_something_before_an_allocation_fails_and_allocate_itself(
     assert!(world.alloc(300_000).is_some(), "what the callback freed serves the allocation");
     *world.fake().hard_limit_callback.lock().unwrap() = None;
     assert!(world.alloc(300_000).is_none());
-    world.finish();
 }
 
 #[test]
@@ -243,7 +236,6 @@ fn limits_below_what_is_in_use_and_odd_ones_do_no_harm() {
         world.realloc(block, 1 << 20);
         world.check_contents();
         world.fake().tunables().hard_limit.set(0);
-        world.finish();
     }
 }
 
@@ -258,7 +250,6 @@ fn memory_that_is_resident_serves_at_the_limit_and_the_heap_does_not_grow_for_no
     }
     assert_eq!(world.fake().calls(Call::MapAt), 0, "address space is no help");
     assert_eq!(world.fake().stats().address_bytes.load(Relaxed), addresses);
-    world.finish();
 }
 
 #[test]
@@ -358,7 +349,6 @@ fn at_the_limit_a_retained_block_serves_without_reclaim() {
     let stats = world.fake().stats();
     assert_eq!(stats.direct_reclaims.load(Relaxed), reclaims, "no new memory was needed");
     assert_eq!((stats.hard_limit_failures.load(Relaxed), world.fake().calls(Call::Map)), (failures, mapped));
-    world.finish();
 }
 
 #[test]
@@ -375,7 +365,6 @@ fn what_blocks_mapped_on_their_own_count_is_what_they_hold() {
     assert!(charged(&world.heap) > before, "retained: it was touched");
     world.heap.purge();
     assert_eq!(charged(&world.heap), before);
-    world.finish();
 }
 
 #[test]
@@ -394,7 +383,6 @@ fn a_zone_that_is_resident_from_the_start_counts_as_it_is_made() {
     assert!(heap.zones().room(LIMIT / 2).is_err());
     world.free_all();
     assert!(heap.zones().room(LIMIT / 2).is_ok());
-    world.finish();
 }
 
 #[test]
@@ -424,7 +412,6 @@ fn what_fits_just_below_the_limit_is_served_and_a_page_more_is_not() {
         world.fake().tunables().hard_limit.set(limit as u64);
         assert_eq!(world.alloc(BLOCK).is_some(), is_served, "{short} bytes too few");
         assert_eq!(failures(&world), u64::from(!is_served));
-        world.finish();
     }
 }
 
@@ -438,7 +425,6 @@ fn a_figure_that_another_process_wrote_refuses_nothing() {
     world.heap.figures().publish();
     assert!((1..1 << 30).contains(&world.fake().stats().metadata_bytes.load(Relaxed)), "what is measured is shown");
     assert_eq!(failures(&world), 0);
-    world.finish();
 }
 
 #[test]
@@ -455,5 +441,4 @@ fn what_exceeds_the_limit_by_itself_takes_nothing_from_anybody() {
     // A block of just the limit can be had once nothing else is held.
     assert!(world.alloc(LIMIT).is_some());
     assert_eq!((world.audit().idle_pages, failures(&world)), (0, 1));
-    world.finish();
 }

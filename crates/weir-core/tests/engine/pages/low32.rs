@@ -27,7 +27,6 @@ fn a_run_that_fell_back_grows_where_it_is_while_the_zone_has_more_than_it_keeps(
     let before = world.held[fell_back].addr;
     world.realloc(fell_back, (PAGES + 2) << 12);
     assert!(world.held.iter().any(|held| held.addr == before && held.len == (PAGES + 2) << 12));
-    world.finish();
 }
 
 #[test]
@@ -37,7 +36,6 @@ fn a_run_that_fell_back_does_not_grow_by_what_the_zone_keeps_for_requests_that_c
     world.heap.reclaim().read_room(Room { capacity: 1024 * GIB, used: 0 });
     world.realloc(fell_back, (PAGES + 2) << 12);
     assert!(world.held.iter().any(|held| held.addr >= 4 << 30 && held.len == (PAGES + 2) << 12));
-    world.finish();
 }
 
 #[test]
@@ -46,5 +44,4 @@ fn a_run_that_was_asked_for_below_4_gib_grows_by_what_the_zone_keeps() {
     world.heap.reclaim().read_room(Room { capacity: 1024 * GIB, used: 0 });
     world.realloc(asked, (PAGES + 2) << 12);
     assert!(world.held.iter().any(|held| held.addr < 4 << 30 && held.len == (PAGES + 2) << 12));
-    world.finish();
 }

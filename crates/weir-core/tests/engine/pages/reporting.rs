@@ -34,7 +34,6 @@ fn a_locked_page_keeps_its_pageblock_and_no_other() {
     world.free(again, false);
     world.fake().pinned.lock().unwrap().clear();
     assert_eq!(pressure(&world, Level::Some), 3 * PAGEBLOCK);
-    world.finish();
 }
 
 #[test]
@@ -64,7 +63,6 @@ fn what_was_refused_is_not_tried_again_until_it_was_handed_out_or_memory_is_shor
     pressure(&world, Level::Some);
     assert!(tries(&world) > 0, "memory is short");
     world.fake().pinned.lock().unwrap().clear();
-    world.finish();
 }
 
 #[test]
@@ -77,7 +75,6 @@ fn a_locked_page_keeps_its_run_and_no_other() {
     assert_eq!(pressure(&world, Level::Some), 3 * PAGEBLOCK / 2 - RUN);
     assert_eq!(world.audit().idle_pages, RUN / PAGE);
     world.fake().pinned.lock().unwrap().clear();
-    world.finish();
 }
 
 #[test]
@@ -94,7 +91,6 @@ fn where_all_memory_is_locked_few_calls_are_made() {
     (0..200 * PAGEBLOCK / RUN).for_each(|_| assert!(world.alloc(RUN).is_some()));
     assert_eq!(world.audit().idle_pages, 0);
     world.fake().pinned.lock().unwrap().clear();
-    world.finish();
 }
 
 #[test]
@@ -114,7 +110,6 @@ fn what_was_given_back_lazily_is_not_known_to_be_zero() {
     world.fake().tunables().report_lazily.set(0);
     let block = world.alloc_zeroed(PAGEBLOCK).unwrap();
     world.free(block, false);
-    world.finish();
 }
 
 /// The kernel keeps it until it is short itself: a limit of the process's own would never be met, and a trim release nothing.
@@ -135,7 +130,6 @@ fn what_was_given_back_lazily_goes_for_good_under_pressure_and_where_the_program
         assert_eq!((bytes(&released(&world)), world.audit().idle_pages), (lazily, 0));
         goes(&world);
         assert!(released(&world).is_empty(), "it is gone");
-        world.finish();
     }
 }
 
@@ -156,15 +150,13 @@ fn pages_of_slabs_go_for_good_also_where_others_go_lazily() {
     world.heap.reclaim().balance_pressure(Level::None, Cause::Pressure);
     let blocks: Vec<_> = (0..16).map(|_| world.alloc_zeroed(PAGEBLOCK / 4).unwrap()).collect();
     assert_eq!(blocks.len(), 16);
-    world.finish();
 }
 
 #[test]
 fn switching_off_waits_for_the_batch_in_flight_and_there_is_no_other() {
     let mut world = full_pageblocks(false, 64);
     free_where(&mut world, |_| true);
-    let heap: &'static weir_core::heap::Heap<Fake> =
-        Box::leak(std::mem::replace(&mut world.heap, Box::new(weir_core::heap::Heap::new(Fake::new()))));
+    let heap = &world.leak().heap;
     static WAITING: AtomicBool = AtomicBool::new(false);
     static OFF: AtomicBool = AtomicBool::new(false);
     static REPORTS: AtomicU64 = AtomicU64::new(0);
@@ -211,7 +203,6 @@ fn the_worker_is_woken_by_enough_memory_and_no_less() {
     let run = world.alloc(PAGEBLOCK).unwrap();
     world.free(run, false);
     assert_eq!(notices(&world), 2);
-    world.finish();
 }
 
 #[test]
@@ -241,7 +232,6 @@ fn a_pageblock_that_the_kernel_filled_up_is_found_and_reported_again() {
         assert_eq!(world.audit().idle_pages, if sparse { 0 } else { free / 4 / PAGE });
         world.fake().collapsed.lock().unwrap().clear();
         assert_eq!(pressure(&world, Level::Severe), if sparse { 0 } else { free / 4 });
-        world.finish();
     }
 }
 
@@ -262,7 +252,6 @@ fn a_full_pageblock_of_slabs_is_looked_at_without_a_lock_of_each() {
     locks(0);
     let [none, all] = [locks(0), locks(BLOCKS)];
     assert!(all - none < BLOCKS * 16, "{} looks at the locks held, for pageblocks of 256 slabs or more", all - none);
-    world.finish();
 }
 
 #[test]
@@ -283,7 +272,6 @@ fn where_only_whole_pageblocks_are_taken_no_others_are_offered() {
     world.heap.purge();
     // All of it goes, in whole pageblocks.
     assert_eq!(world.audit().idle_pages, 0);
-    world.finish();
 }
 
 /// Of slabs go whole pages of the system's, and the balancer sleeps though free pages are left on others.
@@ -308,8 +296,6 @@ fn slabs_release_whole_pages_of_the_system_below() {
         }
         // An object comes back to a page that went, and its neighbours on the system's page are known to have memory.
         (0..500).for_each(|_| assert!(world.alloc(3000).is_some()));
-        world.audit();
-        world.finish();
     }
 }
 
@@ -324,5 +310,4 @@ fn every_batch_leaves_an_event() {
     let as_asked =
         |e: &Event| (e.place, e.kind, e.cause) == (Some(Place::Normal), Some(Kind::Whole), Some(Cause::Pressure));
     assert!(events.iter().all(|e| as_asked(e) && e.error == 0 && e.zone == 0));
-    world.finish();
 }

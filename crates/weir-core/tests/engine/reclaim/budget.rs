@@ -28,7 +28,6 @@ fn below_a_small_limit_memory_is_counted_before_what_has_to_stay_free_is_gone() 
         let (left, counted) = (20 * MIB - taken, free(&world));
         assert!(counted >= left && counted < left + min / 2, "{counted} seem to be left of {left}, min is {min}");
     }
-    world.finish();
 }
 
 #[test]
@@ -48,5 +47,4 @@ fn what_was_released_and_is_taken_again_counts() {
         (19 * MIB..25 * MIB).contains(&left),
         "{left} seem to be left of 40 MiB less 14 of runs and some of objects"
     );
-    world.finish();
 }

@@ -38,7 +38,6 @@ fn with_reports_off_no_goal_releases_anything() {
     world.fake().tunables().report.set(1);
     assert!(world.heap.purge() >= RETAINED);
     assert!(world.fake().resident_blocks() <= blocks - RETAINED);
-    world.finish();
 }
 
 #[test]
@@ -53,7 +52,6 @@ fn rest_releases_retained_blocks_and_what_depots_hold_beyond_their_working_sets(
         world.heap.reclaim().balance_rest();
     }
     assert_eq!(world.audit().depot_objects, 0);
-    world.finish();
 }
 
 #[test]
@@ -71,7 +69,6 @@ fn an_allocation_that_is_short_takes_no_more_from_caches_than_it_needs() {
     }
     assert!(world.audit().depot_objects > 1000, "one cache was enough");
     world.fake().fail_nothing();
-    world.finish();
 }
 
 #[test]
@@ -93,5 +90,4 @@ fn whole_pageblocks_are_released_before_what_cpus_hold_is_taken() {
     assert!(after.idle_pages < before.idle_pages, "something had to go");
     assert_eq!((after.cpu_objects, after.depot_objects), (before.cpu_objects, before.depot_objects));
     world.fake().tunables().hard_limit.set(0);
-    world.finish();
 }

@@ -65,7 +65,6 @@ fn a_reading_below_low_has_idle_memory_released_up_to_high() {
     let reclaimed = stats.reclaimed_pages[0].load(Relaxed) as usize * PAGE;
     assert!(reclaimed >= high() - low && reclaimed < high() - low + (3 << 20));
     assert_eq!((stats.reclaimed_pages[1].load(Relaxed), stats.direct_reclaims.load(Relaxed)), (0, 0));
-    world.finish();
 }
 
 #[test]
@@ -77,7 +76,6 @@ fn without_anything_to_reclaim_it_is_not_woken() {
         assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep);
     }
     assert_eq!(world.fake().stats().wakeups.load(Relaxed), 0);
-    world.finish();
 }
 
 #[test]
@@ -112,7 +110,6 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     let reclaimed = stats.reclaimed_pages[1].load(Relaxed);
     assert!((1..=2 * 512).contains(&reclaimed), "{reclaimed}: what it takes, 2 MiB at most, and a pageblock");
     assert!(stats.scanned_pages[1].load(Relaxed) >= reclaimed);
-    world.finish();
 }
 
 #[test]
@@ -123,7 +120,6 @@ fn the_estimate_follows_what_is_released_here() {
     let released = world.heap.purge();
     assert!(released > 0);
     assert_eq!(world.heap.reclaim().budget_figures().free, before.free + released);
-    world.finish();
 }
 
 #[test]
@@ -153,7 +149,6 @@ fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     assert!(world.heap.reclaim().may_grow(0));
     let stats = world.fake().stats();
     assert_eq!((stats.reliefs.load(Relaxed), stats.pressure_level.load(Relaxed)), (1, 0));
-    world.finish();
 }
 
 #[test]
@@ -167,7 +162,6 @@ fn a_calm_window_brings_relief_as_well() {
     world.heap.reclaim().balance_calm();
     assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
     assert_eq!(world.heap.reclaim().relief_due(), None);
-    world.finish();
 }
 
 #[test]
@@ -188,7 +182,6 @@ fn the_hard_limit_is_a_budget_too_and_the_tightest_counts() {
     world.fake().tunables().hard_limit.set(1 << 20);
     assert_eq!(world.heap.reclaim().budget_figures().free, 0);
     assert!(!world.heap.reclaim().may_grow(0));
-    world.finish();
 }
 
 #[test]
@@ -207,7 +200,6 @@ fn a_full_locked_zone_neither_keeps_the_balancer_awake_nor_relief_away() {
     assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
     world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), Pages(1024)).unwrap();
     world.heap.pages().remove_zone(&zone);
-    world.finish();
 }
 
 #[test]
@@ -225,7 +217,6 @@ fn a_large_request_falls_back_to_the_zone_below_4_gib() {
     unsafe { world.heap.free(block) };
     assert!(world.alloc(64).is_none(), "slabs lie in NORMAL alone");
     world.fake().fail_nothing();
-    world.finish();
 }
 
 #[test]
@@ -235,7 +226,6 @@ fn a_limit_of_less_than_a_page_is_a_limit() {
     let figures = world.heap.reclaim().budget_figures();
     assert_eq!((figures.capacity, figures.free), (PAGE, 0));
     assert!(!world.heap.reclaim().may_grow(0), "no cache grows");
-    world.finish();
 }
 
 #[test]
@@ -274,7 +264,6 @@ fn the_policy_of_balance_is_the_one_that_is_set() {
     }
     world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), Pages(512)).unwrap();
     world.heap.pages().remove_zone(&zone);
-    world.finish();
 }
 
 #[test]
@@ -295,6 +284,5 @@ fn what_normal_gains_is_what_was_released_and_not_what_moved() {
         let released = stats.given_back.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
         assert!(released > 0);
         assert_eq!(stats.reclaimed_pages[0].load(Relaxed), released / PAGE as u64);
-        world.finish();
     }
 }

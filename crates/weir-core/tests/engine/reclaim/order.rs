@@ -87,7 +87,6 @@ fn calm_keeps_the_last_windows_peak_and_gives_back_the_rest_in_the_next() {
         calm(&world);
         assert!(world.audit().idle_pages <= WORTH);
         assert_eq!(bytes(&released(&world)), 40 * PAGEBLOCK);
-        world.finish();
     }
 }
 
@@ -101,7 +100,6 @@ fn a_steady_program_gives_nothing_back() {
         calm(&world);
     }
     assert_eq!(released(&world), []);
-    world.finish();
 }
 
 #[test]
@@ -125,7 +123,6 @@ fn whole_pageblocks_go_first() {
         assert!(runs[whole..].iter().all(|run| !is_whole(run)), "{runs:x?}");
         // Calm leaves what is too little to be worth a call; this is not.
         assert_eq!(bytes(&runs[whole..]), PAGEBLOCK / 2);
-        world.finish();
     }
 }
 
@@ -142,7 +139,6 @@ fn huge_pages_in_good_use_are_split_under_severe_pressure_only() {
     assert_eq!(pressure(&world, Level::Severe), 2 * PAGEBLOCK);
     assert_eq!(world.audit().idle_pages, 0);
     assert_eq!(world.fake().stats().huge_split.load(Relaxed), 4);
-    world.finish();
 }
 
 #[test]
@@ -158,7 +154,6 @@ fn a_huge_page_in_little_use_is_split_at_rest_where_memory_is_limited() {
         assert_eq!(world.heap.reclaim().balance_rest(), 0);
         world.fake().tunables().report.set(1);
         assert_eq!(world.heap.reclaim().balance_rest(), if goes { free } else { 0 });
-        world.finish();
     }
 }
 
@@ -170,7 +165,6 @@ fn a_huge_page_in_little_use_is_split_under_some_pressure() {
     (0..3).for_each(|_| calm(&world));
     assert_eq!(released(&world), []);
     assert_eq!(pressure(&world, Level::Some), 4 * PAGEBLOCK / 8 * 7);
-    world.finish();
 }
 
 /// Holds `blocks` pageblocks' worth of objects of 1 KiB, every second page's freed.
@@ -191,7 +185,6 @@ fn pages_inside_slabs_wait_for_severe_pressure_where_huge_pages_back_them() {
     let given = pressure(&world, Level::Severe);
     assert!(given >= 2 * PAGEBLOCK - PAGEBLOCK / 8, "{given}");
     assert_eq!(pressure(&world, Level::Severe), 0);
-    world.finish();
 }
 
 #[test]
@@ -212,7 +205,6 @@ fn a_look_at_slabs_costs_what_has_changed() {
             let one = world.held.len() / 2;
             world.free(one, false);
             let little = visits(&world, &|world| (0..5).for_each(|_| calm(world)));
-            world.finish();
             (all as f64 / blocks as f64, little as f64)
         });
         let [small, large] = costs;
@@ -228,7 +220,6 @@ fn the_untouched_part_of_a_huge_page_goes_back_with_the_touched() {
     world.free(run, false);
     assert_eq!(pressure(&world, Level::Some), PAGEBLOCK);
     assert!(released(&world).iter().all(is_whole));
-    world.finish();
 }
 
 #[test]
@@ -241,7 +232,6 @@ fn frees_alone_are_no_demand_for_a_depot() {
     assert!((1024..1024 + 64).contains(&kept), "{kept} of 20,000 kept");
     calm(&world);
     assert_eq!(world.audit().depot_objects, 0);
-    world.finish();
 }
 
 #[test]
@@ -263,7 +253,6 @@ fn a_depot_keeps_the_batch_that_was_wanted() {
     assert!((600 - 256..=600 + 64).contains(&kept), "{kept} kept");
     calm(&world);
     assert_eq!(world.audit().depot_objects, 0);
-    world.finish();
 }
 
 #[test]
@@ -291,7 +280,6 @@ fn severe_pressure_drains_the_cpus_and_not_too_often() {
     world.fake().pass_ms(1);
     pressure(&world, Level::Severe);
     assert_eq!((drains(&world), world.audit().cpu_objects), (2, 0));
-    world.finish();
 }
 
 #[test]
@@ -308,7 +296,6 @@ fn a_refused_fence_leaves_buckets_as_they_are() {
     world.fake().no_fence.store(false, Relaxed);
     world.heap.purge();
     assert_eq!(world.audit().cpu_objects, 0);
-    world.finish();
 }
 
 /// A sparse table that is allocated, freed and allocated again must not become resident by being made zero.
@@ -321,7 +308,6 @@ fn a_long_block_that_was_used_before_is_made_zero_by_releasing_it() {
     assert_eq!(released(&world), []);
     world.alloc_zeroed(LONG).unwrap();
     assert_eq!(bytes(&released(&world)), LONG);
-    world.finish();
 }
 
 #[test]
@@ -336,7 +322,6 @@ fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
     assert!(windows.count() < 10);
     assert_eq!(world.fake().stats().drains.load(Relaxed), 1);
     assert_eq!(world.audit().cpu_objects, 0);
-    world.finish();
 }
 
 /// Slow paths that are enough for a look at the clock.
@@ -365,7 +350,6 @@ fn a_window_is_over_once_a_shorter_one_would_be() {
     }
     let left = world.audit().idle_pages;
     assert!(left < idle / 4, "{left} of {idle} pages are idle");
-    world.finish();
 }
 
 #[test]
@@ -383,7 +367,6 @@ fn without_a_background_thread_slow_paths_end_the_window() {
     }
     let left = world.audit().idle_pages;
     assert!(left < idle / 4, "{left} of {idle} pages are idle");
-    world.finish();
 }
 
 #[test]
@@ -397,7 +380,6 @@ fn an_allocation_goes_to_the_fullest_pageblock() {
     let order: Vec<usize> = (0..61).map(|_| world.alloc(RUN).map(|i| place(world.held[i].addr).0).unwrap()).collect();
     let expected: Vec<usize> = [(1, 10), (3, 20), (0, 31)].iter().flat_map(|&(b, n)| vec![b; n]).collect();
     assert_eq!(order, expected);
-    world.finish();
 }
 
 #[test]
@@ -411,7 +393,6 @@ fn backed_pageblocks_go_before_reported_ones() {
     free_where(&mut world, |_| true);
     let again = world.alloc(PAGEBLOCK).unwrap();
     assert_eq!(world.held[again].addr, addr);
-    world.finish();
 }
 
 #[test]
@@ -424,7 +405,6 @@ fn no_more_than_a_batch_is_isolated() {
         let calls = world.fake().take_released();
         assert!(calls.iter().all(|runs| bytes(runs) <= batch * PAGEBLOCK));
         assert_eq!(calls.len(), 40usize.div_ceil(batch));
-        world.finish();
     }
 }
 
@@ -436,7 +416,6 @@ fn nothing_goes_back_where_reports_are_off() {
     (0..3).for_each(|_| calm(&world));
     assert_eq!(pressure(&world, Level::Severe), 0);
     assert_eq!((world.heap.purge(), released(&world)), (0, vec![]));
-    world.finish();
 }
 
 #[test]
@@ -447,5 +426,4 @@ fn blocks_get_huge_pages_once_some_before_them_were_filled() {
     let advised: Vec<_> = world.fake().advised.lock().unwrap().iter().map(|run| run.addr).collect();
     let wanted: Vec<_> = blocks[3..].iter().map(|&block| world.held[block].addr).collect();
     assert_eq!(advised, wanted);
-    world.finish();
 }

@@ -39,7 +39,6 @@ fn what_is_taken_again_soon_is_counted_once() {
         world.fake().pass_ms(1_200);
         runs(&mut world, 6 * PAGEBLOCK / RUN);
         assert_eq!(touched_again(&world), 2 * PAGEBLOCK, "what is taken later is not counted");
-        world.finish();
     }
 }
 
@@ -49,7 +48,6 @@ fn fresh_memory_is_none_that_is_taken_again() {
     wait(&world, 1000);
     runs(&mut world, 8 * PAGEBLOCK / RUN);
     assert_eq!(touched_again(&world), 0);
-    world.finish();
 }
 
 #[test]
@@ -72,7 +70,6 @@ fn pages_inside_slabs_and_blocks_of_their_own_count_too() {
     let block = world.alloc(8 << 20).unwrap();
     assert_eq!(touched_again(&world) - before, 8 << 20);
     world.free(block, false);
-    world.finish();
 }
 
 /// A program that uses 16 MiB every `period` ms, for `ms`; what it made the system below take and give again.
@@ -116,7 +113,6 @@ fn steady_swings(period: u64, hold_ms: u64, minutes: u64) {
     wait(&world, 30 * minute);
     assert_eq!(world.fake().stats().patience.load(Relaxed), 0);
     assert_eq!(world.heap.reclaim().calm_window(), world.fake().tunables().idle_ms.ns());
-    world.finish();
 }
 
 #[test]
@@ -128,7 +124,6 @@ fn windows_are_no_longer_than_a_hold_that_was_made_shorter() {
     assert!(world.heap.reclaim().calm_window() > idle);
     world.fake().tunables().hold_ms.set(2_000);
     assert_eq!(world.heap.reclaim().calm_window(), idle);
-    world.finish();
 }
 
 #[test]
@@ -139,7 +134,6 @@ fn a_program_that_comes_back_rarely_is_not_waited_for() {
         let swings = (300_000 / period) as usize;
         assert!(gone >= (swings - 1) * 8 * PAGEBLOCK, "{gone} bytes went");
         assert_eq!(world.fake().stats().patience.load(Relaxed), 0, "in no time that it may be kept for");
-        world.finish();
     }
 }
 
@@ -216,7 +210,6 @@ fn whatever_a_program_did_before_it_rests_its_memory_is_gone_two_seconds_after_i
                 let took = 300 - into_window + rest(&mut world, beat);
                 assert!(took <= 2_000, "requests every {period} ms, beats {beat:?}: idle memory stayed for {took} ms");
             }
-            world.finish();
         }
     }
 }
@@ -233,7 +226,6 @@ fn a_window_in_which_a_block_is_freed_is_not_quiet() {
     assert!(world.fake().resident_blocks() >= 6 << 20);
     wait(&world, 300);
     assert!(world.fake().resident_blocks() < 1 << 20);
-    world.finish();
 }
 
 #[test]
@@ -243,7 +235,6 @@ fn patience_can_be_switched_off() {
     let (gone, again) = pulses(&mut world, 3_000, 60_000);
     assert!(again * 10 > gone * 9, "{again} of {gone}");
     assert_eq!(world.fake().stats().patience.load(Relaxed), 0);
-    world.finish();
 }
 
 /// A block that the system maps finds no use for what is idle in zones. As much goes in exchange for it, unless the program comes
@@ -269,5 +260,4 @@ fn what_a_program_comes_back_for_is_not_given_in_exchange_for_a_block() {
     // Once it is forgotten, it is as before.
     wait(&world, 30 * 60_000);
     assert_eq!(exchange(&mut world), 3 * PAGEBLOCK);
-    world.finish();
 }

@@ -12,8 +12,7 @@ fn endless(calls: Arc<AtomicUsize>) -> OnScan {
 
 #[test]
 fn a_scan_takes_no_more_than_can_be_resident() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let calls: Arc<AtomicUsize> = Arc::default();
     let (liar, told) =
         register(heap, queue, shrinker("liar", Class::Program), usize::MAX, Some(endless(calls.clone())));
@@ -27,8 +26,7 @@ fn a_scan_takes_no_more_than_can_be_resident() {
 
 #[test]
 fn what_a_callback_says_that_it_freed_is_bounded_too() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let liars: Vec<_> = (0..3)
         .map(|_| {
             let on_scan: OnScan = Box::new(|_| Ok(usize::MAX - 1));
@@ -125,8 +123,7 @@ fn many_short_calls_are_not_a_long_one() {
 
 #[test]
 fn an_evictable_cache_of_which_a_listener_panicked_is_scanned_again() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let is_first = AtomicBool::new(true);
     let on_scan: OnScan = Box::new(move |bytes| if is_first.swap(false, SeqCst) { Err(Panicked) } else { Ok(bytes) });
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(on_scan));

@@ -14,8 +14,7 @@ fn points(heap: TheHeap, usage: &Usage, caches: &[EvictableRow]) -> Vec<Cost> {
 
 #[test]
 fn the_cheapest_bytes_come_first_and_what_shrinkers_have_is_known_from_their_last_scan() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     assert_eq!(points(heap, &Usage::default(), &[]), []);
     heap.platform().touch_ns.store(1_000_000, Relaxed);
     let mut usage = Usage::default();

@@ -289,8 +289,7 @@ fn a_zone_of_which_nothing_can_be_reclaimed_wakes_nobody_until_it_is_balanced_ag
 
 #[test]
 fn what_a_cache_holds_below_4_gib_goes_for_a_request_that_can_use_no_other_pages() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let runs: Arc<Mutex<VecDeque<usize>>> = Arc::default();
     let cached = runs.clone();
     let evict: OnScan = Box::new(move |_| {

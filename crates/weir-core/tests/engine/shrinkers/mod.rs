@@ -181,6 +181,13 @@ fn serve_always(heap: TheHeap, queue: &'static Queue) {
     });
 }
 
+/// A heap with such a queue.
+fn served() -> (TheHeap, &'static Queue) {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    (heap, queue)
+}
+
 fn pressure(heap: TheHeap, level: Level) -> usize {
     heap.reclaim().note_pressure(level, Cause::Pressure);
     heap.reclaim().balance_pressure(level, Cause::Pressure)
@@ -195,8 +202,7 @@ fn sum(told: &Told) -> usize {
 
 #[test]
 fn pressure_scans_at_priorities_12_to_10_and_severe_pressure_down_to_1() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Program), SIZE, None);
     pressure(heap, Level::Some);
     assert_eq!(*told.scans.lock().unwrap(), [4096; 1 + 2 + 4]);
@@ -214,8 +220,7 @@ fn pressure_scans_at_priorities_12_to_10_and_severe_pressure_down_to_1() {
 
 #[test]
 fn of_an_evictable_cache_no_scan_takes_more_than_is_wanted() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), 4 * SIZE, None);
     pressure(heap, Level::Severe);
     // A severe event wants 2^23 bytes: as many as priority 3 scans of 2^26, and half of what 2 does. The last one is not bounded,
@@ -227,8 +232,7 @@ fn of_an_evictable_cache_no_scan_takes_more_than_is_wanted() {
 
 #[test]
 fn evictable_caches_go_before_a_programs_own_and_free_memory_before_both() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let order: Arc<Mutex<Vec<&str>>> = Arc::default();
     let note = |name: &'static str| -> Option<OnScan> {
         let order = order.clone();
@@ -256,8 +260,7 @@ fn evictable_caches_go_before_a_programs_own_and_free_memory_before_both() {
 
 #[test]
 fn trims_rest_and_calm_windows_leave_what_a_program_caches() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
     heap.purge();
     heap.reclaim().balance_rest();
@@ -272,8 +275,7 @@ fn trims_rest_and_calm_windows_leave_what_a_program_caches() {
 
 #[test]
 fn work_that_is_refused_is_deferred_and_bounded() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let refuses = Arc::new(AtomicBool::new(true));
     let refusing = refuses.clone();
     let on_scan: OnScan = Box::new(move |bytes| Ok(if refusing.load(SeqCst) { STOP } else { bytes }));

@@ -49,8 +49,7 @@ fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressur
 
 #[test]
 fn after_a_shortage_there_is_relief_and_an_absurd_request_takes_nothing() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
     assert!(heap.alloc(1 << 50).is_null());
     assert_eq!(heap.reclaim().relief_due(), None, "no cache can make up for that");
@@ -76,8 +75,7 @@ fn after_a_shortage_there_is_relief_and_an_absurd_request_takes_nothing() {
 
 #[test]
 fn an_allocation_that_is_short_is_served_by_what_a_shrinker_frees() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     const BLOCK: usize = 1 << 20;
     let blocks: Arc<Mutex<Vec<usize>>> = Arc::new(Mutex::new((0..64).map(|_| heap.alloc(BLOCK) as usize).collect()));
     let freed = blocks.clone();
@@ -112,8 +110,7 @@ fn an_allocation_that_is_short_is_served_by_what_a_shrinker_frees() {
 
 #[test]
 fn small_objects_that_a_shrinker_frees_are_released_in_the_same_turn() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let objects: Arc<Mutex<Vec<usize>>> =
         Arc::new(Mutex::new((0..200_000).map(|_| heap.alloc(100) as usize).collect()));
     let freed = objects.clone();
@@ -142,8 +139,7 @@ fn assert_untouched(heap: TheHeap, told: &Told) {
 fn a_zone_that_is_full_takes_nothing_from_caches_as_long_as_the_hard_limit_is_not_in_the_way() {
     let (locked, huge) = (MemoryKind { reported: false, ..PRIVATE }, MemoryKind { huge: true, ..PRIVATE });
     for memory in [PRIVATE, locked, huge] {
-        let (heap, queue) = (heap(), queue());
-        serve_always(heap, queue);
+        let (heap, queue) = served();
         let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
         let (zone, _) = zone_of(heap, 1, memory, NonNull::from(heap.platform()));
         heap.platform().tunables().hard_limit.set(1 << 30);
@@ -162,8 +158,7 @@ fn a_zone_that_is_full_takes_nothing_from_caches_as_long_as_the_hard_limit_is_no
 
 #[test]
 fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let block = Arc::new(AtomicUsize::new(heap.alloc(3 * PAGEBLOCK).addr()));
     let freed = block.clone();
     let on_scan: OnScan = Box::new(move |bytes| {
@@ -182,8 +177,7 @@ fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
 
 #[test]
 fn addresses_below_4_gib_that_are_used_up_take_nothing_from_caches_elsewhere() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
     while !heap.alloc_low32(4 << 20).is_null() {}
     assert_untouched(heap, &told);
@@ -199,8 +193,7 @@ fn addresses_below_4_gib_that_are_used_up_take_nothing_from_caches_elsewhere() {
 
 #[test]
 fn pages_below_4_gib_that_the_hard_limit_holds_back_have_caches_give_way() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     assert!(!heap.alloc(1 << 20).is_null());
     heap.platform().tunables().hard_limit.set(1);
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);

@@ -177,8 +177,7 @@ fn in_a_forked_child_a_cache_is_waited_for_once_a_thread_serves_it() {
 /// The balancer may release what an allocation had evicted: the allocation itself sees nothing of it.
 #[test]
 fn an_allocation_below_min_has_a_part_evicted_whatever_it_sees_released() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
     heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
     assert!(!heap.alloc(5 << 20).is_null());

@@ -79,8 +79,7 @@ fn unregistering_waits_until_the_callback_has_returned() {
 
 #[test]
 fn a_callback_unregisters_itself_and_is_disposed_of_after_its_return() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     type Own = Option<(Registered, Arc<Told>)>;
     let me: Arc<Mutex<Own>> = Arc::default();
     let own = me.clone();
@@ -104,8 +103,7 @@ fn a_callback_unregisters_itself_and_is_disposed_of_after_its_return() {
 
 #[test]
 fn one_that_panics_is_named_and_disabled() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (bad, bad_told) =
         register(heap, queue, shrinker("bad", Class::Program), SIZE, Some(Box::new(|_| Err(Panicked))));
     let (good, good_told) = register(heap, queue, shrinker("good", Class::Program), SIZE, None);
@@ -129,8 +127,7 @@ fn a_panic_that_no_platform_catches_leaves_the_registry_whole() {
 
 #[test]
 fn one_that_panicked_is_no_shrinker_any_more() {
-    let (heap, queue) = (heap(), queue());
-    serve_always(heap, queue);
+    let (heap, queue) = served();
     let (bad, _) = register(heap, queue, shrinker("bad", Class::Program), SIZE, Some(Box::new(|_| Err(Panicked))));
     assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 1);
     pressure(heap, Level::Some);

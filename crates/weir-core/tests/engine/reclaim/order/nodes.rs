@@ -26,7 +26,6 @@ fn further_nodes_with_much_to_give_get_workers_under_pressure() {
     // The first node's is the balancer, the third has too little.
     let summoned = world.fake().take_summoned();
     assert!(summoned.contains(&1) && summoned.iter().all(|&node| node == 1), "{summoned:?}");
-    world.finish();
 }
 
 #[test]
@@ -51,5 +50,4 @@ fn nodes_take_turns_in_what_is_released_for_a_block() {
     for node in 0..2 {
         assert!(gone.iter().any(|run| is_of(node, run)), "node {node} gave nothing: {gone:x?}");
     }
-    world.finish();
 }
