@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use weir_core::base::time::{Nanos, Time};
 use weir_core::base::units::Pages;
-use weir_core::base::zone_class::ZoneClass;
-use weir_core::policy::watermarks::{Policy, Zone};
+use weir_core::base::zone_class::{ZoneClass, ZoneList};
+use weir_core::policy::watermarks::{Policy, Zone, is_balanced};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::node_balancer::{Node, NodeBalancer, Part, Scanned, ZONES, ZoneScan};
 
@@ -39,7 +39,10 @@ pub struct FakeZone {
     pub is_elsewhere: bool,
 }
 
+/// A node with its balancer and that one's thread.
 pub struct FakeNode {
+    pub balancer: NodeBalancer,
+    turn: RefCell<Turn>,
     pub zones: RefCell<[FakeZone; ZONES]>,
     pub policy: Cell<Policy>,
     pub clock: Cell<u64>,
@@ -66,6 +69,8 @@ impl FakeNode {
         let mut all = [FakeZone::default(); ZONES];
         zones.iter().for_each(|&(at, zone)| all[at] = zone);
         Self {
+            balancer: NodeBalancer::new(),
+            turn: RefCell::default(),
             zones: RefCell::new(all),
             policy: Cell::new(Policy::Any),
             clock: Cell::new(1000 * MS),
@@ -96,10 +101,35 @@ impl FakeNode {
         self.clock.set(self.clock.get() + ms * MS);
     }
 
+    pub fn view(&self) -> [Zone; ZONES] {
+        self.balancer.view(self)
+    }
+
+    pub fn is_balanced(&self, order: u32, list: ZoneList) -> bool {
+        is_balanced(&self.view(), order, list, self.policy())
+    }
+
+    pub fn wake(&self, order: u32, list: ZoneList, is_short: bool) -> bool {
+        self.balancer.wake(self, order, list, is_short)
+    }
+
+    pub fn boost(&self, zone: ZoneClass, pages: Pages) -> bool {
+        self.balancer.boost(self, zone, pages)
+    }
+
+    pub fn step(&self) -> Next {
+        self.balancer.step(self, &mut self.turn.borrow_mut())
+    }
+
+    /// Whether the thread sleeps.
+    pub fn is_asleep(&self) -> bool {
+        self.turn.borrow().is_asleep()
+    }
+
     /// Steps until the balancer has nothing to do now; how many steps that took. The clock stands still.
-    pub fn settle(&self, balancer: &NodeBalancer, turn: &mut Turn) -> (Next, usize) {
+    pub fn settle(&self) -> (Next, usize) {
         for steps in 1..10_000 {
-            match balancer.step(self, turn) {
+            match self.step() {
                 Next::Again => {}
                 next => return (next, steps),
             }
@@ -108,10 +138,10 @@ impl FakeNode {
     }
 
     /// Steps as [`Self::settle`] does, and lets the time of dozes and pauses pass, until the balancer sleeps.
-    pub fn sleep(&self, balancer: &NodeBalancer, turn: &mut Turn) {
+    pub fn sleep(&self) {
         for _ in 0..10_000 {
-            match self.settle(balancer, turn).0 {
-                Next::At(Time(at)) if !turn.is_asleep() => self.clock.set(self.clock.get().max(at)),
+            match self.settle().0 {
+                Next::At(Time(at)) if !self.is_asleep() => self.clock.set(self.clock.get().max(at)),
                 _ => return,
             }
         }

@@ -4,9 +4,7 @@
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
 use weir_core::base::units::Pages;
 use weir_core::base::zone_class::{ZoneClass, ZoneList};
-use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
-use weir_core::reclaim::balancer_turn::Turn;
-use weir_core::reclaim::node_balancer::NodeBalancer;
+use weir_core::policy::watermarks::{Marks, Policy};
 
 const ORDER: u32 = 5;
 
@@ -23,11 +21,10 @@ fn small_beside_large(policy: Policy, until_block: usize) -> FakeNode {
 /// large zone has no such block left.
 fn reclaimed(policy: Policy, requests: usize) -> [usize; 2] {
     let node = small_beside_large(policy, 40);
-    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
     for _ in 0..requests {
-        assert!(balancer.wake(&node, ORDER, ZoneList::Normal, true));
-        node.sleep(&balancer, &mut turn);
-        assert!(is_balanced(&balancer.view(&node), ORDER, ZoneList::Normal, policy) || policy == Policy::All);
+        assert!(node.wake(ORDER, ZoneList::Normal, true));
+        node.sleep();
+        assert!(node.is_balanced(ORDER, ZoneList::Normal) || policy == Policy::All);
         node.change(LARGE, |zone| (zone.largest, zone.until_block) = (1, 40));
     }
     [node.reclaimed.get()[SMALL], node.reclaimed.get()[LARGE]]
@@ -48,13 +45,12 @@ fn order_0_of_the_small_zone_is_seen_to_before_it_sleeps() {
     let node = small_beside_large(Policy::Any, 40);
     let marks = Marks::of(Pages(GIB / 16), 10);
     node.change(SMALL, |zone| (zone.free, zone.cached) = (marks.low.0, GIB / 16 - marks.low.0));
-    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    balancer.set_congested(ZoneClass::Low32, true);
-    balancer.wake(&node, ORDER, ZoneList::Normal, true);
-    node.sleep(&balancer, &mut turn);
+    node.balancer.set_congested(ZoneClass::Low32, true);
+    node.wake(ORDER, ZoneList::Normal, true);
+    node.sleep();
     let free = node.zone(SMALL).free;
     assert!(free > marks.high.0 && free <= marks.high.0 + 32, "{free}: order 0, and no more");
-    assert!(!balancer.is_congested(ZoneClass::Low32));
+    assert!(!node.balancer.is_congested(ZoneClass::Low32));
 }
 
 /// `any` is a zone that the request cannot use: it is above the request's highest zone.
@@ -64,9 +60,8 @@ fn a_zone_that_the_request_cannot_use_does_not_end_the_run() {
         let small = FakeZone { largest: 1, until_block: 60, ..zone(GIB / 16, GIB / 32) };
         let node = FakeNode::new(&[(SMALL, small), (LARGE, zone(8 * GIB, 4 * GIB))]);
         node.policy.set(policy);
-        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-        assert!(balancer.wake(&node, ORDER, ZoneList::Low32, true));
-        node.sleep(&balancer, &mut turn);
+        assert!(node.wake(ORDER, ZoneList::Low32, true));
+        node.sleep();
         assert_eq!(node.zone(SMALL).largest, ORDER, "{policy:?}");
         assert_eq!(node.reclaimed.get()[LARGE], 0, "{policy:?}");
     }
@@ -80,10 +75,9 @@ fn a_small_balanced_zone_does_not_end_a_run_for_the_large_one_where_it_would_not
     let small = zone(GIB / 16, marks.high.0 + 1000);
     let node =
         FakeNode::new(&[(SMALL, small), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(8 * GIB, GIB) })]);
-    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    assert!(is_balanced(&balancer.view(&node), ORDER, ZoneList::Low32, Policy::Any));
-    assert!(balancer.wake(&node, ORDER, ZoneList::Normal, true));
-    node.sleep(&balancer, &mut turn);
+    assert!(node.is_balanced(ORDER, ZoneList::Low32));
+    assert!(node.wake(ORDER, ZoneList::Normal, true));
+    node.sleep();
     assert_eq!(node.zone(LARGE).largest, ORDER);
     assert_eq!(node.reclaimed.get()[SMALL], 0);
 }
@@ -96,9 +90,8 @@ fn a_quarter_is_not_content_with_a_tiny_zone() {
         let node =
             FakeNode::new(&[(SMALL, tiny), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(GIB, GIB / 8) })]);
         node.policy.set(policy);
-        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-        balancer.wake(&node, ORDER, ZoneList::Normal, true);
-        node.sleep(&balancer, &mut turn);
+        node.wake(ORDER, ZoneList::Normal, true);
+        node.sleep();
         node.reclaimed.get()[LARGE]
     };
     assert_eq!(run(Policy::Any), 0);
@@ -111,10 +104,9 @@ fn order_0_along_one_list_begins_with_every_zone_that_is_low() {
     let free = |size| Marks::of(Pages(size), 10).low.0;
     let (small, large) = (zone(GIB / 16, free(GIB / 16)), zone(8 * GIB, free(8 * GIB)));
     let node = FakeNode::new(&[(SMALL, small), (LARGE, large)]);
-    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
-    assert!(balancer.wake(&node, 0, ZoneList::Low32, true));
+    assert!(node.wake(0, ZoneList::Low32, true));
     while node.scans.borrow().is_empty() {
-        balancer.step(&node, &mut turn);
+        node.step();
     }
     let zones: Vec<usize> = node.scans.borrow().iter().map(|scan| scan.zone).collect();
     assert_eq!(zones, [LARGE, SMALL], "the highest first, in one pass");
