@@ -1,6 +1,6 @@
 //! The engine's `platform/sync.rs`, of the checker's atomics, whose constructors are not constant.
 
-pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+pub use loom::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// A constructor, as it is.
 #[macro_export]

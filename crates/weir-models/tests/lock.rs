@@ -10,10 +10,7 @@ mod sync {
     pub fn spin_loop() {}
     /// One look before a thread sleeps: both ways are taken, and there are few of them.
     pub const SPINS: u32 = 1;
-    macro_rules! constructor {
-        ($($item:tt)*) => { $($item)* };
-    }
-    pub(crate) use constructor;
+    pub(crate) use weir_models::sync::constructor;
 }
 
 /// As much of the platform as a lock needs.
@@ -81,10 +78,7 @@ fn add_one(shared: &Shared) {
 }
 
 fn model(threads: usize, deaf: bool) {
-    let mut builder = loom::model::Builder::new();
-    // All interleavings of two threads; of three, those with few switches that nothing forces.
-    builder.preemption_bound = (threads > 2).then_some(2);
-    builder.check(move || {
+    weir_models::check((threads > 2).then_some(2), move || {
         let futex = Futex { queue: Mutex::new(()), sleepers: Condvar::new(), deaf };
         let shared = Arc::new(Shared { futex, lock: Lock::new(UnsafeCell::new(0)) });
         let others: Vec<_> = (1..threads)
@@ -112,16 +106,6 @@ fn three_threads() {
 }
 
 #[test]
-#[ignore = "must fail: `a_lost_wake_up_is_noticed` runs it"]
-fn deaf() {
-    model(2, true);
-}
-
-/// In a process of its own: the checker cannot unwind threads that sleep with a lock in sight, and aborts.
-#[test]
 fn a_lost_wake_up_is_noticed() {
-    let this = std::env::current_exe().unwrap();
-    let run = std::process::Command::new(this).args(["--exact", "deaf", "--ignored"]).output().unwrap();
-    let said = [run.stdout, run.stderr].concat();
-    assert!(!run.status.success() && String::from_utf8_lossy(&said).contains("deadlock"));
+    weir_models::must_fail("deadlock", || model(2, true));
 }

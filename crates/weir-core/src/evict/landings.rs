@@ -8,7 +8,7 @@
 //! count was read under the lock while the computation was linked, so it has changed since. The kernel compares it as it puts the
 //! thread to sleep, and does not let the thread sleep.
 
-use super::sync::{AtomicU32, constructor};
+use crate::platform::sync::{AtomicU32, constructor};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// The count of a shard.

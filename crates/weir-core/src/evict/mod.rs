@@ -28,17 +28,6 @@ pub mod weight;
 
 pub use shrinkers::{callback, calling};
 
-/// The atomics of [`pins`] and [`landings`], named in one place so that a model checker can put its own under the same files.
-mod sync {
-    pub(super) use core::sync::atomic::{AtomicU32, fence};
-
-    /// A constructor that is `const` here; a model checker's atomics have none that are.
-    macro_rules! constructor {
-        ($(#[$meta:meta])* pub fn $($rest:tt)*) => { $(#[$meta])* pub const fn $($rest)* };
-    }
-    pub(super) use constructor;
-}
-
 /// A key's hash as the policy stores it: 32 bits, every one of which depends on every bit of `hash` and of `seed`.
 ///
 /// The finalizer is that of MurmurHash3 (Austin Appleby, public domain), so a weak hash of the owner's does no harm.

@@ -12,7 +12,7 @@
 //! - An eviction frees while the thread that gave up the last pin still reads the value. Giving up releases, looking
 //!   acquires.
 
-use super::sync::{AtomicU32, constructor, fence};
+use crate::platform::sync::{AtomicU32, constructor, fence};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// More holds than this of one entry end the process: forgotten guards must not wrap the count.

@@ -24,7 +24,7 @@
 
 use core::ops::Range;
 
-use super::sync::AtomicU64;
+use crate::platform::sync::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Copies words of a page to a picture of the group.

@@ -18,6 +18,5 @@ mod group;
 mod merger;
 mod pass;
 mod reclaimer;
-mod sync;
 
 pub(crate) use merger::{MergeState, Merger};

@@ -2,7 +2,7 @@
 //! checker can put its own under the same file.
 
 pub(crate) use core::hint::spin_loop;
-pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 /// Tries before a thread sleeps: about the length of the longest section held under a lock (a slab refill).
 pub(crate) const SPINS: u32 = 100;

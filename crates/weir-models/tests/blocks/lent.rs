@@ -161,16 +161,9 @@ use blocks::{Blocks, Flaw, PLACES};
 use loom::sync::Arc;
 use loom::thread;
 
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    // Interleavings with few switches that nothing forces.
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
-
 /// A block is handed out and freed again and again, while another thread of the CPU takes it and reclaim frees it.
 fn one_owner(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let blocks = Arc::new(Blocks::new(flaw));
         blocks.lend(0, 1);
         assert!(blocks.free(0, true));
@@ -195,7 +188,7 @@ fn one_owner(flaw: Flaw) {
 
 /// Two threads free one block, one of them on its CPU.
 fn freed_twice(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let blocks = Arc::new(Blocks::new(flaw));
         blocks.lend(0, 1);
         let other = blocks.clone();
@@ -208,7 +201,7 @@ fn freed_twice(flaw: Flaw) {
 
 /// The block goes while a thread is about to take it, and a shorter one comes to its address.
 fn another_at_its_place(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let blocks = Arc::new(Blocks::new(flaw));
         blocks.lend(0, 2);
         assert!(blocks.free(0, true));
@@ -226,7 +219,7 @@ fn another_at_its_place(flaw: Flaw) {
 
 /// A block takes the place of one whose owner frees it at that time.
 fn replaced(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let blocks = Arc::new(Blocks::new(flaw));
         let others = 1..PLACES - 1;
         (0..PLACES - 1).for_each(|place| blocks.lend(place, 1));
@@ -242,7 +235,7 @@ fn replaced(flaw: Flaw) {
 
 /// A block takes the place of one that a thread takes at that time, and is freed.
 fn taken_and_replaced(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let blocks = Arc::new(Blocks::new(flaw));
         let others = 1..PLACES - 1;
         (0..PLACES - 1).for_each(|place| blocks.lend(place, 1));
@@ -289,34 +282,16 @@ fn what_is_lent_no_more_is_freed_in_the_table() {
 }
 
 #[test]
-#[ignore = "must fail: `a_free_that_only_looks_is_noticed` runs it"]
-fn looked() {
-    freed_twice(Flaw::Looked);
-}
-
-#[test]
 fn a_free_that_only_looks_is_noticed() {
-    weir_models::must_fail("looked", "one free wins, and one is wrong");
-}
-
-#[test]
-#[ignore = "must fail: `a_length_beside_the_word_is_noticed` runs it"]
-fn length_apart() {
-    another_at_its_place(Flaw::LengthApart);
+    weir_models::must_fail("one free wins, and one is wrong", || freed_twice(Flaw::Looked));
 }
 
 #[test]
 fn a_length_beside_the_word_is_noticed() {
-    weir_models::must_fail("length_apart", "the block is shorter than it seemed");
-}
-
-#[test]
-#[ignore = "must fail: `a_block_that_is_forgotten_is_noticed` runs it"]
-fn forgotten() {
-    replaced(Flaw::Forgotten);
+    weir_models::must_fail("the block is shorter than it seemed", || another_at_its_place(Flaw::LengthApart));
 }
 
 #[test]
 fn a_block_that_is_forgotten_is_noticed() {
-    weir_models::must_fail("forgotten", "a free of a block in use fails");
+    weir_models::must_fail("a free of a block in use fails", || replaced(Flaw::Forgotten));
 }

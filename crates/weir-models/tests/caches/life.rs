@@ -206,9 +206,7 @@ fn without_the_check_one_does() {
 }
 
 fn finalize_against_destroy(omit: Omit) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
+    weir_models::check(3, move || {
         let cache = Cache::new(0, 1, omit);
         let finalizer = {
             let cache = cache.clone();

@@ -343,15 +343,8 @@ impl World {
     }
 }
 
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    // Interleavings with few switches that nothing forces.
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
-
 fn run_against_unregister(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let world = World::new(flaw, 1, |_| 0, |_, _| {});
         let server = World::spawn(&world, 1, |world| world.serve(0));
         world.unregister(0);
@@ -365,30 +358,18 @@ fn none_is_called_after_it_was_unregistered() {
 }
 
 #[test]
-#[ignore = "fails, as it is to: see the test below"]
-fn flaw_the_lists_lock_is_open() {
-    run_against_unregister(Flaw::OpenLock);
-}
-
-#[test]
 fn without_the_lists_lock_one_is() {
-    weir_models::must_fail("flaw_the_lists_lock_is_open", "panicked");
-}
-
-#[test]
-#[ignore = "fails, as it is to: see the test below"]
-fn flaw_who_sleeps_does_not_compare() {
-    run_against_unregister(Flaw::BlindFutex);
+    weir_models::must_fail("panicked", || run_against_unregister(Flaw::OpenLock));
 }
 
 #[test]
 fn without_the_comparison_the_end_of_the_run_is_slept_through() {
-    weir_models::must_fail("flaw_who_sleeps_does_not_compare", "deadlock");
+    weir_models::must_fail("deadlock", || run_against_unregister(Flaw::BlindFutex));
 }
 
 #[test]
 fn one_that_unregisters_itself_is_disposed_of_once_after_its_return() {
-    check(|| {
+    weir_models::check(3, || {
         let world = World::new(Flaw::None, 1, |_| 0, |world, called| world.unregister(called.number));
         let servers = [1, 2].map(|number| World::spawn(&world, number, |world| world.serve(0)));
         let ran = servers.map(|server| server.join().unwrap());
@@ -398,7 +379,7 @@ fn one_that_unregisters_itself_is_disposed_of_once_after_its_return() {
 }
 
 fn each_unregisters_the_other(flaw: Flaw) {
-    check(move || {
+    weir_models::check(3, move || {
         let world = World::new(flaw, 2, |number| number, |world, called| world.unregister(1 - called.number));
         let other = World::spawn(&world, 1, |world| world.serve(1));
         let ran = world.serve(0);
@@ -420,14 +401,8 @@ fn two_that_unregister_each_other_both_end() {
 }
 
 #[test]
-#[ignore = "fails, as it is to: see the test below"]
-fn flaw_a_circle_is_waited_for() {
-    each_unregisters_the_other(Flaw::NoThreads);
-}
-
-#[test]
 fn without_the_look_for_a_circle_they_wait_for_each_other() {
-    weir_models::must_fail("flaw_a_circle_is_waited_for", "deadlock");
+    weir_models::must_fail("deadlock", || each_unregisters_the_other(Flaw::NoThreads));
 }
 
 /// Whether another one was called while the late one ran.
@@ -454,7 +429,7 @@ fn be_late(world: &World, called: &Called) {
 
 /// Beside `count - 1` others.
 fn a_late_one_returns(flaw: Flaw, count: usize) {
-    check(move || {
+    weir_models::check(3, move || {
         let world = World::new(flaw, count, |_| 0, be_late);
         let standby = World::spawn(&world, 1, |world| _ = world.serve(0));
         // The second time the queue may be at what the other thread calls.
@@ -474,12 +449,6 @@ fn a_late_one_that_returns_leaves_the_queue_to_the_next() {
 }
 
 #[test]
-#[ignore = "fails, as it is to: see the test below"]
-fn flaw_a_queue_forgets_where_it_is() {
-    a_late_one_returns(Flaw::NoCurrent, 3);
-}
-
-#[test]
 fn a_queue_that_forgets_where_it_is_calls_two() {
-    weir_models::must_fail("flaw_a_queue_forgets_where_it_is", "two at once");
+    weir_models::must_fail("two at once", || a_late_one_returns(Flaw::NoCurrent, 3));
 }

@@ -234,9 +234,7 @@ fn without_isolation_it_does_not() {
 
 #[test]
 fn two_users_against_a_report() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(|| {
+    weir_models::check(2, || {
         let world = World::new(Omit::Nothing);
         let user = || {
             let world = world.clone();
@@ -252,9 +250,7 @@ fn two_users_against_a_report() {
 
 /// `act` against a report, and against a user if there is one.
 fn beside_a_report(omit: Omit, with_user: bool, act: impl Fn(&World) + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(move || {
+    weir_models::check(2, move || {
         let world = World::new(omit);
         let start = |f: fn(&World)| {
             let world = world.clone();

@@ -44,10 +44,7 @@ mod os {
             }
         }
 
-        macro_rules! constructor {
-            ($($item:tt)*) => { $($item)* };
-        }
-        pub(crate) use constructor;
+        pub(crate) use weir_models::sync::constructor;
     }
 
     pub mod futex {
@@ -92,9 +89,7 @@ struct Process {
 
 /// A thread of Weir's works twice while the program's thread forks; another, if there is one, only begins and ends.
 fn forks(with_another: bool) {
-    let mut checker = loom::model::Builder::new();
-    checker.preemption_bound = Some(3);
-    checker.check(move || {
+    weir_models::check(3, move || {
         let process = Arc::new(Process { at_work: AtWork::new(), heap: UnsafeCell::new(0) });
         let its = process.clone();
         let worker = thread::spawn(move || {
@@ -131,21 +126,13 @@ fn no_thread_of_weirs_is_in_the_heap_while_a_process_is_copied_without_locks() {
 }
 
 #[test]
-#[ignore = "must fail: `flaws_are_noticed` runs it"]
-fn torn() {
-    TORN.store(true, Relaxed);
-    forks(false);
-}
-
-#[test]
-#[ignore = "must fail: `flaws_are_noticed` runs it"]
-fn blind() {
-    BLIND.store(true, Relaxed);
-    forks(false);
-}
-
-#[test]
 fn flaws_are_noticed() {
-    weir_models::must_fail("torn", "Causality violation");
-    weir_models::must_fail("blind", "deadlock");
+    weir_models::must_fail("Causality violation", || {
+        TORN.store(true, Relaxed);
+        forks(false);
+    });
+    weir_models::must_fail("deadlock", || {
+        BLIND.store(true, Relaxed);
+        forks(false);
+    });
 }

@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 /// Parts that `wake.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
-    macro_rules! constructor {
-        ($($item:tt)*) => { $($item)* };
-    }
-    pub(crate) use constructor;
+    pub(crate) use weir_models::sync::constructor;
 
     /// The checker reports two users at once.
     #[derive(Debug)]
@@ -228,11 +225,8 @@ impl Pair {
 
 /// `sleeper` beside a listener and a third thread, which does `outside`.
 fn model(sleeper: impl Fn(&Pair) + Sync + Send + 'static, outside: impl Fn(&Pair) + Copy + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    // Those with few switches that nothing forces.
-    builder.preemption_bound = Some(3);
     let is_late = IS_LATE.get();
-    builder.check(move || {
+    weir_models::check(3, move || {
         IS_LATE.set(is_late);
         let pair = Arc::new(Pair { listener: Listener::new(), waker: Waker::new() });
         // SAFETY: it is new, and no other thread runs yet.
@@ -316,37 +310,21 @@ fn what_was_heard_is_forgotten() {
 }
 
 #[test]
-#[ignore = "must fail: `flaws_are_noticed` runs it"]
-fn deaf() {
-    FLAW.store(DEAF, Relaxed);
-    an_event_and_a_wake_up();
-}
-
-#[test]
-#[ignore = "must fail: `flaws_are_noticed` runs it"]
-fn lost_kick() {
-    FLAW.store(LOST_KICK, Relaxed);
-    another_wish();
-}
-
-#[test]
-#[ignore = "must fail: `flaws_are_noticed` runs it"]
-fn seized() {
-    FLAW.store(SEIZED, Relaxed);
-    another_wish();
-}
-
-#[test]
-#[ignore = "must fail: `flaws_are_noticed` runs it"]
-fn remembered() {
-    FLAW.store(REMEMBERED, Relaxed);
-    a_number_again();
-}
-
-#[test]
 fn flaws_are_noticed() {
-    weir_models::must_fail("deaf", "deadlock");
-    weir_models::must_fail("lost_kick", "deadlock");
-    weir_models::must_fail("seized", "currently writing to cell");
-    weir_models::must_fail("remembered", "an old event is told");
+    weir_models::must_fail("deadlock", || {
+        FLAW.store(DEAF, Relaxed);
+        an_event_and_a_wake_up();
+    });
+    weir_models::must_fail("deadlock", || {
+        FLAW.store(LOST_KICK, Relaxed);
+        another_wish();
+    });
+    weir_models::must_fail("currently writing to cell", || {
+        FLAW.store(SEIZED, Relaxed);
+        another_wish();
+    });
+    weir_models::must_fail("an old event is told", || {
+        FLAW.store(REMEMBERED, Relaxed);
+        a_number_again();
+    });
 }

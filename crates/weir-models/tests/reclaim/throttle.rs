@@ -5,14 +5,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
-/// Atomics that the two are made of, here.
-mod sync {
-    pub use loom::sync::atomic::AtomicU32;
-    macro_rules! constructor {
-        ($($item:tt)*) => { $($item)* };
-    }
-    pub(crate) use constructor;
-}
+use weir_models::sync;
 
 /// As much of the platform as they need.
 mod wait {
@@ -90,9 +83,7 @@ impl Shared {
 }
 
 fn model(waiters: usize, succeeds: bool, is_early: bool) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = (waiters > 1).then_some(2);
-    builder.check(move || {
+    weir_models::check((waiters > 1).then_some(2), move || {
         let futex = Futex { queue: Mutex::new(()), sleepers: Condvar::new() };
         let (requests, throttle) = (Requests::new(), EventCount::new());
         let shared = Arc::new(Shared { futex, requests, throttle, is_free: AtomicBool::new(false), is_early });
@@ -121,12 +112,6 @@ fn nor_do_two() {
 }
 
 #[test]
-#[ignore = "must fail: `waiters_let_go_too_early_are_noticed` runs it"]
-fn early() {
-    model(1, false, true);
-}
-
-#[test]
 fn waiters_let_go_too_early_are_noticed() {
-    weir_models::must_fail("early", "deadlock");
+    weir_models::must_fail("deadlock", || model(1, false, true));
 }

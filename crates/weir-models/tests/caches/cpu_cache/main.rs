@@ -255,9 +255,7 @@ impl World {
 fn check(flaw: Flaw, most: usize, model: impl Fn() + Send + Sync + 'static) {
     set_flaw(flaw);
     lock::leave_open((flaw == Flaw::TwoDrains).then_some(rank::DRAIN));
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(most);
-    builder.check(model);
+    weir_models::check(most, model);
 }
 
 /// A drain against two sections that pop and push.
