@@ -39,111 +39,46 @@ pub const SIGNATURE: u32 = 0xd428_bc00;
 /// `63`, where the caller puts it.
 #[doc(hidden)]
 #[macro_export]
+#[rustfmt::skip]
 macro_rules! section {
     ($area:literal, $scratch:literal, $slab:literal, $slab32:literal, $table:literal, $give_up:literal) => {
         concat!(
             ".pushsection __rseq_cs, \"aw\"\n.balign 32\n66:\n.long 0, 0\n.quad 62f, 63f - 62f, 64f\n.popsection\n",
             // The signature that the kernel requires before an abort address.
             ".pushsection __rseq_failure, \"ax\"\n.balign 4\n.inst 0xd428bc00\n64:\n",
-            "adrp ",
-            $scratch,
-            ", :gottprel:weir_thread_block\n",
-            "ldr ",
-            $scratch,
-            ", [",
-            $scratch,
-            ", :gottprel_lo12:weir_thread_block]\n",
-            "mrs ",
-            $slab,
-            ", tpidr_el0\nadd ",
-            $scratch,
-            ", ",
-            $scratch,
-            ", ",
-            $slab,
-            "\n",
+            "adrp ", $scratch, ", :gottprel:weir_thread_block\n",
+            "ldr ", $scratch, ", [", $scratch, ", :gottprel_lo12:weir_thread_block]\n",
+            "mrs ", $slab, ", tpidr_el0\n",
+            "add ", $scratch, ", ", $scratch, ", ", $slab, "\n",
             // A signal between the two accesses may lose an abort of the count, which decides nothing else.
-            "ldr ",
-            $slab32,
-            ", [",
-            $scratch,
-            ", {aborts}]\n",
-            "add ",
-            $slab32,
-            ", ",
-            $slab32,
-            ", 1\n",
-            "str ",
-            $slab32,
-            ", [",
-            $scratch,
-            ", {aborts}]\n",
+            "ldr ", $slab32, ", [", $scratch, ", {aborts}]\n",
+            "add ", $slab32, ", ", $slab32, ", 1\n",
+            "str ", $slab32, ", [", $scratch, ", {aborts}]\n",
             // Conditional branches do not reach from here to the section.
-            "tst ",
-            $slab32,
-            ", 3\nb.eq 69f\nb 65f\n69:\n",
-            $give_up,
-            "\n.popsection\n",
-            "65:\n",
-            $area,
-            "\nmrs ",
-            $slab,
-            ", tpidr_el0\nadd ",
-            $scratch,
-            ", ",
-            $scratch,
-            ", ",
-            $slab,
-            "\n",
-            "adrp ",
-            $slab,
-            ", 66b\nadd ",
-            $slab,
-            ", ",
-            $slab,
-            ", :lo12:66b\n",
-            "str ",
-            $slab,
-            ", [",
-            $scratch,
-            ", 8]\n",
-            "62:\n",
-            "adrp ",
-            $slab,
-            ", {id}\nldr ",
-            $slab,
-            ", [",
-            $slab,
-            ", :lo12:{id}]\n",
-            "ldr ",
-            $slab32,
-            ", [",
-            $scratch,
-            ", ",
-            $slab,
-            "]\n",
-            "ldr ",
-            $slab,
-            ", [",
-            $table,
-            ", ",
-            $slab,
-            ", lsl 3]\n"
+            "tst ", $slab32, ", 3\nb.eq 69f\nb 65f\n",
+            "69:\n", $give_up, "\n.popsection\n",
+            "65:\n", $area, "\n",
+            "mrs ", $slab, ", tpidr_el0\n",
+            "add ", $scratch, ", ", $scratch, ", ", $slab, "\n",
+            "adrp ", $slab, ", 66b\n",
+            "add ", $slab, ", ", $slab, ", :lo12:66b\n",
+            "str ", $slab, ", [", $scratch, ", 8]\n",
+            "62:\nadrp ", $slab, ", {id}\n",
+            "ldr ", $slab, ", [", $slab, ", :lo12:{id}]\n",
+            "ldr ", $slab32, ", [", $scratch, ", ", $slab, "]\n",
+            "ldr ", $slab, ", [", $table, ", ", $slab, ", lsl 3]\n"
         )
     };
 }
 
 /// [`section!`] of the sections here. Register names: `c` is scratch, `t` the CPU's slab.
+#[rustfmt::skip]
 macro_rules! begin {
     ($give_up:literal) => {
         section!(
             "adrp {c}, :gottprel:weir_thread_block\nldr {c}, [{c}, :gottprel_lo12:weir_thread_block]\n\
              adrp {t}, {delta}\nadd {t}, {t}, :lo12:{delta}\nldar {t}, [{t}]\nadd {c}, {c}, {t}",
-            "{c}",
-            "{t}",
-            "{t:w}",
-            "{table}",
-            $give_up
+            "{c}", "{t}", "{t:w}", "{table}", $give_up
         )
     };
 }

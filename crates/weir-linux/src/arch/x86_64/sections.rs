@@ -29,62 +29,34 @@ pub const SIGNATURE: u32 = 0x5305_3053;
 /// `63`, where the caller puts it.
 #[doc(hidden)]
 #[macro_export]
+#[rustfmt::skip]
 macro_rules! section {
     ($area:literal, $scratch:literal, $slab:literal, $slab32:literal, $table:literal, $give_up:literal) => {
         concat!(
             ".pushsection __rseq_cs, \"aw\"\n.balign 32\n66:\n.long 0, 0\n.quad 62f, 63f - 62f, 64f\n.popsection\n",
             // The signature that the kernel requires before an abort address, made the operand of a trapping `ud1`.
             ".pushsection __rseq_failure, \"ax\"\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n64:\n",
-            "mov ",
-            $scratch,
-            ", [rip + weir_thread_block@GOTTPOFF]\ninc dword ptr fs:[",
-            $scratch,
-            " + {aborts}]\n",
-            "test byte ptr fs:[",
-            $scratch,
-            " + {aborts}], 3\njnz 65f\n",
-            $give_up,
-            "\n.popsection\n",
-            "65:\n",
-            $area,
-            "\n",
-            "lea ",
-            $slab,
-            ", [rip + 66b]\nmov fs:[",
-            $scratch,
-            " + 8], ",
-            $slab,
-            "\n",
-            "62:\nmov ",
-            $slab,
-            ", [rip + {id}]\nmov ",
-            $slab32,
-            ", fs:[",
-            $scratch,
-            " + ",
-            $slab,
-            "]\n",
-            "mov ",
-            $slab,
-            ", [",
-            $table,
-            " + ",
-            $slab,
-            "*8]\n"
+            "mov ", $scratch, ", [rip + weir_thread_block@GOTTPOFF]\n",
+            "inc dword ptr fs:[", $scratch, " + {aborts}]\n",
+            "test byte ptr fs:[", $scratch, " + {aborts}], 3\njnz 65f\n",
+            $give_up, "\n.popsection\n",
+            "65:\n", $area, "\n",
+            "lea ", $slab, ", [rip + 66b]\n",
+            "mov fs:[", $scratch, " + 8], ", $slab, "\n",
+            "62:\nmov ", $slab, ", [rip + {id}]\n",
+            "mov ", $slab32, ", fs:[", $scratch, " + ", $slab, "]\n",
+            "mov ", $slab, ", [", $table, " + ", $slab, "*8]\n"
         )
     };
 }
 
 /// [`section!`] of the sections here. Register names: `c` is scratch, `t` the CPU's slab.
+#[rustfmt::skip]
 macro_rules! begin {
     ($give_up:literal) => {
         section!(
             "mov {c}, [rip + weir_thread_block@GOTTPOFF]\nadd {c}, [rip + {delta}]",
-            "{c}",
-            "{t}",
-            "{t:e}",
-            "{table}",
-            $give_up
+            "{c}", "{t}", "{t:e}", "{table}", $give_up
         )
     };
 }
