@@ -5,11 +5,15 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex, MutexGuard};
 use weir_testing::{skip, wait_until};
+
+#[path = "common/forked.rs"]
+mod forked;
+use forked::in_forked;
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
@@ -25,23 +29,6 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + seed) as u8).collect()
-}
-
-/// Runs `body` in a forked child; how it ended must be status 0. A child that deadlocks is ended by its alarm.
-fn in_a_child(body: impl FnOnce()) {
-    // SAFETY: the child runs `body` and ends without returning to the test harness; Weir is what makes allocation in
-    // the child of a threaded process sound, which is what is tested.
-    unsafe {
-        let pid = libc::fork();
-        assert!(pid >= 0);
-        if pid == 0 {
-            libc::alarm(weir_testing::PATIENCE.as_secs() as u32);
-            libc::_exit(catch_unwind(AssertUnwindSafe(body)).is_err().into());
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-        assert_eq!(status, 0, "signal {}", status & 127);
-    }
 }
 
 fn resident() -> usize {
@@ -96,7 +83,7 @@ fn children_of_many_threads_have_a_whole_heap() {
                 scope.spawn(move || {
                     begun.wait();
                     let ended = catch_unwind(|| {
-                        (0..25).for_each(|round| in_a_child(|| child_life(&blocks, seed * 100 + round)));
+                        (0..25).for_each(|round| in_forked(|| child_life(&blocks, seed * 100 + round)));
                     });
                     forked.wait();
                     ended
@@ -122,16 +109,16 @@ fn child_life(blocks: &[Vec<u8>], seed: usize) {
     moved.join().unwrap();
     weir::heap::trim();
     if seed.is_multiple_of(5) {
-        in_a_child(|| drop(pattern(seed, 1 << 20)));
+        in_forked(|| drop(pattern(seed, 1 << 20)));
     }
 }
 
 #[test]
-fn idle_memory_comes_back_also_in_a_child() {
+fn idle_memory_comes_back_also_in_forked() {
     let _alone = alone();
     burst_comes_back();
     // The child's background thread is its own.
-    in_a_child(|| {
+    in_forked(|| {
         assert!(!has_background_thread());
         burst_comes_back();
     });

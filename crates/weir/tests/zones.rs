@@ -1,6 +1,7 @@
 //! Zones of real memory: what is free in them leaves, what is in use stays, and locked memory does neither.
 
 use std::cell::Cell;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -12,6 +13,9 @@ use weir_linux::os::syscall::{Errno, check, syscall2};
 use weir_testing::{skip, wait_until};
 
 mod common;
+#[path = "common/forked.rs"]
+mod forked;
+use forked::{Forked, in_forked};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -64,6 +68,11 @@ fn came_as_zeros(mut run: weir::zone::Pages<'_>) -> bool {
 fn file_zone(fd: &OwnedFd, size: usize) -> Result<Zone, ZoneError> {
     // SAFETY: open, nobody else's, and of the length that it was made with.
     unsafe { Zone::from_memfd(weir::Fd::borrow_raw(fd.as_raw_fd()), size) }
+}
+
+/// A zone of 4 MiB in a file, for as long as the process lives.
+fn lasting() -> Option<&'static Zone> {
+    Some(Box::leak(Box::new(file_zone(&memfd(4 * MIB)?, 4 * MIB).unwrap())))
 }
 
 fn memfd(len: usize) -> Option<OwnedFd> {
@@ -154,7 +163,7 @@ fn a_file_on_a_full_file_system_has_no_memory() {
     let zone = file_zone(&fd, 8 * MIB).unwrap();
     zone.alloc(4 * MIB).unwrap().fill(1);
     trim_until("all to leave", || blocks_of(&fd) == 0);
-    std::io::Write::write_all(&mut &other, &vec![2; 7 * MIB]).unwrap();
+    (&other).write_all(&vec![2; 7 * MIB]).unwrap();
     // The second time the engine has had these pages back.
     for _ in 0..2 {
         assert!(zone.alloc(4 * MIB).is_none());
@@ -353,32 +362,6 @@ fn lengths_and_runs_have_limits() {
     assert_eq!((why.errno(), why.to_string()), (Errno::EBADF.0, "EBADF (9)".to_owned()));
 }
 
-/// Runs `child` in a forked child, and `parent` while it lives; what the child says must be so.
-fn beside_a_child(child: impl FnOnce() -> bool, parent: impl FnOnce()) {
-    let (mut ends, mut status) = ([0; 2], -1);
-    // SAFETY: `ends` has room for two descriptors.
-    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
-    // SAFETY: the child calls nothing that needs another thread, and ends without running handlers.
-    let forked = unsafe { libc::fork() };
-    if forked == 0 {
-        let is_so = child();
-        // SAFETY: descriptors of this function's; the read ends as the parent closes the other end.
-        unsafe {
-            libc::close(ends[1]);
-            libc::read(ends[0], (&raw mut status).cast(), 1);
-            libc::_exit(i32::from(!is_so));
-        }
-    }
-    parent();
-    // SAFETY: descriptors and a child of this function's.
-    unsafe {
-        libc::close(ends[1]);
-        assert_eq!(libc::waitpid(forked, &mut status, 0), forked);
-        libc::close(ends[0]);
-    }
-    assert_eq!(status, 0);
-}
-
 /// Of a page that a child has too a write makes a second one; where the pool has none it would end the process.
 #[test]
 fn a_child_of_fork_takes_no_huge_pages_from_its_parent() {
@@ -389,8 +372,9 @@ fn a_child_of_fork_takes_no_huge_pages_from_its_parent() {
     let mut runs: Vec<_> = std::iter::from_fn(|| zone.alloc(BLOCK)).collect();
     assert!(runs.len() >= 2);
     runs.iter_mut().for_each(|run| run.fill(5));
-    let child = || {
-        let leaves_it_alone = zone.is_foreign() && zone.alloc(PAGE).is_none();
+    let (mut written, mut writes) = std::io::pipe().unwrap();
+    let child = Forked::runs(|| {
+        assert!(zone.is_foreign() && zone.alloc(PAGE).is_none());
         let (at, anywhere) = (zone.as_ptr().as_ptr().cast(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping in a place where the child has none; the zone and its runs end in the child once, and
         // nothing else there uses them.
@@ -399,15 +383,16 @@ fn a_child_of_fork_takes_no_huge_pages_from_its_parent() {
             drop(std::ptr::read(&raw const runs));
             drop(std::ptr::read(&raw const zone));
             // What lies in the zone's place is not the zone's to unmap.
-            leaves_it_alone && new == at && libc::msync(at, PAGE, libc::MS_ASYNC) == 0
+            assert!(new == at && libc::msync(at, PAGE, libc::MS_ASYNC) == 0);
         }
-    };
-    beside_a_child(child, || {
-        for run in &runs {
-            // SAFETY: the run is this test's, and as long as a block.
-            unsafe { run.as_ptr().cast_mut().write_volatile(6) };
-        }
+        written.read_exact(&mut [0]).unwrap();
     });
+    for run in &runs {
+        // SAFETY: the run is this test's, and as long as a block.
+        unsafe { run.as_ptr().cast_mut().write_volatile(6) };
+    }
+    writes.write_all(&[0]).unwrap();
+    child.ends_well();
     assert!(!zone.is_foreign() && runs.iter().all(|run| run.filled()[1] == 5));
 }
 
@@ -415,30 +400,27 @@ fn a_child_of_fork_takes_no_huge_pages_from_its_parent() {
 #[test]
 fn a_child_of_fork_leaves_a_cache_in_a_shared_zone_to_its_parent() {
     let _alone = alone();
-    let Some(fd) = memfd(4 * MIB) else { return };
-    let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+    let Some(zone) = lasting() else { return };
     let cache = weir::EvictableCache::<u32, [u8; 1000]>::builder().zone(zone).build().unwrap();
     (0..100).for_each(|key| drop(cache.insert(key, [7; 1000]).unwrap()));
-    let child = || {
-        let is_empty = cache.get(&1).is_none() && cache.insert(1, [8; 1000]).is_err();
+    in_forked(|| {
+        assert!(cache.get(&1).is_none() && cache.insert(1, [8; 1000]).is_err());
         weir::heap::trim();
-        is_empty && cache.evict(1 << 20) == 0
-    };
-    beside_a_child(child, || ());
+        assert_eq!(cache.evict(1 << 20), 0);
+    });
     assert!((0..100).all(|key| cache.get(&key).is_some_and(|value| *value == [7; 1000])));
 }
 
-/// In a child: ends copies of what the parent has of a cache, and puts in what the parent is filling. `true`: nothing of it is the
-/// child's.
-fn ends_guards(cache: &weir::ByteCache, pinned: &weir::ByteEntry<'_>, fill: &weir::ByteFill<'_>) -> bool {
+/// In a child: ends copies of what the parent has of a cache, and puts in what the parent is filling. Nothing of it is the child's.
+fn ends_guards(cache: &weir::ByteCache, pinned: &weir::ByteEntry<'_>, fill: &weir::ByteFill<'_>) {
     // SAFETY: each ends once in this process, and nothing else uses them here.
     let (pinned, fill) = unsafe { (std::ptr::read(pinned), std::ptr::read(fill)) };
     let cloned = pinned.clone();
     drop(pinned);
     drop(cloned);
-    let Err((fill, why)) = fill.publish() else { return false };
+    let (fill, why) = fill.publish().unwrap_err();
     drop(fill);
-    matches!(why, weir::Refusal::OutOfMemory) && cache.is_empty()
+    assert!(matches!(why, weir::Refusal::OutOfMemory) && cache.is_empty());
 }
 
 /// The count of who holds an entry lies beside it, in memory that the parent has too.
@@ -454,7 +436,7 @@ fn a_child_ends_guards_of(zone: &'static Zone, first: bool) {
         let begin = zone.as_ptr().as_ptr().addr();
         (begin..begin + zone.size()).contains(at)
     }));
-    beside_a_child(|| ends_guards(&cache, &pinned, &fill), || ());
+    in_forked(|| ends_guards(&cache, &pinned, &fill));
     // The parent has its own still, of which the entry lives on.
     assert!(cache.remove(b"pinned"));
     let filled = fill.publish().unwrap();
@@ -470,8 +452,8 @@ fn a_child_ends_guards_of(zone: &'static Zone, first: bool) {
 fn a_child_of_fork_ends_guards_and_pins_stay_with_its_parent() {
     let _alone = alone();
     for first in [false, true] {
-        let Some(fd) = memfd(4 * MIB) else { return };
-        a_child_ends_guards_of(Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap())), first);
+        let Some(zone) = lasting() else { return };
+        a_child_ends_guards_of(zone, first);
     }
 }
 
@@ -552,8 +534,7 @@ fn a_child_of_a_fork_inside_a_load_or_an_insertion_leaves_the_entry_to_its_paren
     ];
     for (at, call) in calls.iter().enumerate() {
         for is_first in [true, false] {
-            let Some(fd) = memfd(4 * MIB) else { return };
-            let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+            let Some(zone) = lasting() else { return };
             let builder = Cache::builder();
             let builder = if is_first { builder.zone_first(zone) } else { builder.zone(zone) };
             let builder = builder.weigher(move |_, _| {
@@ -579,8 +560,7 @@ fn a_child_of_a_fork_inside_a_load_or_an_insertion_leaves_the_entry_to_its_paren
 #[test]
 fn a_child_of_a_fork_inside_a_load_may_load_the_key_itself() {
     let _alone = alone();
-    let Some(fd) = memfd(4 * MIB) else { return };
-    let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+    let Some(zone) = lasting() else { return };
     let cache = weir::ByteCache::builder().zone(zone).build().unwrap();
     let fill = |value: &mut [u8]| {
         fork_once();
@@ -605,8 +585,7 @@ fn a_child_of_a_fork_inside_a_load_may_load_the_key_itself() {
 #[test]
 fn a_child_of_a_fork_as_a_filled_value_is_put_in_has_it_refused() {
     let _alone = alone();
-    let Some(fd) = memfd(4 * MIB) else { return };
-    let zone: &Zone = Box::leak(Box::new(file_zone(&fd, 4 * MIB).unwrap()));
+    let Some(zone) = lasting() else { return };
     let told = |_: &[u8], _: &[u8], cause| {
         if matches!(cause, weir::RemovalCause::Room) {
             fork_once();
@@ -640,24 +619,12 @@ fn a_child_of_fork_leaves_a_shared_zone_to_its_parent() {
     // The parent's background thread is not to give back meanwhile what the child must not.
     weir::settings::set("report", "0").unwrap();
     let before = blocks_of(&fd);
-    unsafe extern "C" {
-        fn fork() -> i32;
-        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-        fn _exit(status: i32) -> !;
-    }
-    // SAFETY: the child calls nothing that needs another thread, and ends without running handlers.
-    unsafe {
-        let child = fork();
-        if child == 0 {
-            let left_alone = zone.alloc(4096).is_none() && own.alloc(4096).is_some();
-            let switched = weir::settings::set("report", "1").is_ok();
-            weir::heap::trim();
-            _exit(i32::from(!(left_alone && switched && kept.filled()[0] == 3)));
-        }
-        let mut status = -1;
-        assert_eq!(waitpid(child, &mut status, 0), child);
-        assert_eq!(status, 0);
-    }
+    in_forked(|| {
+        assert!(zone.alloc(4096).is_none() && own.alloc(4096).is_some());
+        weir::settings::set("report", "1").unwrap();
+        weir::heap::trim();
+        assert_eq!(kept.filled()[0], 3);
+    });
     assert_eq!(blocks_of(&fd), before, "the child gave its parent's memory back");
     weir::settings::set("report", "1").unwrap();
     assert!(kept.filled().iter().all(|&b| b == 3));

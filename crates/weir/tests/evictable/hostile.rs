@@ -136,7 +136,7 @@ fn an_insertion_evicts_about_what_it_needs_however_much_is_too_much() {
 #[cfg(not(plain))]
 #[test]
 fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
-    in_child("hostile::an_insertion_without_memory_leaves_figures_and_values_as_they_were", || {
+    in_child(|| {
         static REJECTED: AtomicUsize = AtomicUsize::new(0);
         let live = Count::default();
         let cache = EvictableCache::<u64, crate::counted::Counted>::builder()
@@ -171,7 +171,7 @@ fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
 #[test]
 fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
     // Other tests of this process would be among what is live.
-    in_child("hostile::a_panic_as_a_cache_ends_leaves_nothing_behind", || {
+    in_child(|| {
         let used = heap::usage().live_bytes;
         for bad in ["listener", "value"] {
             let live = Count::default();

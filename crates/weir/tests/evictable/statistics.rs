@@ -23,7 +23,7 @@ fn row() -> Option<EvictableRow> {
 
 #[test]
 fn a_cache_is_shown_with_what_it_holds_even_while_it_is_used() {
-    in_child("statistics::a_cache_is_shown_with_what_it_holds_even_while_it_is_used", || {
+    in_child(|| {
         let cache = EvictableCache::<u64, u64>::builder().name("shown").max_bytes(8 << 20).build().unwrap();
         (0..100).for_each(|key| drop(cache.insert(key, key).unwrap()));
         wait_until("the cache is shown", || {
@@ -45,7 +45,7 @@ fn a_cache_is_shown_with_what_it_holds_even_while_it_is_used() {
 
 #[test]
 fn a_cache_has_its_price_on_the_cost_curve() {
-    in_child("statistics::a_cache_has_its_price_on_the_cost_curve", || {
+    in_child(|| {
         let cache = EvictableCache::<u64, u64>::builder().name("shown").max_bytes(8 << 20).build().unwrap();
         let compute = || {
             std::thread::sleep(std::time::Duration::from_millis(2));

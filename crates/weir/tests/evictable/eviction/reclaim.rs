@@ -1,6 +1,7 @@
 //! Caches under reclaim itself, each test in a process of its own: pressure is the whole process's.
 
 use std::mem::ManuallyDrop;
+use std::panic::catch_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
@@ -9,15 +10,19 @@ use weir_testing::wait_until;
 
 #[path = "../../common/mod.rs"]
 mod common;
+#[path = "../../common/forked.rs"]
+pub mod forked;
+use forked::{Forked, in_forked};
 
-/// Runs the test of that name in another process, if this is not that already.
-pub fn in_child(test: &str, work: impl FnOnce()) {
+/// Runs the calling test in another process, if this is not that already.
+pub fn in_child(work: impl FnOnce()) {
     const IS_CHILD: &str = "WEIR_TEST_IS_CHILD";
     if std::env::var_os(IS_CHILD).is_some() {
         return work();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let child = command.args(["--exact", test, "--nocapture"]).env(IS_CHILD, "1").output().unwrap();
+    let (own, test) = (std::env::current_exe().unwrap(), std::thread::current());
+    let mut command = Command::new(own);
+    let child = command.args(["--exact", test.name().unwrap(), "--nocapture"]).env(IS_CHILD, "1").output().unwrap();
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "{:?}\n{said}", child.status);
     assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"), "the child runs the test");
@@ -25,7 +30,7 @@ pub fn in_child(test: &str, work: impl FnOnce()) {
 
 #[test]
 fn an_allocation_that_cannot_be_had_evicts_nothing() {
-    in_child("eviction::reclaim::an_allocation_that_cannot_be_had_evicts_nothing", || {
+    in_child(|| {
         // Reclaim, which an allocation that fails begins, takes nothing of so small a cache.
         let cache = ByteCache::builder().min_bytes(1 << 20).build().unwrap();
         (0..100u8).for_each(|key| drop(cache.insert(&[key], &[key; 1000]).unwrap()));
@@ -36,7 +41,7 @@ fn an_allocation_that_cannot_be_had_evicts_nothing() {
 
 #[test]
 fn the_last_handle_may_go_in_a_listener_under_reclaim() {
-    in_child("eviction::reclaim::the_last_handle_may_go_in_a_listener_under_reclaim", || {
+    in_child(|| {
         static CACHE: Mutex<Option<EvictableCache<u64, [u8; 4000]>>> = Mutex::new(None);
         static IS_DROPPED: AtomicBool = AtomicBool::new(false);
         let listener = |_: &u64, _: &[u8; 4000], cause| {
@@ -75,38 +80,19 @@ fn resident() -> usize {
 
 #[test]
 fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them() {
-    in_child(
-        "eviction::reclaim::values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them",
-        || {
-            // This program's allocator is glibc's, which keeps what is freed below its heap's top.
-            let cache = EvictableCache::<u64, Vec<u8>>::builder().weigher(|_, value| value.capacity()).build().unwrap();
-            (0..8_000).for_each(|key| drop(cache.insert(key, vec![1; 16 << 10]).unwrap()));
-            let (held, limit) = (cache.bytes(), resident() - (32 << 20));
-            assert!(held > 120 << 20, "{held}");
-            settings::set("limit", &limit.to_string()).unwrap();
-            wait_until("the process to be smaller than its limit", || resident() < limit);
-            wait_until("relief", || weir::pressure::latest().level == weir::pressure::Level::None);
-            settings::set("limit", "0").unwrap();
-            assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
-            assert!(weir_linux::platform::other_malloc::trims() > 0);
-        },
-    );
-}
-
-/// Runs `body` in a forked child, which is to be over by itself.
-fn in_forked(body: impl FnOnce() -> bool) {
-    // SAFETY: the child runs `body` and ends without running anything of the test harness. Weir's handlers are what is tested.
-    unsafe {
-        let pid = libc::fork();
-        assert!(pid >= 0);
-        if pid == 0 {
-            libc::alarm(weir_testing::PATIENCE.as_secs() as u32);
-            libc::_exit(i32::from(!body()));
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-        assert_eq!(status, 0, "signal {}", status & 127);
-    }
+    in_child(|| {
+        // This program's allocator is glibc's, which keeps what is freed below its heap's top.
+        let cache = EvictableCache::<u64, Vec<u8>>::builder().weigher(|_, value| value.capacity()).build().unwrap();
+        (0..8_000).for_each(|key| drop(cache.insert(key, vec![1; 16 << 10]).unwrap()));
+        let (held, limit) = (cache.bytes(), resident() - (32 << 20));
+        assert!(held > 120 << 20, "{held}");
+        settings::set("limit", &limit.to_string()).unwrap();
+        wait_until("the process to be smaller than its limit", || resident() < limit);
+        wait_until("relief", || weir::pressure::latest().level == weir::pressure::Level::None);
+        settings::set("limit", "0").unwrap();
+        assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
+        assert!(weir_linux::platform::other_malloc::trims() > 0);
+    });
 }
 
 /// Threads of this process that call its callbacks.
@@ -119,7 +105,7 @@ fn callback_threads() -> usize {
 
 #[test]
 fn a_forked_child_has_its_caches_give_way_once_it_inserts() {
-    in_child("eviction::reclaim::a_forked_child_has_its_caches_give_way_once_it_inserts", || {
+    in_child(|| {
         let cache = EvictableCache::<u64, [u8; 4000]>::builder().build().unwrap();
         (0..4_000).for_each(|key| drop(cache.insert(key, [1; 4000]).unwrap()));
         let gives_way = |key| {
@@ -127,13 +113,15 @@ fn a_forked_child_has_its_caches_give_way_once_it_inserts() {
             settings::set("limit", "1M").unwrap();
             wait_until("an eviction for pressure", || cache.stats().evicted_for_pressure > 0);
             settings::set("limit", "0").unwrap();
-            true
         };
-        in_forked(|| cache.get(&1).is_some() && callback_threads() == 0);
+        in_forked(|| assert!(cache.get(&1).is_some() && callback_threads() == 0));
         in_forked(|| {
             // A child of the child begins anew.
-            in_forked(|| callback_threads() == 0 && gives_way(4_000));
-            gives_way(4_000)
+            in_forked(|| {
+                assert_eq!(callback_threads(), 0);
+                gives_way(4_000);
+            });
+            gives_way(4_000);
         });
         assert_eq!(cache.stats().evicted_for_pressure, 0);
         gives_way(4_000);
@@ -143,10 +131,10 @@ fn a_forked_child_has_its_caches_give_way_once_it_inserts() {
 /// Each has locks of two ranks. A fork takes those of one rank of all caches before any of the next.
 #[test]
 fn a_fork_takes_the_locks_of_several_caches() {
-    in_child("eviction::reclaim::a_fork_takes_the_locks_of_several_caches", || {
+    in_child(|| {
         let caches = [(); 2].map(|()| EvictableCache::<u64, u64>::builder().build().unwrap());
         caches.iter().for_each(|cache| drop(cache.insert(1, 1).unwrap()));
-        in_forked(|| caches.iter().all(|cache| cache.get(&1).is_some()));
+        in_forked(|| assert!(caches.iter().all(|cache| cache.get(&1).is_some())));
         assert!(caches.iter().all(|cache| cache.remove(&1)));
     });
 }
@@ -154,7 +142,7 @@ fn a_fork_takes_the_locks_of_several_caches() {
 /// The child has no thread that would end them: its cache would be there for ever.
 #[test]
 fn a_forked_child_does_not_wait_for_the_evictions_of_its_parent_s_threads() {
-    in_child("eviction::reclaim::a_forked_child_does_not_wait_for_the_evictions_of_its_parent_s_threads", || {
+    in_child(|| {
         let (held, inside, go_on) = (Arc::new(()), Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
         let (holds, barriers) = (held.clone(), (inside.clone(), go_on.clone()));
         let waits = move |_: &u64, _: &u64, _| {
@@ -168,20 +156,15 @@ fn a_forked_child_does_not_wait_for_the_evictions_of_its_parent_s_threads() {
         std::thread::scope(|scope| {
             let evicts = scope.spawn(|| cache.evict(1));
             inside.wait();
-            // SAFETY: the child ends its copy of the cache, which no other thread of it uses, and then itself.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                // SAFETY: as above.
-                unsafe {
-                    drop(std::ptr::read(&*cache));
-                    libc::_exit(i32::from(Arc::strong_count(&held) != 1));
-                }
-            }
-            let mut status = -1;
-            // SAFETY: the status is this frame's.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let child = Forked::runs(|| {
+                // SAFETY: the child ends its copy of the cache, which no other thread of it uses, and then itself.
+                drop(unsafe { std::ptr::read(&*cache) });
+                assert_eq!(Arc::strong_count(&held), 1, "the cache ends with its last handle");
+            });
+            let ended = catch_unwind(|| child.ends_well());
             go_on.wait();
-            assert_eq!((status, evicts.join().unwrap()), (0, 100), "the cache ends with its last handle");
+            assert_eq!(evicts.join().unwrap(), 100);
+            ended.unwrap();
         });
         drop(ManuallyDrop::into_inner(cache));
     });

@@ -77,7 +77,7 @@ fn pressure_leaves_one_entry_of_each_thread_that_inserts() {
 #[cfg(not(plain))]
 #[test]
 fn a_load_returns_although_the_caches_place_has_no_memory() {
-    in_child("loads::not_kept::a_load_returns_although_the_caches_place_has_no_memory", || {
+    in_child(|| {
         static LIVE: std::sync::LazyLock<Count> = std::sync::LazyLock::new(Count::default);
         let zone: &'static Zone = Box::leak(Box::new(Zone::anonymous(4 << 20).unwrap()));
         let cache =
@@ -112,7 +112,7 @@ fn a_load_returns_although_the_caches_place_has_no_memory() {
 #[cfg(not(plain))]
 #[test]
 fn a_load_returns_under_a_hard_limit() {
-    in_child("loads::not_kept::a_load_returns_under_a_hard_limit", || {
+    in_child(|| {
         let cache = EvictableCache::<u64, [u8; 1000]>::builder().shards(1).build().unwrap();
         let limit = heap::usage().resident_bytes() + (1 << 20);
         settings::set("hard_limit", &limit.to_string()).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::counted::{Count, Counted};
 #[cfg(not(plain))]
-use crate::eviction::reclaim::in_child;
+use crate::eviction::reclaim::{forked::in_forked, in_child};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -522,26 +522,17 @@ fn under_tokio_tasks_that_are_aborted_and_threads_leave_nobody_waiting() {
 #[cfg(not(plain))]
 #[test]
 fn a_forked_child_waits_for_no_task_of_its_parent() {
-    in_child("loads::tasks::a_forked_child_waits_for_no_task_of_its_parent", || {
+    in_child(|| {
         let (cache, gate) = (cache(), Cell::new(false));
         let mut first = Task::new(async { *cache.get_or_insert_async(1, behind(&gate, 10)).await });
         let mut second = Task::new(async { *cache.get_or_insert_async(1, async { 11 }).await });
         assert!(first.poll().is_pending() && second.poll().is_pending());
-        // SAFETY: the child uses what its copy of this thread has, and ends without running anything of the parent's.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // A child that waits is ended.
-            // SAFETY: plain calls of the C library.
-            unsafe { libc::alarm(20) };
-            let is_right = *cache.get_or_insert_with(1, || 5) == 5;
-            drop((first, second));
-            // SAFETY: as above.
-            unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: the status is this frame's.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
+        in_forked(|| {
+            // SAFETY: the child has its own copies, and ends without dropping them again.
+            let tasks = unsafe { (std::ptr::read(&raw const first), std::ptr::read(&raw const second)) };
+            assert_eq!(*cache.get_or_insert_with(1, || 5), 5);
+            drop(tasks);
+        });
         gate.set(true);
         assert_eq!(first.poll(), Poll::Ready(10));
         assert!(second.woken.is_set());
