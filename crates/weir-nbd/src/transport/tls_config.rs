@@ -3,7 +3,7 @@
 use crate::base::Failure;
 use rustls::RootCertStore;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use serde::Deserialize;
@@ -41,7 +41,11 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Failure> {
             builder.with_client_cert_verifier(verifier.map_err(Failure::because(path.display()))?)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(Failure::because(files.key.display()))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|why| match why {
+        pem::Error::NoItemsFound => "no private key in it, or one with a password: write it without".into(),
+        why => why.to_string(),
+    });
+    let key = key.map_err(Failure::because(files.key.display()))?;
     let config = builder.with_single_cert(certificates(&files.certificate)?, key);
     config.map(Arc::new).map_err(Failure::because(files.certificate.display()))
 }

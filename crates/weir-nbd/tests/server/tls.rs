@@ -225,12 +225,16 @@ fn garbage_for_tls_ends_the_session_and_only_that_one() {
 fn certificates_that_are_none_are_refused_in_one_line() {
     let Keys { folder, .. } = keys();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    for (certificate, key) in [("nothing.pem", "key.pem"), ("key.pem", "key.pem"), ("cert.pem", "cert.pem")] {
+    for (certificate, key, why) in [
+        ("nothing.pem", "key.pem", "nothing.pem: "),
+        ("key.pem", "key.pem", "key.pem: no certificate in it"),
+        ("cert.pem", "cert.pem", "cert.pem: no private key in it"),
+    ] {
         let (certificate, key) = (at(certificate), at(key));
         let options = ["serve", "--log", "error", "--export", "m=memory:1M", "--tls-certificate", &certificate];
         let output = Server::run(&[&options[..], &["--tls-key", &key]].concat());
         let said = String::from_utf8(output.stderr).expect("UTF-8");
-        assert!(said.contains(".pem") && said.lines().count() == 1, "{said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{said}");
         assert_eq!(output.status.code(), Some(1));
     }
 }
