@@ -71,7 +71,12 @@ pub fn read(path: &Path, is_alone: bool) -> Result<(Contents, Option<String>), F
         Some(Ok(record)) => Contents::of(record),
         Some(Err(error)) => return Err(failed(damage(&error, 1))),
         None if is_alone => return Err(failed("is empty: the command that writes it has written nothing yet".into())),
-        None => return Ok((Contents::Trace(Box::default()), Some(format!("{name} is empty: a trace of no release.")))),
+        None => {
+            return Ok((
+                Contents::Trace(Box::default()),
+                Some(format!("{name} is empty, as a trace is of what released nothing.")),
+            ));
+        }
     };
     let mut number = 1u64;
     loop {

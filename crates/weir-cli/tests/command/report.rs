@@ -254,7 +254,10 @@ fn a_trace_of_a_program_that_released_nothing_is_no_obstacle() {
     let names = names.each_ref().map(PathBuf::as_path);
     for format in ["html", "markdown"] {
         let page = page(&["--format", format], &names);
-        assert!(page.contains("is empty: a trace of no release") && page.contains("a.json, a.trace"), "{page}");
+        assert!(
+            page.contains("is empty, as a trace is of what released nothing") && page.contains("a.json, a.trace"),
+            "{page}"
+        );
         assert!(!page.contains("released over time") && !page.contains("what was released |"), "{page}");
     }
 }
