@@ -131,3 +131,9 @@ fn each_call_may_be_refused() {
 fn each_call_may_be_unknown() {
     refused("nosys", &NEW.map(str::to_owned));
 }
+
+/// What is said to be refused for now is not asked for again and again.
+#[test]
+fn advice_may_be_put_off_for_ever() {
+    refused("again", &["madvise", "process_madvise"].map(str::to_owned));
+}

@@ -18,7 +18,7 @@ use weir_core::platform::{Contents, Released};
 
 use crate::messages;
 use crate::os::mman::{self, MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
-use crate::os::syscall::Errno;
+use crate::os::syscall::{Errno, retry};
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
 const RANGES: usize = 128;
@@ -119,13 +119,8 @@ impl Releaser {
 
 /// One range by itself.
 pub fn one(run: Run, advice: u32) -> Result<(), Errno> {
-    loop {
-        // SAFETY: the engine has isolated the run, so its contents are not needed and no allocation can return it.
-        match unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) } {
-            Err(Errno::EINTR | Errno::EAGAIN) => {}
-            done => return done,
-        }
-    }
+    // SAFETY: the engine has isolated the run, so its contents are not needed and no allocation can return it.
+    retry(|| unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) })
 }
 
 /// Up to `RANGES` runs by as few calls as do; how many went.
@@ -134,12 +129,11 @@ fn batch(runs: &[Run], advice: u32) -> usize {
     let mut done = 0;
     while done < runs.len() {
         // SAFETY: the engine has isolated the runs, so their contents are not needed and no allocation can return them.
-        match unsafe { mman::process_madvise(&runs[done..], advice) } {
+        match retry(|| unsafe { mman::process_madvise(&runs[done..], advice) }) {
             Ok(bytes) => match finish_torn(&runs[done..], bytes, advice) {
                 0 => break,
                 n => done += n,
             },
-            Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(_) => break,
         }
     }

@@ -2,7 +2,7 @@
    argv[1] says what happens:
      before   the filter comes before the background thread, and binds it; it kills for any other call
      tsync    the thread is there, and the filter is put on all threads
-     refuse   the calls that are named fail, with EPERM or, at "nosys", with ENOSYS: all others are allowed
+     refuse   the calls that are named fail, with EPERM or, at "nosys" and "again", with ENOSYS and EAGAIN: all others are allowed
      none     no filter
    argv[2] is how long to rest, ms; then the names. */
 #include "check.h"
@@ -116,12 +116,14 @@ int main(int count, char **argv) {
         is_set = filter(argv + 3, SECCOMP_RET_ERRNO | EPERM, SECCOMP_RET_ALLOW, 0);
     else if (strcmp(how, "nosys") == 0)
         is_set = filter(argv + 3, SECCOMP_RET_ERRNO | ENOSYS, SECCOMP_RET_ALLOW, 0);
+    else if (strcmp(how, "again") == 0)
+        is_set = filter(argv + 3, SECCOMP_RET_ERRNO | EAGAIN, SECCOMP_RET_ALLOW, 0);
     else if (strcmp(how, "tsync") == 0) {
         work(), rest(700);
         is_set = filter(argv + 3, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS, SECCOMP_FILTER_FLAG_TSYNC);
     }
     if (!is_set) skip_all("no filter may be set here");
-    int rounds = strcmp(how, "refuse") && strcmp(how, "nosys") ? 3 : 1;
+    int rounds = strcmp(how, "refuse") && strcmp(how, "nosys") && strcmp(how, "again") ? 3 : 1;
     for (int round = 0; round < rounds; round++) work(), rest(150);
     threads_and_forks();
     work();
