@@ -7,6 +7,10 @@
 //! | `throw` | the frames through which exceptions of a failed `new` pass |
 //! | `dlopen` | how `dlopen` goes on to libc's, but in static programs, which have libc's alone |
 //! | `panic` | an instruction that ends the process |
+//!
+//! `frames` is the same on all: what `throw` is made of.
+
+pub mod frames;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
