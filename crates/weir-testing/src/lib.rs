@@ -1,10 +1,12 @@
-//! Helpers that the tests of all crates share: skips that the gate counts, waits for events, and locks on parts of the
-//! machine.
+//! Helpers that the tests of all crates share: skips that the gate counts, what is built for the tests, waits for events, and locks
+//! on parts of the machine.
 
+use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::process::Output;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long an event that is sure to come may take. Only a test that fails waits so long, however slow the machine is.
@@ -50,6 +52,38 @@ fn skips(output: &Output) -> (bool, Vec<String>) {
         reasons.push(format!("status {SKIPPED} without a line that says why"));
     }
     (whole, reasons)
+}
+
+/// Has a compiler build something. `false`: it is not there, or cannot, which is said.
+pub fn compiles(compiler: &mut Command) -> bool {
+    match compiler.output() {
+        Ok(made) if made.status.success() => return true,
+        Ok(made) => skip!("cc cannot build this: {}", String::from_utf8_lossy(&made.stderr)),
+        Err(error) => skip!("no compiler ({error}); Debian has it in build-essential"),
+    }
+    false
+}
+
+/// `libweir.so`, built in the profile of this test, or in the one that `WEIR_TEST_PROFILE` names. Cargo does not build a cdylib
+/// for integration tests, so they ask for it; when it is fresh, that costs nothing.
+pub fn build_library() -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let executable = env::current_exe().expect("a running test has a path");
+    let own = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
+    let target = own.parent().expect("a profile's directory is inside the target directory");
+    let directory = env::var_os("WEIR_TEST_PROFILE").map_or_else(|| own.to_owned(), |profile| target.join(profile));
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let output = Command::new(env!("CARGO"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../weir-malloc"))
+        .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
+        .arg(target)
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "building libweir: {}", String::from_utf8_lossy(&output.stderr));
+    directory.join("libweir.so")
 }
 
 /// Waits until `done`, which is `what`: an event that is sure to come. It panics after five minutes.

@@ -54,6 +54,20 @@ macro_rules! in_all_modes {
     )*};
 }
 
+/// Makes tests in all modes of programs in C that are to pass: a test's name, its program, and that one's arguments.
+#[macro_export]
+macro_rules! passing {
+    ($($(#[$about:meta])* $name:ident: $program:literal $(, $argument:literal)*;)*) => {
+        $(
+            $(#[$about])*
+            fn $name(mode: $crate::common::Mode) {
+                $crate::common::passes($crate::common::Kind::C, $program, &[$($argument),*], mode);
+            }
+        )*
+        $crate::in_all_modes! { $($name)* }
+    };
+}
+
 /// How a program is compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -152,6 +166,11 @@ pub fn run_under(
     command.output().expect("timeout and sh are there")
 }
 
+/// Whether a run ended by the signal, which `timeout` reports as its own or by its exit code.
+pub fn ended_by(output: &Output, signal: i32) -> bool {
+    output.status.signal() == Some(signal) || output.status.code() == Some(128 + signal)
+}
+
 /// Text of what a failed run says.
 pub fn describe(output: &Output) -> String {
     format!(
@@ -168,15 +187,14 @@ pub fn foreign() -> bool {
     env::var_os("WEIR_TEST_LIBRARY").is_some()
 }
 
-/// The library under test, built in the profile of this test, or in the one that `WEIR_TEST_PROFILE` names. Cargo does
-/// not build a cdylib for its integration tests, so they ask for it; when it is fresh, that costs nothing.
+/// The library under test.
 pub fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     LIBRARY
         .get_or_init(|| match env::var_os("WEIR_TEST_LIBRARY") {
             Some(name) if name == "system" => None,
             Some(path) => Some(path.into()),
-            None => Some(build()),
+            None => Some(weir_testing::build_library()),
         })
         .as_deref()
 }
@@ -227,26 +245,6 @@ fn modified(path: &Path) -> Option<SystemTime> {
 fn newest(path: &Path) -> Option<SystemTime> {
     let Ok(entries) = std::fs::read_dir(path) else { return modified(path) };
     entries.filter_map(|entry| newest(&entry.ok()?.path())).max()
-}
-
-fn build() -> PathBuf {
-    // target/PROFILE/deps/this-test
-    let executable = env::current_exe().expect("a running test has a path");
-    let own = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
-    let target = own.parent().expect("a profile's directory is inside the target directory");
-    let directory = env::var_os("WEIR_TEST_PROFILE").map_or_else(|| own.to_owned(), |profile| target.join(profile));
-    let profile = match directory.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => "dev",
-        Some(name) => name,
-    };
-    let output = Command::new(env!("CARGO"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
-        .arg(target)
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "building libweir: {}", describe(&output));
-    directory.join("libweir.so")
 }
 
 /// Compiles a program of this test's `c` or `cxx` folder once; none if this machine has no compiler, which is said.

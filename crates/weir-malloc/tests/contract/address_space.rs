@@ -1,12 +1,14 @@
 //! Blocks mapped on their own, and where in the address space they and the heap come to lie.
 
-use crate::common::{Kind, Mode, compile, describe, passes, run, succeeded};
-use crate::in_all_modes;
+use crate::common::{Kind, Mode, compile, describe, run, succeeded};
+use crate::{in_all_modes, passing};
 use std::path::Path;
 
-/// The program gave the kernel advice on a part of a block, which made several mappings of one.
-fn advised_blocks(mode: Mode) {
-    passes(Kind::C, "advised.c", &[], mode);
+passing! {
+    /// The program gave the kernel advice on a part of a block, which made several mappings of one.
+    advised_blocks: "advised.c";
+    /// Writing past the end of a block mapped on its own reaches no free pointers.
+    metadata_lies_apart: "placement.c", "beside";
 }
 
 /// mmap's area from a third of the address space upwards, as `setarch -L` has it.
@@ -24,14 +26,7 @@ fn layout(name: &str, mode: Mode) {
     succeeded(&format!("layouts.c {name} in mode {mode:?}"), &run(&program, &[name], mode, &[]));
 }
 
-in_all_modes! { advised_blocks legacy_layout unlimited_stack }
-
-/// Writing past the end of a block mapped on its own reaches no free pointers.
-fn metadata_lies_apart(mode: Mode) {
-    passes(Kind::C, "placement.c", &["beside"], mode);
-}
-
-in_all_modes! { metadata_lies_apart }
+in_all_modes! { legacy_layout unlimited_stack }
 
 /// Addresses in each of some processes. They are of a run of pages, a block mapped on its own, metadata, a small block and a
 /// mapping of the program's.

@@ -1,19 +1,15 @@
 //! The contracts of C, POSIX, glibc and C++, as small programs see them.
 
 use crate::common::{Kind, Mode, compile, describe, foreign, passes, run};
-use crate::in_all_modes;
+use crate::{in_all_modes, passing};
 use std::process::Command;
 
-fn malloc_family(mode: Mode) {
-    passes(Kind::C, "contract.c", &[], mode);
-}
-
-fn contents(mode: Mode) {
-    passes(Kind::C, "blocks.c", &[], mode);
-}
-
-fn glibc_extensions(mode: Mode) {
-    passes(Kind::C, "glibc_ext.c", &[], mode);
+passing! {
+    malloc_family: "contract.c";
+    contents: "blocks.c";
+    glibc_extensions: "glibc_ext.c";
+    own_malloc: "own_malloc.c";
+    before_and_after_main: "early_late.c";
 }
 
 fn cxx_operators(mode: Mode) {
@@ -27,15 +23,7 @@ fn replaced_operators(mode: Mode) {
     }
 }
 
-fn own_malloc(mode: Mode) {
-    passes(Kind::C, "own_malloc.c", &[], mode);
-}
-
-fn before_and_after_main(mode: Mode) {
-    passes(Kind::C, "early_late.c", &[], mode);
-}
-
-in_all_modes! { malloc_family contents glibc_extensions cxx_operators replaced_operators own_malloc before_and_after_main }
+in_all_modes! { cxx_operators replaced_operators }
 
 /// The malloc family returns what the C library's own does, and so is `errno` after it.
 #[test]

@@ -8,18 +8,19 @@ fn forks_and_spawns(mode: Mode) {
     passes(Kind::C, "forks.c", &[&share(150, mode)], mode);
 }
 
-/// Of a program of one thread, beside the background thread.
-fn forks_of_one_thread(mode: Mode) {
-    passes(Kind::C, "fork_alone.c", &[], mode);
+passing! {
+    /// Of a program of one thread, beside the background thread.
+    forks_of_one_thread: "fork_alone.c";
+    fork_in_a_handler: "fork_in_handler.c";
+    /// A child finalizes objects of its parent's caches without its parent's threads.
+    a_child_gives_initialised_objects_back: "fork_fini.c";
+    /// No mapping is left for a child to replace its parent's counters by.
+    as_many_mappings_as_may_be: "many_mappings.c";
 }
 
 /// By libc's `clone`, past `fork`.
 fn copies_by_clone(mode: Mode) {
     passes(Kind::C, "clones.c", &[&share(24, mode)], mode);
-}
-
-fn fork_in_a_handler(mode: Mode) {
-    passes(Kind::C, "fork_in_handler.c", &[], mode);
 }
 
 /// Threads allocate under locks that `fork` takes, libc's and a program's.
@@ -51,17 +52,6 @@ fn a_handler_forks_in_a_fork(mode: Mode) {
     assert!(output.status.success(), "in mode {mode:?}: {}", describe(&output));
 }
 
-/// A child finalizes objects of its parent's caches without its parent's threads.
-fn a_child_gives_initialised_objects_back(mode: Mode) {
-    passes(Kind::C, "fork_fini.c", &[], mode);
-}
-
-/// No mapping is left for a child to replace its parent's counters by.
-fn as_many_mappings_as_may_be(mode: Mode) {
-    passes(Kind::C, "many_mappings.c", &[], mode);
-}
-
 in_all_modes! {
-    forks_and_spawns forks_of_one_thread copies_by_clone fork_in_a_handler fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
-    a_child_gives_initialised_objects_back as_many_mappings_as_may_be
+    forks_and_spawns copies_by_clone fork_against_locks fork_against_earlier_handlers a_handler_forks_in_a_fork
 }

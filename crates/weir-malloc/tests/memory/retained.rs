@@ -1,17 +1,12 @@
 //! What stays resident after a peak, and live after a long churn.
 
 use crate::common::{Kind, Mode, compile, passes, run, succeeded};
-use crate::in_all_modes;
+use crate::passing;
 
-fn a_peak_leaves_nothing_behind(mode: Mode) {
-    passes(Kind::C, "retained.c", &[], mode);
+passing! {
+    a_peak_leaves_nothing_behind: "retained.c";
+    a_long_churn_leaves_nothing_behind: "churn.c";
 }
-
-fn a_long_churn_leaves_nothing_behind(mode: Mode) {
-    passes(Kind::C, "churn.c", &[], mode);
-}
-
-in_all_modes! { a_peak_leaves_nothing_behind a_long_churn_leaves_nothing_behind }
 
 #[test]
 fn one_large_block_of_a_small_process_goes() {

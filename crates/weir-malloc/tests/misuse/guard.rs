@@ -1,9 +1,8 @@
 //! Guarded sampling. Each kind of error is named, with the stacks of the allocation and of the free. Then happens what would
 //! have happened without Weir. What a program does rightly is as without guarding.
 
-use crate::common::{Kind, Mode, compile, describe, foreign, run};
+use crate::common::{Kind, Mode, compile, describe, ended_by, foreign, run};
 use crate::in_all_modes;
-use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
 const SIGABRT: i32 = 6;
@@ -19,11 +18,6 @@ fn guarded(what: &str, every: &str, mode: Mode, more: &[(&str, &str)]) -> Option
     let mut extra = vec![("WEIR_GUARD_EVERY", every.into())];
     extra.extend(more.iter().map(|&(name, value)| (name, value.into())));
     Some(run(&program, &[what], mode, &extra))
-}
-
-/// Whether the run ended by the signal, which `timeout` reports as its own or by its exit code.
-fn ended_by(output: &Output, signal: i32) -> bool {
-    output.status.signal() == Some(signal) || output.status.code() == Some(128 + signal)
 }
 
 /// The run ends by `signal`, and its last words are these: what was done, the block, and the program's frames below the two

@@ -1,7 +1,6 @@
 //! A wrong free is detected and named, never obeyed.
 
-use crate::common::{Kind, Mode, compile, describe, foreign, run};
-use std::os::unix::process::ExitStatusExt;
+use crate::common::{Kind, Mode, compile, describe, ended_by, foreign, run};
 
 const SIGABRT: i32 = 6;
 
@@ -31,9 +30,7 @@ fn is_named_with(which: &str, wrongs: &[&str], classes: &[&str], environment: &[
     for mode in [Mode::Plain, Mode::NoRseq] {
         let output = run(&program, &[which], mode, environment);
         let (pointer, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        // `timeout` reports its child's signal as its own.
-        let aborted = output.status.signal() == Some(SIGABRT) || output.status.code() == Some(128 + SIGABRT);
-        assert!(aborted, "{which} in mode {mode:?}: {}", describe(&output));
+        assert!(ended_by(&output, SIGABRT), "{which} in mode {mode:?}: {}", describe(&output));
         let words = |wrong: &str, class: &str| {
             let wrong_pointer = wrong.replace("{}", pointer.trim());
             format!("weir: {wrong_pointer}{class}: {}; {ADVICE}\n", cure(wrong))

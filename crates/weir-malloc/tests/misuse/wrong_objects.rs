@@ -1,21 +1,15 @@
 //! Wrong calls of `weir.h`: what can be refused is refused with `errno`, the rest is named and ends the process.
 //! Nothing is obeyed, nothing passes unseen, and no dtor is called with what is not an object.
 
-use crate::common::{Kind, Mode, compile, describe, foreign, passes, run};
-use crate::in_all_modes;
-use std::os::unix::process::ExitStatusExt;
+use crate::common::{Kind, Mode, compile, describe, ended_by, foreign, run};
+use crate::passing;
 
 const SIGABRT: i32 = 6;
 
-fn refused_with_errno(mode: Mode) {
-    passes(Kind::C, "refused.c", &[], mode);
+passing! {
+    refused_with_errno: "refused.c";
+    what_is_right_is_not_named: "wrong_object.c", "right";
 }
-
-fn what_is_right_is_not_named(mode: Mode) {
-    passes(Kind::C, "wrong_object.c", &["right"], mode);
-}
-
-in_all_modes! { refused_with_errno what_is_right_is_not_named }
 
 /// The process must abort, and its last words name the address, what is wrong with it, and what to do. Where the
 /// setting says so they are said, and the call is ignored.
@@ -28,9 +22,7 @@ fn is_named(which: &str, words: &[&str]) {
     for mode in [Mode::Plain, Mode::NoRseq] {
         let output = run(&program, &[which], mode, &[]);
         check_message(which, &output, words);
-        // `timeout` reports its child's signal as its own.
-        let aborted = output.status.signal() == Some(SIGABRT) || output.status.code() == Some(128 + SIGABRT);
-        assert!(aborted, "{which} in mode {mode:?}: {}", describe(&output));
+        assert!(ended_by(&output, SIGABRT), "{which} in mode {mode:?}: {}", describe(&output));
 
         let output = run(&program, &[which], mode, &[("WEIR_ABORT_ON_MISUSE", "0".into())]);
         check_message(which, &output, words);

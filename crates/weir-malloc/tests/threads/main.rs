@@ -4,16 +4,13 @@
 mod common;
 use common::{Kind, Mode, all_pass, passes, share};
 
-fn thread_exits(mode: Mode) {
-    passes(Kind::C, "thread_exits.c", &[], mode);
+passing! {
+    thread_exits: "thread_exits.c";
+    urgent_signals: "urgent.c";
 }
 
 fn signal_storm(mode: Mode) {
     passes(Kind::C, "signals.c", &[&share(4, mode)], mode);
-}
-
-fn urgent_signals(mode: Mode) {
-    passes(Kind::C, "urgent.c", &[], mode);
 }
 
 fn own_thread(mode: Mode) {
@@ -60,9 +57,7 @@ fn stress(mode: Mode) {
     passes(Kind::C, "stress.c", &[&seconds, &seed], mode);
 }
 
-in_all_modes! {
-    thread_exits signal_storm urgent_signals own_thread jails_and_rights the_thread_takes_nothing_from_the_program stress
-}
+in_all_modes! { signal_storm own_thread jails_and_rights the_thread_takes_nothing_from_the_program stress }
 
 /// The kernel lists a thread as it ran for some microseconds after it has cleared what reports the thread's end.
 #[test]

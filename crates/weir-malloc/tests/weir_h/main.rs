@@ -9,28 +9,13 @@ mod shrinkers;
 
 use common::{Kind, Mode, passes};
 
-fn caches(mode: Mode) {
-    passes(Kind::C, "caches.c", &[], mode);
-}
-
-fn evictable(mode: Mode) {
-    passes(Kind::C, "evictable.c", &[], mode);
-}
-
-fn moves(mode: Mode) {
-    passes(Kind::C, "moves.c", &[], mode);
-}
-
-fn moving(mode: Mode) {
-    passes(Kind::C, "moving.c", &[], mode);
-}
-
-fn settings_and_figures_by_name(mode: Mode) {
-    passes(Kind::C, "ctl.c", &[], mode);
-}
-
-fn zones(mode: Mode) {
-    passes(Kind::C, "zones.c", &[], mode);
+passing! {
+    caches: "caches.c";
+    evictable: "evictable.c";
+    moves: "moves.c";
+    moving: "moving.c";
+    settings_and_figures_by_name: "ctl.c";
+    zones: "zones.c";
 }
 
 /// A locked zone that the kernel refuses costs caches nothing.
@@ -38,5 +23,3 @@ fn zones(mode: Mode) {
 fn a_locked_zone_that_cannot_be() {
     passes(Kind::C, "locked.c", &[], Mode::Plain);
 }
-
-in_all_modes! { caches evictable moves moving settings_and_figures_by_name zones }

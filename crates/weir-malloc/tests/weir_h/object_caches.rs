@@ -1,7 +1,6 @@
 //! `weir.h`'s object caches, as a C++ program sees them.
 
-use crate::common::{Kind, Mode, compile, describe, foreign, run};
-use std::os::unix::process::ExitStatusExt;
+use crate::common::{Kind, Mode, compile, describe, ended_by, foreign, run};
 
 const SIGABRT: i32 = 6;
 
@@ -17,9 +16,7 @@ fn an_exception_out_of_a_callback_is_named_and_ends_the_process() {
         let message = String::from_utf8_lossy(&output.stderr);
         let named = format!("weir: an exception left the {which} of the cache thrower: none may");
         assert!(message.contains(&named), "{which}: {}", describe(&output));
-        // `timeout` reports its child's signal as its own.
-        let aborted = output.status.signal() == Some(SIGABRT) || output.status.code() == Some(128 + SIGABRT);
-        assert!(aborted, "{which}: {}", describe(&output));
+        assert!(ended_by(&output, SIGABRT), "{which}: {}", describe(&output));
         assert!(!message.contains("caught") && !message.contains("survived"), "{which}: {}", describe(&output));
     }
 }

@@ -1,33 +1,16 @@
 //! `weir.h`'s page pools, as a C program sees them.
 
-use crate::common::{Kind, Mode, compile, describe, foreign, passes, run};
-use crate::in_all_modes;
+use crate::common::{Kind, Mode, compile, describe, foreign, run};
+use crate::passing;
 
-fn life(mode: Mode) {
-    passes(Kind::C, "page_pools.c", &["life"], mode);
+passing! {
+    life: "page_pools.c", "life";
+    settings: "page_pools.c", "settings";
+    refused: "page_pools.c", "refused";
+    squeezed: "page_pools.c", "squeezed";
+    tended: "page_pools.c", "tended";
+    forked: "page_pools.c", "forked";
 }
-
-fn settings(mode: Mode) {
-    passes(Kind::C, "page_pools.c", &["settings"], mode);
-}
-
-fn refused(mode: Mode) {
-    passes(Kind::C, "page_pools.c", &["refused"], mode);
-}
-
-fn squeezed(mode: Mode) {
-    passes(Kind::C, "page_pools.c", &["squeezed"], mode);
-}
-
-fn tended(mode: Mode) {
-    passes(Kind::C, "page_pools.c", &["tended"], mode);
-}
-
-fn forked(mode: Mode) {
-    passes(Kind::C, "page_pools.c", &["forked"], mode);
-}
-
-in_all_modes! { life settings refused squeezed tended forked }
 
 #[test]
 fn wrong_puts_and_pools_are_named() {

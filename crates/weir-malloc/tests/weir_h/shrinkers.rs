@@ -1,43 +1,17 @@
 //! `weir.h`'s shrinkers and subscribers to memory pressure, as C and C++ programs see them.
 
 use crate::common::{Kind, Mode, compile, describe, passes, run, succeeded};
-use crate::in_all_modes;
+use crate::passing;
 
-fn plain(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["plain"], mode);
-}
-
-fn one_does_not_return(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["stuck"], mode);
-}
-
-fn one_unregisters_itself(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["self"], mode);
-}
-
-fn the_programs_own_thread_serves(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["queue"], mode);
-}
-
-fn a_queue_is_destroyed_in_use(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["destroyed"], mode);
-}
-
-fn pressure_and_relief(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["pressure"], mode);
-}
-
-fn forked_children(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["forked"], mode);
-}
-
-fn wrong_arguments(mode: Mode) {
-    passes(Kind::C, "shrinkers.c", &["refused"], mode);
-}
-
-in_all_modes! {
-    plain one_does_not_return one_unregisters_itself the_programs_own_thread_serves a_queue_is_destroyed_in_use
-    pressure_and_relief forked_children wrong_arguments
+passing! {
+    plain: "shrinkers.c", "plain";
+    one_does_not_return: "shrinkers.c", "stuck";
+    one_unregisters_itself: "shrinkers.c", "self";
+    the_programs_own_thread_serves: "shrinkers.c", "queue";
+    a_queue_is_destroyed_in_use: "shrinkers.c", "destroyed";
+    pressure_and_relief: "shrinkers.c", "pressure";
+    forked_children: "shrinkers.c", "forked";
+    wrong_arguments: "shrinkers.c", "refused";
 }
 
 /// A thread of Weir's that has just been made is not taken for the program's last one.
