@@ -41,6 +41,12 @@ static inline double now(void) {
         }                                                                                                              \
     } while (0)
 
+/* Waits for a child, as fork() gave it: whether there is one, and it ends as it should. */
+static inline int ends_well(pid_t child) {
+    int status;
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 /* A test that cannot be made here, or a part of it: `why` goes into the gate's list of skips. The program's end by
    skip_all() is no success. */
 static inline void skip_part(const char *why) { dprintf(1, "SKIPPED: %s\n", why); }
@@ -66,15 +72,22 @@ __attribute__((constructor)) static void expect_weir(void) {
     CHECK(of_malloc.dli_fbase == of_weir.dli_fbase);
 }
 
-/* Stalls of the machine that the tests run on are no pressure for a program that makes its own. */
-static inline void ignore_stalls(void) {
-    typedef int (*ctl)(const char *, void *, size_t *, const void *, size_t);
-    ctl weir_ctl = (ctl)dlsym(RTLD_DEFAULT, "weir_ctl");
-    uint64_t most = 10000000;
-    if (!weir_ctl) return;
-    CHECK(weir_ctl("psi_some_us", NULL, NULL, &most, sizeof most) == 0);
-    CHECK(weir_ctl("psi_full_us", NULL, NULL, &most, sizeof most) == 0);
+/* Defines p_NAME, weir.h's function of that name, as programs are not linked with the library. Under another malloc it is null. */
+#define NAMED(name)                                                                                                    \
+    static __typeof__(&weir_##name) p_##name;                                                                          \
+    __attribute__((constructor)) static void look_up_##name(void) {                                                    \
+        p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name);                                           \
+        CHECK(p_##name || !is_weir());                                                                                 \
+    }
+
+/* Under another malloc nothing is set. */
+static inline void set(const char *name, uint64_t value) {
+    int (*ctl)(const char *, void *, size_t *, const void *, size_t) = (__typeof__(ctl))dlsym(RTLD_DEFAULT, "weir_ctl");
+    CHECK(ctl ? ctl(name, NULL, NULL, &value, sizeof value) == 0 : !is_weir());
 }
+
+/* Stalls of the machine that the tests run on are no pressure for a program that makes its own. */
+static inline void ignore_stalls(void) { set("psi_some_us", 10000000), set("psi_full_us", 10000000); }
 
 /* The byte at `i` of a block that was given the number `seed`. */
 static inline unsigned char pattern(uint64_t seed, size_t i) {

@@ -7,9 +7,7 @@
 #define MIB ((size_t)1 << 20)
 enum { BLOCKS = 64, OBJECTS = 1000000 };
 
-static __typeof__(&weir_cache_create) p_create;
-static __typeof__(&weir_cache_alloc) p_alloc;
-static __typeof__(&weir_cache_free) p_free;
+NAMED(cache_create) NAMED(cache_alloc) NAMED(cache_free)
 
 /* The end of the mappings without a gap that `address` lies in, as far as they can be written to. A library may follow,
  * which begins with a part that can only be read. */
@@ -33,14 +31,14 @@ static void beside(void) {
     static void *object[OBJECTS];
     for (int i = 0; i < BLOCKS; i++) CHECK((block[i] = malloc(5 * MIB + 4096 * (size_t)(i * 37 % 500))));
     /* A depot full of free objects of a cache of the program's own, and blocks mapped after. */
-    weir_cache *cache = p_create("beside", 64, 8, NULL, NULL, NULL, NULL, 0);
+    weir_cache *cache = p_cache_create("beside", 64, 8, NULL, NULL, NULL, NULL, 0);
     CHECK(cache);
-    for (int i = 0; i < OBJECTS; i++) CHECK((object[i] = p_alloc(cache)));
+    for (int i = 0; i < OBJECTS; i++) CHECK((object[i] = p_cache_alloc(cache)));
     uintptr_t low = (uintptr_t)object[0], high = low;
     for (int i = 0; i < OBJECTS; i++) {
         uintptr_t at = (uintptr_t)object[i];
         low = at < low ? at : low, high = at > high ? at : high;
-        p_free(cache, object[i]);
+        p_cache_free(cache, object[i]);
         object[i] = NULL;
     }
     for (int i = 0; i < BLOCKS; i++) {
@@ -67,9 +65,6 @@ static uintptr_t metadata(void) {
 }
 
 int main(int count, char **arguments) {
-    p_create = (__typeof__(p_create))dlsym(RTLD_DEFAULT, "weir_cache_create");
-    p_alloc = (__typeof__(p_alloc))dlsym(RTLD_DEFAULT, "weir_cache_alloc");
-    p_free = (__typeof__(p_free))dlsym(RTLD_DEFAULT, "weir_cache_free");
     if (count > 1 && strcmp(arguments[1], "beside") == 0) {
         if (is_weir()) beside();
         return 0;

@@ -28,8 +28,7 @@ static int live(void *argument) {
     small_ones(), burst(), malloc_trim(0);
     pid_t child = fork();
     if (child == 0) small_ones(), _exit(0);
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(ends_well(child));
     return 7;
 }
 

@@ -7,11 +7,7 @@
 
 enum { SIZE = 1000, MANY = 20000 };
 
-static __typeof__(&weir_cache_create) p_create;
-static __typeof__(&weir_cache_alloc) p_alloc;
-static __typeof__(&weir_cache_free) p_free;
-static __typeof__(&weir_cache_alloc_batch) p_alloc_batch;
-static __typeof__(&weir_cache_free_batch) p_free_batch;
+NAMED(cache_create) NAMED(cache_alloc) NAMED(cache_free) NAMED(cache_alloc_batch) NAMED(cache_free_batch)
 
 static weir_cache *cache;
 static int finis;
@@ -39,14 +35,14 @@ static int finalizers(void) {
 
 static void one_by_one(void) {
     static void *objects[MANY];
-    for (int i = 0; i < MANY; i++) CHECK(objects[i] = p_alloc(cache));
-    for (int i = 0; i < MANY; i++) p_free(cache, objects[i]);
+    for (int i = 0; i < MANY; i++) CHECK(objects[i] = p_cache_alloc(cache));
+    for (int i = 0; i < MANY; i++) p_cache_free(cache, objects[i]);
 }
 
 static void in_batches(void) {
     static void *objects[MANY];
-    CHECK(p_alloc_batch(cache, objects, MANY) == MANY);
-    p_free_batch(cache, objects, MANY);
+    CHECK(p_cache_alloc_batch(cache, objects, MANY) == MANY);
+    p_cache_free_batch(cache, objects, MANY);
 }
 
 /* The peak is over: most of it goes, with nothing called meanwhile. */
@@ -57,12 +53,6 @@ static void gives_back(void (*peak)(void)) {
     CHECK(finalizers() == 1);
 }
 
-static void ends_well(pid_t child) {
-    int result;
-    CHECK(waitpid(child, &result, 0) == child);
-    CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
-}
-
 /* A child that has such a peak, while a child of its own has another. */
 static pid_t child_with(void (*peak)(void), void (*of_grandchild)(void)) {
     pid_t child = fork();
@@ -71,19 +61,14 @@ static pid_t child_with(void (*peak)(void), void (*of_grandchild)(void)) {
     CHECK(finalizers() == 0);
     pid_t grandchild = of_grandchild ? child_with(of_grandchild, NULL) : 0;
     gives_back(peak);
-    if (grandchild) ends_well(grandchild);
+    if (grandchild) CHECK(ends_well(grandchild));
     _exit(0);
 }
 
 int main(void) {
     if (!is_weir()) skip_all("it is of Weir's own");
-    CHECK(p_create = (__typeof__(p_create))dlsym(RTLD_DEFAULT, "weir_cache_create"));
-    CHECK(p_alloc = (__typeof__(p_alloc))dlsym(RTLD_DEFAULT, "weir_cache_alloc"));
-    CHECK(p_free = (__typeof__(p_free))dlsym(RTLD_DEFAULT, "weir_cache_free"));
-    CHECK(p_alloc_batch = (__typeof__(p_alloc_batch))dlsym(RTLD_DEFAULT, "weir_cache_alloc_batch"));
-    CHECK(p_free_batch = (__typeof__(p_free_batch))dlsym(RTLD_DEFAULT, "weir_cache_free_batch"));
-    CHECK(cache = p_create("forked", SIZE, 0, NULL, NULL, init, fini, 0));
+    CHECK(cache = p_cache_create("forked", SIZE, 0, NULL, NULL, init, fini, 0));
     WAIT_FOR(finalizers() == 1);
-    ends_well(child_with(one_by_one, in_batches));
+    CHECK(ends_well(child_with(one_by_one, in_batches)));
     return 0;
 }

@@ -15,17 +15,11 @@ static void allocate(void) {
     free(malloc(8 << 20));
 }
 
-static void wait_for(pid_t child) {
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-}
-
 static void handler(int signal) {
     if (depth++ == 0) {
         handled++;
         pid_t child = fork();
-        CHECK(child >= 0);
-        if (child) wait_for(child);
+        if (child) CHECK(ends_well(child));
         else if (alarm(60), goes_on) is_handlers_child = 1;
         else _exit(0);
     }
@@ -39,19 +33,18 @@ int main(void) {
     for (int round = 0; round < 20; round++) {
         goes_on = round % 2;
         pid_t child = fork();
-        CHECK(child >= 0);
         if (child == 0) {
             alarm(60);
             allocate();
             _exit(0);
         }
         /* In the handler's child too, which has a child of its own by now. */
-        wait_for(child);
+        CHECK(ends_well(child));
         allocate();
         if (is_handlers_child) {
             pid_t last = fork();
             if (last == 0) allocate(), _exit(0);
-            wait_for(last);
+            CHECK(ends_well(last));
             _exit(0);
         }
     }

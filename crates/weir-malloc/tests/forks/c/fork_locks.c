@@ -139,16 +139,14 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, job, NULL) == 0);
     for (int i = 0; i < A_FEW || (i < FORKS && now() < end); i++) {
         alarm(PATIENCE); /* what hangs ends with SIGALRM */
-        int status;
         pid_t pid = fork();
-        CHECK(pid >= 0);
         if (pid == 0) {
             stop = 1;
             /* Not where libc's own name service may have been caught half-way: its children hang without Weir too. */
             if (i % 8 == 0 && job != names) child();
             _exit(0);
         }
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(ends_well(pid));
     }
     stop = 1;
     for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);

@@ -47,29 +47,25 @@ int main(void) {
     for (int i = 0; i < 3; i++) CHECK(pthread_create(&thread[i], NULL, i == 0 ? hold : bystander, NULL) == 0);
     for (int i = 0; i < 3; i++) {
         alarm(PATIENCE); /* what hangs ends with SIGALRM */
-        int status;
         pid_t pid = fork();
-        CHECK(pid >= 0);
         if (pid == 0) {
             execl("/bin/true", "true", NULL);
             _exit(1);
         }
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(ends_well(pid));
         allocate();
     }
     stop = 1;
     for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
     /* A fork with nobody in the way is as it was. */
     for (int i = 0; i < 50; i++) {
-        int status;
         pid_t pid = fork();
-        CHECK(pid >= 0);
         if (pid == 0) {
             alarm(PATIENCE);
             allocate();
             _exit(0);
         }
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(ends_well(pid));
     }
     return 0;
 }

@@ -45,10 +45,8 @@ static void live(int generation) {
     malloc_trim(0);
     if (generation == 0) return;
     pid_t pid = fork();
-    CHECK(pid >= 0);
     if (pid == 0) live(generation - 1), exit(0);
-    int status;
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(ends_well(pid));
 }
 
 static void forks(int count) {
@@ -56,7 +54,6 @@ static void forks(int count) {
     fill(kept, 100000, 1), fill(small, 100, 2);
     for (int i = 0; i < count; i++) {
         pid_t pid = fork();
-        CHECK(pid >= 0);
         if (pid == 0) {
             alarm(PATIENCE); /* a child that deadlocks fails, rather than hangs */
             CHECK(holds(kept, 100000, 1) && holds(small, 100, 2));
@@ -66,8 +63,7 @@ static void forks(int count) {
             if (i % 2) exit(0);
             _exit(0);
         }
-        int status;
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(ends_well(pid));
         CHECK(holds(kept, 100000, 1) && holds(small, 100, 2));
     }
     CHECK(in_prepare == count && in_parent == count && in_child == 0);
@@ -78,12 +74,11 @@ static void spawns(void) {
     for (int i = 0; i < 30; i++) {
         int status;
         pid_t pid = vfork();
-        CHECK(pid >= 0);
         if (pid == 0) {
             execl("/bin/true", "true", (char *)NULL);
             _exit(9);
         }
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(ends_well(pid));
         char *arguments[] = {"sh", "-c", "exit 3", NULL};
         CHECK(posix_spawn(&pid, "/bin/sh", NULL, NULL, arguments, environ) == 0);
         CHECK(waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 3);
@@ -105,7 +100,6 @@ int main(int argc, char **argv) {
     /* and once more from a single thread */
     pid_t pid = fork();
     if (pid == 0) live(2), exit(0);
-    int status;
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(ends_well(pid));
     return 0;
 }

@@ -45,14 +45,12 @@ static void use_heap(void) {
 static void child_goes_on(void) {
     fflush(stdout);
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         CHECK(!counters_are_shared());
         use_heap();
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(ends_well(child));
 }
 
 /* Its children have counters of their own, and theirs too. No new memory is to be had. */
@@ -63,17 +61,15 @@ static void beyond_the_limit(void) {
     fflush(stdout);
     CHECK(setrlimit(RLIMIT_AS, &low) == 0);
     for (int round = 0; round < 2; round++) {
-        int status = 0;
         pid_t child = fork();
-        CHECK(child >= 0);
         if (child == 0) {
             CHECK(!counters_are_shared());
             child = fork();
             if (child == 0) _exit(counters_are_shared());
-            CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+            CHECK(ends_well(child));
             _exit(0);
         }
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(ends_well(child));
     }
     CHECK(setrlimit(RLIMIT_AS, &now) == 0);
 }

@@ -47,25 +47,16 @@ static void in_two_threads(int wanted) {
     CHECK(pthread_join(other, NULL) == 0);
 }
 
-static size_t resident(void) {
-    size_t pages = 0, all = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%zu %zu", &all, &pages) == 2);
-    fclose(file);
-    return pages * 4096;
-}
-
-static __typeof__(&weir_usage) usage_of;
+NAMED(usage)
 static size_t live(void) {
     struct weir_usage usage = {0};
-    CHECK(usage_of(&usage, sizeof usage) == 0);
+    CHECK(p_usage(&usage, sizeof usage) == 0);
     return usage.live_bytes;
 }
 
 int main(void) {
     alarm(LIFETIME);
     if (!is_weir()) skip_all("the figures are Weir's own");
-    CHECK(usage_of = (__typeof__(usage_of))dlsym(RTLD_DEFAULT, "weir_usage"));
     CHECK(pthread_barrier_init(&both, NULL, 2) == 0);
     size_t resident_before = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -74,7 +65,7 @@ int main(void) {
         in_two_threads(1); /* what the heap and libc keep for themselves is there from now on */
         malloc_trim(0);
         size_t before = live(), frees = CHURNED / size < LEAST_FREES ? LEAST_FREES : CHURNED / size;
-        if (i == 0) resident_before = resident();
+        if (i == 0) resident_before = resident_bytes();
         in_two_threads(frees / (2 * count));
         size_t after = live();
         printf("%zu bytes: %zu live before %zu frees, %zu after\n", size, before, frees, after);
@@ -82,8 +73,8 @@ int main(void) {
         CHECK(after < before + LIVE_MAY_DIFFER && before < after + LIVE_MAY_DIFFER);
     }
     malloc_trim(0);
-    printf("%zu resident before, %zu after\n", resident_before, resident());
+    printf("%zu resident before, %zu after\n", resident_before, resident_bytes());
     fflush(stdout);
-    CHECK(resident() < resident_before + RESIDENT_MAY_DIFFER);
+    CHECK(resident_bytes() < resident_before + RESIDENT_MAY_DIFFER);
     return 0;
 }

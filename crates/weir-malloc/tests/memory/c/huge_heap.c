@@ -39,21 +39,7 @@ static void fill_part(void) {
     }
 }
 
-static void set(uint64_t value) {
-    typedef int (*ctl)(const char *, void *, size_t *, const void *, size_t);
-    ctl weir_ctl = (ctl)dlsym(RTLD_DEFAULT, "weir_ctl");
-    CHECK(weir_ctl);
-    CHECK(weir_ctl("huge_heap", NULL, NULL, &value, sizeof value) == 0);
-}
-
-static long rss_kib(void) {
-    long size = 0, pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file);
-    CHECK(fscanf(file, "%ld %ld", &size, &pages) == 2);
-    fclose(file);
-    return pages * 4;
-}
+static long rss_kib(void) { return resident_bytes() / 1024; }
 
 /* A program that switches huge pages off for itself, and frees every other of its blocks: down to three quarters are released. */
 static void without_huge_pages(void) {
@@ -80,7 +66,7 @@ int main(int count, char **words) {
     if (!are_there()) skip_all("the system gives no huge pages to who asks for them");
     long parts[4] = {huge_kib()};
     for (int i = 1; i < 4; i++) {
-        if (i > 1) set(i == 3);
+        if (i > 1) set("huge_heap", i == 3);
         fill_part();
         parts[i] = huge_kib();
     }

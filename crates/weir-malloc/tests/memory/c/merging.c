@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 
+NAMED(usage)
+
 enum { COUNT = 120000, KINDS = 3 };
 static const size_t SIZES[KINDS] = {128, 256, 512};
 static uint64_t *block[COUNT];
@@ -76,19 +78,15 @@ int main(void) {
         }
         go_on(&random);
         check_all();
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(ends_well(child));
         check_all();
         usleep(1500000);
     }
     struct weir_usage usage;
-    __typeof__(&weir_usage) usage_of = (__typeof__(&weir_usage))dlsym(RTLD_DEFAULT, "weir_usage");
-    __typeof__(&weir_ctl) ctl = (__typeof__(&weir_ctl))dlsym(RTLD_DEFAULT, "weir_ctl");
-    CHECK(usage_of && ctl && usage_of(&usage, sizeof usage) == 0 && usage.merged_bytes > 1 << 20);
+    CHECK(p_usage(&usage, sizeof usage) == 0 && usage.merged_bytes > 1 << 20);
 
     /* Switched off, pages have memory of their own again. */
-    uint64_t off = 0;
-    CHECK(ctl("merge", NULL, NULL, &off, sizeof off) == 0);
+    set("merge", 0);
     WAIT_FOR(merging() == 0);
     check_all();
     for (int i = 0; i < COUNT; i++) free(block[i]);

@@ -4,34 +4,26 @@
 
 enum { OBJECTS = 2000000, PAGES = 200000 };
 
-static long resident_kib(void) {
-    long size, pages;
-    FILE *statm = fopen("/proc/self/statm", "r");
-    CHECK(statm && fscanf(statm, "%ld %ld", &size, &pages) == 2);
-    fclose(statm);
-    return pages * 4;
-}
+NAMED(cache_create) NAMED(cache_destroy) NAMED(cache_alloc) NAMED(cache_free)
+
+static long resident_kib(void) { return resident_bytes() / 1024; }
 
 int main(void) {
     if (!is_weir()) skip_all("it is of Weir's own");
-    __typeof__(&weir_cache_create) create = (__typeof__(create))dlsym(RTLD_DEFAULT, "weir_cache_create");
-    __typeof__(&weir_cache_destroy) destroy = (__typeof__(destroy))dlsym(RTLD_DEFAULT, "weir_cache_destroy");
-    __typeof__(&weir_cache_alloc) alloc = (__typeof__(alloc))dlsym(RTLD_DEFAULT, "weir_cache_alloc");
-    __typeof__(&weir_cache_free) give = (__typeof__(give))dlsym(RTLD_DEFAULT, "weir_cache_free");
     free(malloc(100));
     malloc_trim(0);
     long start = resident_kib();
-    weir_cache *cache = create("retained", 16, 8, NULL, NULL, NULL, NULL, 0);
+    weir_cache *cache = p_cache_create("retained", 16, 8, NULL, NULL, NULL, NULL, 0);
     void **object = malloc(OBJECTS * sizeof *object);
     CHECK(cache && object);
-    for (int i = 0; i < OBJECTS; i++) CHECK((object[i] = alloc(cache)));
-    for (int i = 0; i < OBJECTS; i++) give(cache, object[i]);
+    for (int i = 0; i < OBJECTS; i++) CHECK((object[i] = p_cache_alloc(cache)));
+    for (int i = 0; i < OBJECTS; i++) p_cache_free(cache, object[i]);
     for (int i = 0; i < PAGES; i++) CHECK((object[i] = malloc(4000))), *(char *)object[i] = 1;
     for (int i = 0; i < PAGES; i++) free(object[i]);
     free(object);
     malloc_trim(0);
     long trimmed = resident_kib();
-    CHECK(destroy(cache) == 0);
+    CHECK(p_cache_destroy(cache) == 0);
     malloc_trim(0);
     long end = resident_kib();
     printf("%ld KiB at the start, %ld after the peak, %ld without the cache\n", start, trimmed, end);

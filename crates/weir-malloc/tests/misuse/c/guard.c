@@ -18,11 +18,7 @@ __attribute__((noinline)) void free_here(void *block) {
 }
 
 // Guards one allocation in `every` from now on.
-static void guard(uint64_t every) {
-    typedef int (*ctl)(const char *, void *, size_t *, const void *, size_t);
-    ctl weir_ctl = (ctl)dlsym(RTLD_DEFAULT, "weir_ctl");
-    CHECK(weir_ctl && weir_ctl("guard_every", 0, 0, &every, sizeof every) == 0);
-}
+static void guard(uint64_t every) { set("guard_every", every); }
 
 static sigjmp_buf back;
 static volatile sig_atomic_t caught;
@@ -105,8 +101,7 @@ static void use_all(void) {
             use_blocks();
             _exit(0);
         }
-        int status;
-        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        CHECK(ends_well(pid));
     }
     for (int at = 0; at < 3; at++) {
         CHECK(pthread_join(threads[at], 0) == 0);

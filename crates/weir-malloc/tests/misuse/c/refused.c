@@ -4,13 +4,11 @@
 #include <sys/mman.h>
 #include "weir.h"
 
-#define EACH(f) \
-    f(cache_create) f(cache_destroy) f(cache_alloc) f(cache_alloc_arg) f(cache_free) f(cache_alloc_batch) \
-    f(cache_free_batch) f(cache_set_limit) f(cache_set_move) f(cache_set_reserve) f(cache_stats) f(cache_next) \
-    f(zone_create) f(zone_destroy) f(zone_alloc) f(zone_free) f(zone_offline) f(zone_online) f(zone_base) \
-    f(zone_usage) f(usage)
-#define DECLARE(name) static __typeof__(&weir_##name) p_##name;
-EACH(DECLARE)
+NAMED(cache_create) NAMED(cache_destroy) NAMED(cache_alloc) NAMED(cache_alloc_arg) NAMED(cache_free)
+NAMED(cache_alloc_batch) NAMED(cache_free_batch) NAMED(cache_set_limit) NAMED(cache_set_move)
+NAMED(cache_set_reserve) NAMED(cache_stats) NAMED(cache_next) NAMED(zone_create) NAMED(zone_destroy)
+NAMED(zone_alloc) NAMED(zone_free) NAMED(zone_offline) NAMED(zone_online) NAMED(zone_base)
+NAMED(zone_usage) NAMED(usage)
 
 #define REFUSED(call, failed, why) (errno = 0, CHECK((call) == (failed)), CHECK(errno == (why)))
 
@@ -114,8 +112,6 @@ static void zones(void) {
 
 int main(void) {
     if (!is_weir()) skip_all("it is of Weir's own");
-#define LOOK_UP(name) CHECK((p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)));
-    EACH(LOOK_UP)
     caches();
     zones();
     return 0;

@@ -18,6 +18,8 @@ static int kept = -1;
 
 static char name[] = "/tmp/weir-data-XXXXXX";
 
+NAMED(pressure_latest)
+
 /* Makes a file whose number is 2. */
 static void take_number(int flags) {
     int file = mkstemp(name);
@@ -48,19 +50,17 @@ static void free_twice(void) {
 static void keep_memory_locked(void) {
     enum { COUNT = 60000 };
     static void *block[COUNT];
-    int (*latest)(struct weir_pressure_event *, size_t) = dlsym(RTLD_DEFAULT, "weir_pressure_latest");
-    int (*ctl)(const char *, void *, size_t *, const void *, size_t) = dlsym(RTLD_DEFAULT, "weir_ctl");
     struct weir_pressure_event event;
     struct rlimit memory;
-    uint64_t limit = 1 << 20;
-    CHECK(latest && ctl && getrlimit(RLIMIT_MEMLOCK, &memory) == 0);
+    CHECK(getrlimit(RLIMIT_MEMLOCK, &memory) == 0);
     if (memory.rlim_cur < 256 << 20 && getuid() != 0) unlink(name), skip_all("no memory may be locked here");
     CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
     for (int i = 0; i < COUNT; i++) CHECK(block[i] = malloc(500)), memset(block[i], 1, 500);
     for (int i = 0; i < COUNT; i++) free(block[i]);
-    CHECK(latest(&event, sizeof event) == 0 && ctl("limit", NULL, NULL, &limit, sizeof limit) == 0);
+    CHECK(p_pressure_latest(&event, sizeof event) == 0);
+    set("limit", 1 << 20);
     unsigned first = event.generation;
-    WAIT_FOR((CHECK(latest(&event, sizeof event) == 0), event.cause == 2 && event.generation - first >= 2));
+    WAIT_FOR((CHECK(p_pressure_latest(&event, sizeof event) == 0), event.cause == 2 && event.generation - first >= 2));
 }
 
 static void *in_other_thread(void *unused) {
@@ -107,8 +107,7 @@ int main(int argc, char **argv) {
         CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && dup2(ends[1], 2) == 2);
         pid_t child = fork();
         if (child == 0) execl("/proc/self/exe", "standard_error", "in-journal", NULL), _exit(2);
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(ends_well(child));
         CHECK(recv(ends[0], text, sizeof text, MSG_DONTWAIT) > 6 && memcmp(text, "weir: ", 6) == 0);
     } else if (strcmp(which, "in-journal") == 0) {
         static char zeros[4096];
@@ -136,8 +135,7 @@ int main(int argc, char **argv) {
             CHECK(sigprocmask(SIG_UNBLOCK, &pipe_signal, NULL) == 0 && setenv("WEIR_LIMTI", "1", 1) == 0);
             execl("/proc/self/exe", "standard_error", "nothing", NULL), _exit(2);
         }
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(ends_well(child));
     } else if (strcmp(which, "full") == 0) { /* a log as long as a file may be: no SIGXFSZ */
         struct rlimit length;
         CHECK(getrlimit(RLIMIT_FSIZE, &length) == 0);

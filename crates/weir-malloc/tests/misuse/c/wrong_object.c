@@ -7,11 +7,9 @@
 
 #include "weir.h"
 
-#define EACH(f) \
-    f(cache_create) f(cache_destroy) f(cache_alloc) f(cache_free) f(cache_alloc_batch) f(cache_free_batch) \
-    f(cache_set_limit) f(cache_stats) f(zone_create) f(zone_destroy) f(zone_alloc) f(trim)
-#define DECLARE(name) static __typeof__(&weir_##name) p_##name;
-EACH(DECLARE)
+NAMED(cache_create) NAMED(cache_destroy) NAMED(cache_alloc) NAMED(cache_free)
+NAMED(cache_alloc_batch) NAMED(cache_free_batch) NAMED(cache_set_limit) NAMED(cache_stats)
+NAMED(zone_create) NAMED(zone_destroy) NAMED(zone_alloc) NAMED(trim)
 
 enum { SIZE = 200 };
 
@@ -53,8 +51,6 @@ int main(int argc, char **argv) {
     if (!is_weir()) skip_all("it is of Weir's own");
     CHECK(argc == 2);
     const char *which = argv[1];
-#define LOOK_UP(name) CHECK((p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)));
-    EACH(LOOK_UP)
     int finalized = strcmp(which, "freed-and-finalized") == 0;
     weir_cache *cache = p_cache_create("checked", SIZE, 0, ctor, dtor, finalized ? init : NULL, finalized ? fini : NULL, 0);
     weir_cache *plain = p_cache_create("plain", SIZE, 0, NULL, NULL, NULL, NULL, 0);

@@ -93,8 +93,7 @@ static void threads_and_forks(void) {
     for (int i = 0; i < made; i++) CHECK(pthread_join(thread[i], NULL) == 0);
     pid_t child = fork();
     if (child == 0) work(), rest(400), blocks(), _exit(0);
-    int status;
-    if (child > 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
+    if (child > 0) CHECK(ends_well(child));
 }
 
 /* Milliseconds of processor time so far. */

@@ -10,8 +10,7 @@
 enum { COUNT = 300000, SIZE = 1000, RUNS = 40, RUN = 300000 };
 static const size_t MIB = 1 << 20, BLOCK = 64 << 20;
 
-static __typeof__(&weir_usage) usage_of;
-static __typeof__(&weir_ctl) ctl;
+NAMED(usage) NAMED(ctl)
 static void *object[COUNT], *run[RUNS];
 static struct weir_usage usage;
 /* Resident and not Weir's, at the beginning. */
@@ -55,7 +54,7 @@ static int near(size_t a, size_t b, size_t bound) { return a < b ? b - a <= boun
 /* Whether the figures are right where `live` bytes are held, `untouched` of which were never written. */
 static int are_right(size_t live, size_t untouched) {
     struct mallinfo2 info = mallinfo2();
-    CHECK(usage_of(&usage, sizeof usage) == 0);
+    CHECK(p_usage(&usage, sizeof usage) == 0);
     size_t resident = resident_set();
     size_t free_bytes = usage.idle_bytes + usage.fragmented_bytes;
     return near(usage.live_bytes - live_before, live, live / 20) && near(usage.untouched_bytes, untouched, MIB)
@@ -81,12 +80,10 @@ static void check_figures(const char *when, size_t live, size_t untouched) {
 int main(int count, char **arguments) {
     if (!is_weir()) skip_all("it is of Weir's own");
     if (count > 1) CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
-    CHECK((usage_of = (__typeof__(usage_of))dlsym(RTLD_DEFAULT, "weir_usage")));
-    CHECK((ctl = (__typeof__(ctl))dlsym(RTLD_DEFAULT, "weir_ctl")));
     /* What the test itself touches is resident before it begins. */
     memset(object, 1, sizeof object), memset(run, 1, sizeof run);
     memset(malloc(SIZE), 1, SIZE);
-    CHECK(usage_of(&usage, sizeof usage) == 0 && sizeof mallinfo2() > 0);
+    CHECK(p_usage(&usage, sizeof usage) == 0 && sizeof mallinfo2() > 0);
     live_before = usage.live_bytes, others = resident_set() - sum();
 
     size_t live = 0, untouched = 0;
@@ -113,7 +110,7 @@ int main(int count, char **arguments) {
     char *block = malloc(BLOCK);
     memset(block, 1, BLOCK / 4);
     live += malloc_usable_size(block);
-    int huge = usage_of(&usage, sizeof usage) == 0 && usage.untouched_bytes < MIB;
+    int huge = p_usage(&usage, sizeof usage) == 0 && usage.untouched_bytes < MIB;
     untouched = huge ? usage.untouched_bytes : malloc_usable_size(block) - BLOCK / 4;
     check_figures("runs and a block", live, untouched);
     CHECK(usage.mapped_count == 1 && usage.mapped_bytes == malloc_usable_size(block));
@@ -136,15 +133,15 @@ int main(int count, char **arguments) {
         {"stats.idle_bytes", &usage.idle_bytes},         {"stats.metadata_bytes", &usage.metadata_bytes},
         {"stats.mapped_bytes", &usage.mapped_bytes},     {"stats.untouched_bytes", &usage.untouched_bytes},
     };
-    CHECK(usage_of(&usage, sizeof usage) == 0);
+    CHECK(p_usage(&usage, sizeof usage) == 0);
     size_t total = sum();
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
         uint64_t value;
         size_t size = sizeof value;
-        CHECK(ctl(named[i].name, &value, &size, NULL, 0) == 0 && near(value, *named[i].field, MIB));
+        CHECK(p_ctl(named[i].name, &value, &size, NULL, 0) == 0 && near(value, *named[i].field, MIB));
     }
     uint64_t resident;
     size_t size = sizeof resident;
-    CHECK(ctl("stats.resident_bytes", &resident, &size, NULL, 0) == 0 && near(resident, total, MIB));
+    CHECK(p_ctl("stats.resident_bytes", &resident, &size, NULL, 0) == 0 && near(resident, total, MIB));
     return 0;
 }

@@ -68,10 +68,7 @@ static void all_kinds(void) {
         for (int kind = 0; kind < 6; kind++) free(kept[kind][n]);
 }
 
-static void set_mean(uint64_t mean) {
-    __typeof__(&weir_ctl) ctl = (__typeof__(&weir_ctl))dlsym(RTLD_DEFAULT, "weir_ctl");
-    CHECK(ctl("profile_bytes", NULL, NULL, &mean, sizeof mean) == 0);
-}
+static void set_mean(uint64_t mean) { set("profile_bytes", mean); }
 
 /* Off at first, on, off, and on again; half of what was made meanwhile is freed at the end. */
 static void switched(void) {
@@ -89,14 +86,12 @@ static void switched(void) {
 static void forked(void) {
     for (int n = 0; n < 8; n++) make_malloc(n);
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         for (int n = 0; n < 4; n++) free(kept[0][n]);
         for (int n = 0; n < 16; n++) make_aligned(n);
         exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(ends_well(child));
     make_large(0);
 }
 

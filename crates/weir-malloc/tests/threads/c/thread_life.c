@@ -339,19 +339,18 @@ static void killed(int is_strict) {
     CHECK(WIFSIGNALED(result) && WTERMSIG(result) == (is_strict ? SIGKILL : SIGSYS));
 }
 
+NAMED(pressure_latest)
+
 /* The main thread has ended before others: what the kernel counts of it is 0. The process's own limit is heard all the same. */
 static void *reach_limit(void *unused) {
     (void)unused;
-    int (*latest)(struct weir_pressure_event *, size_t) = dlsym(RTLD_DEFAULT, "weir_pressure_latest");
-    int (*ctl)(const char *, void *, size_t *, const void *, size_t) = dlsym(RTLD_DEFAULT, "weir_ctl");
-    uint64_t limit = 32 << 20;
     struct weir_pressure_event event;
     char line[100];
     WAIT_FOR((status(getpid(), "State:", line, sizeof line), strchr(line, 'Z')));
     for (int i = 0; i < BLOCKS; i++) CHECK(block[i] = malloc(SIZE)), memset(block[i], i, SIZE);
-    CHECK(latest && ctl && latest(&event, sizeof event) == 0);
-    CHECK(ctl("limit", NULL, NULL, &limit, sizeof limit) == 0);
-    WAIT_FOR((CHECK(latest(&event, sizeof event) == 0), event.cause == 2));
+    CHECK(p_pressure_latest(&event, sizeof event) == 0);
+    set("limit", 32 << 20);
+    WAIT_FOR((CHECK(p_pressure_latest(&event, sizeof event) == 0), event.cause == 2));
     _exit(0);
 }
 static void without_main_thread(void) {
@@ -370,21 +369,13 @@ static void class(int wanted) {
     for (int i = 0; i < found; i++) CHECK(sched_getscheduler(task[i]) == wanted);
 }
 
-static long resident(void) {
-    long size, pages;
-    FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file && fscanf(file, "%ld %ld", &size, &pages) == 2);
-    fclose(file);
-    return pages * 4096;
-}
-
 /* The thread still does its work: what a burst leaves goes back. */
 static void works(void) {
     start();
-    long before = resident();
-    WAIT_FOR(resident() < before + (8 << 20));
+    size_t before = resident_bytes();
+    WAIT_FOR(resident_bytes() < before + (8 << 20));
     burst();
-    WAIT_FOR(resident() <= 24 << 20);
+    WAIT_FOR(resident_bytes() <= 24 << 20);
 }
 
 static void groups(void) {

@@ -6,20 +6,9 @@
 
 enum { SIZE = 200, MANY = 3000 };
 
-#define NAMED(name) static __typeof__(&weir_##name) p_##name
-NAMED(cache_create);
-NAMED(cache_destroy);
-NAMED(cache_alloc);
-NAMED(cache_alloc_arg);
-NAMED(cache_free);
-NAMED(cache_free_arg);
-NAMED(cache_alloc_batch);
-NAMED(cache_free_batch);
-NAMED(cache_set_limit);
-NAMED(cache_set_reserve);
-NAMED(cache_stats);
-NAMED(cache_next);
-NAMED(trim);
+NAMED(cache_create) NAMED(cache_destroy) NAMED(cache_alloc) NAMED(cache_alloc_arg) NAMED(cache_free)
+NAMED(cache_free_arg) NAMED(cache_alloc_batch) NAMED(cache_free_batch) NAMED(cache_set_limit)
+NAMED(cache_set_reserve) NAMED(cache_stats) NAMED(cache_next) NAMED(trim)
 
 static int inits, finis, ctors, dtors, init_fails, ctor_fails;
 static const uint64_t MARK = 0x77656972;
@@ -108,15 +97,13 @@ static void constructed(void) {
     init_fails = 0;
     CHECK((object[0] = p_cache_alloc(cache)));
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         /* In a child there is no thread for it. */
         p_cache_free(cache, object[0]);
         CHECK(p_cache_destroy(cache) == 0 && finis == inits);
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(ends_well(child));
     p_cache_free(cache, object[0]);
     CHECK(p_cache_destroy(cache) == 0);
     CHECK(__atomic_load_n(&finis, __ATOMIC_RELAXED) == inits);
@@ -237,20 +224,6 @@ static void forwarded(void) {
 
 int main(void) {
     if (!is_weir()) skip_all("it is of Weir's own");
-#define LOOK_UP(name) CHECK(p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name))
-    LOOK_UP(cache_create);
-    LOOK_UP(cache_destroy);
-    LOOK_UP(cache_alloc);
-    LOOK_UP(cache_alloc_arg);
-    LOOK_UP(cache_free);
-    LOOK_UP(cache_free_arg);
-    LOOK_UP(cache_alloc_batch);
-    LOOK_UP(cache_free_batch);
-    LOOK_UP(cache_set_limit);
-    LOOK_UP(cache_set_reserve);
-    LOOK_UP(cache_stats);
-    LOOK_UP(cache_next);
-    LOOK_UP(trim);
     plain();
     constructed();
     limits();

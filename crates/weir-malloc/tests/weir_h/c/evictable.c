@@ -4,14 +4,11 @@
 #include <sys/resource.h>
 #include "weir.h"
 
-#define NAMED(name) static __typeof__(&weir_##name) p_##name
-#define FOR_EACH(X) \
-    X(evictable_create) X(evictable_destroy) X(evictable_get) X(evictable_prepare) X(evictable_publish) \
-    X(evictable_cancel) X(evictable_release) X(evictable_key) X(evictable_value) X(evictable_remove) \
-    X(evictable_clear) X(evictable_evict) X(evictable_relieved) X(evictable_set_max) X(evictable_stats) \
-    X(zone_create) X(zone_destroy) X(zone_usage)
-#define DECLARE(name) NAMED(name);
-FOR_EACH(DECLARE)
+NAMED(evictable_create) NAMED(evictable_destroy) NAMED(evictable_get) NAMED(evictable_prepare)
+NAMED(evictable_publish) NAMED(evictable_cancel) NAMED(evictable_release) NAMED(evictable_key)
+NAMED(evictable_value) NAMED(evictable_remove) NAMED(evictable_clear) NAMED(evictable_evict)
+NAMED(evictable_relieved) NAMED(evictable_set_max) NAMED(evictable_stats) NAMED(zone_create)
+NAMED(zone_destroy) NAMED(zone_usage)
 
 static weir_evictable *made(const struct weir_evictable_options *options) {
     weir_evictable *cache = p_evictable_create(options, sizeof *options);
@@ -143,7 +140,6 @@ static void forks(void) {
     for (int i = 0; i < 3; i++) CHECK(pthread_create(&threads[i], NULL, reader, cache) == 0);
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
-        CHECK(child >= 0);
         if (child == 0) {
             alarm(PATIENCE);
             reader(cache);
@@ -153,8 +149,7 @@ static void forks(void) {
             CHECK(stats_of(cache).bytes == 0 && stats_of(cache).entries == 0);
             _exit(0);
         }
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(ends_well(child));
     }
     for (int i = 0; i < 3; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     CHECK(p_evictable_destroy(cache) == 0);
@@ -174,7 +169,6 @@ static void insert(weir_evictable *cache, uint64_t key) {
 /* Where memory ends, entries make room for others, and nothing fails. */
 static void limited(void) {
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         weir_evictable *cache = p_evictable_create(NULL, 0);
         CHECK(cache);
@@ -199,8 +193,7 @@ static void limited(void) {
         CHECK(p_evictable_destroy(cache) == 0);
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(ends_well(child));
 }
 
 /* A cache larger than its zone goes on on the heap. */
@@ -226,10 +219,7 @@ static void zone_first(void) {
 }
 
 int main(void) {
-#define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name);
-    FOR_EACH(FIND)
     if (!p_evictable_create && !is_weir()) skip_all("it is of Weir's own");
-    CHECK(p_evictable_create);
     CHECK(!p_evictable_get(NULL, "a", 1) && errno == EINVAL);
     ignore_stalls();
     CHECK(p_evictable_destroy(NULL) == 0 && p_evictable_evict(NULL, 1) == 0);

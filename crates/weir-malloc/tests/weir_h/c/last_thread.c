@@ -37,16 +37,15 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 static size_t count(void *data) { return 0; }
 static size_t scan(size_t bytes, int reason, void *data) { return 0; }
 
-static __typeof__(&weir_shrinker_register) p_register;
+NAMED(shrinker_register)
 
 static void program(void) {
     CHECK(real_create = (__typeof__(real_create))dlsym(RTLD_NEXT, "pthread_create"));
-    CHECK(p_register = (__typeof__(p_register))dlsym(RTLD_DEFAULT, "weir_shrinker_register"));
     delays = 1;
     struct weir_shrinker shrinker = {.name = "late", .count = count, .scan = scan};
     for (int own = 0; own < 2; own++) {
         shrinker.thread = own ? WEIR_THREAD_OWN : WEIR_THREAD_SHARED;
-        CHECK(p_register(&shrinker, sizeof shrinker));
+        CHECK(p_shrinker_register(&shrinker, sizeof shrinker));
     }
     int task[MOST_TASKS];
     WAIT_FOR(threads(task) >= 1); /* the background thread, which looks for the program's last thread as this one ends */

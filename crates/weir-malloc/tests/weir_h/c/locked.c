@@ -4,15 +4,8 @@
 #include <sys/resource.h>
 #include "weir.h"
 
-#define NAMED(name) static __typeof__(&weir_##name) p_##name
-NAMED(ctl);
-NAMED(zone_create);
-NAMED(evictable_create);
-NAMED(evictable_prepare);
-NAMED(evictable_value);
-NAMED(evictable_publish);
-NAMED(evictable_release);
-NAMED(evictable_stats);
+NAMED(zone_create) NAMED(evictable_create) NAMED(evictable_prepare)
+NAMED(evictable_value) NAMED(evictable_publish) NAMED(evictable_release) NAMED(evictable_stats)
 
 enum { MIB = 1 << 20, VALUE = 65000 };
 
@@ -38,16 +31,12 @@ static weir_evictable *filled(size_t bytes) {
 }
 
 int main(void) {
-#define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)
-    FIND(ctl), FIND(zone_create), FIND(evictable_create), FIND(evictable_prepare), FIND(evictable_value);
-    FIND(evictable_publish), FIND(evictable_release), FIND(evictable_stats);
     if (!p_zone_create && !is_weir()) skip_all("it is of Weir's own");
     struct rlimit little = {64 << 10, 64 << 10};
     CHECK(setrlimit(RLIMIT_MEMLOCK, &little) == 0);
     /* Root may lock beyond the limit. */
     if (geteuid() == 0 && setuid(65534) != 0) skip_all("setuid has no effect");
-    uint64_t limit = 128 * MIB;
-    CHECK(p_ctl("hard_limit", NULL, NULL, &limit, sizeof limit) == 0);
+    set("hard_limit", 128 * MIB);
     weir_evictable *cache = filled(80 * MIB);
     size_t before = stats_of(cache).bytes;
     CHECK(before > 70 * MIB);

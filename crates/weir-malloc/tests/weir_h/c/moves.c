@@ -7,15 +7,8 @@
 
 enum { SIZE = 240, MANY = 60000, KEEP = 16, SLOTS = 1 << 17 };
 
-#define NAMED(name) static __typeof__(&weir_##name) p_##name
-NAMED(cache_create);
-NAMED(cache_destroy);
-NAMED(cache_alloc);
-NAMED(cache_free);
-NAMED(cache_set_limit);
-NAMED(cache_set_move);
-NAMED(cache_stats);
-NAMED(trim);
+NAMED(cache_create) NAMED(cache_destroy) NAMED(cache_alloc) NAMED(cache_free) NAMED(cache_set_limit)
+NAMED(cache_set_move) NAMED(cache_stats) NAMED(trim)
 
 /* The program's objects by address, and what each holds. A slot whose object has gone keeps its place. */
 struct slot {
@@ -136,16 +129,7 @@ static void round_of(weir_cache_dtor *end, unsigned flags) {
 }
 
 int main(void) {
-    p_cache_create = (__typeof__(p_cache_create))dlsym(RTLD_DEFAULT, "weir_cache_create");
     if (!is_weir()) return 0;
-#define LOOK_UP(name) CHECK((p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)) != NULL)
-    LOOK_UP(cache_destroy);
-    LOOK_UP(cache_alloc);
-    LOOK_UP(cache_free);
-    LOOK_UP(cache_set_limit);
-    LOOK_UP(cache_set_move);
-    LOOK_UP(cache_stats);
-    LOOK_UP(trim);
     round_of(NULL, 0);
     round_of(dtor, WEIR_CACHE_LIMITED);
     round_of(NULL, WEIR_CACHE_ZERO);

@@ -5,9 +5,7 @@
 
 enum { SIZE = 120, MANY = 100000, KEEP = 16, PASSES = 5 };
 
-static __typeof__(&weir_should_move) p_should_move;
-static __typeof__(&weir_alloc_to_move) p_alloc_to_move;
-static __typeof__(&weir_free_moved) p_free_moved;
+NAMED(should_move) NAMED(alloc_to_move) NAMED(free_moved)
 
 static void *blocks[MANY];
 static uint64_t numbers[MANY];
@@ -55,12 +53,7 @@ static void check_all(void) {
 }
 
 int main(void) {
-    p_should_move = (__typeof__(p_should_move))dlsym(RTLD_DEFAULT, "weir_should_move");
-    p_alloc_to_move = (__typeof__(p_alloc_to_move))dlsym(RTLD_DEFAULT, "weir_alloc_to_move");
-    p_free_moved = (__typeof__(p_free_moved))dlsym(RTLD_DEFAULT, "weir_free_moved");
     if (!is_weir()) return 0;
-    CHECK(p_should_move && p_alloc_to_move && p_free_moved);
-
     int here;
     CHECK(!p_should_move(NULL) && !p_should_move(&here) && !p_should_move((void *)-1) && !p_alloc_to_move(NULL));
     p_free_moved(NULL);

@@ -3,24 +3,12 @@
 
 #include "weir.h"
 
-#define NAMED(name) static __typeof__(&weir_##name) p_##name
-NAMED(page_pool_create);
-NAMED(page_pool_destroy);
-NAMED(page_pool_get);
-NAMED(page_pool_get_batch);
-NAMED(page_pool_put);
-NAMED(page_pool_put_batch);
-NAMED(page_pool_set_max_idle_pages);
-NAMED(page_pool_set_squeeze_ms);
-NAMED(page_pool_tend);
-NAMED(page_pool_wait);
-NAMED(page_pool_stats);
-NAMED(ctl);
-NAMED(trim);
+NAMED(page_pool_create) NAMED(page_pool_destroy) NAMED(page_pool_get) NAMED(page_pool_get_batch)
+NAMED(page_pool_put) NAMED(page_pool_put_batch) NAMED(page_pool_set_max_idle_pages)
+NAMED(page_pool_set_squeeze_ms) NAMED(page_pool_tend) NAMED(page_pool_wait) NAMED(page_pool_stats)
+NAMED(trim)
 
 enum { PAGE = 4096 };
-
-static void set(const char *name, uint64_t value) { CHECK(p_ctl(name, NULL, NULL, &value, sizeof value) == 0); }
 
 static struct weir_page_pool_stats stats_of(weir_page_pool *pool) {
     struct weir_page_pool_stats stats;
@@ -137,15 +125,13 @@ static void forked(void) {
     char *run = p_page_pool_get(pool, 8);
     fill(run, 8 * PAGE, 5), fill_pool(pool, 100);
     pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
         CHECK(stats_of(pool).idle_pages == 100 && holds(run, 8 * PAGE, 5));
         p_page_pool_put(pool, run), fill_pool(pool, 50), p_trim();
         CHECK(stats_of(pool).idle_pages == 0 && p_page_pool_destroy(pool) == 0);
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(ends_well(child));
     CHECK(stats_of(pool).idle_pages == 100 && holds(run, 8 * PAGE, 5));
     p_page_pool_put(pool, run);
     CHECK(p_page_pool_destroy(pool) == 0);
@@ -164,14 +150,8 @@ static void wrong(const char *which) {
 }
 
 int main(int argc, char **argv) {
-#define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)
-    FIND(page_pool_create), FIND(page_pool_destroy), FIND(page_pool_get), FIND(page_pool_get_batch);
-    FIND(page_pool_put), FIND(page_pool_put_batch), FIND(page_pool_set_max_idle_pages);
-    FIND(page_pool_set_squeeze_ms), FIND(page_pool_tend), FIND(page_pool_wait), FIND(page_pool_stats);
-    FIND(ctl), FIND(trim);
     CHECK(argc == 2);
     if (!p_page_pool_create && !is_weir()) skip_all("it is of Weir's own");
-    CHECK(p_page_pool_create);
     ignore_stalls();
     if (!strcmp(argv[1], "life")) life();
     else if (!strcmp(argv[1], "settings")) settings();

@@ -8,25 +8,12 @@
 #include "tasks.h"
 #include "weir.h"
 
-#define NAMED(name) static __typeof__(&weir_##name) p_##name
-NAMED(shrinker_register);
-NAMED(unregister);
-NAMED(callback_stats);
-NAMED(pressure_subscribe);
-NAMED(pressure_fd);
-NAMED(pressure_latest);
-NAMED(queue_create);
-NAMED(queue_destroy);
-NAMED(queue_fd);
-NAMED(queue_serve);
-NAMED(on_limit);
-NAMED(resume_after_fork);
-NAMED(ctl);
-NAMED(trim);
+NAMED(shrinker_register) NAMED(unregister) NAMED(callback_stats) NAMED(pressure_subscribe)
+NAMED(pressure_fd) NAMED(pressure_latest) NAMED(queue_create) NAMED(queue_destroy) NAMED(queue_fd)
+NAMED(queue_serve) NAMED(on_limit) NAMED(resume_after_fork) NAMED(trim)
 
 /* Pressure begins and ends with a limit far below what is in use. */
-static void limit(uint64_t bytes) { CHECK(p_ctl("limit", NULL, NULL, &bytes, sizeof bytes) == 0); }
-static void set(const char *name, uint64_t value) { CHECK(p_ctl(name, NULL, NULL, &value, sizeof value) == 0); }
+static void limit(uint64_t bytes) { set("limit", bytes); }
 
 /* A cache of blocks of 4,000 bytes: a stack under a lock. */
 struct cache {
@@ -306,7 +293,6 @@ static void forked(void) {
     CHECK(shared && own);
     for (int resumes = 0; resumes < 2; resumes++) {
         pid_t child = fork();
-        CHECK(child >= 0);
         if (child == 0) {
             if (resumes) {
                 p_resume_after_fork();
@@ -317,8 +303,7 @@ static void forked(void) {
             CHECK(p_unregister(shared) == 0 && p_unregister(own) == 0);
             _exit(0);
         }
-        int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(ends_well(child));
     }
     limit(1 << 20);
     WAIT_FOR(cache.scans > 0 && own_cache.scans > 0);
@@ -344,21 +329,6 @@ static void refused(void) {
 
 int main(int argc, char **argv) {
     if (!is_weir()) skip_all("it is of Weir's own");
-#define LOOK_UP(name) CHECK(p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name))
-    LOOK_UP(shrinker_register);
-    LOOK_UP(unregister);
-    LOOK_UP(callback_stats);
-    LOOK_UP(pressure_subscribe);
-    LOOK_UP(pressure_fd);
-    LOOK_UP(pressure_latest);
-    LOOK_UP(queue_create);
-    LOOK_UP(queue_destroy);
-    LOOK_UP(queue_fd);
-    LOOK_UP(queue_serve);
-    LOOK_UP(on_limit);
-    LOOK_UP(resume_after_fork);
-    LOOK_UP(ctl);
-    LOOK_UP(trim);
     CHECK(argc == 2);
     ignore_stalls();
 #define RUN(name) if (strcmp(argv[1], #name) == 0) return name(), 0

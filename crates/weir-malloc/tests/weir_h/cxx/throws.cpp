@@ -3,6 +3,8 @@
 
 #include "weir.h"
 
+NAMED(shrinker_register) NAMED(unregister) NAMED(callback_stats)
+
 static volatile int calls, scans;
 static size_t count(void *) { return 100 << 20; }
 struct Local {
@@ -19,19 +21,13 @@ static size_t scan(size_t bytes, int, void *) {
 
 int main() {
     if (!is_weir()) skip_all("it is of Weir's own");
-#define LOOK_UP(name) auto p_##name = (decltype(&weir_##name))dlsym(RTLD_DEFAULT, "weir_" #name); CHECK(p_##name)
-    LOOK_UP(shrinker_register);
-    LOOK_UP(unregister);
-    LOOK_UP(callback_stats);
-    LOOK_UP(ctl);
     memset(malloc(30 << 20), 1, 30 << 20);
     struct weir_shrinker bad = {}, good = {};
     bad.name = "bad", bad.count = count, bad.scan = throws;
     good.name = "good", good.count = count, good.scan = scan;
     weir_callback *first = p_shrinker_register(&bad, sizeof bad), *second = p_shrinker_register(&good, sizeof good);
     CHECK(first && second);
-    uint64_t limit = 1 << 20;
-    CHECK(p_ctl("limit", NULL, NULL, &limit, sizeof limit) == 0);
+    set("limit", 1 << 20);
     WAIT_FOR(calls > 0 && scans > 3);
     struct weir_callback_stats stats;
     CHECK(p_callback_stats(first, &stats, sizeof stats) == 0 && stats.is_disabled);
