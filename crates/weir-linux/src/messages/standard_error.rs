@@ -137,12 +137,10 @@ mod tests {
     #[test]
     fn what_came_since_the_start_gets_text_only_if_it_is_a_log() {
         note_start();
-        let folder = std::env::temp_dir().join(std::format!("weir-standard-error-{}", getpid()));
-        std::fs::write(&folder, "data").unwrap();
-        let name = std::ffi::CString::new(folder.to_str().unwrap()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let name = std::ffi::CString::new(file.to_str().unwrap()).unwrap();
         assert!(!may(fd::open(&name, fd::O_RDWR).unwrap()));
         assert!(may(fd::open(&name, fd::O_WRONLY | fd::O_APPEND).unwrap()));
-        std::fs::remove_file(&folder).unwrap();
         let (bell, end) = Bell::open().unwrap();
         assert!(!may(end), "a connection");
         drop(bell);

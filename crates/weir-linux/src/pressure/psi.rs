@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn an_event_counts_only_with_stalls_behind_it() {
-        let path = std::env::temp_dir().join(std::format!("weir-growth-{}", std::process::id()));
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let say = |some: u64, full: u64| {
             let text = std::format!("some avg10=0.00 total={some}\nfull avg10=0.00 total={full}\n");
             std::fs::write(&path, text).unwrap();
@@ -245,7 +245,6 @@ mod tests {
         std::fs::write(&path, "no pressure file").unwrap();
         assert_eq!(some.is_enough(file), Err(Errno::ENODATA));
         fd::close(file).unwrap();
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -176,18 +176,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::io::{Read, Write};
-    use std::path::PathBuf;
     use std::vec::Vec;
 
     /// `some 200000 2000000` and a zero byte, as systemd writes it.
     const CODED: &[u8] = b"c29tZSAyMDAwMDAgMjAwMDAwMAA=";
     const PLAIN: &[u8] = b"some 200000 2000000\0";
-
-    fn scratch(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(std::format!("weir-watch-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        path
-    }
 
     fn bytes(path: &std::path::Path) -> &[u8] {
         path.to_str().unwrap().as_bytes()
@@ -210,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_fifo_gets_the_text_and_gives_events() {
-        let path = scratch("fifo");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let watched = open(bytes(&path), None).unwrap();
         assert_eq!(wait(&watched, 0), 0);
@@ -228,12 +222,12 @@ mod tests {
         assert_eq!(&text[..PLAIN.len()], PLAIN);
         fd::close(watched.fd).unwrap();
         fd::close(writing.fd).unwrap();
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn a_socket_gets_the_text_and_gives_events_until_it_ends() {
-        let path = scratch("socket");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let watched = open(bytes(&path), Some(CODED)).unwrap();
         let (mut manager, _) = listener.accept().unwrap();
@@ -247,18 +241,15 @@ mod tests {
         assert_ne!(wait(&watched, 1000), 0);
         assert!(!discard_input(watched.fd));
         fd::close(watched.fd).unwrap();
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn a_regular_file_is_written_and_has_no_input() {
-        let path = scratch("file");
-        std::fs::write(&path, b"").unwrap();
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let watched = open(bytes(&path), Some(CODED)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), PLAIN);
         assert_eq!((watched.events, watched.has_input, watched.growth), (POLLPRI, false, None));
         fd::close(watched.fd).unwrap();
-        std::fs::remove_file(path).unwrap();
         assert!(is_usable(b"/proc/self/maps", Some(CODED)) && !is_usable(b"/proc/self/maps", Some(b"!")));
         assert!(
             !is_usable(b"/no/such/file", None) && !is_usable(b"/dev/zero", None) && !is_usable(&[b'/'; 5000], None)

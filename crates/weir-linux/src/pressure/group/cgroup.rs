@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_move_is_seen_and_nothing_else() {
-        let path = std::env::temp_dir().join(std::format!("weir-digest-{}", std::process::id()));
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let digest_of = |text: &str| {
             std::fs::write(&path, text).unwrap();
@@ -433,7 +433,6 @@ mod tests {
         assert_eq!(here, digest_of("9:cpu:/elsewhere\n4:cpuset,memory:/a\n0::/a\n"));
         assert_ne!(here, digest_of("9:cpu:/a\n4:cpuset,memory:/b\n0::/a\n"));
         assert_ne!(here, digest_of("9:cpu:/a\n4:cpuset,memory:/a\n0::/b\n"));
-        std::fs::remove_file(path).unwrap();
         assert_eq!(digest(-1), None);
     }
 
@@ -462,9 +461,10 @@ mod tests {
     }
 
     fn open_once_and_again() {
-        let top = std::env::temp_dir().join(std::format!("weir-kept-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path();
         let own = top.join("own");
-        std::fs::create_dir_all(&own).unwrap();
+        std::fs::create_dir(&own).unwrap();
         std::fs::write(own.join("memory.max"), "1").unwrap();
         std::fs::write(top.join("memory.max"), "2").unwrap();
         let path = FixedPath::from_parts(&[own.to_str().unwrap().as_bytes()]).unwrap();
@@ -487,7 +487,6 @@ mod tests {
         // Beyond the levels whose files are kept.
         assert!(keeping.read_file(KEPT_LEVELS, GroupFile::Max, &mut [0; 8]).is_err());
         [passing, keeping].into_iter().for_each(GroupDir::close);
-        std::fs::remove_dir_all(top).unwrap();
     }
 
     proptest! {

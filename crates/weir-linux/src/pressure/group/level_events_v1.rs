@@ -75,15 +75,13 @@ mod tests {
 
         /// File pages beyond the limit make the group reclaim without any risk of a kill.
         fn fill(&self) {
-            let file = self.0.file_name().unwrap().to_str().unwrap();
-            let file = std::env::temp_dir().join(file);
+            let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
             let script = std::format!(
                 "echo $$ > {}/small/cgroup.procs && dd if=/dev/zero of={} bs=1M count=64 conv=fsync 2>/dev/null",
                 self.0.display(),
                 file.display()
             );
             assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
-            fs::remove_file(file).unwrap();
         }
     }
 

@@ -192,9 +192,9 @@ mod tests {
     use std::vec::Vec;
 
     /// A tree of ordinary directories with a group's files.
-    fn tree(name: &str, version: Version, levels: &[&[(&str, &str)]]) -> (std::path::PathBuf, GroupDir) {
-        let top = std::env::temp_dir().join(std::format!("weir-memcg-{name}-{}", std::process::id()));
-        let mut dir = top.clone();
+    fn tree(version: Version, levels: &[&[(&str, &str)]]) -> (tempfile::TempDir, GroupDir) {
+        let top = tempfile::tempdir().unwrap();
+        let mut dir = top.path().to_owned();
         for (depth, files) in levels.iter().enumerate() {
             if depth > 0 {
                 dir.push("g");
@@ -210,7 +210,6 @@ mod tests {
     #[test]
     fn v2_limits_are_the_lowest_above() {
         let (top, dir) = tree(
-            "v2",
             Version::V2,
             &[
                 &[], // the root has no such files
@@ -222,21 +221,19 @@ mod tests {
         let room = tightest_room(&dir, 10).unwrap();
         assert_eq!(room, Room { limit: 1000, working_set: 950, up: 1 });
         // Clean file pages do not count, where it is worth the look.
-        fs::write(top.join("g/memory.stat"), "anon 5\ninactive_file 900\n").unwrap();
+        fs::write(top.path().join("g/memory.stat"), "anon 5\ninactive_file 900\n").unwrap();
         assert_eq!(tightest_room(&dir, 10).unwrap().left(), 950);
         assert_eq!(tightest_room(&dir, 1).unwrap().left(), 50);
-        fs::remove_dir_all(top).unwrap();
     }
 
     /// `memory.high` of 0 has the kernel reclaim all that it can.
     #[test]
     fn a_limit_of_0_is_one() {
         let level: &[_] = &[("memory.max", "max\n"), ("memory.high", "0\n"), ("memory.current", "950\n")];
-        let (top, dir) = tree("zero", Version::V2, &[&[], level]);
+        let (_top, dir) = tree(Version::V2, &[&[], level]);
         let room = tightest_room(&dir, 10).unwrap();
         assert_eq!((room.limit, room.left()), (1, 0));
         assert_eq!(level_of(room.left(), room.limit, 10), Level::Severe);
-        fs::remove_dir_all(top).unwrap();
     }
 
     #[test]
@@ -245,14 +242,12 @@ mod tests {
         let stat = "cache 1\nhierarchical_memory_limit 5000\ntotal_inactive_file 100\n";
         let level: &[_] =
             &[("memory.limit_in_bytes", none), ("memory.usage_in_bytes", "4900\n"), ("memory.stat", stat)];
-        let (top, dir) = tree("v1", Version::V1, &[level]);
+        let (_top, dir) = tree(Version::V1, &[level]);
         assert_eq!(effective_limits(&dir), Limits { max: Some(5000), high: None });
         assert_eq!(tightest_room(&dir, 10), Some(Room { limit: 5000, working_set: 4800, up: 0 }));
-        fs::remove_dir_all(top).unwrap();
-        let (top, dir) = tree("v1none", Version::V1, &[&[("memory.limit_in_bytes", none)]]);
+        let (_top, dir) = tree(Version::V1, &[&[("memory.limit_in_bytes", none)]]);
         assert_eq!(effective_limits(&dir), Limits::default());
         assert_eq!(tightest_room(&dir, 10), None);
-        fs::remove_dir_all(top).unwrap();
     }
 
     #[test]

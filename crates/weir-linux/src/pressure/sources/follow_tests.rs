@@ -6,15 +6,14 @@ use super::*;
 use crate::os::fd::POLLPRI;
 use crate::pressure::psi::Growth;
 use crate::pressure::sources::notifiers::MUTE_NS;
-use std::path::PathBuf;
 use weir_testing::wait_until;
 
 /// A file with the text of a pressure file, opened where it is put in.
-pub(super) struct Pressure(PathBuf);
+pub(super) struct Pressure(tempfile::TempPath);
 
 impl Pressure {
-    pub(super) fn file(name: &str, total: u64) -> Self {
-        let file = Self(std::env::temp_dir().join(std::format!("weir-stall-{name}-{}", std::process::id())));
+    pub(super) fn file(total: u64) -> Self {
+        let file = Self(tempfile::NamedTempFile::new().unwrap().into_temp_path());
         file.say(total);
         file
     }
@@ -32,12 +31,6 @@ impl Pressure {
     }
 }
 
-impl Drop for Pressure {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 #[test]
 fn an_event_without_stalls_behind_it_is_none() {
     with_sources(&Request::Unset, |sources, _, _| {
@@ -46,7 +39,7 @@ fn an_event_without_stalls_behind_it_is_none() {
             (Notifier::GroupStall, Source::GroupStall, Level::Some),
             (Notifier::Watch, Source::ServiceManager, Level::Severe),
         ] {
-            let stalls = Pressure::file("false", 20_000_000);
+            let stalls = Pressure::file(20_000_000);
             stalls.put_in(sources, what);
             let mut hear = || {
                 let mut events = Events::default();
@@ -68,7 +61,7 @@ fn an_event_without_stalls_behind_it_is_none() {
 #[test]
 fn a_process_that_is_moved_is_followed_at_the_next_reading_and_event() {
     with_sources(&Request::Unset, |sources, tunables, _| {
-        let path = std::env::temp_dir().join(std::format!("weir-moved-{}", std::process::id()));
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         std::fs::write(&path, "4:memory:/here\n0::/\n").unwrap();
         sources.groups.membership = fd::open(&path_c, fd::O_RDONLY).unwrap();
@@ -101,7 +94,6 @@ fn a_process_that_is_moved_is_followed_at_the_next_reading_and_event() {
             sources.wait(tunables, Heat::Warm, Some(400 * MS));
             !sources.groups.have_changed()
         });
-        std::fs::remove_file(path).unwrap();
     });
 }
 

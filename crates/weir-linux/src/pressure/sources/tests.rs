@@ -211,8 +211,8 @@ fn thresholds_may_change_while_waiting() {
 
 #[test]
 fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
-    let path = std::env::temp_dir().join(std::format!("weir-sources-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let text: &'static str = std::string::String::leak(path.to_str().unwrap().into());
     let request = std::boxed::Box::leak(std::boxed::Box::new(Request::Watch { path: text.as_bytes(), write: None }));
@@ -239,13 +239,12 @@ fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
         assert_ne!(sources.reopen_at, u64::MAX);
     });
     manager.join().unwrap();
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn event_counts_are_compared_and_a_removed_group_is_dropped() {
     with_sources(&Request::Off, |sources, _, _| {
-        let path = std::env::temp_dir().join(std::format!("weir-events-{}", std::process::id()));
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let mut hear = |text: &str| {
             std::fs::write(&path, text).unwrap();
@@ -264,7 +263,6 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
         assert_eq!(hear("low 9\nhigh 1\nmax 6\noom 0\noom_kill 1\n"), Level::Severe);
         assert_eq!(hear(""), Level::None);
         assert_eq!(sources.slots[Notifier::OwnEvents as usize].fd, -1);
-        std::fs::remove_file(path).unwrap();
     });
 }
 
@@ -273,7 +271,7 @@ fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         hear_nothing(sources);
         let mut events = Events::default();
-        let stalls = super::follow_tests::Pressure::file("alert", 0);
+        let stalls = super::follow_tests::Pressure::file(0);
         stalls.put_in(sources, Notifier::SystemStall);
         stalls.say(1_000_000);
         sources.take(Notifier::SystemStall, POLLPRI, monotonic_ns(), &mut events);
