@@ -168,7 +168,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "How often the time after which idle memory is released is doubled now, as too much of it was touched again."
     Counter "release_failures" NONE [page report_failures] "Batches of memory that the kernel refused to take."
     Histogram "release" SECONDS [|it, write| {
-        let times = Times::from(&it.page.release_times.counts);
+        let times = Times::from(&it.page.release_times);
         write(&[], Value::Histogram(Distribution::of(&times, Some(it.page.report_ns.load(Relaxed)))))
     }]
         "Time that the release of a batch took."
@@ -177,7 +177,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "Time from a pressure event to the last idle byte released. The sum is estimated from the buckets."
     Gauge "pressure_response_max" SECONDS [page seconds pressure_latency_max] "The longest such time since the start."
     Histogram "direct_stall" SECONDS [|it, write| {
-        let times = Times::from(&it.page.direct_stalls.counts);
+        let times = Times::from(&it.page.direct_stalls);
         write(&[], Value::Histogram(Distribution::of(&times, Some(it.page.direct_stall_ns.load(Relaxed)))))
     }]
         "Time of allocations that reclaimed by themselves, or waited for it."

@@ -1,8 +1,8 @@
 //! Histograms of times: how many were in `[2^i, 2^(i+1))` ns.
 
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir_core::telemetry::histogram::BUCKETS;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::histogram::{BUCKETS, Histogram};
 
 /// Counts up to the last bucket that has any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,18 +17,18 @@ impl From<Vec<u64>> for Times {
     }
 }
 
-impl From<&[AtomicU64; BUCKETS]> for Times {
-    fn from(counts: &[AtomicU64; BUCKETS]) -> Self {
-        Self::from(counts.iter().map(|count| count.load(Relaxed)).collect::<Vec<_>>())
+impl From<&Histogram> for Times {
+    fn from(it: &Histogram) -> Self {
+        Self::sum([it].into_iter())
     }
 }
 
 impl Times {
     /// The sum over several processes.
-    pub fn sum<'a>(all: impl Iterator<Item = &'a [AtomicU64; BUCKETS]>) -> Self {
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Self {
         let mut sums = vec![0u64; BUCKETS];
-        for counts in all {
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(count.load(Relaxed)));
+        for it in all {
+            sums.iter_mut().zip(&it.counts).for_each(|(sum, count)| *sum = sum.saturating_add(count.load(Relaxed)));
         }
         Self::from(sums)
     }

@@ -107,8 +107,8 @@ impl Report {
             touched_again_bytes: page.refault_bytes.load(Relaxed),
             times: [
                 TimesOf::new("pressure event to memory released", Times::from(&page.pressure_latency)),
-                TimesOf::new("release of a batch", Times::from(&page.release_times.counts)),
-                TimesOf::new("allocation that reclaimed by itself", Times::from(&page.direct_stalls.counts)),
+                TimesOf::new("release of a batch", Times::from(&page.release_times)),
+                TimesOf::new("allocation that reclaimed by itself", Times::from(&page.direct_stalls)),
             ],
             zones,
             caches,

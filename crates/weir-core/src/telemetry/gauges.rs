@@ -45,50 +45,33 @@ impl Gauge {
     }
 }
 
-/// The gauges of a heap, each shown by the counter of its name in [`Stats`].
-#[derive(Debug)]
-pub struct Gauges {
-    /// [`Stats::page_bytes`].
-    pub page_bytes: Gauge,
-    /// [`Stats::mapped_bytes`].
-    pub mapped_bytes: Gauge,
-    /// [`Stats::address_bytes`].
-    pub address_bytes: Gauge,
-    /// [`Stats::zone_bytes`].
-    pub zone_bytes: Gauge,
-    /// [`Stats::shell_bytes`].
-    pub shell_bytes: Gauge,
-    /// [`Stats::metadata_bytes`].
-    pub metadata_bytes: Gauge,
-}
-
-impl Gauges {
-    /// All are 0.
-    pub(crate) const fn new() -> Self {
-        Self {
-            page_bytes: Gauge::new(),
-            mapped_bytes: Gauge::new(),
-            address_bytes: Gauge::new(),
-            zone_bytes: Gauge::new(),
-            shell_bytes: Gauge::new(),
-            metadata_bytes: Gauge::new(),
+macro_rules! gauges {
+    ($($name:ident)*) => {
+        /// The gauges of a heap, each shown by the counter of its name in [`Stats`].
+        #[derive(Debug)]
+        pub struct Gauges {
+            $(
+                #[doc = concat!("[`Stats::", stringify!($name), "`].")]
+                pub $name: Gauge,
+            )*
         }
-    }
 
-    /// Shows all as they are now: of two threads that change a gauge at once, the one that shows it last may have counted
-    /// first.
-    pub(crate) fn show(&self, stats: &Stats) {
-        let shown = [
-            (&self.page_bytes, &stats.page_bytes),
-            (&self.mapped_bytes, &stats.mapped_bytes),
-            (&self.address_bytes, &stats.address_bytes),
-            (&self.zone_bytes, &stats.zone_bytes),
-            (&self.shell_bytes, &stats.shell_bytes),
-            (&self.metadata_bytes, &stats.metadata_bytes),
-        ];
-        shown.into_iter().for_each(|(gauge, stat)| stat.store(gauge.get(), Relaxed));
-    }
+        impl Gauges {
+            /// All are 0.
+            pub(crate) const fn new() -> Self {
+                Self { $($name: Gauge::new()),* }
+            }
+
+            /// Shows all as they are now: of two threads that change a gauge at once, the one that shows it last may have
+            /// counted first.
+            pub(crate) fn show(&self, stats: &Stats) {
+                $(stats.$name.store(self.$name.get(), Relaxed);)*
+            }
+        }
+    };
 }
+
+gauges! { page_bytes mapped_bytes address_bytes zone_bytes shell_bytes metadata_bytes }
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::base::cost::{Cost, POINTS};
-use crate::telemetry::histogram::{BUCKETS, Histogram, bucket_of};
+use crate::telemetry::histogram::Histogram;
 use crate::telemetry::tables::{CacheRow, EvictableRow, Row, Table, ZoneRow};
 use crate::telemetry::trace::Ring;
 
@@ -31,8 +31,6 @@ const CACHES: usize = 125;
 pub const FILE_MAGIC: u64 = u64::from_le_bytes(*b"weirfile");
 /// Pages of a statistics file: its [`Header`], then one for each process. A page that was never taken takes no memory.
 pub const FILE_PAGES: usize = 4096;
-/// Buckets of a latency histogram: bucket `i` counts times in `[2^i, 2^(i+1))` ns.
-pub const LATENCY_BUCKETS: usize = BUCKETS;
 
 /// Page 0 of a statistics file, which hands out the others.
 #[repr(C, align(4096))]
@@ -143,8 +141,8 @@ pub struct Stats {
     pub pressure_events: AtomicU64,
     /// Current pressure level (0 none, 1 some, 2 severe).
     pub pressure_level: AtomicU64,
-    /// Time from a pressure event to the last idle byte given back, as a log2 histogram of ns.
-    pub pressure_latency: [AtomicU64; LATENCY_BUCKETS],
+    /// Time from a pressure event to the last idle byte given back.
+    pub pressure_latency: Histogram,
     /// The longest such time, ns.
     pub pressure_latency_max: AtomicU64,
     /// Batches reported to the system below.
@@ -292,9 +290,10 @@ impl Stats {
             &self.reliefs,
         ];
         let sides = [&self.scanned_pages, &self.reclaimed_pages];
-        let arrays = self.given_back.iter().chain(&self.pressure_latency).chain(sides.into_iter().flatten());
+        let arrays = self.given_back.iter().chain(sides.into_iter().flatten());
         let all = singles.into_iter().chain(arrays);
         all.for_each(|counter| counter.store(0, Relaxed));
+        self.pressure_latency.clear();
         self.direct_stalls.clear();
         self.release_times.clear();
         self.trace.clear();
@@ -314,7 +313,7 @@ impl Stats {
 
     /// Adds one pressure event's time from signal to memory back.
     pub fn note_latency(&self, ns: u64) {
-        self.pressure_latency[bucket_of(ns)].fetch_add(1, Relaxed);
+        self.pressure_latency.note(ns);
         self.pressure_latency_max.fetch_max(ns, Relaxed);
     }
 }
