@@ -3,10 +3,13 @@
 
 #![no_main]
 
+#[path = "../../crates/weir-core/tests/evict/model.rs"]
+mod model;
+
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use model::Model;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::mix;
 use weir_core::evict::replacement::duel::{Duel, DuelStorage, Held};
@@ -18,13 +21,6 @@ use weir_core::evict::weight::Weight;
 
 /// Steps of a history at most.
 const STEPS: usize = 600;
-
-/// Entries with their weights, and those pinned, as the owner sees them.
-#[derive(Default)]
-struct Model {
-    held: BTreeMap<u32, usize>,
-    pinned: BTreeSet<u32>,
-}
 
 fuzz_target!(|data: &[u8]| {
     // It ends where the input does.
@@ -101,34 +97,6 @@ fn weight(u: &mut Unstructured) -> Result<usize> {
         2 => u.int_in_range(0..=1 << 50)?,
         _ => u.int_in_range(1..=99)?,
     })
-}
-
-impl Model {
-    /// Evicts one entry, and holds it against the model.
-    fn evict(&mut self, policy: &mut Policy) -> bool {
-        let is_above = policy.weight() > policy.target();
-        let victim = policy.evict(|entry| self.pinned.contains(&entry));
-        match victim {
-            Some(victim) => {
-                assert!(is_above, "evicts only above the target");
-                assert!(!self.pinned.contains(&victim), "{victim} is pinned");
-                assert!(self.held.remove(&victim).is_some(), "{victim} is not held");
-            }
-            None => {
-                let all_pinned = self.held.keys().all(|entry| self.pinned.contains(entry));
-                assert!(!is_above || all_pinned, "above the target with entries that could go");
-            }
-        }
-        victim.is_some()
-    }
-
-    fn check(&self, policy: &Policy) {
-        assert_eq!(policy.weight(), self.held.values().sum::<usize>(), "the weights add up");
-        assert_eq!(policy.len(), self.held.len());
-        let mut listed: Vec<u32> = policy.iter().collect();
-        listed.sort_unstable();
-        assert!(listed.iter().eq(self.held.keys()), "each entry is in one queue, once");
-    }
 }
 
 fn drop<T>(_: T) {}

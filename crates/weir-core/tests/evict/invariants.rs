@@ -2,10 +2,9 @@
 //! pins.
 
 use crate::cache::{hash, policy};
+use crate::model::Model;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 use weir_core::evict::mix;
-use weir_core::evict::replacement::Policy;
 use weir_core::evict::replacement::setting::Setting;
 
 const ENTRIES: u32 = 40;
@@ -40,41 +39,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::EvictAll),
     ];
     prop::collection::vec(step, 1..250)
-}
-
-/// Entries with their weights, and those pinned, as the owner sees them.
-#[derive(Default)]
-struct Model {
-    held: BTreeMap<u32, usize>,
-    pinned: BTreeSet<u32>,
-}
-
-impl Model {
-    /// Evicts one entry, and holds it against the model.
-    fn evict(&mut self, policy: &mut Policy) -> bool {
-        let is_above = policy.weight() > policy.target();
-        let victim = policy.evict(|entry| self.pinned.contains(&entry));
-        match victim {
-            Some(victim) => {
-                assert!(is_above, "evicts only above the target");
-                assert!(!self.pinned.contains(&victim), "{victim} is pinned");
-                assert!(self.held.remove(&victim).is_some(), "{victim} is not held");
-            }
-            None => {
-                let all_pinned = self.held.keys().all(|entry| self.pinned.contains(entry));
-                assert!(!is_above || all_pinned, "above the target with entries that could go");
-            }
-        }
-        victim.is_some()
-    }
-
-    fn check(&self, policy: &Policy) {
-        assert_eq!(policy.weight(), self.held.values().sum::<usize>(), "the weights add up");
-        assert_eq!(policy.len(), self.held.len());
-        let mut listed: Vec<u32> = policy.iter().collect();
-        listed.sort_unstable();
-        assert!(listed.iter().eq(self.held.keys()), "each entry is in one queue, once");
-    }
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 mod cache;
 mod concurrent;
 mod invariants;
+mod model;
 mod pinned;
 mod traces;
 mod weights;
