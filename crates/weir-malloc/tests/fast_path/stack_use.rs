@@ -4,6 +4,7 @@
 //! Only an optimised library tells: `WEIR_TEST_RELEASE=/path/to/libweir.so` names one.
 
 use crate::common::{Kind, compile, describe};
+use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
 /// The paths of `stack_use.c`. Each may come to reclaim by itself, where memory is short or the background thread gets no CPU. So
@@ -11,14 +12,34 @@ use std::process::Command;
 const PATHS: [&str; 7] = ["objects", "runs", "mapped", "grown", "limited", "hard", "trimmed"];
 const MOST: usize = 4608;
 
-#[test]
-fn stack_of_each_path() {
-    let Some(library) = std::env::var_os("WEIR_TEST_RELEASE") else {
+fn optimised() -> Option<OsString> {
+    let library = std::env::var_os("WEIR_TEST_RELEASE");
+    if library.is_none() {
         weir_testing::skip!(
             "WEIR_TEST_RELEASE names no optimised library, and one without optimisation takes more stack"
         );
-        return;
+    }
+    library
+}
+
+/// Up to 8 KiB of the first thread's stack are left out by chance: each start is another one.
+#[test]
+fn a_program_starts_on_a_small_stack() {
+    let Some(library) = optimised() else { return };
+    let starts = |preload: &OsStr| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -s 16; LD_PRELOAD=$0 exec true"]).arg(preload).env_clear();
+        (0..40).filter(|_| command.status().expect("sh is there").success()).count()
     };
+    if starts(OsStr::new("")) < 40 {
+        return weir_testing::skip!("no program starts on a stack of 16 KiB here");
+    }
+    assert_eq!(starts(&library), 40);
+}
+
+#[test]
+fn stack_of_each_path() {
+    let Some(library) = optimised() else { return };
     let Some(program) = compile(Kind::C, "stack_use.c") else { return };
     for path in PATHS {
         for background in ["1", "0"] {

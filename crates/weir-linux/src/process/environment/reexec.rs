@@ -31,7 +31,20 @@ const LONGEST: usize = 4096;
 /// To be called first of all, with what the program was given: null-terminated arrays of C strings, which may be
 /// written.
 pub unsafe fn without_weir_if_sanitized(argv: *const *const u8, envp: *const *const u8) {
-    let Some(name) = shared_runtime() else { return };
+    if let Some(name) = shared_runtime() {
+        // SAFETY: as the caller promises.
+        unsafe { without_weir_in_list(name, argv, envp) }
+    }
+}
+
+/// Executes the program anew if the library is named in the list of those to preload. Not part of its caller, whose frame is
+/// below all that a process does at its start: this one is of 8 KiB.
+///
+/// # Safety
+/// As for [`without_weir_if_sanitized`].
+#[cold]
+#[inline(never)]
+unsafe fn without_weir_in_list(name: &str, argv: *const *const u8, envp: *const *const u8) {
     let mut preload = [0; LONGEST];
     let mut at = envp.cast_mut();
     // SAFETY: `envp` is null or an array whose last entry is null, where the walk ends; the caller lets it be written.
