@@ -11,6 +11,8 @@ const FOREIGN: &str = "free of a pointer that was never allocated: {}";
 /// one, or nothing, by where chance has put them. Where there are no pages of the heap's it is nothing.
 const SMALL: &[&str] = &[" (size class 112)"];
 const PAGES: &[&str] = &["", " (size class 4096)"];
+/// As [`PAGES`], or the class of the 300,000 bytes that wait on their CPU, as they do where huge pages are always on.
+const RUN: &[&str] = &["", " (size class 4096)", " (size class 327680)"];
 const NONE: &[&str] = &[""];
 const ADVICE: &str = "AddressSanitizer or a debugger shows where";
 
@@ -65,7 +67,7 @@ named! {
     inside_a_block_in_turn_with_others: "inside-in-turn", INTERIOR, SMALL;
     inside_a_block_after_many_batches: "inside-late", INTERIOR, SMALL;
     freed_twice_and_never_looked_at: "twice-unseen", DOUBLE, SMALL;
-    freed_twice_large: "twice-large", DOUBLE, PAGES;
+    freed_twice_large: "twice-large", DOUBLE, RUN;
     freed_twice_by_realloc: "twice-realloc", DOUBLE, SMALL;
     inside_a_block: "inside", INTERIOR, SMALL;
     not_aligned: "unaligned", INTERIOR, SMALL;
