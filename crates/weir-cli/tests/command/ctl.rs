@@ -361,7 +361,6 @@ fn a_process_in_a_container_is_read_and_steered_from_outside() {
     wait_for("the channel", || weir(&["ctl", pid, "get", "limit"]).status.success().then_some(()));
     assert_eq!(says(&["ctl", pid, "set", "limit", "1G"]), "limit 1 GiB\n");
     wait_for("the caches", || says(&["stat", pid]).contains("malloc 24576").then_some(()));
-    let _ = std::fs::remove_file(program);
 }
 
 #[test]
@@ -393,7 +392,6 @@ fn users_that_a_namespace_does_not_tell_apart_are_refused() {
     let name = wait_for("the socket", || socket_name(subject.pid()));
     let client = connection(&name).unwrap();
     assert_eq!(receive(&client).as_deref(), Some("error: only root and the process's own user may steer it\n"));
-    let _ = std::fs::remove_file(program);
 }
 
 /// Without a descriptor for it a connection waits; the channel is there still when there is one again.

@@ -57,7 +57,6 @@ impl Many {
             subject
         };
         let subjects = (0..count).map(|_| subject()).collect();
-        let _ = std::fs::remove_file(program);
         let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
         // More than there are: the machine may have others with Weir, and those that are left out are the smallest.
         let exporter = exporter.args(["export", "--listen", "127.0.0.1:0", "--max-processes", "1000000"]);

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use weir_testing::{PATIENCE, skip, wait_until};
+use weir_testing::{PATIENCE, compiles, skip, wait_until};
 
 /// Samples are taken each so many bytes on average: of a MiB that leaks some 16.
 const MEAN: &str = "65536";
@@ -86,16 +86,9 @@ impl Drop for Leak {
 }
 
 fn compiled(program: &Path) -> Option<PathBuf> {
-    let made =
-        Command::new("cc").args(["-g", "-O1", "-fno-builtin", "-w"]).arg(source()).arg("-o").arg(program).output();
-    match made {
-        Ok(made) if made.status.success() => Some(program.to_path_buf()),
-        Ok(made) => panic!("{}", text(&made.stderr)),
-        Err(error) => {
-            skip!("no compiler ({error}); Debian has it in build-essential");
-            None
-        }
-    }
+    let mut compiler = Command::new("cc");
+    compiler.args(["-g", "-O1", "-fno-builtin", "-w"]).arg(source()).arg("-o").arg(program);
+    compiles(&mut compiler).then(|| program.to_path_buf())
 }
 
 /// Checks the names of the leak's line and its callers, as text has them.

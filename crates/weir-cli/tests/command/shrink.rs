@@ -26,9 +26,7 @@ impl Limited {
         if with_weir {
             command.envs(NO_STALLS).env("LD_PRELOAD", library());
         }
-        let subject = Subject::start(command);
-        let _ = fs::remove_file(program);
-        Some(subject)
+        Some(Subject::start(command))
     }
 
     fn limit(&self) -> u64 {

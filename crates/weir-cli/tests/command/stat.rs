@@ -218,7 +218,6 @@ fn a_process_under_weir_run_is_read_as_well() {
     let pid: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
     wait_for("20 MiB in use", || holds(pid, 18..30));
     send(libc::SIGKILL, pid);
-    let _ = std::fs::remove_file(program);
 }
 
 #[test]
@@ -252,7 +251,6 @@ fn a_program_with_an_allocator_linked_in_is_told_apart() {
     assert!(checks[0]["found"].as_str().unwrap().starts_with("loaded: "), "{checks}");
     assert_eq!((doctor.status.code(), &checks[1]["state"]), (Some(1), &Value::from("fatal")), "{checks}");
     assert!(checks[1]["effect"].as_str().unwrap().contains("an allocator of its own"), "{checks}");
-    let _ = std::fs::remove_file(program);
 }
 
 #[test]
@@ -312,7 +310,6 @@ fn doctor_says_why_a_process_has_no_weir() {
         assert_eq!(doctor.status.code(), Some(1));
         assert!(text(&doctor.stdout).contains("a thread of the kernel"), "{}", text(&doctor.stdout));
     }
-    let _ = std::fs::remove_file(program);
     let Some(linked) = self::program(&["-static"]) else { return };
     let mut command = Command::new(&linked);
     command.env("LD_PRELOAD", library());
@@ -323,7 +320,6 @@ fn doctor_says_why_a_process_has_no_weir() {
         "{}",
         text(&doctor.stdout)
     );
-    let _ = std::fs::remove_file(linked);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use weir_testing::{skip, wait_until};
+use weir_testing::{compiles, skip, wait_until};
 
 /// A program that holds memory for one reason.
 struct Case(Child, PathBuf);
@@ -26,18 +26,9 @@ fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Relaxed);
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}-{number}", std::process::id()));
-    let mut command = Command::new("cc");
-    match command.args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output).output() {
-        Ok(made) if made.status.success() => Some(output),
-        Ok(made) => {
-            skip!("cc cannot build this: {}", text(&made.stderr));
-            None
-        }
-        Err(error) => {
-            skip!("no compiler ({error}); Debian has it in build-essential");
-            None
-        }
-    }
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output);
+    compiles(&mut compiler).then_some(output)
 }
 
 impl Case {

@@ -204,7 +204,7 @@ fn names_that_a_user_chose_are_escaped() {
     let folder = tempfile::tempdir_in(made.parent().unwrap()).unwrap();
     let name = "q\"\\\n{é}, x=\"";
     let path = folder.path().join(name);
-    std::fs::rename(made, &path).unwrap();
+    std::fs::rename(&made, &path).unwrap();
     let mut command = Command::new(&path);
     command.env("LD_PRELOAD", library());
     let mut subject = Subject::start(command);

@@ -5,28 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use weir_testing::{skip, wait_until};
+use tempfile::TempPath;
+use weir_testing::{compiles, skip, wait_until};
 
-/// The library, built in the profile of this test. Cargo does not build a cdylib for the tests of another crate.
+/// The library.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let executable = std::env::current_exe().unwrap();
-        // target/PROFILE/deps/this-test
-        let directory = executable.ancestors().nth(2).unwrap();
-        let profile = match directory.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            name => name,
-        };
-        let output = Command::new(env!("CARGO"))
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../weir-malloc"))
-            .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
-            .arg(directory.parent().unwrap())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "building libweir: {}", String::from_utf8_lossy(&output.stderr));
-        directory.join("libweir.so")
-    })
+    LIBRARY.get_or_init(weir_testing::build_library)
 }
 
 /// A program that does what it is told, with Weir or without.
@@ -36,30 +21,15 @@ pub struct Subject {
     stdout: BufReader<ChildStdout>,
 }
 
-/// The compiled program; none if this machine has no compiler.
-pub fn program(flags: &[&str]) -> Option<PathBuf> {
+/// The compiled program, removed when it is dropped; none if this machine has no compiler.
+pub fn program(flags: &[&str]) -> Option<TempPath> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/subject/subject.c");
     // Tests that run at the same time compile it each for itself.
     let name = format!("subject-{}-{:?}", std::process::id(), std::thread::current().id());
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['(', ')'], ""));
-    let made = Command::new("cc")
-        .args(["-O1", "-fno-builtin", "-w", "-pthread"])
-        .args(flags)
-        .arg(&source)
-        .arg("-o")
-        .arg(&output)
-        .output();
-    match made {
-        Ok(made) if made.status.success() => Some(output),
-        Ok(made) => {
-            skip!("cc cannot build this: {}", String::from_utf8_lossy(&made.stderr));
-            None
-        }
-        Err(error) => {
-            skip!("no compiler ({error}); Debian has it in build-essential");
-            None
-        }
-    }
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fno-builtin", "-w", "-pthread"]).args(flags).arg(&source).arg("-o").arg(&output);
+    compiles(&mut compiler).then(|| TempPath::try_from_path(output).unwrap())
 }
 
 /// Stalls of the machine that the tests run on are no pressure, which would release what a test has released.
@@ -71,9 +41,7 @@ impl Subject {
         let program = program(&[])?;
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library()).envs(NO_STALLS).envs(settings.iter().copied());
-        let subject = Self::start(command);
-        let _ = std::fs::remove_file(program);
-        Some(subject)
+        Some(Self::start(command))
     }
 
     /// One with Weir, started under a filter that allows everything, as in a container. `None` also if none may be set.
@@ -82,9 +50,7 @@ impl Subject {
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library());
         filter(&mut command, &[ALLOW]);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let _ = std::fs::remove_file(program);
-        match child {
+        match command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
             Ok(child) => Some(Self::of(child)),
             Err(error) => {
                 skip!("no filter may be set here: {error}");
