@@ -1,23 +1,29 @@
-//! `weir ctl`: a running process's settings, and what it is told to release. For programs, [`set`].
+//! `weir ctl`: a running process's settings, and what it is told to release. For programs, [`set_each`].
 
 use crate::base::failure::{Failure, Kind};
+use crate::base::parallel::each;
 use crate::base::units::{exact_bytes, parse_duration};
 use crate::base::{json, output};
 use crate::command_line::{CtlAction, CtlOptions};
 use crate::inspect::asked::figure;
-use crate::inspect::control::{Control, apart};
+use crate::inspect::control::{ASKING, AT_ONCE, Control, ONES_PATIENCE as PATIENCE, OTHERS_ARE_SLOW, apart};
 use crate::inspect::page::Inspected;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_core::telemetry::tunables::{TABLE, Tunables, Unit};
 
-/// How long a program waits for a process to take a setting.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Changes a setting of process `pid`, as `weir ctl PID set NAME VALUE` does. It keeps it.
-pub fn set(pid: i32, name: &str, value: u64) -> Result<(), Failure> {
-    let (_, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
-    apart(|| Control::connect_within(pid, &page, PATIENCE)?.ask(&format!("set {name} {value}"))).map(drop)
+/// Changes a setting of each of these processes, as `weir ctl PID set NAME VALUE` does. They keep it. Those that do not answer are
+/// waited for at the same time.
+pub fn set_each(pids: &[i32], name: &str, value: u64) -> Vec<Result<(), Failure>> {
+    let begun = Instant::now();
+    let set = |&pid: &i32| {
+        if begun.elapsed() >= ASKING {
+            return Err(Failure::of(Kind::NotAnswering, format!("process {pid}: {OTHERS_ARE_SLOW}")));
+        }
+        let page = Inspected::narrow(pid).and_then(|it| it.page()).map_err(|why| why.of(pid))?;
+        Control::connect_within(pid, &page, PATIENCE)?.ask(&format!("set {name} {value}")).map(drop)
+    };
+    apart(|| each(pids, AT_ONCE, set))
 }
 
 /// Carries the action out and prints the answer.

@@ -37,12 +37,10 @@ impl Merging {
         }
         let run = self.ksm.join("run");
         let switched = self.is_on().and_then(|is_on| if is_on { Ok(()) } else { fs::write(&run, "1") });
-        let mut failed: Vec<String> = new
-            .iter()
-            .filter_map(|it| {
-                ctl::set(it.pid, "merge", 1).err().map(|why| format!("{} does not merge: {why}", it.command))
-            })
-            .collect();
+        let pids: Vec<i32> = new.iter().map(|it| it.pid).collect();
+        let set = new.iter().zip(ctl::set_each(&pids, "merge", 1));
+        let mut failed: Vec<String> =
+            set.filter_map(|(it, set)| set.err().map(|why| format!("{} does not merge: {why}", it.command))).collect();
         failed.extend(switched.err().map(|why| format!("{} cannot be set to 1: {why}", run.display())));
         failed
     }

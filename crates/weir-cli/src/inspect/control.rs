@@ -18,6 +18,15 @@ use weir_linux::control::{LONGEST_ANSWER, VERSION};
 /// How long a process may take to answer: releasing a GiB of small pages takes it some 100 ms.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long one of many processes may take: releasing a GiB of small pages takes a tenth of it.
+pub const ONES_PATIENCE: Duration = Duration::from_secs(3);
+/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
+pub const AT_ONCE: usize = 100;
+/// After this time no further process is asked of many.
+pub const ASKING: Duration = Duration::from_secs(5);
+/// Why it is not.
+pub const OTHERS_ARE_SLOW: &str = "others have not answered for long";
+
 /// Why a process may have no background thread.
 pub const WHY_NO_THREAD: &str =
     "the heap is still small, `background` is not 1, or a limit of threads or files refuses one";

@@ -12,14 +12,14 @@
 //! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
 //! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
-use super::member::{self, AT_ONCE, Holder, Member};
+use super::member::{Holder, Member};
 use crate::around::frozen::Frozen;
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};
 use crate::base::json;
 use crate::base::parallel::each;
 use crate::base::units::bytes;
-use crate::inspect::control::apart;
+use crate::inspect::control::{AT_ONCE, ONES_PATIENCE, apart};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -34,6 +34,8 @@ const STEADY: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(10);
 /// Between two rounds of requests: a process looks at its target once in that time.
 const ROUND: Duration = Duration::from_millis(250);
+/// So long after the time of all the last questions are asked.
+const GRACE: Duration = Duration::from_secs(6);
 /// One process may take this part of the time of all for an answer, so that the others are asked as well.
 const ONES_PART: u32 = 3;
 
@@ -262,8 +264,9 @@ impl<'a> Handshake<'a> {
     fn add_newcomers(&mut self) {
         let known: Vec<i32> = self.members.iter().map(Member::pid).collect();
         let new = self.group.processes().into_iter().filter(|pid| !known.contains(pid));
-        let patience = (self.patience / ONES_PART).clamp(ROUND, member::PATIENCE);
-        self.members.extend(each(new, AT_ONCE, |pid| Member::of(pid, patience)).into_iter().flatten());
+        let patience = (self.patience / ONES_PART).clamp(ROUND, ONES_PATIENCE);
+        let until = self.begun.checked_add(self.patience.saturating_add(GRACE));
+        self.members.extend(each(new, AT_ONCE, |pid| Member::of(pid, patience, until)).into_iter().flatten());
     }
 }
 

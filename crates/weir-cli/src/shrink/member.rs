@@ -2,17 +2,13 @@
 
 use crate::figures::rows;
 use crate::inspect::asked::{self, figure};
-use crate::inspect::control::Control;
+use crate::inspect::control::{Control, OTHERS_ARE_SLOW};
 use crate::inspect::page::{Inspected, Missing};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_core::telemetry::tables::EvictableRow;
 
-/// Processes that are waited for at the same time: one that does not answer keeps no other waiting.
-pub(super) const AT_ONCE: usize = 100;
-/// How long a process may take for an answer: releasing a GiB of small pages takes a tenth of it.
-pub const PATIENCE: Duration = Duration::from_secs(3);
 /// Rounds in which a process stays above its target, after which nothing more is expected of it.
 const ROUNDS: u32 = 4;
 /// The least target, bytes: none asks a process to go away.
@@ -45,22 +41,28 @@ pub struct Member {
     before: u64,
     inspected: Option<Inspected>,
     channel: Result<Control, String>,
+    /// Nothing is asked of it after that.
+    until: Option<Instant>,
     target: Option<u64>,
     /// Rounds in which it was above its target.
     missed: u32,
 }
 
 impl Member {
-    /// It may take `patience` for each answer. None: it has ended, or has no memory.
-    pub fn of(pid: i32, patience: Duration) -> Option<Self> {
+    /// It may take `patience` for each answer, and is asked nothing after `until`: thousands that do not answer would take minutes.
+    /// None: it has ended, or has no memory.
+    pub fn of(pid: i32, patience: Duration, until: Option<Instant>) -> Option<Self> {
         let command = procfs::process::Process::new(pid).ok()?.stat().ok()?.comm;
         let inspected = Inspected::narrow(pid);
         let before = resident(pid, inspected.as_ref().ok());
         let connect = |inspected: &Inspected| {
+            if is_late(until) {
+                return Err(OTHERS_ARE_SLOW.to_owned());
+            }
             asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, patience)
         };
         let channel = inspected.as_ref().map_err(Missing::to_string).and_then(connect);
-        let member = Self { pid, command, before, inspected: inspected.ok(), channel, target: None, missed: 0 };
+        let member = Self { pid, command, before, inspected: inspected.ok(), channel, until, target: None, missed: 0 };
         (before > 0).then_some(member)
     }
 
@@ -130,7 +132,8 @@ impl Member {
 
     /// The memory that it holds now.
     pub fn holder(&mut self) -> Holder {
-        let report = self.ask("report").unwrap_or_default();
+        // Once it is late, its figures are not worth the connection, with which its target would end.
+        let report = if is_late(self.until) { None } else { self.ask("report") }.unwrap_or_default();
         let figures: BTreeMap<String, u64> = report.lines().filter_map(figure).collect();
         let resident_bytes = self.resident();
         Holder {
@@ -146,6 +149,9 @@ impl Member {
 
     /// One that does not answer, or refuses, is asked no more.
     fn ask(&mut self, request: &str) -> Option<String> {
+        if self.channel.is_ok() && is_late(self.until) {
+            self.channel = Err(OTHERS_ARE_SLOW.to_owned());
+        }
         match self.channel.as_ref().ok()?.ask(request) {
             Ok(answer) => Some(answer),
             Err(why) => {
@@ -156,10 +162,27 @@ impl Member {
     }
 }
 
+fn is_late(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
 fn resident(pid: i32, inspected: Option<&Inspected>) -> u64 {
     let stat = match inspected {
         Some(inspected) => inspected.process.statm(),
         None => procfs::process::Process::new(pid).and_then(|process| process.statm()),
     };
     stat.map_or(0, |stat| stat.resident * procfs::page_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_asked_once_it_is_late() {
+        let own = std::process::id() as i32;
+        let member = |until| Member::of(own, Duration::from_secs(1), Some(until)).unwrap().silent().unwrap();
+        assert_eq!(member(Instant::now()), OTHERS_ARE_SLOW);
+        assert!(member(Instant::now() + Duration::from_secs(3600)).contains("without Weir"));
+    }
 }

@@ -7,6 +7,7 @@ pub use crate::around::group::Group;
 pub use handshake::{Given, Outcome, give, shrink, used};
 pub use member::Holder;
 
+use crate::base::descriptors::use_all_descriptors;
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable_line;
 use crate::base::parallel::each;
@@ -14,15 +15,13 @@ use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
 use crate::base::{json, output};
 use crate::command_line::ShrinkOptions;
-use crate::inspect::control::apart;
-use member::{AT_ONCE, Member};
+use crate::inspect::control::{ASKING, AT_ONCE, ONES_PATIENCE, apart};
+use member::Member;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Processes that are printed, those that hold most.
 const MOST_LINES: usize = 20;
-/// After this time no further process is asked by [`ask_each`].
-const ASKING: Duration = Duration::from_secs(5);
 
 /// What a process was asked for. It may grow again when this is dropped.
 pub struct Asked {
@@ -35,10 +34,7 @@ pub struct Asked {
 pub fn ask_each(all: &[(i32, u64)]) -> Vec<Result<Asked, Failure>> {
     let begun = Instant::now();
     let ask = |&(pid, bytes): &(i32, u64)| {
-        if begun.elapsed() >= ASKING {
-            return Err("others have not answered for long".to_owned());
-        }
-        let mut member = Member::of(pid, member::PATIENCE).ok_or("it has ended")?;
+        let mut member = Member::of(pid, ONES_PATIENCE, Some(begun + ASKING)).ok_or("it has ended")?;
         member.take(bytes);
         member.silent().map_or(Ok(Asked { _member: member }), Err)
     };

@@ -14,6 +14,7 @@ use crate::processes::tree;
 use procfs::process::Stat;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use weir_core::telemetry::stats::{PAGE_BYTES, Stats};
 use weir_core::telemetry::tables::EvictableRow;
 
@@ -25,6 +26,9 @@ pub use weir_core::policy::cost_curve::cost_of;
 const EVERY: u32 = 8;
 /// Processes that are searched at a time: the pages of all of them are held at once.
 const BATCH: usize = 16;
+/// After this time no further processes are searched at a look. The next one goes on: some may keep a page from being read, which
+/// takes two seconds each.
+const SEARCHING: Duration = Duration::from_secs(5);
 
 /// A process with Weir, as it is now.
 #[derive(Clone, Debug)]
@@ -79,6 +83,11 @@ struct Known {
 impl Survey {
     /// Looks at all processes.
     pub fn look(&mut self) -> &Found {
+        self.look_within(SEARCHING)
+    }
+
+    fn look_within(&mut self, searching: Duration) -> &Found {
+        let begun = Instant::now();
         let pids: HashSet<i32> = tree::numbers().into_iter().collect();
         if self.looks.is_multiple_of(EVERY) {
             self.without.clear();
@@ -92,7 +101,7 @@ impl Survey {
         self.read_known();
         let is_new = |pid: &i32| !self.known.contains_key(pid) && !self.without.contains(pid);
         let new: Vec<i32> = pids.iter().copied().filter(is_new).collect();
-        new.chunks(BATCH).for_each(|some| self.search(some));
+        new.chunks(BATCH).take_while(|_| begun.elapsed() < searching).for_each(|some| self.search(some));
         &self.last
     }
 
@@ -146,5 +155,19 @@ impl Process {
             touched_again_bytes: page.refault_bytes.load(Relaxed),
             costs: less::points(page),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_look_has_no_time_for_the_next_one_searches() {
+        let (mut survey, own) = (Survey::default(), std::process::id() as i32);
+        survey.look_within(Duration::ZERO);
+        assert!(survey.without.is_empty());
+        survey.look_within(Duration::from_secs(3600));
+        assert!(survey.without.contains(&own), "it has no Weir");
     }
 }

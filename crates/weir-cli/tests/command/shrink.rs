@@ -231,7 +231,7 @@ fn a_program_asks_and_leaves_the_limit_to_others() {
     assert_eq!((why.status, why.to_string().lines().count()), (5, 1), "{why}");
     wait_for("the process to give", || (resident(subject.pid()) < before - 5 * MIB).then_some(()));
     drop(asked);
-    weir_cli::ctl::set(subject.pid() as i32, "idle_ms", 1234).unwrap();
+    weir_cli::ctl::set_each(&[subject.pid() as i32], "idle_ms", 1234).pop().unwrap().unwrap();
     assert!(text(&weir(&["ctl", &subject.pid().to_string(), "get", "idle_ms"]).stdout).contains("1s 234ms"));
     assert_eq!(subject.tell("hold 0"), "done");
 }
@@ -286,6 +286,22 @@ fn who_does_not_answer_keeps_no_other_waiting() {
     // No less: a socket's wait does not end before its time.
     assert!(outcome["took_ns"].as_u64() >= Some(3_000_000_000), "the connections are part of it: {outcome}");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn nor_does_who_takes_no_setting() {
+    let (Some(one), Some(two)) = (Subject::new(&[]), Subject::new(&[])) else { return };
+    let subjects = [steered(one, "hold 0"), steered(two, "hold 0")];
+    let [Some(_first), Some(_second)] = subjects.each_ref().map(|subject| hold_listener(subject.pid())) else { return };
+    let pids = subjects.each_ref().map(|subject| subject.pid() as i32);
+    let setting = thread::spawn(move || weir_cli::ctl::set_each(&pids, "merge", 1));
+    wait_for("both", || {
+        assert!(!setting.is_finished(), "it waited for one after the other");
+        (awaited(std::process::id()) >= 2).then_some(())
+    });
+    for set in setting.join().unwrap() {
+        assert!(set.unwrap_err().to_string().contains("has not answered for 3s"));
+    }
 }
 
 #[test]
