@@ -24,6 +24,7 @@ mod trace;
 mod usage;
 mod why;
 
+pub use base::descriptors::use_all_descriptors;
 pub use base::failure::Failure;
 
 use base::failure::WEIR_FAILED;

@@ -30,6 +30,7 @@ fn print(options: &Options) -> Result<()> {
 }
 
 fn run(options: Options) -> Result<()> {
+    weir_cli::use_all_descriptors();
     for why in rights::missing(options.steers()) {
         eprintln!("weir-agent: {why}");
     }

@@ -1,5 +1,6 @@
 //! Tools that every command needs: errors, sizes and times, addresses, results in files and their names, output, threads.
 
+pub mod descriptors;
 pub mod failure;
 pub mod json;
 pub mod listen_address;

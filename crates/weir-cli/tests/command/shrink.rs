@@ -304,6 +304,27 @@ fn nor_does_who_takes_no_setting() {
     }
 }
 
+/// It has two files open for each, and its limit may be raised.
+#[test]
+fn as_many_processes_are_asked_as_there_may_be_files() {
+    let subjects: Vec<Subject> = (0..12).map_while(|_| Subject::new(&[])).map(|it| steered(it, "hold 0")).collect();
+    if subjects.len() < 12 {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pids: String = subjects.iter().map(|subject| format!("{}\n", subject.pid())).collect();
+    for (name, text) in [("memory.max", "max"), ("memory.current", "1073741824"), ("cgroup.procs", &pids)] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 20; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir"), "shrink", "--cgroup"]);
+    command.arg(directory.path()).args(["--to", "1M", "--timeout", TIMEOUT, "--json"]);
+    let outcome: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    for subject in &subjects {
+        assert_eq!(process(&outcome, subject.pid())["not_asked"], Value::Null, "{outcome}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said_in_a_line() {
     let nothing = tempfile::tempdir().unwrap();

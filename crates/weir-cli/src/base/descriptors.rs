@@ -1,0 +1,13 @@
+//! How many files a process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Lets this process have as many files open as it may: usual limits let a process raise its own from 1,024. Who steers other
+/// processes has two open for each.
+pub fn use_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Where it is refused, there are as many as before.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
+}
