@@ -44,7 +44,21 @@ impl Page {
 
     /// Whether it is a page of this version, of which no table was being written.
     pub fn is_good(&self) -> bool {
-        self.magic.load(Relaxed) == MAGIC && self.version.load(Relaxed) == VERSION && is_whole(self)
+        self.is_ours() && is_whole(self)
+    }
+
+    /// Whether it is a page of this version. Tables that were being written are empty.
+    pub fn is_ours(&self) -> bool {
+        self.magic.load(Relaxed) == MAGIC && self.version.load(Relaxed) == VERSION
+    }
+
+    /// A good one of a process, from where it lies in its memory. None: in all of the tries some table was being written.
+    pub fn whole(pid: i32, address: u64) -> Option<Self> {
+        let mut bytes = vec![0; PAGE_BYTES];
+        (0..TRIES).find_map(|_| {
+            read_memory(pid, &[address], &mut bytes).ok()?;
+            Self::of(&bytes).filter(Self::is_good)
+        })
     }
 }
 

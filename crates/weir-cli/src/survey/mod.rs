@@ -111,8 +111,11 @@ impl Survey {
         let places: Vec<(i32, u64)> =
             pids.iter().map(|pid| (self.known[pid].living, self.known[pid].address)).collect();
         read_each(&places, PAGE_BYTES, |nth, bytes| {
-            let (pid, living) = (pids[nth], places[nth].0);
-            let page = bytes.ok().and_then(Page::of).filter(Page::is_good);
+            let (pid, (living, address)) = (pids[nth], places[nth]);
+            // Who has a table that is never finished is not searched for that again and again: to look for it costs far more.
+            let page = bytes.ok().and_then(Page::of).filter(Page::is_ours);
+            let whole = |page: Page| if page.is_good() { page } else { Page::whole(living, address).unwrap_or(page) };
+            let page = page.map(whole);
             let stat = procfs::process::Process::new(living).and_then(|process| process.stat()).ok();
             let stat = stat.filter(|stat| self.known.get(&pid).is_some_and(|it| it.started_ticks == stat.starttime));
             match page.zip(stat) {
