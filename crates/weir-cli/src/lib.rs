@@ -27,7 +27,7 @@ mod why;
 pub use base::descriptors::use_all_descriptors;
 pub use base::failure::Failure;
 
-use base::failure::WEIR_FAILED;
+use base::failure::{Kind, WEIR_FAILED};
 use base::output;
 use clap::Parser;
 use command_line::{Command, CommandLine};
@@ -35,7 +35,8 @@ use std::io::Write;
 
 /// The command, by the arguments of this process; ends it.
 pub fn main() -> ! {
-    let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
+    let command = CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command;
+    let result = proc_of(&command).and_then(|()| match command {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options),
         Command::Why(options) => why::why(&options),
@@ -49,7 +50,7 @@ pub fn main() -> ! {
         Command::Report(options) => report::report(&options),
         Command::Settings => settings::settings(),
         Command::Generate { directory } => generate::generate(&directory),
-    };
+    });
     std::process::exit(result.unwrap_or_else(|failure| {
         output::say(format_args!("{}", output::error_line(&failure)));
         failure.status
@@ -57,6 +58,17 @@ pub fn main() -> ! {
 }
 
 /// Prints what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
+/// Who looks at processes does so by `/proc`. Without one all of them would be said to run without Weir, or not to be there.
+fn proc_of(command: &Command) -> Result<(), Failure> {
+    use Command::{Ctl, Export, Shrink, Stat, Top, Trace, Why};
+    let is_of_others = matches!(command, Ctl(_) | Export(_) | Shrink(_) | Stat(_) | Top(_) | Trace { .. } | Why(_));
+    if is_of_others && processes::tree::numbers().is_empty() {
+        let say = "there is no /proc here, by which processes are looked at: `mount -t proc proc /proc`";
+        return Err(Failure::of(Kind::NotFound, say.into()));
+    }
+    Ok(())
+}
+
 /// to the program.
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");

@@ -450,3 +450,20 @@ fn the_process_measures_again_before_it_is_shown() {
     wait_until("it to be stopped", || stat(&pid)["not_asked"] == "it is stopped");
     send(libc::SIGCONT, subject.pid());
 }
+
+#[test]
+fn without_a_proc_it_is_not_said_that_there_are_no_processes() {
+    let without = |command: &str| {
+        let mut unshare = Command::new("unshare");
+        let run = format!("mount -t tmpfs none /proc || exit 77; exec \"$0\" {command}");
+        unshare.args(["--mount", "sh", "-c", &run, env!("CARGO_BIN_EXE_weir")]).output()
+    };
+    for command in ["stat", "stat 1", "why 1", "ctl 1 get"] {
+        let Ok(output) = without(command) else { return skip!("there is no unshare") };
+        if !matches!(output.status.code(), Some(0 | 3)) {
+            return skip!("this user may mount nothing: {}", text(&output.stderr));
+        }
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""), "{command}");
+        assert!(text(&output.stderr).starts_with("weir: there is no /proc here"), "{}", text(&output.stderr));
+    }
+}
