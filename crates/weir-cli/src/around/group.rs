@@ -19,6 +19,8 @@ const VERSIONS: [Names; 2] = [
     Names { limit: "memory.max", used: "memory.current", inactive_file: "inactive_file " },
     Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", inactive_file: "total_inactive_file " },
 ];
+/// A file that the root of a hierarchy of version 1 has alone. That of version 2 has no limit's file.
+const V1_ROOT: &str = "cgroup.sane_behavior";
 /// Version 1 says "none" by a number that no machine reaches.
 const NO_LIMIT: u64 = 1 << 60;
 
@@ -42,6 +44,10 @@ impl Group {
 
     /// Whether this process may change the limit: asked before anybody gives anything.
     pub(crate) fn may_be_limited(&self) -> Result<(), Failure> {
+        if self.directory.join(V1_ROOT).exists() {
+            let why = format!("{} is all of the machine: it can have no limit", self.directory.display());
+            return Err(Failure::of(Kind::Refused, why));
+        }
         let limit = self.directory.join(self.names.limit);
         let opened = fs::OpenOptions::new().write(true).open(&limit);
         opened.map(drop).map_err(|why| Failure::of(Kind::Refused, format!("cannot set {}: {why}", limit.display())))
@@ -174,4 +180,14 @@ mod tests {
         assert_eq!(why.status, Kind::NotFound as i32);
         assert!(why.to_string().ends_with("it has neither memory.max nor memory.limit_in_bytes"), "{why}");
     }
+        assert_eq!(group.swapped(), 0, "swap is not accounted");
+        fs::write(v1.path().join("memory.memsw.usage_in_bytes"), "1200\n").unwrap();
+        assert_eq!(group.swapped(), 200);
+    }
+
+    #[test]
+    fn all_of_the_machine_is_asked_for_nothing() {
+        let root = [("memory.limit_in_bytes", "9223372036854771712\n"), (V1_ROOT, "0\n")];
+        let may_be = |files| Group::of(tree(files).path()).unwrap().may_be_limited().map_err(|why| why.status);
+        assert_eq!((may_be(&root[..1]), may_be(&root)), (Ok(()), Err(Kind::Refused as i32)));
 }
