@@ -86,6 +86,13 @@ impl Group {
         line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     }
 
+    /// Memory of the group that is swapped out, bytes: charged once it is used again.
+    pub fn swapped(&self) -> u64 {
+        let with_memory = |bytes: u64| bytes.saturating_sub(self.charged().unwrap_or(bytes));
+        let v1 = || self.number("memory.memsw.usage_in_bytes").map(with_memory);
+        self.number("memory.swap.current").or_else(v1).unwrap_or(0)
+    }
+
     /// Memory that counts against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2
     /// kills, so that there all that is charged counts.
     pub(crate) fn counted(&self) -> Result<u64, Failure> {
@@ -151,6 +158,7 @@ mod tests {
         let v2 = tree(&[
             ("memory.max", "max\n"),
             ("memory.current", "1000\n"),
+            ("memory.swap.current", "50\n"),
             ("memory.stat", "anon 5\ninactive_file 300\n"),
             ("cgroup.procs", "7\n0\n"),
             ("below/cgroup.procs", "9\n7\n"),
@@ -158,6 +166,7 @@ mod tests {
         ]);
         let group = Group::of(v2.path()).unwrap();
         assert_eq!((group.limit(), group.counted().unwrap(), group.droppable()), (None, 1000, 300));
+        assert_eq!(group.swapped(), 50);
         assert_eq!(group.processes(), [7, 9]);
         group.drop_files(1 << 20);
         let asked = fs::read_to_string(v2.path().join("memory.reclaim")).unwrap();
@@ -171,15 +180,6 @@ mod tests {
         ]);
         let group = Group::of(v1.path()).unwrap();
         assert_eq!((group.limit(), group.charged().unwrap(), group.counted().unwrap()), (None, 1000, 700));
-    }
-
-    #[test]
-    fn what_is_no_group_is_named() {
-        let empty = tree(&[]);
-        let why = Group::of(empty.path()).err().unwrap();
-        assert_eq!(why.status, Kind::NotFound as i32);
-        assert!(why.to_string().ends_with("it has neither memory.max nor memory.limit_in_bytes"), "{why}");
-    }
         assert_eq!(group.swapped(), 0, "swap is not accounted");
         fs::write(v1.path().join("memory.memsw.usage_in_bytes"), "1200\n").unwrap();
         assert_eq!(group.swapped(), 200);
@@ -190,4 +190,13 @@ mod tests {
         let root = [("memory.limit_in_bytes", "9223372036854771712\n"), (V1_ROOT, "0\n")];
         let may_be = |files| Group::of(tree(files).path()).unwrap().may_be_limited().map_err(|why| why.status);
         assert_eq!((may_be(&root[..1]), may_be(&root)), (Ok(()), Err(Kind::Refused as i32)));
+    }
+
+    #[test]
+    fn what_is_no_group_is_named() {
+        let empty = tree(&[]);
+        let why = Group::of(empty.path()).err().unwrap();
+        assert_eq!(why.status, Kind::NotFound as i32);
+        assert!(why.to_string().ends_with("it has neither memory.max nor memory.limit_in_bytes"), "{why}");
+    }
 }

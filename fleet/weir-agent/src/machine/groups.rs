@@ -36,6 +36,8 @@ pub struct Charge {
     pub charged: u64,
     /// File pages among it that were not used lately: the kernel drops those by itself.
     pub droppable: u64,
+    /// Memory of the group that is swapped out, and not among it.
+    pub swapped: u64,
     /// The limit; none: there is none.
     pub limit: Option<u64>,
     /// Share of the last ten seconds in which some task of the group waited for memory; none on version 1.
@@ -95,6 +97,7 @@ impl Groups {
         Some(Charge {
             charged: group.charged().ok()?,
             droppable: group.droppable(),
+            swapped: group.swapped(),
             limit: group.limit(),
             stall: stall(&fs::read_to_string(directory.join("memory.pressure")).unwrap_or_default()),
         })
@@ -134,6 +137,7 @@ mod tests {
             (&file("own/cgroup.procs"), "9\n"),
             (&file("memory.current"), "1000\n"),
             (&file("memory.max"), "max\n"),
+            (&file("memory.swap.current"), "70\n"),
             (&file("memory.stat"), "anon 5\ninactive_file 300\n"),
             (&file("memory.pressure"), "some avg10=12.50 avg60=0.00 avg300=0.00 total=7\nfull avg10=1.00\n"),
         ]);
@@ -143,7 +147,7 @@ mod tests {
         let place = Some(Place { pod: "abc".into(), container: id.clone() });
         assert_eq!((all[1].path.as_path(), &all[1].place), (Path::new(&container), &place));
         assert_eq!((&all[1].pids[..], all.len()), (&[7, 9][..], 2));
-        let charge = Charge { charged: 1000, droppable: 300, limit: None, stall: Some(0.125) };
+        let charge = Charge { charged: 1000, droppable: 300, swapped: 70, limit: None, stall: Some(0.125) };
         assert_eq!(groups.charge(Path::new(&container)), Some(charge));
         assert_eq!(groups.charge(Path::new("gone")), None);
 
@@ -156,7 +160,7 @@ mod tests {
         ]);
         let groups = Groups::at(v1.path()).unwrap();
         assert_eq!(groups.all().len(), 1);
-        let charge = Charge { charged: 1000, droppable: 300, limit: None, stall: None };
+        let charge = Charge { charged: 1000, droppable: 300, swapped: 0, limit: None, stall: None };
         assert_eq!(groups.charge(Path::new("a")), Some(charge));
         assert_eq!(groups.directory(Path::new("a")), v1.path().join("memory/a"));
     }

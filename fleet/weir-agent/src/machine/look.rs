@@ -40,9 +40,11 @@ pub struct Look {
 }
 
 impl Looked {
-    /// Memory that the group really needs: what is charged, without what is spare and what the kernel drops by itself.
+    /// Memory that the group really needs: what is charged or swapped out, without what is spare and what the kernel drops by
+    /// itself. A limit that is lowered to what swap has left would keep the rest there.
     pub fn needed(&self) -> u64 {
-        self.charge.charged.saturating_sub(self.figures.spare).saturating_sub(self.charge.droppable)
+        let Charge { charged, droppable, swapped, .. } = self.charge;
+        charged.saturating_add(swapped).saturating_sub(self.figures.spare).saturating_sub(droppable)
     }
 }
 
@@ -65,5 +67,21 @@ impl Machine {
         };
         let groups = self.groups.all().into_iter().filter_map(of_group).collect();
         Look { groups, unreadable, not_allowed: found.not_allowed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spare_is_not_needed_and_what_is_swapped_out_is() {
+        let group = Group { path: "a".into(), place: None, pids: Vec::new() };
+        let charge = Charge { charged: 100, droppable: 10, swapped: 50, ..Charge::default() };
+        let figures = Figures { spare: 30, ..Figures::default() };
+        let looked = Looked { group, figures, charge, processes: Vec::new() };
+        assert_eq!(looked.needed(), 110);
+        let spare = Looked { figures: Figures { spare: u64::MAX, ..figures }, ..looked };
+        assert_eq!(spare.needed(), 0);
     }
 }
