@@ -26,6 +26,7 @@ mod why;
 
 pub use base::descriptors::use_all_descriptors;
 pub use base::failure::Failure;
+pub use base::output::printable_line;
 
 use base::failure::{Kind, WEIR_FAILED};
 use base::output;
@@ -57,7 +58,6 @@ pub fn main() -> ! {
     }))
 }
 
-/// Prints what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
 /// Who looks at processes does so by `/proc`. Without one all of them would be said to run without Weir, or not to be there.
 fn proc_of(command: &Command) -> Result<(), Failure> {
     use Command::{Ctl, Export, Shrink, Stat, Top, Trace, Why};
@@ -69,6 +69,7 @@ fn proc_of(command: &Command) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Prints what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
 /// to the program.
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+use weir_cli::printable_line;
 use weir_policy::limits::{Rules, Sample, Watched, Wish};
 
 /// See the module.
@@ -73,7 +74,7 @@ const MOST_SAID: usize = 1000;
 
 /// Says a line.
 fn say(line: &str) {
-    eprintln!("weir-agent: {line}");
+    eprintln!("weir-agent: {}", printable_line(line));
 }
 
 impl Agent {

@@ -6,14 +6,15 @@ use crate::machine::place::Place;
 use crate::options::Options;
 use anyhow::Result;
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::Duration;
+use weir_cli::printable_line;
 use weir_policy::limits::{Recommendation, Rules, Sample, Watched};
 
 /// A group, bytes.
 #[derive(Serialize)]
 struct Line {
-    cgroup: PathBuf,
+    /// Below the hierarchy's root, as far as it is text.
+    cgroup: String,
     #[serde(flatten)]
     place: Option<Place>,
     charged: u64,
@@ -50,7 +51,7 @@ fn line(looked: Looked, rules: &Rules) -> Line {
     let (needed, charged) = (looked.needed(), looked.charge.charged);
     watched.note(Duration::ZERO, Sample { needed, charged, held: looked.charge.limit, stall: 0.0 });
     Line {
-        cgroup: looked.group.path,
+        cgroup: looked.group.path.to_string_lossy().into_owned(),
         place: looked.group.place,
         charged,
         droppable: looked.charge.droppable,
@@ -76,7 +77,7 @@ fn table(found: &Found) -> String {
         let [fragmented, merged, spare] = [it.fragmented, it.merged, it.spare].map(mib);
         let processes = it.processes.to_string();
         let cells = [charged, limit, needed, target, live, idle, fragmented, merged, spare, processes];
-        text += &format!("{}  /{}\n", row(cells), line.cgroup.display());
+        text += &format!("{}  /{}\n", row(cells), printable_line(&line.cgroup));
     }
     if found.groups.is_empty() {
         text += "no process with Weir was found: `weir run PROGRAM` starts one\n";
