@@ -143,6 +143,16 @@ impl Watched {
         Some(Recommendation { lower, target, upper })
     }
 
+    /// Whether it was watched for a window, so that what is recommended is known and not guessed.
+    pub fn is_known(&self) -> bool {
+        self.peaks.seen().is_some_and(|seen| seen.share >= 1.0)
+    }
+
+    /// When it was looked at last.
+    pub fn last(&self) -> Duration {
+        self.now
+    }
+
     /// What it should ask for beside a limit of `limit` bytes; none before the first look.
     pub fn asks(&self, rules: &Rules, limit: u64) -> Option<u64> {
         // Without a window of its own a request is what was needed, and the limit has the margin.

@@ -7,7 +7,7 @@ use crate::machine::look::Looked;
 use crate::metrics::{Metrics, Row};
 use crate::options::{Options, Resize};
 use crate::policy::quantity;
-use crate::recommend::Recommender;
+use crate::recommend::{Measured, Recommender};
 use crate::resize::{Change, Outcome, Resizer};
 use anyhow::{Context, Result};
 use kube::Client;
@@ -87,7 +87,7 @@ impl Agent {
             let recommends = options.recommend && !options.dry_run;
             Api {
                 resizer: Resizer::new(client.clone(), pods.clone()),
-                recommender: recommends.then(|| Recommender::of_node(client, &node)),
+                recommender: recommends.then(|| Recommender::of_node(client, &node, options.window)),
                 pods,
                 lowering: None,
             }
@@ -386,7 +386,9 @@ impl Agent {
             let Some((pod, container)) = seat(&row.looked, seats) else { continue };
             let Some((owner, recommended)) = pod.owner.clone().zip(row.recommended) else { continue };
             let new = || (pod.namespace.clone(), owner, BTreeMap::new());
-            of_pods.entry(&pod.uid).or_insert_with(new).2.insert(container.name.clone(), recommended);
+            let is_known = self.watched.get(&row.looked.group.path).is_some_and(Watched::is_known);
+            let measured = Measured { recommended, is_known };
+            of_pods.entry(&pod.uid).or_insert_with(new).2.insert(container.name.clone(), measured);
         }
         let of_pods: Vec<_> = of_pods.into_values().collect();
         let (written, refused) = recommender.publish(&of_pods).await;

@@ -3,6 +3,11 @@
 //! The pods of one object run on many nodes, and each agent sees its own. So each says in an annotation of the object what its
 //! pods need, and the first of those that said something lately writes the status: the most of all. A node that says nothing
 //! for a while does not count.
+//!
+//! A container that was just started knows nothing of the window before it, nor does an agent. So until one was watched for a
+//! window, what was said before stays, for a window after it was last known to be true: a quiet hour after a rollout or a restart
+//! recommends nothing to those that start next. A node without such a pod by now says it on. What a node said that is gone, the
+//! first one does.
 
 use crate::api::autoscaler::{self, Autoscaler, Needs};
 use crate::api::patch::Failure;
@@ -12,6 +17,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use weir_policy::limits::Recommendation;
 
@@ -22,8 +28,17 @@ const COUNTS: u64 = 3 * AGAIN;
 /// Figures that differ by less than this part are the same.
 const SAME: f64 = 0.05;
 
-/// Recommendations of one pod, by container.
-pub type OfPod = BTreeMap<String, Recommendation>;
+/// What a container should get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// By what was seen of it.
+    pub recommended: Recommendation,
+    /// Whether it was watched for a window.
+    pub is_known: bool,
+}
+
+/// What the containers of one pod should get, by name.
+pub type OfPod = BTreeMap<String, Measured>;
 /// By namespace and name.
 type Known = Arc<Mutex<BTreeMap<(String, String), Autoscaler>>>;
 
@@ -31,6 +46,8 @@ type Known = Arc<Mutex<BTreeMap<(String, String), Autoscaler>>>;
 pub struct Recommender {
     client: Client,
     annotation: String,
+    /// Time over which peaks count.
+    window: Duration,
     known: Known,
     watching: JoinHandle<()>,
 }
@@ -43,11 +60,11 @@ impl Drop for Recommender {
 
 impl Recommender {
     /// Of this node.
-    pub fn of_node(client: Client, node: &str) -> Self {
+    pub fn of_node(client: Client, node: &str, window: Duration) -> Self {
         let known = Known::default();
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &autoscaler::resource());
         let watching = tokio::spawn(keep(api, known.clone()));
-        Self { client, annotation: autoscaler::annotation(node), known, watching }
+        Self { client, annotation: autoscaler::annotation(node), window, known, watching }
     }
 
     /// Says what pods need. `pods`: the namespace, the controller and the recommendations of each. The number of statuses
@@ -70,8 +87,9 @@ impl Recommender {
     async fn publish_one(&self, object: &mut Autoscaler, own: OfPod) -> Result<bool, Failure> {
         let now = jiff::Timestamp::now();
         let said = object.needs.get(&self.annotation);
-        let containers = own.iter().map(|(name, it)| (name.clone(), [it.lower, it.target, it.upper])).collect();
-        let needs = (!own.is_empty()).then_some(Needs { at: now.as_second(), containers });
+        let needs =
+            said.into_iter().fold(measured(&own, now.as_second()), |needs, said| self.holding(needs, said, &own));
+        let needs = (!needs.containers.is_empty()).then_some(needs);
         if !is_said(said, needs.as_ref()) {
             object.say(&self.client, &[(self.annotation.as_str(), needs.as_ref())].into()).await?;
             match needs {
@@ -81,21 +99,57 @@ impl Recommender {
         }
         // A clock that was wrong may have been ahead.
         let counts = |needs: &Needs| now.as_second().abs_diff(needs.at) < COUNTS;
-        let gone: Vec<String> = object.needs.extract_if(.., |_, needs| !counts(needs)).map(|(name, _)| name).collect();
+        let gone: BTreeMap<String, Needs> = object.needs.extract_if(.., |_, needs| !counts(needs)).collect();
         if object.needs.keys().next() != Some(&self.annotation) {
             return Ok(false);
         }
         if !gone.is_empty() {
             // Of nodes that come and go: an object may have 256 KiB of annotations, and takes no change beyond that.
-            object.say(&self.client, &gone.iter().map(|name| (name.as_str(), None)).collect()).await?;
+            let needs = object.needs.remove(&self.annotation).unwrap_or_default();
+            let needs = gone.values().fold(needs, |needs, gone| self.holding(needs, gone, &own));
+            let removed = gone.keys().map(|name| (name.as_str(), None));
+            object.say(&self.client, &removed.chain([(self.annotation.as_str(), Some(&needs))]).collect()).await?;
+            object.needs.insert(self.annotation.clone(), needs);
         }
         let of_nodes = object.needs.values().map(|needs| needs.containers.iter().map(of_needs).collect());
-        object.recommend(&self.client, &most(of_nodes), now).await
+        let all = most(of_nodes).into_iter().map(|(name, it)| (name, it.recommended)).collect();
+        object.recommend(&self.client, &all, now).await
+    }
+
+    /// With what was said before, of containers that were not watched for a window.
+    fn holding(&self, mut needs: Needs, said: &Needs, own: &OfPod) -> Needs {
+        for (name, &[lower, target, upper]) in &said.containers {
+            let known = said.known.get(name).copied().unwrap_or(said.at);
+            let is_old = needs.at.abs_diff(known) >= self.window.as_secs();
+            if is_old || own.get(name).is_some_and(|it| it.is_known) {
+                continue;
+            }
+            let now = needs.containers.get(name).copied();
+            let figures = match now {
+                // As long as little was seen its upper bound is wide.
+                Some(now) => [now[0].max(lower), now[1].max(target), now[2].max(target)],
+                None => [lower, target, upper],
+            };
+            if now != Some(figures) {
+                needs.known.insert(name.clone(), known);
+                needs.containers.insert(name.clone(), figures);
+            }
+        }
+        needs
     }
 }
 
-fn of_needs((name, &[lower, target, upper]): (&String, &[u64; 3])) -> (String, Recommendation) {
-    (name.clone(), Recommendation { lower, target, upper })
+fn measured(own: &OfPod, at: i64) -> Needs {
+    let figures = |it: &Recommendation| [it.lower, it.target, it.upper];
+    Needs {
+        at,
+        containers: own.iter().map(|(name, it)| (name.clone(), figures(&it.recommended))).collect(),
+        known: own.keys().map(|name| (name.clone(), at)).collect(),
+    }
+}
+
+fn of_needs((name, &[lower, target, upper]): (&String, &[u64; 3])) -> (String, Measured) {
+    (name.clone(), Measured { recommended: Recommendation { lower, target, upper }, is_known: false })
 }
 
 /// Whether what was said is still so.
@@ -118,11 +172,14 @@ fn is_said(said: Option<&Needs>, needs: Option<&Needs>) -> bool {
 fn most(all: impl Iterator<Item = OfPod>) -> OfPod {
     all.flatten().fold(OfPod::new(), |mut most, (name, it)| {
         let known = most.entry(name).or_insert(it);
-        *known = Recommendation {
-            lower: known.lower.max(it.lower),
-            target: known.target.max(it.target),
-            upper: known.upper.max(it.upper),
+        let [one, other] = [known.recommended, it.recommended];
+        let recommended = Recommendation {
+            lower: one.lower.max(other.lower),
+            target: one.target.max(other.target),
+            upper: one.upper.max(other.upper),
         };
+        // One that was watched for a window speaks for all that are as it is.
+        *known = Measured { recommended, is_known: known.is_known || it.is_known };
         most
     })
 }
@@ -159,7 +216,7 @@ mod tests {
     use super::*;
 
     fn needs(at: i64, target: u64) -> Needs {
-        Needs { at, containers: [("app".to_owned(), [1, target, 900])].into() }
+        Needs { at, containers: [("app".to_owned(), [1, target, 900])].into(), known: BTreeMap::new() }
     }
 
     #[test]
@@ -176,7 +233,10 @@ mod tests {
 
     #[test]
     fn the_most_of_all_pods_counts() {
-        let of = |lower, target, upper| OfPod::from([("app".to_owned(), Recommendation { lower, target, upper })]);
+        let of = |lower, target, upper| {
+            let recommended = Recommendation { lower, target, upper };
+            OfPod::from([("app".to_owned(), Measured { recommended, is_known: false })])
+        };
         assert_eq!(most([of(1, 5, 6), of(2, 4, 9)].into_iter()), of(2, 5, 9));
         assert_eq!(most([].into_iter()), OfPod::new());
     }

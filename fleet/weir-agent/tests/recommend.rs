@@ -4,7 +4,7 @@ mod fake;
 use fake::{Answer, BOUND, Fake, MIB};
 use serde_json::{Value, json};
 use std::time::Duration;
-use weir_agent::recommend::{OfPod, Recommender};
+use weir_agent::recommend::{Measured, OfPod, Recommender};
 use weir_policy::limits::Recommendation;
 
 const WEB: &str = "/apis/autoscaling.k8s.io/v1/namespaces/shop/verticalpodautoscalers/web";
@@ -20,10 +20,38 @@ fn scaler() -> Value {
     })
 }
 
-/// A pod that should get so many MiB.
+/// A pod that should get so many MiB, which was just started, or was watched for a window.
+fn pod_of(mib: u64, is_known: bool) -> (String, (String, String), OfPod) {
+    let recommended = Recommendation { lower: 10 * MIB, target: mib * MIB, upper: 900 * MIB };
+    let measured = Measured { recommended, is_known };
+    ("shop".into(), ("Deployment".into(), "web".into()), [("app".to_owned(), measured)].into())
+}
+
 fn pod(mib: u64) -> (String, (String, String), OfPod) {
-    let it = Recommendation { lower: 10 * MIB, target: mib * MIB, upper: 900 * MIB };
-    ("shop".into(), ("Deployment".into(), "web".into()), [("app".to_owned(), it)].into())
+    pod_of(mib, true)
+}
+
+const WINDOW: Duration = Duration::from_secs(3600);
+
+fn recommender(fake: &Fake, node: &str) -> Recommender {
+    Recommender::of_node(fake.client(), node, WINDOW)
+}
+
+fn target(fake: &Fake) -> u64 {
+    let recommended = &fake.object(WEB)["status"]["recommendation"]["containerRecommendations"][0];
+    recommended["target"]["memory"].as_str().unwrap().parse::<u64>().unwrap() / MIB
+}
+
+/// What a node says of itself in an annotation.
+fn said(at: i64, known: i64, mib: u64) -> String {
+    json!({"at": at, "containers": {"app": [1, mib * MIB, 900 * MIB]}, "known": {"app": known}}).to_string()
+}
+
+/// With these annotations.
+fn saying(annotations: Value) -> Fake {
+    let mut scaler = scaler();
+    scaler["metadata"]["annotations"] = annotations;
+    Fake::with(WEB, scaler)
 }
 
 /// Publishes until a status was written, or something was refused.
@@ -43,14 +71,11 @@ async fn publish(recommender: &Recommender, pods: &[(String, (String, String), O
 #[tokio::test]
 async fn the_first_node_writes_the_most_of_all() {
     let fake = Fake::with(WEB, scaler());
-    let first = Recommender::of_node(fake.client(), "n1");
+    let first = recommender(&fake, "n1");
     assert_eq!(publish(&first, &[pod(100), pod(120)]).await, 1);
-    let target = |fake: &Fake| {
-        fake.object(WEB)["status"]["recommendation"]["containerRecommendations"][0]["target"]["memory"].clone()
-    };
-    assert_eq!(target(&fake), (120 * MIB).to_string());
+    assert_eq!(target(&fake), 120);
     // Another node says more; the first one hears it by its watch.
-    let second = Recommender::of_node(fake.client(), "n2");
+    let second = recommender(&fake, "n2");
     let said = async {
         while fake.object(WEB)["metadata"]["annotations"]["needs.weir.dev/n2"].is_null() {
             assert_eq!(second.publish(&[pod(300)]).await.0, 0, "the first node writes");
@@ -59,21 +84,19 @@ async fn the_first_node_writes_the_most_of_all() {
     };
     tokio::time::timeout(BOUND, said).await.unwrap();
     assert_eq!(publish(&first, &[pod(120)]).await, 1);
-    assert_eq!(target(&fake), (300 * MIB).to_string());
+    assert_eq!(target(&fake), 300);
     assert_eq!(fake.object(WEB)["status"]["conditions"][0]["type"], "RecommendationProvided");
 }
 
 /// Nodes come and go, and an object may have so many annotations and no more.
 #[tokio::test]
 async fn what_nodes_said_that_are_gone_is_removed() {
-    let mut scaler = scaler();
-    let said = |at: i64| json!({"at": at, "containers": {"app": [1, 900 * MIB, 900 * MIB]}}).to_string();
     let now = jiff::Timestamp::now().as_second();
-    scaler["metadata"]["annotations"] = json!({
-        "needs.weir.dev/a-gone": said(5), "needs.weir.dev/b-ahead": said(i64::MAX), "needs.weir.dev/there": said(now), "own": "x",
-    });
-    let fake = Fake::with(WEB, scaler);
-    let first = Recommender::of_node(fake.client(), "n1");
+    let fake = saying(json!({
+        "needs.weir.dev/a-gone": said(5, 5, 900), "needs.weir.dev/b-ahead": said(i64::MAX, i64::MIN, 900),
+        "needs.weir.dev/there": said(now, now, 900), "own": "x",
+    }));
+    let first = recommender(&fake, "n1");
     assert_eq!(publish(&first, &[pod(100)]).await, 1);
     let object = fake.object(WEB);
     let names: Vec<&String> = object["metadata"]["annotations"].as_object().unwrap().keys().collect();
@@ -83,8 +106,43 @@ async fn what_nodes_said_that_are_gone_is_removed() {
 #[tokio::test]
 async fn what_is_refused_is_told_and_tried_again() {
     let fake = Fake::with(WEB, scaler());
-    let recommender = Recommender::of_node(fake.client(), "n1");
+    let recommender = recommender(&fake, "n1");
     fake.state().answers.push_back(Answer::Refused(403));
     assert_eq!(publish(&recommender, &[pod(100)]).await, 0);
     assert_eq!(publish(&recommender, &[pod(100)]).await, 1);
+}
+
+/// An agent that was restarted has seen nothing, nor has one of a pod that was just started: its quiet hour is no peak.
+#[tokio::test]
+async fn what_was_known_stays_until_a_window_was_seen() {
+    let now = jiff::Timestamp::now().as_second();
+    let of_node = |known| saying(json!({"needs.weir.dev/n1": said(now - 60, known, 500)}));
+    let (fresh, quiet) = (now - 120, pod_of(20, false));
+    for (known, pods, expected) in [
+        (fresh, &[quiet.clone()][..], 500),
+        (fresh, &[], 500), // the pod has gone to another node
+        (fresh, &[pod_of(600, false)], 600),
+        (fresh, &[pod(20)], 20), // it was watched for a window
+        (fresh, &[quiet.clone(), pod(30)], 30),
+        (now - WINDOW.as_secs() as i64, &[quiet], 20), // that was true long ago
+    ] {
+        let fake = of_node(known);
+        assert_eq!(publish(&recommender(&fake, "n1"), pods).await, 1);
+        assert_eq!(target(&fake), expected, "{known} {pods:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_node_knew_that_is_gone_the_first_one_says_on() {
+    let now = jiff::Timestamp::now().as_second();
+    let fake = saying(json!({"needs.weir.dev/gone": said(now - 1900, now - 1900, 500)}));
+    let first = recommender(&fake, "n1");
+    assert_eq!(publish(&first, &[pod_of(20, false)]).await, 1);
+    assert_eq!(target(&fake), 500);
+    let annotations = fake.object(WEB)["metadata"]["annotations"].clone();
+    let says: Value = serde_json::from_str(annotations["needs.weir.dev/n1"].as_str().unwrap()).unwrap();
+    assert_eq!((annotations.as_object().unwrap().len(), says["known"]["app"].as_i64()), (1, Some(now - 1900)));
+    // One that was watched for a window knows better.
+    assert_eq!(publish(&first, &[pod(20)]).await, 1);
+    assert_eq!(target(&fake), 20);
 }

@@ -16,12 +16,15 @@ const NEEDS: &str = "needs.weir.dev/";
 const NAME: usize = 63;
 
 /// What a node says of the pods of an autoscaler that it runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Needs {
     /// When, seconds since 1970.
     pub at: i64,
     /// Lower bound, target and upper bound by container, bytes: the most of all its pods.
     pub containers: BTreeMap<String, [u64; 3]>,
+    /// When these were last known to be true, by container, seconds since 1970: see [`crate::recommend`].
+    #[serde(default)]
+    pub known: BTreeMap<String, i64>,
 }
 
 /// What the object says of a container, or of all that it does not name.
