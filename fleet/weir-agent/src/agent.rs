@@ -69,10 +69,14 @@ type Names<'a> = HashMap<&'a str, (&'a str, &'a str, &'a str)>;
 /// A request that is not given back, as its node has no room or the API refuses it, is asked for again after this time.
 const AGAIN: Duration = Duration::from_secs(300);
 
+/// A group that is not seen for so many looks is forgotten, and what was seen of it. A process that cannot be read once, as its
+/// machine is busy, is looked for again after eight.
+const UNSEEN: u32 = 16;
+
 /// Lines that are remembered.
 const MOST_SAID: usize = 1000;
 
-/// Says a line.
+/// Says a line. A part of it may be a process's own name.
 fn say(line: &str) {
     eprintln!("weir-agent: {}", printable_line(line));
 }
@@ -118,8 +122,8 @@ impl Agent {
             self.say_once(&format!("processes with Weir that cannot be read: {why}"));
         }
         let rows: Vec<Row> = look.groups.into_iter().map(|looked| self.row(looked, &seats, &names)).collect();
-        let paths: HashSet<&PathBuf> = rows.iter().map(|row| &row.looked.group.path).collect();
-        self.watched.retain(|path, _| paths.contains(path));
+        let (now, gone) = (self.begun.elapsed(), self.options.period.saturating_mul(UNSEEN));
+        self.watched.retain(|_, watched| now.saturating_sub(watched.last()) < gone);
         let resize = self.options.resize;
         for pod in pods.iter().filter(|pod| resize.denies(pod.resize.as_deref())) {
             self.say_once(&format!(
@@ -303,7 +307,6 @@ impl Agent {
     }
 
     async fn raise(&mut self, mut change: Change, path: &Path, pod: &Pod) {
-        self.changed(path, Wish::Raise(0));
         let what = told(&change, pod);
         if self.options.dry_run {
             return self.say_once(&format!("{what}: would be raised"));
@@ -319,6 +322,11 @@ impl Agent {
         }
         let outcome = api.resizer.raise(&change).await;
         self.metrics.count(&outcome);
+        // One that was not made is tried again at the next look, and is one raise for all that.
+        if outcome != Outcome::Raised {
+            return self.say_once(&format!("{what}: {outcome}"));
+        }
+        self.changed(path, Wish::Raise(0));
         say(&format!("{what}: {outcome}"));
     }
 
@@ -439,4 +447,59 @@ fn told(change: &Change, pod: &Pod) -> String {
         (most(now), most(change.to))
     };
     format!("{}/{} {}, from {from} to {to}", pod.namespace, pod.name, change.container)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use kube::client::Body;
+    use std::io;
+
+    const GROUP: &str = "group";
+
+    /// One without groups, processes and an API.
+    fn alone() -> (Agent, tempfile::TempDir) {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
+        let options = "weir-agent --node n1 --resize down --window 10m --period 1s --cgroup-root".split(' ');
+        let options = Options::parse_from(options.chain(root.path().to_str()));
+        let refuses = |_: http::Request<Body>| async {
+            Err::<http::Response<Full<Bytes>>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
+        };
+        let mut agent = Agent::new(options, Some(Client::new(tower::service_fn(refuses), "default"))).unwrap();
+        agent.watched.insert(GROUP.into(), Watched::new(&agent.rules, Duration::ZERO));
+        (agent, root)
+    }
+
+    #[tokio::test]
+    async fn a_raise_that_was_not_made_makes_no_lowering_wait() {
+        let (mut agent, _root) = alone();
+        let held = Held { request: None, limit: Some(1000 << 20) };
+        let container = Container { name: "app".into(), wanted: held, ..Container::default() };
+        let pod = Pod { uid: "u".into(), containers: vec![container], ..Pod::default() };
+        for _ in 0..3 {
+            agent.raise(Change::of(&pod, &pod.containers[0], held), Path::new(GROUP), &pod).await;
+        }
+        assert!(agent.metrics.text().contains("outcome=\"gone\"} 3"));
+        let watched = agent.watched.get_mut(Path::new(GROUP)).unwrap();
+        let sample = Sample { needed: 10 << 20, charged: 10 << 20, held: held.limit, stall: 0.0 };
+        for second in [0, 600] {
+            watched.note(Duration::from_secs(second), sample);
+        }
+        let wish = watched.wish(&agent.rules, 1000 << 20, None, 1000 << 20, false);
+        assert!(matches!(wish, Some(Wish::Lower(_))), "{wish:?}");
+    }
+
+    #[tokio::test]
+    async fn a_group_that_is_not_seen_once_is_not_forgotten() {
+        let (mut agent, _root) = alone();
+        agent.round().await.unwrap();
+        assert_eq!(agent.watched.len(), 1);
+        agent.begun -= Duration::from_secs(60);
+        agent.round().await.unwrap();
+        assert_eq!(agent.watched.len(), 0);
+    }
 }
