@@ -1,8 +1,8 @@
 //! A container's memory is changed while it runs.
 //!
-//! Lowering: what it held is noted at the pod; its processes give memory back, and hold back more; then the API is asked, and
-//! the kubelet waited for. What is refused, or not done in time, is taken back; so is what the container has outgrown before it is
-//! done, as the limit would get it killed. The agent may be killed between any two steps.
+//! Lowering: the API says whether it would take it; what it held is noted at the pod; its processes give memory back, and hold back
+//! more; then the API is asked, and the kubelet waited for. What is refused, or not done in time, is taken back; so is what the
+//! container has outgrown before it is done, as the limit would get it killed. The agent may be killed between any two steps.
 //! What it asked of processes ends with it, and a request of its own that the kubelet has not carried out is found at the pod
 //! by [`Resizer::settle`].
 
@@ -140,6 +140,10 @@ impl Resizer {
     /// Lowers what a container holds.
     pub async fn lower(&self, change: &Change) -> Outcome {
         let Some(pod) = self.pods.get(&change.uid) else { return Outcome::Gone };
+        // A limit range or a policy may refuse it. Nobody has to give anything for that.
+        if let Err(why) = self.replace(&pod, change, How::Rehearsed).await {
+            return why.into();
+        }
         let (pod, before) = match self.note(&pod, change, Asked::Limit).await {
             Ok(noted) => noted,
             Err(why) => return why.into(),
@@ -166,7 +170,7 @@ impl Resizer {
         let done = if change.to.most() > pod.before(container).most().max(container.wanted.most()) {
             self.note_and_replace(&pod, change, Asked::Limit).await
         } else {
-            self.replace(&pod, change).await
+            self.replace(&pod, change, How::Made).await
         };
         done.map_or_else(Outcome::from, |()| Outcome::Raised)
     }
@@ -193,7 +197,7 @@ impl Resizer {
 
     async fn note_and_replace(&self, pod: &Pod, change: &Change, asked: Asked) -> Result<(), Failure> {
         let (pod, _) = self.note(pod, change, asked).await?;
-        self.replace(&pod, change).await
+        self.replace(&pod, change, How::Made).await
     }
 
     /// Notes what it held first, what it holds, and what is asked for now. The pod as it is then, and what the container holds.
@@ -224,7 +228,7 @@ impl Resizer {
 
     async fn set(&self, pod: &Pod, change: &Change, before: Held) -> Outcome {
         let name = &change.container;
-        match self.replace(pod, change).await {
+        match self.replace(pod, change, How::Made).await {
             Ok(()) => {}
             Err(Failure::Refused(why) | Failure::Conflict(why)) => return Outcome::Refused(why),
             Err(Failure::Unknown(why)) => return self.take_back(pod, change, before, why).await,
@@ -263,7 +267,7 @@ impl Resizer {
         let back = Change { from: vec![change.to, before], to: before, ..change.clone() };
         // Where it is not known any more, the API says so.
         let pod = self.pods.get(&pod.uid).map_or_else(|| pod.clone(), |pod| (*pod).clone());
-        match self.replace(&pod, &back).await {
+        match self.replace(&pod, &back, How::Made).await {
             Ok(()) => Outcome::TakenBack(why),
             Err(Failure::Refused(again) | Failure::Conflict(again)) if again == ANOTHER => Outcome::Refused(again),
             Err(Failure::Refused(again) | Failure::Conflict(again) | Failure::Unknown(again)) => {
@@ -274,13 +278,13 @@ impl Resizer {
 
     /// Changes what a container holds. With its limit go requests of the agent's that wait for room: the kubelet makes all of a pod's
     /// changes or none.
-    async fn replace(&self, pod: &Pod, change: &Change) -> Result<(), Failure> {
+    async fn replace(&self, pod: &Pod, change: &Change, how: How) -> Result<(), Failure> {
         let (mut pod, mut tries) = (pod.clone(), 0);
         loop {
             let is_of_limit = change.applies(&pod)?.wanted.limit != change.to.limit;
             let waiting = pod.without_waiting(&change.container).filter(|_| is_of_limit);
             let all: Vec<(&str, Held)> = [(change.container.as_str(), change.to)].into_iter().chain(waiting).collect();
-            match patch::resize(&self.client, &pod, &all).await {
+            match patch::resize(&self.client, &pod, &all, how == How::Rehearsed).await {
                 Ok(()) => return Ok(()),
                 Err(why) => pod = self.again(&pod, why, &mut tries).await?,
             }
@@ -302,6 +306,13 @@ impl Resizer {
             why => Err(why),
         }
     }
+}
+
+/// Whether a change is made, or the API says alone whether it would take it.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Made,
+    Rehearsed,
 }
 
 /// What of a container is asked for.

@@ -179,6 +179,16 @@ async fn where_too_little_is_given_nothing_is_changed() {
     assert_eq!((case.held(), case.fake.changed().len()), ((BEFORE, Some(BEFORE)), 1));
 }
 
+/// Such as a limit range whose least is more.
+#[tokio::test]
+async fn what_the_api_would_refuse_nobody_gives_memory_for() {
+    // It uses more than it is to have: who is asked cannot give that.
+    let case = Case::new(150 * MIB).await;
+    case.fake.state().rehearsed = Some(403);
+    assert_eq!(case.lower().await, Outcome::Refused("403 refused by the test".into()));
+    assert_eq!((case.held(), case.fake.changed()), ((BEFORE, Some(BEFORE)), vec![]), "nothing is noted either");
+}
+
 #[tokio::test]
 async fn what_the_api_refuses_changes_nothing() {
     for code in [403, 422] {

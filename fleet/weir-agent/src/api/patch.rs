@@ -24,8 +24,8 @@ pub enum Failure {
     Conflict(String),
 }
 
-/// Changes what containers hold, by name.
-pub async fn resize(client: &Client, pod: &Pod, to: &[(&str, Held)]) -> Result<(), Failure> {
+/// Changes what containers hold, by name. A rehearsal says whether the API would take it, and changes nothing.
+pub async fn resize(client: &Client, pod: &Pod, to: &[(&str, Held)], is_rehearsal: bool) -> Result<(), Failure> {
     let memory = |bytes: Option<u64>| bytes.map_or(json!({}), |bytes| json!({"memory": text(bytes)}));
     let resources = |to: &Held| json!({"requests": memory(to.request), "limits": memory(to.limit)});
     let containers: Vec<Value> =
@@ -33,7 +33,8 @@ pub async fn resize(client: &Client, pod: &Pod, to: &[(&str, Held)]) -> Result<(
     let change = json!({"metadata": {}, "spec": {"containers": containers}});
     let api: Api<v1::Pod> = Api::namespaced(client.clone(), &pod.namespace);
     let patch = Patch::Strategic(of_this(pod, change));
-    answered(api.patch_subresource("resize", &pod.name, &PatchParams::default(), &patch)).await
+    let how = PatchParams { dry_run: is_rehearsal, ..PatchParams::default() };
+    answered(api.patch_subresource("resize", &pod.name, &how, &patch)).await
 }
 
 /// Writes down what containers held. The pod as it is then.

@@ -53,6 +53,8 @@ pub struct State {
     pub changes: Vec<(String, Value)>,
     /// Answers to the next changes; then all are answered well.
     pub answers: VecDeque<Answer>,
+    /// What rehearsals are refused with: a limit range has a word against it.
+    pub rehearsed: Option<u16>,
     pub kubelet: Kubelet,
     /// Whether lists and watches are answered.
     pub is_up: bool,
@@ -95,6 +97,7 @@ impl Fake {
             objects: BTreeMap::from([(path.to_owned(), object)]),
             changes: Vec::new(),
             answers: VecDeque::new(),
+            rehearsed: None,
             kubelet: Kubelet::Follows,
             is_up: true,
             watchers: Vec::new(),
@@ -159,7 +162,12 @@ impl Fake {
         let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
         if request.method() == http::Method::PATCH {
             let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
-            return self.change(&path, serde_json::from_slice(&body).unwrap()).await;
+            let body = serde_json::from_slice(&body).unwrap();
+            return if query.contains("dryRun=All") {
+                Ok(self.rehearse(&path, &body))
+            } else {
+                self.change(&path, body).await
+            };
         }
         if !self.state().is_up {
             return Err(GONE());
@@ -185,6 +193,14 @@ impl Fake {
         Response::new(StreamBody::new(receiver.boxed()).boxed_unsync())
     }
 
+    fn rehearse(&self, path: &str, body: &Value) -> Response<UnsyncBoxBody<Bytes, io::Error>> {
+        let state = self.state();
+        match state.rehearsed.or(state.is_outdated(path, body).then_some(409)) {
+            Some(code) => refused(code),
+            None => said(200, &state.objects[path.strip_suffix("/resize").unwrap_or(path)]),
+        }
+    }
+
     async fn change(&self, path: &str, body: Value) -> Answered {
         let answer = self.state().answers.pop_front().unwrap_or(Answer::Well);
         let is_outdated = self.state().is_outdated(path, &body);
@@ -193,11 +209,7 @@ impl Fake {
         let object = is_made.then(|| self.state().change(path, body));
         match answer {
             Answer::Well => Ok(said(200, &object.unwrap())),
-            Answer::Refused(code) => {
-                let why = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                    "message": "refused by the test", "reason": "Invalid", "code": code});
-                Ok(said(code, &why))
-            }
+            Answer::Refused(code) => Ok(refused(code)),
             Answer::MadeAndHangs | Answer::Hangs => std::future::pending().await,
             Answer::MadeAndVanishes | Answer::Vanishes => Err(GONE()),
         }
@@ -207,6 +219,12 @@ impl Fake {
 fn said(code: u16, body: &Value) -> Response<UnsyncBoxBody<Bytes, io::Error>> {
     let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
+}
+
+fn refused(code: u16) -> Response<UnsyncBoxBody<Bytes, io::Error>> {
+    let why = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "refused by the test", "reason": "Invalid", "code": code});
+    said(code, &why)
 }
 
 impl State {
