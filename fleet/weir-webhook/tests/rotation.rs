@@ -187,6 +187,10 @@ fn what_cannot_be_used_is_made_anew() {
         let now = start() + Duration::days(days);
         usable(&renewed(&good, &names(), now).unwrap().unwrap(), now);
     }
+    // A clock that was ahead has made them: API servers take them in a day.
+    assert_eq!(renewed(&good, &names(), start() - Duration::minutes(4)).unwrap(), None);
+    let now = start() - Duration::days(1);
+    usable(&renewed(&good, &names(), now).unwrap().unwrap(), now);
     // The Service has another name.
     let renamed = renewed(&good, &[common::NAME.to_owned()], start()).unwrap().unwrap();
     assert_eq!(renamed.bundle, good.bundle);

@@ -82,9 +82,9 @@ impl Facts {
         now >= self.made + (self.ends - self.made) * 2 / 3
     }
 
-    /// Whether it has ended.
-    pub fn is_over(&self, now: OffsetDateTime) -> bool {
-        now >= self.ends
+    /// Whether it is of this time: it has not ended, nor was it made by a clock that was ahead, so that nobody takes it yet.
+    pub fn is_valid(&self, now: OffsetDateTime) -> bool {
+        (self.made - SKEW..self.ends).contains(&now)
     }
 }
 

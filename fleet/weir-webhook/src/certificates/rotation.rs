@@ -59,20 +59,20 @@ pub fn renewed(kept: &Kept, names: &[String], now: OffsetDateTime) -> Result<Opt
     let facts = Facts::read(&kept.bundle).and_then(|newest| Ok((newest, Facts::read(&kept.serving.certificate)?)));
     let usable = Served::default().serve(&kept.serving.certificate, &kept.serving.key).is_ok();
     let Ok((newest, served)) = facts else { return fresh(names, now).map(Some) };
-    if newest.is_over(now) || !usable {
+    if !newest.is_valid(now) || !usable {
         return fresh(names, now).map(Some);
     }
     let mut settled = now >= newest.made + SETTLED;
     if newest.is_old(now) {
         let authority = authority(now)?;
-        let still = certificates(&kept.bundle).filter(|pem| Facts::read(pem).is_ok_and(|facts| !facts.is_over(now)));
+        let still = certificates(&kept.bundle).filter(|pem| Facts::read(pem).is_ok_and(|facts| facts.is_valid(now)));
         next.bundle = std::iter::once(authority.certificate.clone()).chain(still).collect();
         next.authority_key = authority.key;
         settled = false;
     }
     let mut names = names.to_vec();
     names.sort();
-    if (served.is_old(now) && settled) || served.is_over(now) || served.names != names {
+    if (served.is_old(now) && settled) || !served.is_valid(now) || served.names != names {
         let newest = certificates(&next.bundle).next().unwrap_or_default();
         match serving(&Issued { certificate: newest, key: next.authority_key.clone() }, &names, now) {
             Ok(issued) => next.serving = issued,
