@@ -37,8 +37,8 @@ pub trait Handler: Send + Sync + 'static {
     fn handle(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }
 
-/// Serves until `stop` is there; then open connections have ten seconds to end. Connections that are too many are closed at once:
-/// one that waited would look like one that is served.
+/// Serves until `stop` is there; then open connections have ten seconds to end. None waits for a place: it would look like one that
+/// is served.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -59,20 +59,22 @@ pub async fn serve<H: Handler>(
                 }
             },
         };
-        let Some(connection) = connections.enter(from.ip()) else { continue };
+        let connection = connections.enter(from.ip());
         // An answer is written in more than one piece: without this one in some hundred waits 40 ms for the client's acknowledgement.
         let _ = stream.set_nodelay(true);
         let (watcher, handler, acceptor) = (open.watcher(), handler.clone(), acceptor.clone());
         tokio::spawn(async move {
-            let _connection = connection;
-            match acceptor {
-                None => drive(stream, handler, watcher).await,
-                Some(acceptor) => {
-                    if let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await {
-                        drive(stream, handler, watcher).await;
+            let served = async {
+                match acceptor {
+                    None => drive(stream, handler, watcher).await,
+                    Some(acceptor) => {
+                        if let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await {
+                            drive(stream, handler, watcher).await;
+                        }
                     }
                 }
-            }
+            };
+            tokio::select! { () = served => {}, () = connection.ended() => {} }
         });
     }
     drop(listener);

@@ -1,10 +1,9 @@
 //! Who can reach the port can send, and no client shows who it is. So what clients make this program hold has bounds.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{MutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{MutexGuard, Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of requests that are not answered yet and of answers that are not sent yet.
 const BYTES: usize = 16 << 20;
@@ -52,40 +51,48 @@ impl AsRef<[u8]> for Held {
 
 /// Connections at a time.
 const CONNECTIONS: usize = 64;
-/// Of those, from one address: a pod cannot take the place of all API servers and kubelets.
-const OF_ONE: usize = 16;
 
-/// The connections that are open, by where they come from.
+/// The connections that are open and where they come from, the oldest first.
 #[derive(Debug, Default)]
-pub struct Connections(Mutex<HashMap<IpAddr, usize>>);
+pub struct Connections(Mutex<Vec<(IpAddr, Arc<Notify>)>>);
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
     all: Arc<Connections>,
-    from: IpAddr,
+    ends: Arc<Notify>,
 }
 
 impl Connections {
-    /// A place for one more; none: too many are open.
-    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Connection> {
+    /// A place for one more. Where all are taken, the address that has most of them loses its oldest: so a few pods cannot keep
+    /// API servers and kubelets out.
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Connection {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_this = open.get(&from).copied().unwrap_or(0);
-        if of_this >= OF_ONE || open.values().sum::<usize>() >= CONNECTIONS {
-            return None;
+        if open.len() >= CONNECTIONS {
+            let of_address = |from| open.iter().filter(|it| it.0 == from).count();
+            // Of those with as many, the last one is taken.
+            let oldest = open.iter().enumerate().rev().max_by_key(|(_, it)| of_address(it.0)).map(|(at, _)| at);
+            if let Some(oldest) = oldest {
+                open.remove(oldest).1.notify_one();
+            }
         }
-        open.insert(from, of_this + 1);
-        Some(Connection { all: self.clone(), from })
+        let ends = Arc::new(Notify::new());
+        open.push((from, ends.clone()));
+        Connection { all: self.clone(), ends }
+    }
+}
+
+impl Connection {
+    /// Waits until another has its place.
+    pub async fn ended(&self) {
+        self.ends.notified().await;
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         let mut open = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match open.get_mut(&self.from) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(open.remove(&self.from)),
-        }
+        open.retain(|(_, ends)| !Arc::ptr_eq(ends, &self.ends));
     }
 }
 
@@ -114,21 +121,36 @@ pub fn is_modest(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    fn has_ended(it: &Connection) -> bool {
+        pin!(it.ended()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
 
     #[test]
     fn one_address_cannot_take_all_connections() {
         let all = Arc::new(Connections::default());
         let from = |last: u8| all.enter(IpAddr::from([10, 0, 0, last]));
-        let mut open: Vec<_> = (0..OF_ONE).map(|_| from(1).unwrap()).collect();
-        assert!(from(1).is_none());
-        let others: Vec<_> =
-            (2..=4).flat_map(|last| (0..OF_ONE).map(move |_| last)).map(|last| from(last).unwrap()).collect();
-        assert!(from(5).is_none(), "all are taken");
-        open.pop();
-        let last = from(1).unwrap();
-        assert!(from(1).is_none());
-        drop((open, others, last));
+        let mut open = vec![from(1)];
+        open.extend((0..CONNECTIONS - 3).map(|_| from(2)));
+        open.extend([from(3), from(3)]);
+        assert!(!open.iter().any(has_ended) && open.len() == CONNECTIONS);
+        // Who has most loses its oldest, whoever comes.
+        for (newcomer, expected) in [(4, 1), (2, 2), (3, 3)] {
+            open.push(from(newcomer));
+            assert_eq!(open.iter().position(has_ended), Some(expected), "it is told once");
+        }
+        drop(open);
         assert!(all.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn of_as_many_the_oldest_ends() {
+        let all = Arc::new(Connections::default());
+        let open: Vec<_> = (0..=CONNECTIONS).map(|last| all.enter(IpAddr::from([10, 0, 0, last as u8]))).collect();
+        assert!(has_ended(&open[0]) && !has_ended(&open[1]));
+        assert_eq!(all.0.lock().unwrap().len(), CONNECTIONS);
     }
 
     #[test]
