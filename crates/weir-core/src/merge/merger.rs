@@ -1,16 +1,14 @@
 //! The merging of a heap's pages: what is remembered of it, and what the kernel is asked for and says.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::asked::Asked;
 use crate::base::run::Run;
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, PageNo};
 use crate::caches::Caches;
 use crate::caches::slab::Merged;
 use crate::platform::Platform;
-
-/// How often the kernel is asked to merge in a range, at most, until it is told to merge no more: each may make mappings of which a
-/// process may have 65,530. A range that is asked for again makes none, and counts all the same.
-const MOST_RANGES: usize = 4096;
 
 /// Something has changed since the last pass; a pass is to see what changes further; nothing has changed.
 pub(super) const CHANGED: u32 = 0;
@@ -22,8 +20,8 @@ pub struct MergeState {
     pub(super) stage: AtomicU32,
     /// Quiet windows since the last pass.
     pub(super) windows: AtomicU32,
-    /// Ranges that the kernel was asked to merge in.
-    pub(super) ranges: AtomicUsize,
+    /// Where the kernel was asked to merge.
+    pub(super) asked: Asked,
     /// The kernel merges nothing, however often it is asked.
     pub(super) is_refused: AtomicBool,
     /// Nothing that is in rings was asked for: the kernel was told to merge no more.
@@ -37,7 +35,7 @@ impl MergeState {
         Self {
             stage: AtomicU32::new(CHANGED),
             windows: AtomicU32::new(0),
-            ranges: AtomicUsize::new(0),
+            asked: Asked::new(),
             is_refused: AtomicBool::new(false),
             forgets: AtomicBool::new(true),
             settles_at: AtomicU64::new(0),
@@ -72,29 +70,25 @@ impl<'a, P: Platform> Merger<'a, P> {
         self.state.forgets.load(Relaxed)
     }
 
-    /// Asks the kernel to merge in `run`.
-    pub(super) fn ask(&self, run: Run) {
-        if self.is_full() {
-            return;
-        }
-        if self.platform().set_mergeable(run, true) {
-            self.state.ranges.fetch_add(1, Relaxed);
-        } else {
+    /// Asks the kernel to merge in a range of pages, inside a pass.
+    pub(super) fn ask(&self, range: Option<Range<PageNo>>) {
+        let Some(range) = range.filter(|range| self.state.asked.add(self.platform(), range.clone())) else { return };
+        let addr = self.caches.pages.normal.addr_of(range.start);
+        if !self.platform().set_mergeable(Run { addr, len: (range.end - range.start).bytes() }, true) {
             self.state.is_refused.store(true, Relaxed);
         }
     }
 
-    /// Whether the kernel is asked for no more.
-    pub(super) fn is_full(&self) -> bool {
-        self.state.ranges.load(Relaxed) >= MOST_RANGES
-    }
-
     /// Takes back all that the kernel was asked for: each page gets memory of its own again.
     pub(super) fn undo(&self) {
-        if self.state.ranges.swap(0, Relaxed) > 0 {
-            self.state.forgets.store(true, Relaxed);
-            self.caches.pages.each_mapped_row(|row| _ = self.platform().set_mergeable(row, false));
+        if self.state.asked.is_empty() {
+            return;
         }
+        let in_flight = self.caches.pages.batch(0);
+        self.state.asked.clear();
+        drop(in_flight);
+        self.state.forgets.store(true, Relaxed);
+        self.caches.pages.each_mapped_row(|row| _ = self.platform().set_mergeable(row, false));
     }
 
     /// Pages in rings.

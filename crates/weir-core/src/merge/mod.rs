@@ -8,11 +8,13 @@
 //! - `group`: which pages go together.
 //! - `fill`: how a page is filled while the program writes; the protocol.
 //! - `pass`: a walk over the heap: what is sparse and has not changed is grouped, filled, and the kernel told.
-//! - `merger`: what is remembered, and what the kernel is asked for; `reclaimer`: when, and what reclaim and figures ask.
+//! - `merger`: what is remembered, and what the kernel is asked for; `asked`: where that was; `reclaimer`: when, and what reclaim
+//!   and figures ask.
 //!
 //! Which pages are merged with which is remembered with their slabs ([`crate::caches::slab::merged`]), as the lock that guards
 //! them is the slabs'.
 
+mod asked;
 mod fill;
 mod group;
 mod merger;

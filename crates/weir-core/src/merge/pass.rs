@@ -3,13 +3,14 @@
 //! The heap is gone over in parts, each under the first node's batch lock. So no cache goes meanwhile, no pageblock that is in
 //! use is unmapped, and no fork's child keeps the memory of a pass. Which pages are sparse is found slab by slab. Grouping goes
 //! on beside the program. Then each page is filled under the lock of its slabs ([`super::fill`]). Pages that are not resident
-//! stay so, and those of a huge page are left to [`crate::huge_pages`], which splits it first.
+//! stay so, and those of a huge page are left to [`crate::huge_pages`], which splits it first. Pages that a forked child has too,
+//! or the parent, are left alone: to fill one copies it, and what the others have stays.
 //!
 //! **Not between processes.** The kernel merges what is equal, in whichever process it lies. By the time of a write one can tell
 //! whether a page was merged. So each group has random words of this process wherever no page of it has an object. With the
 //! setting 1 no group is filled up without such a place. The kernel is asked for ranges that hold pages of groups and, in
 //! between, pages without memory. It is asked for no page that holds something else. A range costs up to two mappings, so there
-//! are `MOST_RANGES` at most. What the program puts into such a range later is compared as well, until a pass that finds nothing
+//! are [`MOST`](super::asked::MOST) at most. What the program puts into such a range later is compared as well, until a pass that finds nothing
 //! merged takes the ranges back.
 
 use core::ops::Range;
@@ -20,7 +21,7 @@ use super::group::{Candidate, Group, group};
 use super::merger::Merger;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, Class, MAX_RUN, Order, PAGE, PAGEBLOCK_PAGES, PageNo, Pages};
+use crate::base::units::{BlockNo, Class, MAX_RUN, Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages};
 use crate::caches::cache::Cache;
 use crate::caches::geometry::Geometry;
 use crate::caches::slab::lists::SlabLists;
@@ -203,7 +204,7 @@ impl<'a, P: Platform> Part<'a, '_, P> {
             };
         }
         if self.candidates > begin {
-            self.keep_resident(block, begin);
+            self.keep_own(block, begin);
         }
         changed
     }
@@ -238,14 +239,16 @@ impl<'a, P: Platform> Part<'a, '_, P> {
         pages
     }
 
-    /// Drops those from the candidate `begin` on that are not resident: they cost nothing.
-    fn keep_resident(&mut self, block: BlockNo, begin: usize) {
-        let pages = self.merger.caches.pages.block_pages(ZoneKind::Normal, block).filter(|pages| pages.is_measured);
+    /// Drops those from the candidate `begin` on that have no memory, or share it with another process: the first cost nothing, and
+    /// the others would cost a copy each.
+    fn keep_own(&mut self, block: BlockNo, begin: usize) {
+        let run = Run { addr: self.merger.caches.pages.normal.addr_of(block.first()), len: PAGEBLOCK };
+        let own = self.merger.platform().own_pages(run).map_or(PageSet::EMPTY, PageSet);
         let mut kept = begin;
         for at in begin..self.candidates {
             let candidate = self.at.candidates[at];
             let place = candidate.page.in_block();
-            if pages.as_ref().is_some_and(|pages| pages.resident.has_range(place..place + 1)) {
+            if own.has_range(place..place + 1) {
                 self.at.candidates[kept] = candidate;
                 kept += 1;
             }
@@ -282,7 +285,7 @@ impl<'a, P: Platform> Part<'a, '_, P> {
             let filled = self.at.filled[(block.0 - self.first.0) as usize];
             let pages = if filled.is_empty() { None } else { merger.caches.pages.block_pages(ZoneKind::Normal, block) };
             let Some(pages) = pages else {
-                merger.ask_for(range.take());
+                merger.ask(range.take());
                 continue;
             };
             for place in 0..PAGEBLOCK_PAGES {
@@ -290,11 +293,11 @@ impl<'a, P: Platform> Part<'a, '_, P> {
                 if filled.has_range(place..place + 1) {
                     range = Some(range.take().map_or(page, |range| range.start)..page + Pages(1));
                 } else if pages.resident.has_range(place..place + 1) {
-                    merger.ask_for(range.take());
+                    merger.ask(range.take());
                 }
             }
         }
-        merger.ask_for(range);
+        merger.ask(range);
     }
 }
 
@@ -366,12 +369,5 @@ impl<'a, P: Platform> Merger<'a, P> {
             self.caches.domain_of(cache, last.page).slabs.lock(self.platform()).leave_if_alone(window, &g, last.page);
         }
         Pages(n).saturating_sub(Pages(1)).bytes()
-    }
-
-    /// Asks the kernel to merge in a range of pages.
-    fn ask_for(&self, range: Option<Range<PageNo>>) {
-        let Some(range) = range else { return };
-        let addr = self.caches.pages.normal.addr_of(range.start);
-        self.ask(Run { addr, len: (range.end - range.start).bytes() });
     }
 }

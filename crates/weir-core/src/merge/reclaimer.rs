@@ -12,9 +12,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::merger::{CHANGED, Merger, SEEN, SETTLED};
 use super::pass::{Found, Work};
+use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::PAGE;
 use crate::caches::slab::Merged;
+use crate::pages::figures::resident_bytes;
 use crate::platform::Platform;
 use crate::reclaim::{Ended, Figures, Goal, Measured, Reclaimable, Reclaimed, Step, Steps, Usage};
 
@@ -51,7 +53,7 @@ impl<P: Platform> Merger<'_, P> {
 
     /// One pass.
     fn merge(&self) {
-        if self.is_full() {
+        if self.state.asked.is_full() {
             // What is made equal would not be merged.
             if self.merged() == Merged::NONE {
                 self.undo();
@@ -96,7 +98,7 @@ impl<P: Platform> Merger<'_, P> {
     /// not: the program has written there since.
     pub(crate) fn awaited_bytes(&self) -> usize {
         let is_over = || self.platform().now() >= Time(self.state.settles_at.load(Relaxed));
-        if self.state.ranges.load(Relaxed) == 0 || is_over() {
+        if self.state.asked.is_empty() || is_over() {
             return 0;
         }
         let merged = self.merged();
@@ -105,7 +107,7 @@ impl<P: Platform> Merger<'_, P> {
 
     /// Bytes of the heap that have no memory of their own.
     fn merged_bytes(&self) -> usize {
-        if self.state.ranges.load(Relaxed) == 0 { 0 } else { self.shared(self.merged()) * PAGE }
+        if self.state.asked.is_empty() { 0 } else { self.shared(self.merged()) * PAGE }
     }
 }
 
@@ -131,6 +133,11 @@ impl<P: Platform> Measured for Merger<'_, P> {
             figures.merged = self.merged_bytes().min(figures.fragmented);
             figures.fragmented -= figures.merged;
         }
+    }
+
+    fn metadata(&self) -> usize {
+        let bytes = |memory: Run| resident_bytes(self.platform(), memory).unwrap_or(memory.len);
+        self.state.asked.memory().map_or(0, bytes)
     }
 
     fn add_usage(&self, usage: &mut Usage) {

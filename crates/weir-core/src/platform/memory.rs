@@ -155,4 +155,10 @@ pub trait Memory: Host {
         let _ = run;
         None
     }
+    /// Which pages of a whole pageblock have memory that no other process has too, as bits of the same order: a write to the others
+    /// takes memory. `None` where the platform cannot say, or not to the calling thread.
+    fn own_pages(&self, block: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        let _ = block;
+        None
+    }
 }

@@ -125,6 +125,54 @@ fn a_dry_run_says_what_merging_will_release() {
 }
 
 #[test]
+fn what_another_process_has_too_is_left_alone() {
+    let mut world = merging(1);
+    thinned(&mut world, &[256], 20_000, 16);
+    let is_shared = |page: &usize| (page / PAGE).is_multiple_of(2);
+    let all: BTreeSet<_> = world.usable().map(|(addr, _)| addr / PAGE * PAGE).collect();
+    let shared: BTreeSet<_> = all.iter().copied().filter(is_shared).collect();
+    assert!(shared.len() > 100 && all.len() > shared.len() + 100);
+    *world.fake().shared.lock().unwrap() = shared.clone();
+    rest(&world);
+    let asked_for = world.fake().mergeable_pages();
+    assert!(asked_for.len() > 100 && asked_for.iter().all(|page| !shared.contains(page)));
+    let (sharing, _) = check(&world);
+    assert!(sharing > 100, "the others are merged");
+    assert_eq!(world.heap.reclaim().mergeable(), 0);
+    // The other process has ended, and something has changed.
+    world.fake().shared.lock().unwrap().clear();
+    (0..world.held.len()).rev().step_by(50).for_each(|i| world.free(i, false));
+    rest(&world);
+    assert!(check(&world).0 > sharing + 50);
+    world.finish();
+}
+
+#[test]
+fn a_range_that_is_asked_for_again_counts_once() {
+    let mut world = merging(1);
+    // Pages of the second size lie between those of the first, and are not merged.
+    thinned(&mut world, &[256, 2048], 12_000, 16);
+    rest(&world);
+    let first = world.fake().asked_to_merge();
+    assert!(first > 50, "{first}");
+    // More often in all than there may be ranges.
+    for round in 0.. {
+        assert!(round < 200, "{} calls", world.fake().asked_to_merge());
+        let merged = world.audit().merged_pages;
+        assert!(merged > 200, "round {round}: {merged} pages");
+        if world.fake().asked_to_merge() > 5_000 {
+            break;
+        }
+        // Blocks in free places part pages, and leave them.
+        let begin = world.held.len();
+        (0..2_000).for_each(|_| assert!(world.alloc(256).is_some()));
+        (begin..world.held.len()).rev().for_each(|i| world.free(i, false));
+        rest(&world);
+    }
+    world.finish();
+}
+
+#[test]
 fn with_the_setting_at_0_or_a_kernel_that_merges_nothing_nothing_happens() {
     let mut world = merging(0);
     thinned(&mut world, &[256], 20_000, 16);

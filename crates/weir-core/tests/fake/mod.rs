@@ -8,7 +8,7 @@ pub mod memory;
 mod platform;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -183,6 +183,8 @@ pub struct Fake {
     mergeable: Mutex<Vec<(Run, bool)>>,
     /// Pages that it merged so far.
     merged: AtomicUsize,
+    /// Pages that another process has too, as after a fork.
+    pub shared: Mutex<BTreeSet<usize>>,
     secrets: AtomicU64,
     /// Nothing tells what is resident.
     pub is_blind: AtomicBool,
@@ -266,6 +268,7 @@ impl Fake {
             merges: AtomicBool::new(false),
             mergeable: Mutex::default(),
             merged: AtomicUsize::new(0),
+            shared: Mutex::default(),
             secrets: AtomicU64::new(1),
             is_blind: AtomicBool::new(false),
             touch_ns: AtomicU64::new(400_000),
@@ -482,9 +485,14 @@ impl Fake {
         (sharing, of)
     }
 
+    /// How often it was asked to merge in a run.
+    pub fn asked_to_merge(&self) -> usize {
+        locked(&self.mergeable).iter().filter(|(_, on)| *on).count()
+    }
+
     /// The pages where it was asked to merge.
     pub fn mergeable_pages(&self) -> Vec<usize> {
-        let mut pages = std::collections::BTreeSet::new();
+        let mut pages = BTreeSet::new();
         for &(run, on) in locked(&self.mergeable).iter() {
             for page in (run.addr..run.addr + run.len).step_by(PAGE) {
                 if on {

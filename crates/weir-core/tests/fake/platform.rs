@@ -189,6 +189,21 @@ impl Memory for Fake {
         (!self.is_blind.load(Relaxed)).then(|| memory::resident_pages(run))
     }
 
+    /// What is really there, but the pages that the test has another process share.
+    fn own_pages(&self, block: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        self.outside_locks();
+        assert!(block.addr.is_multiple_of(PAGEBLOCK) && block.len == PAGEBLOCK);
+        if self.is_blind.load(Relaxed) {
+            return None;
+        }
+        let mut own = memory::resident_pages(block);
+        for &page in locked(&self.shared).iter().filter(|&page| (block.addr..block.addr + PAGEBLOCK).contains(page)) {
+            let place = (page - block.addr) / PAGE;
+            own[place / 64] &= !(1 << (place % 64));
+        }
+        Some(own)
+    }
+
     fn huge_on_touch(&self) -> bool {
         self.huge.load(Relaxed)
     }

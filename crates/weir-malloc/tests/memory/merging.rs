@@ -49,3 +49,13 @@ fn sparse_pages_are_merged_and_no_object_changes() {
         succeeded(&format!("merging.c with WEIR_MERGE={setting}"), &run(&program, &[], Mode::Plain, &extra));
     }
 }
+
+#[test]
+fn pages_that_a_child_has_too_are_left_alone() {
+    if foreign() {
+        return;
+    }
+    let Some(program) = compile(Kind::C, "merging_forks.c") else { return };
+    let Some(_ksm) = Ksm::on() else { return };
+    succeeded("merging_forks.c", &run(&program, &[], Mode::Plain, &[("WEIR_MERGE", "1".into())]));
+}

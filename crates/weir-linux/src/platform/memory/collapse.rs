@@ -1,34 +1,23 @@
 //! Puts a huge page behind a pageblock that is there in single pages (`MADV_COLLAPSE`, Linux 6.1).
 //!
 //! The call takes whatever it finds. It brings back from swap what the program does not use, puts memory behind what was released,
-//! and copies what a forked child shares. So the page table is read first (`/proc/thread-self/pagemap`). It says, of each page,
-//! whether it is there, and whether another process has it too. The kernel's merging counts as another. A page may be shared
-//! between the look and the call; then it is copied, as a write would.
+//! and copies what a forked child shares. So the page table is read first ([`super::page_table`]). A page may be shared between the
+//! look and the call; then it is copied, as a write would.
 //!
 //! The call copies while every other call on the address space, and every first touch, waits. In a guest of a hypervisor the copy is
 //! slow where the host has no memory behind the huge page yet: 6 to 8 ms for 0.8. So a huge page is touched and given back before:
 //! the system hands out first what came back last.
 
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::Collapse;
 
-use crate::os::fd;
-use crate::os::file::own::OwnFile;
 use crate::os::mman;
-use crate::os::rights::sandbox::Sandbox;
 use crate::os::syscall::Errno;
-
-/// Bits of an entry: the page is there; no other process maps it.
-const OWN: u64 = 1 << 63 | 1 << 56;
-/// Bytes of an entry.
-const ENTRY: usize = size_of::<u64>();
+use crate::platform::memory::page_table::own_pages;
 
 /// For a thread with a descriptor table of its own. `run` is a whole pageblock.
 pub(in crate::platform) fn collapse(run: Run) -> Collapse {
-    if Sandbox::look().ok().is_none_or(|sandbox| sandbox.is_programs_own()) {
-        return Collapse::Never;
-    }
     match is_own(run) {
         Some(true) => {}
         Some(false) => return Collapse::Unfit,
@@ -71,21 +60,14 @@ fn warm_up() {
 
 /// Whether all pages of `run` have memory, and of this process alone; `None`: it cannot be told.
 fn is_own(run: Run) -> Option<bool> {
-    let mut entries = [0u8; PAGEBLOCK_PAGES * ENTRY];
-    let file = OwnFile::PAGEMAP.open().ok()?;
-    let got = fd::pread(file, &mut entries, (run.addr / PAGE * ENTRY) as u64);
-    let _ = fd::close(file);
-    if run.len != PAGEBLOCK || got != Ok(entries.len()) {
-        return None;
-    }
-    let (entries, _) = entries.as_chunks::<ENTRY>();
-    Some(entries.iter().all(|&entry| u64::from_ne_bytes(entry) & OWN == OWN))
+    own_pages(run).map(|pages| pages.iter().all(|&word| word == u64::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::os::mman::{mmap_anonymous, munmap};
+    use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
 
     /// Calls `f` with a pageblock, unmapped afterwards.
     fn with_pageblock(f: impl FnOnce(Run)) {

@@ -4,6 +4,7 @@ pub mod address_layout;
 mod collapse;
 pub mod fork_advice;
 pub mod merging;
+mod page_table;
 pub mod release;
 pub mod touch_time;
 
@@ -17,6 +18,7 @@ use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::page;
 use crate::os::process::secret_words;
 use crate::os::syscall::Errno;
+use crate::os::thread_block::is_own_thread;
 use crate::platform::linux::Linux;
 use crate::platform::memory::address_layout::{AddressLayout, Area};
 use crate::platform::statics::STATS;
@@ -203,7 +205,8 @@ impl Memory for Linux {
     }
 
     fn merges(&self) -> bool {
-        self.merging.is_on()
+        // Others are not told which pages are the process's own.
+        self.merging.is_on() && is_own_thread()
     }
 
     fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
@@ -246,6 +249,11 @@ impl Memory for Linux {
         let mut words = [0; PAGEBLOCK_PAGES / 64];
         words.iter_mut().zip(bytes.chunks(64)).for_each(|(to, bytes)| *to = word(bytes));
         Some(words)
+    }
+
+    fn own_pages(&self, block: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        // No file is opened among the program's.
+        if is_own_thread() { page_table::own_pages(block) } else { None }
     }
 
     fn advise_small(&self, run: Run) {
