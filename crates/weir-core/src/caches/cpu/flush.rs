@@ -237,7 +237,7 @@ impl<P: Platform> Caches<P> {
             let mut n = 0;
             let mut slabs = domain.slabs.lock(&self.pages.platform);
             if cache.user.has_finalizer() {
-                let waits = slabs.empty > 0 && slabs.free >= usize::from(g.objects) + reserve;
+                let waits = slabs.can_spare(&g, reserve);
                 drop(slabs);
                 // No finalizer of an exempt cache runs before its end.
                 if waits && !cache.user.is_exempt() {

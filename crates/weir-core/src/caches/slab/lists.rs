@@ -2,7 +2,7 @@
 //! that the others become empty and go back to the zone.
 
 use crate::base::backing::Backing;
-use crate::base::units::{PageNo, Pages};
+use crate::base::units::{PAGE, PageNo, Pages};
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
 use crate::caches::slab::{Empty, Isolated, Merged, Slab, is_slab_page};
 use crate::pages::window::{NOTHING, Window};
@@ -121,12 +121,28 @@ impl SlabLists {
         self.relist(slab, g, objects as u32, DONE);
     }
 
-    /// Takes a slab with no object in use off its list, for the zone, if `keep` free objects are left without it.
+    /// Free objects that have memory of their own: at least so many are not on pages that are reported, or merged.
+    pub(crate) fn free_with_memory(&self, g: &Geometry) -> usize {
+        let without = (self.reported + self.merged.pages) * PAGE;
+        self.free.saturating_sub(without.div_ceil(g.size as usize))
+    }
+
+    /// Whether free objects may be on pages without memory of their own.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.reported + self.merged.pages > 0
+    }
+
+    /// Whether a slab with no object in use can go, so that `keep` free objects are left that have memory.
+    pub(crate) fn can_spare(&self, g: &Geometry, keep: usize) -> bool {
+        self.empty > 0 && (keep == 0 || self.free_with_memory(g) >= usize::from(g.objects) + keep)
+    }
+
+    /// Takes a slab with no object in use off its list, for the zone, if it can be spared.
     pub fn take_empty(&mut self, window: &Window, g: &Geometry, keep: usize) -> Option<Empty> {
-        let objects = usize::from(g.objects);
-        if self.empty == 0 || self.free < objects + keep {
+        if !self.can_spare(g, keep) {
             return None;
         }
+        let objects = usize::from(g.objects);
         let slab = Slab { window, page: self.heads[EMPTY as usize] };
         self.leave(slab, g, u32::MAX);
         self.unlist(slab);

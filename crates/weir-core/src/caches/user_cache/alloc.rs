@@ -1,12 +1,15 @@
 //! Calls of a program on a user cache ([`crate::caches::user_cache`]): objects one by one and in batches, the limit,
 //! the reserve.
 
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::units::Pages;
 use crate::base::unwind::OnUnwind;
+use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::MAX_BATCH;
 use crate::caches::heap_caches::Caches;
+use crate::caches::slab::pieces::Pieces;
 use crate::caches::user_cache::CacheId;
 use crate::caches::user_cache::spec::LimitError;
 use crate::caches::user_cache::spec::{LIMITED, ZERO};
@@ -192,9 +195,16 @@ impl<P: Platform> Caches<P> {
         let cache = self.table.get(id.number());
         let g = cache.shape.get();
         cache.user.reserve.store(objects, Relaxed);
-        let free = || -> usize { cache.domains().map(|d| d.slabs.lock(&self.pages.platform).free).sum() };
-        while let Some(missing) = objects.checked_sub(free()).filter(|&missing| missing > 0) {
-            if !has_room(missing.saturating_mul(g.size as usize)) {
+        let free =
+            || -> usize { cache.domains().map(|d| d.slabs.lock(&self.pages.platform).free_with_memory(&g)).sum() };
+        let missing = || objects.checked_sub(free()).filter(|&missing| missing > 0);
+        let has_room = |missing: usize| has_room(missing.saturating_mul(g.size as usize));
+        let has_gaps = |domain: &Domain| domain.slabs.lock(&self.pages.platform).has_gaps();
+        if objects > 0 && cache.domains().any(has_gaps) && has_room(missing().unwrap_or(0)) {
+            self.put_memory_behind(id.number(), objects);
+        }
+        while let Some(missing) = missing() {
+            if !has_room(missing) {
                 return Err(Short);
             }
             let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(false) };
@@ -208,6 +218,47 @@ impl<P: Platform> Caches<P> {
         }
         cache.domains().for_each(|domain| self.give_empty(cache, domain));
         Ok(true)
+    }
+
+    /// Has memory behind so many free objects, as far as there are any: those that will be handed out first. Their pages may have
+    /// been released, or merged.
+    fn put_memory_behind(&self, number: usize, objects: usize) {
+        let cache = self.table.get(number);
+        if cache.user.is_initialised() {
+            // What is free keeps its contents, so it was neither.
+            return;
+        }
+        let (g, window, platform) = (cache.shape.get(), &self.pages.normal, &self.pages.platform);
+        // Each holds the address of the one before.
+        let (mut last, mut count) = (null_mut::<u8>(), 0);
+        for domain in cache.domains() {
+            while count < objects {
+                let mut taken = Pieces::NONE;
+                let mut slabs = domain.slabs.lock(platform);
+                let got = slabs.take(window, &g, MAX_BATCH.min(objects - count), &mut taken);
+                let again = slabs.take_again();
+                drop(slabs);
+                self.pages.events.resident(platform, Pages::ZERO, again);
+                // SAFETY: a free object of at least two words, which nobody else has as long as it is out of its slab.
+                taken.for_each(window, &g, |object| unsafe {
+                    object.cast::<*mut u8>().write(core::mem::replace(&mut last, object));
+                    object.add(g.size as usize - 1).write_volatile(object.add(g.size as usize - 1).read_volatile());
+                });
+                count += got;
+                if got == 0 {
+                    break;
+                }
+            }
+        }
+        while !last.is_null() {
+            let (mut batch, mut n) = ([null_mut(); MAX_BATCH], 0);
+            while n < MAX_BATCH && !last.is_null() {
+                (batch[n], n) = (last, n + 1);
+                // SAFETY: written above; the object is this function's still.
+                last = unsafe { last.cast::<*mut u8>().read() };
+            }
+            self.to_slabs(number, &batch[..n]);
+        }
     }
 }
 

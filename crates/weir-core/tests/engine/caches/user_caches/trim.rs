@@ -80,6 +80,43 @@ fn a_reserve_beyond_the_limit_is_refused_at_once() {
     heap.audit().unwrap();
 }
 
+/// Free places of which the pages went are no reserve.
+#[test]
+fn a_reserve_has_memory_where_many_places_are_free() {
+    const SIZE: usize = 256;
+    let heap = heap();
+    let id = heap.user_caches().make(&spec(SIZE)).unwrap();
+    let objects = take(&heap, id, 4_000);
+    for &object in &objects {
+        // SAFETY: an object of that size, just allocated.
+        unsafe { object.write_bytes(1, SIZE) };
+    }
+    let (kept, rest): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i.is_multiple_of(64));
+    give(&heap, id, rest.into_iter().map(|(_, object)| object).collect());
+    let mut rest = Vec::new();
+    heap.platform().pass_ms(10_000);
+    heap.purge();
+    heap.purge();
+    assert!(heap.user_caches().stats(id).free_slab > 3_000);
+    let resident = || heap.platform().resident_bytes().0;
+    let before = resident();
+    heap.user_caches().set_reserve(id, 2_000).unwrap();
+    // Beside those that are kept some 900 places have memory.
+    assert!(resident() >= before + 1_000 * SIZE, "{} bytes came", resident() - before);
+    let reserved = resident();
+    heap.purge();
+    // What is handed out is what has memory.
+    for object in take(&heap, id, 1_900) {
+        // SAFETY: as above. It stays out.
+        unsafe { object.write_bytes(1, SIZE) };
+        rest.push(object);
+    }
+    assert!(resident() <= reserved + (64 << 10), "{} bytes came", resident() - reserved);
+    give(&heap, id, rest);
+    give(&heap, id, kept.into_iter().map(|(_, object)| object).collect());
+    assert_eq!(destroy(&heap, id), Ok(()));
+}
+
 pub(super) fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
     let id =
         heap.user_caches().make(&Spec { flags: Flags { no_reclaim: true, ..Flags::default() }, ..spec(256) }).unwrap();
