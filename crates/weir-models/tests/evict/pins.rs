@@ -63,6 +63,23 @@ impl Shared {
         }
     }
 
+    /// Has the value elsewhere, if nobody else holds it.
+    fn relocate(&self) {
+        let is_in = self.is_in.lock().unwrap();
+        if !*is_in {
+            return;
+        }
+        self.pins.pin();
+        drop(is_in);
+        let is_in = self.is_in.lock().unwrap();
+        if *is_in && self.pins.is_held_twice() {
+            // SAFETY: what the model is to show: nobody else is at it.
+            self.value.with_mut(|value| unsafe { *value = 7 });
+        }
+        drop(is_in);
+        self.give_up();
+    }
+
     fn remove(&self) {
         let mut is_in = self.is_in.lock().unwrap();
         if std::mem::replace(&mut *is_in, false) {
@@ -108,6 +125,13 @@ fn a_removed_entry_lives_until_its_last_pin_ends() {
 #[test]
 fn readers_an_eviction_and_a_removal_free_once() {
     model(&[Shared::read, Shared::evict, Shared::remove], false);
+}
+
+#[test]
+fn an_entry_moves_only_where_nobody_else_holds_it() {
+    model(&[Shared::read, Shared::relocate], false);
+    model(&[Shared::read, Shared::relocate, Shared::remove], false);
+    model(&[Shared::read, Shared::relocate, Shared::evict], false);
 }
 
 #[test]

@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::entry::header::Content;
 use super::eviction::choice::Choice;
 use super::eviction::room::Room;
+#[cfg(not(plain))]
+use super::eviction::rounds::Gathering;
 use super::eviction::scans::Scans;
 #[cfg(plain)]
 use super::host::alone::{enter, leave, stop};
@@ -82,6 +84,8 @@ impl<C: Content> Shared<C> {
             rejected: AtomicU64::new(0),
             outside: AtomicUsize::new(0),
             scans: Scans::new(),
+            #[cfg(not(plain))]
+            gathering: Gathering::new(),
             worth: Worth::new(),
         };
         // SAFETY: a fresh block of this layout. The cache stays where it is until `destroy`, by which the process forgets it.

@@ -14,6 +14,8 @@ use super::entry::place::Place;
 use super::eviction::choice::Choice;
 use super::eviction::expiry::Ages;
 use super::eviction::room::Room;
+#[cfg(not(plain))]
+use super::eviction::rounds::Gathering;
 use super::eviction::scans::Scans;
 use super::host::Membership;
 use super::options::{Listener, Weigher};
@@ -43,6 +45,9 @@ pub struct Shared<C: Content> {
     pub outside: AtomicUsize,
     /// Evictions for pressure that are under way.
     pub scans: Scans,
+    /// How what is left after evictions comes together.
+    #[cfg(not(plain))]
+    pub gathering: Gathering,
     /// What its hits are worth.
     pub worth: Worth,
 }

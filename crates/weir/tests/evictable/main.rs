@@ -11,6 +11,8 @@ mod threads;
 mod walks;
 
 mod eviction {
+    #[cfg(not(plain))]
+    mod gather;
     mod hot;
     mod pressure;
     #[cfg(not(plain))]

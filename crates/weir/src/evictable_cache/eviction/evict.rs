@@ -210,6 +210,8 @@ impl<C: Content> Shared<C> {
         let over = self.sweep_for_pressure();
         let bytes = bytes.saturating_sub(over);
         let held = room.bytes.load(Relaxed);
+        #[cfg(not(plain))]
+        let entries = room.entries.load(Relaxed);
         let goal = held.saturating_sub(bytes).max(room.least());
         room.target.fetch_min(goal, Relaxed);
         let wanted = held.saturating_sub(goal);
@@ -219,6 +221,8 @@ impl<C: Content> Shared<C> {
             room.raise(room.bytes.load(Relaxed).min(held));
         }
         self.fit_storage(Storage::is_sparse);
+        #[cfg(not(plain))]
+        self.gather((held, entries));
         freed + over
     }
 

@@ -338,6 +338,23 @@ impl Storage {
         old
     }
 
+    /// Has an entry at `to` from now on, if it is in here and the cache and the caller alone hold it. The caller's hold ends then.
+    ///
+    /// # Safety
+    /// The caller holds the entry, whose block has `len` bytes. `to` is a block of as many that nothing else uses.
+    #[cfg(not(plain))]
+    pub unsafe fn relocate(&mut self, entry: NonNull<Header>, to: NonNull<Header>, len: usize) -> bool {
+        // SAFETY: held by the caller.
+        let header = unsafe { entry.as_ref() };
+        let Some(place) = self.place_of(header).filter(|_| header.pins.is_held_twice()) else { return false };
+        // SAFETY: of `len` bytes each, and apart. Nobody else reads or writes the entry: that takes a hold, and a new one the lock.
+        unsafe { entry.cast::<u8>().copy_to_nonoverlapping(to.cast(), len) };
+        // SAFETY: written just now.
+        let _ = unsafe { to.as_ref() }.pins.unpin();
+        self.index.replace(place, to.as_ptr().expose_provenance());
+        true
+    }
+
     /// The place of an entry in the index, if it is in here.
     pub fn place_of(&self, header: &Header) -> Option<usize> {
         let address = core::ptr::from_ref(header).addr();
