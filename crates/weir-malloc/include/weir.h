@@ -626,8 +626,9 @@ void weir_resume_after_fork(void);
  * insertion on. What is evicted is chosen by an adaptive policy that resists scans.
  *
  * Entries are pinned by weir_evictable_get() and weir_evictable_publish(), and stay until weir_evictable_release(); one
- * that is removed or replaced meanwhile lives until its last pin is released. The cache does not order reads and writes
- * of a value: that is the program's.
+ * that is removed or replaced meanwhile lives until its last pin is released. Once no pin is left an entry may lie elsewhere
+ * at the next get, with the same bytes: a value must not hold addresses within itself. The cache does not order reads and
+ * writes of a value: that is the program's.
  *
  * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's. Several
  * threads may call it at once. It may use the cache.
