@@ -144,7 +144,6 @@ fn what_another_process_has_too_is_left_alone() {
     (0..world.held.len()).rev().step_by(50).for_each(|i| world.free(i, false));
     rest(&world);
     assert!(check(&world).0 > sharing + 50);
-    world.finish();
 }
 
 #[test]
@@ -169,7 +168,6 @@ fn a_range_that_is_asked_for_again_counts_once() {
         (begin..world.held.len()).rev().for_each(|i| world.free(i, false));
         rest(&world);
     }
-    world.finish();
 }
 
 #[test]

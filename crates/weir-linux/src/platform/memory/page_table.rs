@@ -16,7 +16,8 @@ const OWN: u64 = 1 << 63 | 1 << 56;
 const ENTRY: usize = size_of::<u64>();
 
 /// The pages of `run`, a whole pageblock, that are this process's alone: bit i % 64 of word i / 64 for page i. `None`: it cannot be
-/// told. For a thread with a descriptor table of its own.
+/// told. For a thread with a descriptor table of its own. The entries are 4 KiB, on that thread's stack alone.
+#[inline(never)]
 pub(super) fn own_pages(run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
     if Sandbox::look().ok().is_none_or(|sandbox| sandbox.is_programs_own()) {
         return None;
