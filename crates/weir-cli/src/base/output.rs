@@ -15,7 +15,7 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// As [`printable`], on one line.
+/// As `printable`, on one line.
 pub fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "?")
 }
