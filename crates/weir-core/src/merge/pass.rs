@@ -10,8 +10,8 @@
 //! whether a page was merged. So each group has random words of this process wherever no page of it has an object. With the
 //! setting 1 no group is filled up without such a place. The kernel is asked for ranges that hold pages of groups and, in
 //! between, pages without memory. It is asked for no page that holds something else. A range costs up to two mappings, so there
-//! are [`MOST`](super::asked::MOST) at most. What the program puts into such a range later is compared as well, until a pass that finds nothing
-//! merged takes the ranges back.
+//! are [`MOST`](super::asked::MOST) at most. What the program puts into such a range later is compared as well, until a pass that
+//! finds nothing merged takes the ranges back.
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;

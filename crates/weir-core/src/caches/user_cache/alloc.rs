@@ -4,7 +4,7 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::base::units::Pages;
+use crate::base::units::{PAGE, Pages};
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::MAX_BATCH;
@@ -221,7 +221,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Has memory behind so many free objects, as far as there are any: those that will be handed out first. Their pages may have
-    /// been released, or merged.
+    /// been released, or merged. A child that is forked meanwhile has them in use for good.
     fn put_memory_behind(&self, number: usize, objects: usize) {
         let cache = self.table.get(number);
         if cache.user.is_initialised() {
@@ -241,8 +241,12 @@ impl<P: Platform> Caches<P> {
                 self.pages.events.resident(platform, Pages::ZERO, again);
                 // SAFETY: a free object of at least two words, which nobody else has as long as it is out of its slab.
                 taken.for_each(window, &g, |object| unsafe {
+                    // The first page, and each that begins within it.
                     object.cast::<*mut u8>().write(core::mem::replace(&mut last, object));
-                    object.add(g.size as usize - 1).write_volatile(object.add(g.size as usize - 1).read_volatile());
+                    let (size, first) = (g.size as usize, PAGE - object.addr() % PAGE);
+                    for at in (first..size).step_by(PAGE) {
+                        object.add(at).write_volatile(object.add(at).read_volatile());
+                    }
                 });
                 count += got;
                 if got == 0 {

@@ -83,32 +83,37 @@ fn a_reserve_beyond_the_limit_is_refused_at_once() {
 /// Free places of which the pages went are no reserve.
 #[test]
 fn a_reserve_has_memory_where_many_places_are_free() {
-    const SIZE: usize = 256;
+    // Objects on a page with others, and of several pages each.
+    reserve_beside_released(256, 4_000, 64);
+    reserve_beside_released(7168, 400, 4);
+}
+
+fn reserve_beside_released(size: usize, count: usize, stays: usize) {
     let heap = heap();
-    let id = heap.user_caches().make(&spec(SIZE)).unwrap();
-    let objects = take(&heap, id, 4_000);
+    let id = heap.user_caches().make(&spec(size)).unwrap();
+    let objects = take(&heap, id, count);
     for &object in &objects {
         // SAFETY: an object of that size, just allocated.
-        unsafe { object.write_bytes(1, SIZE) };
+        unsafe { object.write_bytes(1, size) };
     }
-    let (kept, rest): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i.is_multiple_of(64));
+    let (kept, rest): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i.is_multiple_of(stays));
     give(&heap, id, rest.into_iter().map(|(_, object)| object).collect());
     let mut rest = Vec::new();
     heap.platform().pass_ms(10_000);
     heap.purge();
     heap.purge();
-    assert!(heap.user_caches().stats(id).free_slab > 3_000);
+    assert!(heap.user_caches().stats(id).free_slab > count / 2);
     let resident = || heap.platform().resident_bytes().0;
     let before = resident();
-    heap.user_caches().set_reserve(id, 2_000).unwrap();
-    // Beside those that are kept some 900 places have memory.
-    assert!(resident() >= before + 1_000 * SIZE, "{} bytes came", resident() - before);
+    heap.user_caches().set_reserve(id, count / 2).unwrap();
+    // Places beside those that are kept have memory: of small objects less than half of the reserve.
+    assert!(resident() >= before + count / 4 * size, "{} bytes came", resident() - before);
     let reserved = resident();
     heap.purge();
     // What is handed out is what has memory.
-    for object in take(&heap, id, 1_900) {
+    for object in take(&heap, id, count / 20 * 9) {
         // SAFETY: as above. It stays out.
-        unsafe { object.write_bytes(1, SIZE) };
+        unsafe { object.write_bytes(1, size) };
         rest.push(object);
     }
     assert!(resident() <= reserved + (64 << 10), "{} bytes came", resident() - reserved);
