@@ -149,6 +149,8 @@ fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
             .unwrap();
         // The next one needs a block for twice as many entries: 2.3 MiB.
         let held: Vec<_> = (0..16_384).map(|key| cache.insert(key, live.make(key)).unwrap()).collect();
+        // What is idle by now would serve that block.
+        heap::trim();
         let limit = heap::usage().resident_bytes() + (1 << 20);
         settings::set("hard_limit", &limit.to_string()).unwrap();
         let before = cache.stats();
