@@ -61,7 +61,8 @@ macro_rules! begin {
     };
 }
 
-/// Pops an object of `class`; null when the bucket is empty.
+/// Pops an object of `class`; null when the bucket is empty. The bucket's address has a register of its own, here and in
+/// [`push`]: with an index in its place, the load of `current` waits longer for the store before it.
 ///
 /// # Safety
 /// The table's entries point to slabs that live on.
@@ -72,14 +73,15 @@ pub unsafe fn pop(table: &Table, class: Class) -> *mut u8 {
     unsafe {
         asm!(
             begin!("xor {object:e}, {object:e}\njmp 63f"),
-            "mov {c:e}, dword ptr [{t} + {class}*8]",
+            "lea {bucket}, [{t} + {class}*8]",
+            "mov {c:e}, dword ptr [{bucket}]",
             "mov {object}, [{t} + {c}*8 - 8]",
             "test {object}, {object}",
             "jz 63f",
             "dec {c:e}",
-            "mov dword ptr [{t} + {class}*8], {c:e}",
+            "mov dword ptr [{bucket}], {c:e}",
             "63:",
-            t = out(reg) _, c = out(reg) _, object = out(reg) object,
+            t = out(reg) _, c = out(reg) _, bucket = out(reg) _, object = out(reg) object,
             table = in(reg) table, class = in(reg) class.index(),
             delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
@@ -99,17 +101,18 @@ pub unsafe fn push(table: &Table, class: Class, object: *mut u8) -> Pushed {
     unsafe {
         asm!(
             begin!("jmp {full}"),
-            "mov {c:e}, dword ptr [{t} + {class}*8]",
+            "lea {bucket}, [{t} + {class}*8]",
+            "mov {c:e}, dword ptr [{bucket}]",
             "cmp [{t} + {c}*8 - 8], {object}",
             "je {twice}",
-            "cmp {c:e}, dword ptr [{t} + {class}*8 + {end}]",
+            "cmp {c:e}, dword ptr [{bucket} + {end}]",
             "jae {full}",
             "inc dword ptr [{t} + {class}*4 + {pushes}]",
             "mov [{t} + {c}*8], {object}",
             "inc {c:e}",
-            "mov dword ptr [{t} + {class}*8], {c:e}",
+            "mov dword ptr [{bucket}], {c:e}",
             "63:",
-            t = out(reg) _, c = out(reg) _,
+            t = out(reg) _, c = out(reg) _, bucket = out(reg) _,
             table = in(reg) table, class = in(reg) class.index(), object = in(reg) object,
             pushes = const PUSHES_OFFSET, end = const END_OFFSET,
             twice = label { return Pushed::Twice },
