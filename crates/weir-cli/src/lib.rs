@@ -58,14 +58,19 @@ pub fn main() -> ! {
     }))
 }
 
-/// Who looks at processes does so by `/proc`. Without one all of them would be said to run without Weir, or not to be there.
+/// Who looks at processes does so by `/proc`. Without one all of them would be said to run without Weir, or not to be there. So
+/// would those be whose files cannot be opened as too many are open: there is one for each that is found.
 fn proc_of(command: &Command) -> Result<(), Failure> {
     use Command::{Ctl, Export, Shrink, Stat, Top, Trace, Why};
     let is_of_others = matches!(command, Ctl(_) | Export(_) | Shrink(_) | Stat(_) | Top(_) | Trace { .. } | Why(_));
-    if is_of_others && processes::tree::numbers().is_empty() {
+    if !is_of_others {
+        return Ok(());
+    }
+    if processes::tree::numbers().is_empty() {
         let say = "there is no /proc here, by which processes are looked at: `mount -t proc proc /proc`";
         return Err(Failure::of(Kind::NotFound, say.into()));
     }
+    use_all_descriptors();
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process have as many files open as it may: usual limits let a process raise its own from 1,024. Who steers other
-/// processes has two open for each.
+/// Lets this process have as many files open as it may: usual limits let a process raise its own from 1,024. Who looks
+/// at all processes has one open for each with Weir, and who steers them two.
 pub fn use_all_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

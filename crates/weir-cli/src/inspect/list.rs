@@ -68,6 +68,12 @@ impl Found {
     }
 }
 
+/// Whether there may be a process with Weir that cannot be looked at: another user's, or one too many for the files that may be open.
+fn is_refused(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
+        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// Looks at these.
 pub fn look_at(pids: &[i32]) -> Found {
     let mut found = Found::default();
@@ -85,7 +91,7 @@ pub fn look_at(pids: &[i32]) -> Found {
                 Ok(it) => inspected.push(it),
                 Err(why) => found.note(pid, why),
             },
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => found.not_allowed += 1,
+            Err(error) if is_refused(&error) => found.not_allowed += 1,
             _ => {}
         }
     }

@@ -7,7 +7,6 @@ pub use crate::around::group::Group;
 pub use handshake::{Given, Outcome, give, shrink, used};
 pub use member::Holder;
 
-use crate::base::descriptors::use_all_descriptors;
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable_line;
 use crate::base::parallel::each;
@@ -45,7 +44,6 @@ pub fn ask_each(all: &[(i32, u64)]) -> Vec<Result<Asked, Failure>> {
 
 /// Carries it out, and prints what came of it.
 pub(crate) fn command(options: &ShrinkOptions) -> Result<i32, Failure> {
-    use_all_descriptors();
     let outcome = shrink(&options.cgroup, options.to, options.timeout)?;
     output::print(&if options.json { json::pretty(&outcome)? } else { outcome.to_string() })?;
     if outcome.missing_bytes == 0 {

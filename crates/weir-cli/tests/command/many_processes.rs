@@ -36,6 +36,13 @@ fn scrape(address: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+/// The command, to which no more files are open at first than those that it needs itself. The limit may be raised.
+fn weir_with_few_files(args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 20; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weir")]).args(args);
+    command
+}
+
 /// So many processes, each of which has been told `line`, and an exporter.
 struct Many {
     subjects: Vec<Subject>,
@@ -57,11 +64,9 @@ impl Many {
             subject
         };
         let subjects = (0..count).map(|_| subject()).collect();
-        let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
         // More than there are: the machine may have others with Weir, and those that are left out are the smallest.
-        let exporter = exporter.args(["export", "--listen", "127.0.0.1:0", "--max-processes", "1000000"]);
-        exporter.stderr(Stdio::piped());
-        let mut exporter = exporter.spawn().unwrap();
+        let mut exporter = weir_with_few_files(&["export", "--listen", "127.0.0.1:0", "--max-processes", "1000000"]);
+        let mut exporter = exporter.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(exporter.stderr.take().unwrap()).read_line(&mut said).unwrap();
         let address = said.trim_end().trim_start_matches("weir: metrics at http://").trim_end_matches("/metrics");
@@ -70,11 +75,13 @@ impl Many {
 
     /// Demands that each is in the list, and in the metrics.
     fn are_listed_and_scraped(&self) {
-        let (all, metrics) = (says(&["stat"]), scrape(&self.address));
+        let output = |args| String::from_utf8(weir_with_few_files(args).output().unwrap().stdout).unwrap();
+        let (all, metrics, top) = (output(&["stat"]), scrape(&self.address), output(&["top", "--once"]));
         for subject in &self.subjects {
             let pid = subject.pid().to_string();
             let is_its = |line: &str| line.contains(" subject-") && line.split_whitespace().any(|word| word == pid);
             assert!(all.lines().any(is_its), "{pid}: {all}");
+            assert!(top.lines().any(is_its), "{pid}: {top}");
             assert!(metrics.contains(&format!("weir_resident_bytes{{pid=\"{pid}\"")), "{pid}: {metrics}");
         }
     }
@@ -124,7 +131,7 @@ fn measure(what: &str, line: &str) {
 }
 
 #[test]
-fn a_few_processes_are_listed_and_scraped() {
-    let Some(many) = Many::start("hold 0", 5) else { return };
+fn some_processes_are_listed_and_scraped() {
+    let Some(many) = Many::start("hold 0", 24) else { return };
     many.are_listed_and_scraped();
 }
