@@ -1,6 +1,6 @@
 //! Processes by parent: a process's descendants.
 
-use crate::processes::tree;
+use crate::processes::{maps, tree};
 
 /// Which process it is: the kernel gives a number again once its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,9 +30,14 @@ pub fn everybody() -> Vec<Member> {
 }
 
 fn member(pid: i32) -> Option<Member> {
-    let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+    let stat_of = |pid| procfs::process::Process::new(pid).ok()?.stat().ok();
+    let mut stat: procfs::process::Stat = stat_of(pid)?;
+    // Its main thread has ended, and others may go on: it is known by one of those, as in the list of those with Weir.
+    if stat.state == 'Z' {
+        stat = stat_of(maps::living(pid))?;
+    }
     let resident_bytes = stat.rss * procfs::page_size();
-    Some(Member { pid, started: stat.starttime, parent: stat.ppid, command: stat.comm, resident_bytes })
+    Some(Member { pid: stat.pid, started: stat.starttime, parent: stat.ppid, command: stat.comm, resident_bytes })
 }
 
 /// The descendants of process `pid`, parents before children.

@@ -184,6 +184,8 @@ fn a_process_whose_main_thread_has_ended_is_read_and_steered() {
     let listed = |it: &&Value| std::path::Path::new(&format!("/proc/{pid}/task/{}", it["pid"])).exists();
     let number = all["processes"].as_array().unwrap().iter().find(listed).expect("it is listed")["pid"].to_string();
     assert_eq!(says(&["ctl", &number, "get", "limit"]), "limit 1 GiB\n");
+    let top = says(&["top", "--once"]);
+    assert!(top.lines().any(|line| line.split_whitespace().any(|word| word == number)), "{number}: {top}");
 }
 
 fn stat_of_all() -> Value {
