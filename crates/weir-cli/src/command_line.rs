@@ -219,7 +219,7 @@ pub struct ProfileOptions {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How long to sample; of a process that samples already: show what was allocated in this time [default: 30, if
-    /// sampling is off]
+    /// sampling is off or --bytes changes it]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_seconds)]
     pub seconds: Option<u32>,
     /// Mean of the bytes between two samples; less is more exact and costs more [default: 512K, if sampling is off]

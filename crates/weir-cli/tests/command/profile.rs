@@ -246,6 +246,24 @@ fn a_time_of_a_process_that_samples_is_the_difference() {
 }
 
 #[test]
+fn another_mean_takes_samples_of_its_own() {
+    let Some(mut leak) = Leak::new(&[("WEIR_PROFILE_BYTES", "1048576")]) else { return };
+    leak.leaks(1);
+    let leak = leak.waits_for_control();
+    let file = leak.file("finer.txt");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut profile = command.args(["profile", &leak.pid(), "--bytes", MEAN, "-o", &file]).spawn().unwrap();
+    let mean = || says(&["ctl", &leak.pid(), "--json", "get", "profile_bytes"]);
+    wait_until("the mean that was asked for", || mean().contains(MEAN));
+    wait_until("the wait for samples", || caught(profile.id()) == ENDING);
+    send(libc::SIGINT, profile.id());
+    assert!(profile.wait().unwrap().success());
+    let shown = std::fs::read_to_string(&file).unwrap();
+    assert!(shown.contains("since the beginning"), "{shown}");
+    wait_until("the mean as it was", || mean().contains("1048576"));
+}
+
+#[test]
 fn sampling_that_others_change_meanwhile_is_noted_and_left_as_they_set_it() {
     let Some(leak) = Leak::new(&[("WEIR_PROFILE_BYTES", MEAN)]) else { return };
     let mut leak = leak.waits_for_control();

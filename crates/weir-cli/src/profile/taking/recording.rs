@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The mean that sampling is switched on with, bytes: the same as that of gperftools and Go, which cost little with it.
 const MEAN_BYTES: u64 = 512 << 10;
-/// How long it is waited, if sampling was off. A leak of 1 MiB/s has some 60 samples then.
+/// How long it is waited, if sampling was off or of another mean. A leak of 1 MiB/s has some 60 samples then.
 const SECONDS: u32 = 30;
 /// How long a process may take from the answer of its control channel to a table with samples on.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -65,7 +65,8 @@ fn take(pid: i32, options: &ProfileOptions, ending: &Noted) -> Result<Profile, F
     let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
     let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
     let first = if switch.is_some() { begun(pid, wanted, ending)? } else { copy(pid)? };
-    let seconds = options.seconds.unwrap_or(if mean == 0 { SECONDS } else { 0 });
+    // What was sampled before that is of another mean, or there is none.
+    let seconds = options.seconds.unwrap_or(if switch.is_some() { SECONDS } else { 0 });
     if seconds == 0 {
         return Ok(whole(first, subject));
     }
