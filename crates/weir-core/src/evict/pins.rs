@@ -54,12 +54,6 @@ impl Pins {
         true
     }
 
-    /// Whether two hold the entry: under the shard's lock, for an entry in the cache, the cache and the caller, who has a hold.
-    #[inline]
-    pub fn is_held_twice(&self) -> bool {
-        self.0.load(Acquire) == 2
-    }
-
     /// Whether one holds the entry alone, which under the shard's lock, for an entry in the cache, is the cache.
     #[inline]
     pub fn is_held_once(&self) -> bool {

@@ -66,18 +66,10 @@ impl Shared {
     /// Has the value elsewhere, if nobody else holds it.
     fn relocate(&self) {
         let is_in = self.is_in.lock().unwrap();
-        if !*is_in {
-            return;
-        }
-        self.pins.pin();
-        drop(is_in);
-        let is_in = self.is_in.lock().unwrap();
-        if *is_in && self.pins.is_held_twice() {
+        if *is_in && self.pins.is_held_once() {
             // SAFETY: what the model is to show: nobody else is at it.
             self.value.with_mut(|value| unsafe { *value = 7 });
         }
-        drop(is_in);
-        self.give_up();
     }
 
     fn remove(&self) {

@@ -12,6 +12,8 @@
 //! hash in its slot.
 
 use core::alloc::Layout;
+#[cfg(not(plain))]
+use core::num::NonZero;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::base::time::Time;
@@ -22,8 +24,12 @@ use weir_core::evict::replacement::setting::Setting;
 use weir_core::evict::replacement::slot::{NONE, Slot};
 use weir_core::evict::replacement::{Policy, Sightings};
 
+#[cfg(not(plain))]
+use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::header::Header;
 use crate::evictable_cache::host;
+#[cfg(not(plain))]
+use crate::heap;
 
 /// Entries that the smallest block has room for.
 const FEWEST: usize = 16;
@@ -338,21 +344,31 @@ impl Storage {
         old
     }
 
-    /// Has an entry at `to` from now on, if it is in here and the cache and the caller alone hold it. The caller's hold ends then.
+    /// Has the entry at an address at `to` from now on, if one is there that the cache alone holds, of the size of the new block.
+    /// Returns where it was.
     ///
     /// # Safety
-    /// The caller holds the entry, whose block has `len` bytes. `to` is a block of as many that nothing else uses.
+    /// `to` is a block of `room` bytes, as the heap says them of a live block, that nothing else uses.
     #[cfg(not(plain))]
-    pub unsafe fn relocate(&mut self, entry: NonNull<Header>, to: NonNull<Header>, len: usize) -> bool {
-        // SAFETY: held by the caller.
-        let header = unsafe { entry.as_ref() };
-        let Some(place) = self.place_of(header).filter(|_| header.pins.is_held_twice()) else { return false };
-        // SAFETY: of `len` bytes each, and apart. Nobody else reads or writes the entry: that takes a hold, and a new one the lock.
-        unsafe { entry.cast::<u8>().copy_to_nonoverlapping(to.cast(), len) };
-        // SAFETY: written just now.
-        let _ = unsafe { to.as_ref() }.pins.unpin();
+    pub unsafe fn relocate<C: Content>(
+        &mut self,
+        address: NonZero<usize>,
+        hash: u32,
+        to: NonNull<Header>,
+        room: usize,
+    ) -> Option<NonNull<Header>> {
+        let place = self.index.find(hash, |at| at == address.get())?;
+        let entry = self.at(place);
+        // SAFETY: in the index, under the shard's lock.
+        let (header, layout) = unsafe { (entry.as_ref(), C::layout(entry)) };
+        if !header.pins.is_held_once() || heap::block_size(layout) != room {
+            return None;
+        }
+        // SAFETY: blocks of the same size, and apart. Nobody else reads or writes the entry: that takes a hold, and a new one the
+        // lock.
+        unsafe { entry.cast::<u8>().copy_to_nonoverlapping(to.cast(), layout.size()) };
         self.index.replace(place, to.as_ptr().expose_provenance());
-        true
+        Some(entry)
     }
 
     /// The place of an entry in the index, if it is in here.

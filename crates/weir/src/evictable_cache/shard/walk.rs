@@ -5,7 +5,6 @@
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::ops::Range;
 
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
@@ -21,8 +20,6 @@ pub struct Walk<'a, C: Content> {
     /// So many of the held ones were given out.
     given: usize,
     home: usize,
-    /// The shard at which it ends.
-    end: usize,
     /// The number that comes next in that shard.
     at: u32,
     /// The shard counts this walk.
@@ -32,13 +29,7 @@ pub struct Walk<'a, C: Content> {
 impl<C: Content> Shared<C> {
     /// All entries, in no particular order; that counts as no use of them.
     pub fn walk(&self) -> Walk<'_, C> {
-        self.walk_through(0..self.shards().len())
-    }
-
-    /// [`Shared::walk`] of some shards.
-    pub fn walk_through(&self, shards: Range<usize>) -> Walk<'_, C> {
-        let (home, end) = (shards.start, shards.end);
-        Walk { shared: self, held: [const { None }; BATCH], given: BATCH, home, end, at: 0, is_in: false }
+        Walk { shared: self, held: [const { None }; BATCH], given: BATCH, home: 0, at: 0, is_in: false }
     }
 
     /// Takes out the entries for which `is_kept` does not hold.
@@ -118,7 +109,7 @@ impl<'a, C: Content> Iterator for Walk<'a, C> {
     type Item = Hold<'a, C>;
     fn next(&mut self) -> Option<Hold<'a, C>> {
         while self.given == BATCH {
-            if self.home == self.end {
+            if self.home == self.shared.shards().len() {
                 return None;
             }
             if !self.fill() {

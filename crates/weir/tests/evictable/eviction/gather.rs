@@ -114,3 +114,22 @@ fn entries_move_while_others_are_at_them() {
     assert!(cache.iter().all(|entry| **entry == value(*entry.key())));
     assert_eq!(cache.stats().pinned, 0);
 }
+
+/// What Weir looks at is not what the program holds.
+#[test]
+fn what_moves_is_held_by_nobody() {
+    let cache = ByteCache::builder().shards(1).build().unwrap();
+    (0..100_000u32).for_each(|key| drop(cache.insert(&key.to_le_bytes(), &[1; 100]).unwrap()));
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while cache.len() > 10_000 {
+                cache.evict(cache.bytes() / 5);
+            }
+            is_done.store(true, SeqCst);
+        });
+        while !is_done.load(SeqCst) {
+            assert!(!cache.is_in_use(), "there is no guard");
+        }
+    });
+}
