@@ -157,6 +157,8 @@ impl PressureEvents {
             FdError::Os(_) => RegisterError::OutOfMemory,
             FdError::Register(why) => why.into(),
         })?;
+        // It was registered just now: it has not heard of what came before.
+        registration.catch_up(self.seen);
         let fd = end.fd();
         self.end = Some((end, Subscription { registration: OwnedRegistration::new(registration) }));
         Ok(fd)

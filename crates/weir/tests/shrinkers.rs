@@ -264,6 +264,28 @@ fn a_subscription_hears_of_pressure_and_of_one_relief() {
 }
 
 #[test]
+fn a_descriptor_tells_of_what_came_before_it_and_of_the_relief() {
+    let guard = Pressure::alone();
+    settings::set("relief_ms", "200").unwrap();
+    let ballast = Blocks::of(16 << 20, 4000);
+    wait_until("the relief of another test", || pressure::latest().level == Level::None);
+    let mut before = pressure::events();
+    let pressed = Pressure::begin_alone(guard);
+    wait_until("pressure", || pressure::latest().level >= Level::Some);
+    let fd = before.raw_fd().unwrap();
+    assert!(is_readable(fd, PATIENCE));
+    assert!(before.try_next().is_some_and(|event| event.level >= Level::Some));
+    // These begin while memory is short, and have seen that.
+    let mut during = pressure::events();
+    let fd = during.raw_fd().unwrap();
+    settings::set("limit", "0").unwrap();
+    wait_until("the relief", || {
+        is_readable(fd, PATIENCE) && during.try_next().is_some_and(|it| it.level == Level::None)
+    });
+    drop((ballast, pressed));
+}
+
+#[test]
 fn the_callback_for_a_limit_is_set_called_and_taken_back() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     fn free(bytes: usize) -> bool {

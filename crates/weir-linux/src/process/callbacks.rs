@@ -119,6 +119,12 @@ impl Registration {
         unsafe { self.0.as_ref() }.stats()
     }
 
+    /// Has a subscriber hear of the latest event, unless it was `seen`, and of the relief after it.
+    pub fn catch_up(&self, seen: u32) {
+        // SAFETY: the entry is there until it is unregistered, which takes the registration.
+        HEAP.callbacks().catch_up(HEAP.platform(), unsafe { self.0.as_ref() }, seen);
+    }
+
     /// For a language without owners: [`Registration::from_raw`] undoes it.
     pub fn into_raw(self) -> NonNull<Entry> {
         self.0

@@ -302,6 +302,20 @@ impl Callbacks {
         self.events.wake(platform);
     }
 
+    /// Has a subscriber hear of what was before it came: of the latest event, unless it was `seen`, and of the relief after it.
+    pub fn catch_up<P: Wait + Clock>(&self, platform: &P, entry: &Entry, seen: u32) {
+        let now = platform.now();
+        let _list = self.list.lock(platform);
+        let event = self.events.latest();
+        if event.level > Level::None {
+            entry.set(TOLD);
+        }
+        if event.generation != seen {
+            entry.event.store(event.pack(), Relaxed);
+            self.post(platform, entry, EVENT, now);
+        }
+    }
+
     /// Tells of relief all that were told of pressure.
     pub(crate) fn relieve<P: Wait + Clock>(&self, platform: &P) {
         let now = platform.now();
