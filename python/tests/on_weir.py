@@ -104,6 +104,20 @@ class OnWeir(unittest.TestCase):
             pass
         self.assertEqual(len(held), 400)
 
+    def test_a_second_close_ends_no_other_subscription(self):
+        held = [block(number) for number in range(400)]
+        first = weir.pressure.subscribe(print)
+        first.close()
+        heard = [[] for _ in range(20)]
+        # One of these has the handle of the first.
+        others = [weir.pressure.subscribe(events.append) for events in heard]
+        for other in others:
+            self.addCleanup(other.close)
+        first.close()
+        weir.settings["limit"] = LIMIT
+        wait_until("all of them to hear", lambda: all(heard))
+        self.assertEqual(len(held), 400)
+
     def test_a_cache_has_no_size_and_gives_way(self):
         function = weir.cache(block, bound=1000)
         fill(function)

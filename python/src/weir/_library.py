@@ -157,7 +157,7 @@ def register(function, *arguments):
 
 
 def unregister(handle):
-    """Ends a callback, and waits while another thread is in it. Once is enough."""
+    """Ends a callback, and waits while another thread is in it. Its handle may be that of another callback afterwards."""
     with lock:
         if handle not in _handles:
             return

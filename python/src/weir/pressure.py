@@ -34,7 +34,10 @@ class Subscription:
 
     def close(self):
         """Ends the subscription. Waits while its callback runs in another thread; the caller may hold no lock that it takes."""
-        unregister(self._handle)
+        with lock:
+            # Once: what is registered next may have the same handle.
+            handle, self._handle = self._handle, None
+        unregister(handle)
         with lock:
             _callbacks.pop(self._number, None)
 
