@@ -250,6 +250,10 @@ impl Volume {
                 break;
             }
             at = part.end;
+            // What came first has gone again, or had no room: memory is short, or a limit reached.
+            if !cached.contains(range.start / SIZE) {
+                break;
+            }
             // Where all of it is here already, others have their turn.
             yield_once().await;
         }

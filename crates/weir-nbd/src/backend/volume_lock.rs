@@ -58,9 +58,12 @@ fn open(file: &OwnedFd, is_alone: bool) -> Result<Option<OwnedFd>> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let own = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     // First it takes its own, then it looks at others'. If two do so at the same time, at least one sees the other.
-    own_lock(&own, WRITES)?;
-    if is_alone {
-        own_lock(&own, ALONE)?;
+    for byte in [Some(WRITES), is_alone.then_some(ALONE)].into_iter().flatten() {
+        match own_lock(&own, byte) {
+            // Another has the byte, or all of the file, for itself: whichever program that is.
+            Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => return Ok(None),
+            locked => locked?,
+        }
     }
     let is_taken = is_others(&own, ALONE)? || is_alone && is_others(&own, WRITES)?;
     Ok((!is_taken).then_some(own))
@@ -97,6 +100,21 @@ mod tests {
     use crate::base::size::Size;
     use crate::buffers::Buffer;
     use crate::cache::{BLOCK, BlockCache};
+
+    #[test]
+    fn a_volume_that_another_locks_for_itself_is_not_served() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        std::fs::write(&path, vec![0; 1 << 20]).expect("a file");
+        let other = fs::open(&path, OFlags::RDWR, Mode::empty()).expect("the file");
+        control(&other, libc::F_OFD_SETLK, libc::F_WRLCK, WRITES).expect("a lock");
+        let source = Source::Path { path, create: None };
+        let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+        for cache in [None, Some(&cache)] {
+            let refused = source.open(false, cache).err().expect("it is locked").to_string();
+            assert!(refused.contains("another program has locked it"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_volume_stays_locked_until_the_file_has_all_that_was_written() {

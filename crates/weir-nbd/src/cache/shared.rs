@@ -190,12 +190,14 @@ impl Shared {
         self.dirty_bytes.remove_block(is_little, |lags| self.store.set_congested(lags));
     }
 
-    /// Bytes of blocks that the cache may hold at most, by its own bound or the machine's memory.
+    /// Bytes of blocks that the cache may hold at most, by its own bound or the machine's memory, and by the process's limit.
     pub fn room(&self) -> u64 {
         let most = self.max.unwrap_or_else(|| {
             let found = rustix::system::sysinfo();
             found.totalram as u64 * u64::from(found.mem_unit)
         });
+        let limit = weir::settings::get("limit").ok().filter(|&limit| limit > 0);
+        let most = most.min(limit.unwrap_or(u64::MAX));
         most / (BLOCK + ENTRY) as u64 * BLOCK as u64
     }
 

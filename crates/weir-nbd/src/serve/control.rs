@@ -15,20 +15,27 @@ use tokio::time::{sleep, timeout};
 /// Time for a reader of a report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the socket and serves it. The socket's file is removed when what is returned is dropped.
-pub fn open(
-    control: &Control,
-    context: Arc<Context>,
-    reporter: Reporter,
-) -> std::result::Result<Option<impl Sized>, Failure> {
-    let (listener, file) = match control_socket(&control.path) {
-        Ok(opened) => opened,
-        Err(why) if control.is_chosen => return Err(why),
+/// A bound socket, and its file, which is removed when that is dropped.
+type Bound<F> = (std::os::unix::net::UnixListener, F);
+
+/// Binds the socket. That may hang: one that is there is asked whether somebody listens.
+pub fn bind(control: &Control) -> std::result::Result<Option<Bound<impl Send + use<>>>, Failure> {
+    match control_socket(&control.path) {
+        Ok(bound) => Ok(Some(bound)),
+        Err(why) if control.is_chosen => Err(why),
         Err(why) => {
             tracing::warn!("'weir-nbd stat' will not find this server: {why} (--control PATH)");
-            return Ok(None);
+            Ok(None)
         }
-    };
+    }
+}
+
+/// Serves the socket. Returns what keeps its file.
+pub fn serve<F>(
+    (listener, file): Bound<F>,
+    context: Arc<Context>,
+    reporter: Reporter,
+) -> std::result::Result<F, Failure> {
     let open = || {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener)
@@ -44,7 +51,7 @@ pub fn open(
             }
         }
     });
-    Ok(Some(file))
+    Ok(file)
 }
 
 async fn send(mut socket: UnixStream, context: &Context, reporter: &Reporter) -> Result<()> {

@@ -133,7 +133,14 @@ async fn run(options: &Serve) -> Result<(), Failure> {
         opened = blocking(move || open(&options_)) => opened?,
         event = events.stops.next() => return event.into_end(),
     };
-    let (listeners, names) = listen(&settings)?;
+    // A name may have to be looked up, and a socket that is there is asked whether somebody listens.
+    let settings_ = settings.clone();
+    let opened =
+        move || Ok::<_, Failure>((listen(&settings_)?, settings_.control.as_ref().map(control::bind).transpose()?));
+    let ((listeners, names), control) = tokio::select! {
+        opened = blocking(opened) => opened?,
+        event = events.stops.next() => return event.into_end(),
+    };
     let (engine, refused) = settings.io.choose().map_err(Failure::because("io_uring is refused"))?;
     let io = if engine == Engine::Uring { "io_uring" } else { "threads" };
     if let Some(why) = refused {
@@ -154,8 +161,7 @@ async fn run(options: &Serve) -> Result<(), Failure> {
         acceptors.spawn_local(accept(listener, welcome.clone()));
     }
     let reporter = Reporter { since, workers: settings.workers, io };
-    let open = |control| control::open(control, context.clone(), reporter);
-    let _control = settings.control.as_ref().map(open).transpose()?;
+    let _control = control.flatten().map(|bound| control::serve(bound, context.clone(), reporter)).transpose()?;
     info!("{} exports, {} workers by {io}", settings.exports.len(), settings.workers);
     notify(&[NotifyState::Ready]);
     let failed = wait(&mut events, options, &context).await;
@@ -202,7 +208,7 @@ fn open_tls(settings: &Settings) -> Result<TlsMode, Failure> {
 }
 
 /// Opens all listening sockets: their descriptors, and what keeps their names.
-fn listen(settings: &Settings) -> Result<(Vec<OwnedFd>, impl Sized), Failure> {
+fn listen(settings: &Settings) -> Result<(Vec<OwnedFd>, impl Send + use<>), Failure> {
     let mut listeners = Listener::inherited()?;
     let default = [Address::default()];
     let chosen = match settings.listen.as_slice() {

@@ -74,10 +74,13 @@ impl Control {
         }
     }
 
-    /// The socket of a running server: at `chosen`, or at the first of the places where one is.
-    pub fn find_server(chosen: Option<PathBuf>) -> Option<Self> {
-        let there = if chosen.is_none() { Self::places().find(|path| path.exists()) } else { None };
-        there.map(|path| Self { path, is_chosen: false }).or_else(|| Self::find(chosen))
+    /// Where the socket of a running server may be: at `chosen`, or at one of the places, the likeliest first.
+    pub fn of_server(chosen: Option<PathBuf>) -> Vec<PathBuf> {
+        match chosen {
+            Some(path) if path.as_os_str() == "none" => Vec::new(),
+            Some(path) => vec![path],
+            None => Self::places().collect(),
+        }
     }
 
     /// Where a server's socket can be. The last is that of a service: its folder is not in the environment of others.

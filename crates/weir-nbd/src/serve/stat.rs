@@ -6,27 +6,45 @@ use crate::base::Failure;
 use crate::base::size::Size;
 use crate::command_line::Stat;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Reads the server's report and prints it.
 pub fn stat(options: &Stat) -> Result<(), Failure> {
-    let control =
-        Control::find_server(options.control.clone()).ok_or_else(|| Failure::new("no control socket is given"))?;
-    let path = control.path.display().to_string();
-    let ask = || {
-        let mut socket = UnixStream::connect(&control.path)?;
+    let (mut socket, name) = connect(Control::of_server(options.control.clone()))?;
+    let mut ask = || {
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut text = String::new();
         socket.read_to_string(&mut text)?;
         Ok::<_, std::io::Error>(text)
     };
-    let text = ask().map_err(Failure::because(format_args!("no server answers at {path}")))?;
-    let report: Report = serde_json::from_str(&text).map_err(Failure::because(&path))?;
+    let text = ask().map_err(no_answer(&name))?;
+    let report: Report = serde_json::from_str(&text).map_err(Failure::because(&name))?;
     let shown = if options.json { text } else { table(&report) };
     std::io::stdout().write_all(shown.as_bytes()).map_err(Failure::because("standard output"))
+}
+
+/// Connects to the first of these sockets at which a server listens. A server that was killed has left its socket's file. Where none
+/// listens, the failure is of the first file that is there.
+fn connect(places: Vec<PathBuf>) -> Result<(UnixStream, String), Failure> {
+    let mut failures = Vec::new();
+    for path in places {
+        let name = path.display().to_string();
+        match UnixStream::connect(path) {
+            Ok(socket) => return Ok((socket, name)),
+            Err(why) => failures.push((why, name)),
+        }
+    }
+    failures.sort_by_key(|(why, _)| why.kind() == ErrorKind::NotFound);
+    let first = failures.into_iter().next();
+    Err(first.map_or_else(|| Failure::new("no control socket is given"), |(why, name)| no_answer(&name)(why)))
+}
+
+fn no_answer(name: &str) -> impl FnOnce(Error) -> Failure {
+    Failure::because(format!("no server answers at {name}"))
 }
 
 fn table(report: &Report) -> String {

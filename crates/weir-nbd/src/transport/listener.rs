@@ -50,7 +50,7 @@ impl Listener {
     }
 
     /// The socket, and what has to be kept as long as the server lives.
-    pub fn into_parts(self) -> (OwnedFd, impl Sized) {
+    pub fn into_parts(self) -> (OwnedFd, impl Send) {
         (self.socket, self.file)
     }
 
@@ -78,7 +78,7 @@ impl Listener {
 }
 
 /// The socket for `weir-nbd stat`.
-pub fn control_socket(path: &Path) -> Result<(UnixListener, impl Send + 'static), Failure> {
+pub fn control_socket(path: &Path) -> Result<(UnixListener, impl Send + use<>), Failure> {
     bind_unix(path).map_err(Failure::because(format_args!("the control socket {}", path.display())))
 }
 

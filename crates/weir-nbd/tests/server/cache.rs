@@ -354,3 +354,15 @@ fn where_blocks_are_is_told_of_what_is_not_yet_in_the_file() {
         server.stop();
     }
 }
+
+#[test]
+fn a_client_has_no_more_read_ahead_than_the_limit_has_room_for() {
+    const SIZE: u64 = 512 << 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::File::create(folder.path().join("disk")).expect("a file").set_len(SIZE).expect("a size");
+    let server = Server::start_in(folder, &["--export", "d=disk", "--cache", "auto", "--limit", "64M"]);
+    let mut client = server.extended("d");
+    assert_eq!(client.error(CACHE, 0, 0, SIZE, b""), 0);
+    let read = counted(&server, "misses") * BLOCK as u64;
+    assert!(read <= 64 << 20, "{read} bytes were read");
+}

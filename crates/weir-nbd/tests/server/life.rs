@@ -4,8 +4,9 @@ use crate::support::client::Client;
 use crate::support::server::Server;
 use crate::support::wire::*;
 use crate::support::{engines, eventually};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -149,6 +150,50 @@ fn a_start_that_hangs_can_be_stopped() {
     });
     assert!(end.is_some_and(|end| end.success()));
     drop(pipe);
+}
+
+/// A socket at which somebody listens, and accepts no more: who connects waits. The second is what fills it up.
+fn hanging_socket(path: &Path) -> (UnixListener, Vec<OwnedFd>) {
+    let listener = UnixListener::bind(path).expect("a socket");
+    // SAFETY: it listens again, with room for one.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let address = SocketAddrUnix::new(path).expect("a path");
+    let mut clients = Vec::new();
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let client = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a socket");
+        if net::connect(&client, &address).is_err() {
+            return (listener, clients);
+        }
+        clients.push(client);
+    }
+}
+
+#[test]
+fn a_start_that_waits_for_another_socket_can_be_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hung = hanging_socket(&folder.path().join("hung"));
+    for (listen, control) in [("unix:hung", "none"), ("unix:s", "hung")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+        command.args(["serve", "--export", "m=memory:1M", "--listen", listen, "--control", control]);
+        let mut server =
+            Killed(command.current_dir(folder.path()).stderr(Stdio::null()).spawn().expect("the server starts"));
+        let tasks = format!("/proc/{}/task", server.0.id());
+        let waits = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("syscall"))
+                .is_ok_and(|call| call.split(' ').next() == Some(&libc::SYS_connect.to_string()))
+        };
+        eventually("it waits", || std::fs::read_dir(&tasks).expect("its threads").flatten().any(waits));
+        // SAFETY: it signals a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(server.0.id() as i32, libc::SIGTERM) }, 0);
+        let mut end = None;
+        eventually("it ends", || {
+            end = server.0.try_wait().expect("a child");
+            end.is_some()
+        });
+        assert!(end.is_some_and(|end| end.success()), "{listen}");
+    }
+    drop(hung);
 }
 
 fn make_pipe(path: &Path) {
@@ -320,6 +365,8 @@ fn stat_finds_a_server_whose_folder_is_not_in_its_environment() {
         String::from_utf8(command.env("XDG_RUNTIME_DIR", session.path()).output().expect("it runs").stdout)
             .expect("UTF-8")
     };
+    // A server that was killed has left its socket's file.
+    drop(UnixListener::bind(session.path().join("weir-nbd.control")).expect("a socket"));
     for said in [stat(&service, &session), stat(&session, &service)] {
         assert!(said.contains("m: memory memory:1M"), "{said}");
     }
