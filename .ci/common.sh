@@ -126,9 +126,9 @@ install() { # PACKAGE:COMMAND...
 
 formatted() { # all four workspaces
     cargo fmt --check
-    cargo fmt --manifest-path lab/Cargo.toml --all --check
-    cargo fmt --manifest-path fuzz/Cargo.toml --check
-    cargo fmt --manifest-path fleet/Cargo.toml --all --check
+    (cd lab && cargo fmt --check)
+    (cd fuzz && cargo fmt --check)
+    (cd fleet && cargo fmt --check)
 }
 
 tests() { # arguments of `cargo test`, recorded

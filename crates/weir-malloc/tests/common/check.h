@@ -93,21 +93,27 @@ static inline void ignore_stalls(void) { set("psi_some_us", 10000000), set("psi_
 static inline unsigned char pattern(uint64_t seed, size_t i) {
     return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 32) + i * 31 + (i >> 8));
 }
+/* Rows of 256 bytes of the pattern all lie in one table: 223 * 31 is one more than a multiple of 256. */
+#define P1_(i) (unsigned char)((i) * 31)
+#define P8_(i) P1_(i), P1_(i + 1), P1_(i + 2), P1_(i + 3), P1_(i + 4), P1_(i + 5), P1_(i + 6), P1_(i + 7)
+#define P64_(i) P8_(i), P8_(i + 8), P8_(i + 16), P8_(i + 24), P8_(i + 32), P8_(i + 40), P8_(i + 48), P8_(i + 56)
+static const unsigned char rows_[512] = {P64_(0),   P64_(64),  P64_(128), P64_(192),
+                                         P64_(256), P64_(320), P64_(384), P64_(448)};
+static inline const unsigned char *row_(uint64_t seed, size_t at) {
+    return rows_ + (unsigned char)(((seed * 0x9e3779b97f4a7c15u >> 32) + (at >> 8)) * 223);
+}
+static inline size_t row_length_(size_t size, size_t at) { return size - at < 256 ? size - at : 256; }
 static inline void fill(void *block, size_t size, uint64_t seed) {
-    unsigned char *bytes = (unsigned char *)block;
-    for (size_t i = 0; i < size; i++) bytes[i] = pattern(seed, i);
+    for (size_t at = 0; at < size; at += 256) memcpy((char *)block + at, row_(seed, at), row_length_(size, at));
 }
 static inline int holds(const void *block, size_t size, uint64_t seed) {
-    const unsigned char *bytes = (const unsigned char *)block;
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != pattern(seed, i)) return 0;
+    for (size_t at = 0; at < size; at += 256)
+        if (memcmp((const char *)block + at, row_(seed, at), row_length_(size, at))) return 0;
     return 1;
 }
 static inline int all_zero(const void *block, size_t size) {
-    const unsigned char *bytes = (const unsigned char *)block;
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i]) return 0;
-    return 1;
+    const char *bytes = (const char *)block;
+    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 /* Bytes of this process that are resident. */
 static inline size_t resident_bytes(void) {

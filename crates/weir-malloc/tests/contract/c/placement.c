@@ -41,10 +41,15 @@ static void beside(void) {
         p_cache_free(cache, object[i]);
         object[i] = NULL;
     }
+    /* Blocks that lie side by side have one end: what was read up from another of them is not read again. */
+    uintptr_t seen_from = 0, seen_to = 0;
     for (int i = 0; i < BLOCKS; i++) {
         uintptr_t from = (uintptr_t)block[i], to = end_of(from + malloc_usable_size(block[i]) - 1);
+        if (to == seen_to && from >= seen_from) continue;
+        uintptr_t rest = to == seen_to ? seen_from : to;
+        seen_from = from, seen_to = to;
         int pointers = 0;
-        for (uintptr_t *word = (uintptr_t *)from; word < (uintptr_t *)to; word++) pointers += *word >= low && *word <= high;
+        for (uintptr_t *word = (uintptr_t *)from; word < (uintptr_t *)rest; word++) pointers += *word >= low && *word <= high;
         if (pointers > 0) printf("%d pointers into the heap behind the block at %lx\n", pointers, from);
         CHECK(pointers == 0);
     }
