@@ -18,7 +18,7 @@ use weir_linux::os::fd;
 use weir_linux::os::syscall::numbers::{
     __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_umount2, __NR_unshare,
 };
-use weir_linux::os::syscall::{Errno, check, syscall3};
+use weir_linux::os::syscall::{Errno, check, syscall6};
 use weir_linux::platform::memory::fork_advice;
 
 /// Defines each function as `around(call of the next one)`. Where there is no next one, it is the system call of a number.
@@ -74,15 +74,15 @@ macro_rules! interpose {
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
 
-/// A system call of at most three words, with `errno`. Those that are not given are 0.
+/// A system call of at most six words, with `errno`. Those that are not given are 0.
 ///
 /// # Safety
 /// The call is sound with these arguments.
 unsafe fn system_call<const COUNT: usize>(number: u32, arguments: [usize; COUNT]) -> c_int {
-    let mut words = [0; 3];
+    let mut words = [0; 6];
     words[..COUNT].copy_from_slice(&arguments);
     // SAFETY: the caller's promise. Words that a call does not have are not looked at.
-    match check(unsafe { syscall3(number, words[0], words[1], words[2]) }) {
+    match check(unsafe { syscall6(number, words[0], words[1], words[2], words[3], words[4], words[5]) }) {
         Ok(value) => value as c_int,
         Err(Errno(code)) => errno::refuse(code),
     }
@@ -189,6 +189,36 @@ mod of_the_caller {
         without_to_join setns(descriptor: c_int, kind: c_int) or __NR_setns;
         without umount(path: *const c_char) or __NR_umount2;
         without umount2(path: *const c_char, flags: c_int) or __NR_umount2;
+    }
+}
+
+/// What musl's archive has in one object with a function from above. A static program that uses it would get that object, and
+/// the function twice.
+#[cfg(all(target_env = "musl", target_feature = "crt-static"))]
+mod beside {
+    use crate::interposed::{c_char, c_int, c_void, system_call};
+    use core::ffi::c_ulong;
+    use weir_linux::os::syscall::numbers::{__NR_capget, __NR_mount};
+
+    /// As libc has it.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn capget(header: *mut c_void, data: *mut c_void) -> c_int {
+        // SAFETY: what the caller promises for it.
+        unsafe { system_call(__NR_capget, [header as usize, data as usize]) }
+    }
+
+    /// As libc has it.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn mount(
+        source: *const c_char,
+        target: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int {
+        let words = [source as usize, target as usize, kind as usize, flags as usize, data as usize];
+        // SAFETY: what the caller promises for it.
+        unsafe { system_call(__NR_mount, words) }
     }
 }
 

@@ -5,7 +5,8 @@ use crate::arch::system_call;
 /// Numbers of calls that `libweir.so` makes for a program.
 pub mod numbers {
     pub use linux_raw_sys::general::{
-        __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_umount2, __NR_unshare,
+        __NR_capget, __NR_capset, __NR_chroot, __NR_madvise, __NR_mount, __NR_pivot_root, __NR_setns, __NR_umount2,
+        __NR_unshare,
     };
 }
 

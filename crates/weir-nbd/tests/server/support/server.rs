@@ -2,9 +2,11 @@
 
 use super::client::Client;
 use super::eventually;
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A running server, killed when it is dropped.
@@ -41,11 +43,14 @@ impl Server {
         change(&mut command);
         let mut server = Self { child: command.spawn().expect("the server starts"), folder };
         let mut has_ended = false;
-        eventually("the server listens", || {
+        eventually("the server serves", || {
             has_ended = server.child.try_wait().expect("a child").is_some();
-            // A socket's file is there a moment before the socket listens.
-            let listens = |name| UnixStream::connect(server.path(name)).is_ok();
-            has_ended || listens("c") && listens("s")
+            // Its sockets listen earlier. A report comes once all is said that is said at the start.
+            let reports = |mut socket: UnixStream| {
+                socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+                socket.read(&mut [0])
+            };
+            has_ended || UnixStream::connect(server.path("c")).and_then(reports).is_ok_and(|read| read > 0)
         });
         if has_ended { Err(server.log()) } else { Ok(server) }
     }
