@@ -20,7 +20,20 @@ use std::process::ExitCode;
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
 
+/// Has a panic end the process, as the workspace's profile does. `cargo install` builds without that: there a panic would end one
+/// client's session, and leave what it held as it was.
+#[cfg(panic = "unwind")]
+fn abort_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        tell(what);
+        std::process::abort();
+    }));
+}
+
 fn main() -> ExitCode {
+    #[cfg(panic = "unwind")]
+    abort_on_panic();
     let result = match CommandLine::parse().command {
         Command::Serve(options) => {
             log(options.log);

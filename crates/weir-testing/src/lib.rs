@@ -80,6 +80,8 @@ pub fn build_library() -> PathBuf {
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../weir-malloc"))
         .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
         .arg(target)
+        // As the workspace says, whatever tests are built with: the library has nothing that unwinds.
+        .env("CARGO_PROFILE_DEV_PANIC", "abort")
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "building libweir: {}", String::from_utf8_lossy(&output.stderr));

@@ -44,7 +44,7 @@ impl Place {
             xtask.arg("--destdir").arg(destdir);
         }
         if command == "install" {
-            xtask.args(["--profile", profile(), "--no-build"]);
+            xtask.args(["--profile", &profile(), "--no-build"]);
         }
         xtask
     }
@@ -90,9 +90,10 @@ fn list(root: &Path, folder: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The profile of this test.
-pub fn profile() -> &'static str {
-    if env!("CARGO_BIN_EXE_xtask").contains("/debug/") { "dev" } else { "release" }
+/// The profile of this test, or the one that `WEIR_TEST_PROFILE` names.
+pub fn profile() -> String {
+    let own = if env!("CARGO_BIN_EXE_xtask").contains("/debug/") { "dev" } else { "release" };
+    std::env::var("WEIR_TEST_PROFILE").unwrap_or_else(|_| own.to_owned())
 }
 
 /// Builds what is installed, by installing it.
@@ -101,7 +102,7 @@ fn build_once() {
     BUILT.call_once(|| {
         let place = Place::with_prefix();
         let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        xtask.args(["install", "--profile", profile(), "--prefix"]).arg(&place.prefix);
+        xtask.args(["install", "--profile", &profile(), "--prefix"]).arg(&place.prefix);
         let output = xtask.output().expect("xtask starts");
         assert!(output.status.success(), "{}", describe(&output));
         assert!(place.file("bin/weir").is_file(), "{}", describe(&output));
