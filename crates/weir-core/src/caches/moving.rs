@@ -6,7 +6,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
-use crate::base::units::{PageNo, Pages};
+use crate::base::units::PageNo;
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::Geometry;
 use crate::caches::heap_caches::Caches;
@@ -28,9 +28,9 @@ impl<P: Platform> Caches<P> {
         let (window, mut taken, mut object) = (&self.pages.normal, Pieces::NONE, None);
         let mut slabs = domain.slabs.lock(&self.pages.platform);
         slabs.take_to_move(window, &g, addr, &mut taken);
-        let again = slabs.take_again();
+        let (fresh, again) = slabs.take_resident();
         drop(slabs);
-        self.pages.events.resident(&self.pages.platform, Pages::ZERO, again);
+        self.pages.events.resident(&self.pages.platform, fresh, again);
         taken.for_each(window, &g, |taken| object = Some(taken));
         object
     }

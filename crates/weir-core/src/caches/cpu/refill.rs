@@ -111,9 +111,9 @@ impl<P: Platform> Caches<P> {
             slabs.add(window, &g, page);
         }
         let n = slabs.take(window, &g, most, &mut taken);
-        let again = slabs.take_again();
+        let (fresh, again) = slabs.take_resident();
         drop(slabs);
-        self.pages.events.resident(&self.pages.platform, Pages::ZERO, again);
+        self.pages.events.resident(&self.pages.platform, fresh, again);
         let mut slots = out.iter_mut();
         taken.for_each(window, &g, |object| {
             if let Some(slot) = slots.next() {

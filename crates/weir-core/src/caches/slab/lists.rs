@@ -60,7 +60,9 @@ pub struct SlabLists {
     pub(crate) merged: Merged,
     /// Pages of its slabs that were reported lately.
     pub(super) recent: Recent,
+    /// Those of them that were taken, and pages reported before them that were, since [`SlabLists::take_resident`].
     pub(super) again: Refault,
+    pub(super) fresh: Pages,
     /// The slab that objects move to ([`super::sparse`]), one of these; it may have become full. `NONE` before the first.
     pub(super) target: PageNo,
 }
@@ -92,13 +94,14 @@ impl SlabLists {
             merged: Merged::NONE,
             recent: Recent::NONE,
             again: Refault::NONE,
+            fresh: Pages::ZERO,
             target: PageNo::NONE,
         }
     }
 
-    /// The pages reported lately that were taken since the last call.
-    pub(crate) fn take_again(&mut self) -> Refault {
-        core::mem::replace(&mut self.again, Refault::NONE)
+    /// The reported pages that were taken since the last call: those reported longer ago, and those reported lately.
+    pub(crate) fn take_resident(&mut self) -> (Pages, Refault) {
+        (core::mem::take(&mut self.fresh), core::mem::replace(&mut self.again, Refault::NONE))
     }
 
     /// Adds the slab at `page`, fresh from the zone.

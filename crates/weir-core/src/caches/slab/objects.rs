@@ -52,7 +52,9 @@ impl SlabLists {
         if again > 0 {
             slab.set(3, reported & !touched);
             self.reported -= again;
-            self.again = self.again.and(self.recent.taken(Pages(again)));
+            let lately = self.recent.taken(Pages(again));
+            self.fresh += Pages(again - lately.pages as usize);
+            self.again = self.again.and(lately);
         }
         self.leave(slab, g, merged & touched);
         n

@@ -236,9 +236,9 @@ impl<P: Platform> Caches<P> {
                 let mut taken = Pieces::NONE;
                 let mut slabs = domain.slabs.lock(platform);
                 let got = slabs.take(window, &g, MAX_BATCH.min(objects - count), &mut taken);
-                let again = slabs.take_again();
+                let (fresh, again) = slabs.take_resident();
                 drop(slabs);
-                self.pages.events.resident(platform, Pages::ZERO, again);
+                self.pages.events.resident(platform, fresh, again);
                 // SAFETY: a free object of at least two words, which nobody else has as long as it is out of its slab.
                 taken.for_each(window, &g, |object| unsafe {
                     // The first page, and each that begins within it.

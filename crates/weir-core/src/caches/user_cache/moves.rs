@@ -175,9 +175,9 @@ impl<P: Platform> Caches<P> {
         }
         let mut taken = Pieces::NONE;
         let number = slabs.next_to_move(window, &g, at, &mut taken)?;
-        let again = slabs.take_again();
+        let (fresh, again) = slabs.take_resident();
         drop(slabs);
-        self.pages.events.resident(&self.pages.platform, Pages::ZERO, again);
+        self.pages.events.resident(&self.pages.platform, fresh, again);
         let from = (window.addr_of(at.0) + number * g.size as usize) as *mut u8;
         let mut to = core::ptr::null_mut();
         taken.for_each(window, &g, |place| to = place);

@@ -1,7 +1,8 @@
 //! The estimate of what is left below a limit, between two readings of it.
 
 use weir_core::base::level::Level;
-use weir_core::base::units::PAGEBLOCK;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::platform::Diagnostics;
 use weir_core::reclaim::budget::Room;
 
 use crate::held::World;
@@ -47,4 +48,21 @@ fn what_was_released_and_is_taken_again_counts() {
         (19 * MIB..25 * MIB).contains(&left),
         "{left} seem to be left of 40 MiB less 14 of runs and some of objects"
     );
+}
+
+#[test]
+fn what_was_released_long_ago_and_is_taken_again_counts() {
+    let mut world = world(false);
+    (0..16_000).for_each(|_| assert!(world.alloc(1000).is_some()));
+    // Every other page stays in use, and so each slab.
+    free_where(&mut world, |addr| [2, 4, 6].contains(&(addr / PAGE % 8)));
+    let long_ago = pressure(&world, Level::Severe);
+    world.fake().pass_ms(2 * world.fake().tunables().refault_ms.get());
+    free_where(&mut world, |addr| (addr / PAGE).is_multiple_of(16));
+    let lately = pressure(&world, Level::Severe);
+    assert!(long_ago > 11 * MIB / 2 && (MIB / 2..MIB).contains(&lately), "{long_ago} and {lately} released");
+    read(&world, 80 * MIB, 40 * MIB);
+    (0..5500).for_each(|_| assert!(world.alloc(1000).is_some()));
+    let left = free(&world);
+    assert!(left < 36 * MIB, "{left} seem to be left of 40 MiB less 5.4");
 }
