@@ -191,10 +191,10 @@ impl<P: Platform> HeapPages<P> {
 
     /// Takes the pages `more`, which follow a run, if they are free and of the run's node.
     pub(crate) fn extend(&self, kind: ZoneKind, more: Span) -> Result<(), Short> {
-        let window = self.window(kind);
-        let _hold = self.hold(more.len.bytes()).ok_or(Short)?;
+        let (window, huge) = (self.window(kind), self.platform.huge_on_touch());
+        let (_hold, most_fresh) = self.hold_pages(more.len, huge);
         let mut zone = self.zone_of(kind, more.first - Pages(1)).lock(&self.platform);
-        let (again, fresh) = zone.extend(window, more)?;
+        let (again, fresh) = zone.extend(window, more, huge, most_fresh)?;
         drop(zone);
         self.gauges.page_bytes.add(more.len.bytes() as u64, &self.platform.stats().page_bytes);
         self.events.resident(&self.platform, fresh, again);

@@ -144,7 +144,7 @@ impl FreeAreas {
     ) -> Result<PageRun, Short> {
         let page = self.place(window, pages, align, purpose).ok_or(Short)?;
         let run = Span::new(page, pages);
-        if most_fresh < Pages::MAX && self.fresh_of(window, run, huge_on_touch) > most_fresh {
+        if self.exceeds(window, run, huge_on_touch, most_fresh) {
             return Err(Short);
         }
         let (zero, again, fresh) = self.take_run(window, run, purpose, huge_on_touch);
@@ -200,6 +200,11 @@ impl FreeAreas {
             self.growth.take(run.len, fresh);
         }
         (zero, again, fresh.saturating_sub(Pages(again.pages as usize)))
+    }
+
+    /// Whether more than `most_fresh` pages become resident when the free pages `run` are taken.
+    fn exceeds(&self, window: &Window, run: Span, huge_on_touch: bool, most_fresh: Pages) -> bool {
+        most_fresh < Pages::MAX && self.fresh_of(window, run, huge_on_touch) > most_fresh
     }
 
     /// Pages that become resident when the free pages `run` are taken.
@@ -260,19 +265,25 @@ impl FreeAreas {
         }
     }
 
-    /// Takes the pages `more`, which follow a run, if they are free and the zone's. Returns which of them were reported
-    /// lately, and the fresh pages as [`PageRun::fresh`] has them.
-    pub fn extend(&mut self, window: &Window, more: Span) -> Result<(Refault, Pages), Short> {
+    /// Takes the pages `more`, which follow a run, if they are free and the zone's, and at most `most_fresh` pages become
+    /// resident by it. Returns which of them were reported lately, and the fresh pages as [`PageRun::fresh`] has them.
+    pub fn extend(
+        &mut self,
+        window: &Window,
+        more: Span,
+        huge_on_touch: bool,
+        most_fresh: Pages,
+    ) -> Result<(Refault, Pages), Short> {
         if more.end() > window.top() {
             return Err(Short);
         }
         let is_free = more.pieces().all(|(block, pages)| {
             self.blocks.get(window, block).is_some_and(|pageblock| pageblock.free.has_range(pages))
         });
-        if !is_free {
+        if !is_free || self.exceeds(window, more, huge_on_touch, most_fresh) {
             return Err(Short);
         }
-        let (_, again, fresh) = self.take_run(window, more, Purpose::Run, false);
+        let (_, again, fresh) = self.take_run(window, more, Purpose::Run, huge_on_touch);
         self.asks = false;
         Ok((again, fresh))
     }

@@ -167,8 +167,8 @@ fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {
     let more = Span::new(window.top(), Pages(8));
     let blocks = growing.grow(1, 0).unwrap();
     assert_eq!(blocks.start.first(), more.first);
-    assert!(zone.extend(&window, more).is_err());
+    assert!(zone.extend(&window, more, false, Pages::MAX).is_err());
     zone.add(&window, blocks);
-    assert!(zone.extend(&window, more).is_ok());
+    assert!(zone.extend(&window, more, false, Pages::MAX).is_ok());
     assert_eq!(zone.pages, window.top() - PageNo(0));
 }

@@ -223,6 +223,21 @@ fn the_untouched_part_of_a_huge_page_goes_back_with_the_touched() {
 }
 
 #[test]
+fn the_untouched_part_of_a_huge_page_that_a_run_grows_into_is_idle() {
+    let mut world = full_pageblocks(true, 3);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    let last = world.held.iter().position(|block| block.addr == base + 3 * PAGEBLOCK - RUN).unwrap();
+    world.realloc(last, RUN + 4 * PAGE);
+    assert!(world.held.iter().any(|block| block.addr == base + 3 * PAGEBLOCK - RUN), "it grew where it was");
+    assert_eq!(world.audit().idle_pages, PAGEBLOCK_PAGES - 4);
+    // It goes as one huge page.
+    free_where(&mut world, |addr| addr == base + 3 * PAGEBLOCK - RUN);
+    pressure(&world, Level::Some);
+    assert!(released(&world).iter().any(|run| is_whole(run) && run.addr == base + 3 * PAGEBLOCK));
+    assert_eq!(world.fake().stats().huge_split.load(Relaxed), 0);
+}
+
+#[test]
 fn frees_alone_are_no_demand_for_a_depot() {
     let mut world = world(false);
     (0..20_000).for_each(|_| assert!(world.alloc(64).is_some()));
