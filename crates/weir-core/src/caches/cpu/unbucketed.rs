@@ -64,6 +64,10 @@ impl<P: Platform> Caches<P> {
         if !g.begins_object(addr) {
             return platform.invalid_free(InvalidFree::InteriorPointer, addr, g.size as usize);
         }
+        if platform.checks_all() {
+            stats::add(&cache.counts.slow_frees, 1);
+            return self.flush_freed(number, &mut [object]);
+        }
         let mut depot = visit_depot(cache, &g, self.domain_of_object(cache, object), platform);
         let pushed = match depot.top() {
             Some(top) if top == object => Pushed::Twice,

@@ -98,6 +98,23 @@ fn invalid_frees_of_a_cache_without_buckets_are_named() {
 }
 
 #[test]
+fn every_free_of_a_cache_without_buckets_is_checked_if_asked_for() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    let id = heap.user_caches().make(&spec(64)).unwrap();
+    // One is left, so that the slab stays.
+    let objects = take(&heap, id, 3);
+    heap.platform().tunables().check.set(1);
+    heap.reclaim().follow_check();
+    // SAFETY: the last is a misuse on purpose, which the heap refuses.
+    [0, 1, 0].into_iter().for_each(|i| unsafe { heap.free(objects[i]) });
+    assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[0] as usize)]);
+    let stats = heap.user_caches().stats(id);
+    assert_eq!((stats.used, stats.free_depot), (1, 0));
+    heap.audit().unwrap();
+}
+
+#[test]
 fn reclaim_takes_from_any_number_of_caches_the_stalest_first() {
     let heap = heap();
     use_up_buckets(&heap);
