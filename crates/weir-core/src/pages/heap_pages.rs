@@ -126,7 +126,7 @@ impl<P: Platform> HeapPages<P> {
     }
 
     /// Takes `pages` pages of NORMAL that are resident, of the caller's node, which does not grow. The pages `before` are given
-    /// back first, under the same hold of the lock if they are of that node.
+    /// back first, under the same hold of the lock if they are of that node. They counted as freed when their wait began.
     pub(crate) fn take_idle(
         &self,
         before: Option<Span>,
@@ -149,9 +149,6 @@ impl<P: Platform> HeapPages<P> {
         drop(zone);
         let (more, less) = (run.map_or(0, |_| pages.bytes()), before.map_or(0, |run| run.len.bytes()));
         self.gauges.page_bytes.add(more.wrapping_sub(less) as u64, &self.platform.stats().page_bytes);
-        if before.is_some() {
-            self.events.freed(&self.platform, less);
-        }
         let run = run?;
         self.note_taken(&run);
         Ok(run)

@@ -253,7 +253,15 @@ impl<P: Platform> Caches<P> {
             Ok(Some(same)) if same == (class, run) => {
                 p.invalid_free(InvalidFree::DoubleFree, run as usize, run_class::size_of_class(class));
             }
-            Ok(before) => before.into_iter().for_each(|(class, run)| self.give_counted(class, run)),
+            Ok(before) => {
+                // The one before counted when its own wait began. As it goes, it counts in place of this one.
+                let told = before.map_or(0, |(class, _)| run_class::size_of_class(class));
+                before.into_iter().for_each(|(class, run)| self.give_counted(class, run));
+                if pages.bytes() > told {
+                    // No visit to the zone may follow: what rests here does not escape the balancer.
+                    self.pages.events.freed(p, pages.bytes() - told);
+                }
+            }
         }
     }
 

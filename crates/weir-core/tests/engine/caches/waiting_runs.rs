@@ -1,12 +1,14 @@
 //! Runs that wait for their CPU's next visit to its zone: what ends the wait, and what is wrong in a free.
 
+use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree::DoubleFree;
+use weir_core::platform::Diagnostics;
 
 use crate::caches::class_runs::{KIB, passing, worlds};
 use crate::fake::run_on;
 use crate::heap::usage;
 use crate::held::World;
-use crate::reclaim::order::calm;
+use crate::reclaim::order::{calm, free_where};
 
 const SIZE: usize = 100 * KIB;
 
@@ -50,6 +52,38 @@ fn the_end_of_a_window_a_trim_or_another_run_ends_the_wait() {
         run_on(0);
         calm(&world);
         assert_eq!(world.audit().cpu_runs, 0);
+    }
+}
+
+#[test]
+fn runs_that_wait_and_rest_wake_the_balancer() {
+    const RUNS: usize = 4;
+    for mut world in worlds(64) {
+        world.fake().tunables().report_threshold.set((RUNS * SIZE) as u64);
+        let before = world.fake().notices.load(Relaxed);
+        for cpu in 0..RUNS {
+            assert_eq!(world.fake().notices.load(Relaxed), before, "{cpu} runs wait");
+            run_on(cpu);
+            let_one_wait(&mut world);
+        }
+        assert_eq!(world.fake().notices.load(Relaxed), before + 1);
+        assert_eq!(world.audit().cpu_runs, RUNS);
+        run_on(0);
+    }
+}
+
+/// One that takes another's place counts as far as that one did not.
+#[test]
+fn a_longer_run_that_takes_a_shorter_ones_place_wakes_the_balancer() {
+    for mut world in worlds(64) {
+        let [short, long, ..] = [40 * KIB, 200 * KIB, 300 * KIB, 300 * KIB, 300 * KIB, 300 * KIB]
+            .map(|size| world.alloc(size).map(|i| world.held[i].addr).unwrap());
+        world.fake().tunables().report_threshold.set(200 << 10);
+        let before = world.fake().notices.load(Relaxed);
+        free_where(&mut world, |addr| addr == short);
+        assert_eq!(world.fake().notices.load(Relaxed), before);
+        free_where(&mut world, |addr| addr == long);
+        assert_eq!((world.fake().notices.load(Relaxed), world.audit().cpu_runs), (before + 1, 1));
     }
 }
 
