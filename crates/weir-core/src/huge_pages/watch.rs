@@ -79,9 +79,9 @@ pub(crate) struct Watch<'a, P> {
 // A program that switches huge pages off for itself while it runs, as redis does (`PR_SET_THP_DISABLE`).
 
 impl<P: Platform> Watch<'_, P> {
-    /// Memory comes in single pages from now on, and no pageblock counts as a huge page any more. Pageblocks that are huge pages
-    /// from before are found as those that khugepaged fills are. The other way round, free pages that are not there would count
-    /// as resident. Pages that are there would be kept together for a huge page's sake.
+    /// Memory comes in single pages from now on, and no pageblock counts as a huge page any more. Of one that is a huge page
+    /// from before, the next report takes all that is free. The other way round, free pages that are not there would count as
+    /// resident. Pages that are there would be kept together for a huge page's sake.
     pub(crate) fn forget_huge(&self) {
         self.caches.pages.platform.set_huge_on_touch(false);
         for site in self.caches.pages.sites() {

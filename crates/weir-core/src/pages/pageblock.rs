@@ -44,7 +44,8 @@ pub enum Advice {
     Asks = 1,
     /// It asks and was touched since no memory was behind it: a huge page may be there, whole.
     Whole = 2,
-    /// It does not ask, and a huge page was put behind it ([`crate::huge_pages`]).
+    /// It does not ask, and a huge page was put behind it ([`crate::huge_pages`]), or may be there from before the program
+    /// switched them off.
     Collapsed = 3,
 }
 

@@ -115,7 +115,8 @@ impl FreeAreas {
         any
     }
 
-    /// None of `blocks` counts as a huge page any more: what was not handed out of them counts as not resident.
+    /// None of `blocks` counts as a huge page any more: what was not handed out of them counts as not resident. A huge page may
+    /// be there from before all the same. So all that is free of its pageblock goes back at the next report.
     pub(crate) fn forget_huge(&mut self, window: &Window, mut blocks: Range<BlockNo>) {
         let next = |zone: &Self, blocks: Range<BlockNo>| {
             zone.each(window, blocks).find(|(_, pageblock)| pageblock.huge).map(|(block, _)| block)
@@ -125,6 +126,9 @@ impl FreeAreas {
             let pageblock = self.blocks.at_mut(window, block);
             let idle = pageblock.idle().len();
             pageblock.huge = false;
+            if !pageblock.advice.may_be_huge() {
+                pageblock.advice = Advice::Collapsed;
+            }
             self.idle = self.idle + pageblock.idle().len() - idle;
             self.relink(window, block);
         }

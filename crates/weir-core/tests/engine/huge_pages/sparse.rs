@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Diagnostics;
 
 use crate::held::World;
-use crate::reclaim::order::{RUN, bytes, calm, free_where, full_pageblocks, released, runs, world};
+use crate::reclaim::order::{RUN, bytes, calm, free_where, full_pageblocks, pressure, released, runs, world};
 
 /// Pageblocks of these worlds.
 const BLOCKS: usize = 4;
@@ -269,5 +270,23 @@ fn a_program_that_switches_them_off_is_given_back_by_single_pages() {
     assert!(!world.fake().huge.load(Relaxed));
     world.audit();
     wait_for_rest(&world);
-    assert_eq!((bytes(&released(&world)), splits(&world)), (free, 0));
+    // Huge pages may be there from before: what is left of them is split.
+    assert_eq!((bytes(&released(&world)), splits(&world)), (free, BLOCKS as u64));
+}
+
+/// In truth huge pages are there from before.
+#[test]
+fn what_was_never_handed_out_of_a_huge_page_goes_after_the_program_switched_them_off() {
+    for rest in [0, 1] {
+        let mut world = world(true);
+        runs(&mut world, 6);
+        let base = base(&world);
+        let is_freed = move |addr: usize| (addr - base) / RUN >= rest;
+        free_where(&mut world, is_freed);
+        world.heap.reclaim().forget_huge();
+        world.audit();
+        pressure(&world, Level::Severe);
+        assert_eq!(bytes(&released(&world)), PAGEBLOCK - rest * RUN);
+        assert_eq!((world.audit().idle_pages, splits(&world)), (0, rest as u64));
+    }
 }
