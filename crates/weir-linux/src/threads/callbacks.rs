@@ -6,9 +6,7 @@
 //! come back in time, the second goes on with the next callback and makes another thread to stand by. A callback that has
 //! a queue of its own is called by a thread of its own, or by threads of the program's.
 //!
-//! All signals that can be are blocked there. A program may block one in all its threads after this one was made, and wait for it
-//! with `sigwait`. Were it open here, it would be taken from the program. The finalizer's thread, which ends with the program's
-//! last thread only, has them open: see `finalizer.rs`.
+//! All signals that can be are blocked there (`libc_thread.rs`).
 //!
 //! Threads are made where a program registers something. In a forked child they are not there until it does so again, or calls
 //! [`CallbackThreads::resume`], as the first insertion into an evictable cache does. A thread cannot be made inside an allocation,
@@ -27,7 +25,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::futex::{futex_wait, futex_wake, futex_wake_at};
 use crate::os::process::{gettid, set_thread_name};
 use crate::platform::linux::Engine;
-use crate::threads::libc_thread::{self, Signals};
+use crate::threads::libc_thread;
 
 /// Threads of the shared queue that are not in a callback: one to call the next, one to stand by.
 const STANDBY: usize = 2;
@@ -161,7 +159,7 @@ impl CallbackThreads {
     unsafe fn spawn(&self, body: libc_thread::Body, argument: *mut u8) -> bool {
         self.starting.fetch_add(1, SeqCst);
         // SAFETY: the caller's promise is the one that is demanded.
-        let made = unsafe { libc_thread::spawn(body, argument, Signals::Blocked) };
+        let made = unsafe { libc_thread::spawn(body, argument) };
         if !made {
             self.has_started();
         }

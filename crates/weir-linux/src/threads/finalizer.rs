@@ -16,7 +16,7 @@ use core::sync::atomic::{
 use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::process::{gettid, set_thread_name};
 use crate::platform::linux::Engine;
-use crate::threads::libc_thread::{self, Signals};
+use crate::threads::libc_thread;
 
 /// The finalizer thread of a heap.
 pub struct Finalizer {
@@ -50,10 +50,9 @@ impl Finalizer {
         if self.is_started.swap(true, AcqRel) {
             return;
         }
-        // With the caller's signal mask: a program whose other threads have all ended is to be ended by signals still.
         let argument = core::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the argument lives as long as the process.
-        if !unsafe { libc_thread::spawn(run, argument, Signals::Inherited) } {
+        if !unsafe { libc_thread::spawn(run, argument) } {
             self.is_started.store(false, Release);
         }
     }

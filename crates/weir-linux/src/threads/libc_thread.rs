@@ -19,16 +19,8 @@ weak_symbol!(
 /// The function that a thread runs.
 pub type Body = extern "C" fn(*mut u8) -> *mut u8;
 
-/// The signals that a thread begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signals {
-    /// The signals that the thread's maker blocks.
-    Inherited,
-    /// All are blocked but those of [`OPEN`].
-    Blocked,
-}
-
-/// Signals that a thread for callbacks does not block (bit `n - 1` is signal `n`). SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
+/// Signals that such a thread does not block (bit `n - 1` is signal `n`). A program may block a signal in all its threads after
+/// this one was made, and wait for it with `sigwait`. Were it open here, it would be taken from the program. SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
 /// SIGSEGV and SIGSYS are about what the thread itself does: blocked, they would end the process past the program's handlers. By
 /// 32 to 34 libc cancels threads and changes the user of all of them: blocked, `setuid` would wait for ever.
 const OPEN: u64 = bits(&[4, 5, 6, 7, 8, 11, 31, 32, 33, 34]);
@@ -42,21 +34,18 @@ const fn bits(signals: &[u32]) -> u64 {
     bits
 }
 
-/// Starts a thread; `false`: libc has none to offer.
+/// Starts a thread, which blocks all signals but those of [`OPEN`]; `false`: libc has none to offer.
 ///
 /// # Safety
 /// `argument` is what `body` takes, on any thread, for as long as it runs.
-pub unsafe fn spawn(body: Body, argument: *mut u8, signals: Signals) -> bool {
+pub unsafe fn spawn(body: Body, argument: *mut u8) -> bool {
     let Some(create) = pthread_create() else { return false };
     // The new thread begins with the mask of this moment.
-    let before = match signals {
-        Signals::Blocked => set_signal_mask(!OPEN).ok(),
-        Signals::Inherited => None,
-    };
+    let before = set_signal_mask(!OPEN);
     let mut thread = 0;
     // SAFETY: libc's function of this type; the caller answers for the argument.
     let made = unsafe { create(&mut thread, core::ptr::null(), body, argument) } == 0;
-    if let Some(before) = before {
+    if let Ok(before) = before {
         let _ = set_signal_mask(before);
     }
     if let (true, Some(detach)) = (made, pthread_detach()) {

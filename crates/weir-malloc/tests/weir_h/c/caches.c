@@ -2,6 +2,8 @@
 #include "check.h"
 
 #include <sched.h>
+#include <signal.h>
+#include "tasks.h"
 #include "weir.h"
 
 enum { SIZE = 200, MANY = 3000 };
@@ -107,6 +109,23 @@ static void constructed(void) {
     p_cache_free(cache, object[0]);
     CHECK(p_cache_destroy(cache) == 0);
     CHECK(__atomic_load_n(&finis, __ATOMIC_RELAXED) == inits);
+}
+
+/* The thread that calls fini is there, and takes no signal that the program blocks later and waits for. */
+static void signals(void) {
+    weir_cache *cache = p_cache_create("signals", SIZE, 64, NULL, NULL, init, fini, 0);
+    CHECK(cache);
+    WAIT_FOR(({
+        int task[MOST_TASKS], count = threads(task), found = 0;
+        char name[64];
+        for (int i = 0; i < count; i++) status(task[i], "Name:", name, sizeof name), found |= !strcmp(name, "Name:\tweir-fini\n");
+        found;
+    }));
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGTERM);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0 && kill(getpid(), SIGTERM) == 0);
+    CHECK(sigtimedwait(&set, NULL, &(struct timespec){.tv_sec = PATIENCE}) == SIGTERM);
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0 && p_cache_destroy(cache) == 0);
 }
 
 static void limits(void) {
@@ -226,6 +245,7 @@ int main(void) {
     if (!is_weir()) skip_all("it is of Weir's own");
     plain();
     constructed();
+    signals();
     limits();
     refused();
     many();
