@@ -20,25 +20,24 @@ pub fn tgkill(pid: u32, tid: u32, signal: u32) -> Result<()> {
     check(unsafe { syscall3(sys::__NR_tgkill, pid as usize, tid as usize, signal as usize) }).map(drop)
 }
 
-/// Ends the process by `SIGABRT`, for certain: a handler that returns, or a blocked signal, ends in `exit_group`.
+/// What `abort` raises.
+const SIGABRT: u32 = 6;
+
+/// Ends the process by `SIGABRT`, as libc's `abort` does. The program's handler runs, if there is one. Where it returns, or the
+/// signal is ignored, the default action follows.
 pub fn abort() -> ! {
-    const SIGABRT: u32 = 6;
-    const SIGKILL: u32 = 9;
-    let abort_only = !(1u64 << (SIGABRT - 1));
-    let _ = set_signal_mask(abort_only);
+    let _ = set_signal_mask(!set_of(SIGABRT));
     let _ = tgkill(getpid(), gettid(), SIGABRT);
-    let _ = kill(getpid() as i32, SIGKILL);
-    exit_group(134)
+    end_by(SIGABRT)
 }
 
-/// [`abort`] from a thread of Weir's own, where no handler of the program's can run. The signal goes to the process,
-/// for a thread that has it open. If that does not end the process, this thread does.
+/// [`abort`] from a thread of Weir's own, where no handler of the program's can run. The signal goes to the process, for a
+/// thread that has it open. If that does not end the process, this thread does, by the default action.
 pub fn abort_elsewhere() -> ! {
-    const SIGABRT: u32 = 6;
     if kill(getpid() as i32, SIGABRT).is_ok() {
         let _ = futex_wait(&AtomicU32::new(0), 0, Some(1_000_000_000));
     }
-    abort()
+    end_by(SIGABRT)
 }
 
 /// Ends the process as the signal does by default, whatever the program has set for it.

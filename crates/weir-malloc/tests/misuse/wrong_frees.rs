@@ -67,6 +67,9 @@ named! {
     inside_a_block_in_turn_with_others: "inside-in-turn", INTERIOR, SMALL;
     inside_a_block_after_many_batches: "inside-late", INTERIOR, SMALL;
     freed_twice_and_never_looked_at: "twice-unseen", DOUBLE, SMALL;
+    freed_twice_and_the_handler_returns: "twice-handled", DOUBLE, SMALL;
+    freed_twice_and_the_signal_is_ignored: "twice-ignored", DOUBLE, SMALL;
+    freed_twice_never_looked_at_and_the_handler_returns: "twice-unseen-handled", DOUBLE, SMALL;
     freed_twice_large: "twice-large", DOUBLE, RUN;
     freed_twice_by_realloc: "twice-realloc", DOUBLE, SMALL;
     inside_a_block: "inside", INTERIOR, SMALL;

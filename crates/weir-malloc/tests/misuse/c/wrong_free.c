@@ -1,6 +1,8 @@
 /* argv[1]: which wrong free. Prints the pointer, frees it wrongly, and must not come to its end. */
 #include "check.h"
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 static void wrong(void *pointer) {
     dprintf(1, "%p\n", pointer);
@@ -17,13 +19,18 @@ static void stir(void) {
     malloc_trim(0);
 }
 
+/* Runs on the program's own thread, and lets it go on. */
+static void returns(int number) { CHECK(number == SIGABRT && syscall(SYS_gettid) == getpid()); }
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     alarm(LIFETIME);
     const char *which = argv[1];
     void *keep[64], *p;
     for (int i = 0; i < 64; i++) keep[i] = malloc(100);
-    if (strcmp(which, "twice") == 0) {
+    if (strstr(which, "-handled")) CHECK(signal(SIGABRT, returns) != SIG_ERR);
+    if (strstr(which, "-ignored")) CHECK(signal(SIGABRT, SIG_IGN) != SIG_ERR);
+    if (strcmp(which, "twice") == 0 || strcmp(which, "twice-handled") == 0 || strcmp(which, "twice-ignored") == 0) {
         free(keep[9]);
         wrong(keep[9]);
     } else if (strcmp(which, "twice-later") == 0) {
@@ -65,7 +72,7 @@ int main(int argc, char **argv) {
         malloc_trim(0);
         wrong(keep[9]);
         stir();
-    } else if (strcmp(which, "twice-unseen") == 0) {
+    } else if (strncmp(which, "twice-unseen", 12) == 0) {
         /* Found by the background thread, which has no standard error of its own. */
         for (int i = 0; i < 64; i++) free(memset(malloc(1 << 20), 1, 1 << 20));
         void *large[64];
