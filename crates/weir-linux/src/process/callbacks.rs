@@ -6,6 +6,7 @@ use core::sync::atomic::{
     AtomicPtr, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use weir_core::base::time::Time;
 use weir_core::evict::calling::Taken;
 
 pub use weir_core::evict::callback::{
@@ -320,6 +321,12 @@ impl ProgramQueue {
 
     /// Calls the callbacks that wait; returns how many. A callback's panic is the caller's.
     pub fn serve(&self) -> usize {
+        self.serve_until().0
+    }
+
+    /// [`ProgramQueue::serve`], and when there may be something to do although nothing was posted: another thread's callback is
+    /// late then.
+    fn serve_until(&self) -> (usize, Option<Time>) {
         let mut calls = 0;
         if let Some(end) = self.shared().end() {
             // Before the look: what is posted after it makes the descriptor readable again.
@@ -327,11 +334,11 @@ impl ProgramQueue {
         }
         loop {
             if self.queue().is_over() {
-                return calls;
+                return (calls, None);
             }
             match HEAP.callbacks().take(HEAP.platform(), self.queue()) {
                 Taken::Again => {}
-                Taken::Sleep(_) => return calls,
+                Taken::Sleep(until) => return (calls, until),
                 Taken::Job(job) => {
                     HEAP.callbacks().run(HEAP.platform(), job);
                     calls += 1;
@@ -345,12 +352,14 @@ impl ProgramQueue {
         let deadline = ns.map(|ns| monotonic_ns().saturating_add(ns));
         loop {
             let seen = self.queue().posted().load(Relaxed);
-            let calls = self.serve();
-            let left = deadline.map(|at| at.saturating_sub(monotonic_ns()));
+            let (calls, until) = self.serve_until();
+            let now = monotonic_ns();
+            let left = deadline.map(|at| at.saturating_sub(now));
             if calls > 0 || left == Some(0) || self.queue().is_over() {
                 return calls;
             }
-            let _ = futex_wait(self.queue().posted(), seen, left);
+            let until = until.map(|at| at.since(Time(now)).0);
+            let _ = futex_wait(self.queue().posted(), seen, left.into_iter().chain(until).min());
         }
     }
 }
@@ -398,5 +407,56 @@ impl Drop for ProgramQueue {
         }
         // SAFETY: this was the last owner.
         unsafe { malloc::free(self.0.as_ptr().cast()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::futex::pause;
+    use crate::platform::statics::TUNABLES;
+    use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use weir_core::base::cause::Cause;
+    use weir_core::base::level::Level;
+    use weir_core::reclaim::Event;
+
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    static RELIEFS: AtomicU32 = AtomicU32::new(0);
+    static MAY_RETURN: AtomicBool = AtomicBool::new(false);
+
+    /// Returns from the first call only when it may.
+    struct Held;
+
+    impl Callback for Held {
+        fn event(&self, event: Event) -> Result<(), Panicked> {
+            if event.level == Level::None {
+                RELIEFS.fetch_add(1, SeqCst);
+            }
+            CALLS.fetch_add(1, SeqCst);
+            wait_for(|| MAY_RETURN.load(SeqCst));
+            Ok(())
+        }
+    }
+
+    fn wait_for(condition: impl Fn() -> bool) {
+        (0..).take_while(|_| !condition()).for_each(pause);
+    }
+
+    #[test]
+    fn a_thread_that_waits_goes_on_where_the_callback_of_another_is_late() {
+        let queue = ProgramQueue::new().unwrap();
+        let spec = CallbackSpec { name: b"held", class: Class::Subscriber, ..CallbackSpec::default() };
+        let both = [(), ()].map(|()| register(&spec, Held, Thread::Program(&queue)).unwrap());
+        std::thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(|| queue.wait_and_serve(None))));
+            // Posted once. Relief, which comes later, would wake the second thread too.
+            TUNABLES.relief_ms.set(60_000);
+            HEAP.reclaim().note_pressure(Level::Some, Cause::Pressure);
+            wait_for(|| CALLS.load(SeqCst) == 2);
+            MAY_RETURN.store(true, SeqCst);
+            queue.end();
+        });
+        assert_eq!(RELIEFS.load(SeqCst), 0, "the second was called because another event came");
+        both.into_iter().for_each(Registration::unregister);
     }
 }
