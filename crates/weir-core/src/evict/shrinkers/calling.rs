@@ -55,17 +55,7 @@ impl Callbacks {
     /// queue.
     pub fn take<P: Wait + Clock + Diagnostics>(&self, platform: &P, queue: &Queue) -> Taken {
         let now = platform.now();
-        let mut list = self.list.lock(platform);
-        let slow = |entry: &&Entry| entry.named_at().is_some_and(|at| now >= at);
-        let named = list.iter().find(slow).map(|entry| {
-            entry.set(NAMED);
-            (entry.name, now.since(Time(entry.called.load(Relaxed))))
-        });
-        if let Some((name, ns)) = named {
-            drop(list);
-            platform.callback_is_slow(name.bytes(), ns.0);
-            return Taken::Again;
-        }
+        let Some(mut list) = Self::none_is_slow(platform, self.list.lock(platform), now) else { return Taken::Again };
         let late_at = |entry: &Entry| Time(entry.since.load(Relaxed)) + callback_ns(platform);
         // SAFETY: null, or an entry that runs, which is not disposed of before it has left the queue under this lock.
         let current = unsafe { queue.current.load(Relaxed).as_ref() };
@@ -97,6 +87,28 @@ impl Callbacks {
             wake_at = [wake_at, late_at, name_at].into_iter().flatten().min();
         }
         Taken::Sleep(wake_at)
+    }
+
+    /// Names the callbacks that have run for too long. For the balancer: each thread that could do it in [`Callbacks::take`] may be
+    /// in a callback itself, or asleep.
+    #[inline(never)]
+    pub fn name_slow<P: Wait + Clock + Diagnostics>(&self, platform: &P) {
+        if self.counts.iter().any(|count| count.load(Relaxed) > 0) {
+            while Self::none_is_slow(platform, self.list.lock(platform), platform.now()).is_none() {}
+        }
+    }
+
+    /// Names one callback that has run for too long, under no lock; where there is none the lock comes back.
+    fn none_is_slow<'a, P: Wait + Diagnostics>(platform: &P, list: Held<'a, P>, now: Time) -> Option<Held<'a, P>> {
+        let slow = |entry: &&Entry| entry.named_at().is_some_and(|at| now >= at);
+        let named = list.iter().find(slow).map(|entry| {
+            entry.set(NAMED);
+            (entry.name, now.since(Time(entry.called.load(Relaxed))))
+        });
+        let Some((name, ns)) = named else { return Some(list) };
+        drop(list);
+        platform.callback_is_slow(name.bytes(), ns.0);
+        None
     }
 
     /// The calling thread is about to run an entry.

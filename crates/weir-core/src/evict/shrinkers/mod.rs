@@ -9,7 +9,7 @@
 //!   nothing to one that is at it. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
 //!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
-//!   it is named in a message, once a run.
+//!   it is named in a message, once a run: by a thread of a queue that looks for work, or by the balancer.
 //! - **Patience.** An allocation waits for an evictable cache for [`CACHE_PATIENCE`] at least, late or not. Its thread may get no
 //!   CPU for long, where many programs are short of memory at once. Who does not wait goes on to take what is not there, and
 //!   is killed. The cache's own code needs no lock of the program's, and a listener of its seldom does.
@@ -201,6 +201,9 @@ impl Callbacks {
         scan: Scan,
         who: Waiter,
     ) -> usize {
+        if who == Waiter::Balancer {
+            self.name_slow(platform);
+        }
         if self.count(class) == 0 {
             return 0;
         }

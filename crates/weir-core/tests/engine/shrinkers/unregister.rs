@@ -52,6 +52,33 @@ fn a_callback_that_never_returns_is_named_once_and_others_are_called_meanwhile()
 }
 
 #[test]
+fn one_whose_queue_has_no_other_thread_is_named_by_the_balancer() {
+    let (heap, queue) = (heap(), queue());
+    let (enters, is_in) = channel();
+    let (let_go, waits): (Sender<()>, Receiver<()>) = channel();
+    let waits = Mutex::new((enters, waits));
+    let on_scan: OnScan = Box::new(move |_| {
+        let waits = waits.lock().unwrap();
+        waits.0.send(()).unwrap();
+        waits.1.recv().unwrap();
+        Ok(STOP)
+    });
+    let (stuck, _) = register(heap, queue, shrinker("alone", Class::Program), SIZE, Some(on_scan));
+    pressure(heap, Level::Some);
+    let thread = thread::spawn(move || serve(heap, queue));
+    is_in.recv().unwrap();
+    pressure(heap, Level::Some);
+    assert!(heap.platform().slow.lock().unwrap().is_empty());
+    heap.platform().pass_ms(SLOW_NS.0 / 1_000_000);
+    pressure(heap, Level::Some);
+    pressure(heap, Level::Some);
+    assert_eq!(*heap.platform().slow.lock().unwrap(), ["alone"]);
+    (0..2).for_each(|_| let_go.send(()).unwrap());
+    thread.join().unwrap();
+    stuck.unregister(heap);
+}
+
+#[test]
 fn unregistering_waits_until_the_callback_has_returned() {
     for _ in 0..50 {
         let (heap, queue) = (heap(), queue());

@@ -39,6 +39,7 @@ pub(crate) struct Rest {
 /// Responds to what was heard; `rest` is given if the heap is at rest.
 pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
     let cause = events.cause();
+    heap.callbacks().name_slow(heap.platform());
     // A stall, or a group that is full of file pages. While much memory is left, it would not end if this process gave its caches.
     let is_others = events.is_doubtful() && heap.reclaim().has_plenty();
     if !is_others {

@@ -133,6 +133,24 @@ static void stuck(void) {
     CHECK(p_unregister(slow) == 0 && p_unregister(other) == 0);
 }
 
+/* One that has a thread of its own, which alone could say so, is named. */
+static void stuck_alone(void) {
+    struct weir_shrinker shrinker = {.name = "never returns", .count = stuck_count, .scan = stuck_scan,
+                                     .thread = WEIR_THREAD_OWN};
+    weir_callback *slow = p_shrinker_register(&shrinker, sizeof shrinker);
+    int message[2], error = dup(2);
+    CHECK(slow && pipe(message) == 0 && dup2(message[1], 2) == 2);
+    limit(1 << 20);
+    WAIT_FOR(is_stuck);
+    char text[512] = {0};
+    CHECK(poll(&(struct pollfd){.fd = message[0], .events = POLLIN}, 1, PATIENCE * 1000) == 1);
+    CHECK(read(message[0], text, sizeof text - 1) > 0 && dup2(error, 2) == 2);
+    CHECK(strstr(text, "never returns") && strstr(text, "has not returned"));
+    limit(0);
+    let_go = 1;
+    CHECK(p_unregister(slow) == 0);
+}
+
 /* One unregisters itself. */
 static volatile int was_gone;
 static size_t self_scan(size_t bytes, int reason, void *data) {
@@ -334,6 +352,7 @@ int main(int argc, char **argv) {
 #define RUN(name) if (strcmp(argv[1], #name) == 0) return name(), 0
     RUN(plain);
     RUN(stuck);
+    RUN(stuck_alone);
     RUN(self);
     RUN(queue);
     RUN(destroyed);
