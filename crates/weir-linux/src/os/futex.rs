@@ -69,20 +69,25 @@ pub fn report_end_in_copy() {
     unsafe { syscall1(sys::__NR_set_tid_address, NUMBER_IN_COPY.as_ptr() as usize) };
 }
 
-/// Address of the word with the main thread's number in libc. When that thread ends, the kernel sets it to 0, and wakes
-/// the thread that sleeps on it. In glibc it lies two words before the list head that is registered for robust mutexes. `None`: it
-/// is not there.
-pub fn main_threads_word() -> Option<usize> {
+/// Address where glibc has the number of a thread: two words before the list head that is registered for robust mutexes. Another
+/// libc has something else there, or nothing. `None`: there is no such list.
+pub(crate) fn word_before_list(thread: u32) -> Option<usize> {
     const BEFORE_LIST: usize = 16;
+    let (mut head, mut len) = (0usize, 0usize);
+    let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);
+    // SAFETY: the kernel fills two words.
+    check(unsafe { syscall3(sys::__NR_get_robust_list, thread as usize, head_at, len_at) }).ok()?;
+    head.checked_sub(BEFORE_LIST).filter(|word| head != 0 && word.is_multiple_of(align_of::<AtomicU32>()))
+}
+
+/// Address of the word with the main thread's number in libc. When that thread ends, the kernel sets it to 0, and wakes
+/// the thread that sleeps on it. `None`: it is not there.
+pub fn main_threads_word() -> Option<usize> {
     if NUMBER_IN_COPY.load(Relaxed) == getpid() {
         return Some(NUMBER_IN_COPY.as_ptr() as usize);
     }
-    let (mut head, mut len, main) = (0usize, 0usize, getpid());
-    let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);
-    // SAFETY: the kernel fills two words.
-    check(unsafe { syscall3(sys::__NR_get_robust_list, main as usize, head_at, len_at) }).ok()?;
-    let word =
-        head.checked_sub(BEFORE_LIST).filter(|word| head != 0 && word.is_multiple_of(align_of::<AtomicU32>()))?;
+    let main = getpid();
+    let word = word_before_list(main)?;
     // Whatever libc it is, and wherever its list lies: checked by the kernel, as the address may lead nowhere.
     let found = futex_wait_two(&AtomicU32::new(0), 0, (word, main), Some(0));
     matches!(found, Err(Errno::ETIMEDOUT)).then_some(word)

@@ -217,6 +217,7 @@ impl CallbackThreads {
 
     /// Notes the calling thread among [`CallbackThreads::has`]; where.
     fn note_thread(&self) -> Option<&AtomicU32> {
+        libc_thread::unbind_here();
         touch_stack();
         let _ = set_thread_name(c"weir-callbacks");
         let noted = self.ids.iter().find(|id| id.compare_exchange(0, gettid(), AcqRel, Relaxed).is_ok());

@@ -105,6 +105,7 @@ impl Finalizer {
     }
 
     fn work(&self) {
+        libc_thread::unbind_here();
         let _ = set_thread_name(c"weir-fini");
         self.id.store(gettid(), Release);
         loop {

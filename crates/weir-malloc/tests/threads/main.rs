@@ -14,7 +14,7 @@ fn signal_storm(mode: Mode) {
 }
 
 fn own_thread(mode: Mode) {
-    all_pass(Kind::C, "own_thread.c", &["vfork", "scheduling"], mode);
+    all_pass(Kind::C, "own_thread.c", &["vfork", "scheduling", "callbacks"], mode);
 }
 
 /// The background thread is not there when a program becomes something else, and starts again.
