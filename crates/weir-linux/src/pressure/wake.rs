@@ -59,8 +59,9 @@ impl Waker {
         let main_thread = self.main_thread.load(Relaxed);
         if main_thread != 0 {
             match futex_wait_two(&self.news, 0, (main_thread, getpid()), timeout_ns) {
-                Err(Errno::ENOSYS | Errno::EPERM | Errno::EFAULT | Errno::ENOMEM) => {}
-                _ => return,
+                Ok(()) | Err(Errno::EAGAIN | Errno::EINTR | Errno::ETIMEDOUT) => return,
+                // Refused: a filter may give any other number.
+                Err(_) => {}
             }
         }
         let _ = futex_wait(&self.news, 0, timeout_ns);

@@ -132,6 +132,12 @@ fn each_call_may_be_unknown() {
     refused("nosys", &NEW.map(str::to_owned));
 }
 
+/// The thread sleeps in that call as it is refused, by another number than filters mostly have.
+#[test]
+fn the_call_that_the_thread_sleeps_in_may_be_refused_later() {
+    passes("refuse-late", 2_000, &["futex_waitv".to_owned()], "1");
+}
+
 /// What is said to be refused for now is not asked for again and again.
 #[test]
 fn advice_may_be_put_off_for_ever() {

@@ -33,9 +33,8 @@ mod syscall {
     #[allow(clippy::upper_case_acronyms, dead_code, reason = "the kernel's names")]
     #[derive(Debug, PartialEq)]
     pub enum Errno {
-        ENOSYS,
-        EPERM,
-        EFAULT,
+        EAGAIN,
+        EINTR,
         ENOMEM,
         ESRCH,
         ETIMEDOUT,

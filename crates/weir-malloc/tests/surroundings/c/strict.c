@@ -3,6 +3,7 @@
      before   the filter comes before the background thread, and binds it; it kills for any other call
      tsync    the thread is there, and the filter is put on all threads
      refuse   the calls that are named fail, with EPERM or, at "nosys" and "again", with ENOSYS and EAGAIN: all others are allowed
+     refuse-late  the thread is there, and the filter that is put on all threads refuses the calls with EACCES
      none     no filter
    argv[2] is how long to rest, ms; then the names. */
 #include "check.h"
@@ -120,6 +121,10 @@ int main(int count, char **argv) {
     else if (strcmp(how, "tsync") == 0) {
         work(), rest(700);
         is_set = filter(argv + 3, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS, SECCOMP_FILTER_FLAG_TSYNC);
+    }
+    else if (strcmp(how, "refuse-late") == 0) {
+        work(), rest(700);
+        is_set = filter(argv + 3, SECCOMP_RET_ERRNO | EACCES, SECCOMP_RET_ALLOW, SECCOMP_FILTER_FLAG_TSYNC);
     }
     if (!is_set) skip_all("no filter may be set here");
     int rounds = strcmp(how, "refuse") && strcmp(how, "nosys") && strcmp(how, "again") ? 3 : 1;
