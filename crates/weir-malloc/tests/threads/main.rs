@@ -34,7 +34,8 @@ fn jails_and_rights(mode: Mode) {
 }
 
 fn the_thread_takes_nothing_from_the_program(mode: Mode) {
-    let ends = ["main-last", "last-at-start", "other-last", "killed", "killed-strict", "limit-alone"];
+    let ends =
+        ["main-last", "main-last-callbacks", "last-at-start", "other-last", "killed", "killed-strict", "limit-alone"];
     let all = [&ends[..], &["urgent", "batch", "idle", "refused", "vfork", "handler"]].concat();
     all_pass(Kind::C, "thread_life.c", &all, mode);
 }

@@ -24,10 +24,11 @@ use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 
 use crate::os::clock::monotonic_ns;
+use crate::os::futex::pause;
 use crate::os::process::{getpid, set_thread_name};
 use crate::os::rights::credentials::{self, MainThread};
 use crate::os::signals::end_by;
-use crate::os::tasks::unbind;
+use crate::os::tasks::{first_other, unbind};
 use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
@@ -65,7 +66,7 @@ const RETRY_NS: u64 = 10_000_000_000;
 const REPLACEMENT_NS: u64 = 100_000_000;
 /// Beside the count of changes in what a thread is started with: it is such a replacement.
 pub(super) const REPLACEMENT: usize = 1 << 32;
-/// How long the listener may take to end.
+/// How long the listener, and threads for callbacks, may take to end.
 const LISTENER_NS: u64 = 1_000_000_000;
 /// Value of the tunable `background`: no thread; the program's own threads read files (limits, stalls) on slow paths.
 const PROGRAM_READS: u64 = 2;
@@ -409,10 +410,25 @@ impl Background {
                 // A filter of the program's kills the one thread that makes a call. Had Weir's not been there, that would have
                 // been the process.
                 match (status & 0x7f).cast_unsigned() {
-                    0 => self.leave(ABSENT, status >> 8 & 0xff),
+                    0 => {
+                        self.wait_until_alone();
+                        self.leave(ABSENT, status >> 8 & 0xff)
+                    }
                     signal => end_by(signal),
                 }
             }
+        }
+    }
+
+    /// Waits until this thread and its listener alone are left: the process ends with the status of the thread that ends last. One
+    /// that is in a callback is not waited for.
+    fn wait_until_alone(&self) {
+        let until = monotonic_ns() + LISTENER_NS;
+        let is_own = |thread| [self.thread.id(), self.listener_thread.id()].contains(&thread);
+        let mut round = 0;
+        while matches!(first_other(&is_own), Ok(Some(_))) && monotonic_ns() < until {
+            pause(round);
+            round += 1;
         }
     }
 

@@ -312,6 +312,26 @@ static void last_at_start(void) {
     }
 }
 
+/* The same with threads for callbacks, which end as the background thread does: the status is that of the thread that ends last. */
+static size_t nothing(void *data) { return 0; }
+static size_t free_nothing(size_t bytes, int reason, void *data) { return 0; }
+NAMED(shrinker_register)
+
+static void last_with_callbacks(void) {
+    for (int round = 0; round < 24; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            struct weir_shrinker shrinker = {.name = "last", .count = nothing, .scan = free_nothing};
+            for (shrinker.thread = WEIR_THREAD_SHARED; shrinker.thread <= WEIR_THREAD_OWN; shrinker.thread++)
+                CHECK(p_shrinker_register(&shrinker, sizeof shrinker));
+            start();
+            syscall(SYS_exit, 3);
+        }
+        int result;
+        CHECK(ends(child, &result) && WIFEXITED(result) && WEXITSTATUS(result) == 3);
+    }
+}
+
 /* A program of one thread is killed by a filter that kills threads: the process ends by that signal, whatever the program has set
    for it. In strict mode the kernel has no other way. */
 static void killed(int is_strict) {
@@ -504,6 +524,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "urgent") == 0) urgent();
     else if (strncmp(which, "rest-", 5) == 0) rest(strstr(which, "root") != NULL, strstr(which, "pending") != NULL);
     else if (strcmp(which, "main-last") == 0) last_thread(1);
+    else if (strcmp(which, "main-last-callbacks") == 0) last_with_callbacks();
     else if (strcmp(which, "other-last") == 0) last_thread(0);
     else if (strcmp(which, "last-at-start") == 0) last_at_start();
     else if (strcmp(which, "killed") == 0) killed(0);
