@@ -188,7 +188,8 @@ impl Watched {
             || sample.stall >= STALLED && is_above(sample.charged, MOSTLY)
     }
 
-    fn wish_request(&self, rules: &Rules, limit: u64, request: u64) -> Option<Wish> {
+    /// What should be changed of `request` alone, beside a limit of `limit` bytes that stays.
+    pub fn wish_request(&self, rules: &Rules, limit: u64, request: u64) -> Option<Wish> {
         let window = rules.requests?;
         let to = self.asks(rules, limit)?.min(limit);
         let is_over = self.now.saturating_sub(self.requested) >= window;

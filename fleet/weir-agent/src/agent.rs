@@ -202,31 +202,46 @@ impl Agent {
         }
         self.restore(pods).await;
         self.give_back(pods).await;
-        let mut lower: Option<(u64, Change, PathBuf)> = None;
+        // One at a time.
+        let may_lower = self.api.as_ref().is_some_and(|api| api.lowering.is_none());
+        let mut lowers = Vec::new();
         for row in rows {
             let Some((pod, container)) = seat(&row.looked, seats) else { continue };
-            let path = row.looked.group.path.clone();
-            let Some((wish, to)) = self.wish(&path, pod, container) else { continue };
-            let directory = self.hands.as_ref().map_or_else(PathBuf::new, |hands| hands.directory(&path));
-            let change = Change { directory, ..Change::of(pod, container, to) };
-            let saved = container.wanted.most().unwrap_or(0).saturating_sub(to.most().unwrap_or(0));
+            let path = row.looked.group.path.as_path();
+            let Some((wish, to)) = self.wish(path, pod, container, may_lower) else { continue };
+            let change = self.change(path, pod, container, to);
             match wish {
-                Wish::Raise(_) => self.raise(change, &path, pod).await,
-                Wish::Request(_) => self.request(change, &path, pod).await,
-                Wish::Lower(_) if lower.as_ref().is_none_or(|(most, ..)| saved > *most) => {
-                    lower = Some((saved, change, path))
+                Wish::Raise(_) => self.raise(change, path, pod).await,
+                Wish::Request(_) => self.request(change, path, pod).await,
+                Wish::Lower(_) => {
+                    let saved = container.wanted.most().unwrap_or(0).saturating_sub(to.most().unwrap_or(0));
+                    lowers.push((saved, change, path, pod, container));
                 }
-                Wish::Lower(_) => {}
+            }
+        }
+        lowers.sort_by_key(|(saved, ..)| std::cmp::Reverse(*saved));
+        let mut lowers = lowers.into_iter();
+        let Some((_, lower, first, ..)) = lowers.next() else { return };
+        // The limits of the others wait. So do requests of its own pod: the kubelet makes all of a pod's changes or none.
+        for (.., path, pod, container) in lowers.filter(|(_, change, ..)| change.uid != lower.uid) {
+            if let Some((Wish::Request(_), to)) = self.wish(path, pod, container, false) {
+                self.request(self.change(path, pod, container, to), path, pod).await;
             }
         }
         // Whether there is room for a request of its pod is known at the next look.
-        if let Some((_, change, path)) = lower.filter(|(_, change, _)| !self.requested.contains(&change.uid)) {
-            self.lower(change, &path);
+        if !self.requested.contains(&lower.uid) {
+            self.lower(lower, first);
         }
     }
 
-    /// What should be changed of a container, as far as its pod lets it.
-    fn wish(&self, path: &Path, pod: &Pod, container: &Container) -> Option<(Wish, Held)> {
+    /// A change of a container that has a group.
+    fn change(&self, path: &Path, pod: &Pod, container: &Container, to: Held) -> Change {
+        let directory = self.hands.as_ref().map_or_else(PathBuf::new, |hands| hands.directory(path));
+        Change { directory, ..Change::of(pod, container, to) }
+    }
+
+    /// What should be changed of a container, as far as its pod lets it. Where its limit may not be lowered, that is its request.
+    fn wish(&self, path: &Path, pod: &Pod, container: &Container, may_lower: bool) -> Option<(Wish, Held)> {
         let resize = self.options.resize.of(pod.resize.as_deref());
         let held = container.wanted.most().filter(|_| resize != Resize::Off)?;
         let before = pod.before(container);
@@ -234,7 +249,13 @@ impl Agent {
         let (watched, may_exceed) = (self.watched.get(path)?, resize == Resize::Both);
         // A request that goes by its own window.
         let request = pod.request_of(container).filter(|_| self.rules.requests.is_some());
-        let wish = watched.wish(&self.rules, held, request, most_before, may_exceed)?;
+        // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason. Where the kubelet
+        // would not do it, nobody is asked for memory.
+        let may_lower = may_lower && container.is_ready && !container.was_killed && !pod.is_stuck();
+        let wish = match watched.wish(&self.rules, held, request, most_before, may_exceed)? {
+            Wish::Lower(_) if !may_lower => watched.wish_request(&self.rules, held, request?)?,
+            wish => wish,
+        };
         let to = match wish {
             Wish::Raise(to) => pod.raising(container, to)?,
             Wish::Lower(to) => pod.holding(container, to, watched.asks(&self.rules, to)?)?,
@@ -243,11 +264,6 @@ impl Agent {
                 pod.asking(container, to, most)?
             }
         };
-        // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason. Where the kubelet
-        // would not do it, nobody is asked for memory.
-        if (container.was_killed || !container.is_ready || pod.is_stuck()) && matches!(wish, Wish::Lower(_)) {
-            return None;
-        }
         // Whole MiB may be no less.
         (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
     }
@@ -461,11 +477,11 @@ mod tests {
     const GROUP: &str = "group";
 
     /// One without groups, processes and an API.
-    fn alone() -> (Agent, tempfile::TempDir) {
+    fn alone(more: &[&str]) -> (Agent, tempfile::TempDir) {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
         let options = "weir-agent --node n1 --resize down --window 10m --period 1s --cgroup-root".split(' ');
-        let options = Options::parse_from(options.chain(root.path().to_str()));
+        let options = Options::parse_from(options.chain(root.path().to_str()).chain(more.iter().copied()));
         let refuses = |_: http::Request<Body>| async {
             Err::<http::Response<Full<Bytes>>, _>(io::Error::from(io::ErrorKind::ConnectionRefused))
         };
@@ -476,7 +492,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_raise_that_was_not_made_makes_no_lowering_wait() {
-        let (mut agent, _root) = alone();
+        let (mut agent, _root) = alone(&[]);
         let held = Held { request: None, limit: Some(1000 << 20) };
         let container = Container { name: "app".into(), wanted: held, ..Container::default() };
         let pod = Pod { uid: "u".into(), containers: vec![container], ..Pod::default() };
@@ -494,8 +510,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_request_follows_its_window_where_the_limit_may_not_be_lowered() {
+        let (mut agent, _root) = alone(&["--request-window", "2m"]);
+        let held = Held { request: Some(100 << 20), limit: Some(1000 << 20) };
+        let ready = Container { name: "app".into(), wanted: held, is_ready: true, ..Container::default() };
+        let killed = Container { was_killed: true, ..ready.clone() };
+        let pod = Pod { class: "Burstable".into(), ..Pod::default() };
+        let watched = agent.watched.get_mut(Path::new(GROUP)).unwrap();
+        for second in [0, 600] {
+            let sample = Sample { needed: 20 << 20, charged: 20 << 20, held: held.limit, stall: 0.0 };
+            watched.note(Duration::from_secs(second), sample);
+        }
+        let wish = |container: &Container, may_lower| agent.wish(Path::new(GROUP), &pod, container, may_lower);
+        assert!(matches!(wish(&ready, true), Some((Wish::Lower(_), _))), "{:?}", wish(&ready, true));
+        let request = Some((Wish::Request(32 << 20), Held { request: Some(32 << 20), ..held }));
+        assert_eq!([wish(&ready, false), wish(&killed, true)], [request, request]);
+    }
+
+    #[tokio::test]
     async fn a_group_that_is_not_seen_once_is_not_forgotten() {
-        let (mut agent, _root) = alone();
+        let (mut agent, _root) = alone(&[]);
         agent.round().await.unwrap();
         assert_eq!(agent.watched.len(), 1);
         agent.begun -= Duration::from_secs(60);
