@@ -1,5 +1,6 @@
 //! The agent: it looks, decides and acts, again and again.
 
+use crate::api::patch::is_slow;
 use crate::api::pod::{Container, Held, Pod, RESIZE};
 use crate::api::pods::Pods;
 use crate::hands::{Done, Hands};
@@ -39,6 +40,10 @@ pub struct Agent {
     given_back: HashMap<Named, Instant>,
     /// UIDs of pods of which a request was changed at this look.
     requested: HashSet<String>,
+    /// Whether the API left a request without an answer at this look. Nothing more is asked then: each request might take as long.
+    is_silent: bool,
+    /// UIDs of pods of which it did so, until a look at which it did not. They are left out meanwhile: the others have their turn.
+    unanswered: HashSet<String>,
 }
 
 /// The UID of a pod, and the name of a container.
@@ -107,12 +112,17 @@ impl Agent {
             deferred: HashSet::new(),
             given_back: HashMap::new(),
             requested: HashSet::new(),
+            is_silent: false,
+            unanswered: HashSet::new(),
             options,
         })
     }
 
     /// One look, and what follows from it.
     pub async fn round(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.is_silent) {
+            self.unanswered.clear();
+        }
         let pods = self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
         let Done { look, took, relieving, said } = self.work(&pods).await?;
         said.iter().for_each(|line| self.say_once(line));
@@ -133,7 +143,7 @@ impl Agent {
         }
         self.resize(&rows).await;
         // Before the pods are listed nothing is known of them: what this node has said would be taken back.
-        let recommendations = if pods.is_empty() { 0 } else { self.recommend(&rows, &seats).await };
+        let recommendations = if pods.is_empty() || self.is_silent { 0 } else { self.recommend(&rows, &seats).await };
         let trouble = self.api.as_ref().map(|api| api.pods.trouble());
         if let Some(Some(why)) = &trouble {
             self.say_once(why);
@@ -289,7 +299,7 @@ impl Agent {
         for pod in pods.iter().filter(|_| !has_window).filter(may_change) {
             for (container, to) in pod.containers.iter().filter_map(|it| Some((it, pod.given_back(it)?))) {
                 let named = (pod.uid.clone(), container.name.clone());
-                if self.given_back.contains_key(&named) {
+                if self.given_back.contains_key(&named) || !self.may_ask(&pod.uid) {
                     continue;
                 }
                 self.given_back.insert(named, Instant::now());
@@ -303,19 +313,22 @@ impl Agent {
         let resize = self.options.resize;
         let mut deferred = HashSet::new();
         for pod in pods.iter().filter(|pod| resize.of(pod.resize.as_deref()) != Resize::Off) {
-            let Some(api) = &self.api else { return };
             for (container, to) in pod.deferred() {
+                let Some(api) = &self.api else { return };
                 let named = (pod.uid.clone(), container.name.clone());
                 let (is_changed, is_known) = (to != container.wanted, self.deferred.contains(&named));
+                if is_changed && !self.may_ask(&pod.uid) {
+                    continue;
+                }
                 deferred.insert(named);
                 if is_known && !is_changed {
                     continue;
                 }
-                let change = Change::of(pod, container, to);
+                let (change, begun) = (Change::of(pod, container, to), Instant::now());
                 let raised = if is_changed { api.resizer.raise(&change).await } else { Outcome::Raised };
                 let why = pod.obstacle.clone().unwrap_or_default();
                 let outcome = if raised == Outcome::Raised { Outcome::Deferred(why) } else { raised };
-                self.metrics.count(&outcome);
+                self.count(&outcome, &pod.uid, begun);
                 say(&format!("{}: {outcome}", told(&change, pod)));
             }
         }
@@ -327,6 +340,9 @@ impl Agent {
         if self.options.dry_run {
             return self.say_once(&format!("{what}: would be raised"));
         }
+        if !self.may_ask(&pod.uid) {
+            return;
+        }
         let Some(api) = &mut self.api else { return };
         // It is lowered no more: what its processes hold back ends with it, and so does their giving.
         if let Some(lowering) =
@@ -336,8 +352,9 @@ impl Agent {
             // It may have been asked for by now.
             change.from.push(lowering.change.to);
         }
+        let begun = Instant::now();
         let outcome = api.resizer.raise(&change).await;
-        self.metrics.count(&outcome);
+        self.count(&outcome, &pod.uid, begun);
         // One that was not made is tried again at the next look, and is one raise for all that.
         if outcome != Outcome::Raised {
             return self.say_once(&format!("{what}: {outcome}"));
@@ -350,7 +367,7 @@ impl Agent {
         let what = told(&change, pod);
         let Some(api) = &self.api else { return };
         // A limit of its pod is on its way down: beside a request that waits for room it would not get there.
-        if api.lowering.as_ref().is_some_and(|it| it.change.uid == change.uid) {
+        if api.lowering.as_ref().is_some_and(|it| it.change.uid == change.uid) || !self.may_ask(&pod.uid) {
             return;
         }
         self.changed(path, Wish::Request(0));
@@ -359,8 +376,9 @@ impl Agent {
         }
         let Some(api) = &self.api else { return };
         self.requested.insert(change.uid.clone());
+        let begun = Instant::now();
         let outcome = api.resizer.request(&change).await;
-        self.metrics.count(&outcome);
+        self.count(&outcome, &pod.uid, begun);
         say(&format!("{what}: {outcome}"));
     }
 
@@ -394,11 +412,30 @@ impl Agent {
     async fn settle(&mut self, pods: &[Arc<Pod>]) {
         let Some(api) = &self.api else { return };
         let busy = api.lowering.as_ref().map(|lowering| lowering.change.uid.clone());
+        let resizer = api.resizer.clone();
         for pod in pods.iter().filter(|pod| Some(&pod.uid) != busy.as_ref() && !pod.is_fixed) {
-            if let Some(outcome) = api.resizer.settle(pod).await {
-                self.metrics.count(&outcome);
+            let begun = Instant::now();
+            if !self.may_ask(&pod.uid) {
+                continue;
+            }
+            if let Some(outcome) = resizer.settle(pod).await {
+                self.count(&outcome, &pod.uid, begun);
                 say(&format!("{}/{}: {outcome}", pod.namespace, pod.name));
             }
+        }
+    }
+
+    /// Whether the API is to be asked for a change of this pod at this look.
+    fn may_ask(&self, uid: &str) -> bool {
+        !self.is_silent && !self.unanswered.contains(uid)
+    }
+
+    /// Counts what came of a change of this pod, which was begun then.
+    fn count(&mut self, outcome: &Outcome, uid: &str, begun: Instant) {
+        self.metrics.count(outcome);
+        if matches!(outcome, Outcome::Unknown(_)) && is_slow(begun) {
+            self.is_silent = true;
+            self.unanswered.insert(uid.to_owned());
         }
     }
 
@@ -525,6 +562,21 @@ mod tests {
         assert!(matches!(wish(&ready, true), Some((Wish::Lower(_), _))), "{:?}", wish(&ready, true));
         let request = Some((Wish::Request(32 << 20), Held { request: Some(32 << 20), ..held }));
         assert_eq!([wish(&ready, false), wish(&killed, true)], [request, request]);
+    }
+
+    #[tokio::test]
+    async fn where_the_api_does_not_answer_of_one_pod_the_others_have_their_turn() {
+        let (mut agent, _root) = alone(&[]);
+        let asks = |agent: &Agent| ["one", "other"].map(|uid| agent.may_ask(uid));
+        let unknown = Outcome::Unknown(String::new());
+        agent.count(&unknown, "one", Instant::now());
+        assert_eq!(asks(&agent), [true, true], "it failed at once");
+        agent.count(&unknown, "one", Instant::now() - Duration::from_secs(10));
+        assert_eq!(asks(&agent), [false, false]);
+        agent.round().await.unwrap();
+        assert_eq!(asks(&agent), [false, true]);
+        agent.round().await.unwrap();
+        assert_eq!(asks(&agent), [true, true]);
     }
 
     #[tokio::test]

@@ -10,14 +10,14 @@
 //! first one does.
 
 use crate::api::autoscaler::{self, Autoscaler, Needs};
-use crate::api::patch::Failure;
+use crate::api::patch::{Failure, is_slow};
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use weir_policy::limits::Recommendation;
 
@@ -39,8 +39,9 @@ pub struct Measured {
 
 /// What the containers of one pod should get, by name.
 pub type OfPod = BTreeMap<String, Measured>;
-/// By namespace and name.
-type Known = Arc<Mutex<BTreeMap<(String, String), Autoscaler>>>;
+/// A namespace and a name.
+type Name = (String, String);
+type Known = Arc<Mutex<BTreeMap<Name, Autoscaler>>>;
 
 /// See the module.
 pub struct Recommender {
@@ -49,6 +50,8 @@ pub struct Recommender {
     /// Time over which peaks count.
     window: Duration,
     known: Known,
+    /// The object at which the API left a request without an answer the last time.
+    silent: Mutex<Option<Name>>,
     watching: JoinHandle<()>,
 }
 
@@ -64,21 +67,33 @@ impl Recommender {
         let known = Known::default();
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &autoscaler::resource());
         let watching = tokio::spawn(keep(api, known.clone()));
-        Self { client, annotation: autoscaler::annotation(node), window, known, watching }
+        Self { client, annotation: autoscaler::annotation(node), window, known, silent: Mutex::default(), watching }
     }
 
     /// Says what pods need. `pods`: the namespace, the controller and the recommendations of each. The number of statuses
-    /// written, and what was refused.
+    /// written, and what was refused. It ends where the API does not answer: each object might take as long. The next time goes on
+    /// behind that object.
     pub async fn publish(&self, pods: &[(String, (String, String), OfPod)]) -> (usize, Vec<Failure>) {
         let (mut written, mut refused) = (0, Vec::new());
-        let all: Vec<Autoscaler> = lock(&self.known).values().cloned().collect();
+        let mut all: Vec<Autoscaler> = lock(&self.known).values().cloned().collect();
+        let name = |object: &Autoscaler| (object.namespace.clone(), object.name.clone());
+        let done = lock(&self.silent).take().map_or(0, |silent| all.partition_point(|it| name(it) <= silent));
+        all.rotate_left(done);
         for mut object in all {
             let of_object =
                 pods.iter().filter(|(namespace, owner, _)| (namespace, owner) == (&object.namespace, &object.target));
             let own = most(of_object.map(|(_, _, of_pod)| of_pod.clone()));
+            let begun = Instant::now();
             match self.publish_one(&mut object, own).await {
                 Ok(has_written) => written += usize::from(has_written),
-                Err(why) => refused.push(why),
+                Err(why) => {
+                    let is_silent = matches!(why, Failure::Unknown(_)) && is_slow(begun);
+                    refused.push(why);
+                    if is_silent {
+                        *lock(&self.silent) = Some(name(&object));
+                        break;
+                    }
+                }
             }
         }
         (written, refused)
@@ -185,8 +200,8 @@ fn most(all: impl Iterator<Item = OfPod>) -> OfPod {
 }
 
 /// A lock holds nothing that a panic leaves half done.
-fn lock(known: &Known) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Autoscaler>> {
-    known.lock().unwrap_or_else(|panicked| panicked.into_inner())
+fn lock<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(|panicked| panicked.into_inner())
 }
 
 async fn keep(api: Api<DynamicObject>, known: Known) {

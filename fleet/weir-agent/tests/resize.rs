@@ -394,6 +394,18 @@ async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no
     }
 }
 
+#[tokio::test]
+async fn an_api_that_does_not_answer_is_asked_once_a_look() {
+    let mut case = Lowered::new(&[]);
+    [0, 1].iter().for_each(|&nth| case.fake.is_killed(nth));
+    case.fake.state().answers.extend([Answer::Hangs; 2]);
+    case.until("it is asked", |it| it.fake.state().answers.len() < 2).await;
+    assert_eq!(case.fake.state().answers.len(), 1, "of two that were killed");
+    case.fake.state().answers.clear();
+    case.until("both are restored", |it| it.fake.pod().containers.iter().all(|it| it.wanted.limit == BEFORE.limit))
+        .await;
+}
+
 /// The kubelet makes all of a pod's changes or none.
 #[tokio::test]
 async fn a_limit_is_raised_where_the_node_has_no_room_for_the_request() {

@@ -7,11 +7,13 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// The API answers within this time, or is taken to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// One that fails later than this keeps who asks waiting.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +68,11 @@ fn of_this(pod: &Pod, mut change: Value) -> Value {
 /// That a request was answered well, within the bound.
 pub async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<(), Failure> {
     answer(request).await.map(drop)
+}
+
+/// Whether a request that was begun then, and was not answered well, took so long that no further one should be made for now.
+pub fn is_slow(begun: Instant) -> bool {
+    begun.elapsed() >= SLOW
 }
 
 /// The answer to a request, within the bound.
