@@ -42,9 +42,15 @@ pub struct Look {
 impl Looked {
     /// Memory that the group really needs: what is charged or swapped out, without what is spare and what the kernel drops by
     /// itself. A limit that is lowered to what swap has left would keep the rest there.
+    ///
+    /// What forked processes share is spare in each of them, and charged once: of more than is charged that part counts.
     pub fn needed(&self) -> u64 {
         let Charge { charged, droppable, swapped, .. } = self.charge;
-        charged.saturating_add(swapped).saturating_sub(self.figures.spare).saturating_sub(droppable)
+        let Figures { resident, spare, .. } = self.figures;
+        let part = u128::from(spare) * u128::from(charged.min(resident)) / u128::from(resident.max(1));
+        // No more than is spare.
+        let spare = part as u64;
+        charged.saturating_add(swapped).saturating_sub(spare).saturating_sub(droppable)
     }
 }
 
@@ -78,10 +84,19 @@ mod tests {
     fn what_is_spare_is_not_needed_and_what_is_swapped_out_is() {
         let group = Group { path: "a".into(), place: None, pids: Vec::new() };
         let charge = Charge { charged: 100, droppable: 10, swapped: 50, ..Charge::default() };
-        let figures = Figures { spare: 30, ..Figures::default() };
+        let figures = Figures { resident: 90, spare: 30, ..Figures::default() };
         let looked = Looked { group, figures, charge, processes: Vec::new() };
         assert_eq!(looked.needed(), 110);
         let spare = Looked { figures: Figures { spare: u64::MAX, ..figures }, ..looked };
         assert_eq!(spare.needed(), 0);
+    }
+
+    /// Nine forked processes hold the same memory.
+    #[test]
+    fn what_processes_share_is_spare_once() {
+        let group = Group { path: "a".into(), place: None, pids: Vec::new() };
+        let charge = Charge { charged: 100, ..Charge::default() };
+        let figures = Figures { processes: 9, resident: 900, spare: 270, ..Figures::default() };
+        assert_eq!(Looked { group, figures, charge, processes: Vec::new() }.needed(), 70);
     }
 }
