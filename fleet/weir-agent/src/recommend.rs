@@ -2,7 +2,7 @@
 //!
 //! The pods of one object run on many nodes, and each agent sees its own. So each says in an annotation of the object what its
 //! pods need, and the first of those that said something lately writes the status: the most of all. A node that says nothing
-//! for a while does not count.
+//! for a while does not count. All nodes watch the object: the more of them say something, the rarer each says it again.
 //!
 //! A container that was just started knows nothing of the window before it, nor does an agent. So until one was watched for a
 //! window, what was said before stays, for a window after it was last known to be true: a quiet hour after a rollout or a restart
@@ -21,10 +21,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use weir_policy::limits::Recommendation;
 
-/// What a node says is said again after this time, seconds.
+/// What a node says is said again after this time, seconds, as long as few nodes do.
 const AGAIN: u64 = 600;
-/// And counts for so long.
-const COUNTS: u64 = 3 * AGAIN;
+/// Each further so many nodes add as much. All of them hear what each says: else traffic would grow with the cube of nodes.
+const NODES: u64 = 32;
+/// What a node says counts for so many times as long.
+const COUNTS: u64 = 3;
 /// Figures that differ by less than this part are the same.
 const SAME: f64 = 0.05;
 
@@ -105,7 +107,7 @@ impl Recommender {
         let needs =
             said.into_iter().fold(measured(&own, now.as_second()), |needs, said| self.holding(needs, said, &own));
         let needs = (!needs.containers.is_empty()).then_some(needs);
-        if !is_said(said, needs.as_ref()) {
+        if !is_said(said, needs.as_ref(), again(object)) {
             object.say(&self.client, &[(self.annotation.as_str(), needs.as_ref())].into()).await?;
             match needs {
                 Some(needs) => drop(object.needs.insert(self.annotation.clone(), needs)),
@@ -113,7 +115,8 @@ impl Recommender {
             }
         }
         // A clock that was wrong may have been ahead.
-        let counts = |needs: &Needs| now.as_second().abs_diff(needs.at) < COUNTS;
+        let longest = COUNTS * again(object);
+        let counts = |needs: &Needs| now.as_second().abs_diff(needs.at) < longest;
         let gone: BTreeMap<String, Needs> = object.needs.extract_if(.., |_, needs| !counts(needs)).collect();
         if object.needs.keys().next() != Some(&self.annotation) {
             return Ok(false);
@@ -167,15 +170,20 @@ fn of_needs((name, &[lower, target, upper]): (&String, &[u64; 3])) -> (String, M
     (name.clone(), Measured { recommended: Recommendation { lower, target, upper }, is_known: false })
 }
 
-/// Whether what was said is still so.
-fn is_said(said: Option<&Needs>, needs: Option<&Needs>) -> bool {
+/// The time after which a node says again what it said of an object, seconds.
+fn again(object: &Autoscaler) -> u64 {
+    AGAIN * (1 + object.needs.len() as u64 / NODES)
+}
+
+/// Whether what was said is still so, and was said less than `again` seconds before.
+fn is_said(said: Option<&Needs>, needs: Option<&Needs>, again: u64) -> bool {
     let is_same = |one: u64, other: u64| one.abs_diff(other) as f64 <= one.max(other) as f64 * SAME;
     match (said, needs) {
         (None, None) => true,
         (Some(said), Some(needs)) => {
             let figures = |needs: &Needs| needs.containers.values().flatten().copied().collect::<Vec<_>>();
             let mut each = figures(said).into_iter().zip(figures(needs));
-            needs.at.abs_diff(said.at) < AGAIN
+            needs.at.abs_diff(said.at) < again
                 && said.containers.keys().eq(needs.containers.keys())
                 && each.all(|(one, other)| is_same(one, other))
         }
@@ -237,6 +245,7 @@ mod tests {
     #[test]
     fn it_is_said_again_when_it_has_changed_or_is_old() {
         let said = needs(1000, 100);
+        let is_said = |said: Option<&Needs>, needs: Option<&Needs>| is_said(said, needs, AGAIN);
         assert!(is_said(None, None) && is_said(Some(&said), Some(&needs(1500, 104))));
         assert!(!is_said(Some(&said), Some(&needs(1600, 100))), "old");
         assert!(!is_said(Some(&needs(i64::MAX, 100)), Some(&said)), "by a clock that was ahead");
@@ -244,6 +253,25 @@ mod tests {
         assert!(!is_said(Some(&said), None) && !is_said(None, Some(&said)));
         let other = Needs { containers: [("other".to_owned(), [1, 100, 900])].into(), ..said.clone() };
         assert!(!is_said(Some(&said), Some(&other)));
+    }
+
+    #[test]
+    fn of_many_nodes_each_says_it_again_more_rarely() {
+        let object = |nodes: i64| {
+            let object = serde_json::json!({
+                "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"targetRef": {"kind": "Deployment", "name": "web"}, "recommenders": [{"name": "weir"}]},
+            });
+            let mut it = Autoscaler::of(&serde_json::from_value(object).unwrap()).unwrap();
+            it.needs = (0..nodes).map(|nth| (nth.to_string(), needs(nth, 100))).collect();
+            it
+        };
+        for (nodes, expected) in [(1, false), (31, false), (32, true), (64, true)] {
+            let again = again(&object(nodes));
+            assert_eq!(is_said(Some(&needs(1000, 100)), Some(&needs(1601, 100)), again), expected, "{nodes} nodes");
+        }
+        assert_eq!(again(&object(64)), 1800);
     }
 
     #[test]

@@ -103,6 +103,21 @@ async fn what_nodes_said_that_are_gone_is_removed() {
     assert_eq!(names, ["needs.weir.dev/n1", "needs.weir.dev/there", "own"]);
 }
 
+/// Where many nodes say something each says it again more rarely.
+#[tokio::test]
+async fn of_many_nodes_what_one_said_counts_for_longer() {
+    let now = jiff::Timestamp::now().as_second();
+    for (nodes, expected) in [(1, 100), (63, 500)] {
+        let mut annotations = json!({"needs.weir.dev/old": said(now - 1900, now - 1900, 500)});
+        for nth in 0..nodes {
+            annotations[format!("needs.weir.dev/there-{nth}")] = said(now, now, 90).into();
+        }
+        let fake = saying(annotations);
+        assert_eq!(publish(&recommender(&fake, "n1"), &[pod(100)]).await, 1);
+        assert_eq!(target(&fake), expected, "{nodes} nodes");
+    }
+}
+
 #[tokio::test]
 async fn what_is_refused_is_told_and_tried_again() {
     let fake = Fake::with(WEB, scaler());
