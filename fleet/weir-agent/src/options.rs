@@ -52,7 +52,8 @@ pub struct Options {
     #[arg(long, default_value = "/sys/kernel/mm/ksm")]
     pub ksm: PathBuf,
     /// Ask processes for their cheapest memory while less than this percentage of the machine's is available: up to 50.
-    #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "5")]
+    // The chart gives it without a percentage, and its values may give it again with one: the last one counts.
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "5", overrides_with = "relieve")]
     #[arg(value_parser = number(PERCENT, "a percentage above 0, up to 50"))]
     pub relieve: Option<f64>,
     /// Where the host's cgroups are mounted.
@@ -147,6 +148,7 @@ mod tests {
         assert!(!Resize::Down.denies(Some("both")));
         let options = Options::parse_from(["weir-agent", "--relieve", "--least", "64Mi", "--period", "5s"]);
         assert_eq!((options.relieve, options.least, options.bar()), (Some(5.0), 64 << 20, 2_000_000));
+        assert_eq!(Options::parse_from(["weir-agent", "--relieve", "--relieve=10"]).relieve, Some(10.0));
         assert!(options.steers() && !Options::parse_from(["weir-agent", "--resize", "down", "--dry-run"]).steers());
         assert!(Options::try_parse_from(["weir-agent", "--json"]).is_err());
     }
