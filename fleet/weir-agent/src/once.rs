@@ -34,6 +34,7 @@ struct Found {
     groups: Vec<Line>,
     unreadable: usize,
     not_allowed: usize,
+    unaccounted: usize,
 }
 
 /// The text of one look.
@@ -42,7 +43,8 @@ pub fn text(options: &Options) -> Result<String> {
     let rules = options.rules();
     let mut groups: Vec<Line> = look.groups.into_iter().map(|looked| line(looked, &rules)).collect();
     groups.sort_by_key(|line| std::cmp::Reverse(line.charged));
-    let found = Found { groups, unreadable: look.unreadable.0, not_allowed: look.not_allowed };
+    let (unreadable, not_allowed, unaccounted) = (look.unreadable.0, look.not_allowed, look.unaccounted);
+    let found = Found { groups, unreadable, not_allowed, unaccounted };
     Ok(if options.json { serde_json::to_string_pretty(&found)? + "\n" } else { table(&found) })
 }
 
@@ -79,13 +81,30 @@ fn table(found: &Found) -> String {
         let cells = [charged, limit, needed, target, live, idle, fragmented, merged, spare, processes];
         text += &format!("{}  /{}\n", row(cells), printable_line(&line.cgroup));
     }
-    if found.groups.is_empty() {
+    if found.groups.is_empty() && found.unaccounted == 0 {
         text += "no process with Weir was found: `weir run PROGRAM` starts one\n";
     }
-    for (count, what) in [(found.unreadable, "cannot be read"), (found.not_allowed, "may not be looked into")] {
+    for (count, what) in [
+        (found.unreadable, "cannot be read"),
+        (found.not_allowed, "may not be looked into"),
+        (found.unaccounted, "are in groups whose memory is not accounted"),
+    ] {
         if count > 0 {
             text += &format!("processes that {what}: {count}\n");
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_in_groups_that_are_not_accounted_are_told() {
+        let of = |unaccounted| table(&Found { groups: Vec::new(), unreadable: 0, not_allowed: 0, unaccounted });
+        let text = of(2);
+        assert!(text.ends_with("processes that are in groups whose memory is not accounted: 2\n"), "{text}");
+        assert!(!text.contains("no process") && of(0).contains("no process with Weir was found"), "{text}");
+    }
 }

@@ -37,6 +37,8 @@ pub struct Look {
     pub unreadable: (usize, Option<String>),
     /// Processes that this one may not look into.
     pub not_allowed: usize,
+    /// Processes with Weir in groups of which it is not known what is charged to them, such as the root.
+    pub unaccounted: usize,
 }
 
 impl Looked {
@@ -64,15 +66,17 @@ impl Machine {
     pub fn look(&mut self) -> Look {
         let found = self.survey.look();
         let unreadable = (found.unreadable.len(), found.unreadable.values().next().cloned());
+        let mut unaccounted = 0;
         let of_group = |group: Group| {
             let processes: Vec<Process> =
                 group.pids.iter().filter_map(|pid| found.processes.get(pid)).cloned().collect();
             let figures = processes.iter().fold(Figures::default(), |sum, process| sum.and(process, self.bar));
             let charge = if processes.is_empty() { None } else { self.groups.charge(&group.path) };
+            unaccounted += if charge.is_none() { processes.len() } else { 0 };
             charge.map(|charge| Looked { group, figures, charge, processes })
         };
         let groups = self.groups.all().into_iter().filter_map(of_group).collect();
-        Look { groups, unreadable, not_allowed: found.not_allowed }
+        Look { groups, unreadable, not_allowed: found.not_allowed, unaccounted }
     }
 }
 
