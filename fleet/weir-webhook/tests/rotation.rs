@@ -196,3 +196,12 @@ fn what_cannot_be_used_is_made_anew() {
     assert_eq!(renamed.bundle, good.bundle);
     assert_eq!(Facts::read(&renamed.serving.certificate).unwrap().names, [common::NAME]);
 }
+
+#[test]
+fn an_address_of_any_form_is_one_name() {
+    for address in ["2001:DB8:0:0:0:0:0:1", "::ffff:10.0.0.1", "10.0.0.1"] {
+        let names = [common::NAME.to_owned(), address.to_owned()];
+        let kept = renewed(&Kept::default(), &names, start()).unwrap().unwrap();
+        assert_eq!(renewed(&kept, &names, start()).unwrap(), None, "{address}");
+    }
+}

@@ -4,6 +4,7 @@
 //! one, by the Secret's version; the others read again. A new authority signs nothing until API servers have had time to
 //! hear of it; the old one stays in the bundle until it ends. So at no time is a certificate served that nobody trusts.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -70,7 +71,9 @@ pub fn renewed(kept: &Kept, names: &[String], now: OffsetDateTime) -> Result<Opt
         next.authority_key = authority.key;
         settled = false;
     }
-    let mut names = names.to_vec();
+    // Addresses as they are read from a certificate: an IPv6 address has many forms.
+    let as_read = |name: &String| name.parse::<IpAddr>().map_or_else(|_| name.clone(), |address| address.to_string());
+    let mut names: Vec<String> = names.iter().map(as_read).collect();
     names.sort();
     if (served.is_old(now) && settled) || !served.is_valid(now) || served.names != names {
         let newest = certificates(&next.bundle).next().unwrap_or_default();
