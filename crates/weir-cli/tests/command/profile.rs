@@ -104,8 +104,13 @@ fn names_the_leak(shown: &str) {
 /// A command that takes a profile until it gets a signal, and has its first copy of the table: what leaks before that has not
 /// grown since. It says how far it is, on a terminal.
 fn recording(leak: &Leak, options: &[&str]) -> Child {
+    recording_for(leak, &[&["--seconds", "3600"], options].concat(), 3600)
+}
+
+/// As [`recording`], with options by which it takes so many seconds.
+fn recording_for(leak: &Leak, options: &[&str], seconds: u32) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["profile", &leak.pid(), "--seconds", "3600"]).args(options);
+    command.args(["profile", &leak.pid()]).args(options);
     let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&outer).unwrap();
     unlockpt(&outer).unwrap();
@@ -118,7 +123,7 @@ fn recording(leak: &Leak, options: &[&str]) -> Child {
     let lines = BufReader::new(std::fs::File::from(outer)).split(b'(');
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(|part| drop(says.send(text(&part)))));
     let progress = said.recv_timeout(PATIENCE).unwrap();
-    assert!(progress.contains(" of 3600 s, "), "{progress}");
+    assert!(progress.contains(&format!(" of {seconds} s, ")), "{progress}");
     profile
 }
 
@@ -248,17 +253,17 @@ fn a_time_of_a_process_that_samples_is_the_difference() {
 #[test]
 fn another_mean_takes_samples_of_its_own() {
     let Some(mut leak) = Leak::new(&[("WEIR_PROFILE_BYTES", "1048576")]) else { return };
-    leak.leaks(1);
-    let leak = leak.waits_for_control();
-    let file = leak.file("finer.txt");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let mut profile = command.args(["profile", &leak.pid(), "--bytes", MEAN, "-o", &file]).spawn().unwrap();
-    let mean = || says(&["ctl", &leak.pid(), "--json", "get", "profile_bytes"]);
-    wait_until("the mean that was asked for", || mean().contains(MEAN));
-    wait_until("the wait for samples", || caught(profile.id()) == ENDING);
+    leak.leaks(10);
+    let mut leak = leak.waits_for_control();
+    let mut profile = recording_for(&leak, &["--bytes", MEAN], 30);
+    let pid = leak.pid();
+    let mean = || says(&["ctl", &pid, "--json", "get", "profile_bytes"]);
+    assert!(mean().contains(MEAN));
+    leak.leaks(60);
     send(libc::SIGINT, profile.id());
+    let mut shown = String::new();
+    profile.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
     assert!(profile.wait().unwrap().success());
-    let shown = std::fs::read_to_string(&file).unwrap();
     assert!(shown.contains("since the beginning"), "{shown}");
     wait_until("the mean as it was", || mean().contains("1048576"));
 }
