@@ -131,7 +131,7 @@ fn the_calls_that_a_systemd_filter_lacks_are_named() {
 }
 
 /// The program's own, which `libweir.a` makes for it.
-const OF_THE_PROGRAM: [&str; 4] = ["chroot", "pivot_root", "setns", "umount2"];
+const OF_THE_PROGRAM: [&str; 5] = ["chroot", "mount", "pivot_root", "setns", "umount2"];
 
 #[test]
 fn each_system_call_of_the_sources_is_in_the_list_and_none_more() {
