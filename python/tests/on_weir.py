@@ -117,6 +117,8 @@ class OnWeir(unittest.TestCase):
         weir.settings["limit"] = LIMIT
         wait_until("all of them to hear", lambda: all(heard))
         self.assertEqual(len(held), 400)
+        weir.settings["limit"] = 0
+        wait_until("relief", lambda: all(events[-1].level == weir.pressure.NONE for events in heard))
 
     def test_a_cache_has_no_size_and_gives_way(self):
         function = weir.cache(block, bound=1000)
