@@ -29,9 +29,11 @@ weak_symbol!(
 pub type Body = extern "C" fn(*mut u8) -> *mut u8;
 
 /// Signals that such a thread does not block (bit `n - 1` is signal `n`). A program may block a signal in all its threads after
-/// this one was made, and wait for it with `sigwait`. Were it open here, it would be taken from the program. SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
-/// SIGSEGV and SIGSYS are about what the thread itself does: blocked, they would end the process past the program's handlers. By
-/// 32 to 34 libc cancels threads and changes the user of all of them: blocked, `setuid` would wait for ever.
+/// this one was made, and wait for it with `sigwait`. Were it open here, it would be taken from the program.
+///
+/// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV and SIGSYS are about what the thread itself does: blocked, they would end the
+/// process past the program's handlers. By 32 to 34 libc cancels threads and changes the user of all of them: blocked, `setuid`
+/// would wait for ever.
 const OPEN: u64 = bits(&[4, 5, 6, 7, 8, 11, 31, 32, 33, 34]);
 
 const fn bits(signals: &[u32]) -> u64 {
