@@ -252,5 +252,5 @@ fn a_pool_ends_after_its_visitors() {
 
 #[test]
 fn an_end_that_does_not_wait_is_noticed() {
-    weir_models::must_fail("", || ended(1, Flaw::DoesNotWait));
+    weir_models::must_fail("Causality violation", || ended(1, Flaw::DoesNotWait));
 }
