@@ -75,8 +75,24 @@ fn plain(path: &Path) -> PathBuf {
 
 /// All pages of the folders in which people look, below the project.
 fn pages() -> BTreeMap<PathBuf, Page> {
-    let mut folders =
-        ["", "docs", "docs/design", "docs/results", "lab", "lab/results", "node", "python"].map(PathBuf::from).to_vec();
+    let mut folders = [
+        "",
+        "docs",
+        "docs/design",
+        "docs/results",
+        "fleet",
+        "fleet/chart/weir",
+        "fleet/weir-agent",
+        "fleet/weir-webhook",
+        "lab",
+        "lab/results",
+        "lab/weir-guest",
+        "lab/weir-lab",
+        "node",
+        "python",
+    ]
+    .map(PathBuf::from)
+    .to_vec();
     let crates = std::fs::read_dir(root().join("crates")).expect("the crates");
     folders.extend(crates.map(|entry| Path::new("crates").join(entry.expect("an entry").file_name())));
     let mut pages = BTreeMap::new();
