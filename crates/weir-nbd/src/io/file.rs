@@ -4,7 +4,7 @@ use super::operation::{Operation, What};
 use super::ring;
 use super::worker::{MOST_OF_FILE, blocking};
 use crate::buffers::Buffer;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FileType, fstat, fstatfs};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{Error, Result};
@@ -37,7 +37,9 @@ impl Inline {
     pub fn probe(file: &OwnedFd) -> Self {
         // What `fstatfs` calls the file systems whose files are in memory: tmpfs, and ramfs.
         const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-        if rustix::fs::fstatfs(file).is_ok_and(|found| IN_MEMORY.contains(&found.f_type)) {
+        // Of a block device it calls that of the device's node, which is in memory as a rule. Its bytes are not.
+        let is_regular = fstat(file).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::RegularFile);
+        if is_regular && fstatfs(file).is_ok_and(|found| IN_MEMORY.contains(&found.f_type)) {
             return Self::Always;
         }
         let read = Buffer::take(1).and_then(|mut byte| read_cached(file, &mut byte, 1, 0));

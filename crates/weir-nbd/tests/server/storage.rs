@@ -290,27 +290,47 @@ impl Drop for LoopDevice {
 #[test]
 fn a_block_device_is_read_written_zeroed_and_trimmed() {
     for engine in engines() {
+        for cache in [&[][..], &["--cache", "4M"], &["--cache", "4M", "--write-back"]] {
+            let folder = sparse(4 << 20);
+            let Some(device) = loop_device(&folder.path().join("disk")) else { return };
+            let export = format!("d={}", device.0);
+            let server = Server::start(&[&["--export", &export, "--io", engine], cache].concat());
+            let mut client = server.structured("d");
+            let data = pattern(7, 100_000);
+            assert_eq!(client.error(WRITE, FUA, 1000, 100_000, &data), 0);
+            assert_eq!(client.read(0, 1000, 100_000), data);
+            // Parts of sectors at both ends, and inside a single one.
+            let mut expected = data.clone();
+            for (offset, length) in [(1001usize, 5000usize), (7000, 3), (9000, 513), (10_240, 512)] {
+                assert_eq!(client.error(ZEROES, 0, offset as u64, length as u64, b""), 0);
+                expected[offset - 1000..offset - 1000 + length].fill(0);
+            }
+            assert_eq!(client.read(0, 1000, 100_000), expected);
+            assert_eq!(client.error(ZEROES, NO_HOLE, 20_000, 5000, b""), 0);
+            expected[19_000..24_000].fill(0);
+            assert_eq!(client.error(TRIM, 0, 51_201, 10_000, b""), 0);
+            assert_eq!(client.read(0, 1000, 50_201), expected[..50_201], "what is around the trimmed range stays");
+            assert_eq!(client.read(0, 61_201, 30_000), expected[60_201..90_201]);
+            assert_eq!(server.extended("d").status(0, 0, 4 << 20), [(4 << 20, 0)]);
+            assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
+            server.stop();
+        }
+    }
+}
+
+#[test]
+fn blocks_of_a_block_device_are_cached() {
+    for engine in engines() {
         let folder = sparse(4 << 20);
         let Some(device) = loop_device(&folder.path().join("disk")) else { return };
         let export = format!("d={}", device.0);
-        let server = Server::start(&["--export", &export, "--io", engine]);
+        let server = Server::start(&["--export", &export, "--cache", "1M", "--io", engine]);
         let mut client = server.structured("d");
-        let data = pattern(7, 100_000);
-        assert_eq!(client.error(WRITE, FUA, 1000, 100_000, &data), 0);
-        assert_eq!(client.read(0, 1000, 100_000), data);
-        // Parts of sectors at both ends, and inside a single one.
-        let mut expected = data.clone();
-        for (offset, length) in [(1001usize, 5000usize), (7000, 3), (9000, 513), (10_240, 512)] {
-            assert_eq!(client.error(ZEROES, 0, offset as u64, length as u64, b""), 0);
-            expected[offset - 1000..offset - 1000 + length].fill(0);
+        for _ in 0..2 {
+            assert_eq!(client.read(0, 0, 8192), [0; 8192]);
         }
-        assert_eq!(client.read(0, 1000, 100_000), expected);
-        assert_eq!(client.error(ZEROES, NO_HOLE, 20_000, 5000, b""), 0);
-        expected[19_000..24_000].fill(0);
-        assert_eq!(client.error(TRIM, 0, 51_201, 10_000, b""), 0);
-        assert_eq!(client.read(0, 1000, 50_201), expected[..50_201], "what is around the trimmed range stays");
-        assert_eq!(client.read(0, 61_201, 30_000), expected[60_201..90_201]);
-        assert_eq!(server.extended("d").status(0, 0, 4 << 20), [(4 << 20, 0)]);
+        let stat = server.stat();
+        assert_eq!((&stat["cache"]["misses"], &stat["cache"]["hits"]), (&2.into(), &2.into()));
         server.stop();
     }
 }
