@@ -4,7 +4,8 @@
 //! end: then what was fetched is old, and stays in the cache for ever. So a write counts itself at B's stripe before it
 //! removes B and touches the file, and raises the stripe's generation. A read notes the generation before it fetches. It
 //! inserts only if no write is there and none has come since, all under the stripe's lock. Two writes of B may reach the
-//! file in either order. So the last to end inserts only if no other has begun since it began.
+//! file in either order, whichever of them begins or ends first. So a write inserts only if it was alone from its
+//! beginning to its end: one that begins, and one that ends before others, raise the generation.
 //!
 //! **Dirty blocks.** Where writes are answered before they reach the file, the generation says when the *file* may have
 //! changed. A block that becomes dirty, and later writes to it, change nothing in the file and raise nothing. What is
@@ -58,11 +59,14 @@ impl Stripes {
         (held.generation, under_lock())
     }
 
-    /// Ends a write. `insert` runs if it was alone from its beginning on.
+    /// Ends a write. `insert` runs if it was alone from its beginning to its end.
     pub fn end_write(&self, stripe: usize, generation: u32, insert: impl FnOnce()) {
         let mut held = self.lock(stripe);
         held.writers -= 1;
-        if held.writers == 0 && held.generation == generation {
+        if held.writers > 0 {
+            // The file may get this write after those under way: none of them inserts.
+            held.generation = held.generation.wrapping_add(1);
+        } else if held.generation == generation {
             insert();
         }
     }
@@ -127,6 +131,11 @@ mod tests {
         let unwanted = || panic!("which of them the file has is not known");
         stripes.end_write(7, second, unwanted);
         stripes.end_write(7, first, unwanted);
+        // Each order of the ends.
+        let (early, ()) = stripes.begin_write(7, || {});
+        let (late, ()) = stripes.begin_write(7, || {});
+        stripes.end_write(7, early, unwanted);
+        stripes.end_write(7, late, unwanted);
         let (third, ()) = stripes.begin_write(7, || {});
         let mut is_inserted = false;
         stripes.end_write(7, third, || is_inserted = true);
