@@ -52,10 +52,12 @@ impl DataMap {
         self.change(units, |word, mask| _ = word.fetch_and(!mask, Relaxed));
     }
 
-    /// Where the data that begins at `at` ends, as far as it is known; `at` if nothing is.
-    pub fn end(&self, at: u64) -> u64 {
+    /// Where the data that begins at `at` ends, as far as it is known; `at` if nothing is. It looks no further than `most`.
+    pub fn end(&self, at: u64, most: u64) -> u64 {
         let mut unit = at >> self.shift;
-        while let Some(word) = self.words.get((unit / BITS) as usize) {
+        while unit << self.shift < most
+            && let Some(word) = self.words.get((unit / BITS) as usize)
+        {
             let left = BITS - unit % BITS;
             let ones = u64::from((word.load(Relaxed) >> (unit % BITS)).trailing_ones());
             unit += ones;
@@ -63,7 +65,7 @@ impl DataMap {
                 break;
             }
         }
-        at.max(unit << self.shift)
+        at.max(most.min(unit << self.shift))
     }
 
     fn change(&self, units: Range<u64>, change: impl Fn(&AtomicU64, u64)) {
@@ -83,32 +85,45 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = 4096;
+    const ALL: u64 = u64::MAX;
 
     #[test]
     fn what_was_added_is_known_until_it_is_removed() {
         let map = DataMap::new(1000 * PAGE, false);
-        assert_eq!(map.end(0), 0);
+        assert_eq!(map.end(0, ALL), 0);
         map.add(10 * PAGE..300 * PAGE);
-        assert_eq!((map.end(0), map.end(10 * PAGE), map.end(299 * PAGE + 5)), (0, 300 * PAGE, 300 * PAGE));
-        assert_eq!(map.end(300 * PAGE), 300 * PAGE);
+        assert_eq!(
+            (map.end(0, ALL), map.end(10 * PAGE, ALL), map.end(299 * PAGE + 5, ALL)),
+            (0, 300 * PAGE, 300 * PAGE)
+        );
+        assert_eq!(map.end(300 * PAGE, ALL), 300 * PAGE);
         map.remove(100 * PAGE + 1..101 * PAGE);
-        assert_eq!((map.end(10 * PAGE), map.end(101 * PAGE)), (100 * PAGE, 300 * PAGE));
+        assert_eq!((map.end(10 * PAGE, ALL), map.end(101 * PAGE, ALL)), (100 * PAGE, 300 * PAGE));
         map.add(100 * PAGE + 7..100 * PAGE + 8);
-        assert_eq!(map.end(10 * PAGE), 300 * PAGE, "a page is data as a whole");
+        assert_eq!(map.end(10 * PAGE, ALL), 300 * PAGE, "a page is data as a whole");
         // Behind the end, as of a file that has grown.
         map.add(999 * PAGE..5000 * PAGE);
-        assert_eq!(map.end(4000 * PAGE), 4000 * PAGE);
+        assert_eq!(map.end(4000 * PAGE, ALL), 4000 * PAGE);
+    }
+
+    #[test]
+    fn the_end_of_a_range_is_the_end_of_a_look() {
+        let map = DataMap::new(1000 * PAGE, true);
+        assert_eq!(map.end(0, 5 * PAGE + 1), 5 * PAGE + 1);
+        assert_eq!((map.end(70 * PAGE, 70 * PAGE), map.end(7, 128 * PAGE)), (70 * PAGE, 128 * PAGE));
+        map.remove(200 * PAGE..201 * PAGE);
+        assert_eq!((map.end(0, 200 * PAGE), map.end(0, 300 * PAGE)), (200 * PAGE, 200 * PAGE));
     }
 
     #[test]
     fn large_files_have_large_units() {
         let map = DataMap::new(1 << 40, true);
         assert_eq!((map.shift, map.words.len() as u64 * BITS), (16, MOST));
-        assert_eq!(map.end(5), 1 << 40);
+        assert_eq!(map.end(5, ALL), 1 << 40);
         map.remove(1 << 20..(1 << 20) + 1);
         map.add(1 << 20..(1 << 20) + PAGE);
-        assert_eq!(map.end(0), 1 << 20, "a page is not the unit");
+        assert_eq!(map.end(0, ALL), 1 << 20, "a page is not the unit");
         map.add(1 << 20..(1 << 20) + (1 << 16));
-        assert_eq!(map.end(0), 1 << 40);
+        assert_eq!(map.end(0, ALL), 1 << 40);
     }
 }

@@ -28,7 +28,7 @@ impl Volume {
 fn extents(file: &OwnedFd, known: &DataMap, range: Range<u64>, most: usize) -> Vec<Extent> {
     let (mut at, mut out) = (range.start, Vec::<Extent>::new());
     while at < range.end {
-        let (end, is_hole) = match known.end(at) {
+        let (end, is_hole) = match known.end(at, range.end) {
             end if end > at => (end, false),
             _ => ask(file, known, at).unwrap_or((range.end, false)),
         };
@@ -118,7 +118,8 @@ mod tests {
         let known = unknown();
         let expected = [hole(65536), data(8192), hole((1 << 20) - 73728)];
         assert_eq!(extents(&file, &known, 0..1 << 20, 9), expected);
-        assert_eq!((known.end(0), known.end(65536)), (0, 73728), "data is remembered, and holes are not");
+        let end = |at| known.end(at, 1 << 20);
+        assert_eq!((end(0), end(65536)), (0, 73728), "data is remembered, and holes are not");
         // As if it were all data: only what is not known is asked about.
         known.add(0..1 << 19);
         assert_eq!(extents(&file, &known, 0..1 << 20, 9), [data(1 << 19), hole(1 << 19)]);

@@ -71,7 +71,7 @@ impl Volume {
     }
     /// There is no hole in the range, as far as is known without a look.
     pub fn is_data(&self, range: &Range<u64>) -> bool {
-        self.data.as_ref().is_none_or(|data| data.end(range.start) >= range.end)
+        self.data.as_ref().is_none_or(|data| data.end(range.start, range.end) >= range.end)
     }
     /// The range is data from now on.
     pub(super) fn becomes_data(&self, range: Range<u64>) {
