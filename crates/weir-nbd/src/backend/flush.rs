@@ -8,7 +8,7 @@
 //! Where the block cache has dirty blocks, they are written to the file first.
 
 use super::medium::Medium;
-use crate::cache::{BLOCK, CachedFile};
+use crate::cache::{BLOCK, CachedFile, Run};
 use crate::io;
 use futures_util::future::join_all;
 use std::io::{Error, ErrorKind, Result};
@@ -170,6 +170,23 @@ impl Flusher {
 /// Runs that are written at a time.
 const AT_ONCE: usize = 4;
 
+/// The runs to be written next, and `from` is behind them. Without memory for a copy of one there are those before it:
+/// when they are written, their memory is free. It is an error only if there is none before it.
+fn next_runs(from: &mut u64, next_run: impl Fn(u64) -> Result<Option<Run>>) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    while runs.len() < AT_ONCE {
+        match next_run(*from) {
+            Ok(Some(run)) => {
+                *from = run.first + run.versions.len() as u64;
+                runs.push(run);
+            }
+            Err(why) if runs.is_empty() => return Err(why),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    Ok(runs)
+}
+
 /// Writes all blocks that are dirty now. Those that cannot be written stay dirty, and the first error is returned; the
 /// others are written all the same.
 pub async fn write_back(medium: &Medium, cached: &CachedFile) -> Result<()> {
@@ -178,16 +195,11 @@ pub async fn write_back(medium: &Medium, cached: &CachedFile) -> Result<()> {
     let _writing = dirty.writing().await;
     let (mut from, mut result) = (0, Ok(()));
     loop {
-        let mut runs = Vec::new();
-        while runs.len() < AT_ONCE
-            && let Some(run) = dirty.next_run(from, u64::MAX)?
-        {
-            from = run.first + run.versions.len() as u64;
-            runs.push(run);
-        }
-        if runs.is_empty() {
-            return result;
-        }
+        let runs = match next_runs(&mut from, |from| dirty.next_run(from, u64::MAX)) {
+            Ok(runs) if runs.is_empty() => return result,
+            Ok(runs) => runs,
+            Err(why) => return result.and(Err(why)),
+        };
         let writes = runs.into_iter().map(async |mut run| {
             let noted = cached.before_writing_back(&run);
             let length = run.data.filled().len();
@@ -204,6 +216,7 @@ pub async fn write_back(medium: &Medium, cached: &CachedFile) -> Result<()> {
 mod tests {
     use super::super::testing::run;
     use super::*;
+    use crate::buffers::Buffer;
     use crate::io::Inline;
     use std::cell::RefCell;
     use std::os::fd::OwnedFd;
@@ -234,6 +247,26 @@ mod tests {
             let error = flusher.flush().await.expect_err("it has failed before");
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         });
+    }
+
+    #[test]
+    fn where_there_is_no_memory_for_a_run_those_before_it_are_written() {
+        let room = std::cell::Cell::new(2);
+        // Blocks 0, 2, 4 and so on, each a run.
+        let next_run = |from: u64| match room.replace(room.get() - 1) {
+            0 => Err(Error::from(ErrorKind::OutOfMemory)),
+            _ => Ok(Some(Run { first: from + from % 2, data: Buffer::copy_of(&[1])?, versions: vec![0] })),
+        };
+        let mut from = 0;
+        let runs = next_runs(&mut from, next_run).expect("there is memory for two");
+        assert_eq!((runs.iter().map(|run| run.first).collect::<Vec<_>>(), from), (vec![0, 2], 3));
+        // They were written, and nothing is free all the same.
+        room.set(0);
+        assert!(next_runs(&mut from, next_run).is_err());
+        assert_eq!(from, 3, "it is tried again");
+        room.set(9);
+        assert_eq!(next_runs(&mut from, next_run).expect("memory").len(), AT_ONCE);
+        assert!(next_runs(&mut from, |_| Ok(None)).expect("nothing is dirty").is_empty());
     }
 
     #[test]

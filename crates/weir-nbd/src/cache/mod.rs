@@ -11,6 +11,6 @@ mod write_turns;
 
 pub use block_cache::{BlockCache, FileId};
 pub use cached_file::{CachedFile, Emptied, MOST_GUARDED, WriteGuard, write_guard_bytes};
-pub use dirty::Writing;
+pub use dirty::{Run, Writing};
 pub use shared::{BLOCK, CacheFigures, blocks_of};
 pub use write_turns::WriteTurns;
