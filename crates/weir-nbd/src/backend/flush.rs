@@ -90,15 +90,18 @@ impl Flusher {
         self.wait(true).await
     }
 
-    /// Flushes as [`Self::flush`] does, at the server's end, whatever became of an earlier flush, and of the worker that
-    /// had it.
+    /// Flushes as [`Self::flush`] does, at the server's end, whatever became of the worker that had an earlier flush. It
+    /// writes and flushes also after a failure, and says all the same that there was one.
     pub async fn flush_at_end(&self) -> Result<()> {
         let written = match &self.cached {
             Some(cached) => write_back(&self.medium, cached).await,
             None => Ok(()),
         };
         // Also where some blocks cannot be written: the others are in the file now, and there is no later flush.
-        written.and(io::sync(&self.medium.file, self.medium.inline).await)
+        let synced = io::sync(&self.medium.file, self.medium.inline).await;
+        // The kernel reports lost data once: this flush may succeed without it.
+        let failed = self.state.lock().unwrap_or_else(PoisonError::into_inner).failed;
+        failed.map_or(Ok(()), |error| Err(Error::from_raw_os_error(error))).and(written).and(synced)
     }
 
     /// Waits for the next round.
@@ -244,8 +247,10 @@ mod tests {
             // The same on a file that can be.
             let file = medium(tempfile::tempfile().expect("a file").into());
             Arc::get_mut(&mut flusher).expect("it is idle").medium = file;
-            let error = flusher.flush().await.expect_err("it has failed before");
-            assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+            for again in [flusher.flush().await, flusher.flush_at_end().await] {
+                let error = again.expect_err("it has failed before");
+                assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+            }
         });
     }
 
