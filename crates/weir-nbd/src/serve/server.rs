@@ -161,7 +161,7 @@ async fn run(options: &Serve) -> Result<(), Failure> {
         acceptors.spawn_local(accept(listener, welcome.clone()));
     }
     let reporter = Reporter { since, workers: settings.workers, io };
-    let _control = control.flatten().map(|bound| control::serve(bound, context.clone(), reporter)).transpose()?;
+    let control_name = control.flatten().map(|bound| control::serve(bound, context.clone(), reporter)).transpose()?;
     info!("{} exports, {} workers by {io}", settings.exports.len(), settings.workers);
     notify(&[NotifyState::Ready]);
     let failed = wait(&mut events, options, &context).await;
@@ -169,7 +169,7 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     info!("stopping");
     context.stop();
     // Names first: a successor may bind its own sockets from now on.
-    drop(names);
+    drop((names, control_name));
     drop(acceptors);
     let stopped = stop(&mut events, &seats, &context, settings.stop_timeout, failed.is_err()).await;
     failed.and(stopped)

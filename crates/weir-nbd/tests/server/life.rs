@@ -66,6 +66,22 @@ fn a_stop_has_an_end_even_if_a_client_does_not_read() {
 }
 
 #[test]
+fn a_stop_gives_up_the_names_of_its_sockets_at_its_beginning() {
+    let mut server = Server::start(&["--export", "m=memory:64M", "--stop-timeout", "1h"]);
+    let mut lazy = server.simple("m");
+    lazy.request(READ, 0, 0, 32 << 20, b"");
+    eventually("it is being served", || server.stat()["exports"][0]["reads"] == 1);
+    server.signal(libc::SIGTERM);
+    eventually("the names have gone", || !server.socket().exists() && !server.path("c").exists());
+    assert!(server.is_running(), "{}", server.log());
+    // Not as the echo of the first signal.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    server.signal(libc::SIGTERM);
+    assert!(server.wait().success(), "{}", server.log());
+    assert!(server.log().contains("before all was answered"));
+}
+
+#[test]
 fn a_log_that_cannot_be_written_does_not_end_the_server() {
     // A full disk, and a reader that has gone.
     let full = || std::fs::File::options().write(true).open("/dev/full").expect("a device");

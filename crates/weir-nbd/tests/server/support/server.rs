@@ -126,6 +126,11 @@ impl Server {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
+    /// It has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
