@@ -140,12 +140,20 @@ impl Volume {
         let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
             FileType::BlockDevice => {
                 let sector = fs::ioctl_blksszget(file)?;
-                (Kind::BlockDevice { sector }, fs::seek(file, fs::SeekFrom::End(0))?)
+                let has_zeroes = has_zeroes(found.st_rdev);
+                (Kind::BlockDevice { sector, has_zeroes }, fs::seek(file, fs::SeekFrom::End(0))?)
             }
             _ => (Kind::File, found.st_size as u64),
         };
         Ok((found, kind, size))
     }
+}
+
+/// The block device, or the one that it is a partition of, has a command for zeroes. Where nothing says so it has none.
+fn has_zeroes(device: u64) -> bool {
+    let of_it = format!("/sys/dev/block/{}:{}", fs::major(device), fs::minor(device));
+    let most = |queue: &str| std::fs::read_to_string(format!("{of_it}/{queue}/write_zeroes_max_bytes")).ok();
+    most("queue").or_else(|| most("../queue")).is_some_and(|most| most.trim() != "0")
 }
 
 fn identity(found: &fs::Stat) -> FileId {

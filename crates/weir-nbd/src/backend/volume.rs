@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub enum Kind {
     /// A regular file.
     File,
-    /// A block device, which discards and zeroes whole sectors of this many bytes.
-    BlockDevice { sector: u32 },
+    /// A block device, which discards and zeroes whole sectors of this many bytes. `has_zeroes`: it has a command for that.
+    BlockDevice { sector: u32, has_zeroes: bool },
     /// A file in memory (`memfd`), gone with the server.
     Memory,
 }

@@ -60,7 +60,7 @@ impl Volume {
     /// Zeroes by one call.
     async fn zero(&self, range: Range<u64>, no_hole: bool, fast: bool) -> io::Result<()> {
         let is_device = matches!(self.kind, Kind::BlockDevice { .. });
-        if !no_hole {
+        if !no_hole && self.may_punch() {
             match self.allocate(PUNCH, range.clone()).await {
                 Err(why) if is_unsupported(&why) => {}
                 result => return result,
@@ -71,6 +71,12 @@ impl Volume {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         self.allocate(ZERO, range).await
+    }
+
+    /// Whether a hole is worth a call. Of a device without a command for zeroes the kernel drops what waits to be written in
+    /// its page cache, and then refuses: what was there before is read again.
+    fn may_punch(&self) -> bool {
+        !matches!(self.kind, Kind::BlockDevice { has_zeroes: false, .. })
     }
 
     async fn allocate(&self, mode: FallocateFlags, range: Range<u64>) -> io::Result<()> {
@@ -108,7 +114,7 @@ impl Volume {
 
     /// The part of a range that the volume can take at once: all of it in files, whole sectors of a device.
     fn whole_sectors(&self, range: Range<u64>) -> Range<u64> {
-        let Kind::BlockDevice { sector } = self.kind else { return range };
+        let Kind::BlockDevice { sector, .. } = self.kind else { return range };
         let sector = u64::from(sector);
         let (start, end) = (range.start.next_multiple_of(sector), range.end / sector * sector);
         // A range inside one sector has no whole one: all of it is its end.
@@ -116,7 +122,7 @@ impl Volume {
     }
 }
 
-/// The file system, the device or the kernel does not do it; it has changed nothing.
+/// The file system, the device or the kernel does not do it.
 fn is_unsupported(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
 }
@@ -128,6 +134,23 @@ mod tests {
     use super::*;
     use crate::base::size::Size;
     use std::cell::Cell;
+
+    #[test]
+    fn what_a_device_without_a_command_for_zeroes_declines_changes_nothing() {
+        run(async {
+            let mut volume = Source::Memory(Size(8192)).open(false, None).expect("memory");
+            volume.kind = Kind::BlockDevice { sector: 512, has_zeroes: false };
+            volume.write(0, Buffer::copy_of(&[7; 8192]).expect("memory")).await.expect("memory");
+            for no_hole in [false, true] {
+                let declined = volume.write_zeroes(0..4096, no_hole, true).await;
+                assert!(declined.is_err_and(|why| why.code == ErrorCode::NotSupported));
+            }
+            let read = async || volume.read(0..8192).await.map_err(|(why, _)| why).expect("memory");
+            assert!(read().await.filled() == [7; 8192]);
+            volume.write_zeroes(100..5000, false, false).await.expect("they are written");
+            assert!(*read().await.filled() == [vec![7; 100], vec![0; 4900], vec![7; 3192]].concat());
+        });
+    }
 
     #[test]
     fn others_have_their_turn_while_zeroes_are_written_to_memory() {

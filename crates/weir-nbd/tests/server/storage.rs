@@ -335,6 +335,30 @@ fn blocks_of_a_block_device_are_cached() {
     }
 }
 
+#[test]
+fn fast_zeroes_that_a_device_declines_lose_no_write() {
+    for engine in engines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // A file there has no holes, so a loop device over it has no command for zeroes.
+        if let Err(why) = run("mount", &["-t", "ramfs", "none", folder.path().to_str().expect("UTF-8")]) {
+            return weir_testing::skip!("no file system can be mounted: {why}");
+        }
+        let _unmounted = Unmount(folder.path().display().to_string());
+        let disk = folder.path().join("disk");
+        std::fs::write(&disk, vec![1; 1 << 20]).expect("memory");
+        let Some(device) = loop_device(&disk) else { return };
+        let export = format!("d={}", device.0);
+        let server = Server::start(&["--export", &export, "--io", engine]);
+        let mut client = server.structured("d");
+        assert_eq!(client.error(WRITE, 0, 0, 1 << 16, &[2; 1 << 16]), 0);
+        assert_eq!(client.error(ZEROES, FAST_ZERO, 0, 1 << 16, b""), ENOTSUP);
+        assert!(client.read(0, 0, 1 << 16) == [2; 1 << 16], "it was acknowledged");
+        assert_eq!(client.error(ZEROES, 0, 0, 1 << 15, b""), 0);
+        assert!(client.read(0, 0, 1 << 16) == [[0; 1 << 15], [2; 1 << 15]].concat());
+        server.stop();
+    }
+}
+
 /// A file of a file system whose server is a process, and can be stopped.
 struct Fuse {
     server: std::process::Child,
