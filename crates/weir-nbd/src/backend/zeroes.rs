@@ -3,7 +3,7 @@
 use super::cached::Change;
 use super::volume::{Kind, Volume};
 use crate::buffers::Buffer;
-use crate::io::{allocate, yield_once};
+use crate::io::{allocate, discard, yield_once};
 use crate::protocol::{ErrorCode, Fault};
 use rustix::fs::FallocateFlags;
 use std::io;
@@ -21,13 +21,24 @@ impl Volume {
         let emptied = self.empty(&range).await;
         for range in self.pieces(range) {
             let change = self.begin_change(range.clone(), emptied).await;
-            match self.allocate(PUNCH, self.whole_sectors(range)).await {
+            match self.release(self.whole_sectors(range)).await {
                 Err(why) if is_unsupported(&why) => return Ok(()),
                 result => result?,
             }
             change.into_iter().for_each(Change::finish);
         }
         Ok(())
+    }
+
+    /// Punches a hole; or discards, on a device without a command for zeroes: what is read there then is not known.
+    async fn release(&self, range: Range<u64>) -> io::Result<()> {
+        if self.may_punch() {
+            match self.allocate(PUNCH, range.clone()).await {
+                Err(why) if is_unsupported(&why) && matches!(self.kind, Kind::BlockDevice { .. }) => {}
+                result => return result,
+            }
+        }
+        if range.is_empty() { Ok(()) } else { discard(&self.medium.file, range).await }
     }
 
     /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
@@ -124,7 +135,7 @@ impl Volume {
 
 /// The file system, the device or the kernel does not do it.
 fn is_unsupported(why: &io::Error) -> bool {
-    matches!(why.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
+    matches!(why.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::ENOTTY))
 }
 
 #[cfg(test)]

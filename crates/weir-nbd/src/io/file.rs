@@ -5,6 +5,8 @@ use super::ring;
 use super::worker::{MOST_OF_FILE, blocking};
 use crate::buffers::Buffer;
 use rustix::fs::{FallocateFlags, FileType, fstat, fstatfs};
+use rustix::io::retry_on_intr;
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{Error, Result};
@@ -166,6 +168,20 @@ pub async fn sync(file: &Arc<OwnedFd>, inline: Inline) -> Result<()> {
 pub async fn allocate(file: &Arc<OwnedFd>, mode: FallocateFlags, range: Range<u64>, inline: Inline) -> Result<()> {
     let operation = Operation { file: file.clone(), buffer: Buffer::keep(0)?, what: What::Allocate { mode, range } };
     perform(operation, inline).await.0.map(drop)
+}
+
+/// Discards whole sectors of a block device, by a thread.
+pub async fn discard(file: &Arc<OwnedFd>, range: Range<u64>) -> Result<()> {
+    // `BLKDISCARD`.
+    const DISCARD: Opcode = opcode::none(0x12, 119);
+    let device = file.clone();
+    let discard = move || {
+        retry_on_intr(|| {
+            // SAFETY: the call is passed the address of a start and a length, of 8 bytes each, and writes to no memory.
+            unsafe { ioctl(&device, Setter::<DISCARD, _>::new([range.start, range.end - range.start])) }
+        })
+    };
+    Ok(on_thread(file, discard).await?)
 }
 
 #[cfg(test)]

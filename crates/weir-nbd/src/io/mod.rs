@@ -6,6 +6,6 @@ mod remote;
 mod ring;
 mod worker;
 
-pub use file::{Inline, allocate, on_thread, read_at, sync, write_at};
+pub use file::{Inline, allocate, discard, on_thread, read_at, sync, write_at};
 pub use remote::Remote;
 pub use worker::{Engine, Worker, blocking, main_runtime, spawn, stop, yield_once};

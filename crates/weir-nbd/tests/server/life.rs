@@ -3,7 +3,7 @@
 use crate::support::client::Client;
 use crate::support::server::Server;
 use crate::support::wire::*;
-use crate::support::{engines, eventually};
+use crate::support::{engines, eventually, refuse};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -388,30 +388,9 @@ fn stat_finds_a_server_whose_folder_is_not_in_its_environment() {
     }
 }
 
-/// Has `io_uring_setup` refused, as seccomp does in containers.
+/// As in containers.
 fn refuse_io_uring(command: &mut Command) {
-    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    let jump = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let end = libc::BPF_RET | libc::BPF_K;
-    let filter = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-    // The number of the system call is the first field of what the filter sees.
-    let program = [
-        filter(load, 0, 0, 0),
-        filter(jump, 0, 1, libc::SYS_io_uring_setup as u32),
-        filter(end, 0, 0, refused),
-        filter(end, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    // SAFETY: between fork and exec; both calls act on the child alone, and the filter is copied by the kernel.
-    unsafe {
-        command.pre_exec(move || {
-            let mut program = program;
-            let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-            let is_set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0;
-            if is_set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-        });
-    }
+    refuse(command, libc::SYS_io_uring_setup, libc::EPERM);
 }
 
 #[test]

@@ -336,6 +336,34 @@ fn blocks_of_a_block_device_are_cached() {
 }
 
 #[test]
+fn a_device_without_holes_discards() {
+    let folder = sparse(4 << 20);
+    let Some(device) = loop_device(&folder.path().join("disk")) else { return };
+    let export = format!("d={}", device.0);
+    for cache in [&[][..], &["--cache", "4M", "--write-back"]] {
+        // As from a device that has a command to discard, and none for zeroes.
+        let options = [&["--export", &export, "--io", "threads"], cache].concat();
+        let server = Server::spawn(tempfile::tempdir().expect("a folder"), &options, |command| {
+            crate::support::refuse(command, libc::SYS_fallocate, libc::EOPNOTSUPP);
+        });
+        let mut client = server.structured("d");
+        let data = pattern(9, 1 << 20);
+        assert_eq!(client.error(WRITE, FUA, 0, 1 << 20, &data), 0);
+        let blocks = || std::fs::metadata(folder.path().join("disk")).expect("the file").blocks();
+        assert!(blocks() >= 2048);
+        // It is also on its way to the device.
+        assert_eq!(client.error(WRITE, 0, 0, 1 << 20, &data), 0);
+        assert_eq!(client.error(TRIM, FUA, 5000, (1 << 20) - 10_000, b""), 0);
+        assert!(blocks() < 100, "{} blocks", blocks());
+        assert!(
+            client.read(0, 0, 5000) == data[..5000]
+                && client.read(0, (1 << 20) - 5000, 5000) == data[data.len() - 5000..]
+        );
+        server.stop();
+    }
+}
+
+#[test]
 fn fast_zeroes_that_a_device_declines_lose_no_write() {
     for engine in engines() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -353,6 +381,8 @@ fn fast_zeroes_that_a_device_declines_lose_no_write() {
         assert_eq!(client.error(WRITE, 0, 0, 1 << 16, &[2; 1 << 16]), 0);
         assert_eq!(client.error(ZEROES, FAST_ZERO, 0, 1 << 16, b""), ENOTSUP);
         assert!(client.read(0, 0, 1 << 16) == [2; 1 << 16], "it was acknowledged");
+        assert_eq!(client.error(TRIM, 0, 0, 1 << 16, b""), 0);
+        assert!(client.read(0, 0, 1 << 16) == [2; 1 << 16], "the device cannot trim either");
         assert_eq!(client.error(ZEROES, 0, 0, 1 << 15, b""), 0);
         assert!(client.read(0, 0, 1 << 16) == [[0; 1 << 15], [2; 1 << 15]].concat());
         server.stop();

@@ -4,6 +4,8 @@ pub mod client;
 pub mod server;
 pub mod wire;
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 pub use weir_testing::{PATIENCE, wait_until as eventually};
 
 /// The ways of I/O that this machine has.
@@ -59,4 +61,30 @@ pub fn has(program: &str) -> bool {
         weir_testing::skip!("{program} is not installed");
     }
     found
+}
+
+/// Has a system call of a command fail, by seccomp.
+pub fn refuse(command: &mut Command, call: libc::c_long, why: i32) {
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let jump = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let end = libc::BPF_RET | libc::BPF_K;
+    let filter = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let refused = libc::SECCOMP_RET_ERRNO | why as u32;
+    // The number of the system call is the first field of what the filter sees.
+    let program = [
+        filter(load, 0, 0, 0),
+        filter(jump, 0, 1, call as u32),
+        filter(end, 0, 0, refused),
+        filter(end, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    // SAFETY: between fork and exec; both calls act on the child alone, and the filter is copied by the kernel.
+    unsafe {
+        command.pre_exec(move || {
+            let mut program = program;
+            let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+            let is_set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0;
+            if is_set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
 }
