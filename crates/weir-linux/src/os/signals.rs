@@ -23,10 +23,10 @@ pub fn tgkill(pid: u32, tid: u32, signal: u32) -> Result<()> {
 /// What `abort` raises.
 const SIGABRT: u32 = 6;
 
-/// Ends the process by `SIGABRT`, as libc's `abort` does. The program's handler runs, if there is one. Where it returns, or the
-/// signal is ignored, the default action follows.
+/// Ends the process by `SIGABRT`, as libc's `abort` does. The program's handler runs, if there is one, and other signals come to
+/// it as they did before. Where it returns, or the signal is ignored, the default action follows.
 pub fn abort() -> ! {
-    let _ = set_signal_mask(!set_of(SIGABRT));
+    let _ = change_signal_mask(sys::SIG_UNBLOCK, set_of(SIGABRT));
     let _ = tgkill(getpid(), gettid(), SIGABRT);
     end_by(SIGABRT)
 }
