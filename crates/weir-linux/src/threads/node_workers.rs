@@ -15,7 +15,6 @@ use crate::os::file::path::FixedPath;
 use crate::os::file::text;
 use crate::os::process::set_thread_name;
 use crate::os::tasks::{affinity, set_affinity};
-use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
 use crate::threads::at_work::AT_WORK;
 use crate::threads::raw_thread::RawThread;
@@ -65,9 +64,10 @@ impl NodeWorkers {
     }
 
     fn work(&self, node: usize) -> ! {
+        let worker = &self.workers[node];
+        worker.thread.register();
         let _ = set_thread_name(c"weir-node");
         move_to(node);
-        let worker = &self.workers[node];
         let task = worker.task.load(Acquire);
         let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
         AT_WORK.begin();
@@ -78,7 +78,6 @@ impl NodeWorkers {
 }
 
 extern "C" fn run(workers: usize, node: usize) -> ! {
-    rseq::register(true);
     // SAFETY: `start` passed a reference that lives as long as the process.
     unsafe { &*(workers as *const NodeWorkers) }.work(node)
 }

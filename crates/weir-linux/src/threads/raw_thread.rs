@@ -14,7 +14,7 @@ use crate::os::process::getpid;
 use crate::os::signals::{set_signal_mask, tgkill};
 use crate::platform::fast_path::rseq;
 use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general as sys;
@@ -41,6 +41,8 @@ pub struct RawThread {
     alive: AtomicU32,
     /// The id of the thread that was started last.
     id: AtomicU32,
+    /// The kernel may write to the thread's restartable-sequence area.
+    is_registered: AtomicBool,
 }
 
 impl RawThread {
@@ -51,6 +53,7 @@ impl RawThread {
             length: AtomicUsize::new(0),
             alive: AtomicU32::new(0),
             id: AtomicU32::new(0),
+            is_registered: AtomicBool::new(false),
         }
     }
 
@@ -170,11 +173,17 @@ impl RawThread {
         memory > CLAIMED && (memory..memory + self.length.load(Relaxed)).contains(&(&raw const here as usize))
     }
 
+    /// On the thread, before it uses the heap: has the kernel keep its restartable-sequence area. Where the kernel refuses, its
+    /// sections all find the dummy.
+    pub fn register(&self) {
+        self.is_registered.store(rseq::register(true), Relaxed);
+    }
+
     /// On the thread: from now on another one may be started.
     pub fn leave(&self) -> Exit {
-        // Its length first: the next thread may set another as soon as the memory is given up.
-        let length = self.length.load(Relaxed);
-        Exit { memory: self.memory.swap(0, AcqRel), length }
+        // These first: the next thread may set others as soon as the memory is given up.
+        let (length, is_registered) = (self.length.load(Relaxed), self.is_registered.load(Relaxed));
+        Exit { memory: self.memory.swap(0, AcqRel), length, is_registered }
     }
 }
 
@@ -182,13 +191,14 @@ impl RawThread {
 pub struct Exit {
     memory: usize,
     length: usize,
+    is_registered: bool,
 }
 
 impl Exit {
     /// Ends the thread. If it is the process's last, the process ends with `status` (from Linux 5.17 on; with the main
     /// thread's before).
     pub fn end(self, status: i32) -> ! {
-        if !rseq::register(false) {
+        if self.is_registered && !rseq::register(false) {
             // The kernel may still write to the area: then its memory stays.
             crate::os::process::exit(status);
         }
@@ -208,7 +218,7 @@ mod tests {
     static SEEN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
     extern "C" fn body(owner: usize, number: usize) -> ! {
-        rseq::register(true);
+        THREAD.register();
         let is_own = is_own_thread() && THREAD.is_here();
         for (seen, value) in SEEN.iter().zip([owner, number, usize::from(is_own)]) {
             seen.store(value, Relaxed);

@@ -36,7 +36,8 @@ fn jails_and_rights(mode: Mode) {
 fn the_thread_takes_nothing_from_the_program(mode: Mode) {
     let ends =
         ["main-last", "main-last-callbacks", "last-at-start", "other-last", "killed", "killed-strict", "limit-alone"];
-    let all = [&ends[..], &["urgent", "batch", "idle", "refused", "vfork", "handler"]].concat();
+    let others = ["urgent", "batch", "idle", "refused", "refused-rseq", "vfork", "handler"];
+    let all = [&ends[..], &others].concat();
     all_pass(Kind::C, "thread_life.c", &all, mode);
 }
 

@@ -29,7 +29,6 @@ use crate::os::process::{getpid, set_thread_name};
 use crate::os::rights::credentials::{self, MainThread};
 use crate::os::signals::end_by;
 use crate::os::tasks::{first_other, unbind};
-use crate::platform::fast_path::rseq;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
@@ -456,17 +455,17 @@ extern "C" fn run(background: usize, number: usize) -> ! {
     let background = unsafe { &*(background as *const Background) };
     // Before any call that a filter may kill for. The kernel wrote the thread's number to `alive` before it ran.
     background.state.store(BEGUN, SeqCst);
-    rseq::register(true);
+    background.thread.register();
     AT_WORK.begin();
     let _ = set_thread_name(c"weir");
     background.live(number as u32, number & REPLACEMENT != 0)
 }
 
 extern "C" fn listen(background: usize, _: usize) -> ! {
-    rseq::register(true);
-    let _ = set_thread_name(c"weir-listen");
     // SAFETY: `live` passed a reference that lives as long as the process.
     let background = unsafe { &*(background as *const Background) };
+    background.listener_thread.register();
+    let _ = set_thread_name(c"weir-listen");
     background.listener.listen(&background.waker);
     background.listener_thread.leave().end(0)
 }

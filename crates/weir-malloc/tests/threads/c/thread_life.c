@@ -419,20 +419,49 @@ static void groups(void) {
     CHECK(count() >= 1);
 }
 
-/* Signals between threads are refused from now on. */
-static void refused(void) {
-    start();
+/* A call is refused to this thread, and to those that it starts from now on. */
+static void refuse(int call) {
     struct sock_filter lines[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof lines / sizeof *lines, lines};
-    usleep(3000000); /* it rests, as a rule: it may be at work as well */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
         skip_all("no filter may be set here");
+}
+
+/* Signals between threads are refused from now on. */
+static void refused(void) {
+    start();
+    usleep(3000000); /* it rests, as a rule: it may be at work as well */
+    refuse(SYS_tgkill);
     for (int round = 0; round < 3; round++) works(), usleep(1000000); /* between them it rests, as a rule */
+}
+
+/* Mappings of the process. */
+static int mappings(void) {
+    static char text[1 << 16];
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), lines = 0;
+    CHECK(fd >= 0);
+    for (ssize_t n; (n = read(fd, text, sizeof text)) > 0;)
+        for (ssize_t i = 0; i < n; i++) lines += text[i] == '\n';
+    close(fd);
+    return lines;
+}
+
+/* Restartable sequences are refused to threads that start from now on. One that ends leaves nothing all the same: each change of
+   the group ends one, and starts another. */
+static void refused_rseq(void) {
+    enum { ENDS = 40 };
+    start();
+    refuse(SYS_rseq);
+    CHECK(setgid(getgid()) == 0);
+    start();
+    int before = mappings();
+    for (int i = 0; i < ENDS; i++) CHECK(setgid(getgid()) == 0);
+    CHECK(mappings() < before + ENDS / 2);
 }
 
 /* A child of vfork that is the first to free so much does not start its parent's thread, nor one that ends with it. */
@@ -535,6 +564,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();
     else if (strcmp(which, "refused") == 0) refused();
+    else if (strcmp(which, "refused-rseq") == 0) refused_rseq();
     else if (strcmp(which, "vfork") == 0) vforked();
     else if (strcmp(which, "rights") == 0) rights(0);
     else if (strcmp(which, "rights-raw") == 0) rights(1);
