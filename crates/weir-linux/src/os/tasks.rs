@@ -102,9 +102,15 @@ fn flags(text: &[u8]) -> Option<u64> {
 pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
     let mut buf = [0u8; 64];
     let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/syscall")) else { return false };
-    let Ok(text) = fd::read_file(path.as_c_str(), &mut buf) else { return false };
-    // The call's number comes first; a thread that is in none has a word there.
-    words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex))
+    if let Ok(text) = fd::read_file(path.as_c_str(), &mut buf) {
+        // The call's number comes first; a thread that is in none has a word there.
+        return words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex));
+    }
+    // That file is root's where the process may not be debugged, as after `setuid`. This one has a name for all: the kernel's
+    // function that the thread sleeps in, or 0.
+    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/wchan")) else { return false };
+    let of_futex = |function: &[u8]| [&b"futex_"[..], b"__futex_"].iter().any(|&start| function.starts_with(start));
+    fd::read_file(path.as_c_str(), &mut buf).is_ok_and(of_futex)
 }
 
 /// The state in `NUMBER (NAME) STATE ...`.

@@ -37,8 +37,10 @@ fn fork_against_earlier_handlers(mode: Mode) {
     else {
         return;
     };
-    let output = run(&program, &[], mode, &[("ALSO_PRELOAD", library.into())]);
-    succeeded(&format!("fork_reversed.c in mode {mode:?}"), &output);
+    for arguments in [&[][..], &["undumpable"]] {
+        let output = run(&program, arguments, mode, &[("ALSO_PRELOAD", library.clone().into())]);
+        succeeded(&format!("fork_reversed.c {arguments:?} in mode {mode:?}"), &output);
+    }
 }
 
 /// Signal handlers that interrupted a fork.

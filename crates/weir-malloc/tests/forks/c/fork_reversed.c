@@ -1,5 +1,7 @@
-/* fork waits, with the heap's locks, for a lock (handlers_first.c) whose holder allocates: both must go on. */
+/* fork waits, with the heap's locks, for a lock (handlers_first.c) whose holder allocates: both must go on. With argv[1] in a
+   process some files of which are root's, as after setuid. */
 #include "check.h"
+#include <sys/prctl.h>
 
 static volatile int stop;
 static int (*is_forking)(void);
@@ -38,7 +40,11 @@ static void *bystander(void *unused) {
     return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        CHECK(strcmp(argv[1], "undumpable") == 0);
+        CHECK((getuid() != 0 || setuid(65534) == 0) && prctl(PR_SET_DUMPABLE, 0) == 0);
+    }
     is_forking = (int (*)(void))dlsym(RTLD_DEFAULT, "is_forking");
     take_lock = (void (*)(void))dlsym(RTLD_DEFAULT, "take_lock");
     give_lock = (void (*)(void))dlsym(RTLD_DEFAULT, "give_lock");
