@@ -1,10 +1,14 @@
-//! The threads of this process, as `/proc` lists them, and where they run: CPUs, scheduling classes, the NUMA node.
+//! The threads of this process, as `/proc` lists them and as libc counts them, and where they run: CPUs, scheduling classes, the
+//! NUMA node.
 
 use crate::os::fd;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text::{number, words};
-use crate::os::process::getpid;
-use crate::os::syscall::{Errno, Result, check, syscall0, syscall1, syscall3};
+use crate::os::process::{getpid, gettid};
+use crate::os::symbol::LibcSymbol;
+use crate::os::syscall::{Errno, Result, check, syscall0, syscall1, syscall3, syscall5};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as sys;
 
 /// The first thread that is not `own` and has not ended; `None`: there is no such thread. An error: the kernel
@@ -16,11 +20,19 @@ pub fn first_other(own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     found
 }
 
+/// The file with what [`main_threads_status`] reads.
+pub const MAIN_THREADS_STAT: &CStr = c"/proc/self/stat";
+
 /// How the main thread, which has ended, ended: as `wait` would say it of a process, by `exit(2)` or a signal. 0 where the
-/// kernel does not say.
-pub fn main_threads_status() -> i32 {
+/// kernel does not say. `kept` is [`MAIN_THREADS_STAT`], or negative: it is opened now.
+pub fn main_threads_status(kept: i32) -> i32 {
     let mut buf = [0u8; 1024];
-    fd::read_file(c"/proc/self/stat", &mut buf).ok().and_then(exit_status).unwrap_or(0)
+    let text = if kept >= 0 {
+        fd::pread(kept, &mut buf, 0).map(|len| &buf[..len])
+    } else {
+        fd::read_file(MAIN_THREADS_STAT, &mut buf)
+    };
+    text.ok().and_then(exit_status).unwrap_or(0)
 }
 
 /// The last field of `stat`.
@@ -76,6 +88,43 @@ pub fn has_ended(thread: u32) -> bool {
         Ok(text) => matches!(state(text), Some(b'Z' | b'X')),
         Err(why) => matches!(why, Errno::ENOENT | Errno::ESRCH),
     }
+}
+
+/// glibc's variable since 2.32: not zero while the process has had one thread only.
+static SINGLE_THREADED: LibcSymbol = LibcSymbol::new(c"__libc_single_threaded");
+
+/// The program had `clone` make a thread, or a child with the same memory: libc knows nothing of it.
+static SHARES_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the program has `clone` make what shares its memory.
+pub(crate) fn shares_memory() {
+    SHARES_MEMORY.store(true, Relaxed);
+}
+
+/// Whether the process has had no thread but one. Weir's own are not libc's. One that the program made by the bare system call
+/// would not be noticed; glibc's malloc takes no locks beside such a thread either.
+pub(crate) fn has_one_thread() -> bool {
+    !SHARES_MEMORY.load(Relaxed) && is_one_to_libc()
+}
+
+/// Whether libc knows of one thread.
+pub(crate) fn is_one_to_libc() -> bool {
+    // SAFETY: libc's variable of this type.
+    SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
+}
+
+/// Whether the main thread has given up the process's memory, which it does as it ends. No where the kernel does not say; there
+/// need be no `/proc`.
+pub fn main_thread_left_memory() -> bool {
+    const KCMP_VM: usize = 1;
+    shares_with_main_thread(KCMP_VM) == Some(false)
+}
+
+/// Whether the calling thread shares a resource of this kind (of `kcmp`'s) with the main thread. `None`: the kernel does not say.
+pub fn shares_with_main_thread(kind: usize) -> Option<bool> {
+    let (main, own) = (getpid() as usize, gettid() as usize);
+    // SAFETY: touches no memory.
+    check(unsafe { syscall5(sys::__NR_kcmp, main, own, kind, 0, 0) }).ok().map(|order| order == 0)
 }
 
 /// Whether a thread is on its way out, or gone. The kernel has begun to end it then, and lists it with its last state
@@ -184,7 +233,6 @@ pub fn sched_yield() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::process::{getpid, gettid};
 
     #[test]
     fn threads_are_listed_and_named_ones_passed_over() {
@@ -194,6 +242,7 @@ mod tests {
         assert!(has_ended(u32::MAX >> 1));
         assert!(!is_ending(getpid()));
         assert!(is_ending(u32::MAX >> 1));
+        assert!(!main_thread_left_memory());
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Events {
     /// The thread of the program that [`super::sources::Sources::watch_thread`] or
     /// [`super::wake::Waker::watch_main_thread`] watches has ended.
     pub thread_ended: bool,
+    /// It is the main thread.
+    pub main_thread_ended: bool,
     /// The descriptor that [`super::sources::Sources::watch_control`] watches is readable.
     pub control: bool,
 }

@@ -19,10 +19,10 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::os::symbol::LibcSymbol;
 use crate::os::symbol::weak_symbol;
+use crate::os::tasks::is_one_to_libc;
 
 /// A function that libc calls around `fork`.
 pub(super) type Handler = extern "C" fn();
@@ -43,29 +43,6 @@ weak_symbol!(
     /// Releases the lock, whichever thread held it and however often.
     list_reset = "_IO_list_resetlock": unsafe extern "C" fn()
 );
-
-/// glibc's variable since 2.32: not zero while the process has had one thread only.
-static SINGLE_THREADED: LibcSymbol = LibcSymbol::new(c"__libc_single_threaded");
-
-/// The program had `clone` make a thread, or a child with the same memory: libc knows nothing of it.
-static SHARES_MEMORY: AtomicBool = AtomicBool::new(false);
-
-/// Notes that the program has `clone` make what shares its memory.
-pub(super) fn shares_memory() {
-    SHARES_MEMORY.store(true, Relaxed);
-}
-
-/// Whether the process has had no thread but one. Weir's own are not libc's. One that the program made by the bare system call
-/// would not be noticed; glibc's malloc takes no locks beside such a thread either.
-pub(super) fn has_one_thread() -> bool {
-    !SHARES_MEMORY.load(Relaxed) && is_one_to_libc()
-}
-
-/// Whether libc knows of one thread.
-fn is_one_to_libc() -> bool {
-    // SAFETY: libc's variable of this type.
-    SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
-}
 
 /// glibc's list of streams: how often `prepare` holds its lock, which is more than once where a signal handler forks
 /// that interrupted a fork. Only its holder writes it.

@@ -25,6 +25,7 @@ use weir_core::telemetry::tables::EvictableRow;
 
 use crate::os::futex::{futex_wait, futex_wake, report_end_in_copy};
 use crate::os::syscall::Errno;
+use crate::os::tasks;
 use crate::os::thread_block;
 use crate::platform::linux::{Engine, Linux};
 use crate::platform::neighbours;
@@ -261,7 +262,7 @@ impl Workers for Linux {
     }
 
     fn is_alone(&self) -> bool {
-        fork::has_one_thread() && AT_WORK.hold_up()
+        tasks::has_one_thread() && AT_WORK.hold_up()
     }
 
     fn is_not_alone(&self) {
@@ -405,7 +406,7 @@ extern "C" fn before_fork() {
 /// To be called before the program has `clone` make a thread, or a child with the same memory: a `fork` takes all locks from then
 /// on.
 pub fn shares_memory() {
-    fork::shares_memory();
+    tasks::shares_memory();
 }
 
 /// Makes a copy of the process by a call that runs none of `fork`'s handlers, and does what they do. In the copy, where the call

@@ -121,6 +121,8 @@ fn rights(read: impl Fn(&mut [u8], u64) -> Result<usize>) -> Result<u64> {
 pub struct MainThread {
     /// The main thread's status file; negative: it is opened for each look.
     status: i32,
+    /// The file that says how the main thread ended; negative: it is opened then.
+    stat: i32,
     was: Identity,
 }
 
@@ -128,6 +130,8 @@ impl MainThread {
     /// Notes what the main thread is now. With `keep` its status file is kept open, by a thread with a descriptor table
     /// of its own. In the program's table nothing may stay open. `None`: the calling thread is something else; it may
     /// have been started by a thread with other rights, which are not to outlive that one.
+    ///
+    /// So is the file that says how it ended: a program that ends in a sandbox has often forbidden to open any.
     ///
     /// So are the files of its namespaces, until that table ends. One that nobody has open is made anew for each look, of
     /// memory that the group is charged for. That puts the thread to sleep where it is most wanted ([`GroupDir`]).
@@ -141,13 +145,19 @@ impl MainThread {
             let _ = fd::close(status);
             return None;
         }
+        let stat = if keep { fd::open(tasks::MAIN_THREADS_STAT, fd::O_RDONLY).unwrap_or(-1) } else { -1 };
         if keep {
             let paths = MAIN_NAMESPACES.iter().filter_map(|path| CStr::from_bytes_with_nul(path.as_bytes()).ok());
             for file in paths.filter_map(|path| fd::open(path, sys::O_PATH).ok()).filter(|&file| !has_room(file)) {
                 let _ = fd::close(file);
             }
         }
-        Some(Self { status, was })
+        Some(Self { status, stat, was })
+    }
+
+    /// [`tasks::main_threads_status`].
+    pub fn status_at_end(&self) -> i32 {
+        tasks::main_threads_status(self.stat)
     }
 
     /// Whether the main thread has become something else, or the calling thread was moved with it. A `chroot` moves all
@@ -172,9 +182,7 @@ fn is_apart() -> bool {
 /// Also where there is no `/proc` to read. `None`: the kernel does not say.
 fn shares_root_with_main_thread() -> Option<bool> {
     const KCMP_FS: usize = 3;
-    let (main, own) = (process::getpid() as usize, process::gettid() as usize);
-    // SAFETY: touches no memory.
-    check(unsafe { syscall5(sys::__NR_kcmp, main, own, KCMP_FS, 0, 0) }).ok().map(|order| order == 0)
+    tasks::shares_with_main_thread(KCMP_FS)
 }
 
 /// Effective, permitted, inheritable, as bit sets.

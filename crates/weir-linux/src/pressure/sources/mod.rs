@@ -298,7 +298,7 @@ impl Sources {
         self.doubt |= events.is_sign();
         events.woken |= waker.take();
         if waker.main_thread_ended() {
-            events.thread_ended = true;
+            (events.thread_ended, events.main_thread_ended) = (true, true);
             self.groups.main_thread_has_ended();
         }
     }

@@ -179,7 +179,7 @@ impl<'a> Loop<'a> {
     /// Runs until there is a reason to end.
     pub fn run(mut self) -> End {
         self.schedule.window_ends = Some(self.next_window());
-        let mut turn = self.watch_program().map(|at| self.schedule.count_at = at);
+        let mut turn = self.watch_program(false).map(|at| self.schedule.count_at = at);
         loop {
             if let Err(end) = turn {
                 return end;
@@ -210,7 +210,7 @@ impl<'a> Loop<'a> {
 
     fn look_for_threads(&mut self, heard: &Heard) -> Result<(), End> {
         if heard.events.thread_ended || is_due(self.schedule.count_at, heard.now) {
-            self.schedule.count_at = self.watch_program()?;
+            self.schedule.count_at = self.watch_program(heard.events.main_thread_ended)?;
         }
         Ok(())
     }
@@ -373,8 +373,8 @@ impl<'a> Loop<'a> {
 
     /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone. A process
     /// ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. Returns when to look
-    /// again, where the kernel reports no thread's end.
-    fn watch_program(&mut self) -> Result<Option<u64>, End> {
+    /// again, where the kernel reports no thread's end. `is_main_heard`: the main thread's end was reported.
+    fn watch_program(&mut self, is_main_heard: bool) -> Result<Option<u64>, End> {
         match tasks::first_other(self.is_own_thread) {
             // The kernel reports the main thread's end by a descriptor only when all others have ended.
             Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
@@ -387,7 +387,12 @@ impl<'a> Loop<'a> {
             Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
             // What would report the thread's end has been cleared by it, but the kernel still lists the thread as it ran.
             Ok(Some(thread)) if tasks::is_ending(thread) => Ok(Some(monotonic_ns() + ENDING_NS)),
-            Ok(None) => Err(End::LastThread(tasks::main_threads_status())),
+            Ok(None) => Err(End::LastThread(self.main_thread.status_at_end())),
+            // A jail without `/proc`, or no file can be opened. The program's one thread is the main thread.
+            Err(_) if tasks::has_one_thread() && (is_main_heard || tasks::main_thread_left_memory()) => {
+                Err(End::LastThread(self.main_thread.status_at_end()))
+            }
+            Err(_) if tasks::has_one_thread() && self.waker.watch_main_thread() => Ok(None),
             _ => Ok(Some(monotonic_ns() + LAST_THREAD_NS)),
         }
     }

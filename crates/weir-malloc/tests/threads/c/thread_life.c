@@ -359,6 +359,34 @@ static void killed(int is_strict) {
     CHECK(WIFSIGNALED(result) && WTERMSIG(result) == (is_strict ? SIGKILL : SIGSYS));
 }
 
+/* The same where no file can be opened any more, or in a jail without /proc. Weir's thread has the status from a file that it
+   opened before, which in a jail there is not. */
+static void last_without_files(const char *how) {
+    int is_jail = strncmp(how, "jail", 4) == 0, is_strict = strcmp(how, "strict") == 0;
+    char place[] = "/tmp/weir-jail-XXXXXX";
+    if (is_jail) need_root(), CHECK(mkdtemp(place) && chmod(place, 0755) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit none = {0, 0};
+        start();
+        CHECK(!is_jail || (chroot(place) == 0 && chdir("/") == 0));
+        CHECK(setrlimit(RLIMIT_CORE, &none) == 0 && (getuid() != 0 || setuid(65534) == 0));
+        if (!is_jail) start();
+        /* The thread has opened what it needs, as a rule; or it has yet to begin. */
+        if (strcmp(how, "jail-at-once") != 0) usleep(500000);
+        CHECK(is_jail || setrlimit(RLIMIT_NOFILE, &none) == 0);
+        if (is_strict && prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) skip_all("no filter may be set here");
+        if (is_strict) syscall(SYS_getppid);
+        syscall(SYS_exit, 3);
+    }
+    int result;
+    CHECK(ends(child, &result));
+    if (is_jail) CHECK(rmdir(place) == 0);
+    if (WIFEXITED(result) && WEXITSTATUS(result) == 77) exit(77);
+    if (is_strict) CHECK(WIFSIGNALED(result) && WTERMSIG(result) == SIGKILL);
+    else CHECK(WIFEXITED(result) && (is_jail || WEXITSTATUS(result) == 3));
+}
+
 NAMED(pressure_latest)
 
 /* The main thread has ended before others: what the kernel counts of it is 0. The process's own limit is heard all the same. */
@@ -558,6 +586,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "last-at-start") == 0) last_at_start();
     else if (strcmp(which, "killed") == 0) killed(0);
     else if (strcmp(which, "killed-strict") == 0) killed(1);
+    else if (strncmp(which, "last-without-files-", 19) == 0) last_without_files(which + 19);
     else if (strcmp(which, "limit-alone") == 0) without_main_thread();
     else if (strcmp(which, "pid-namespace") == 0) pid_namespace();
     else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
