@@ -44,13 +44,15 @@ impl<P: Platform> Reclaim<'_, P> {
         Pages::to_hold(part.saturating_sub(released) as usize).max(least)
     }
 
-    /// Of the pages that NORMAL lacks, those that this process is to give: all, where it has no caches, its limit is its own, or
-    /// no other process is known to live below the same.
+    /// Of the pages that NORMAL lacks, those that this process is to give: all, where it has no caches, the limit that is short is
+    /// its own, or no other process is known to live below the same.
     pub(super) fn part_of_limit(&self, lacks: Pages) -> Part {
         let platform = self.heap.platform();
         let all = Part { own: lacks, ..Part::default() };
-        let has_own = platform.tunables().limit.get() != 0 || self.is_hard_limit_nearest();
-        if has_own || self.evictable(ZoneClass::Normal) == 0 {
+        // The process's own limit may be farther away than the one that is short.
+        let own = platform.tunables().limit.get();
+        let is_own = own != 0 && own == self.budget_room().capacity || self.is_hard_limit_nearest();
+        if is_own || self.evictable(ZoneClass::Normal) == 0 {
             return all;
         }
         let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return all };

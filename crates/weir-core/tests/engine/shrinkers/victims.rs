@@ -216,6 +216,19 @@ fn a_limit_of_its_own_is_not_shared() {
 }
 
 #[test]
+fn a_limit_of_its_own_that_is_farther_away_changes_nothing() {
+    for (limit, is_own) in [(2 * CAPACITY, false), (CAPACITY, true)] {
+        let all = below_one_limit([1, 2]);
+        all[1].heap.platform().tunables().limit.set(limit as u64);
+        let lacks = is_short(&all[1], CAPACITY);
+        let given = balances(&all[1], &mut Turn::default());
+        assert!(if is_own { given >= lacks } else { given == 0 }, "{given} of {lacks}, where the other is cheaper");
+        assert!(balances(&all[0], &mut Turn::default()) >= lacks);
+        end(all);
+    }
+}
+
+#[test]
 fn at_the_severe_level_each_gives_something() {
     let all = processes([1, 2].into_iter());
     assert!(all[1].hears(Level::Some) == 0, "the other is cheaper, and has enough");
