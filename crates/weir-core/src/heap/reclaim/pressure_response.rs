@@ -44,7 +44,9 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {
             let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
-            stats::add(&self.heap.platform().stats().wakeups, is_woken.into());
+            let stats = self.heap.platform().stats();
+            stats::add(&stats.wake_requests, is_woken.into());
+            stats::add(&stats.wakeups, is_woken.into());
         }
         others
     }

@@ -59,6 +59,7 @@ fn a_reading_below_low_has_idle_memory_released_up_to_high() {
     assert_eq!(stats.wakeups.load(Relaxed), 0, "between low and high it sleeps on");
     world.heap.reclaim().read_room(room(GIB, low as u64));
     assert_eq!(stats.wakeups.load(Relaxed), 1);
+    assert_eq!(stats.wake_requests.load(Relaxed), 1, "as many as wake-ups at least");
     balance(&world, &mut turn);
     let budget = world.heap.reclaim().budget_figures();
     assert!(budget.free > budget.high && budget.free < budget.high + (3 << 20), "{budget:?}");
