@@ -29,7 +29,7 @@ use crate::platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, constructor};
 use crate::platform::{Platform, Refused, Wait, rank};
 use crate::telemetry::stats;
 
-/// Bytes of the mapping: 13.3 MiB of address space, of which what was never written takes no memory.
+/// Bytes of the mapping: 13.9 MiB of address space, of which what was never written takes no memory.
 const BYTES: usize = PROFILE_BYTES + SAMPLES_BYTES + size_of::<Filter>();
 /// Bytes of the table of samples.
 const SAMPLES_BYTES: usize = SLOTS * size_of::<Sample>();
@@ -150,7 +150,7 @@ impl Recorder {
         let Weight { objects, bytes } = Weight::of(size, origin.mean, origin.random);
         stats::add(&entry.allocated_objects, objects);
         stats::add(&entry.allocated_bytes, bytes);
-        let sample = Sample { block: block as usize, stack: stack as usize, objects, bytes };
+        let sample = Sample { block: block as usize, stack: stack as usize, objects, bytes, size };
         let is_kept = self.keep(samples, entry, sample);
         if !is_kept {
             stats::add(&header.lost_blocks, 1);

@@ -16,6 +16,8 @@ pub struct Sample {
     pub(super) objects: u64,
     /// Bytes that the sample stands for.
     pub(super) bytes: u64,
+    /// Bytes of the block, as they were asked for. What it stands for is rounded, so that the size does not follow from it.
+    pub(super) size: usize,
 }
 
 impl Sample {
@@ -26,11 +28,11 @@ impl Sample {
 
     /// The bytes of the block, as they were asked for.
     pub(crate) fn size(&self) -> usize {
-        (self.bytes / self.objects.max(1)) as usize
+        self.size
     }
 }
 
-const FREE: Sample = Sample { block: 0, stack: 0, objects: 0, bytes: 0 };
+const FREE: Sample = Sample { block: 0, stack: 0, objects: 0, bytes: 0, size: 0 };
 
 /// The table.
 pub(super) struct Samples {
@@ -113,7 +115,7 @@ mod tests {
     use std::vec;
 
     fn sample(block: usize) -> Sample {
-        Sample { block, stack: block % 7, objects: block as u64, bytes: 3 * block as u64 }
+        Sample { block, stack: block % 7, objects: block as u64, bytes: 3 * block as u64, size: 3 }
     }
 
     #[test]

@@ -138,6 +138,8 @@ pub struct Fake {
     /// The task that runs after each fence.
     fencing: Mutex<Option<Hook>>,
     misuses: Mutex<Vec<(InvalidFree, usize)>>,
+    /// Samples of the heap profile that it was told of: address and size.
+    pub samples: Mutex<Vec<(usize, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
     /// Bytes of metadata released so far.
@@ -243,6 +245,7 @@ impl Fake {
             no_fence: AtomicBool::new(false),
             fencing: Mutex::default(),
             misuses: Mutex::default(),
+            samples: Mutex::default(),
             released: Mutex::default(),
             metadata_released: AtomicUsize::new(0),
             elsewhere: Default::default(),

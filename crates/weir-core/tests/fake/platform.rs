@@ -345,6 +345,10 @@ impl Diagnostics for Fake {
         locked(&self.misuses).push((what, addr));
     }
 
+    fn block_is_sampled(&self, block: usize, size: usize, _weight: u64) {
+        locked(&self.samples).push((block, size));
+    }
+
     fn callback_is_slow(&self, name: &[u8], _ns: u64) {
         self.outside_locks();
         locked(&self.slow).push(String::from_utf8_lossy(name).into_owned());

@@ -211,11 +211,11 @@ enum Flaw {
 #[repr(C)]
 struct Mapping {
     profile: Profile,
-    slots: [[usize; 4]; SLOTS],
+    slots: [[usize; 5]; SLOTS],
     filter: [AtomicU32; COUNTS],
 }
 
-const _: () = assert!(size_of::<[usize; 4]>() == size_of::<Sample>());
+const _: () = assert!(size_of::<[usize; 5]>() == size_of::<Sample>());
 const _: () = assert!(core::mem::offset_of!(Mapping, filter) == PROFILE_BYTES + SLOTS * size_of::<Sample>());
 
 #[derive(Default)]
@@ -231,7 +231,7 @@ impl platform::Platform for Memory {
     fn map_metadata(&self, len: usize, _align: usize) -> Result<usize, platform::Refused> {
         assert_eq!(len, size_of::<Mapping>());
         let filter = std::array::from_fn(|_| AtomicU32::new(0));
-        let at = Box::into_raw(Box::new(Mapping { profile: Profile::new(), slots: [[0; 4]; SLOTS], filter })) as usize;
+        let at = Box::into_raw(Box::new(Mapping { profile: Profile::new(), slots: [[0; 5]; SLOTS], filter })) as usize;
         self.mapped.lock().unwrap().push(at);
         Ok(at)
     }

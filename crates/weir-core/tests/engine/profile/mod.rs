@@ -194,6 +194,21 @@ fn a_resize_that_fails_leaves_the_sample_and_one_that_succeeds_does_not() {
     unsafe { heap.free(block) };
 }
 
+/// What a sample stands for is rounded: here 13.3 blocks of 5 MiB are 13, with the bytes of 13.3.
+#[test]
+fn a_tracer_hears_the_size_that_was_asked_for_after_a_resize_that_fails_too() {
+    let heap = heap();
+    heap.profile().switch(heap.platform(), 64 * MIB as u64, Time(0)).unwrap();
+    let block = sampled(&heap, 5 * MIB, &[1]);
+    heap.platform().fail(Call::Remap, u64::MAX);
+    heap.platform().fail(Call::Map, u64::MAX);
+    // SAFETY: allocated above; it is refused.
+    assert!(unsafe { heap.realloc(block, 50 * MIB) }.is_null());
+    assert_eq!(*heap.platform().samples.lock().unwrap(), [(block.addr(), 5 * MIB); 2]);
+    // SAFETY: the block is as it was.
+    unsafe { heap.free(block) };
+}
+
 #[test]
 fn a_double_free_takes_nothing_off_twice() {
     let heap = heap();
