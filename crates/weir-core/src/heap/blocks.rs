@@ -2,7 +2,8 @@
 //!
 //! `RLIMIT_AS`, `RLIMIT_DATA` and a strict overcommit count what is mapped. Of that, retained blocks and whole free pageblocks
 //! are of no use to a program that is refused a block. Whether they are enough one more call tells: it maps what would be
-//! missing without them. So a size that can never succeed costs two calls, and the heap stays as it is.
+//! missing without them. So a size that can never succeed costs two calls, or three where there is a hard limit, and the heap stays
+//! as it is.
 
 use core::ptr::null_mut;
 
@@ -78,8 +79,14 @@ impl<P: Platform> Large<'_, P> {
     #[cold]
     pub(super) fn map_again<T>(self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
         if self.heap.pages().hard_limit().is_some() {
-            let found = self.heap.direct().reclaim_for(bytes, &map);
-            if found.is_ok() || self.heap.pages().hard_room() < bytes {
+            let wanted = bytes.next_multiple_of(self.heap.platform().release_unit());
+            let lacks_room = || self.heap.pages().hard_room() < wanted;
+            // Another thread may have held the room for a moment. Where there is enough it is the system that refuses.
+            let found = map().or_else(|Short| match lacks_room() {
+                true => self.heap.direct().reclaim_for_room(bytes, &map),
+                false => Err(Short),
+            });
+            if found.is_ok() || lacks_room() {
                 return found;
             }
         }

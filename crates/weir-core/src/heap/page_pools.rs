@@ -64,7 +64,8 @@ impl<P: Platform> HeapPools<'_, P> {
             return run as *mut u8;
         }
         let take = || self.pools().get_fresh(pool, pages);
-        let run = take().or_else(|_| self.heap.direct().reclaim_for(pages.bytes(), take));
+        let bytes = Pages(PagePool::run_pages(pages.0)).bytes();
+        let run = take().or_else(|_| self.heap.direct().reclaim_for(bytes, take));
         self.heap.direct().slow_path_ends();
         run.unwrap_or(0) as *mut u8
     }

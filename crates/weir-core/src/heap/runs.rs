@@ -272,7 +272,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     fn take_low32_again(&self, pages: Pages, take: impl Fn() -> Result<PageRun, Short>) -> Result<PageRun, Short> {
         if self.pages().is_hard_limit_in_the_way(ZoneKind::Low32, pages) {
-            return self.direct().reclaim_for(pages.bytes(), take);
+            return self.direct().reclaim_for_room(pages.bytes(), take);
         }
         self.direct().stalled(|| {
             // What is missing may be isolated.

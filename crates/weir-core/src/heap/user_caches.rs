@@ -116,6 +116,7 @@ impl<P: Platform> UserCaches<'_, P> {
         let (mut n, mut filled) = self.heap.caches.alloc_batch(id, out);
         if filled.is_err() {
             let bytes = self.heap.caches.size_of(id.number()).saturating_mul(out.len() - n);
+            let bytes = bytes.max(self.heap.caches.slab_bytes(id.number()));
             let _ = self.heap.direct().reclaim_for(bytes, || {
                 let (have, rest) = out.split_at_mut(n);
                 // SAFETY: objects of the cache, which were handed out just now; where this unwinds the caller never gets them.
@@ -172,7 +173,8 @@ impl<P: Platform> UserCaches<'_, P> {
         let undo = OnUnwind(|| self.heap.caches.reset_reserve(id, objects, former));
         // The limit may become known only as the heap grows.
         let set = || self.heap.caches.set_reserve(id, objects, &|bytes| bytes <= self.heap.reclaim().budget_free());
-        let result = set().or_else(|Short| self.heap.direct().reclaim_for(bytes, set));
+        let wanted = bytes.max(self.heap.caches.slab_bytes(id.number()));
+        let result = set().or_else(|Short| self.heap.direct().reclaim_for(wanted, set));
         self.heap.direct().slow_path_ends();
         if result != Ok(true) {
             return Err(LimitError::NoMemory);

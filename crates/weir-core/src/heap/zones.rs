@@ -24,7 +24,7 @@ impl<'a, P: Platform> Zones<'a, P> {
     pub fn room(&self, bytes: usize) -> Result<Hold<'a>, Short> {
         let heap = self.heap;
         let hold = || heap.pages().hold(bytes).ok_or(Short);
-        hold().or_else(|Short| self.heap.direct().reclaim_for(bytes, hold))
+        hold().or_else(|Short| self.heap.direct().reclaim_for_room(bytes, hold))
     }
 
     /// [`crate::pages::HeapPages::add_zone`], of which the budget is told where the zone is resident from the start.
@@ -54,7 +54,7 @@ impl<'a, P: Platform> Zones<'a, P> {
             if class != ZoneClass::Normal && self.heap.reclaim().evictable(class) > 0 {
                 self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages.bytes(), take))
             } else if lack == Lack::Room {
-                self.heap.direct().reclaim_for(pages.bytes(), take)
+                self.heap.direct().reclaim_for_room(pages.bytes(), take)
             } else {
                 Err(Short)
             }

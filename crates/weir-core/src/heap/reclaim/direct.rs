@@ -91,28 +91,51 @@ impl<P: Platform> Direct<'_, P> {
         result
     }
 
-    /// Tries `attempt`, which found no pages, again and again while reclaim brings some.
-    pub(crate) fn reclaim_for<T>(
+    /// Tries `attempt`, which found no pages of NORMAL for `bytes` bytes, again and again while reclaim brings some. At a time it
+    /// takes no more pages than hold these.
+    pub(crate) fn reclaim_for<T>(&self, bytes: usize, attempt: impl FnMut() -> Result<T, Short>) -> Result<T, Short> {
+        self.reclaim_with(bytes, false, attempt)
+    }
+
+    /// [`Direct::reclaim_for`] of whatever the hard limit is known to have refused.
+    pub(crate) fn reclaim_for_room<T>(
         &self,
         bytes: usize,
+        attempt: impl FnMut() -> Result<T, Short>,
+    ) -> Result<T, Short> {
+        self.reclaim_with(bytes, true, attempt)
+    }
+
+    fn reclaim_with<T>(
+        &self,
+        bytes: usize,
+        by_limit: bool,
         mut attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
         let mut found = Err(Short);
-        self.reclaim_until(bytes, &mut || {
+        self.reclaim_until(bytes, by_limit, &mut || {
             found = attempt();
             found.is_ok()
         });
         found
     }
 
-    /// Reclaims for an allocation of `bytes` bytes until `attempt` says that it has succeeded, or no more is to be had. Compiled
+    /// Reclaims for an allocation of `bytes` bytes until `attempt` says that it has succeeded, or no more is to be had. The hard
+    /// limit refused it if that is known (`by_limit`), or too little room is left below the limit; else the system did. Compiled
     /// once, whatever is allocated.
     #[cold]
     #[inline(never)]
-    fn reclaim_until(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
-        self.stalled(|| match self.heap.pages().hard_limit() {
-            Some(_) => self.reclaim_below_hard_limit(bytes, attempt),
-            None => _ = self.reclaim_and_try(Kind::Shortage, bytes, attempt),
+    fn reclaim_until(&self, bytes: usize, by_limit: bool, attempt: &mut dyn FnMut() -> bool) {
+        let is_by_limit = || by_limit || self.heap.pages().lacks_hard_room(Pages::to_hold(bytes));
+        self.stalled(|| {
+            if !is_by_limit() {
+                let is_found = self.reclaim_and_try(Kind::Shortage, bytes, attempt);
+                // Another thread may have taken the room meanwhile.
+                if is_found || !is_by_limit() {
+                    return;
+                }
+            }
+            self.reclaim_below_hard_limit(bytes, attempt);
         });
     }
 

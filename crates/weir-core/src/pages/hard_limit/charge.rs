@@ -56,6 +56,13 @@ impl<P: Platform> HeapPages<P> {
         (hold, most_fresh)
     }
 
+    /// Whether there is less room below the hard limit than `pages` pages of the heap's zones could need. Where there is as much,
+    /// it was the system that refused them.
+    pub(crate) fn lacks_hard_room(&self, pages: Pages) -> bool {
+        self.hard_limit().is_some()
+            && Pages::in_bytes(self.hard_room()) < most_resident(pages, self.platform.huge_on_touch())
+    }
+
     /// Whether the hard limit alone keeps `pages` pages of the heap's zones of a kind from a request: they are free there, or the
     /// zones may grow by them.
     pub(crate) fn is_hard_limit_in_the_way(&self, kind: ZoneKind, pages: Pages) -> bool {
@@ -63,8 +70,7 @@ impl<P: Platform> HeapPages<P> {
         // How far it may grow is known once it has grown.
         let may_grow = || window.pages().is_zero() || window.growable() >= pages;
         let has = |node: &Node| node.zone(kind).lock(&self.platform).has(window, pages, Order::PAGE, Purpose::Run);
-        self.hard_room() < most_resident(pages, self.platform.huge_on_touch()).bytes()
-            && (may_grow() || self.nodes.iter().any(has))
+        self.lacks_hard_room(pages) && (may_grow() || self.nodes.iter().any(has))
     }
 }
 

@@ -7,6 +7,7 @@ use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::user_cache::{LimitError, Spec};
 use weir_core::pages::user_zone::MemoryKind;
 use weir_core::platform::Diagnostics;
+use weir_core::pools::page_pool::{PagePool, PoolSpec};
 use weir_core::reclaim::budget::Room;
 
 use crate::fake::{Call, Fake};
@@ -160,6 +161,26 @@ fn what_a_batch_has_is_freed_where_a_panic_ends_it() {
     assert!(!objects[1000].is_null(), "a part of it was there");
     // SAFETY: the cache is not used any more.
     unsafe { world.heap.user_caches().destroy(id) }.expect("no object is out");
+}
+
+/// What is taken for a batch is a slab, and for a pool's run one of a longer length.
+#[test]
+fn a_batch_and_a_pool_are_refused_by_the_limit_as_soon_as_what_they_take_exceeds_it() {
+    let world = world();
+    let heap = &*world.heap;
+    let pool = PagePool::new(&PoolSpec::default());
+    let pages = (1..).find(|&pages| PagePool::run_pages(pages) > pages).unwrap();
+    let id = heap.user_caches().make(&Spec { name: b"batch", size: 3000, ..Spec::default() }).unwrap();
+    let limit = charged(heap) + world.fake().stats().metadata_bytes.load(Relaxed) as usize;
+    world.fake().tunables().hard_limit.set((limit + PAGE) as u64);
+    assert_eq!((heap.user_caches().alloc_batch(id, &mut [std::ptr::null_mut()]), failures(&world)), (0, 1));
+    world.fake().tunables().hard_limit.set((limit + pages * PAGE) as u64);
+    // SAFETY: it stays where it is until it is taken off the list, and is shared alone.
+    unsafe { heap.page_pools().add(NonNull::from(&pool)) };
+    assert!(heap.page_pools().get(&pool, pages).is_null() && failures(&world) == 2);
+    heap.page_pools().remove(&pool).unwrap();
+    // SAFETY: the cache is not used any more.
+    unsafe { heap.user_caches().destroy(id) }.unwrap();
 }
 
 #[test]

@@ -176,6 +176,27 @@ fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
 }
 
 #[test]
+fn what_the_system_refuses_is_not_the_hard_limits_as_long_as_there_is_room_below_that() {
+    let (heap, queue) = served();
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    let platform = heap.platform();
+    platform.tunables().hard_limit.set(1 << 40);
+    let block = heap.alloc(5 << 20);
+    [Call::Map, Call::Remap].into_iter().for_each(|call| platform.fail(call, u64::MAX));
+    assert!(heap.alloc(64 << 20).is_null());
+    // SAFETY: allocated above; it is refused.
+    assert!(unsafe { heap.realloc(block, 64 << 20) }.is_null());
+    assert_untouched(heap, &told);
+    // For what caches may make up for they give way, as without a limit.
+    platform.fail(Call::MapAt, u64::MAX);
+    while !heap.alloc(1 << 20).is_null() {}
+    assert!(!told.scans.lock().unwrap().is_empty());
+    told.scans.lock().unwrap().clear();
+    assert_untouched(heap, &told);
+    cache.unregister(heap);
+}
+
+#[test]
 fn addresses_below_4_gib_that_are_used_up_take_nothing_from_caches_elsewhere() {
     let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
