@@ -3,7 +3,7 @@
 //! `RLIMIT_AS`, `RLIMIT_DATA` and a strict overcommit count what is mapped. Of that, retained blocks and whole free pageblocks
 //! are of no use to a program that is refused a block. Whether they are enough one more call tells: it maps what would be
 //! missing without them. So a size that can never succeed costs two calls, or three where there is a hard limit, and the heap stays
-//! as it is.
+//! as it is. A block that is aligned to more than a page is mapped with so many bytes more, which are unmapped again.
 
 use core::ptr::null_mut;
 
@@ -21,7 +21,8 @@ impl<P: Platform> Large<'_, P> {
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
     pub(super) fn map_block(self, len: usize, align: usize) -> (*mut u8, bool) {
         let map = || self.heap.mapped().map_block(len, align);
-        let Ok(block) = map().or_else(|_| self.map_again(len, map)) else { return (null_mut(), false) };
+        let addresses = if align > PAGE { len + align } else { len };
+        let Ok(block) = map().or_else(|_| self.map_again(len, addresses, map)) else { return (null_mut(), false) };
         if block.expected > 0 {
             // Before the program touches it.
             self.heap.caches.flush_before(block.expected);
@@ -60,7 +61,8 @@ impl<P: Platform> Large<'_, P> {
             new if new.is_null() => Err(Short),
             new => Ok(new),
         };
-        let new = resize().or_else(|Short| if size > len { self.map_again(size - len, resize) } else { Err(Short) });
+        let more = size.saturating_sub(len);
+        let new = resize().or_else(|Short| if more > 0 { self.map_again(more, more, resize) } else { Err(Short) });
         if new.is_ok() {
             self.heap.direct().note_resident(Pages::in_bytes(size.saturating_sub(len)).min(Pages::BLOCK));
         }
@@ -75,9 +77,14 @@ impl<P: Platform> Large<'_, P> {
         self.map_block(size.next_multiple_of(PAGE), PAGE).0
     }
 
-    /// Tries `map` again, which was refused `bytes` of new memory.
+    /// Tries `map` again, which was refused `bytes` of new memory. The platform maps `addresses` bytes for it, if only for a while.
     #[cold]
-    pub(super) fn map_again<T>(self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
+    pub(super) fn map_again<T>(
+        self,
+        bytes: usize,
+        addresses: usize,
+        map: impl Fn() -> Result<T, Short>,
+    ) -> Result<T, Short> {
         if self.heap.pages().hard_limit().is_some() {
             let wanted = bytes.next_multiple_of(self.heap.platform().release_unit());
             let lacks_room = || self.heap.pages().hard_room() < wanted;
@@ -92,20 +99,20 @@ impl<P: Platform> Large<'_, P> {
         }
         self.heap.direct().stalled(|| {
             let unused = self.heap.mapped().retained() + self.heap.pages().free_bytes();
-            let found = if unused > 0 && (bytes <= unused || self.can_map(bytes - unused)) {
+            let found = if unused > 0 && (addresses <= unused || self.can_map(addresses - unused)) {
                 self.heap.mapped().unmap_retained();
                 // Those may have been enough, and cost less to have again.
-                map().or_else(|Short| self.unmap_and_try(bytes, &map))
+                map().or_else(|Short| self.unmap_and_try(addresses, &map))
             } else {
                 Err(Short)
             };
             // More than the heap holds is not to be had from its caches.
-            let is_possible = bytes <= self.heap.reclaim().resident_pages().bytes();
+            let is_possible = addresses <= self.heap.reclaim().resident_pages().bytes();
             found.or_else(|Short| {
                 let mut found = Err(Short);
                 if is_possible {
-                    self.heap.direct().reclaim_and_try(Kind::Shortage, bytes, &mut || {
-                        found = self.unmap_and_try(bytes, &map);
+                    self.heap.direct().reclaim_and_try(Kind::Shortage, addresses, &mut || {
+                        found = self.unmap_and_try(addresses, &map);
                         found.is_ok()
                     });
                 }

@@ -197,6 +197,31 @@ fn what_the_system_refuses_is_not_the_hard_limits_as_long_as_there_is_room_below
 }
 
 #[test]
+fn an_alignment_that_the_system_has_no_addresses_for_takes_nothing_from_the_heap() {
+    const MIB: usize = 1 << 20;
+    let (heap, queue) = served();
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    let platform = heap.platform();
+    platform.limit(100 * MIB);
+    // Pageblocks that are free, and pages in use.
+    let runs = [(); 40].map(|()| heap.alloc(MIB));
+    // SAFETY: allocated just now.
+    runs[..20].iter().for_each(|&run| unsafe { heap.free(run) });
+    heap.purge();
+    let addresses = || platform.stats().address_bytes.load(SeqCst);
+    let before = addresses();
+    for align in [128 * MIB, 1 << 39, 1 << 47] {
+        assert!(heap.alloc_aligned(align, 5 * MIB).is_null());
+    }
+    assert_untouched(heap, &told);
+    assert_eq!(addresses(), before, "no free pageblock was unmapped in vain");
+    // 72 MiB are mapped for this one, for a while: free pageblocks make room for them.
+    assert!(!heap.alloc_aligned(64 * MIB, 8 * MIB).is_null());
+    assert!(addresses() < before);
+    cache.unregister(heap);
+}
+
+#[test]
 fn addresses_below_4_gib_that_are_used_up_take_nothing_from_caches_elsewhere() {
     let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
