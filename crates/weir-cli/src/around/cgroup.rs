@@ -1,6 +1,6 @@
 //! The cgroup of a process: where its files are, and what memory the kernel charges to it.
 
-use super::group::Group;
+use super::group::{Group, V1_ROOT};
 use crate::base::json;
 use procfs::process::Process;
 use serde::Serialize;
@@ -61,12 +61,22 @@ pub(super) fn directory(process: &Process, controller: &str, or_v1: bool) -> Opt
     let is_there = |mount: &&procfs::process::MountInfo| {
         mount.fs_type == kind && (kind == "cgroup2" || mount.super_options.contains_key(controller))
     };
-    let mount = mounts.iter().find(is_there)?;
-    let inside = below(&mount.root, &group.pathname)?;
-    let directory = mount.mount_point.join(&inside);
+    // A hierarchy may be mounted more than once, also with what the cgroup namespace does not show.
+    let (mount, inside) =
+        mounts.iter().filter(is_there).find_map(|mount| Some((mount, below(&mount.root, &group.pathname)?)))?;
+    let directory: PathBuf = mount.mount_point.iter().chain(inside.iter()).collect();
     // The directory of the mount is a group of its own in a container, and the root group elsewhere.
-    let is_root = inside.as_os_str().is_empty() && mount.root == "/";
+    let is_root = inside.as_os_str().is_empty() && mount.root == "/" && is_hierarchy_root(&directory, kind);
     (!is_root && directory.is_dir()).then_some(directory)
+}
+
+/// Whether it is the root of a whole hierarchy, and not of what a cgroup namespace shows of one. That of version 2 alone lacks
+/// `cgroup.type`.
+fn is_hierarchy_root(directory: &Path, kind: &str) -> bool {
+    match kind {
+        "cgroup2" => !directory.join("cgroup.type").exists(),
+        _ => directory.join(V1_ROOT).exists(),
+    }
 }
 
 /// The path of a group relative to what is mounted; none if it lies elsewhere, as that of another namespace does.
@@ -87,6 +97,16 @@ mod tests {
     fn figures_are_found_by_their_whole_name() {
         let stat = "file_mapped 1\nfile 77\ninactive_file 5\n";
         assert_eq!((figure(stat, "file"), figure(stat, "fil"), figure(stat, "shmem")), (Some(77), None, None));
+    }
+
+    #[test]
+    fn what_a_namespace_shows_as_the_root_is_a_group() {
+        let top = tempfile::tempdir().unwrap();
+        let is_root = |kind| is_hierarchy_root(top.path(), kind);
+        assert_eq!((is_root("cgroup2"), is_root("cgroup")), (true, false));
+        std::fs::write(top.path().join("cgroup.type"), "domain\n").unwrap();
+        std::fs::write(top.path().join(V1_ROOT), "0\n").unwrap();
+        assert_eq!((is_root("cgroup2"), is_root("cgroup")), (false, true));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const VERSIONS: [Names; 2] = [
     Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", inactive_file: "total_inactive_file " },
 ];
 /// A file that the root of a hierarchy of version 1 has alone. That of version 2 has no limit's file.
-const V1_ROOT: &str = "cgroup.sane_behavior";
+pub(super) const V1_ROOT: &str = "cgroup.sane_behavior";
 /// Version 1 says "none" by a number that no machine reaches.
 const NO_LIMIT: u64 = 1 << 60;
 

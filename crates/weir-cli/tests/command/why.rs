@@ -367,6 +367,38 @@ fn a_page_cache_of_the_cgroup() {
     drop(case);
 }
 
+/// In a cgroup namespace, as containers have one, the group is what is mounted, and its path is `/`.
+#[test]
+fn a_cgroup_that_is_the_root_of_its_namespace() {
+    let Some(program) = compile("namespace", &[]) else { return };
+    let Some(group) = Group::new(&["memory.stat"]) else {
+        let _ = std::fs::remove_file(program);
+        return skip!("this user cannot make a cgroup with memory figures");
+    };
+    let enter = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", enter]).arg(&group.0).arg(&program).arg("own");
+    let case = Case::start(command, program);
+    let mounted = tempfile::tempdir().unwrap();
+    let hierarchy = if group.0.join("memory.max").exists() { "cgroup2" } else { "cgroup -o memory" };
+    let look = format!("mount -t {hierarchy} none \"$0\" || exit 77; exec \"$@\"");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", enter])
+        .arg(&group.0)
+        .args(["unshare", "--cgroup", "--mount", "sh", "-c", &look])
+        .arg(mounted.path());
+    let output = command.args([env!("CARGO_BIN_EXE_weir"), "why", &case.pid(), "--json"]).output().unwrap();
+    if let Some(1 | 77 | 127) = output.status.code() {
+        return skip!("no namespace can be made with a cgroup file system: {}", text(&output.stderr));
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let charged = &report["beside"]["cgroup"];
+    assert_eq!(charged["directory"].as_str(), mounted.path().to_str(), "{report}");
+    assert!(charged["bytes"].as_u64() >= Some(32 << 20), "{charged}");
+}
+
 #[test]
 fn who_cannot_be_looked_into_is_told_in_one_line() {
     let gone = weir(&["why", "2147483647"]);
