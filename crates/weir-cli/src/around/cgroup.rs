@@ -1,6 +1,6 @@
 //! The cgroup of a process: where its files are, and what memory the kernel charges to it.
 
-use super::group::{Group, V1_ROOT};
+use super::group::{Group, NO_LIMIT, V1_ROOT};
 use crate::base::json;
 use procfs::process::Process;
 use serde::Serialize;
@@ -18,25 +18,35 @@ pub struct Charged {
     pub page_cache_bytes: u64,
     /// Memory of the kernel's: page tables, stacks of threads, slabs.
     pub kernel_bytes: u64,
-    /// The limit; none: there is none.
+    /// The limit, its own or a lower one above it; none: there is none.
     pub limit_bytes: Option<u64>,
 }
+
+/// What version 2 tells one by one of the kernel's memory, before the sum that Linux 5.18 and later tell.
+const OF_KERNEL: [&str; 4] = ["kernel_stack", "pagetables", "percpu", "slab"];
 
 /// Memory that is charged to the cgroup of a process. None in the root group, which has no figures of its own, and where the
 /// files cannot be read.
 pub fn charged(process: &Process) -> Option<Charged> {
-    let directory = directory(process, "memory", true)?;
+    charged_to(directory(process, "memory", true)?)
+}
+
+fn charged_to(directory: PathBuf) -> Option<Charged> {
     let group = Group::of(&directory).ok()?;
     let stat = std::fs::read_to_string(directory.join("memory.stat")).ok()?;
     let of = |name: &str| figure(&stat, name);
     // Version 2, then version 1.
     let cache = of("file").or_else(|| of("cache")).unwrap_or(0);
-    let kernel = of("kernel").or_else(|| group.number("memory.kmem.usage_in_bytes")).unwrap_or(0);
+    let kernel = of("kernel").or_else(|| group.number("memory.kmem.usage_in_bytes"));
+    let kernel = kernel.unwrap_or_else(|| OF_KERNEL.into_iter().filter_map(of).fold(0, u64::saturating_add));
+    // Version 1 tells of limits that are out of sight too.
+    let told = of("hierarchical_memory_limit").filter(|&limit| limit < NO_LIMIT);
+    let above = directory.ancestors().map_while(|group| Group::of(group).ok()).filter_map(|group| group.limit());
     Some(Charged {
         bytes: group.charged().ok()?,
         page_cache_bytes: cache.saturating_sub(of("shmem").unwrap_or(0)),
         kernel_bytes: kernel,
-        limit_bytes: group.limit(),
+        limit_bytes: above.chain(told).min(),
         directory,
     })
 }
@@ -97,6 +107,40 @@ mod tests {
     fn figures_are_found_by_their_whole_name() {
         let stat = "file_mapped 1\nfile 77\ninactive_file 5\n";
         assert_eq!((figure(stat, "file"), figure(stat, "fil"), figure(stat, "shmem")), (Some(77), None, None));
+    }
+
+    /// What is charged to the group a/b of a tree with these files.
+    fn charged_of(files: &[(&str, &str)]) -> Charged {
+        let top = tempfile::tempdir().unwrap();
+        let group = top.path().join("a/b");
+        std::fs::create_dir_all(&group).unwrap();
+        files.iter().for_each(|(file, text)| std::fs::write(top.path().join(file), text).unwrap());
+        Charged { directory: PathBuf::new(), ..charged_to(group).unwrap() }
+    }
+
+    #[test]
+    fn the_kernels_part_is_known_before_it_has_a_line_of_its_own() {
+        let own = [("a/b/memory.max", "max\n"), ("a/b/memory.current", "900\n")];
+        let of = |stat| charged_of(&[own[0], own[1], ("a/b/memory.stat", stat)]);
+        let kernel = "kernel_stack 40\npagetables 8\npercpu 2\nslab 50\nslab_reclaimable 30\n";
+        let old = format!("anon 5\nfile 300\n{kernel}sock 7\nshmem 100\n");
+        let wanted = Charged { bytes: 900, page_cache_bytes: 200, kernel_bytes: 100, ..Charged::default() };
+        assert_eq!(of(&old), wanted);
+        assert_eq!(of(&format!("{old}kernel 120\n")).kernel_bytes, 120);
+    }
+
+    #[test]
+    fn a_limit_above_holds_for_a_group() {
+        let own = [("a/b/memory.max", "3000\n"), ("a/b/memory.current", "900\n"), ("a/b/memory.stat", "")];
+        let limit = |above| charged_of(&[&own[..], &[("a/memory.max", above)]].concat()).limit_bytes;
+        assert_eq!((limit("2000\n"), limit("max\n"), limit("4000\n")), (Some(2000), Some(3000), Some(3000)));
+        let none = "9223372036854771712\n";
+        let v1 = |stat| {
+            let (limit, used) = (("a/b/memory.limit_in_bytes", none), ("a/b/memory.usage_in_bytes", "900\n"));
+            charged_of(&[limit, used, ("a/b/memory.stat", stat)]).limit_bytes
+        };
+        assert_eq!(v1("hierarchical_memory_limit 5000\n"), Some(5000));
+        assert_eq!(v1(&format!("hierarchical_memory_limit {none}")), None);
     }
 
     #[test]

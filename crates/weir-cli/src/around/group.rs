@@ -22,7 +22,7 @@ const VERSIONS: [Names; 2] = [
 /// A file that the root of a hierarchy of version 1 has alone. That of version 2 has no limit's file.
 pub(super) const V1_ROOT: &str = "cgroup.sane_behavior";
 /// Version 1 says "none" by a number that no machine reaches.
-const NO_LIMIT: u64 = 1 << 60;
+pub(super) const NO_LIMIT: u64 = 1 << 60;
 
 /// See the module.
 pub struct Group {
