@@ -60,11 +60,16 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     Ok(Told { all, is_whole: has_told_all && status == 0 })
 }
 
+/// The file by which the kernel chooses what it kills where memory ends, and the number of the first.
+const KILLED_FIRST: (&str, &str) = ("/proc/self/oom_score_adj", "1000");
+
 /// Bounds this process, which says nothing more for itself and leaves no core.
 fn bound(memory: u64, time: Duration) -> std::io::Result<()> {
     let has = procfs::process::Process::myself().and_then(|own| own.statm()).map_err(std::io::Error::other)?;
     let limit = |most: u64| libc::rlimit { rlim_cur: most, rlim_max: most };
     let (address_space, none) = (limit((has.size * procfs::page_size()).saturating_add(memory)), limit(0));
+    // Where memory ends all the same, it ends this process and not the one that is profiled.
+    let _ = std::fs::write(KILLED_FIRST.0, KILLED_FIRST.1);
     let null = File::options().write(true).open("/dev/null")?;
     // SAFETY: system calls on this process, which read values of their types.
     unsafe {
@@ -105,6 +110,15 @@ mod tests {
         let tells_too_much = |tell: &mut dyn FnMut(&u64)| (0..1 << 20).for_each(|number| tell(&number));
         let (told, is_whole) = numbers(64 << 20, 1000, tells_too_much);
         assert!(!told.is_empty() && told.len() < 1000 && !is_whole, "{}", told.len());
+    }
+
+    #[test]
+    fn the_kernel_kills_it_before_others() {
+        let asks = |tell: &mut dyn FnMut(&u64)| {
+            let text = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+            tell(&text.trim().parse().unwrap());
+        };
+        assert_eq!(numbers(64 << 20, 1 << 20, asks), (vec![1000], true));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
+use weir_linux::pressure::group::cgroup::{GroupDir, Membership};
+use weir_linux::pressure::group::memcg;
 
 /// For how long a file is read and looked up in. The largest programs take some seconds.
 const TIME: Duration = Duration::from_secs(60);
@@ -28,7 +30,8 @@ const EXPANSION: u64 = 16;
 const LEAST: u64 = 256 << 20;
 /// None takes more, bytes: the largest programs' debug information is below it.
 const MOST: u64 = 4 << 30;
-/// Nor more than this part of the memory that is available: 1 / SHARE.
+/// Nor more than this part of the memory that is available, on the machine and to this command's cgroup: 1 / SHARE. Beyond the
+/// limit of a cgroup the kernel kills, and may choose the process that is profiled.
 const SHARE: u64 = 4;
 /// Bytes that are told of a file at most, and functions of an address.
 const TOLD: u64 = 256 << 20;
@@ -98,9 +101,7 @@ enum Line {
 /// Looks up places of a file by their offsets in it.
 pub fn look_up(file: File, files: Files, offsets: &[u64]) -> Found {
     let length = file.metadata().map_or(0, |meta| meta.len());
-    let available = procfs::Meminfo::current().ok().and_then(|it| it.mem_available);
-    let most = available.map_or(MOST, |available| MOST.min(available / SHARE));
-    let memory = length.saturating_mul(EXPANSION).max(LEAST).min(most);
+    let memory = granted(length, available());
     let mut found = Found { places: vec![None; offsets.len()], ..Found::default() };
     let work = |tell: &mut dyn FnMut(&Line)| read(file, files, offsets, tell);
     let Ok(told) = child::tell(memory, TIME, TOLD, work) else { return found };
@@ -112,6 +113,27 @@ pub fn look_up(file: File, files: Files, offsets: &[u64]) -> Found {
         }
     }
     found
+}
+
+/// Bytes of memory for a file of this length.
+fn granted(length: u64, available: Option<u64>) -> u64 {
+    let most = available.map_or(MOST, |available| MOST.min(available / SHARE));
+    length.saturating_mul(EXPANSION).max(LEAST).min(most)
+}
+
+/// Bytes that this command may take without harm to others; none: not known.
+fn available() -> Option<u64> {
+    let machine = procfs::Meminfo::current().ok().and_then(|it| it.mem_available);
+    let group = Membership::find().memory.and_then(|group| GroupDir::open(&group).ok());
+    machine.into_iter().chain(group.and_then(left)).min()
+}
+
+/// Bytes that are left below the limits of a group and of those above it; none: there is no limit.
+fn left(group: GroupDir) -> Option<u64> {
+    // File pages that the kernel would drop do not count, however far the limit is.
+    let left = memcg::rooms(&group, 100).map(|room| room.left()).min();
+    group.close();
+    left
 }
 
 /// The child's work. All that is taken for it is freed with the child's end.
@@ -243,6 +265,8 @@ mod tests {
     use super::*;
     use crate::profile::symbols::mappings;
     use procfs::process::Process;
+    use weir_linux::os::file::path::FixedPath;
+    use weir_linux::pressure::group::cgroup::{Cgroup, Version};
 
     #[inline(never)]
     fn here() -> usize {
@@ -269,6 +293,27 @@ mod tests {
     #[test]
     fn what_is_no_object_file_is_none() {
         assert!(!look_up(tempfile::tempfile().unwrap(), Files::Own, &[0]).is_whole);
+    }
+
+    #[test]
+    fn a_file_is_granted_no_more_than_a_part_of_what_is_available() {
+        assert_eq!([0, 1 << 26, 1 << 40].map(|length| granted(length, None)), [LEAST, 1 << 30, MOST]);
+        assert_eq!([0, 1 << 40].map(|length| granted(length, Some(4 << 20))), [1 << 20; 2]);
+    }
+
+    #[test]
+    fn what_is_left_below_the_limit_of_a_group_is_available() {
+        let top = tempfile::tempdir().unwrap();
+        let group = || {
+            let dir = FixedPath::from_parts(&[top.path().as_os_str().as_bytes()]).unwrap();
+            GroupDir::open(&Cgroup { version: Version::V2, dir, depth: 0 }).unwrap()
+        };
+        assert_eq!(left(group()), None);
+        let write = |file, text| std::fs::write(top.path().join(file), text).unwrap();
+        write("memory.max", "1000\n");
+        write("memory.current", "900\n");
+        write("memory.stat", "inactive_file 300\n");
+        assert_eq!(left(group()), Some(400));
     }
 
     fn words(words: &[u64]) -> Vec<u8> {
