@@ -1,5 +1,6 @@
 //! The page cache of the files that a process has open: memory of the kernel's, which is in no resident set.
 
+use super::mounts::{self, Mount};
 use crate::base::json;
 use crate::processes::regular;
 use procfs::process::Process;
@@ -7,17 +8,14 @@ use rustix::fs::fstat;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Descriptors that are looked at, at most.
 const DESCRIPTORS: usize = 1024;
-/// File systems that are left out, by the beginning of their name.
+/// Remote file systems, by the beginning of their name.
 const REMOTE: [&str; 6] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
-/// Bytes of a process's list of mounts that are read at most.
-const MOST_MOUNTS: u64 = 16 << 20;
 /// The number of `cachestat(2)` (Linux 6.5 and later) on x86-64.
 const CACHESTAT: libc::c_long = 451;
 /// Bytes of a file that are mapped at a time, and at most, where its mapping has to be asked.
@@ -35,10 +33,11 @@ pub struct Cached {
 pub fn of_open_files(process: &Process) -> Vec<Cached> {
     let own = Path::new("/proc").join(process.pid().to_string());
     let entries = std::fs::read_dir(own.join("fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
-    let Some(remote) = remote_mounts(process) else { return Vec::new() };
+    // Of a process with more mounts than are read it is not known which those are.
+    let Some(left_out) = mounts::of(process.pid()).as_deref().map(left_out) else { return Vec::new() };
     let mut seen = HashSet::new();
     let mut found: Vec<Cached> = entries
-        .filter(|entry| mount_of(&own.join("fdinfo").join(entry.file_name())).is_some_and(|it| !remote.contains(&it)))
+        .filter(|entry| mount_of(&own.join("fdinfo").join(entry.file_name())).is_some_and(|it| !left_out.contains(&it)))
         .filter_map(|entry| of_link(&entry.path(), &mut seen))
         .filter(|file| file.bytes > 0)
         .collect();
@@ -46,24 +45,11 @@ pub fn of_open_files(process: &Process) -> Vec<Cached> {
     found
 }
 
-/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user. `None`:
-/// the process has more mounts than are read.
-fn remote_mounts(process: &Process) -> Option<HashSet<i32>> {
-    let mut text = Vec::new();
-    let file = File::open(format!("/proc/{}/mountinfo", process.pid())).ok()?;
-    file.take(MOST_MOUNTS).read_to_end(&mut text).ok().filter(|&read| (read as u64) < MOST_MOUNTS)?;
-    Some(remote(&text))
-}
-
-/// The mounts of remote file systems in a list, whatever the names in it are: it is the process's own.
-fn remote(list: &[u8]) -> HashSet<i32> {
-    // The number comes first, and the file system behind a hyphen; a blank in a path is written as `\040`.
-    let of_line = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let is_remote = REMOTE.iter().any(|start| system.starts_with(start));
-        is_remote.then(|| mount.split(' ').next()?.parse().ok()).flatten()
-    };
-    String::from_utf8_lossy(list).lines().filter_map(of_line).collect()
+/// The mounts of which no file is looked at. Some are of file systems on which that can wait for a server, or for a program of the
+/// process's user. The files of others are memory, and no copy of a disk's.
+fn left_out(mounts: &[Mount]) -> HashSet<i32> {
+    let is_remote = |mount: &&Mount| REMOTE.iter().any(|start| mount.system.starts_with(start));
+    mounts.iter().filter(|mount| is_remote(mount) || mount.is_in_memory()).map(|mount| mount.number).collect()
 }
 
 /// The number of the mount that an open file is on.
@@ -136,9 +122,11 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn remote_mounts_are_known_whatever_their_names_are() {
-        let list = b"22 1 0:5 / /a\\040-\\040b rw shared:1 - ext4 /dev/x rw\n23 22 0:6 / /\xff\xfe rw - fuse.sshfs x rw\nno list\n";
-        assert_eq!(remote(list), HashSet::from([23]));
+    fn files_on_servers_and_in_memory_are_left_out() {
+        let systems = ["ext4", "fuse.sshfs", "nfs4", "tmpfs", "devtmpfs", "ramfs", "overlay"];
+        let mount = |(number, system): (i32, &str)| Mount { number, device: (0, number), system: system.into() };
+        let mounts: Vec<Mount> = (0..).zip(systems).map(mount).collect();
+        assert_eq!(left_out(&mounts), HashSet::from([1, 2, 3, 4, 5]));
     }
 
     #[test]
@@ -147,6 +135,11 @@ mod tests {
         // On the disk that this test was built on: files in a tmpfs are another matter.
         let disk = std::env::current_exe().unwrap();
         let mut file = tempfile::NamedTempFile::new_in(disk.parent().unwrap()).unwrap();
+        let device = file.as_file().metadata().unwrap().dev();
+        let device = (libc::major(device) as i32, libc::minor(device) as i32);
+        if mounts::of(own.pid()).unwrap().iter().any(|mount| mount.device == device && mount.is_in_memory()) {
+            return weir_testing::skip!("temporary files are in memory");
+        }
         file.write_all(&vec![7; 3 << 20]).unwrap();
         if cached_bytes(file.as_file()).is_none() {
             return weir_testing::skip!("this kernel has no cachestat (Linux 6.5 does)");

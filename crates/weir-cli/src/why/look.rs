@@ -6,6 +6,7 @@ use super::mappings::{self, Kind, Mapping};
 use super::program_end;
 use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
+use crate::around::mounts;
 use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
 use crate::base::output::printable_line;
@@ -108,7 +109,10 @@ impl Look {
         let weir = told.ok().map(OfWeir::of);
         let process = &inspected.process;
         let mapped = page::living(maps::smaps(process)).map_err(|why| why.of(pid))?;
-        let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir, program_end::of);
+        let mounts = mounts::of(process.pid()).unwrap_or_default();
+        let in_memory = mounts.iter().filter(|mount| mount.is_in_memory()).map(|mount| mount.device).collect();
+        let stacks = mappings::stack_pointers(pid);
+        let mappings = mappings::sort(&mapped.0, &stacks, &in_memory, has_weir, program_end::of);
         let status = maps::status(process).ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;

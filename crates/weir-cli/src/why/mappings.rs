@@ -41,11 +41,13 @@ pub struct Mapping {
     pub swapped: u64,
 }
 
-/// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads; the addresses of Weir's heap mean
-/// something in a process that has Weir alone. `end_of` says where the variables end of the file that is mapped there.
+/// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads, `in_memory` the devices of which the files are
+/// memory (tmpfs). The addresses of Weir's heap mean something in a process that has Weir alone. `end_of` says where the
+/// variables end of the file that is mapped there.
 pub fn sort(
     maps: &[MemoryMap],
     stacks: &[u64],
+    in_memory: &HashSet<(i32, i32)>,
     has_weir: bool,
     end_of: impl Fn(&MemoryMap) -> Option<u64>,
 ) -> Vec<Mapping> {
@@ -70,6 +72,7 @@ pub fn sort(
             _ if is_program => Kind::Code,
             MMapPath::Anonymous if before.is_some() => Kind::Data,
             MMapPath::Anonymous => of_address(map, stacks, has_weir),
+            MMapPath::Path(_) if in_memory.contains(&map.dev) => Kind::Shared,
             name => of_name(name),
         };
         add(&mut sorted, map, kind, file);
@@ -116,7 +119,7 @@ fn add(sorted: &mut Vec<Mapping>, map: &MemoryMap, kind: Kind, file: Option<Path
     let (resident, anonymous) = (of("Rss"), of("Anonymous").min(of("Rss")));
     let copied = match kind {
         Kind::Code if file.is_some() => Some(Kind::Data),
-        Kind::File => Some(Kind::Anonymous),
+        Kind::File | Kind::Shared => Some(Kind::Anonymous),
         _ => None,
     };
     let whole = Mapping {
@@ -249,7 +252,7 @@ Anonymous: 0 kB
     #[test]
     fn every_resident_page_has_one_kind() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[0x7f00_0000_1000], true, |_| None);
+        let sorted = sort(&maps.0, &[0x7f00_0000_1000], &HashSet::new(), true, |_| None);
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage];
         assert_eq!(kinds.map(kib), [12, 1004, 100, 4096, 40, 20]);
@@ -265,15 +268,39 @@ Anonymous: 0 kB
     #[test]
     fn what_is_merged_behind_variables_is_the_programs_own() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[], true, |map| Some(map.address.1 + (64 << 10)));
+        let sorted = sort(&maps.0, &[], &HashSet::new(), true, |map| Some(map.address.1 + (64 << 10)));
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         assert_eq!([Kind::Data, Kind::Anonymous].map(kib), [68, 936 + 712 + 16]);
+    }
+
+    /// What a process has written to its own copy is its own, and a program in memory is one as any other.
+    #[test]
+    fn a_file_in_a_tmpfs_is_shared_memory() {
+        const SMAPS: &str = "\
+7f0000000000-7f0000800000 r--s 00000000 00:2a 12 /mnt/table
+Rss: 600 kB
+Anonymous: 0 kB
+7f1000000000-7f1000800000 rw-p 00000000 00:2a 13 /mnt/other
+Rss: 300 kB
+Anonymous: 100 kB
+7f2000000000-7f2000800000 r--s 00000000 fe:2a 12 /data/table
+Rss: 50 kB
+Anonymous: 0 kB
+7f3000000000-7f3000008000 r-xp 00000000 00:2a 14 /mnt/program
+Rss: 8 kB
+Anonymous: 0 kB
+";
+        let maps = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
+        let sorted = sort(&maps.0, &[], &HashSet::from([(0, 0x2a)]), true, |_| None);
+        let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
+        let kinds = [Kind::Shared, Kind::Anonymous, Kind::File, Kind::Code];
+        assert_eq!(kinds.map(kib), [800, 100, 50, 8]);
     }
 
     #[test]
     fn without_weir_its_addresses_mean_nothing() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[], false, |_| None);
+        let sorted = sort(&maps.0, &[], &HashSet::new(), false, |_| None);
         assert!(!sorted.iter().any(|map| map.kind == Kind::WeirHeap));
     }
 
