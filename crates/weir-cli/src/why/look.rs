@@ -69,6 +69,8 @@ pub struct Look {
     pub identity: (u64, Option<PathBuf>),
     pub at_ns: u64,
     pub mappings: Vec<Mapping>,
+    /// Whether this user may not read where the stacks of its further threads are: they count as its own mappings.
+    pub stacks_hidden: bool,
     /// None: it has no Weir, or not one that can be read.
     pub weir: Option<OfWeir>,
     /// Why there is none.
@@ -112,7 +114,8 @@ impl Look {
         let mounts = mounts::of(process.pid()).unwrap_or_default();
         let in_memory = mounts.iter().filter(|mount| mount.is_in_memory()).map(|mount| mount.device).collect();
         let stacks = mappings::stack_pointers(pid);
-        let mappings = mappings::sort(&mapped.0, &stacks, &in_memory, has_weir, program_end::of);
+        let known = stacks.as_deref().unwrap_or_default();
+        let mappings = mappings::sort(&mapped.0, known, &in_memory, has_weir, program_end::of);
         let status = maps::status(process).ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
@@ -134,6 +137,7 @@ impl Look {
             charged: cgroup::charged(process),
             cached_files: page_cache::of_open_files(process),
             mappings,
+            stacks_hidden: stacks.is_none(),
             ..Self::default()
         };
         for mapping in

@@ -2,6 +2,7 @@
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMap};
 use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use weir_linux::platform::memory::address_layout::{METADATA, WINDOWS};
 
@@ -186,16 +187,27 @@ fn is_in_memory(path: &Path) -> bool {
     ["/memfd:", "/dev/shm/", "/dev/zero (deleted)", "/SYSV"].iter().any(|start| path.starts_with(start))
 }
 
-/// The stack pointers of a process's threads, as far as they wait in the kernel. That of a thread that runs is not told.
-pub fn stack_pointers(pid: i32) -> Vec<u64> {
+/// The stack pointers of a process's threads, as far as they wait in the kernel. That of a thread that runs is not told. None:
+/// this user may read none, of more threads than the first, of which the kernel names the stack.
+pub fn stack_pointers(pid: i32) -> Option<Vec<u64>> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let pointer = |thread: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(thread.path().join("syscall")).ok()?;
+    pointers(threads.map(|thread| std::fs::read_to_string(thread.path().join("syscall"))))
+}
+
+/// The stack pointers in such texts, a thread each.
+fn pointers(texts: impl Iterator<Item = io::Result<String>>) -> Option<Vec<u64>> {
+    let texts: Vec<_> = texts.collect();
+    let is_refused =
+        |text: &io::Result<String>| text.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::PermissionDenied);
+    if texts.len() > 1 && texts.iter().all(is_refused) {
+        return None;
+    }
+    let pointer = |text: String| {
         // The last two words are the stack pointer and the instruction's address.
         let word = text.split_whitespace().rev().nth(1)?;
         u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
     };
-    threads.filter_map(pointer).collect()
+    Some(texts.into_iter().flatten().filter_map(pointer).collect())
 }
 
 #[cfg(test)]
@@ -305,6 +317,21 @@ Anonymous: 0 kB
     }
 
     #[test]
+    fn stacks_are_hidden_where_every_thread_refuses() {
+        let of = |texts: &[Result<&str, i32>]| {
+            let text = |text: &Result<&str, i32>| text.map(str::to_owned).map_err(io::Error::from_raw_os_error);
+            pointers(texts.iter().map(text))
+        };
+        let waits = Ok("230 0x0 0x0 0x7ffe5f0 0x0 0x0 0x0 0x7ffe5a0 0x7f1b2c\n");
+        assert_eq!(of(&[waits, Ok("running\n"), Ok("-1 0x7ffe100 0x7f1b2c\n")]), Some(vec![0x7ff_e5a0, 0x7ff_e100]));
+        assert_eq!(of(&[Err(libc::EPERM), Err(libc::EACCES)]), None);
+        // The kernel names the stack of the first.
+        assert_eq!((of(&[Err(libc::EPERM)]), of(&[])), (Some(Vec::new()), Some(Vec::new())));
+        // One that has ended refuses nothing.
+        assert_eq!(of(&[Err(libc::EPERM), Err(libc::ESRCH)]), Some(Vec::new()));
+    }
+
+    #[test]
     fn a_waiting_thread_tells_its_stack_pointer() {
         if let Err(why) = std::fs::read_to_string("/proc/self/syscall") {
             return weir_testing::skip!("/proc/self/syscall cannot be read: {why}");
@@ -318,7 +345,7 @@ Anonymous: 0 kB
         let (own, variable) = (std::process::id() as i32, told.recv().unwrap());
         // It lies below the variable, by a few frames.
         let is_near = |pointer: u64| variable.wrapping_sub(pointer) < 64 << 10;
-        weir_testing::wait_until("the thread to wait", || stack_pointers(own).into_iter().any(is_near));
+        weir_testing::wait_until("the thread to wait", || stack_pointers(own).into_iter().flatten().any(is_near));
         drop(end);
         sleeper.join().unwrap();
     }

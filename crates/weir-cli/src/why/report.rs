@@ -16,6 +16,9 @@ use std::fmt;
 
 /// Columns of a line of text.
 const WIDTH: usize = 100;
+/// The note where stacks cannot be told from other mappings.
+const STACKS_HIDDEN: &str = "the stacks of further threads count as its own mappings: only root, or who may trace it \
+                             (/proc/sys/kernel/yama/ptrace_scope), sees where they are";
 /// The widths of a holder's columns, behind a blank.
 const HOLDERS: [isize; 7] = [1, -32, 10, 10, 10, 10, 10];
 
@@ -38,6 +41,8 @@ pub struct Report {
     /// Why there are no figures of Weir's.
     without_weir: Option<String>,
     allocator: Option<String>,
+    /// Whether the stacks of further threads are among the program's own mappings, as this user may not read where they are.
+    stacks_hidden: bool,
     /// The caches and sizes that hold most.
     holders: Vec<Holder>,
     growth: Option<Growth>,
@@ -92,6 +97,7 @@ impl Report {
             not_asked: weir.and_then(|weir| weir.silent.clone()),
             without_weir: look.without_weir.clone(),
             allocator: look.allocator.clone(),
+            stacks_hidden: look.stacks_hidden,
             holders: weir.map_or(Vec::new(), |weir| holders::largest(&weir.holders)),
             parts: parts.0,
             growth,
@@ -152,9 +158,12 @@ impl Report {
         if let Some(why) = &self.without_weir {
             writeln!(f, "Weir's figures are missing: {why}")?;
         }
-        match &self.allocator {
-            Some(name) => writeln!(f, "its allocator: {name}"),
-            None => Ok(()),
+        if let Some(name) = &self.allocator {
+            writeln!(f, "its allocator: {name}")?;
+        }
+        match self.stacks_hidden {
+            true => writeln!(f, "{STACKS_HIDDEN}"),
+            false => Ok(()),
         }
     }
 
@@ -195,4 +204,18 @@ fn write_wrapped(f: &mut fmt::Formatter<'_>, begin: &str, text: &str) -> fmt::Re
         line.push(' ');
     }
     writeln!(f, "{}", line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_that_are_hidden_are_said_to_be() {
+        for stacks_hidden in [false, true] {
+            let report = Report::of(&Look { stacks_hidden, ..Look::default() }, None);
+            assert_eq!(report.to_string().lines().any(|line| line == STACKS_HIDDEN), stacks_hidden, "{report}");
+            assert_eq!(serde_json::to_value(&report).unwrap()["stacks_hidden"], stacks_hidden);
+        }
+    }
 }
