@@ -48,6 +48,11 @@ pub fn profile(options: &ProfileOptions) -> Result<i32, Failure> {
         ProfileFormat::Text => (text::text(&profile, &symbols, measure).into(), ""),
         ProfileFormat::Collapsed => (folded::text(&profile, &symbols, measure).into(), ""),
     };
+    // In text and in a page readers see them.
+    if matches!(format, ProfileFormat::Pprof | ProfileFormat::Collapsed) {
+        let notes = profile.notes.iter().cloned().chain(symbols.doubts());
+        notes.for_each(|note| output::say(format_args!("weir: note: {}\n", output::printable_line(&note))));
+    }
     let (Some(sink), Some(path)) = (sink, &options.output) else { return output::print_bytes(&bytes).map(|()| 0) };
     sink.write(bytes)?;
     if path != Path::new("-") {

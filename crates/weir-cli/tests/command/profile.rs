@@ -1,6 +1,7 @@
 //! `weir profile` on programs that allocate, read again by programs that nobody here wrote.
 
 use crate::subject::{Subject, hold_listener, library, says, send, text, wait_for, weir};
+use object::Object;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -87,7 +88,7 @@ impl Drop for Leak {
 
 fn compiled(program: &Path) -> Option<PathBuf> {
     let mut compiler = Command::new("cc");
-    compiler.args(["-g", "-O1", "-fno-builtin", "-w"]).arg(source()).arg("-o").arg(program);
+    compiler.args(["-g", "-O1", "-fno-builtin", "-w", "-Wl,--build-id"]).arg(source()).arg("-o").arg(program);
     compiles(&mut compiler).then(|| program.to_path_buf())
 }
 
@@ -314,6 +315,39 @@ fn the_file_that_a_process_writes_at_its_end_is_read() {
     let file = command.split_once(' ').unwrap().1;
     let refused = weir(&["profile", file, "--seconds", "1"]);
     assert!(text(&refused.stderr).contains("are for a running process"), "{}", text(&refused.stderr));
+}
+
+/// By its build id another machine would name functions of the file that was mapped.
+#[test]
+fn a_program_that_was_replaced_since_lends_its_build_id_to_no_profile() {
+    let Some((directory, command)) = profiled_to_its_end() else { return };
+    let profile = command.split_once(' ').unwrap().1;
+    let program = directory.path().join("leak");
+    let bytes = std::fs::read(&program).unwrap();
+    let id = object::File::parse(bytes.as_slice()).unwrap().build_id().unwrap().expect("one was asked for").to_vec();
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let written = |format: &str| {
+        let output = weir(&["profile", profile, "--format", format]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (output.stdout, text(&output.stderr))
+    };
+    let pprof = || {
+        let (packed, said) = written("pprof");
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut bytes).unwrap();
+        (text(&bytes), said)
+    };
+    let note = format!("{} cannot be read, or is not the file that was mapped", program.display());
+    let (shown, said) = pprof();
+    assert!(shown.contains(&id) && !shown.contains(&note) && !said.contains(&note), "{said}");
+    let copy = directory.path().join("copy");
+    std::fs::copy(&program, &copy).unwrap();
+    std::fs::rename(&copy, &program).unwrap();
+    let (shown, said) = pprof();
+    assert!(!shown.contains(&id) && shown.contains(&note), "{shown:?}");
+    for said in [said, written("collapsed").1] {
+        assert!(said.lines().any(|line| line.starts_with(&format!("weir: note: {note}"))), "{said}");
+    }
 }
 
 /// The reader that knows this form for longest.

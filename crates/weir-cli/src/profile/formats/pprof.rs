@@ -29,7 +29,7 @@ fn message(profile: &Profile, symbols: &Symbols, measure: Measure) -> out::Profi
     writer.mappings(profile);
     let sample = profile.stacks.iter().map(|stack| writer.sample(profile, stack)).collect();
     let mut notes = vec![format!("weir {}: {}", env!("CARGO_PKG_VERSION"), profile.subject)];
-    notes.extend(profile.notes.iter().cloned());
+    notes.extend(profile.notes.iter().cloned().chain(symbols.doubts()));
     let comment = notes.iter().map(|note| writer.text(note)).collect();
     let period_type = Some(writer.value_type("space", "bytes"));
     // What a reader shows first.

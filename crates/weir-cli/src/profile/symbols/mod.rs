@@ -79,7 +79,10 @@ impl Symbols {
             };
             place.frames.iter_mut().for_each(|frame| frame.module = mapping.name());
             self.places.insert(call, place);
-            self.build_ids[at].clone_from(&found.build_id);
+            // By it another machine would name functions of the file that was mapped.
+            if !is_other {
+                self.build_ids[at].clone_from(&found.build_id);
+            }
         }
         if !found.is_whole || is_other {
             self.doubtful.push(mapping.path.to_string_lossy().into_owned());
