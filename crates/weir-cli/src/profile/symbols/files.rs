@@ -2,7 +2,8 @@
 
 use super::mappings::Mapping;
 use crate::processes::regular;
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat2, stat};
+use rustix::io::{Errno, Result};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -58,8 +59,26 @@ impl Files {
             // It has ended. Its files are where this command sees them, unless it was in a container.
             return if Path::new(&format!("/proc/{pid}/root")).exists() { None } else { regular::find(path) };
         };
-        openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT).ok()
+        let call = |root: &OwnedFd, path: &Path| {
+            openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+        };
+        find_below(&root, path, call)
     }
+}
+
+/// What has this name below a root, by a call that keeps links in it. Linux before 5.6 has none, and a filter may refuse it: what
+/// has the root of this command is found without.
+fn find_below(root: &OwnedFd, path: &Path, call: impl Fn(&OwnedFd, &Path) -> Result<OwnedFd>) -> Option<OwnedFd> {
+    match call(root, path) {
+        Err(Errno::NOSYS | Errno::PERM) if is_own(root) => regular::find(path),
+        found => found.ok(),
+    }
+}
+
+/// Whether a directory is the root of this command.
+fn is_own(root: &OwnedFd) -> bool {
+    let place = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    fstat(root).is_ok_and(|root| stat("/").is_ok_and(|own| place(root) == place(own)))
 }
 
 /// The digits of a build id.
@@ -95,5 +114,18 @@ mod tests {
         let inode = std::env::current_exe().unwrap().metadata().unwrap().ino();
         assert!(own.mapped(&Mapping { inode, ..mapping(&file, true) }).is_some());
         assert!(own.mapped(&Mapping { inode: inode + 1, ..mapping(&file, true) }).is_none());
+    }
+
+    #[test]
+    fn without_the_call_that_keeps_links_below_a_root_files_of_the_own_root_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let root = |path: &Path| open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let finds = |at: &Path, error| find_below(&root(at), &file, |_, _| Err(error)).is_some();
+        let own = Path::new("/");
+        assert_eq!([Errno::NOSYS, Errno::PERM, Errno::NOENT].map(|error| finds(own, error)), [true, true, false]);
+        // A container's root is another, and below it there may be another file of that name.
+        assert!(!finds(dir.path(), Errno::NOSYS));
     }
 }
