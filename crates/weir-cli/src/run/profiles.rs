@@ -3,6 +3,7 @@
 use crate::base::failure::Failure;
 use std::collections::HashMap;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -56,15 +57,14 @@ impl Profiles {
 
 /// The files NAME.PID, and when each was written.
 fn files(name: &Path) -> Vec<(PathBuf, SystemTime)> {
-    let (Some(directory), Some(stem)) = (name.parent(), name.file_name().and_then(|stem| stem.to_str())) else {
-        return Vec::new();
-    };
-    let is_pid = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (Some(directory), Some(stem)) = (name.parent(), name.file_name()) else { return Vec::new() };
+    let is_pid = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let entries = directory.read_dir().into_iter().flatten().flatten();
     entries
         .filter(|entry| {
             let name = entry.file_name();
-            name.to_str().and_then(|name| name.strip_prefix(stem)?.strip_prefix('.')).is_some_and(is_pid)
+            let end = name.as_bytes().strip_prefix(stem.as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
+            end.is_some_and(is_pid)
         })
         .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.modified().ok()?)))
         .collect()
@@ -88,6 +88,7 @@ impl fmt::Display for Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     #[test]
     fn the_files_that_were_written_are_named() {
@@ -105,5 +106,16 @@ mod tests {
         assert!(found.to_string().ends_with(&format!("weir profile {}.333\n", name.display())));
         assert!(Profiles::named(&dir.path().join("none/heap")).is_err());
         assert!(Profiles::named(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_name_may_be_of_any_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |name: &[u8]| dir.path().join(OsStr::from_bytes(name));
+        let profiles = Profiles::named(&name(b"heap\xff")).unwrap();
+        for file in [&b"heap\xff.22"[..], b"heap\xff.x", b"heap\xfe.4"] {
+            std::fs::write(name(file), "").unwrap();
+        }
+        assert_eq!(profiles.written().0, [name(b"heap\xff.22")]);
     }
 }
