@@ -202,6 +202,16 @@ class OnWeir(unittest.TestCase):
             self.assertTrue(in_child(child))
         self.assertEqual(function.cache_info().entries + function.cache_info().evicted, 600)
 
+    def test_a_cache_is_bounded_while_pressure_is_not_heard(self):
+        function = weir.cache(block, bound=1_000_000)
+        self.addCleanup(weir.settings.__setitem__, "background", 1)
+        for number in range(20, 22):
+            wait_until("growth", lambda: fill(function, 20) or function.cache_info().entries >= 20)
+            weir.settings["background"] = 0
+            function(number)
+            self.assertLessEqual(function.cache_info().bytes, 1_000_000)
+            weir.settings["background"] = 1
+
     def test_threads_forks_and_pressure_together(self):
         function = weir.cache(block)
         is_over, wrong = threading.Event(), []

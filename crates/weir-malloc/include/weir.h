@@ -650,7 +650,7 @@ typedef struct weir_entry weir_entry;
 struct weir_evictable_options {
     const char *name;  /* for figures, cut at 31 bytes */
     size_t max_bytes;  /* what the entries never exceed, with 32 bytes for each; 0: no bound but memory;
-                          with WEIR_BACKGROUND=0, where memory is not heard to be short, 256 MiB */
+                          while the setting background is 0, where memory is not heard to be short, 256 MiB */
     size_t min_bytes;  /* what pressure leaves of them */
     size_t shards;     /* parts with a lock of their own, up to 1,024; 0: by CPUs and size */
     weir_zone *zone;   /* entries lie in runs of whole pages of this zone, which is destroyed after the cache; NULL: heap */
@@ -732,7 +732,7 @@ int weir_evictable_clear(weir_evictable *cache);
 size_t weir_evictable_evict(weir_evictable *cache, size_t bytes);
 void weir_evictable_relieved(weir_evictable *cache);
 
-/* Sets max_bytes; what is above it goes, as far as it is not pinned. Returns 0. */
+/* Sets max_bytes, 0 as there; what is above it goes, as far as it is not pinned. Returns 0. */
 int weir_evictable_set_max(weir_evictable *cache, size_t bytes);
 
 /* Figures of a cache. Counts are since it was made. */

@@ -27,6 +27,14 @@ fn background_threads() -> Vec<String> {
     threads().into_iter().filter(is_ours).collect()
 }
 
+/// A thread that is about to start has no name yet, and one that is about to end has it still: this one runs.
+fn wait_for_background_thread() {
+    wait_until("a background thread", || {
+        burst();
+        weir::stats::process().background_thread
+    });
+}
+
 /// Enough memory for the background thread to be worth it.
 fn burst() {
     drop(std::hint::black_box((0..64_000).map(|i| vec![i as u8; 1000]).collect::<Vec<_>>()));
@@ -68,10 +76,7 @@ fn nothing_is_released_once_reports_are_switched_off() {
 #[test]
 fn a_change_of_what_is_armed_replaces_the_thread_that_armed_it() {
     let _alone = alone();
-    wait_until("a background thread", || {
-        burst();
-        weir::stats::process().background_thread
-    });
+    wait_for_background_thread();
     let before = background_threads();
     assert_eq!(before.len(), 1);
     settings::set("headroom_percent", "10").unwrap();
@@ -86,17 +91,42 @@ fn a_change_of_what_is_armed_replaces_the_thread_that_armed_it() {
 #[test]
 fn a_cache_has_a_bound_where_pressure_is_not_heard() {
     let _alone = alone();
-    let bound = || weir::EvictableCache::<u64, u64>::builder().build().unwrap().stats().max_bytes;
-    let heard = bound();
+    let made = || weir::EvictableCache::<u64, u64>::builder().weigher(|_, _| 1 << 20).build().unwrap();
+    let mut keys = 0..;
+    let mut fill = |cache: &weir::EvictableCache<u64, u64>, count| {
+        keys.by_ref().take(count).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    };
+    let heard = made();
+    wait_until("a cache to grow", || {
+        fill(&heard, 100);
+        heard.len() >= 500
+    });
+    assert_eq!(heard.stats().max_bytes, usize::MAX);
     settings::set("background", "0").unwrap();
-    let unheard = bound();
+    // One that is there already has it too: each insertion evicts a part of what is too much.
+    for cache in [&heard, &made()] {
+        let has_bound = |mib: usize| {
+            let stats = cache.stats();
+            assert_eq!(stats.max_bytes, mib << 20);
+            assert!(cache.len() <= mib && stats.target_bytes <= mib << 20, "{} MiB, {stats:?}", cache.len());
+        };
+        fill(cache, 20_000);
+        has_bound(256);
+        // A bound of the program's counts as it is, and to lift it is to have none.
+        cache.set_max_bytes(300 << 20);
+        fill(cache, 1000);
+        has_bound(300);
+        cache.set_max_bytes(usize::MAX);
+        has_bound(256);
+    }
     settings::set("background", "1").unwrap();
-    assert_eq!((heard, unheard), (usize::MAX, 256 << 20));
+    assert_eq!(heard.stats().max_bytes, usize::MAX);
 }
 
 #[test]
 fn a_thread_that_is_wanted_again_comes_to_a_program_at_rest() {
     let _alone = alone();
+    wait_for_background_thread();
     settings::set("background", "0").unwrap();
     wait_until("no background thread", || background_threads().is_empty());
     burst();

@@ -21,8 +21,7 @@ from operator import index
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ._library import Shrinker, is_loaded, is_memory_short, lock, register, resume_after_fork
-from ._memory import settings
+from ._library import Shrinker, hears_pressure, is_memory_short, lock, register, resume_after_fork
 
 #: WEIR_SCAN_STOP: nothing can be freed now.
 STOP = c_size_t(-1).value
@@ -168,8 +167,8 @@ def cache(function=None, *, weigh=sys.getsizeof, typed=False, bound=64 << 20):
     """Keeps what a function returns, by its arguments, and gives way when memory is short: ``@cache`` or ``@cache(weigh=len)``.
 
     ``weigh(value)`` says how many bytes an entry's value takes; ``sys.getsizeof`` looks at the object alone, not at what it
-    refers to. With ``typed`` 3 and 3.0 are different arguments. Where the process does not run on Weir, or with
-    ``WEIR_BACKGROUND=0``, nothing tells when memory is short: then the entries are at most ``bound`` bytes, each cache's.
+    refers to. With ``typed`` 3 and 3.0 are different arguments. Where the process does not run on Weir, and while the setting
+    ``background`` is 0, nothing tells when memory is short: then the entries are at most ``bound`` bytes, each cache's.
 
     As with ``functools.lru_cache`` arguments are hashable, several threads may call the function at once, also for the same
     arguments, and what raises is not kept. The function gets ``cache_info()``, ``cache_clear()`` and ``__wrapped__``. What is
@@ -204,13 +203,11 @@ def cache(function=None, *, weigh=sys.getsizeof, typed=False, bound=64 << 20):
 def _register_once():
     """Whether Weir calls the shrinker, which is registered with the first entry of all."""
     global _is_registered
-    if not is_loaded():
+    if not hears_pressure():  # nor limits; the program may set it at any time
         return False
     resume_after_fork()
     if _is_registered:
         return True
-    if settings["background"] == 0:  # pressure and limits are not heard
-        return False
     with lock:
         # Another thread may be about to register it: this one takes that for done.
         was_registered, _is_registered = _is_registered, True

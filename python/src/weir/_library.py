@@ -97,9 +97,13 @@ def _look_up():
 
 _library = _look_up()
 if _library is not None:
-    _latest = ctypes.PyDLL(None).weir_pressure_latest
+    _here = ctypes.PyDLL(None)
+    _latest, _ctl = _here.weir_pressure_latest, _here.weir_ctl
     _latest.restype, _latest.argtypes = FUNCTIONS["weir_pressure_latest"]
+    _ctl.restype, _ctl.argtypes = FUNCTIONS["weir_ctl"]
     _event = PressureEvent()
+    _background = c_uint64()
+    _read_background = b"background", ctypes.byref(_background), ctypes.byref(c_size_t(8)), None, 0
 
 # One lock for what this package shares between threads. A thread may take it twice: what runs under it allocates, so that
 # the collector may call a finalizer there, which is the program's code. Nothing that waits for a callback is called under it,
@@ -121,6 +125,14 @@ def library():
 def is_loaded():
     """Whether this process runs on Weir: whether it is there, and its malloc is called."""
     return _library is not None
+
+
+def hears_pressure():
+    """Whether Weir hears when memory is short. Each insertion into a cache asks, and keeps Python's lock (the GIL)."""
+    if _library is None:
+        return False
+    _ctl(*_read_background)
+    return _background.value != 0
 
 
 def is_memory_short():

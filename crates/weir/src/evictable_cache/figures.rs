@@ -41,8 +41,8 @@ impl<C: Content> Shared<C> {
             rejected: self.rejected.load(Relaxed),
             bytes: self.room.bytes.load(Relaxed),
             entries: self.room.entries.load(Relaxed),
-            target_bytes: self.room.target.load(Relaxed),
-            max_bytes: self.room.max.load(Relaxed),
+            target_bytes: self.room.goal(),
+            max_bytes: self.room.most(),
             pinned,
             metadata_bytes,
         }

@@ -26,8 +26,6 @@ use crate::cache_error::CacheError;
 const SHARDS_PER_CPU: usize = 4;
 /// Bytes of a shard of the default number of them, at least: small parts evict worse than one whole.
 const SHARD_BYTES: usize = 1 << 20;
-/// The bound of a cache whose builder is given none, where nobody says when memory is short, bytes.
-const UNHEARD: usize = 256 << 20;
 /// The most shards there can be.
 const MOST_SHARDS: usize = 1024;
 
@@ -65,8 +63,7 @@ impl<C: Content> Shared<C> {
             // SAFETY: in the block, and large enough.
             unsafe { shards.add(at).write(Shard::new()) };
         }
-        let max = if options.max == usize::MAX && !host::hears_pressure() { UNHEARD } else { options.max };
-        let Options { name, min, place, values, ages, weigher, listener, .. } = options;
+        let Options { name, max, min, place, values, ages, weigher, listener, .. } = options;
         let zoned = Zoned::new(place, values);
         let shared = Self {
             membership: Membership::new(home),

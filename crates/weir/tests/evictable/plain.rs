@@ -10,6 +10,8 @@ fn a_cache_without_a_bound_of_the_program_s_has_one() {
     cache.set_max_bytes(300 << 20);
     (0..1000).for_each(|key| drop(cache.insert(key, key).unwrap()));
     assert_eq!(cache.len(), 300);
+    cache.set_max_bytes(usize::MAX);
+    assert_eq!((cache.stats().max_bytes, cache.len()), (256 << 20, 256));
 }
 
 #[test]

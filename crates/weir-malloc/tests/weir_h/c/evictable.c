@@ -218,6 +218,19 @@ static void zone_first(void) {
     CHECK(!p_evictable_create(&options, sizeof options) && errno == EINVAL);
 }
 
+/* Where memory is not heard to be short, no bound is one of 256 MiB: for a cache that is there, and once it is lifted. */
+static void unheard(void) {
+    weir_evictable *cache = p_evictable_create(NULL, 0);
+    CHECK(cache && stats_of(cache).max_bytes == SIZE_MAX);
+    set("background", 0);
+    CHECK(stats_of(cache).max_bytes == 256 << 20);
+    CHECK(p_evictable_set_max(cache, 1000) == 0 && stats_of(cache).max_bytes == 1000);
+    CHECK(p_evictable_set_max(cache, 0) == 0 && stats_of(cache).max_bytes == 256 << 20);
+    CHECK(!p_evictable_prepare(cache, "a", 1, 256 << 20) && errno == EFBIG);
+    set("background", 1);
+    CHECK(stats_of(cache).max_bytes == SIZE_MAX && p_evictable_destroy(cache) == 0);
+}
+
 int main(void) {
     if (!p_evictable_create && !is_weir()) skip_all("it is of Weir's own");
     CHECK(!p_evictable_get(NULL, "a", 1) && errno == EINVAL);
@@ -242,6 +255,7 @@ int main(void) {
     CHECK(p_zone_destroy(zone) == 0);
     zone_first();
     leaving();
+    unheard();
     forks();
     limited();
     return 0;

@@ -201,7 +201,7 @@ impl ByteCache {
 
     fn begin(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let shared = &*self.shared;
-        let most = shared.place.largest().min(shared.room.max.load(Relaxed));
+        let most = shared.place.largest().min(shared.room.most());
         let layout = Bytes::layout_of(key.len(), len);
         let weight = layout.map_or(usize::MAX, |layout| shared.place.size(layout));
         let layout = layout.filter(|_| weight <= most).ok_or(Refusal::TooLarge { weight, target: most })?;

@@ -102,7 +102,8 @@ macro_rules! common_methods {
             self.shared.sweep_all()
         }
 
-        /// Sets what the cache never exceeds, bytes; entries above it are evicted, as far as they are not pinned.
+        /// Sets what the cache never exceeds, bytes; entries above it are evicted, as far as they are not pinned. `usize::MAX` is
+        /// no bound of the program's, as if the builder were given none.
         pub fn set_max_bytes(&self, bytes: usize) {
             self.shared.set_max(bytes);
         }
@@ -119,7 +120,7 @@ macro_rules! common_options {
         }
 
         /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. Where Weir does
-        /// not run, or the setting `background` is 0, nobody says when memory is short, and the bound is 256 MiB then.
+        /// not run, and while the setting `background` is 0, nobody says when memory is short, and the bound is 256 MiB then.
         pub fn max_bytes(mut self, bytes: usize) -> Self {
             self.options.max = bytes;
             self

@@ -85,7 +85,7 @@ impl Choice {
     pub fn start_if_due(&self, room: &Room) {
         if !self.has_duel() {
             let (bytes, entries) = (room.bytes.load(Relaxed), room.entries.load(Relaxed));
-            let is_due = bytes >= room.max.load(Relaxed) / FILLED || room.has_replaced.load(Relaxed);
+            let is_due = bytes >= room.most() / FILLED || room.has_replaced.load(Relaxed);
             if entries >= FEWEST && is_due {
                 self.start();
             }
@@ -126,7 +126,7 @@ impl Choice {
     #[cold]
     pub fn see(&self, hash: u32, weight: usize, room: &Room) {
         let (entries, bytes) = (room.entries.load(Relaxed), room.bytes.load(Relaxed));
-        let held = Held { entries, weight: bytes, target: room.target.load(Relaxed) };
+        let held = Held { entries, weight: bytes, target: room.goal() };
         let Some(guard) = self.duel.try_lock(system()) else { return };
         let Some(owned) = &*guard else { return };
         // SAFETY: the block has a duel, which the lock gives to this thread alone.

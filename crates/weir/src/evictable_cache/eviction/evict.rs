@@ -38,7 +38,7 @@ impl<C: Content> Shared<C> {
 
     /// Counts so many bytes as held, once there is room; `home` is the shard that they are for.
     ///
-    /// Entries of about `weight` bytes are evicted, or [`LEAST_STEP`] where more than the target is held.
+    /// Entries of about `weight` bytes are evicted, and of [`LEAST_STEP`] more where more than the target is held.
     pub fn reserve(&self, home: usize, weight: usize) -> Result<(), Refusal> {
         let room = &self.room;
         let mut kept = Kept { room, bytes: 0 };
@@ -57,7 +57,7 @@ impl<C: Content> Shared<C> {
     /// Evicts what is missing for an entry, as far as there is.
     fn room_for(&self, home: usize, weight: usize, kept: &mut Kept<'_>) -> Result<(), Refusal> {
         let room = &self.room;
-        let max = room.max.load(Relaxed);
+        let max = room.most();
         if let Some(wanted) = room.bytes.load(Relaxed).checked_add(weight)
             && wanted <= max
         {
@@ -67,7 +67,7 @@ impl<C: Content> Shared<C> {
                 return Ok(());
             }
         }
-        let target = room.target.load(Relaxed);
+        let target = room.goal();
         if weight > target {
             // Whatever goes, it will not fit, unless the target grows for it alone.
             if room.grow(weight) {
@@ -80,7 +80,7 @@ impl<C: Content> Shared<C> {
             return Ok(());
         }
         // A part of what is too much, as other threads evict it too: together they would evict it many times.
-        let wanted = over.min((weight - kept.bytes).max(LEAST_STEP));
+        let wanted = over.min((weight - kept.bytes).saturating_add(LEAST_STEP));
         // Where nothing went, all that is left is pinned.
         match self.make_room(home, weight, wanted, (RemovalCause::Room, Part::All), Some(kept)) {
             0 => Err(Refusal::Full),
@@ -95,7 +95,7 @@ impl<C: Content> Shared<C> {
     /// has more takes several. So shards keep about the size that they have.
     pub fn evict_at_home(&self, storage: &mut Storage, weight: usize, victims: &mut Victims<'_, C>) {
         let room = &self.room;
-        let target = room.target.load(Relaxed);
+        let target = room.goal();
         if weight > target {
             // It will not fit, whatever goes.
             return;
@@ -104,7 +104,7 @@ impl<C: Content> Shared<C> {
         let fair = self.fair_part(target);
         // A shard that has less than its part, and keeps to that, has no room in its main queue: what comes into that is tested.
         storage.tune(fair.min(storage.policy().weight()), self.choice.setting());
-        let wanted = over.min(weight.max(LEAST_STEP));
+        let wanted = over.min(weight.saturating_add(LEAST_STEP));
         while victims.weight() < wanted && !victims.is_full() {
             if storage.policy().weight().saturating_add(weight) <= fair - fair / SLACK {
                 break;
@@ -171,7 +171,7 @@ impl<C: Content> Shared<C> {
         (cause, part): (RemovalCause, Part),
     ) -> Victims<'_, C> {
         let mut victims = Victims::new(self, cause);
-        let fair = self.fair_part(self.room.target.load(Relaxed));
+        let fair = self.fair_part(self.room.goal());
         let mut state = self.shards()[at].lock();
         let state = &mut *state;
         let Some(storage) = &mut state.storage else { return victims };
@@ -243,6 +243,7 @@ impl<C: Content> Shared<C> {
         // Both in the order that `Room::keep_to_max` relies on.
         room.max.store(max, SeqCst);
         room.target.fetch_min(max, SeqCst);
+        let max = room.most();
         let held = room.bytes.load(Relaxed);
         // Also where the target was below the bound before: what was pinned then may be there still.
         if held > max {

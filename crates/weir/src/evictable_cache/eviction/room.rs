@@ -5,13 +5,15 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use crate::evictable_cache::host::{Zone, may_grow};
+use crate::evictable_cache::host::{Zone, hears_pressure, may_grow};
 
 /// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time. So the question whether memory is free is put
 /// seldom.
 const STEP_SHARE: usize = 16;
 pub const LEAST_STEP: usize = 64 << 10;
 const MOST_STEP: usize = 16 << 20;
+/// The bound of a cache that was given none, where none says when memory is short, bytes.
+const UNHEARD: usize = 256 << 20;
 /// Threads whose insertions are told apart while memory is short. If there are more, two may count as one.
 const INSERTERS: usize = 16;
 
@@ -30,9 +32,9 @@ pub struct Room {
     pub bytes: AtomicUsize,
     /// The entries.
     pub entries: AtomicUsize,
-    /// The weight that the cache keeps to. It rises while memory is free.
+    /// The weight that the cache keeps to, if its bound is not below ([`Self::goal`]). It rises while memory is free.
     pub target: AtomicUsize,
-    /// The weight that it never exceeds.
+    /// The weight that the program allows; `usize::MAX`: it gave no bound ([`Self::most`]).
     pub max: AtomicUsize,
     /// The weight that pressure leaves.
     pub min: usize,
@@ -62,10 +64,25 @@ impl Room {
         }
     }
 
+    /// The weight that the cache never exceeds. Where it was given none and pressure is not heard, it has a bound. Both may change.
+    #[inline]
+    pub fn most(&self) -> usize {
+        match self.max.load(Relaxed) {
+            usize::MAX if !hears_pressure() => UNHEARD,
+            max => max,
+        }
+    }
+
+    /// The weight that the cache keeps to now.
+    #[inline]
+    pub fn goal(&self) -> usize {
+        self.target.load(Relaxed).min(self.most())
+    }
+
     /// Counts so many bytes as held, if the target has room for them.
     #[inline]
     pub fn take(&self, weight: usize) -> bool {
-        let take = |bytes: usize| bytes.checked_add(weight).filter(|&sum| sum <= self.target.load(Relaxed));
+        let take = |bytes: usize| bytes.checked_add(weight).filter(|&sum| sum <= self.goal());
         self.bytes.fetch_update(Relaxed, Relaxed, take).is_ok()
     }
 
@@ -73,7 +90,7 @@ impl Room {
     /// inserts. Without that a thread under pressure could keep nothing, not even what it is at work on.
     pub fn least(&self) -> usize {
         let inserted = self.inserters.iter().map(|weight| weight.load(Relaxed)).fold(0, usize::saturating_add);
-        self.min.max(inserted).min(self.max.load(Relaxed))
+        self.min.max(inserted).min(self.most())
     }
 
     /// Notes that a thread inserts so much and finds no room; `thread` is any number of its own.
@@ -91,12 +108,12 @@ impl Room {
     /// The target is exchanged for the one that was looked at, so that an eviction meanwhile keeps it down.
     pub fn grow(&self, wanted: usize) -> bool {
         loop {
-            let (target, max) = (self.target.load(Relaxed), self.max.load(Relaxed));
-            if wanted <= target {
-                return true;
-            }
+            let (target, max) = (self.target.load(Relaxed), self.most());
             if wanted > max {
                 return false;
+            }
+            if wanted <= target {
+                return true;
             }
             let least = self.least();
             if self.is_pressed.load(Relaxed) && wanted > least {
@@ -117,7 +134,7 @@ impl Room {
 
     /// Raises the target to `bytes`, or to the bound.
     pub fn raise(&self, bytes: usize) {
-        self.target.fetch_max(bytes.min(self.max.load(Relaxed)), SeqCst);
+        self.target.fetch_max(bytes.min(self.most()), SeqCst);
         self.keep_to_max();
     }
 

@@ -246,7 +246,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         } else {
             if self.reserved > 0 {
                 // There is room: the shard's queues fill up to its part.
-                storage.tune(shared.fair_part(shared.room.target.load(Relaxed)), shared.choice.setting());
+                storage.tune(shared.fair_part(shared.room.goal()), shared.choice.setting());
             } else if !landing.as_ref().is_some_and(|landing| landing.is_awaited(&state.waiters))
                 && storage.refuses(hash, weight)
             {
