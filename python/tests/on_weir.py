@@ -12,6 +12,11 @@ from unittest import mock
 import weir
 from support import in_child, python, wait_until
 
+try:
+    import _interpreters
+except ImportError:
+    _interpreters = None
+
 LIMIT = 16 << 20
 
 
@@ -211,6 +216,25 @@ class OnWeir(unittest.TestCase):
             function(number)
             self.assertLessEqual(function.cache_info().bytes, 1_000_000)
             weir.settings["background"] = 1
+
+    @unittest.skipIf(_interpreters is None, "Python 3.13 has a module for them")
+    def test_other_interpreters_are_not_called(self):
+        script = """
+            import weir
+            function = weir.cache(bytes, bound=1_000_000)
+            for number in range(100):
+                function(100_000 + number)
+            assert weir.is_loaded() and function.cache_info().bytes <= 1_000_000, function.cache_info()
+            try:
+                weir.pressure.subscribe(print)
+            except RuntimeError as error:
+                assert "main interpreter" in str(error), error
+            else:
+                raise AssertionError("it is subscribed")
+        """
+        interpreter = _interpreters.create()
+        self.addCleanup(_interpreters.destroy, interpreter)
+        self.assertIsNone(_interpreters.exec(interpreter, textwrap.dedent(script)))
 
     def test_threads_forks_and_pressure_together(self):
         function = weir.cache(block)

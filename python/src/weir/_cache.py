@@ -167,8 +167,9 @@ def cache(function=None, *, weigh=sys.getsizeof, typed=False, bound=64 << 20):
     """Keeps what a function returns, by its arguments, and gives way when memory is short: ``@cache`` or ``@cache(weigh=len)``.
 
     ``weigh(value)`` says how many bytes an entry's value takes; ``sys.getsizeof`` looks at the object alone, not at what it
-    refers to. With ``typed`` 3 and 3.0 are different arguments. Where the process does not run on Weir, and while the setting
-    ``background`` is 0, nothing tells when memory is short: then the entries are at most ``bound`` bytes, each cache's.
+    refers to. With ``typed`` 3 and 3.0 are different arguments. Where the process does not run on Weir, in another interpreter than
+    the main one, and while the setting ``background`` is 0, nothing tells when memory is short: then the entries are at most
+    ``bound`` bytes, each cache's.
 
     As with ``functools.lru_cache`` arguments are hashable, several threads may call the function at once, also for the same
     arguments, and what raises is not kept. The function gets ``cache_info()``, ``cache_clear()`` and ``__wrapped__``. What is

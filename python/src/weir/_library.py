@@ -5,6 +5,7 @@ preload or the linker brought is looked up, and without that there is none. Nor 
 it: then the program has no memory of Weir's.
 """
 
+import _thread
 import atexit
 import ctypes
 import os
@@ -105,6 +106,10 @@ if _library is not None:
     _background = c_uint64()
     _read_background = b"background", ctypes.byref(_background), ctypes.byref(c_size_t(8)), None, 0
 
+# ctypes runs every callback in the main interpreter. Another one may have a lock of its own, from Python 3.12 on: what is its
+# must not be touched there.
+_is_main = getattr(_thread, "_is_main_interpreter", lambda: True)()
+
 # One lock for what this package shares between threads. A thread may take it twice: what runs under it allocates, so that
 # the collector may call a finalizer there, which is the program's code. Nothing that waits for a callback is called under it,
 # as a callback takes it.
@@ -128,8 +133,8 @@ def is_loaded():
 
 
 def hears_pressure():
-    """Whether Weir hears when memory is short. Each insertion into a cache asks, and keeps Python's lock (the GIL)."""
-    if _library is None:
+    """Whether Weir may call functions of this interpreter, and hears when memory is short. Each insertion into a cache asks."""
+    if _library is None or not _is_main:
         return False
     _ctl(*_read_background)
     return _background.value != 0
@@ -159,8 +164,11 @@ def register(function, *arguments):
     """
     if _is_exiting:
         return None
+    call = getattr(library(), function)
+    if not _is_main:
+        raise RuntimeError("Weir calls functions of the main interpreter alone")
     resume_after_fork()
-    handle = getattr(library(), function)(*arguments)
+    handle = call(*arguments)
     if handle is None:
         raise failed(function)
     with lock:

@@ -70,7 +70,8 @@ def _event(event):
 def subscribe(callback, level=SOME):
     """Calls ``callback(event)`` with each event of ``level`` or above, and with the relief that follows.
 
-    It is called on a thread of Weir's, one after another. What it raises is printed.
+    It is called on a thread of Weir's, one after another. What it raises is printed. RuntimeError: this is not the main
+    interpreter, where alone it could be called.
     """
     if not callable(callback):
         raise TypeError("subscribe() calls a function: subscribe(callback, level)")
