@@ -631,7 +631,8 @@ void weir_resume_after_fork(void);
  * writes of a value: that is the program's.
  *
  * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's. Several
- * threads may call it at once. It may use the cache.
+ * threads may call it at once. It may use the cache. A C++ exception that leaves it is named, and the process is aborted,
+ * whatever abort_on_misuse says: entries would stay pinned. It may not be left by longjmp() or pthread_exit() either.
  *
  * A forked child has the cache as it was; an empty one where entries lie in a zone of the parent's. Its first
  * weir_evictable_prepare() does what weir_resume_after_fork() does, so that the cache gives way there too.

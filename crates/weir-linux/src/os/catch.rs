@@ -17,16 +17,19 @@ weak_symbol!(
     set_ip = "_Unwind_SetIP": unsafe extern "C" fn(*mut u8, usize)
 );
 
-/// A function that may unwind, and its three arguments.
-pub type Function = unsafe extern "C-unwind" fn(usize, usize, usize) -> usize;
+/// What a function is called with: as many words as both processors pass in registers. Those that it does not take are zero.
+pub type Arguments = [usize; 6];
+
+/// A function that may unwind.
+pub type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 /// Something was thrown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thrown;
 
 unsafe extern "C-unwind" {
-    /// Calls the function with the three arguments and stores what it returns; 1 if it was left by unwinding.
-    fn weir_catch(function: Function, a: usize, b: usize, c: usize, out: *mut usize) -> u32;
+    /// Calls the function with the arguments and stores what it returns; 1 if it was left by unwinding.
+    fn weir_catch(function: Function, arguments: *const Arguments, out: *mut usize) -> u32;
     /// Where `weir_catch` goes on then.
     fn weir_catch_landing();
 }
@@ -58,15 +61,14 @@ unsafe extern "C" fn personality(_version: i32, actions: i32, _class: u64, _thro
     }
 }
 
-/// Calls `function` with three arguments.
+/// Calls `function`.
 ///
 /// # Safety
 /// The function may be called with these arguments. If it throws, no value that is being left may be needed again.
-pub unsafe fn catch(function: Function, arguments: [usize; 3]) -> Result<usize, Thrown> {
-    let [a, b, c] = arguments;
+pub unsafe fn catch(function: Function, arguments: Arguments) -> Result<usize, Thrown> {
     let mut out = 0;
-    // SAFETY: the caller's promise of the function; `out` outlives the call.
-    let thrown = unsafe { weir_catch(function, a, b, c, &mut out) };
+    // SAFETY: the caller's promise of the function; both places outlive the call.
+    let thrown = unsafe { weir_catch(function, &arguments, &mut out) };
     if thrown == 0 { Ok(out) } else { Err(Thrown) }
 }
 
@@ -76,7 +78,14 @@ pub fn catch_closure<R>(f: impl FnOnce() -> R) -> Result<R, Thrown> {
         f: Option<F>,
         result: Option<R>,
     }
-    unsafe extern "C-unwind" fn call<F: FnOnce() -> R, R>(at: usize, _: usize, _: usize) -> usize {
+    unsafe extern "C-unwind" fn call<F: FnOnce() -> R, R>(
+        at: usize,
+        _: usize,
+        _: usize,
+        _: usize,
+        _: usize,
+        _: usize,
+    ) -> usize {
         // SAFETY: `catch_closure` passed its own `Call` of these types, which it does not use meanwhile.
         let call = unsafe { &mut *(at as *mut Call<F, R>) };
         if let Some(f) = call.f.take() {
@@ -90,7 +99,7 @@ pub fn catch_closure<R>(f: impl FnOnce() -> R) -> Result<R, Thrown> {
     let mut this = Call { f: Some(f), result: None };
     let function = pair(&this);
     // SAFETY: `call` of the types of `this`, which outlives the call.
-    unsafe { catch(function, [&raw mut this as usize, 0, 0]) }?;
+    unsafe { catch(function, [&raw mut this as usize, 0, 0, 0, 0, 0]) }?;
     this.result.ok_or(Thrown)
 }
 
@@ -101,11 +110,11 @@ mod tests {
 
     #[test]
     fn what_a_function_returns_comes_back() {
-        unsafe extern "C-unwind" fn sum(a: usize, b: usize, c: usize) -> usize {
-            a + 10 * b + 100 * c
+        unsafe extern "C-unwind" fn digits(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> usize {
+            [a, b, c, d, e, f].iter().rev().fold(0, |number, digit| 10 * number + digit)
         }
         // SAFETY: any arguments do.
-        assert_eq!(unsafe { catch(sum, [1, 2, 3]) }, Ok(321));
+        assert_eq!(unsafe { catch(digits, [1, 2, 3, 4, 5, 6]) }, Ok(654_321));
         assert_eq!(catch_closure(|| "text"), Ok("text"));
     }
 

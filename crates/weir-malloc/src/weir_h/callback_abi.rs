@@ -59,11 +59,12 @@ unsafe impl Sync for Functions {}
 /// # Safety
 /// The function, of whatever type, takes these arguments.
 unsafe fn call(function: usize, arguments: [usize; 3]) -> Result<usize, Panicked> {
-    // SAFETY: the caller's promise. Integers and pointers are passed alike, and one argument too many does no harm. What a
-    // function without a result leaves in the register is not used.
+    // SAFETY: the caller's promise. Integers and pointers are passed alike, and arguments too many do no harm. What a function
+    // without a result leaves in the register is not used.
     let function = unsafe { core::mem::transmute::<usize, Function>(function) };
+    let [a, b, c] = arguments;
     // SAFETY: as above.
-    unsafe { catch(function, arguments) }.map_err(|_| Panicked)
+    unsafe { catch(function, [a, b, c, 0, 0, 0]) }.map_err(|_| Panicked)
 }
 
 impl Callback for Functions {

@@ -1,6 +1,7 @@
 //! `weir.h`'s evictable caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EFBIG, EINVAL, ENOENT, ENOMEM, ENOSPC, fail, refuse};
+use crate::weir_h::cache_callback;
 use crate::weir_h::handle::{Handle, Home};
 use crate::weir_h::structs::{read, tell};
 use crate::weir_h::zone_abi;
@@ -12,7 +13,7 @@ use weir::{ByteCache, ByteEntry, CacheError, Favour, Refusal, RemovalCause, heap
 /// `weir_evictable`, to which C has a pointer.
 pub struct Cache(ByteCache);
 
-type OnEvict = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *const c_void, usize, c_uint);
+type OnEvict = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize, *const c_void, usize, c_uint);
 
 /// `struct weir_evictable_options`. A caller's may be shorter: what it lacks is zero.
 #[repr(C)]
@@ -95,9 +96,10 @@ pub unsafe extern "C" fn weir_evictable_create(options: *const Options, size: us
     let data = Data(options.data);
     if let Some(on_evict) = options.on_evict {
         builder = builder.on_evict(move |key, value, cause| {
-            let (key, value) = ((key.as_ptr().cast(), key.len()), (value.as_ptr().cast(), value.len()));
+            let (key, value) = ((key.as_ptr().addr(), key.len()), (value.as_ptr().addr(), value.len()));
+            let arguments = [data.get().addr(), key.0, key.1, value.0, value.1, number_of(cause) as usize];
             // SAFETY: the program's function, with what it is to be called with.
-            unsafe { on_evict(data.get(), key.0, key.1, value.0, value.1, number_of(cause)) }
+            unsafe { cache_callback::call_on_evict(on_evict as usize, arguments) }
         });
     }
     match (Home::new(), builder.build()) {
