@@ -201,6 +201,9 @@ public:
     memory_resource(const char *name, std::size_t size, std::size_t align = 0)
         : size_(size), align_(align == 0 ? alignof(std::max_align_t) : align),
           cache_(detail::make_cache(name, size_, align_, 0)) {}
+    /* Containers have its address. */
+    memory_resource(const memory_resource &) = delete;
+    memory_resource &operator=(const memory_resource &) = delete;
 
     /* The cache's figures; std::system_error if there is none. */
     struct weir_cache_stats stats() const { return detail::cache_stats(native_handle()); }

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #define CHECK(condition)                                                                                               \
@@ -90,6 +91,10 @@ void object_caches() {
     CHECK(throws<std::system_error>([&] { unlimited.set_limit(1); }));
     CHECK(throws<std::system_error>([] { weir::object_cache<int>("wrong flags", 1u << 31); }));
 }
+
+// Containers have its address.
+static_assert(!std::is_copy_constructible_v<weir::memory_resource> && !std::is_move_constructible_v<weir::memory_resource>);
+static_assert(!std::is_copy_assignable_v<weir::memory_resource> && !std::is_move_assignable_v<weir::memory_resource>);
 
 void memory_resources() {
     weir::memory_resource heap, other_heap, nodes("nodes", 64);
