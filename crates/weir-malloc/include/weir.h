@@ -421,9 +421,9 @@ typedef struct weir_page_pool weir_page_pool;
 weir_page_pool *weir_page_pool_create(const char *name, unsigned flags);
 
 /*
- * Destroys a pool, which no other thread uses any more. Returns 0; or -1 with errno EBUSY if runs are in flight: then the
- * pool is as it was. NULL is allowed, and does nothing. A pool that was destroyed already is named, and the process
- * aborted, as far as that can be seen.
+ * Destroys a pool, which no other thread uses any more. A put uses it until it returns, also that of the last run in flight.
+ * Returns 0; or -1 with errno EBUSY if runs are in flight: then the pool is as it was. NULL is allowed, and does nothing.
+ * A pool that was destroyed already is named, and the process aborted, as far as that can be seen.
  */
 int weir_page_pool_destroy(weir_page_pool *pool);
 

@@ -294,24 +294,29 @@ constexpr bool operator!=(const allocator<T> &, const allocator<Other> &) noexce
     return false;
 }
 
-/* Pages for the I/O of a device or a queue. Runs that outlive the pool are sound: it then stays until the process ends. */
+/*
+ * Pages for the I/O of a device or a queue. Each run has a share of the pool, and may outlive it: what has the last share ends the
+ * pool. Runs that were given up by release() and not put back are in flight for good, and so is their pool.
+ */
 class page_pool {
 public:
-    /* Puts a run back. */
+    /* Puts a run back. A std::unique_ptr keeps its share, also where it is empty, until it ends or gets another run. */
     struct deleter {
-        weir_page_pool *pool = nullptr;
-        void operator()(std::byte *run) const noexcept { weir_page_pool_put(pool, run); }
+        std::shared_ptr<weir_page_pool> pool;
+        void operator()(std::byte *run) const noexcept { weir_page_pool_put(pool.get(), run); }
     };
     using run = std::unique_ptr<std::byte[], deleter>;
 
     /* `name` is for figures; `flags` is 0 or WEIR_PAGE_POOL_TENDED. */
     explicit page_pool(const char *name, unsigned flags = 0)
-        : pool_(detail::checked(weir_page_pool_create(name, flags), "weir_page_pool_create")) {}
+        : pool_(detail::checked(weir_page_pool_create(name, flags), "weir_page_pool_create"), end{}) {}
+    page_pool(page_pool &&) noexcept = default;
+    page_pool &operator=(page_pool &&) noexcept = default;
 
     /* A run of at least `pages` pages of 4,096 bytes, whose contents are undefined. */
     run get(std::size_t pages) {
         void *got = detail::checked(weir_page_pool_get(native_handle(), pages), "weir_page_pool_get");
-        return run(static_cast<std::byte *>(got), deleter{native_handle()});
+        return run(static_cast<std::byte *>(got), deleter{pool_});
     }
 
     struct weir_page_pool_stats stats() const {
@@ -322,11 +327,11 @@ public:
     weir_page_pool *native_handle() const noexcept { return pool_.get(); }
 
 private:
-    /* Destroys a pool, unless runs are in flight: then it stays for them. */
+    /* Destroys a pool, unless runs are in flight for good: then it stays for them. */
     struct end {
         void operator()(weir_page_pool *pool) const noexcept { weir_page_pool_destroy(pool); }
     };
-    std::unique_ptr<weir_page_pool, end> pool_;
+    std::shared_ptr<weir_page_pool> pool_;
 };
 
 namespace detail {

@@ -161,6 +161,13 @@ void allocators() {
     CHECK(used_of_caches_with("_node") == 0);
 }
 
+std::uint64_t live_bytes() {
+    std::uint64_t bytes = 0;
+    std::size_t size = sizeof bytes;
+    CHECK(weir_ctl("stats.live_bytes", &bytes, &size, nullptr, 0) == 0);
+    return bytes;
+}
+
 void page_pools() {
     weir::page_pool::run last;
     {
@@ -175,6 +182,25 @@ void page_pools() {
         last = pool.get(1);
     }
     last[0] = std::byte{2}; // it outlives its pool
+    last.reset();
+    // What has the last share ends the pool, on any thread.
+    const auto ends = [] {
+        auto pool = std::make_unique<weir::page_pool>("ends");
+        std::thread other([run = pool->get(1)]() mutable { run.reset(); });
+        pool.reset();
+        other.join();
+        auto run = weir::page_pool("ends first").get(1);
+        CHECK(run);
+    };
+    ends();
+    const std::uint64_t before = live_bytes();
+    for (int round = 0; round < 1'000; round++) ends();
+    CHECK(live_bytes() < before + 100'000);
+    weir::page_pool pool("moved"), moved(std::move(pool));
+    weir_page_pool *const handle = moved.native_handle();
+    last = moved.get(1);
+    moved = weir::page_pool("another");
+    CHECK(last.get_deleter().pool.get() == handle && moved.native_handle() != handle);
 }
 
 // Something to free, so that the limit is exceeded.
