@@ -3,6 +3,10 @@
 // Most of the engine is private, and its pages are for those who work on it.
 #![allow(rustdoc::private_intra_doc_links)]
 
+// Addresses, sizes and what is packed into words are taken to have 64 bits.
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("Weir and its evictable caches need a target with addresses of 64 bits");
+
 #[macro_use]
 mod macros;
 
