@@ -45,11 +45,13 @@ impl Looked {
     /// Memory that the group really needs: what is charged or swapped out, without what is spare and what the kernel drops by
     /// itself. A limit that is lowered to what swap has left would keep the rest there.
     ///
-    /// What forked processes share is spare in each of them, and charged once: of more than is charged that part counts.
+    /// What forked processes share is spare in each of them, and charged once: of more than is charged that part counts. What the
+    /// kernel drops is charged too, and none of theirs.
     pub fn needed(&self) -> u64 {
         let Charge { charged, droppable, swapped, .. } = self.charge;
         let Figures { resident, spare, .. } = self.figures;
-        let part = u128::from(spare) * u128::from(charged.min(resident)) / u128::from(resident.max(1));
+        let own = charged.saturating_sub(droppable).min(resident);
+        let part = u128::from(spare) * u128::from(own) / u128::from(resident.max(1));
         // No more than is spare.
         let spare = part as u64;
         charged.saturating_add(swapped).saturating_sub(spare).saturating_sub(droppable)
@@ -99,8 +101,12 @@ mod tests {
     #[test]
     fn what_processes_share_is_spare_once() {
         let group = Group { path: "a".into(), place: None, pids: Vec::new() };
-        let charge = Charge { charged: 100, ..Charge::default() };
         let figures = Figures { processes: 9, resident: 900, spare: 270, ..Figures::default() };
-        assert_eq!(Looked { group, figures, charge, processes: Vec::new() }.needed(), 70);
+        // Beside page cache, too.
+        for (charged, droppable) in [(100, 0), (900, 800)] {
+            let charge = Charge { charged, droppable, ..Charge::default() };
+            let looked = Looked { group: group.clone(), figures, charge, processes: Vec::new() };
+            assert_eq!(looked.needed(), 70, "{charge:?}");
+        }
     }
 }
