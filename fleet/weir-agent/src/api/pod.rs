@@ -171,8 +171,8 @@ impl Pod {
             ("Burstable", Some(_)) => {
                 let request = self.roomless(container).or(request);
                 let held = Held { request: request.map(|it| it.min(usual)), limit: Some(most) }.rounded();
-                // Below the limit once both are rounded, and also where it was equal.
-                Held { request: held.request.map(|it| below(it, held.limit)), ..held }
+                // Below the limit once both are rounded, and also where it was equal. No more than it was, either.
+                Held { request: held.request.min(request).map(|it| below(it, held.limit)), ..held }
             }
             ("Burstable", None) if request.is_some() => Held { request: Some(most), limit: None }.rounded(),
             _ => return None,
@@ -267,7 +267,7 @@ impl Pod {
     pub fn asking(&self, container: &Container, bytes: u64, most: u64) -> Option<Held> {
         self.request_of(container)?;
         let limit = container.wanted.limit?;
-        let request = bytes.min(most).div_ceil(1 << 20) << 20;
+        let request = (bytes.min(most).div_ceil(1 << 20) << 20).min(most);
         Some(Held { request: Some(below(request, Some(limit))), limit: Some(limit) })
     }
 }
@@ -370,6 +370,9 @@ mod tests {
         assert_eq!(holding("Burstable", limits("128Mi")), held(Some(90), Some(100)));
         assert_eq!(holding("Burstable", limits("32Mi")), held(Some(32), Some(100)));
         assert_eq!(holding("Burstable", json!({"requests": {"memory": "128Mi"}})), held(Some(100), None));
+        // No whole MiB.
+        let decimal = Some(Held { request: Some(50_000_000), limit: Some(100 * MIB) });
+        assert_eq!(holding("Burstable", limits("50M")), decimal, "its request is not raised");
         // What needs the same all the time: its request would be its limit, or so once both are rounded.
         let it = pod("Burstable", limits("128Mi"));
         for usual in [100 * MIB, 100 * MIB - 9] {
@@ -390,6 +393,10 @@ mod tests {
         assert_eq!(asking("Burstable", limits("32Mi"), 50 * MIB - 5, u64::MAX), Some((50, 128)));
         assert_eq!(asking("Burstable", limits("32Mi"), 50 * MIB, 40 * MIB), Some((40, 128)));
         assert_eq!(asking("Burstable", limits("32Mi"), 500 * MIB, u64::MAX), Some((127, 128)));
+        // At most what it had, which was no whole MiB.
+        let it = pod("Burstable", limits("32Mi"));
+        let most = it.asking(&it.containers[0], 60 * MIB, 50_000_000);
+        assert_eq!(most.and_then(|held| held.request), Some(50_000_000));
         assert_eq!(asking("Guaranteed", limits("128Mi"), 50 * MIB, u64::MAX), None);
         assert_eq!(asking("Burstable", json!({"requests": {"memory": "128Mi"}}), 50 * MIB, u64::MAX), None);
     }
