@@ -144,15 +144,15 @@ impl Agent {
         self.resize(&rows).await;
         // Before the pods are listed nothing is known of them: what this node has said would be taken back.
         let recommendations = if pods.is_empty() || self.is_silent { 0 } else { self.recommend(&rows, &seats).await };
-        let trouble = self.api.as_ref().map(|api| api.pods.trouble());
-        if let Some(Some(why)) = &trouble {
-            self.say_once(why);
+        if let Some(why) = self.api.as_ref().and_then(|api| api.pods.trouble()) {
+            self.say_once(&why);
         }
+        let is_api_up = self.api.as_ref().map(|api| api.pods.is_up());
         let mut state = self.metrics.state();
         (state.rows, state.look_seconds, state.unreadable, state.relieving) =
             (rows, took.as_secs_f64(), unreadable, relieving);
         (state.looks, state.recommendations) = (state.looks + 1, state.recommendations + recommendations);
-        state.is_api_up = trouble.map(|trouble| trouble.is_none());
+        state.is_api_up = is_api_up;
         Ok(())
     }
 

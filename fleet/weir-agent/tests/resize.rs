@@ -384,6 +384,19 @@ async fn pods_stay_known_while_the_api_is_gone() {
 }
 
 #[tokio::test]
+async fn an_api_that_has_never_answered_is_not_up() {
+    let is_up = |it: &Lowered, up: u8| it.agent.metrics.text().contains(&format!("weir_agent_api_up {up}.0\n"));
+    let mut case = Lowered::new(&[]);
+    case.fake.state().hanging = Some(0);
+    case.until("it is asked", |it| it.fake.state().hanging > Some(0)).await;
+    case.agent.round().await.unwrap();
+    assert!(is_up(&case, 0), "{}", case.agent.metrics.text());
+    // One that answers is.
+    let mut case = Lowered::new(&[]);
+    case.until("it is up", |it| is_up(it, 1)).await;
+}
+
+#[tokio::test]
 async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no_process() {
     // A request of its own window stays.
     for (more, expected) in [(&[][..], BEFORE), (&["--request-window", "10m"], Held { limit: BEFORE.limit, ..TO })] {

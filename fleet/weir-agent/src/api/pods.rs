@@ -7,6 +7,7 @@ use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ struct Known {
     changes: watch::Sender<u64>,
     /// What the API last said instead of pods.
     trouble: Mutex<Option<String>>,
+    /// Whether it has ever said anything of them.
+    has_answered: AtomicBool,
 }
 
 impl Drop for Pods {
@@ -42,8 +45,12 @@ impl Drop for Pods {
 impl Pods {
     /// Those of that node. Without an answer of the API there are none yet; it is asked again and again.
     pub fn of_node(client: Client, node: &str) -> Self {
-        let known =
-            Arc::new(Known { pods: Mutex::default(), changes: watch::Sender::new(0), trouble: Mutex::default() });
+        let known = Arc::new(Known {
+            pods: Mutex::default(),
+            changes: watch::Sender::new(0),
+            trouble: Mutex::default(),
+            has_answered: AtomicBool::new(false),
+        });
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let watching = tokio::spawn(keep(Api::all(client), config, known.clone()));
         Self { known, watching }
@@ -62,6 +69,11 @@ impl Pods {
     /// What is wrong with the API, if anything is.
     pub fn trouble(&self) -> Option<String> {
         lock(&self.known.trouble).clone()
+    }
+
+    /// Whether the API answers: it has done so, and nothing was wrong with it since.
+    pub fn is_up(&self) -> bool {
+        self.known.has_answered.load(Ordering::Relaxed) && self.trouble().is_none()
     }
 
     /// Waits until something can be said of a pod, for so long at most. None: it cannot be said in time, or the pod is gone.
@@ -112,14 +124,19 @@ async fn keep(api: Api<v1::Pod>, config: watcher::Config, known: Arc<Known>) {
             }
         };
         let Some(event) = event else { return };
+        if let Ok(watcher::Event::Init) = event {
+            // It is about to be asked, and has said nothing yet.
+            listed.clear();
+            continue;
+        }
+        known.has_answered.fetch_or(event.is_ok(), Ordering::Relaxed);
         *lock(&known.trouble) = event.as_ref().err().map(|why| format!("pods are not to be had from the API: {why}"));
         match event {
-            Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(pod)) => listed.extend([entry(pod)]),
             Ok(watcher::Event::InitDone) => *lock(&known.pods) = std::mem::take(&mut listed),
             Ok(watcher::Event::Apply(pod)) => lock(&known.pods).extend([entry(pod)]),
             Ok(watcher::Event::Delete(pod)) => drop(lock(&known.pods).remove(&entry(pod).0)),
-            Err(_) => continue,
+            Ok(watcher::Event::Init) | Err(_) => continue,
         }
         known.changes.send_modify(|count| *count = count.wrapping_add(1));
     }

@@ -58,6 +58,8 @@ pub struct State {
     pub kubelet: Kubelet,
     /// Whether lists and watches are answered.
     pub is_up: bool,
+    /// Lists that came and get no answer, counted; none: they are answered.
+    pub hanging: Option<usize>,
     watchers: Vec<(String, UnboundedSender<io::Result<Frame<Bytes>>>)>,
     version: u64,
 }
@@ -100,6 +102,7 @@ impl Fake {
             rehearsed: None,
             kubelet: Kubelet::Follows,
             is_up: true,
+            hanging: None,
             watchers: Vec::new(),
             version: 1,
         };
@@ -174,6 +177,10 @@ impl Fake {
         }
         if query.contains("watch=true") {
             return Ok(self.watch(&path));
+        }
+        let hangs = self.state().hanging.as_mut().map(|count| *count += 1).is_some();
+        if hangs {
+            return std::future::pending().await;
         }
         let state = self.state();
         let kind = path.rsplit('/').next().unwrap();
