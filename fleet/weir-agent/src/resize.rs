@@ -207,12 +207,14 @@ impl Resizer {
             let container = change.applies(&pod)?;
             let (wanted, before, was) = (container.wanted, pod.before(container), container.wanted.most());
             let known = pod.lowered_from.get(&change.container);
+            let given = known.map_or([None; 2], |it| [it.requested, it.kept]);
             // What a request of a window was is not noted: that would be another call for each.
-            let requested = match asked {
-                Asked::Limit => change.to.request,
-                Asked::Request => known.and_then(|it| it.requested),
+            let [requested, kept] = match asked {
+                // This change may come to nothing, and what one before it asked for stays.
+                Asked::Limit => [change.to.request, wanted.request.filter(|_| given.contains(&wanted.request))],
+                Asked::Request => given,
             };
-            let noted = Noted { before, was, asked: change.to.most(), requested };
+            let noted = Noted { before, was, asked: change.to.most(), requested, kept };
             if known == Some(&noted) {
                 return Ok((pod, wanted));
             }

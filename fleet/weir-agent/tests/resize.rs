@@ -22,6 +22,8 @@ fn group(charged: u64) -> tempfile::TempDir {
 
 const BEFORE: Held = Held { request: Some(64 * MIB), limit: Some(256 * MIB) };
 const TO: Held = Held { request: Some(32 * MIB), limit: Some(100 * MIB) };
+/// What is noted of the first change, from one to the other.
+const FIRST: Noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request, kept: None };
 
 struct Case {
     fake: Fake,
@@ -71,16 +73,13 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
     let mut case = Case::new(50 * MIB).await;
     assert_eq!(case.lower().await, Outcome::Lowered);
     assert_eq!((case.held(), case.fake.changed()), ((TO, Some(TO)), vec![String::new(), "/resize".into()]));
-    assert_eq!(case.noted(), Some(Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request }));
+    assert_eq!(case.noted(), Some(FIRST));
     assert_eq!(case.fake.pod().containers[1].wanted, BEFORE, "the other container is as it was");
     // Again: what was there first stays noted.
     case.goes_on().await;
     case.change.to = Held { limit: Some(80 * MIB), ..TO };
     assert_eq!(case.lower().await, Outcome::Lowered);
-    assert_eq!(
-        case.noted(),
-        Some(Noted { before: BEFORE, was: TO.limit, asked: Some(80 * MIB), requested: TO.request })
-    );
+    assert_eq!(case.noted(), Some(Noted { was: TO.limit, asked: Some(80 * MIB), kept: TO.request, ..FIRST }));
     case.goes_on().await;
     case.change.to = BEFORE;
     assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
@@ -98,7 +97,7 @@ async fn a_request_is_changed_without_asking_anybody_for_memory() {
         assert_eq!(case.held().0, case.change.to);
         assert_eq!(
             case.noted(),
-            Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit, requested: None })
+            Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit, ..Noted::default() })
         );
     }
     assert_eq!(case.fake.changed(), ["", "/resize", "/resize"], "what was there first is noted once");
@@ -140,11 +139,10 @@ async fn what_another_has_set_is_not_overwritten_by_more() {
 #[tokio::test]
 async fn what_was_noted_of_another_container_is_not_lost_where_the_watch_is_late() {
     let case = Case::new(50 * MIB).await;
-    let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request };
-    let json = serde_json::json!({"side": noted}).to_string();
+    let json = serde_json::json!({"side": FIRST}).to_string();
     case.fake.state().unseen(|pod| pod["metadata"]["annotations"] = serde_json::json!({LOWERED_FROM: json}));
     assert_eq!(case.lower().await, Outcome::Lowered);
-    assert_eq!(case.fake.pod().lowered_from.get("side"), Some(&noted));
+    assert_eq!(case.fake.pod().lowered_from.get("side"), Some(&FIRST));
     assert_eq!(case.noted().map(|noted| noted.before), Some(BEFORE));
 }
 
@@ -153,7 +151,7 @@ async fn what_was_noted_of_another_container_is_not_lost_where_the_watch_is_late
 async fn a_limit_is_lowered_beside_a_request_that_waits_for_room() {
     let mut case = Case::new(50 * MIB).await;
     // The agent has raised the other's limit again, and its request as well, for which there is no room.
-    let noted = Noted { before: BEFORE, was: TO.limit, asked: BEFORE.limit, requested: TO.request };
+    let noted = Noted { was: TO.limit, asked: BEFORE.limit, ..FIRST };
     let json = serde_json::json!({"side": noted}).to_string();
     case.fake.state().unseen(|pod| {
         pod["metadata"]["annotations"] = serde_json::json!({LOWERED_FROM: json});
@@ -177,6 +175,29 @@ async fn where_too_little_is_given_nothing_is_changed() {
     let outcome = case.lower().await;
     assert!(matches!(&outcome, Outcome::NotGiven(why) if why.contains("the group has no process")), "{outcome:?}");
     assert_eq!((case.held(), case.fake.changed().len()), ((BEFORE, Some(BEFORE)), 1));
+}
+
+#[tokio::test]
+async fn a_request_is_given_back_though_a_later_lowering_came_to_nothing() {
+    let mut case = Case::new(50 * MIB).await;
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    std::fs::write(case.change.directory.join("memory.current"), (90 * MIB).to_string()).unwrap();
+    for mib in [80, 70] {
+        case.goes_on().await;
+        case.change.to = Held { request: Some(20 * MIB), limit: Some(mib * MIB) };
+        let outcome = case.lower().await;
+        assert!(matches!(outcome, Outcome::NotGiven(_)), "{outcome:?}");
+        assert_eq!(case.held().0, TO);
+    }
+    // As the agent raises it: the limit first.
+    case.goes_on().await;
+    case.change.to = Held { limit: BEFORE.limit, ..TO };
+    assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
+    let given_back = |pod: Pod| pod.given_back(&pod.containers[0]);
+    assert_eq!(given_back(case.fake.pod()), Some(BEFORE));
+    // Not a request of another's.
+    case.fake.state().unseen(|pod| pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = "40Mi".into());
+    assert_eq!(given_back(case.fake.pod()), None);
 }
 
 /// Such as a limit range whose least is more.
@@ -447,8 +468,7 @@ impl Lowered {
     fn new(more: &[&str]) -> Self {
         let mut pod = fake::pod("Burstable", "256Mi", ["a", "b"]);
         let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
-        let noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request };
-        let noted = serde_json::json!({"app": noted, "side": noted}).to_string();
+        let noted = serde_json::json!({"app": FIRST, "side": FIRST}).to_string();
         pod["metadata"]["annotations"] = serde_json::json!({weir_agent::api::pod::LOWERED_FROM: noted});
         for nth in [0, 1] {
             pod["spec"]["containers"][nth]["resources"] = low.clone();

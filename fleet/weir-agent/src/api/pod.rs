@@ -56,8 +56,10 @@ pub struct Noted {
     pub was: Option<u64>,
     /// What the agent asked for then. What is neither of these is another's change.
     pub asked: Option<u64>,
-    /// The request that it was given when its limit was last changed. Another one is not the agent's to give back.
+    /// The request that was asked for with its limit the last time. One that is neither this nor `kept` is another's to give back.
     pub requested: Option<u64>,
+    /// The agent's request that it had then: it has it still where that change came to nothing.
+    pub kept: Option<u64>,
 }
 
 /// A container of a pod.
@@ -216,7 +218,8 @@ impl Pod {
         let (before, wanted) = (noted.before, container.wanted);
         let is_there = |it: &Container| it.actual.and_then(|actual| actual.limit) == it.wanted.limit;
         let is_limit_back = wanted.limit >= before.limit && self.containers.iter().all(is_there);
-        let is_low = before.request > Some(self.request_of(container)?) && wanted.request == noted.requested;
+        let is_agents = [noted.requested, noted.kept].contains(&wanted.request);
+        let is_low = before.request > Some(self.request_of(container)?) && is_agents;
         (is_limit_back && is_low).then_some(Held { request: before.request, limit: wanted.limit })
     }
 
@@ -406,7 +409,7 @@ mod tests {
         let mut it = pod("Burstable", json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "128Mi"}}));
         let before = Held { request: Some(64 * MIB), limit: Some(512 * MIB) };
         for (ours, was, asked) in [(true, 128, 100), (true, 200, 128), (false, 200, 100)] {
-            let noted = Noted { before, was: Some(was * MIB), asked: Some(asked * MIB), requested: None };
+            let noted = Noted { before, was: Some(was * MIB), asked: Some(asked * MIB), ..Noted::default() };
             it.lowered_from = [("app".to_owned(), noted)].into();
             let expected = if ours { before } else { it.containers[0].wanted };
             assert_eq!(it.before(&it.containers[0]), expected, "{noted:?}");
@@ -420,7 +423,7 @@ mod tests {
         let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
         let mut it = pod("Burstable", limits("32Mi"));
         let before = Held { request: Some(64 * MIB), limit: Some(512 * MIB) };
-        let noted = |before| Noted { before, was: Some(512 * MIB), asked: Some(128 * MIB), requested: None };
+        let noted = |before| Noted { before, was: Some(512 * MIB), asked: Some(128 * MIB), ..Noted::default() };
         it.lowered_from = [("app".to_owned(), noted(before))].into();
         assert_eq!(it.restored(&it.containers[0]), None, "it was not killed");
         it.containers[0].was_killed = true;
@@ -441,7 +444,8 @@ mod tests {
         let mut it = pod("Burstable", json!({}));
         (it.containers[0].wanted, it.containers[0].actual) = (held(wanted), Some(held(actual)));
         let (was, asked, requested) = (Some(512 * MIB), Some(128 * MIB), Some(32 * MIB));
-        it.lowered_from = [("app".to_owned(), Noted { before: held((64, 512)), was, asked, requested })].into();
+        let noted = Noted { before: held((64, 512)), was, asked, requested, kept: None };
+        it.lowered_from = [("app".to_owned(), noted)].into();
         it.obstacle = obstacle.map(str::to_owned);
         it
     }
