@@ -12,16 +12,12 @@ use tempfile::{Builder, TempPath};
 
 /// Installs the entries. Each is written beside its place first and renamed when all are written. So a program that
 /// runs keeps the library that it has mapped. One that starts meanwhile finds the old file or the new one. Where
-/// anything cannot be written nothing is changed.
+/// anything cannot be written nothing is changed. What ends in the middle of the renames can be removed.
 pub fn install(place: &Place, entries: &[Entry]) -> Result<()> {
     let before = Manifest::read(&place.real(&place.prefix.join(manifest::PATH)), &place.prefix)?.unwrap_or_default();
     let mut directories = Directories::default();
     let staged = stage_all(place, entries, &before, &mut directories).inspect_err(|_| directories.remove())?;
-    for file in staged {
-        let Staged { content, to } = file;
-        content.persist(&to).map_err(|why| why.error).with_context(|| format!("cannot write {}", to.display()))?;
-    }
-    remove_stale(place, entries, &before)?;
+    put_all(place, entries, &before, staged)?;
     println!("Weir is installed in {}", place.real(&place.prefix).display());
     if place.destdir.is_none() {
         println!("programs that are linked with -lweir may need `ldconfig` now, as root");
@@ -35,10 +31,34 @@ struct Staged {
     to: PathBuf,
 }
 
-fn stage_all(place: &Place, entries: &[Entry], before: &Manifest, made: &mut Directories) -> Result<Vec<Staged>> {
-    let mut staged = Vec::new();
+/// All files beside their places.
+struct All {
+    files: Vec<Staged>,
+    /// The list of them.
+    list: Staged,
+    /// That of what was there before as well.
+    both: Staged,
+}
+
+impl Staged {
+    fn put(self) -> Result<()> {
+        let Self { content, to } = self;
+        content.persist(&to).map_err(|why| why.error).with_context(|| format!("cannot write {}", to.display()))
+    }
+}
+
+/// Puts files in their places. What was there and what comes is listed until all is done.
+fn put_all(place: &Place, entries: &[Entry], before: &Manifest, all: All) -> Result<()> {
+    all.both.put()?;
+    all.files.into_iter().try_for_each(Staged::put)?;
+    remove_stale(place, entries, before)?;
+    all.list.put()
+}
+
+fn stage_all(place: &Place, entries: &[Entry], before: &Manifest, made: &mut Directories) -> Result<All> {
+    let mut files = Vec::new();
     for entry in entries {
-        staged.push(stage(place, &place.prefix.join(&entry.path), &entry.content, made)?);
+        files.push(stage(place, &place.prefix.join(&entry.path), &entry.content, made)?);
     }
     // Last, as the directories are made by then; its own is made here.
     let list = place.prefix.join(manifest::PATH);
@@ -49,9 +69,15 @@ fn stage_all(place: &Place, entries: &[Entry], before: &Manifest, made: &mut Dir
     // Parents before their children.
     manifest.directories.sort_unstable();
     manifest.directories.dedup();
-    let content = Content::File { bytes: manifest.text().into_bytes(), mode: 0o644 };
-    staged.push(stage(place, &list, &content, made)?);
-    Ok(staged)
+    let mut both = manifest.clone();
+    both.files.extend_from_slice(&before.files);
+    both.files.sort_unstable();
+    both.files.dedup();
+    let mut stage_list = |manifest: Manifest| {
+        let content = Content::File { bytes: manifest.text().into_bytes(), mode: 0o644 };
+        stage(place, &list, &content, made)
+    };
+    Ok(All { files, list: stage_list(manifest)?, both: stage_list(both)? })
 }
 
 fn paths(place: &Place, entries: &[Entry]) -> Vec<PathBuf> {
@@ -130,4 +156,33 @@ fn remove_stale(place: &Place, entries: &[Entry], before: &Manifest) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uninstall::uninstall;
+
+    #[test]
+    fn what_ends_in_the_middle_of_its_renames_can_be_removed() {
+        let root = tempfile::tempdir().expect("a directory");
+        let place = Place { prefix: "/opt/weir".into(), destdir: Some(root.path().join("stage")) };
+        let entry = |path: &str| Entry { path: path.into(), content: Content::File { bytes: vec![1], mode: 0o644 } };
+        let file = |path: &str| place.real(&place.prefix.join(path));
+        let (first, second) = (["bin/old", "bin/weir"].map(entry), ["bin/weir", "lib/new", "lib/newer"].map(entry));
+        for is_update in [false, true] {
+            if is_update {
+                install(&place, &first).expect("the first");
+            }
+            let before = Manifest::read(&file(manifest::PATH), &place.prefix).expect("a list").unwrap_or_default();
+            let all = stage_all(&place, &second, &before, &mut Directories::default()).expect("files");
+            // It comes when all are written.
+            std::fs::create_dir(file("lib/newer")).expect("a directory in the way");
+            put_all(&place, &second, &before, all).expect_err("a file in the place of a directory");
+            assert!(file("lib/new").exists() && file("bin/old").exists() == is_update);
+            std::fs::remove_dir(file("lib/newer")).expect("it is empty");
+            uninstall(&place).expect("there is a list");
+            assert!(!root.path().join("stage").exists(), "update: {is_update}");
+        }
+    }
 }

@@ -59,7 +59,10 @@ elif [ "$uninstall" ]; then
 fi
 
 if [ "$uninstall" ]; then
-    { grep -v '/$' "$work/old" || true; echo "$list"; } | while IFS= read -r path; do rm -f -- "$destdir$path"; done
+    # The other name is of an installation that was killed.
+    { grep -v '/$' "$work/old" || true; echo "$list"; } | while IFS= read -r path; do
+        rm -f -- "$destdir$path" "$destdir$path.weir-new"
+    done
     # A directory that is not empty is used by others.
     { grep '/$' "$work/old" || true; } | LC_ALL=C sort -r |
         while IFS= read -r path; do rmdir -- "$destdir$path" 2>/dev/null || true; done
@@ -82,7 +85,7 @@ make() { # DIRECTORY, with those above it
 
 # Where anything cannot be written nothing is changed.
 undo() {
-    while IFS= read -r path; do rm -f -- "$destdir$path.weir-new"; done <"$work/files"
+    { cat "$work/files"; echo "$list"; } | while IFS= read -r path; do rm -f -- "$destdir$path.weir-new"; done
     LC_ALL=C sort -r "$work/made" | while IFS= read -r path; do rmdir -- "$destdir$path" 2>/dev/null || true; done
     rm -rf -- "$work"
 }
@@ -107,19 +110,23 @@ while IFS= read -r file; do
 done <"$work/packed"
 [ ! -d "$destdir$list" ] || fail "cannot write $destdir$list: it is a directory"
 make "${list%/*}"
-{
-    cat "$work/files"
-    { grep '/$' "$work/old" || true; cat "$work/made"; } | LC_ALL=C sort -u
-} >"$work/list"
-echo "$list" >>"$work/files"
-cp -- "$work/list" "$destdir$list.weir-new"
+{ grep '/$' "$work/old" || true; cat "$work/made"; } | LC_ALL=C sort -u >"$work/directories"
+cat "$work/files" "$work/directories" >"$work/list"
+{ { grep -v '/$' "$work/old" || true; cat "$work/files"; } | LC_ALL=C sort -u; cat "$work/directories"; } >"$work/both"
+put_list() { # FILE
+    cp -- "$1" "$destdir$list.weir-new"
+    mv -f -- "$destdir$list.weir-new" "$destdir$list"
+}
 
+# What was there and what comes is listed until all is done: an installation that ends before can be removed.
+put_list "$work/both"
 # A rename: a program that runs keeps the library that it has mapped.
 while IFS= read -r path; do mv -f -- "$destdir$path.weir-new" "$destdir$path"; done <"$work/files"
-trap 'rm -rf -- "$work"' EXIT
 # What an older version put down, and this one has not.
 { grep -v '/$' "$work/old" || true; } | while IFS= read -r path; do
     grep -qxF -- "$path" "$work/files" || rm -f -- "$destdir$path"
 done
+put_list "$work/list"
+trap 'rm -rf -- "$work"' EXIT
 echo "Weir is installed in $destdir$prefix"
 [ "$destdir" ] || echo "programs that are linked with -lweir may need ldconfig now, as root"
