@@ -5,7 +5,7 @@
 //! was released here; what others take shows in the next reading.
 
 use core::sync::atomic::{
-    AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Relaxed, Release},
 };
 
@@ -16,9 +16,21 @@ pub struct Room {
     pub capacity: u64,
     /// Bytes that are resident, the share of others included. More than the capacity where the limit was lowered below it.
     pub used: u64,
+    /// No other process shares the limit.
+    pub is_own: bool,
 }
 
 impl Room {
+    /// Below a limit that others may share.
+    pub const fn shared(capacity: u64, used: u64) -> Self {
+        Self { capacity, used, is_own: false }
+    }
+
+    /// Below a limit of this process alone: a setting, or a target.
+    pub const fn own(capacity: u64, used: u64) -> Self {
+        Self { capacity, used, is_own: true }
+    }
+
     /// Bytes that may still become resident.
     pub fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.used)
@@ -33,24 +45,26 @@ pub struct Budget {
     released: AtomicU64,
     /// Became resident since the reading.
     fresh: AtomicU64,
+    is_own: AtomicBool,
 }
 
 impl Budget {
     /// Nothing is known.
     pub(crate) const fn new() -> Self {
         let [capacity, used, released, fresh] = [const { AtomicU64::new(0) }; 4];
-        Self { capacity, used, released, fresh }
+        Self { capacity, used, released, fresh, is_own: AtomicBool::new(false) }
     }
 
     /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate
     /// between the old one and the new. Returns how much more is in use than was estimated, bytes; 0 for another limit.
     pub(crate) fn read(&self, room: Room, released: u64) -> i64 {
         let estimate = self.room(released);
-        let is_same = estimate.capacity == room.capacity;
+        let is_same = (estimate.capacity, estimate.is_own) == (room.capacity, room.is_own);
         let others = if is_same { room.used.wrapping_sub(estimate.used).cast_signed() } else { 0 };
         self.fresh.store(0, Relaxed);
         self.released.store(released, Relaxed);
         self.used.store(room.used, Relaxed);
+        self.is_own.store(room.is_own, Relaxed);
         self.capacity.store(room.capacity, Release);
         others
     }
@@ -68,7 +82,7 @@ impl Budget {
         let since = released.saturating_sub(self.released.load(Relaxed));
         // What is above a lowered limit has to go before anything is free.
         let used = self.used.load(Relaxed).saturating_add(self.fresh.load(Relaxed)).saturating_sub(since);
-        Room { capacity, used }
+        Room { capacity, used, is_own: self.is_own.load(Relaxed) }
     }
 
     /// In a forked child: its own thread reads anew.
@@ -85,7 +99,7 @@ mod tests {
     fn the_estimate_follows_between_readings() {
         let budget = Budget::new();
         assert_eq!(budget.room(5), Room::default());
-        assert_eq!(budget.read(Room { capacity: 1000, used: 900 }, 5), 0);
+        assert_eq!(budget.read(Room::shared(1000, 900), 5), 0);
         budget.fresh(60);
         assert_eq!(budget.room(5).free(), 40);
         assert_eq!(budget.room(25).free(), 60);
@@ -94,11 +108,11 @@ mod tests {
         assert_eq!(budget.room(u64::MAX).free(), 1000, "never more than the capacity");
         assert_eq!(budget.room(0).free(), 0, "a child's total begins anew");
         // The limit is lowered below what is in use: what is above it goes before anything is free.
-        assert_eq!(budget.read(Room { capacity: 500, used: 800 }, 25), 0);
+        assert_eq!(budget.read(Room::shared(500, 800), 25), 0);
         assert_eq!((budget.room(25).free(), budget.room(325).free(), budget.room(335).free()), (0, 0, 10));
         // What is in use beyond the estimate, others have; what the process took and released itself is in it.
         budget.fresh(60);
-        assert_eq!(budget.read(Room { capacity: 500, used: 870 }, 45), 30);
-        assert_eq!(budget.read(Room { capacity: 500, used: 800 }, 45), -70);
+        assert_eq!(budget.read(Room::shared(500, 870), 45), 30);
+        assert_eq!(budget.read(Room::shared(500, 800), 45), -70);
     }
 }

@@ -53,7 +53,7 @@ impl<P: Platform> Reclaim<'_, P> {
     fn budget_and_hard_limit(&self) -> (Zone, Option<Zone>) {
         let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
         let used = |limit: usize| limit.saturating_sub(self.heap.pages().hard_room()) as u64;
-        let room = |limit: usize| Room { capacity: limit as u64, used: used(limit) };
+        let room = |limit: usize| Room::own(limit as u64, used(limit));
         let hard = self.heap.pages().hard_limit().map(|limit| elastic(room(limit), scale));
         (elastic(self.budget_room(), scale), hard)
     }

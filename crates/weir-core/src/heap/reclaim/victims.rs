@@ -33,7 +33,7 @@ impl<P: Platform> Reclaim<'_, P> {
         let Some(mut order) = self.own_order(alone).filter(|order| order.bytes() > released) else { return alone };
         // Who has heard nothing by now does not hear of this pressure, and gives nothing.
         let is_heard = platform.now().since(self.heap.reclaim.pressure.began()) > HEARD_NS;
-        platform.neighbours(&mut |page| {
+        self.heap.platform().neighbours(&mut |page| {
             if !is_heard || page.pressure_level.load(Relaxed) > 0 {
                 let resident = page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
                 add(&mut order, page, step(Pages::in_bytes(resident as usize)));
@@ -47,17 +47,14 @@ impl<P: Platform> Reclaim<'_, P> {
     /// Of the pages that NORMAL lacks, those that this process is to give: all, where it has no caches, the limit that is short is
     /// its own, or no other process is known to live below the same.
     pub(super) fn part_of_limit(&self, lacks: Pages) -> Part {
-        let platform = self.heap.platform();
         let all = Part { own: lacks, ..Part::default() };
         // The process's own limit may be farther away than the one that is short.
-        let own = platform.tunables().limit.get();
-        let is_own = own != 0 && own == self.budget_room().capacity || self.is_hard_limit_nearest();
-        if is_own || self.evictable(ZoneClass::Normal) == 0 {
+        if self.budget_room().is_own || self.is_hard_limit_nearest() || self.evictable(ZoneClass::Normal) == 0 {
             return all;
         }
         let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return all };
         let (capacity, mut given) = (self.normal_zone().managed.bytes() as u64, 0u64);
-        platform.neighbours(&mut |page| {
+        self.heap.platform().neighbours(&mut |page| {
             if capacity_of(page) == Some(capacity) {
                 add(&mut order, page, Pages::ZERO);
                 // What calm windows release goes on whatever is missing.

@@ -220,7 +220,7 @@ fn blocks_replaced_untouched_take_nothing_from_the_budget() {
     const GIB: u64 = 1 << 30;
     let mut parts: Vec<Part> = (0..100).map(|_| peaks.alloc(5 * MIB)).collect();
     parts.iter_mut().for_each(|part| peaks.touch(part, PAGE));
-    peaks.heap.reclaim().read_room(Room { capacity: GIB, used: GIB / 2 });
+    peaks.heap.reclaim().read_room(Room::shared(GIB, GIB / 2));
     for i in 0..2_000 {
         peaks.free(parts.swap_remove(i * 7 % 100));
         parts.push(peaks.alloc(5 * MIB));

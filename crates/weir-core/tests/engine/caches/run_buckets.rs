@@ -85,7 +85,7 @@ fn the_balancer_takes_runs_where_little_is_left() {
         let capacity = 1 << 30;
         let mut turn = Turn::default();
         let low = Marks::of(Pages::in_bytes(capacity), 250).low.bytes();
-        world.heap.reclaim().read_room(Room { capacity: capacity as u64, used: (capacity - low) as u64 });
+        world.heap.reclaim().read_room(Room::shared(capacity as u64, (capacity - low) as u64));
         let woken = world.fake().stats().wakeups.load(Relaxed);
         for _ in 0..100 {
             match world.heap.reclaim().balance_zones(&mut turn) {

@@ -194,13 +194,13 @@ fn near_a_limit_what_was_released_whole_asks_no_more() {
     world.heap.purge();
     let small = |world: &World| std::mem::take(&mut *world.fake().advised_small.lock().unwrap());
     let (capacity, free) = (1 << 28, 8 << 20);
-    world.heap.reclaim().read_room(Room { capacity, used: capacity - free });
+    world.heap.reclaim().read_room(Room::shared(capacity, capacity - free));
     hold(&mut world, 8000, 2 * LEARNS_FROM);
     let (few, used) = (small(&world), in_use(&world, &asked));
     assert!(!used.is_empty() && few.iter().all(|run| run.len == PAGEBLOCK), "{few:x?}");
     assert_eq!(few.iter().map(|run| run.addr).collect::<BTreeSet<_>>(), used, "each before it is touched");
     // With room again, the others get what they asked for; those that were touched have none to be cooled.
-    world.heap.reclaim().read_room(Room { capacity, used: 0 });
+    world.heap.reclaim().read_room(Room::shared(capacity, 0));
     hold(&mut world, 8000, 2 * LEARNS_FROM + 16 * MIB);
     assert!(small(&world).is_empty() && in_use(&world, &asked).len() > used.len());
 }
@@ -219,7 +219,7 @@ fn near_a_limit_a_run_over_two_pageblocks_leaves_the_huge_page_of_the_first() {
     }
     let (capacity, first) = (1 << 28, in_use(&world, &asked));
     assert!(small(&world).is_empty());
-    world.heap.reclaim().read_room(Room { capacity, used: capacity - (8 << 20) });
+    world.heap.reclaim().read_room(Room::shared(capacity, capacity - (8 << 20)));
     world.alloc(3 * MIB).unwrap();
     let run = world.held.last().unwrap();
     let begin = run.addr & !(PAGEBLOCK - 1);

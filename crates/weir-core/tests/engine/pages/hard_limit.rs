@@ -409,7 +409,7 @@ fn a_zone_that_is_resident_from_the_start_counts_as_it_is_made() {
 #[test]
 fn the_budget_hears_of_a_zone_that_is_resident_from_the_start() {
     let heap = weir_core::heap::Heap::new(Fake::new());
-    heap.reclaim().read_room(Room { capacity: 1 << 30, used: 512 << 20 });
+    heap.reclaim().read_room(Room::shared(1 << 30, 512 << 20));
     for memory in [PRIVATE, MemoryKind { reported: false, ..PRIVATE }] {
         let free = heap.reclaim().budget_figures().free;
         let (zone, _) = zone_of(&heap, 16, memory, NonNull::from(heap.platform()));

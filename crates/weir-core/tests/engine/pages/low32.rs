@@ -33,7 +33,7 @@ fn a_run_that_fell_back_grows_where_it_is_while_the_zone_has_more_than_it_keeps(
 fn a_run_that_fell_back_does_not_grow_by_what_the_zone_keeps_for_requests_that_can_use_no_other() {
     let (mut world, _, fell_back) = world();
     // Of a NORMAL of so many pages the reserve, a 256th, is more than there are below 4 GiB.
-    world.heap.reclaim().read_room(Room { capacity: 1024 * GIB, used: 0 });
+    world.heap.reclaim().read_room(Room::shared(1024 * GIB, 0));
     world.realloc(fell_back, (PAGES + 2) << 12);
     assert!(world.held.iter().any(|held| held.addr >= 4 << 30 && held.len == (PAGES + 2) << 12));
 }
@@ -41,7 +41,7 @@ fn a_run_that_fell_back_does_not_grow_by_what_the_zone_keeps_for_requests_that_c
 #[test]
 fn a_run_that_was_asked_for_below_4_gib_grows_by_what_the_zone_keeps() {
     let (mut world, asked, _) = world();
-    world.heap.reclaim().read_room(Room { capacity: 1024 * GIB, used: 0 });
+    world.heap.reclaim().read_room(Room::shared(1024 * GIB, 0));
     world.realloc(asked, (PAGES + 2) << 12);
     assert!(world.held.iter().any(|held| held.addr < 4 << 30 && held.len == (PAGES + 2) << 12));
 }

@@ -11,7 +11,7 @@ use crate::reclaim::order::{RUN, free_where, pressure, runs, world};
 const MIB: usize = 1 << 20;
 
 fn read(world: &World, capacity: usize, free: usize) {
-    world.heap.reclaim().read_room(Room { capacity: capacity as u64, used: (capacity - free) as u64 });
+    world.heap.reclaim().read_room(Room::shared(capacity as u64, (capacity - free) as u64));
 }
 
 fn free(world: &World) -> usize {

@@ -43,7 +43,7 @@ fn balance(world: &World, turn: &mut Turn) {
 
 /// A limit of `capacity` bytes, `free` of them free.
 fn room(capacity: u64, free: u64) -> Room {
-    Room { capacity, used: capacity - free }
+    Room::shared(capacity, capacity - free)
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn a_scan_takes_no_more_than_can_be_resident() {
     let calls: Arc<AtomicUsize> = Arc::default();
     let (liar, told) =
         register(heap, queue, shrinker("liar", Class::Program), usize::MAX, Some(endless(calls.clone())));
-    heap.reclaim().read_room(Room { capacity: 16 << 20, used: 4 << 20 });
+    heap.reclaim().read_room(Room::shared(16 << 20, 4 << 20));
     pressure(heap, Level::Severe);
     // Priorities 12 to 1, twice 16 MiB each.
     assert!((1..=12 * (32 << 20)).contains(&sum(&told)), "{} bytes", sum(&told));
@@ -33,7 +33,7 @@ fn what_a_callback_says_that_it_freed_is_bounded_too() {
             register(heap, queue, shrinker("liar", Class::Program), SIZE, Some(on_scan)).0
         })
         .collect();
-    heap.reclaim().read_room(Room { capacity: 16 << 20, used: 4 << 20 });
+    heap.reclaim().read_room(Room::shared(16 << 20, 4 << 20));
     pressure(heap, Level::Severe);
     for liar in liars {
         let freed = liar.entry().stats().freed;

@@ -89,7 +89,7 @@ impl Small {
     /// NORMAL has `capacity` bytes, and so many above its low mark are free.
     fn normal_at_low(&self, capacity: u64, above: usize) {
         let free = Marks::of(Pages::in_bytes(capacity as usize), 250).low.bytes() + above;
-        self.heap.reclaim().read_room(Room { capacity, used: capacity - free as u64 });
+        self.heap.reclaim().read_room(Room::shared(capacity, capacity - free as u64));
     }
 
     /// Steps until the balancer sleeps; lets the time of dozes and waits pass.
@@ -127,7 +127,7 @@ impl Small {
 #[test]
 fn a_request_falls_back_at_low_and_the_zone_serves_down_to_min_where_normal_is_low_too() {
     let small = small();
-    small.heap.reclaim().read_room(Room { capacity: GIB, used: GIB / 2 });
+    small.heap.reclaim().read_room(Room::shared(GIB, GIB / 2));
     while small.take_first(1).is_ok() {}
     assert_eq!((small.free_pages(), small.wakeups()), (marks().low.0 + 1, 0), "NORMAL is next, and has plenty");
     // What is left is for requests that use no other zone.
@@ -236,7 +236,7 @@ fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
     let run = heap.zones().take(&other, Pages::BLOCK, Order::PAGE).unwrap();
     // NORMAL is balanced for a page, and not for the block.
     let free = Marks::of(Pages::in_bytes(GIB as usize), 250).high.bytes() + 4 * PAGE;
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - free as u64 });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - free as u64));
     assert!(heap.zones().take(&other, Pages(BLOCK), Order::PAGE).is_err());
     small.balance();
     let normal = heap.reclaim().budget_figures();
@@ -251,7 +251,7 @@ fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
 fn a_request_for_the_small_zone_alone_is_not_ended_by_normal_and_reclaims_on_its_own_side() {
     let mut small = small();
     small.fill(marks().high.0 + BLOCK + 1, false);
-    small.heap.reclaim().read_room(Room { capacity: GIB, used: 0 });
+    small.heap.reclaim().read_room(Room::shared(GIB, 0));
     let stats = small.heap.platform().stats();
     let sides = || [&stats.scanned_pages, &stats.reclaimed_pages].map(|all| [0, 1].map(|side| all[side].load(SeqCst)));
     let before = sides();
@@ -373,7 +373,7 @@ fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
     });
     let (cache, told) = register(heap, queue, shrinker("values", Class::Cache), 64 << 20, Some(evict));
     let low = Marks::of(Pages::in_bytes(GIB as usize), 250).low.bytes();
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - low as u64 + (1 << 20) });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - low as u64 + (1 << 20)));
     let mut turn = Turn::default();
     let mut steps = 0;
     while told.scans.lock().unwrap().is_empty() || steps < 4 {

@@ -21,7 +21,7 @@ fn short_with(class: Class, free: u64) -> (TheHeap, &'static Queue, Registered) 
     serve_always(heap, queue);
     let keeps: OnScan = Box::new(|_| Ok(0));
     let (cache, _) = register(heap, queue, shrinker("cache", class), SIZE, Some(keeps));
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - free });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - free));
     (heap, queue, cache)
 }
 
@@ -84,7 +84,7 @@ fn in_a_program_without_caches_none_waits() {
     let objects: Vec<_> = sizes.into_iter().flat_map(half_a_mib).map(|size| heap.alloc(size)).collect();
     // SAFETY: they are the heap's, and each is freed once.
     objects.into_iter().for_each(|object| unsafe { heap.free(object) });
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - half_of_min() / 2));
     assert_eq!(waits(heap), 0);
     assert!(heap.figures().usage().idle > 0);
 }
@@ -108,7 +108,7 @@ fn waits_for_a_lock(class: Class) -> impl Iterator<Item = (TheHeap, u64)> {
     let (heap, queue, _) = short_with(class, just_below_min);
     heap.platform().while_callbacks_are_waited_for(|| ());
     std::iter::repeat_with(move || {
-        heap.reclaim().read_room(Room { capacity: GIB, used: GIB - just_below_min });
+        heap.reclaim().read_room(Room::shared(GIB, GIB - just_below_min));
         let waited = waits(heap);
         assert!(serve(heap, queue) > 0, "it is asked all the same");
         // After a direct reclaim without success none is tried for 100 ms.
@@ -156,7 +156,7 @@ fn an_evictable_cache_whose_thread_is_late_is_waited_for_all_the_same() {
     heap.platform().tunables().background.set(1);
     assert!(cache.entry().stats().is_late);
     heap.platform().while_callbacks_are_waited_for(move || _ = serve(heap, queue));
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - just_below_min });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - just_below_min));
     assert_eq!(waits(heap), 0, "it was served as soon as the allocation waited");
     assert!(!cache.entry().stats().is_late);
 }
@@ -179,7 +179,7 @@ fn in_a_forked_child_a_cache_is_waited_for_once_a_thread_serves_it() {
 fn an_allocation_below_min_has_a_part_evicted_whatever_it_sees_released() {
     let (heap, queue) = served();
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - half_of_min() / 2));
     assert!(!heap.alloc(5 << 20).is_null());
     // A pageblock at each of the last three priorities, and less before.
     let first = sum(&told);
@@ -189,11 +189,11 @@ fn an_allocation_below_min_has_a_part_evicted_whatever_it_sees_released() {
     heap.platform().pass_ms(1000);
     // As soon as min is free it has no cause to go on.
     let released: OnScan = Box::new(move |bytes| {
-        heap.reclaim().read_room(Room { capacity: GIB, used: 0 });
+        heap.reclaim().read_room(Room::shared(GIB, 0));
         Ok(bytes)
     });
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(released));
-    heap.reclaim().read_room(Room { capacity: GIB, used: GIB - half_of_min() / 2 });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - half_of_min() / 2));
     assert!(!heap.alloc(5 << 20).is_null());
     assert_eq!(sum(&told), SIZE >> 12);
     cache.unregister(heap);

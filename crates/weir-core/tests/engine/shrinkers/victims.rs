@@ -106,8 +106,12 @@ fn of_a_hundred_processes_the_cheapest_give_what_all_would_have_given() {
 
 /// NORMAL is at low, so that the balancer wakes; what it lacks.
 fn is_short(process: &Process, capacity: usize) -> usize {
+    is_short_of(process, capacity, Room::shared)
+}
+
+fn is_short_of(process: &Process, capacity: usize, room: impl FnOnce(u64, u64) -> Room) -> usize {
     let marks = Marks::of(Pages::in_bytes(capacity), 250);
-    process.heap.reclaim().read_room(Room { capacity: capacity as u64, used: (capacity - marks.low.bytes()) as u64 });
+    process.heap.reclaim().read_room(room(capacity as u64, (capacity - marks.low.bytes()) as u64));
     (marks.high - marks.low).bytes()
 }
 
@@ -159,7 +163,7 @@ fn after_a_burst_the_dear_keep_what_the_cheap_can_give() {
             process.heap.reclaim().note_pressure(Level::Some, Cause::Limit);
             lacks = is_short(process, CAPACITY);
             *(if number % 10 == 0 { &mut dear } else { &mut cheap }) += balances(process, &mut Turn::default());
-            process.heap.reclaim().read_room(Room { capacity: CAPACITY as u64, used: 0 });
+            process.heap.reclaim().read_room(Room::shared(CAPACITY as u64, 0));
         }
         assert!(dear == 0 && cheap >= lacks, "{dear} {cheap} of {lacks}");
     }
@@ -180,7 +184,7 @@ fn with_plenty_a_sign_of_pressure_takes_what_is_idle_alone() {
     let process = Process::new(1);
     let reclaim = process.heap.reclaim();
     assert!(!reclaim.has_plenty(), "nothing is known");
-    let room = |used: usize| Room { capacity: CAPACITY as u64, used: used as u64 };
+    let room = |used: usize| Room::shared(CAPACITY as u64, used as u64);
     reclaim.read_room(room(CAPACITY - CAPACITY / 8));
     assert!(!reclaim.has_plenty());
     reclaim.read_room(room(CAPACITY / 2));
@@ -216,11 +220,12 @@ fn a_limit_of_its_own_is_not_shared() {
 }
 
 #[test]
-fn a_limit_of_its_own_that_is_farther_away_changes_nothing() {
-    for (limit, is_own) in [(2 * CAPACITY, false), (CAPACITY, true)] {
+fn a_limit_of_its_own_counts_where_it_is_the_one_that_is_short() {
+    for is_own in [false, true] {
         let all = below_one_limit([1, 2]);
-        all[1].heap.platform().tunables().limit.set(limit as u64);
-        let lacks = is_short(&all[1], CAPACITY);
+        // As high as the one that both share.
+        all[1].heap.platform().tunables().limit.set(CAPACITY as u64);
+        let lacks = is_short_of(&all[1], CAPACITY, if is_own { Room::own } else { Room::shared });
         let given = balances(&all[1], &mut Turn::default());
         assert!(if is_own { given >= lacks } else { given == 0 }, "{given} of {lacks}, where the other is cheaper");
         assert!(balances(&all[0], &mut Turn::default()) >= lacks);

@@ -71,7 +71,7 @@ mod tests {
     const LIMIT: u64 = 512 * MIB;
 
     fn left(free: u64) -> Room {
-        Room { capacity: LIMIT, used: LIMIT - free }
+        Room::shared(LIMIT, LIMIT - free)
     }
 
     /// What is left at each reading while others take `rate` bytes a second, until `enough` or less is.
@@ -135,7 +135,7 @@ mod tests {
     /// The kernel charges a CPU 64 pages at a time, and takes back what it did not use.
     #[test]
     fn at_a_small_limit_steps_of_the_kernels_count_are_no_growth() {
-        let (mut pace, room) = (Pace::new(), Room { capacity: 14 * MIB, used: 14 * MIB - (300 << 10) });
+        let (mut pace, room) = (Pace::new(), Room::shared(14 * MIB, 14 * MIB - (300 << 10)));
         for at in 1..20 {
             pace.note(room, if at % 2 == 0 { 256 << 10 } else { -256 << 10 }, at * NEAR_NS);
             assert_eq!(pace.interval, NEAR_NS, "{pace:?}");
@@ -147,7 +147,7 @@ mod tests {
         fn figures_of_any_kind_give_a_time_between_the_two(looks: Vec<(u64, u64, i64, u64)>) {
             let mut pace = Pace::new();
             for (capacity, used, others, now) in looks {
-                pace.note(Room { capacity, used }, others, now);
+                pace.note(Room::shared(capacity, used), others, now);
                 prop_assert!((LEAST_NS..=READ_INTERVAL_NS).contains(&pace.interval));
             }
         }

@@ -83,7 +83,7 @@ impl Readings {
     /// The room below the process's own limit.
     pub fn limit_room(&self, tunables: &Tunables) -> Option<Room> {
         let limit = tunables.limit.get();
-        (limit != 0).then(|| Room { capacity: limit, used: self.resident().unwrap_or(0) })
+        (limit != 0).then(|| Room::own(limit, self.resident().unwrap_or(0)))
     }
 
     /// Sets the target; whether it is another one than before.
@@ -111,7 +111,7 @@ impl Readings {
     /// The room below a limit to which the balancer keeps by having no more resident than the target.
     pub(super) fn target_room(&self, scale: u64) -> Option<Room> {
         let pages = Marks::managed_for(Pages::in_bytes(self.target?.bytes as usize), scale as usize);
-        Some(Room { capacity: pages.bytes() as u64, used: self.resident().unwrap_or(0) })
+        Some(Room::own(pages.bytes() as u64, self.resident().unwrap_or(0)))
     }
 
     /// The room that the machine has without swapping.

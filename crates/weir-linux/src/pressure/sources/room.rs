@@ -14,14 +14,14 @@ const PERCENT_NEAR: u64 = 25;
 
 /// The room below the limits of a group and of its visible ancestors.
 pub(super) fn of_group(group: &GroupDir) -> impl Iterator<Item = Room> {
-    memcg::rooms(group, PERCENT_NEAR).map(|room| Room { capacity: room.limit, used: room.working_set })
+    memcg::rooms(group, PERCENT_NEAR).map(|room| Room::shared(room.limit, room.working_set))
 }
 
 /// The machine's room, by the text of `/proc/meminfo`.
 pub(super) fn of_machine(text: &[u8]) -> Option<Room> {
     let bytes = |key: &[u8]| number(words(after(text, key)?).next()?)?.checked_mul(1024);
     let capacity = bytes(b"MemTotal:")?;
-    Some(Room { capacity, used: capacity.saturating_sub(bytes(b"MemAvailable:")?) })
+    Some(Room::shared(capacity, capacity.saturating_sub(bytes(b"MemAvailable:")?)))
 }
 
 /// Bytes that the machine has left without swapping, read now.
@@ -49,15 +49,15 @@ mod tests {
 
     #[test]
     fn the_tightest_is_not_the_smallest_but_the_one_with_least_to_spare() {
-        let small = Room { capacity: 64 * MIB, used: 32 * MIB };
-        let machine = Room { capacity: 1 << 34, used: (1 << 34) - 33 * MIB };
+        let small = Room::shared(64 * MIB, 32 * MIB);
+        let machine = Room::shared(1 << 34, (1 << 34) - 33 * MIB);
         let rooms = || [small, machine].into_iter();
         assert_eq!(
             tightest(rooms(), 250),
             Some(machine),
             "a machine that has 33 MiB left is short, 32 of 64 are plenty"
         );
-        let full = Room { capacity: 64 * MIB, used: 64 * MIB };
+        let full = Room::shared(64 * MIB, 64 * MIB);
         assert_eq!(tightest([full, Room { used: 1 << 33, ..machine }].into_iter(), 250), Some(full));
         // Two limits are exceeded: the one that is exceeded by more.
         let over = Room { used: 80 * MIB, ..full };
@@ -69,7 +69,7 @@ mod tests {
     fn meminfo() {
         let text =
             b"MemTotal:       24646476 kB\nMemFree:         1000 kB\nMemAvailable:   20000000 kB\nBuffers: 1 kB\n";
-        let room = Room { capacity: 24_646_476 * 1024, used: 4_646_476 * 1024 };
+        let room = Room::shared(24_646_476 * 1024, 4_646_476 * 1024);
         assert_eq!(of_machine(text), Some(room));
         assert_eq!(of_machine(b"MemTotal: 1 kB\n"), None);
     }
@@ -78,7 +78,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(text: Vec<u8>, rooms: Vec<(u64, u64)>, scale in 1u64..=1000) {
             let _ = of_machine(&text);
-            let _ = tightest(rooms.into_iter().map(|(capacity, used)| Room { capacity, used }), scale);
+            let _ = tightest(rooms.into_iter().map(|(capacity, used)| Room::shared(capacity, used)), scale);
         }
     }
 }

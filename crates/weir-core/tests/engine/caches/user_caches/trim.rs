@@ -67,7 +67,7 @@ fn a_reserve_beyond_the_limit_is_refused_at_once() {
     let id = heap.user_caches().make(&spec(1000)).unwrap();
     heap.user_caches().set_reserve(id, 10).unwrap();
     let before = heap.user_caches().stats(id);
-    heap.reclaim().read_room(Room { capacity: 256 << 20, used: 250 << 20 });
+    heap.reclaim().read_room(Room::shared(256 << 20, 250 << 20));
     let resident = heap.figures().usage().idle;
     assert_eq!(heap.user_caches().set_reserve(id, 100_000), Err(LimitError::NoMemory));
     // Nothing was made for it, and no reclaim began.
