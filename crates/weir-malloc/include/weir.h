@@ -651,7 +651,8 @@ typedef struct weir_entry weir_entry;
 struct weir_evictable_options {
     const char *name;  /* for figures, cut at 31 bytes */
     size_t max_bytes;  /* what the entries never exceed, with 32 bytes for each; 0: no bound but memory;
-                          while the setting background is 0, where memory is not heard to be short, 256 MiB */
+                          while the setting background is 0, where memory is not heard to be short, 256 MiB: what was
+                          above that goes as entries come under new keys, or by weir_evictable_set_max(cache, 0) */
     size_t min_bytes;  /* what pressure leaves of them */
     size_t shards;     /* parts with a lock of their own, up to 1,024; 0: by CPUs and size */
     weir_zone *zone;   /* entries lie in runs of whole pages of this zone, which is destroyed after the cache; NULL: heap */
