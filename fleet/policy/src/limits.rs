@@ -81,6 +81,15 @@ pub enum Wish {
     Request(u64),
 }
 
+/// What is to be known of a container by an agent that has not watched it yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Past {
+    /// How often it was raised.
+    pub raises: u32,
+    /// The most that it grew by within [`REACTION`] looks of the window, bytes.
+    pub growth: u64,
+}
+
 /// A container that is watched.
 #[derive(Clone, Debug)]
 pub struct Watched {
@@ -98,6 +107,8 @@ pub struct Watched {
     /// When the request was changed last.
     requested: Duration,
     raises: u32,
+    /// What is known of before was said, or nothing was.
+    is_past_known: bool,
 }
 
 impl Watched {
@@ -113,6 +124,20 @@ impl Watched {
             calm_since: now,
             requested: now,
             raises: 0,
+            is_past_known: false,
+        }
+    }
+
+    /// What another agent is to know of it.
+    pub fn past(&self) -> Past {
+        Past { raises: self.raises, growth: self.growth.seen().map_or(0, |seen| seen.peak) }
+    }
+
+    /// Takes over what another agent knew of it, once. Its growth is forgotten with this window's.
+    pub fn recall(&mut self, past: Past) {
+        if !std::mem::replace(&mut self.is_past_known, true) {
+            self.raises = self.raises.saturating_add(past.raises);
+            self.growth.note(self.now, past.growth, 0);
         }
     }
 
@@ -307,6 +332,35 @@ mod tests {
         assert_eq!(it.held, 330 * MIB);
         it.need(60 * MIB, 700);
         assert_eq!(it.held, 69 * MIB, "forgotten with the peak");
+    }
+
+    #[test]
+    fn the_next_agent_knows_how_often_it_was_raised_and_how_it_grew() {
+        let mut it = Container::new(1000 * MIB, false);
+        it.need(60 * MIB, 60);
+        it.need(160 * MIB, 15);
+        it.need(60 * MIB, 540);
+        assert_eq!((it.held, it.watched.past()), (230 * MIB + 54 * MIB, Past { raises: 0, growth: 100 * MIB }));
+        // Another agent, and a burst like the one before: what it needs is far below the limit, and would pass it.
+        let (before, held) = (it.before, it.held);
+        let again = |past: Option<Past>| {
+            let mut it = Container::new(held, false);
+            it.before = before;
+            it.need(190 * MIB, 15);
+            past.into_iter().for_each(|past| it.watched.recall(past));
+            it.need(190 * MIB, 15);
+            it
+        };
+        assert_eq!(again(None).held, held);
+        let mut raised = again(Some(Past { raises: 1, growth: 100 * MIB }));
+        assert_eq!(raised.held, before);
+        // Said once: the second raise asks for four windows of calm.
+        raised.watched.recall(Past { raises: 9, growth: 0 });
+        assert_eq!(raised.watched.past().raises, 2);
+        raised.need(60 * MIB, 2350);
+        assert_eq!(raised.held, before);
+        raised.need(60 * MIB, 90);
+        assert!(raised.held < before);
     }
 
     #[test]

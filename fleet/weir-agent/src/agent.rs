@@ -218,6 +218,9 @@ impl Agent {
         for row in rows {
             let Some((pod, container)) = seat(&row.looked, seats) else { continue };
             let path = row.looked.group.path.as_path();
+            if let Some(watched) = self.watched.get_mut(path) {
+                watched.recall(pod.past(container).unwrap_or_default());
+            }
             let Some((wish, to)) = self.wish(path, pod, container, may_lower) else { continue };
             let change = self.change(path, pod, container, to);
             match wish {
@@ -247,7 +250,9 @@ impl Agent {
     /// A change of a container that has a group.
     fn change(&self, path: &Path, pod: &Pod, container: &Container, to: Held) -> Change {
         let directory = self.hands.as_ref().map_or_else(PathBuf::new, |hands| hands.directory(path));
-        Change { directory, ..Change::of(pod, container, to) }
+        let change = Change::of(pod, container, to);
+        let past = self.watched.get(path).map_or(change.past, Watched::past);
+        Change { directory, past, ..change }
     }
 
     /// What should be changed of a container, as far as its pod lets it. Where its limit may not be lowered, that is its request.

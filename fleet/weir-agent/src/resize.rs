@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_cli::shrink::{self, Given};
+use weir_policy::limits::Past;
 
 /// How long processes may take to give.
 const GIVING: Duration = Duration::from_secs(20);
@@ -52,13 +53,16 @@ pub struct Change {
     pub from: Vec<Held>,
     /// What it should hold.
     pub to: Held,
+    /// What the next agent is to know of it.
+    pub past: Past,
 }
 
 impl Change {
     /// Of a container that may have no group now: nobody has to give anything for it.
     pub fn of(pod: &Pod, container: &Container, to: Held) -> Self {
         let from = vec![container.wanted];
-        Self { uid: pod.uid.clone(), container: container.name.clone(), directory: PathBuf::new(), from, to }
+        let past = pod.past(container).unwrap_or_default();
+        Self { uid: pod.uid.clone(), container: container.name.clone(), directory: PathBuf::new(), from, to, past }
     }
 }
 
@@ -208,13 +212,17 @@ impl Resizer {
             let (wanted, before, was) = (container.wanted, pod.before(container), container.wanted.most());
             let known = pod.lowered_from.get(&change.container);
             let given = known.map_or([None; 2], |it| [it.requested, it.kept]);
-            // What a request of a window was is not noted: that would be another call for each.
-            let [requested, kept] = match asked {
+            // What a request of a window was is not noted: that would be another call for each. Nor is what is known by then, but
+            // for a raise since the last note: this one is of the limit that it led to.
+            let ([requested, kept], past) = match asked {
                 // This change may come to nothing, and what one before it asked for stays.
-                Asked::Limit => [change.to.request, wanted.request.filter(|_| given.contains(&wanted.request))],
-                Asked::Request => given,
+                Asked::Limit => {
+                    let kept = wanted.request.filter(|_| given.contains(&wanted.request));
+                    ([change.to.request, kept], change.past)
+                }
+                Asked::Request => (given, pod.past(container).unwrap_or(change.past)),
             };
-            let noted = Noted { before, was, asked: change.to.most(), requested, kept };
+            let noted = Noted { before, was, asked: change.to.most(), requested, kept, past };
             if known == Some(&noted) {
                 return Ok((pod, wanted));
             }

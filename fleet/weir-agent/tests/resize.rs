@@ -8,6 +8,7 @@ use weir_agent::api::pod::{Held, LOWERED_FROM, Noted, Pod};
 use weir_agent::api::pods::Pods;
 use weir_agent::options::Options;
 use weir_agent::resize::{Change, Outcome, Resizer};
+use weir_policy::limits::Past;
 
 /// A group without processes that uses little, as one of version 2.
 fn group(charged: u64) -> tempfile::TempDir {
@@ -22,8 +23,11 @@ fn group(charged: u64) -> tempfile::TempDir {
 
 const BEFORE: Held = Held { request: Some(64 * MIB), limit: Some(256 * MIB) };
 const TO: Held = Held { request: Some(32 * MIB), limit: Some(100 * MIB) };
+/// What the agent knows of the container.
+const PAST: Past = Past { raises: 3, growth: 5 * MIB };
 /// What is noted of the first change, from one to the other.
-const FIRST: Noted = Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request, kept: None };
+const FIRST: Noted =
+    Noted { before: BEFORE, was: BEFORE.limit, asked: TO.limit, requested: TO.request, kept: None, past: PAST };
 
 struct Case {
     fake: Fake,
@@ -38,7 +42,7 @@ impl Case {
         let group = group(charged);
         let resizer = Resizer { patience: BOUND, ..Resizer::new(fake.client(), fake.pods().await) };
         let (directory, from) = (group.path().to_owned(), vec![BEFORE]);
-        let change = Change { uid: "uid-1".into(), container: "app".into(), directory, from, to: TO };
+        let change = Change { uid: "uid-1".into(), container: "app".into(), directory, from, to: TO, past: PAST };
         Self { fake, resizer, change, _group: group }
     }
 
@@ -97,8 +101,10 @@ async fn a_request_is_changed_without_asking_anybody_for_memory() {
         assert_eq!(case.held().0, case.change.to);
         assert_eq!(
             case.noted(),
-            Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit, ..Noted::default() })
+            Some(Noted { before: BEFORE, was: BEFORE.limit, asked: BEFORE.limit, past: PAST, ..Noted::default() })
         );
+        // Noted once.
+        case.change.past.growth += 1;
     }
     assert_eq!(case.fake.changed(), ["", "/resize", "/resize"], "what was there first is noted once");
     case.goes_on().await;
@@ -144,6 +150,22 @@ async fn what_was_noted_of_another_container_is_not_lost_where_the_watch_is_late
     assert_eq!(case.lower().await, Outcome::Lowered);
     assert_eq!(case.fake.pod().lowered_from.get("side"), Some(&FIRST));
     assert_eq!(case.noted().map(|noted| noted.before), Some(BEFORE));
+}
+
+#[tokio::test]
+async fn a_raise_is_known_also_after_the_request_was_given_back() {
+    let mut case = Case::new(50 * MIB).await;
+    assert_eq!(case.lower().await, Outcome::Lowered);
+    case.goes_on().await;
+    case.change.to = Held { limit: BEFORE.limit, ..TO };
+    assert_eq!(case.resizer.raise(&case.change).await, Outcome::Raised);
+    let past = |case: &Case| case.fake.pod().past(&case.fake.pod().containers[0]);
+    let raised = Some(Past { raises: PAST.raises + 1, ..PAST });
+    assert_eq!(past(&case), raised);
+    case.goes_on().await;
+    case.change.to = BEFORE;
+    assert_eq!(case.resizer.request(&case.change).await, Outcome::Requested);
+    assert_eq!((past(&case), case.noted().map(|noted| noted.past)), (raised, raised));
 }
 
 /// The kubelet makes all of a pod's changes or none.

@@ -4,6 +4,7 @@ use crate::policy::quantity;
 use k8s_openapi::api::core::v1::{self, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weir_policy::limits::Past;
 
 /// Whether limits of this pod are changed: `off`, `down` or `both`.
 pub const RESIZE: &str = "weir.dev/resize";
@@ -60,6 +61,9 @@ pub struct Noted {
     pub requested: Option<u64>,
     /// The agent's request that it had then: it has it still where that change came to nothing.
     pub kept: Option<u64>,
+    /// What the agent knew of it then.
+    #[serde(default)]
+    pub past: Past,
 }
 
 /// A container of a pod.
@@ -162,6 +166,17 @@ impl Pod {
         let noted = self.lowered_from.get(&container.name);
         let ours = noted.filter(|it| [it.before.most(), it.was, it.asked].contains(&most));
         ours.map_or(container.wanted, |noted| noted.before)
+    }
+
+    /// What an agent knew of a container that it changed, and a raise since. One up to what the container held before is not noted:
+    /// it holds more than was asked for. One above that is noted before it is done.
+    pub fn past(&self, container: &Container) -> Option<Past> {
+        let Noted { was, asked, past, .. } = *self.lowered_from.get(&container.name)?;
+        let now = container.wanted.most();
+        let is_above = asked.is_some() && asked < now;
+        let is_noted = was.is_some() && was < asked && asked == now;
+        let is_raised = self.is_ours(container) && (is_above || is_noted);
+        Some(Past { raises: past.raises.saturating_add(is_raised.into()), ..past })
     }
 
     /// What a container should hold so that it may use `most` bytes and needs `usual`, of the same class as now: Kubernetes
@@ -419,6 +434,26 @@ mod tests {
     }
 
     #[test]
+    fn what_an_agent_knew_is_there_for_the_next_one() {
+        let mut it = pod("Burstable", json!({"limits": {"memory": "128Mi"}}));
+        it.lowered_from.clear();
+        assert_eq!(it.past(&it.containers[0]), None, "it was never changed");
+        // It holds 128 MiB: what it was lowered to, what it had before, what it was raised to above that, what another has set.
+        for (before, was, asked, raises) in
+            [(256, 256, 128, 2), (128, 128, 100, 3), (80, 80, 128, 3), (256, 256, 100, 2), (128, 128, 128, 2)]
+        {
+            let past = Past { raises: 2, growth: 7 };
+            let before = Held { limit: Some(before * MIB), request: None };
+            let noted = Noted { before, was: Some(was * MIB), asked: Some(asked * MIB), past, ..Noted::default() };
+            it.lowered_from = [("app".to_owned(), noted)].into();
+            assert_eq!(it.past(&it.containers[0]), Some(Past { raises, growth: 7 }));
+        }
+        // Of an agent before this one.
+        let noted: Noted = serde_json::from_str(r#"{"limit": 9, "was": 9, "asked": 5}"#).expect("a note");
+        assert_eq!((noted.asked, noted.past), (Some(5), Past::default()));
+    }
+
+    #[test]
     fn what_was_killed_below_a_lowered_limit_gets_what_it_had() {
         let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
         let mut it = pod("Burstable", limits("32Mi"));
@@ -444,7 +479,7 @@ mod tests {
         let mut it = pod("Burstable", json!({}));
         (it.containers[0].wanted, it.containers[0].actual) = (held(wanted), Some(held(actual)));
         let (was, asked, requested) = (Some(512 * MIB), Some(128 * MIB), Some(32 * MIB));
-        let noted = Noted { before: held((64, 512)), was, asked, requested, kept: None };
+        let noted = Noted { before: held((64, 512)), was, asked, requested, ..Noted::default() };
         it.lowered_from = [("app".to_owned(), noted)].into();
         it.obstacle = obstacle.map(str::to_owned);
         it
