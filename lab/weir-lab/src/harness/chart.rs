@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 
 const PANEL: (u32, u32) = (900, 320);
+/// Room for the names beside the curves, as a part of their width.
+const NAMES: f64 = 0.22;
 
 /// A panel: what it shows, and its curves by name.
 pub struct Panel {
@@ -25,7 +27,8 @@ impl Panel {
             least.min(most / 2.0)..most
         };
         let [x, y] = [range(|point| point.0), range(|point| point.1)];
-        [x, if is_log { y.start..y.end * 1.2 } else { 0.0..y.end * 1.1 }]
+        let beside = if is_log { x.end * (x.end / x.start).powf(NAMES) } else { x.end + (x.end - x.start) * NAMES };
+        [x.start..beside, if is_log { y.start..y.end * 1.2 } else { 0.0..y.end * 1.1 }]
     }
 }
 
@@ -70,10 +73,6 @@ fn draw_panel<T: Ranged<ValueType = f64> + ValueFormatter<f64>>(
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .draw()?;
+    chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).label_font(("sans-serif", 14)).draw()?;
     Ok(())
 }

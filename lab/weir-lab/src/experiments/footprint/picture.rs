@@ -32,7 +32,10 @@ pub fn run(lab: &mut Lab) -> Result<()> {
         lab.note(mode, json!(curves));
         let title =
             format!("Huge pages {mode}: resident MiB of {}, 95 % freed at 0 s, then idle; by seconds", bytes >> 20);
-        panels.push(Panel { title, curves });
+        // A name with what is left.
+        let named =
+            |(name, curve): (String, Curve)| (format!("{name} {:.0}", curve.last().map_or(0.0, |it| it.1)), curve);
+        panels.push(Panel { title, curves: curves.into_iter().map(named).collect() });
         Ok(())
     })?;
     lab.args.svg.as_ref().map_or(Ok(()), |path| draw(path, &panels, false, |seconds| format!("{seconds:.0}")))
