@@ -3,10 +3,10 @@
 //! **Recommended** is the peak over a window of what was really needed, plus a margin, plus room for the window's quickest growth
 //! within two looks. The kernel kills what grows past its limit before the agent has seen it and the kubelet has acted.
 //!
-//! **Down** goes only what was calm for a window, and by more than a step. **Up** goes at once what is near its limit or waits for
-//! memory, to what it had before the agent lowered it. Near is also what would pass its limit by growing as it once did. Each such
-//! mistake doubles the calm that the next lowering takes. So a container is lowered once a window at most, whatever its usage does. It
-//! is raised no more often than lowered where nothing may exceed what it had.
+//! **Down** goes only what was calm for a window, and by more than a step. **Up** goes at once what is near its limit or waits
+//! for memory, to what it had before the agent lowered it. Near is also what would pass its limit by growing as it once did.
+//! Each such mistake doubles the calm that the next lowering takes. So a container is lowered once a window at most, whatever
+//! its usage does. It is raised no more often than lowered where nothing may exceed what it had.
 //!
 //! A **request** may follow a shorter window than the limit, where it may be below the limit. It says how much of its node a
 //! container takes, and nobody has to give anything for it. So it rises at once, and falls once a window of its own at most.
