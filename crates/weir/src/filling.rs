@@ -60,9 +60,10 @@ impl Filling {
     }
 
     pub fn append(&mut self, bytes: &[u8]) -> usize {
-        let spare = self.spare();
-        let length = bytes.len().min(spare.len());
-        spare[..length].write_copy_of_slice(&bytes[..length]);
+        let length = bytes.len().min(self.capacity() - self.filled);
+        // SAFETY: that many bytes behind `filled` are within the run and this value's alone, which is borrowed exclusively:
+        // what is copied from lies elsewhere.
+        unsafe { self.as_mut_ptr().add(self.filled).copy_from_nonoverlapping(bytes.as_ptr(), length) };
         self.filled += length;
         length
     }

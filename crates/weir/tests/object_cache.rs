@@ -217,7 +217,8 @@ fn fill(cache: &ObjectCache<[u64; 32]>, table: &Table, count: u64) {
 
 /// Drops all values but those of which `keeps` says so.
 fn thin(cache: &ObjectCache<[u64; 32]>, table: &Table, keeps: impl Fn(u64) -> bool) {
-    let gone: Vec<_> = table.lock().unwrap().extract_if(.., |_, number| !keeps(*number)).collect();
+    let (kept, gone) = std::mem::take(&mut *table.lock().unwrap()).into_iter().partition(|(_, number)| keeps(*number));
+    *table.lock().unwrap() = kept;
     for (at, number) in gone {
         let raw = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).unwrap();
         // SAFETY: it came from `into_raw`, or was moved there; the table has it no more.
