@@ -60,17 +60,20 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ => ScanReason::Pressure,
         };
         // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code
-        // could say. At the balancer's last priority half may go. Of entries that lie scattered, few free a page, and a run
-        // that released nothing counts against the zone. Not so where another allocator has the values: it may release them
-        // later. Nor for an allocation: what it had evicted may be released by the balancer.
-        let is_for_zone = class == Class::Cache && need == Need::LowZone;
+        // could say: it is told to free no more when it says that as much is free. At the balancer's last priority half may go.
+        // Of entries that lie scattered, few free a page, and a run that released nothing counts against the zone. Not so where
+        // another allocator has the values: it may release them later. Nor for an allocation: what it had evicted may be
+        // released by the balancer.
+        let is_for_zone = need == Need::LowZone;
         let is_last = goal.kind != Kind::Direct
             && goal.priority <= scan_priority::LAST
             && !(goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
-        let most = if is_for_zone && !is_last { goal.bytes } else { self.most };
+        let missing = if is_for_zone && !is_last { goal.bytes } else { usize::MAX };
+        let (most, enough) =
+            if class == Class::Cache { (missing.min(self.most), usize::MAX) } else { (self.most, missing) };
         // At that priority itself a scan takes all that there is.
         let priority = if is_for_zone && is_last { goal.priority + 1 } else { goal.priority };
-        let scan = Scan { priority, most, reason };
+        let scan = Scan { priority, most, enough, reason };
         let who = match need {
             Need::Failure => Waiter::Failing,
             _ if goal.kind == Kind::Direct => Waiter::Direct,

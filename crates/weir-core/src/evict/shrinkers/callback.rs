@@ -38,6 +38,8 @@ pub struct Scan {
     pub priority: u32,
     /// Bytes that it takes at most.
     pub most: usize,
+    /// Bytes that are missing: when the callback says that as many are free, it is told to free no more.
+    pub enough: usize,
     /// Why.
     pub reason: ScanReason,
 }
@@ -195,6 +197,8 @@ pub struct Entry {
     pub(super) priority: AtomicU32,
     /// Bytes that a scan may take at most; 0: no scan is posted.
     pub(super) most: AtomicUsize,
+    /// Bytes freed with which a scan ends; 0: no scan is posted.
+    pub(super) enough: AtomicUsize,
     pub(super) reason: AtomicU32,
     /// The event that is to be told, packed.
     pub(super) event: AtomicU64,
@@ -262,6 +266,7 @@ impl Entry {
             wanted: AtomicU32::new(0),
             priority: AtomicU32::new(u32::MAX),
             most: AtomicUsize::new(0),
+            enough: AtomicUsize::new(0),
             reason: AtomicU32::new(0),
             event: AtomicU64::new(0),
             state: AtomicU32::new(0),
@@ -298,6 +303,13 @@ impl Entry {
     pub fn queue(&self) -> &Queue {
         // SAFETY: `Entry::new` demands that the queue outlives the entry.
         unsafe { self.queue.as_ref() }
+    }
+
+    /// Adds what a scan is to do to what it was asked before.
+    pub(super) fn want(&self, scan: Scan) {
+        self.priority.fetch_min(scan.priority, Relaxed);
+        self.most.fetch_max(scan.most, Relaxed);
+        self.enough.fetch_max(scan.enough, Relaxed);
     }
 
     pub(super) fn is(&self, state: u32) -> bool {

@@ -132,7 +132,12 @@ impl Callbacks {
         Job {
             entry: NonNull::from(entry),
             wanted,
-            scan: Scan { priority: entry.priority.swap(u32::MAX, Relaxed), most: entry.most.swap(0, Relaxed), reason },
+            scan: Scan {
+                priority: entry.priority.swap(u32::MAX, Relaxed),
+                most: entry.most.swap(0, Relaxed),
+                enough: entry.enough.swap(0, Relaxed),
+                reason,
+            },
             event: Event::unpack(entry.event.load(Relaxed)),
         }
     }

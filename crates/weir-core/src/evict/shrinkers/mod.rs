@@ -4,11 +4,12 @@
 //! for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it ([`calling`]). All
 //! state is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
 //!
-//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the latest
-//!   event. An evictable cache that was not called yet keeps the first priority, unless an allocation fails. The balancer posts
+//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the most
+//!   that is missing, the latest event. An evictable cache that was not called yet keeps the first priority, unless an allocation fails. The balancer posts
 //!   nothing to one that is at it. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
-//!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. After [`calling::SLOW_NS`]
+//!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. What a program's shrinker was
+//!   to free meanwhile is kept for its next call. After [`calling::SLOW_NS`]
 //!   it is named in a message, once a run: by a thread of a queue that looks for work, or by the balancer.
 //! - **Patience.** An allocation waits for an evictable cache for [`CACHE_PATIENCE`] at least, late or not. Its thread may get no
 //!   CPU for long, where many programs are short of memory at once. Who does not wait goes on to take what is not there, and
@@ -212,7 +213,7 @@ impl Callbacks {
         if list.iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me) {
             return 0;
         }
-        // One that waits to be called since long is asked for more; one that does not return is left alone.
+        // One that waits to be called since long is asked for more.
         let is_asked = |entry: &&Entry| {
             entry.class == class && entry.zone == zone && !entry.is(BROKEN) && !(entry.is(LATE) && entry.is(RUNNING))
         };
@@ -229,11 +230,17 @@ impl Callbacks {
             }
             let is_waiting = is_cache && entry.wanted.load(Relaxed) & SCAN != 0;
             if !is_waiting || scan.reason == ScanReason::Shortage {
-                entry.priority.fetch_min(scan.priority, Relaxed);
-                entry.most.fetch_max(scan.most, Relaxed);
+                entry.want(scan);
             }
             entry.reason.fetch_max(scan.reason as u32, Relaxed);
             self.post(platform, entry, SCAN, now);
+        }
+        // One that does not return is left alone. Its next call begins with what was wanted meanwhile, or a count that is slow
+        // would begin each time with the least, and free nothing.
+        let is_missed =
+            |entry: &&Entry| entry.class == Class::Program && entry.zone == zone && entry.is(RUNNING) && entry.is(LATE);
+        if class == Class::Program && scan.enough < usize::MAX {
+            list.iter().filter(is_missed).for_each(|entry| entry.want(scan));
         }
         drop(list);
         self.wait_for_class(platform, (class, zone), now, who);
@@ -362,6 +369,7 @@ impl Callbacks {
             entry.spared_until.store(NOT_SERVED, Relaxed);
             entry.priority.store(u32::MAX, Relaxed);
             entry.most.store(0, Relaxed);
+            entry.enough.store(0, Relaxed);
             entry.event.store(relief.pack(), Relaxed);
             let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
             entry.wanted.store(if hears { what } else { 0 }, Relaxed);

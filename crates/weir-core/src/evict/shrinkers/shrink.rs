@@ -40,11 +40,15 @@ pub(super) fn shrink(
             }
         }
         scanned += bytes;
+        if freed >= scan.enough {
+            break;
+        }
     }
     entry.counted.store(freeable.saturating_sub(freed), Relaxed);
     if freed > 0 {
         callback.scanned();
     }
-    entry.deferred.add(plan.left(scanned));
+    // As much as was missing is free: of the rest nothing is owed.
+    entry.deferred.add(if freed >= scan.enough { 0 } else { plan.left(scanned) });
     (freed, result)
 }

@@ -78,6 +78,42 @@ fn a_cache_that_is_at_it_is_not_asked_for_more() {
     other.unregister(heap);
 }
 
+/// It is late each time before it has freed anything. If it began with the least each time, it would never free what is wanted.
+#[test]
+fn what_was_wanted_while_a_callback_was_late_is_what_it_begins_with() {
+    let (heap, queue) = (heap(), queue());
+    let ((enter, entered), (release, released)) = (channel(), channel::<()>());
+    let released = Mutex::new(released);
+    let is_first = AtomicBool::new(true);
+    let on_scan: OnScan = Box::new(move |bytes| {
+        if is_first.swap(false, SeqCst) {
+            enter.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        Ok(bytes)
+    });
+    let (slow, told) = register(heap, queue, shrinker("slow", Class::Program), SIZE, Some(on_scan));
+    let (runs, entered): (Arc<Mutex<Option<thread::JoinHandle<usize>>>>, _) = (Arc::default(), Mutex::new(entered));
+    let run = runs.clone();
+    heap.platform().while_callbacks_are_waited_for(move || {
+        run.lock().unwrap().get_or_insert_with(|| {
+            let run = thread::spawn(move || serve(heap, queue));
+            entered.lock().unwrap().recv().unwrap();
+            run
+        });
+        heap.platform().pass_ms(60);
+    });
+    pressure(heap, Level::Severe);
+    assert_eq!(sum(&told), 4096, "the least, and it is at it");
+    release.send(()).unwrap();
+    runs.lock().unwrap().take().unwrap().join().unwrap();
+    serve_always(heap, queue);
+    pressure(heap, Level::Some);
+    // What priority 2 takes, for one of the scans, and 2 and 4 times the least for the others.
+    assert_eq!(sum(&told), 4096 + (SIZE >> 2) + 2 * 4096 + 4 * 4096);
+    slow.unregister(heap);
+}
+
 #[test]
 fn a_run_ends_after_the_batch_in_which_somebody_unregisters_it() {
     let (heap, queue) = (heap(), queue());
