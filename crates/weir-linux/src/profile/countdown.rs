@@ -19,6 +19,8 @@ use crate::profile::switch;
 
 /// Processor time that the process's samples may take, ns ([`pace`]).
 static CREDIT: AtomicU64 = AtomicU64::new(pace::BURST);
+/// Bytes that the process's samples stand for.
+static SAMPLED: AtomicU64 = AtomicU64::new(0);
 
 /// An allocation that is to be sampled. Until this is dropped, what the thread allocates is not.
 pub struct Drawn {
@@ -68,7 +70,8 @@ impl Drop for Drawn {
         let (now, last) = (clock::thread_cpu_ns(), thread.sampled.load(Relaxed));
         // In a forked child the clock began anew.
         let (took, since) = (now.saturating_sub(*began), began.checked_sub(last).unwrap_or(*began));
-        let next = pace::mean(setting, spend(took, since));
+        let before = SAMPLED.fetch_add(*mean, Relaxed).saturating_add(*mean);
+        let next = pace::mean(setting, spend(took, since), before);
         let mut state = thread.random.load(Relaxed);
         thread.countdown.store(draw(next_random(&mut state), next), Relaxed);
         thread.random.store(state, Relaxed);
