@@ -31,8 +31,8 @@ pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut sign
     let (mut ended, mut peak) = (None, 0);
     loop {
         // First without waiting: it may have ended before its SIGCHLD could be caught.
-        let (now, has_children) = reap(program, tree, &mut peak);
-        ended = now.or(ended);
+        let has_children;
+        (ended, has_children) = reap(program, ended, tree, &mut peak);
         if let Some(end) = ended
             && (!all || !has_children || is_empty(tree))
         {
@@ -40,7 +40,7 @@ pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut sign
         }
         let origins: Vec<_> = caught.wait().collect();
         // The program may have ended before the signal that came with it: it goes to those that are left, not to a zombie.
-        ended = reap(program, tree, &mut peak).0.or(ended);
+        ended = reap(program, ended, tree, &mut peak).0;
         for origin in origins {
             if origin.signal == libc::SIGCHLD {
                 continue;
@@ -62,10 +62,16 @@ fn is_empty(tree: &tree::ProcessTree) -> bool {
     tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
 }
 
-/// Waits for all children that changed state, without blocking: the program's end, if that is among them, and whether there is
-/// any child left. The largest resident set of those of the tree that ended is noted.
-fn reap(program: i32, tree: &tree::ProcessTree, peak: &mut u64) -> (Option<ProgramEnd>, bool) {
-    let mut ended = None;
+/// Waits for all children that changed state, without blocking: the program's end, if it has `ended` or does now, and whether there
+/// is any child left. The largest resident set of those of the tree that ended is noted.
+///
+/// A program that was waited for is gone, and its number may be another process's: that one's end is not the program's.
+fn reap(
+    program: i32,
+    mut ended: Option<ProgramEnd>,
+    tree: &tree::ProcessTree,
+    peak: &mut u64,
+) -> (Option<ProgramEnd>, bool) {
     loop {
         let mut status = 0;
         // SAFETY: the kernel fills a status and a usage record of their types.
@@ -77,10 +83,10 @@ fn reap(program: i32, tree: &tree::ProcessTree, peak: &mut u64) -> (Option<Progr
         if pid <= 0 {
             return (ended, pid == 0);
         }
-        if !libc::WIFSTOPPED(status) && tree.is_ours(pid) {
+        if !libc::WIFSTOPPED(status) && tree.reaped(pid) {
             *peak = (*peak).max(usage.ru_maxrss as u64 * 1024);
         }
-        if pid != program {
+        if pid != program || ended.is_some() {
             continue;
         }
         if libc::WIFEXITED(status) {

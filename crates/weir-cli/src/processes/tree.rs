@@ -5,6 +5,7 @@ use crate::figures::run::ProcessMemory;
 use procfs::process::{Process, all_processes};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// This process's id as `/proc` has it, which is another's where `/proc` shows an outer PID namespace; none without a
 /// `/proc`.
@@ -35,19 +36,24 @@ pub fn below<T>(all: &[T], pid: i32, numbers: impl Fn(&T) -> (i32, i32)) -> Vec<
 /// The tree below this process.
 #[derive(Clone, Default)]
 pub struct ProcessTree {
-    /// Children that were there before the program. They are of the program that became this one by `exec`.
-    not_ours: HashSet<i32>,
+    /// Children that were there before the program, until they are reaped. They are of the program that became this one by `exec`.
+    /// All copies of the tree share them.
+    not_ours: Arc<Mutex<HashSet<i32>>>,
 }
 
 impl ProcessTree {
     /// To be called before the program is started.
     pub fn new() -> Self {
-        Self { not_ours: own_pid().map(children).unwrap_or_default().into_iter().collect() }
+        Self { not_ours: Arc::new(Mutex::new(own_pid().map(children).unwrap_or_default().into_iter().collect())) }
     }
 
-    /// Whether a child of this process is of the tree.
-    pub fn is_ours(&self, pid: i32) -> bool {
-        !self.not_ours.contains(&pid)
+    /// A child was reaped: whether it was of the tree. Its number may be that of a process of the tree from now on.
+    pub fn reaped(&self, pid: i32) -> bool {
+        !self.not_ours().remove(&pid)
+    }
+
+    fn not_ours(&self) -> MutexGuard<'_, HashSet<i32>> {
+        self.not_ours.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ids of all processes now, parents before children.
@@ -60,7 +66,9 @@ impl ProcessTree {
         let mut at = 0;
         while let Some(&pid) = found.get(at) {
             // A process that is handed on while the files are read may show up twice.
-            found.extend(children(pid).into_iter().filter(|pid| !self.not_ours.contains(pid) && seen.insert(*pid)));
+            let children = children(pid);
+            let not_ours = self.not_ours();
+            found.extend(children.into_iter().filter(|pid| !not_ours.contains(pid) && seen.insert(*pid)));
             at += 1;
         }
         found.split_off(1)
@@ -79,7 +87,9 @@ impl ProcessTree {
     /// As [`Self::pids`], for kernels without `CONFIG_PROC_CHILDREN`: from all processes of the machine.
     fn pids_by_parents(&self, own: i32) -> Vec<i32> {
         let all = all_processes().into_iter().flatten().filter_map(|process| process.ok()?.stat().ok());
-        let may_be: Vec<_> = all.filter(|stat| !self.not_ours.contains(&stat.pid)).collect();
+        let mut may_be: Vec<_> = all.collect();
+        let not_ours = self.not_ours();
+        may_be.retain(|stat| !not_ours.contains(&stat.pid));
         below(&may_be, own, |stat| (stat.pid, stat.ppid)).iter().map(|stat| stat.pid).collect()
     }
 }
@@ -105,7 +115,12 @@ mod tests {
         for found in [tree.pids(), tree.pids_by_parents(own)] {
             assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
         }
-        assert!(!ProcessTree::new().pids().contains(&grandchild), "what was there before is not ours");
+        let later = ProcessTree::new();
+        assert!(!later.pids().contains(&grandchild), "what was there before is not ours");
+        assert_eq!([(); 2].map(|()| later.clone().reaped(pid)), [false, true], "its number may be used again");
+        for found in [later.pids(), later.pids_by_parents(own)] {
+            assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
+        }
         // SAFETY: a process that this test made and that has not been waited for.
         unsafe { libc::kill(grandchild, libc::SIGKILL) };
         shell.wait().unwrap();

@@ -225,6 +225,31 @@ fn as_pid_1_orphans_are_reaped() {
     assert_eq!(command.env("WEIR_LIB", &bench.library).status().unwrap().code(), Some(128 + libc::SIGTERM));
 }
 
+/// An orphan starts another process under the program's number, which is free by then.
+#[test]
+fn a_process_that_has_the_programs_number_later_is_not_the_program() {
+    let Some(bench) = Bench::new() else { return };
+    // SAFETY: the call has no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip!("only root can make a PID namespace");
+    }
+    let [orphan, said] = ["orphan", "said"].map(|name| bench.dir.path().join(name).display().to_string());
+    let script = "until [ ! -e /proc/$1 ]; do sleep 0.05; done\n\
+                  echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid\n\
+                  sh -c 'echo $$ >SAID; exit 7' &\n";
+    std::fs::write(&orphan, script.replace("SAID", &said)).unwrap();
+    let program = format!("echo $$ >{said}.program; (setsid sh {orphan} $$ &); exit 5");
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount-proc", env!("CARGO_BIN_EXE_weir"), "run", "--quiet", "--wait", "--"]);
+    let output = command.args(["sh", "-c", &program]).env("WEIR_LIB", &bench.library).output().unwrap();
+    if output.status.code() == Some(1) {
+        return skip!("unshare is refused here: {}", stderr(&output));
+    }
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    let [program, other] = ["said.program", "said"].map(|name| std::fs::read_to_string(bench.dir.path().join(name)));
+    assert_eq!(other.unwrap(), program.unwrap(), "{}", stderr(&output));
+}
+
 #[test]
 fn killed_it_leaves_no_file_and_its_program_goes_on() {
     let Some(bench) = Bench::new() else { return };
