@@ -24,7 +24,9 @@ use weir_policy::limits::{Rules, Sample, Watched, Wish};
 pub struct Agent {
     options: Options,
     rules: Rules,
-    begun: Instant,
+    /// Time that was watched, up to the last look: a pause of this process, or of its machine, is none of it.
+    watched_for: Duration,
+    looked_at: Instant,
     /// None while a thread has them.
     hands: Option<Hands>,
     /// By the path of the group.
@@ -78,6 +80,10 @@ const AGAIN: Duration = Duration::from_secs(300);
 /// machine is busy, is looked for again after eight.
 const UNSEEN: u32 = 16;
 
+/// The part of a window that counts of the time between two looks at most, or two periods. The agent may have been paused, or a
+/// look have hung: nothing was seen meanwhile.
+const BETWEEN: u32 = 16;
+
 /// Lines that are remembered.
 const MOST_SAID: usize = 1000;
 
@@ -103,7 +109,8 @@ impl Agent {
         });
         Ok(Self {
             rules,
-            begun: Instant::now(),
+            watched_for: Duration::ZERO,
+            looked_at: Instant::now(),
             hands: Some(Hands::new(&options)?),
             watched: HashMap::new(),
             api,
@@ -125,6 +132,7 @@ impl Agent {
         }
         let pods = self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
         let Done { look, took, relieving, said } = self.work(&pods).await?;
+        self.note_time();
         said.iter().for_each(|line| self.say_once(line));
         let (seats, names) = (seats_of(&pods), names_of(&pods));
         let (unreadable, why) = look.unreadable;
@@ -132,7 +140,7 @@ impl Agent {
             self.say_once(&format!("processes with Weir that cannot be read: {why}"));
         }
         let rows: Vec<Row> = look.groups.into_iter().map(|looked| self.row(looked, &seats, &names)).collect();
-        let (now, gone) = (self.begun.elapsed(), self.options.period.saturating_mul(UNSEEN));
+        let (now, gone) = (self.watched_for, self.options.period.saturating_mul(UNSEEN));
         self.watched.retain(|_, watched| now.saturating_sub(watched.last()) < gone);
         let resize = self.options.resize;
         for pod in pods.iter().filter(|pod| resize.denies(pod.resize.as_deref())) {
@@ -171,9 +179,18 @@ impl Agent {
         Ok(done)
     }
 
+    /// Notes the time since the look before. Of a long one only a part counts: a pause of a window is no window that was calm.
+    fn note_time(&mut self) {
+        let shortest = self.rules.requests.unwrap_or(self.rules.window).min(self.rules.window);
+        let most = (shortest / BETWEEN).max(self.options.period.saturating_mul(2));
+        let now = Instant::now();
+        self.watched_for += (now - self.looked_at).min(most);
+        self.looked_at = now;
+    }
+
     /// Notes a look at a group.
     fn row(&mut self, looked: Looked, seats: &Seats<'_>, names: &Names<'_>) -> Row {
-        let now = self.begun.elapsed();
+        let now = self.watched_for;
         let seat = seat(&looked, seats);
         let watched = self.watched.entry(looked.group.path.clone()).or_insert_with(|| Watched::new(&self.rules, now));
         let most = seat.and_then(|(_, container)| container.wanted.most());
@@ -585,11 +602,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_pause_is_no_window_that_was_calm() {
+        let (mut agent, _root) = alone(&["--request-window", "8m"]);
+        let sample = Sample { needed: 10 << 20, charged: 10 << 20, held: Some(1000 << 20), stall: 0.0 };
+        let mut look_after = |seconds| {
+            agent.looked_at -= Duration::from_secs(seconds);
+            agent.note_time();
+            let (now, rules) = (agent.watched_for, agent.rules);
+            let watched = agent.watched.get_mut(Path::new(GROUP)).unwrap();
+            watched.note(now, sample);
+            (watched.is_known(), watched.wish(&rules, 1000 << 20, Some(1000 << 20), 1000 << 20, false))
+        };
+        assert_eq!(look_after(0), (false, None));
+        assert_eq!(look_after(3600), (false, None), "paused for six windows");
+        for _ in 0..19 {
+            look_after(30);
+        }
+        let (is_known, wish) = look_after(30);
+        assert!(is_known && matches!(wish, Some(Wish::Lower(_))), "watched for a window: {wish:?}");
+    }
+
+    #[tokio::test]
     async fn a_group_that_is_not_seen_once_is_not_forgotten() {
         let (mut agent, _root) = alone(&[]);
         agent.round().await.unwrap();
         assert_eq!(agent.watched.len(), 1);
-        agent.begun -= Duration::from_secs(60);
+        agent.looked_at -= Duration::from_secs(60);
         agent.round().await.unwrap();
         assert_eq!(agent.watched.len(), 0);
     }
