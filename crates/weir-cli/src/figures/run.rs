@@ -108,9 +108,15 @@ pub struct Summary {
     /// Processes that ran without Weir when they were sampled.
     #[serde(default)]
     pub without_weir: Vec<ExcludedProcess>,
+    /// How many more there were, beyond those that are kept by name.
+    #[serde(default)]
+    pub more_without_weir: u64,
     /// Processes that run on Weir but could not open the statistics file: what they released is not in the figures.
     #[serde(default)]
     pub uncounted: Vec<ExcludedProcess>,
+    /// How many more there were.
+    #[serde(default)]
+    pub more_uncounted: u64,
     /// Why there were no counters: then it is not known which processes used Weir.
     #[serde(default)]
     pub no_counters: Option<String>,

@@ -32,6 +32,12 @@ const PAUSE: u32 = 20;
 const CHECKED_FROM: u64 = 8 << 20;
 /// Processes that are named.
 const NAMED: usize = 3;
+/// Processes of a kind that are kept by name. A service may have ever new ones.
+const KEPT: usize = 1000;
+
+/// Places of [`ProcessRecord::is_noted`].
+const WITHOUT: usize = 0;
+const UNCOUNTED: usize = 1;
 
 /// By how much the limit, which holds for each process, was exceeded.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +73,26 @@ struct ProcessRecord {
     /// It has waited for a child, which may have been larger than any process that was sampled.
     has_waited: bool,
     loaded: LibraryState,
+    /// It is among those without Weir, or among those that are not counted.
+    is_noted: [bool; 2],
+}
+
+/// Processes that are told of by name, as far as they are kept.
+#[derive(Debug, Default)]
+pub struct Excluded {
+    pub named: Vec<ExcludedProcess>,
+    /// Further ones.
+    pub more: u64,
+}
+
+impl Excluded {
+    fn add(&mut self, name: &str, pid: i32, why: &str) {
+        if self.named.len() < KEPT {
+            self.named.push(ExcludedProcess { name: name.to_owned(), pid, why: why.to_owned() });
+        } else {
+            self.more += 1;
+        }
+    }
 }
 
 /// The processes and their sums.
@@ -88,9 +114,9 @@ pub struct Sampler {
     pub curve: Samples,
     /// How many found a process.
     pub samples: u32,
-    pub without: Vec<ExcludedProcess>,
+    pub without: Excluded,
     /// Processes on Weir of which no counters can be read.
-    pub uncounted: Vec<ExcludedProcess>,
+    pub uncounted: Excluded,
     /// The largest resident set that a process had before one of the samples, by its own mark.
     pub most_high: u64,
     /// Why there are no samples.
@@ -119,7 +145,9 @@ impl Sampler {
         let mut now = HashMap::new();
         for pid in pids {
             let old = self.known.remove(&pid);
-            let Some((known, resident, rise)) = sample_process(pid, old, walk, &now, &self.library) else { continue };
+            let Some((mut known, resident, rise)) = sample_process(pid, old, walk, &now, &self.library) else {
+                continue;
+            };
             above |= self.check_limit(pid, &known, resident);
             risen = risen.max(rise);
             sum.bytes += known.bytes;
@@ -127,7 +155,7 @@ impl Sampler {
             sum.by_rss += usize::from(known.by_rss);
             self.most_shared = self.most_shared.max(known.shared);
             self.most_high = self.most_high.max(known.high).max(resident);
-            self.note_without(pid, &known, stats);
+            self.note_without(pid, &mut known, stats);
             now.insert(pid, known);
         }
         self.known = now;
@@ -173,19 +201,19 @@ impl Sampler {
         resident > limit
     }
 
-    fn note_without(&mut self, pid: i32, known: &ProcessRecord, stats: &StatsFile) {
-        let (list, why) = match &known.loaded {
-            LibraryState::Absent(why) => (&mut self.without, why.as_str()),
+    fn note_without(&mut self, pid: i32, known: &mut ProcessRecord, stats: &StatsFile) {
+        let (kind, why) = match &known.loaded {
+            LibraryState::Absent(why) => (WITHOUT, why.as_str()),
             LibraryState::Loaded if known.bytes >= CHECKED_FROM && has_own_malloc(known, stats) => {
-                (&mut self.without, "has a malloc of its own")
+                (WITHOUT, "has a malloc of its own")
             }
             LibraryState::LoadedUncounted if stats.path().is_some() => {
-                (&mut self.uncounted, "has another user, rights or namespace")
+                (UNCOUNTED, "has another user, rights or namespace")
             }
             LibraryState::Loaded | LibraryState::LoadedUncounted | LibraryState::MissingSince(_) => return,
         };
-        if !list.iter().any(|w| w.pid == pid && w.name == known.name) {
-            list.push(ExcludedProcess { name: known.name.clone(), pid, why: why.to_owned() });
+        if !std::mem::replace(&mut known.is_noted[kind], true) {
+            [&mut self.without, &mut self.uncounted][kind].add(&known.name, pid, why);
         }
     }
 
@@ -241,8 +269,9 @@ fn sample_process(
     // Only a mark above the last one is new. Executing another program resets it.
     let rise = if old.as_ref().is_none_or(|old| high > old.high) { high.saturating_sub(resident) } else { 0 };
     // Another name is another program: its state is determined afresh.
-    let judged = old.as_ref().filter(|old| old.name == stat.comm).map(|old| &old.loaded);
-    let loaded = loaded::judge(&process, judged, library);
+    let same = old.as_ref().filter(|old| old.name == stat.comm);
+    let loaded = loaded::judge(&process, same.map(|old| &old.loaded), library);
+    let is_noted = same.map_or([false; 2], |old| old.is_noted);
     let known = ProcessRecord {
         started: stat.starttime,
         name: stat.comm,
@@ -253,6 +282,7 @@ fn sample_process(
         high,
         has_waited: stat.cminflt + stat.cmajflt > 0,
         loaded,
+        is_noted,
     };
     Some((known, resident, rise))
 }
@@ -286,4 +316,37 @@ fn shares_memory(a: i32, b: i32) -> bool {
     const KCMP_VM: i32 = 1;
     // SAFETY: compares two processes, and touches no memory. A kernel without it, or one that refuses, returns -1.
     unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_processes_without_weir_each_is_noted_once_and_so_many_by_name() {
+        let mut sampler = Sampler::new(ProcessTree::default(), None, Path::new("/lib/libweir.so"));
+        let stats = StatsFile::create().unwrap();
+        let process = |name: &str| ProcessRecord {
+            started: 0,
+            name: name.into(),
+            inner_pid: 1,
+            bytes: 0,
+            shared: 0,
+            by_rss: false,
+            high: 0,
+            has_waited: false,
+            loaded: LibraryState::Absent("is statically linked".into()),
+            is_noted: [false; 2],
+        };
+        let mut first = process("first");
+        for _ in 0..3 {
+            sampler.note_without(1, &mut first, &stats);
+        }
+        assert_eq!((sampler.without.named.len(), sampler.without.more), (1, 0));
+        for pid in 2..2002 {
+            sampler.note_without(pid, &mut process("other"), &stats);
+        }
+        assert_eq!((sampler.without.named.len(), sampler.without.more), (KEPT, 2001 - KEPT as u64));
+        assert!(sampler.uncounted.named.is_empty());
+    }
 }

@@ -16,12 +16,13 @@ pub fn count(processes: u64) -> String {
     format!("{processes} process{}", if processes == 1 { "" } else { "es" })
 }
 
-/// The first few by name and number, and how many more there are.
-pub fn names<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+/// The first few by name and number, and how many more there are, with `more` that are not in the list.
+pub fn names<T>(all: &[T], more: u64, name: impl Fn(&T) -> String) -> String {
     const SHOWN: usize = 3;
     let mut text = all.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
-    if all.len() > SHOWN {
-        text += &format!(" and {} more", all.len() - SHOWN);
+    let more = more + all.len().saturating_sub(SHOWN) as u64;
+    if more > 0 {
+        text += &format!(" and {more} more");
     }
     text
 }
@@ -150,7 +151,7 @@ impl Summary {
 
     fn out_of_the_ordinary(&self) -> String {
         let limit = self.limit.as_ref().map(|limit| line("limit", &self.limit(limit)));
-        let left = (!self.left_running.is_empty()).then(|| line("left running", &names(&self.left_running, named)));
+        let left = (!self.left_running.is_empty()).then(|| line("left running", &names(&self.left_running, 0, named)));
         limit.unwrap_or_default() + &left.unwrap_or_default()
     }
 }
@@ -162,7 +163,7 @@ impl fmt::Display for Summary {
         writeln!(f, "weir: {}", self.verdict)?;
         line(f, "resident", self.resident())?;
         if self.peak.processes > 1 {
-            line(f, "largest", names(&self.peak.largest, named) + " at the peak")?;
+            line(f, "largest", names(&self.peak.largest, 0, named) + " at the peak")?;
         }
         f.write_str(&self.out_of_the_ordinary())?;
         if t.processes == 0 {

@@ -22,9 +22,13 @@ pub fn of(summary: &Summary, is_seen: bool) -> String {
         0 => String::new(),
         _ => released(&summary.totals),
     };
-    for (list, what) in [(&summary.without_weir, "without Weir"), (&summary.uncounted, "on Weir, but not counted")] {
+    for (list, more, what) in [
+        (&summary.without_weir, summary.more_without_weir, "without Weir"),
+        (&summary.uncounted, summary.more_uncounted, "on Weir, but not counted"),
+    ] {
         if !list.is_empty() {
-            text += &format!("; {what}: {}", names(list, |who| format!("{} {} {}", who.name, who.pid, who.why)));
+            let named = names(list, more, |who| format!("{} {} {}", who.name, who.pid, who.why));
+            text += &format!("; {what}: {named}");
         }
     }
     text + "."
@@ -146,6 +150,8 @@ mod tests {
                     without Weir: bb 7 is statically linked.";
         assert_eq!(of(&run, true), said);
         assert!(run.to_string().contains("none that used Weir"));
+        run.more_without_weir = 4000;
+        assert!(of(&run, true).ends_with("without Weir: bb 7 is statically linked and 4000 more."));
     }
 
     #[test]
