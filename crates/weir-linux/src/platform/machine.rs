@@ -20,6 +20,19 @@ pub enum HugePages {
     Absent,
 }
 
+impl HugePages {
+    /// Whether memory that came in huge pages comes in single ones under this mode. It may have asked for them (`on_advice`).
+    pub(crate) fn ends(self, on_advice: bool) -> bool {
+        match self {
+            Self::Always => false,
+            Self::Madvise => !on_advice,
+            Self::Never => true,
+            // It is not known: the file is not there, or not to be opened.
+            Self::Absent => false,
+        }
+    }
+}
+
 /// CPUs that can ever come online, and one more than the highest of their numbers: the size of tables by CPU.
 pub fn possible_cpus() -> Option<(usize, usize)> {
     let mut buf = [0u8; 256];
@@ -83,7 +96,15 @@ pub(crate) fn cpus_bound() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::HugePages::{Absent, Always, Madvise, Never};
     use super::*;
+
+    #[test]
+    fn memory_comes_in_single_pages_once_the_mode_says_so() {
+        let ends = |on_advice| [Always, Madvise, Never, Absent].map(|mode: HugePages| mode.ends(on_advice));
+        assert_eq!(ends(false), [false, true, true, false]);
+        assert_eq!(ends(true), [false, false, true, false]);
+    }
 
     #[test]
     fn this_machine_answers() {

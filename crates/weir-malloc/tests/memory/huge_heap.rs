@@ -46,3 +46,10 @@ fn a_program_that_switches_huge_pages_off_gets_its_free_pages_released() {
     let [peak] = said(&program, &["off"], "1")[..] else { panic!("a number") };
     assert!(peak > 60_000, "{peak} KiB at the peak");
 }
+
+#[test]
+fn where_the_machine_switches_huge_pages_off_free_pages_are_released() {
+    let Some(program) = program() else { return };
+    let said = said(&program, &["mode"], "0");
+    assert!(said.first().is_none_or(|&peak| peak > 60_000), "{said:?} KiB at the peak");
+}

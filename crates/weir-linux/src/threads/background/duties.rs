@@ -14,6 +14,7 @@ use crate::os::process::{getpid, has_no_huge_pages};
 use crate::os::rights::credentials::MainThread;
 use crate::os::tasks;
 use crate::platform::linux::Engine;
+use crate::platform::machine::{self, HugePages};
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page::Sharing;
 use crate::pressure::events::{Events, Heat};
@@ -341,11 +342,17 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// The program may have switched huge pages off for itself since memory began to come in such.
+    /// The program may have switched huge pages off for itself since memory began to come in such. Or the machine's mode is another
+    /// than it was: memory comes in single pages now, or it may come in huge pages, which are looked for from now on.
     fn look_for_huge_pages(&self) {
         let platform = self.heap.platform();
-        if platform.huge_on_touch() && has_no_huge_pages(platform.huge_on_advice()) {
+        let (on_touch, on_advice) = (platform.huge_on_touch(), platform.huge_on_advice());
+        let may_look = self.sources.is_private() && (on_touch || !platform.may_have_huge());
+        let mode = if may_look { machine::huge_pages() } else { HugePages::Absent };
+        if on_touch && (mode.ends(on_advice) || has_no_huge_pages(on_advice)) {
             self.heap.reclaim().forget_huge();
+        } else if mode == HugePages::Always && !platform.may_have_huge() && !has_no_huge_pages(false) {
+            platform.note_huge();
         }
     }
 

@@ -1,6 +1,9 @@
 /* Which part of a heap is in huge pages, as the setting huge_heap says: a part filled with it, one without, one with it. */
 #include "check.h"
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 
 #define SIZE 4000
@@ -41,12 +44,35 @@ static void fill_part(void) {
 
 static long rss_kib(void) { return resident_bytes() / 1024; }
 
-/* A program that switches huge pages off for itself, and frees every other of its blocks: down to three quarters are released. */
-static void without_huge_pages(void) {
+/* The machine's huge pages, and a file in the place of the one that says so. */
+#define ENABLED "/sys/kernel/mm/transparent_hugepage/enabled"
+
+static void say(const char *file, const char *mode) {
+    int fd = open(file, O_WRONLY);
+    CHECK(fd >= 0 && write(fd, mode, strlen(mode)) == (ssize_t)strlen(mode) && close(fd) == 0);
+}
+
+/* Begins again where the machine's huge pages are said to be `always`; the file that says so is the second argument. */
+static void begin_under_always(const char *program) {
+    char file[] = "/tmp/weir-mode-XXXXXX";
+    int fd = mkstemp(file);
+    CHECK(fd >= 0 && close(fd) == 0);
+    say(file, "[always] madvise never\n");
+    int is_mounted = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+                     && mount(file, ENABLED, NULL, MS_BIND, NULL) == 0;
+    if (!is_mounted) CHECK(unlink(file) == 0), skip_all("no file can be mounted here");
+    execl(program, program, "mode", file, (char *)NULL);
+    CHECK(!"executed");
+}
+
+/* A program that switches huge pages off for itself, or the machine's (`file`), and frees every other of its blocks: down to three
+   quarters are released. */
+static void without_huge_pages(const char *file) {
     enum { BLOCKS = 1000, BLOCK = 60 << 10 };
     static char *blocks[BLOCKS];
     free(malloc(1));
-    CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+    if (!file) CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+    else say(file, "always [madvise] never\n"), CHECK(unlink(file) == 0);
     for (int i = 0; i < BLOCKS; i++) {
         CHECK(blocks[i] = malloc(BLOCK));
         memset(blocks[i], 1, BLOCK);
@@ -59,8 +85,9 @@ static void without_huge_pages(void) {
 }
 
 int main(int count, char **words) {
-    if (count > 1 && !strcmp(words[1], "off")) {
-        without_huge_pages();
+    if (count == 2 && !strcmp(words[1], "mode")) begin_under_always(words[0]);
+    if (count > 1) {
+        without_huge_pages(words[2]);
         return 0;
     }
     if (!are_there()) skip_all("the system gives no huge pages to who asks for them");
