@@ -13,15 +13,15 @@ use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::Collapse;
 
 use crate::os::mman;
-use crate::os::syscall::Errno;
+use crate::os::syscall::{Errno, Result};
 use crate::platform::memory::page_table::own_pages;
 
 /// For a thread with a descriptor table of its own. `run` is a whole pageblock.
 pub(in crate::platform) fn collapse(run: Run) -> Collapse {
     match is_own(run) {
-        Some(true) => {}
-        Some(false) => return Collapse::Unfit,
-        None => return Collapse::Never,
+        Ok(true) => {}
+        Ok(false) => return Collapse::Unfit,
+        Err(why) => return without_table(why),
     }
     // SAFETY: no bytes at all; the kernel says whether it knows the advice.
     if unsafe { mman::madvise(run.addr as *mut u8, 0, mman::MADV_COLLAPSE) }.is_err() {
@@ -58,8 +58,16 @@ fn warm_up() {
     let _ = unsafe { mman::munmap(at, len) };
 }
 
-/// Whether all pages of `run` have memory, and of this process alone; `None`: it cannot be told.
-fn is_own(run: Run) -> Option<bool> {
+/// What follows where the page table cannot be read: a limit of open files, or the lack of memory, may be over soon.
+fn without_table(why: Errno) -> Collapse {
+    match why {
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Collapse::Short,
+        _ => Collapse::Never,
+    }
+}
+
+/// Whether all pages of `run` have memory, and of this process alone. An error: it cannot be told.
+fn is_own(run: Run) -> Result<bool> {
     own_pages(run).map(|pages| pages.iter().all(|&word| word == u64::MAX))
 }
 
@@ -99,6 +107,13 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_open_files_forbids_no_later_collapse() {
+        let outcomes = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::EACCES, Errno::EPERM].map(without_table);
+        use Collapse::{Never, Short};
+        assert_eq!(outcomes, [Short, Short, Short, Never, Never]);
+    }
+
+    #[test]
     fn a_pageblock_that_was_advised_to_have_none_says_nothing_of_the_others() {
         with_pageblock(|run| {
             write(run);
@@ -114,7 +129,7 @@ mod tests {
     fn what_another_process_shares_is_left_alone() {
         with_pageblock(|run| {
             write(run);
-            let Some(is_own_here) = is_own(run) else {
+            let Ok(is_own_here) = is_own(run) else {
                 return weir_testing::skip!("no page table can be read here");
             };
             assert!(is_own_here);
@@ -132,7 +147,7 @@ mod tests {
                 libc::kill(child, libc::SIGKILL);
                 libc::waitpid(child, core::ptr::null_mut(), 0);
             }
-            assert_eq!(is_own(run), Some(true));
+            assert_eq!(is_own(run), Ok(true));
         });
     }
 }

@@ -253,7 +253,7 @@ impl Memory for Linux {
 
     fn own_pages(&self, block: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
         // No file is opened among the program's.
-        if is_own_thread() { page_table::own_pages(block) } else { None }
+        if is_own_thread() { page_table::own_pages(block).ok() } else { None }
     }
 
     fn advise_small(&self, run: Run) {
