@@ -235,7 +235,7 @@ fn a_process_that_has_the_programs_number_later_is_not_the_program() {
     }
     let [orphan, said] = ["orphan", "said"].map(|name| bench.dir.path().join(name).display().to_string());
     let script = "until [ ! -e /proc/$1 ]; do sleep 0.05; done\n\
-                  echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid\n\
+                  echo $(($1 - 1)) >/proc/sys/kernel/ns_last_pid || { echo refused >SAID; exit; }\n\
                   sh -c 'echo $$ >SAID; exit 7' &\n";
     std::fs::write(&orphan, script.replace("SAID", &said)).unwrap();
     let program = format!("echo $$ >{said}.program; (setsid sh {orphan} $$ &); exit 5");
@@ -247,7 +247,11 @@ fn a_process_that_has_the_programs_number_later_is_not_the_program() {
     }
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     let [program, other] = ["said.program", "said"].map(|name| std::fs::read_to_string(bench.dir.path().join(name)));
-    assert_eq!(other.unwrap(), program.unwrap(), "{}", stderr(&output));
+    let other = other.unwrap();
+    if other.trim() == "refused" {
+        return skip!("no process can be given a number here");
+    }
+    assert_eq!(other, program.unwrap(), "{}", stderr(&output));
 }
 
 #[test]
