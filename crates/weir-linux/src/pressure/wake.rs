@@ -259,6 +259,12 @@ impl Listener {
         true
     }
 
+    /// There is no listener for what was opened. By the thread that opened it.
+    pub fn give_up(&self) {
+        self.reset();
+        let _ = fd::close(self.kick.swap(-1, Relaxed));
+    }
+
     /// In a forked child: there is no listener.
     pub fn reset(&self) {
         self.turn.store(OVER, Relaxed);

@@ -43,6 +43,12 @@ fn the_thread_takes_nothing_from_the_program(mode: Mode) {
     all_pass(Kind::C, "thread_life.c", &all, mode);
 }
 
+/// The listener is tried again after ten seconds.
+#[test]
+fn what_a_limit_refused_is_there_later() {
+    all_pass(Kind::C, "thread_life.c", &["few-threads"], Mode::Plain);
+}
+
 /// Counted, not timed: of Weir's threads none is switched to for 5 s, whoever the program is.
 #[test]
 fn at_rest_nothing_wakes() {

@@ -143,6 +143,11 @@ impl Sources {
         (self.listener, self.listener_thread) = (Some(listener), Some(thread));
     }
 
+    /// Whether there is a listener.
+    pub fn has_listener(&self) -> bool {
+        self.listener.is_some()
+    }
+
     /// Reports the end of a thread of the program, once. An error: the kernel does not report it.
     pub fn watch_thread(&mut self, thread: u32) -> Result<()> {
         self.close(Notifier::Thread);

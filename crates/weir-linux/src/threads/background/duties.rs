@@ -12,6 +12,7 @@ use weir_core::reclaim::budget::Room;
 use crate::os::clock::monotonic_ns;
 use crate::os::process::{getpid, has_no_huge_pages};
 use crate::os::rights::credentials::MainThread;
+use crate::os::rights::sandbox::Sandbox;
 use crate::os::tasks;
 use crate::platform::linux::Engine;
 use crate::platform::machine::{self, HugePages};
@@ -45,6 +46,10 @@ const SLICE_NS: u64 = 10_000_000;
 const RELIEF_NS: u64 = 1_000_000_000;
 /// The longest such time.
 const RELIEF_MOST_NS: u64 = 3_600_000_000_000;
+/// Until what a limit refused, the listener or the channel, is tried again. Each try doubles that.
+const RETRY_NS: u64 = 10_000_000_000;
+/// The longest such time.
+const RETRY_MOST_NS: u64 = 3_600_000_000_000;
 /// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
 const WORTH_HEARING: u64 = 16 << 20;
 
@@ -69,6 +74,10 @@ pub(super) struct Loop<'a> {
     pub heap: &'static Engine,
     pub waker: &'static Waker,
     pub sources: &'a mut Sources,
+    /// A limit refused the listener.
+    pub is_listener_refused: bool,
+    /// Starts it; `false`: a limit refuses it.
+    pub start_listener: &'a dyn Fn(&mut Sources) -> bool,
     /// The page of counters, as far as others may map it.
     pub sharing: Sharing,
     pub figures: Figures,
@@ -100,6 +109,16 @@ pub(super) struct Schedule {
     balance_at: Option<u64>,
     turn: Turn,
     relief: Relief,
+    retry: Retry,
+}
+
+/// Tries to have what a limit refused.
+#[derive(Default)]
+struct Retry {
+    /// When to try; `None`: nothing is refused.
+    at: Option<u64>,
+    /// What that was after the try before.
+    pause: u64,
 }
 
 /// Looks for relief.
@@ -150,6 +169,22 @@ impl Relief {
     }
 }
 
+impl Retry {
+    /// Whether to try now, if something `is_refused`; if so, the next try comes later.
+    fn next(&mut self, is_refused: bool, now: u64) -> bool {
+        if !is_refused {
+            *self = Self::default();
+            return false;
+        }
+        let is_now = is_due(self.at, now);
+        if is_now || self.at.is_none() {
+            self.pause = (self.pause * 2).clamp(RETRY_NS, RETRY_MOST_NS);
+            self.at = Some(now + self.pause);
+        }
+        is_now
+    }
+}
+
 impl<'a> Loop<'a> {
     /// All that the thread does, in the order in which it is done.
     ///
@@ -159,10 +194,11 @@ impl<'a> Loop<'a> {
     /// - What is at rest for long is released before an answer, which needs to know whether anything is left.
     /// - Pressure is answered before the node balancer works: it raises the marks that the balancer goes by. Relief is looked for
     ///   after both, as they decide whether balance has returned.
+    /// - What a limit refused is tried again before clients are served: the channel is opened at the next wait.
     /// - Clients are served when the memory is what they ask about. The end of a window begins a measurement, of which a part is made
     ///   in each turn; so measuring follows.
     /// - Subscribers are told last: of all that the turn has done.
-    const DUTIES: [Duty<'a>; 12] = [
+    const DUTIES: [Duty<'a>; 13] = [
         Duty { due: |_| None, tend: Self::end_if_asked },
         Duty { due: |this| this.schedule.count_at, tend: Self::look_for_threads },
         Duty { due: |_| None, tend: Self::leave_rest },
@@ -172,6 +208,7 @@ impl<'a> Loop<'a> {
         Duty { due: |this| this.schedule.balance_at, tend: Self::balance_zones },
         Duty { due: |this| this.heap.page_pools().due().map(|at| at.0), tend: Self::tend_pools },
         Duty { due: |this| this.schedule.relief.at, tend: Self::look_for_relief },
+        Duty { due: |this| this.schedule.retry.at, tend: Self::try_again },
         Duty { due: |this| this.steering.due(), tend: Self::serve_clients },
         Duty { due: |this| this.schedule.window_ends, tend: Self::end_window },
         Duty { due: |this| this.figures.is_under_way().then_some(0), tend: Self::measure_and_tell },
@@ -315,6 +352,19 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
+    /// A limit that refused the listener or the channel may be another by now. Under a filter that the program set since, no thread
+    /// is made.
+    fn try_again(&mut self, heard: &Heard) -> Result<(), End> {
+        let is_refused = self.is_listener_refused || self.sources.has_listener() && self.steering.is_refused();
+        if self.schedule.retry.next(is_refused, heard.now) {
+            if self.is_listener_refused && Sandbox::look().is_ok_and(|sandbox| !sandbox.is_programs_own()) {
+                self.is_listener_refused = !(self.start_listener)(self.sources);
+            }
+            self.steering.try_again();
+        }
+        Ok(())
+    }
+
     fn serve_clients(&mut self, heard: &Heard) -> Result<(), End> {
         if heard.events.control || is_due(self.steering.due(), heard.now) {
             self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
@@ -447,6 +497,23 @@ fn is_due(at: Option<u64>, now: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_limit_refused_is_tried_again_ever_more_seldom() {
+        let mut retry = Retry::default();
+        assert!(!retry.next(false, 5) && retry.at.is_none());
+        assert!(!retry.next(true, 5) && retry.at == Some(5 + RETRY_NS));
+        assert!(!retry.next(true, RETRY_NS), "it is not due");
+        let mut pauses = std::vec::Vec::new();
+        for _ in 0..11 {
+            let now = retry.at.unwrap();
+            assert!(retry.next(true, now));
+            pauses.push((retry.at.unwrap() - now) / RETRY_NS);
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 360, 360, 360]);
+        assert!(!retry.next(false, retry.at.unwrap()) && retry.at.is_none());
+        assert!(!retry.next(true, 7) && retry.at == Some(7 + RETRY_NS));
+    }
 
     #[test]
     fn relief_is_looked_for_when_it_is_due_and_ever_more_seldom_where_nobody_waits_for_it() {

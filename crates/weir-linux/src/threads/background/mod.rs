@@ -159,8 +159,10 @@ impl Background {
     /// The heap has grown: starts the thread once the heap is worth it. A program that frees nothing has nothing to release, but
     /// it is looked into and steered by that thread.
     pub(crate) fn grown(&'static self) {
-        if self.state.load(Relaxed) == ABSENT {
-            self.freed();
+        match self.state.load(Relaxed) {
+            ABSENT => self.freed(),
+            REFUSED if monotonic_ns() >= self.retry_at.load(Relaxed) => self.freed(),
+            _ => {}
         }
     }
 
@@ -270,10 +272,23 @@ impl Background {
         self.clear(!self.listener_thread.is_alive(), next);
     }
 
-    /// Prepares for the listener, of which there is none.
-    fn open_listener(&self) -> bool {
+    /// Starts the listener, if there is to be one and there is none. `false`: a limit refused it.
+    fn start_listener(&'static self, sources: &mut Sources) -> bool {
+        // That of a thread that was lost may be there still.
+        if !sources.is_private() || self.listener_thread.is_alive() {
+            return true;
+        }
         // SAFETY: no listener's thread is alive, as was asked, and this thread alone starts one.
-        !self.listener_thread.is_alive() && unsafe { self.listener.open() }.is_ok()
+        if unsafe { self.listener.open() }.is_err() {
+            return false;
+        }
+        let is_there = self.listener_thread.spawn(listen, core::ptr::from_ref(self) as usize, 0).is_some();
+        if is_there {
+            sources.listen_with(&self.listener, self.listener_thread.word());
+        } else {
+            self.listener.give_up();
+        }
+        is_there
     }
 
     /// The thread is not there, and the state is `next`; nor is its listener there, if `with_listener` says so.
@@ -344,13 +359,7 @@ impl Background {
         let has_rights = credentials::has_rights();
         credentials::give_up_rights();
         // After that, as the listener begins with what this thread has.
-        if sources.is_private() && self.open_listener() {
-            if self.listener_thread.spawn(listen, core::ptr::from_ref(self) as usize, 0).is_some() {
-                sources.listen_with(&self.listener, self.listener_thread.word());
-            } else {
-                self.listener.reset();
-            }
-        }
+        let is_listener_refused = !self.start_listener(sources);
         STATS.background.store(1, Relaxed);
         self.state.store(RUNNING, SeqCst);
         let is_own = |thread| {
@@ -361,6 +370,8 @@ impl Background {
         let end = Loop {
             heap: self.heap,
             waker: &self.waker,
+            is_listener_refused,
+            start_listener: &|sources| self.start_listener(sources),
             sharing: Sharing::new(sources.is_private()),
             figures: Figures::default(),
             steering: Steering::default(),

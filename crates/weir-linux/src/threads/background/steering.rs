@@ -23,6 +23,8 @@ pub(super) struct Steering {
     sandbox: Option<Sandbox>,
     /// The setting, as it was followed last.
     followed: Option<u64>,
+    /// A limit refused the channel.
+    is_refused: bool,
 }
 
 impl Steering {
@@ -62,6 +64,17 @@ impl Steering {
         STATS.control.name.iter().zip(name).for_each(|(to, word)| to.store(word, Relaxed));
         STATS.control.error.store(0, Relaxed);
         STATS.control.state.store(Opening::Open as u32, Relaxed);
+        self.is_refused = false;
+    }
+
+    /// Whether a limit refused the channel, which may be tried again.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Has the setting followed anew.
+    pub fn try_again(&mut self) {
+        self.followed = None;
     }
 
     fn close(&mut self, sources: &mut Sources, state: Opening, error: Option<Errno>) {
@@ -71,6 +84,8 @@ impl Steering {
             channel.close();
         }
         self.sandbox = None;
+        let limits = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::EAGAIN];
+        self.is_refused = state == Opening::Refused && error.is_some_and(|error| limits.contains(&error));
         STATS.control.error.store(error.map_or(0, |error| error.0 as u32), Relaxed);
         STATS.control.state.store(state as u32, Relaxed);
     }
@@ -198,7 +213,8 @@ mod tests {
     #[test]
     fn a_subscriber_that_is_found_to_have_gone_leaves_no_target_behind() {
         let (sandbox, mut sources, waker) = (Sandbox::look().ok(), Sources::new(), Waker::new());
-        let mut steering = Steering { channel: Some(with_gone_subscriber(&STATS, 1 << 20)), sandbox, followed: None };
+        let mut steering =
+            Steering { channel: Some(with_gone_subscriber(&STATS, 1 << 20)), sandbox, ..Steering::default() };
         assert!(sources.set_target(steering.channel.as_ref().unwrap().target()));
         steering.tell_subscribers(&waker, &mut sources);
         assert_eq!(steering.channel.as_ref().unwrap().target(), None, "it was found out");
@@ -209,9 +225,13 @@ mod tests {
     #[test]
     fn without_a_listener_the_channel_is_refused_and_not_in_a_sandbox() {
         let channel = Channel::open(&STATS).unwrap();
-        Steering::default().begin(channel, &mut Sources::new());
+        let mut steering = Steering::default();
+        steering.begin(channel, &mut Sources::new());
         let state = [&STATS.control.state, &STATS.control.error].map(|word| word.load(Relaxed));
         assert_eq!(state, [Opening::Refused as u32, Errno::EAGAIN.0 as u32]);
+        assert!(steering.is_refused(), "it is tried again");
+        steering.close(&mut Sources::new(), Opening::Sandbox, None);
+        assert!(!steering.is_refused());
     }
 
     #[test]

@@ -471,6 +471,21 @@ static void refused(void) {
 }
 
 /* Mappings of the process. */
+/* A limit of threads refuses the listener, but not the thread before it. Later the limit is another. */
+static void few_threads(void) {
+    struct rlimit limit = {2, 64};
+    need_root();
+    /* Root is above the limit, and this user has no other process. */
+    if (setuid(100000 + getpid()) != 0) skip_all("this user may not become another");
+    CHECK(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0 && setrlimit(RLIMIT_NPROC, &limit) == 0);
+    WAIT_FOR((burst(), usleep(20000), count() >= 1));
+    usleep(1000000);
+    CHECK(count() == 1);
+    limit.rlim_cur = 64;
+    CHECK(setrlimit(RLIMIT_NPROC, &limit) == 0);
+    WAIT_FOR(count() == 2);
+}
+
 static int mappings(void) {
     static char text[1 << 16];
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), lines = 0;
@@ -595,6 +610,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();
     else if (strcmp(which, "refused") == 0) refused();
+    else if (strcmp(which, "few-threads") == 0) few_threads();
     else if (strcmp(which, "refused-rseq") == 0) refused_rseq();
     else if (strcmp(which, "vfork") == 0) vforked();
     else if (strcmp(which, "rights") == 0) rights(0);
