@@ -49,6 +49,8 @@
 //! - A scan is called in batches for twice what `count` says at most, and for twice what can be resident.
 //! - One that panics is named too, and not called any more. On a thread of the program's own the panic goes on to whoever
 //!   called [`CallbackQueue::serve`].
+//! - What a callback holds is dropped as it is unregistered, on the thread that does so. If that is in a callback which runs it is
+//!   dropped after the return, on the thread that called it. A panic as it is dropped ends the process on a thread of Weir's.
 //! - In a forked child there is no thread to call anything, until it registers something or calls
 //!   [`resume_after_fork`](crate::pressure::resume_after_fork).
 

@@ -168,6 +168,33 @@ fn a_panic_on_the_programs_own_thread_is_the_programs() {
     drop(ballast);
 }
 
+#[test]
+fn one_that_drops_itself_drops_what_it_holds_once_where_that_panics() {
+    struct Bad(Arc<AtomicUsize>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            assert!(self.0.fetch_add(1, SeqCst) > 0, "a bad drop");
+        }
+    }
+    let _pressure = Pressure::begin();
+    let ballast = Blocks::of(16 << 20, 4000);
+    let queue = CallbackQueue::new().unwrap();
+    let (me, drops): (Arc<Mutex<Option<Shrinker>>>, Arc<AtomicUsize>) = Default::default();
+    let (own, bad) = (me.clone(), Bad(drops.clone()));
+    let scan = move |bytes, _| {
+        let _held = &bad;
+        drop(taken(&own));
+        bytes
+    };
+    let thread = CallbackThread::Queue(&queue);
+    let shrinker = Shrinker::builder("bad drop").thread(thread).register_fns(|| 100 << 20, scan).unwrap();
+    *me.lock().unwrap() = Some(shrinker);
+    let serve = || while queue.wait(Some(PATIENCE)) > 0 {};
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve)).is_err());
+    assert_eq!(drops.load(SeqCst), 1);
+    drop(ballast);
+}
+
 /// Waits for the shrinker in a slot: a callback may be called before its registration is put there.
 fn taken(slot: &Mutex<Option<Shrinker>>) -> Shrinker {
     loop {

@@ -212,12 +212,13 @@ impl<P: Wait + Diagnostics> End<'_, P> {
         drop(list);
         self.callbacks.finished.fetch_add(1, SeqCst);
         self.platform.wake_all(&self.callbacks.finished);
+        let ran = Ran { panicked, gone, replaced };
+        // Before what may panic: a drop of this after it would dispose of the entry once more.
+        self.ran = Some(ran);
         if gone {
             // SAFETY: off the list, and its run has ended: this thread alone has it, as the callback gave it up.
             unsafe { (self.entry.as_ref().dispose)(self.entry) };
         }
-        let ran = Ran { panicked, gone, replaced };
-        self.ran = Some(ran);
         ran
     }
 }

@@ -129,6 +129,37 @@ fn a_callback_unregisters_itself_and_is_disposed_of_after_its_return() {
 }
 
 #[test]
+fn one_that_unregistered_itself_is_disposed_of_once_where_that_panics() {
+    static DISPOSED: AtomicUsize = AtomicUsize::new(0);
+    /// Frees nothing, and panics the first time.
+    unsafe fn dispose(_: NonNull<Entry>) {
+        assert!(DISPOSED.fetch_add(1, SeqCst) > 0, "a bad drop");
+    }
+    let (heap, queue) = (heap(), queue());
+    let me: Arc<Mutex<Option<Registered>>> = Arc::default();
+    let own = me.clone();
+    let on_scan: OnScan = Box::new(move |bytes| {
+        own.lock().unwrap().take().expect("called once").unregister(heap);
+        Ok(bytes)
+    });
+    let told = Arc::new(Told { bytes: AtomicUsize::new(SIZE), ..Told::default() });
+    let cache: &'static mut dyn Callback = Box::leak(Box::new(Cache { heap, told, on_scan: Some(on_scan) }));
+    let spec = shrinker("bad drop", Class::Program);
+    // SAFETY: the callback, the queue and the entry are leaked, and stay.
+    let entry = unsafe {
+        let entry = Entry::new(&spec, NonNull::from(cache), NonNull::from(queue), dispose);
+        let entry = NonNull::from(Box::leak(Box::new(entry)));
+        heap.callbacks().register(heap.platform(), entry);
+        entry
+    };
+    *me.lock().unwrap() = Some(Registered(entry));
+    pressure(heap, Level::Some);
+    assert!(thread::spawn(move || serve(heap, queue)).join().is_err(), "the panic is who serves' own");
+    assert_eq!(DISPOSED.load(SeqCst), 1);
+    assert!(heap.platform().panicked.lock().unwrap().is_empty(), "the callback itself did not");
+}
+
+#[test]
 fn one_that_panics_is_named_and_disabled() {
     let (heap, queue) = served();
     let (bad, bad_told) =
