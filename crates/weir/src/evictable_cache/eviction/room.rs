@@ -36,8 +36,8 @@ pub struct Room {
     pub target: AtomicUsize,
     /// The weight that the program allows; `usize::MAX`: it gave no bound ([`Self::most`]).
     pub max: AtomicUsize,
-    /// The weight that pressure leaves.
-    pub min: usize,
+    /// The weight that the program wants left by pressure. It may be above the bound, which changes ([`Self::least`]).
+    min: usize,
     /// An entry was evicted for another.
     pub has_replaced: AtomicBool,
     /// Pressure has lowered the target, and is not over.
@@ -54,7 +54,7 @@ impl Room {
         Self {
             bytes: AtomicUsize::new(0),
             entries: AtomicUsize::new(0),
-            target: AtomicUsize::new(min),
+            target: AtomicUsize::new(if min < max { min } else { max }),
             max: AtomicUsize::new(max),
             min,
             has_replaced: AtomicBool::new(false),

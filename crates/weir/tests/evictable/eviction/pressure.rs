@@ -57,6 +57,18 @@ fn pressure_goes_down_to_the_least_and_takes_no_pinned_entry() {
 }
 
 #[test]
+fn what_pressure_leaves_is_cut_by_the_bound_of_the_moment() {
+    let builder = EvictableCache::<u64, u64>::builder().weigher(|_, _| 100).min_bytes(1_000).max_bytes(300);
+    let cache = builder.build().unwrap();
+    (0..100).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    assert_eq!((cache.evict(usize::MAX), cache.bytes(), cache.stats().target_bytes), (0, 300, 300));
+    cache.set_max_bytes(10_000);
+    cache.relieved();
+    (0..100).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    assert_eq!((cache.evict(usize::MAX), cache.bytes()), (9_000, 1_000));
+}
+
+#[test]
 fn the_hottest_entries_outlive_pressure() {
     let cache = filled(4_000);
     for _ in 0..8 {
