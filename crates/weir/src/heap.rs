@@ -196,6 +196,9 @@ pub unsafe fn free_moved(block: *mut u8) {
 /// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns
 /// whether anything was released.
 ///
+/// Free values of [`ObjectCacheBuilder::retained`](crate::ObjectCacheBuilder::retained) may be dropped on the calling thread, which
+/// must not hold what their drop waits for.
+///
 /// ```
 /// drop(vec![1u8; 32 << 20]);
 /// weir::heap::trim();

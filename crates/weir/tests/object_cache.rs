@@ -7,6 +7,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::ThreadId;
 
 use weir::{AllocError, CacheBox, CacheError, ObjectCache, Retained};
 use weir_testing::wait_until;
@@ -125,6 +126,27 @@ fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
     drop(cache.alloc().unwrap());
     drop(cache);
     assert_eq!(ALIVE.load(Relaxed), 0);
+}
+
+/// So that thread must not hold what their drop waits for.
+#[test]
+fn kept_values_are_dropped_by_a_thread_that_trims_too() {
+    struct Value(mpsc::Sender<ThreadId>);
+    impl Drop for Value {
+        fn drop(&mut self) {
+            let _ = self.0.send(std::thread::current().id());
+        }
+    }
+    let (send, dropped) = mpsc::channel();
+    let send = Mutex::new(send);
+    let new = move || Some(Value(send.lock().unwrap().clone()));
+    let cache: ObjectCache<Value, Retained> = ObjectCache::builder("trimmed").retained(new, |_| (), |_| ()).unwrap();
+    let me = std::thread::current().id();
+    wait_until("this thread to drop a value", || {
+        drop(cache.alloc().unwrap());
+        weir::heap::trim();
+        dropped.try_iter().any(|thread| thread == me)
+    });
 }
 
 /// Otherwise the thread that drops the value would wait for itself.

@@ -120,8 +120,11 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     }
 
     /// Makes a cache of retained values. `new` makes each value when its slab comes (`None`: the allocation fails).
-    /// `on_alloc` and `on_free` are called at each use. Values are dropped when their slab is released, on a thread of the
-    /// library's. The closures must not use this cache. A value that owns the last handle of its own cache keeps it for good.
+    /// `on_alloc` and `on_free` are called at each use. The closures must not use this cache. A value that owns the last handle of
+    /// its own cache keeps it for good.
+    ///
+    /// Values are dropped when their slab is released: on a thread of the library's, in [`heap::trim`] on the thread that calls it,
+    /// or as the cache ends. So who calls that, or drops the cache, must not hold what the drop of a value waits for.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].

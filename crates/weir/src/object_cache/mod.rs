@@ -12,7 +12,8 @@
 //!
 //! A panic of a value's drop, of a closure, or of what makes values costs the value that it is about and no object. The
 //! value's object is freed, and so are the others of a batch. Only the drop of a retained value whose slab is released
-//! may not panic. It runs on a thread of the library's, so a panic ends the process.
+//! may not panic: that ends the process. It runs on a thread of the library's, in [`heap::trim`](crate::heap::trim) on the
+//! thread that calls it, or as the cache ends.
 
 mod builder;
 mod cache;
