@@ -684,8 +684,9 @@ struct weir_evictable_options {
 weir_evictable *weir_evictable_create(const struct weir_evictable_options *options, size_t size);
 
 /*
- * Frees a cache with all entries. No other thread uses the cache any more. Returns 0; or -1 with errno EBUSY if entries are
- * pinned or prepared: then the cache stays as it is. NULL is allowed, and does nothing.
+ * Frees a cache with all entries. No other thread uses the cache any more. Waits for an eviction under pressure that is under
+ * way on a thread of the library's: the caller must not hold what on_evict waits for. Returns 0; or -1 with errno EBUSY if
+ * entries are pinned or prepared: then the cache stays as it is. NULL is allowed, and does nothing.
  */
 int weir_evictable_destroy(weir_evictable *cache);
 

@@ -48,6 +48,9 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// where it does; else it may wait for itself. A panic in any of them leaves the cache whole; one as it is dropped drops the
 /// rest, of which the listener is not told.
 ///
+/// The end of a cache waits for an eviction under pressure that is under way on a thread of Weir's. So who drops the last handle
+/// must not hold what the listener, or the `Drop` of a key or value, waits for.
+///
 /// # fork
 /// A forked child has the cache as it was; an empty one where entries lie in a [zone](crate::zone) that is the parent's. Values
 /// that other threads or tasks of the parent were computing are computed by who wants them first. Futures of the parent that

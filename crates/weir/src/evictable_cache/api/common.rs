@@ -196,6 +196,9 @@ macro_rules! common_options {
         ///
         /// An entry of a load may first need room of others. The listener is told of those before the load ends, and who wants its key
         /// waits still: the listener must not wait for them.
+        ///
+        /// The end of the cache waits for a listener that a thread of Weir's calls just now. So who drops the cache must not hold
+        /// what the listener waits for.
         pub fn on_evict(
             mut self,
             listener: impl Fn(&$key, &$value, $crate::evictable_cache::api::stats::RemovalCause) + Send + Sync + 'static,
