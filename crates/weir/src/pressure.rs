@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use core::time::Duration;
 use weir_linux::os::clock::monotonic_ns;
 use weir_linux::os::file::socket::End;
+use weir_linux::os::syscall::Errno;
 use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, FdError, Guard, Panicked};
 use weir_linux::process::{limit, pressure};
 
@@ -154,7 +155,8 @@ impl PressureEvents {
             return Ok(end.fd());
         }
         let (end, registration) = pressure::open_fd(Level::Some).map_err(|why| match why {
-            FdError::Os(_) => RegisterError::OutOfMemory,
+            FdError::Os(Errno::ENOMEM) => RegisterError::OutOfMemory,
+            FdError::Os(_) => RegisterError::NoDescriptor,
             FdError::Register(why) => why.into(),
         })?;
         // It was registered just now: it has not heard of what came before.

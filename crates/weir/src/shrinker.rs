@@ -220,6 +220,8 @@ pub enum RegisterError {
     OutOfMemory,
     /// There is no thread to call it: the system refuses one.
     NoThread,
+    /// There is no descriptor that tells of it: the system refuses one.
+    NoDescriptor,
 }
 
 impl From<callbacks::RegisterError> for RegisterError {
@@ -236,6 +238,7 @@ impl fmt::Display for RegisterError {
         f.write_str(match self {
             Self::OutOfMemory => "no memory for the registration",
             Self::NoThread => "no thread to call it: the limit of threads is reached, or a sandbox forbids one",
+            Self::NoDescriptor => "no descriptor for it: the limit of open files is reached, or a sandbox forbids one",
         })
     }
 }

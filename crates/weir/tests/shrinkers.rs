@@ -5,10 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, Once};
 use std::time::Duration;
 use weir::pressure::{self, Level};
+use weir::shrinker::RegisterError;
 use weir::{CallbackQueue, CallbackThread, Shrinker, settings};
 use weir_testing::{PATIENCE, wait_until};
 
 mod common;
+#[path = "common/forked.rs"]
+mod forked;
+use forked::in_forked;
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
@@ -310,6 +314,20 @@ fn a_descriptor_tells_of_what_came_before_it_and_of_the_relief() {
         is_readable(fd, PATIENCE) && during.try_next().is_some_and(|it| it.level == Level::None)
     });
     drop((ballast, pressed));
+}
+
+#[test]
+fn a_descriptor_that_the_system_refuses_is_no_lack_of_memory() {
+    let mut events = pressure::events();
+    in_forked(|| {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a limit of this process, which ends here.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
+        let refused = events.raw_fd().unwrap_err();
+        assert_eq!(refused, RegisterError::NoDescriptor);
+        assert!(refused.to_string().contains("descriptor"));
+    });
+    assert!(events.raw_fd().is_ok());
 }
 
 #[test]
