@@ -226,7 +226,10 @@ pub fn on_limit(callback: Option<fn(usize) -> bool>) -> Option<fn(usize) -> bool
         limit_function(ON_LIMIT.load(Acquire)).is_some_and(|callback| callback(bytes)).into()
     }
     let before = ON_LIMIT.swap(callback.map_or(0, |callback| callback as usize), AcqRel);
-    limit::on_limit(callback.map(|_| call as limit::LimitCallback));
+    if callback.is_some() {
+        // It stays from then on. Taken off again, it might be missing for a function that another thread sets meanwhile.
+        limit::on_limit(Some(call));
+    }
     limit_function(before)
 }
 

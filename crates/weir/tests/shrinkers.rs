@@ -342,4 +342,24 @@ fn the_callback_for_a_limit_is_set_called_and_taken_back() {
     assert!(pressure::on_limit(None).is_some_and(|before| before(3)));
     assert!(!weir_linux::process::limit::limit_reached(7));
     assert_eq!(FREED.load(SeqCst), 10);
+    // One thread sets it as another takes it back. Whoever comes last, one that is set is called.
+    for _ in 0..2_000 {
+        let turn = AtomicUsize::new(0);
+        let meet = || {
+            turn.fetch_add(1, SeqCst);
+            while turn.load(SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                meet();
+                pressure::on_limit(None);
+            });
+            meet();
+            pressure::on_limit(Some(free));
+        });
+        let is_called = weir_linux::process::limit::limit_reached(1);
+        assert_eq!(is_called, pressure::on_limit(None).is_some());
+    }
 }
