@@ -30,6 +30,7 @@ pub struct PoolSpec<'a> {
 
 /// Figures of a pool. All but the first two are totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Pages that are idle now.
     pub idle_pages: usize,

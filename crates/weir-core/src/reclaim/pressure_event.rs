@@ -14,6 +14,7 @@ use crate::platform::sync::{AtomicU32, AtomicU64, constructor};
 
 /// A change of memory pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event {
     /// How short memory is; [`Level::None`] is relief: pressure has ended.
     pub level: Level,

@@ -226,6 +226,7 @@ unsafe impl Sync for Entry {}
 
 /// Figures of a registered callback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallbackStats {
     /// Times that it was called for something.
     pub calls: u64,
