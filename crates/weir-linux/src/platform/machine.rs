@@ -49,11 +49,22 @@ pub fn online_nodes() -> Option<(usize, usize)> {
 
 /// The mode of transparent huge pages. Those of a kernel with longer pages are longer than a pageblock: it counts as one without.
 pub fn huge_pages() -> HugePages {
-    if page::bytes() != PAGE {
-        return HugePages::Absent;
-    }
+    let Some(file) = open_huge_pages() else { return HugePages::Absent };
+    let mode = huge_pages_of(file);
+    let _ = fd::close(file);
+    mode
+}
+
+/// Opens the file that says the mode: it can be read again where no file may be opened any more.
+pub(crate) fn open_huge_pages() -> Option<i32> {
+    let has_them = page::bytes() == PAGE;
+    has_them.then(|| fd::open(c"/sys/kernel/mm/transparent_hugepage/enabled", fd::O_RDONLY).ok()).flatten()
+}
+
+/// The mode that an open file says.
+pub(crate) fn huge_pages_of(file: i32) -> HugePages {
     let mut buf = [0u8; 64];
-    let text = fd::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf).ok();
+    let text = fd::pread(file, &mut buf, 0).ok().and_then(|len| buf.get(..len));
     match text.and_then(chosen) {
         Some(b"always") => HugePages::Always,
         Some(b"madvise") => HugePages::Madvise,

@@ -78,6 +78,8 @@ pub(super) struct Loop<'a> {
     pub is_listener_refused: bool,
     /// Starts it; `false`: a limit refuses it.
     pub start_listener: &'a dyn Fn(&mut Sources) -> bool,
+    /// The file of the machine's mode of huge pages, in the thread's own table of files.
+    pub huge_mode: Option<i32>,
     /// The page of counters, as far as others may map it.
     pub sharing: Sharing,
     pub figures: Figures,
@@ -397,8 +399,8 @@ impl<'a> Loop<'a> {
     fn look_for_huge_pages(&self) {
         let platform = self.heap.platform();
         let (on_touch, on_advice) = (platform.huge_on_touch(), platform.huge_on_advice());
-        let may_look = self.sources.is_private() && (on_touch || !platform.may_have_huge());
-        let mode = if may_look { machine::huge_pages() } else { HugePages::Absent };
+        let file = self.huge_mode.filter(|_| on_touch || !platform.may_have_huge());
+        let mode = file.map_or(HugePages::Absent, machine::huge_pages_of);
         if on_touch && (mode.ends(on_advice) || has_no_huge_pages(on_advice)) {
             self.heap.reclaim().forget_huge();
         } else if mode == HugePages::Always && !platform.may_have_huge() && !has_no_huge_pages(false) {

@@ -30,6 +30,7 @@ use crate::os::rights::credentials::{self, MainThread};
 use crate::os::signals::end_by;
 use crate::os::tasks::{first_other, unbind};
 use crate::platform::linux::Engine;
+use crate::platform::machine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
 use crate::platform::stats_page::Sharing;
@@ -372,6 +373,7 @@ impl Background {
             waker: &self.waker,
             is_listener_refused,
             start_listener: &|sources| self.start_listener(sources),
+            huge_mode: if sources.is_private() { machine::open_huge_pages() } else { None },
             sharing: Sharing::new(sources.is_private()),
             figures: Figures::default(),
             steering: Steering::default(),
