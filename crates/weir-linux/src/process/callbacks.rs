@@ -4,7 +4,7 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{
     AtomicPtr, AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use weir_core::base::time::Time;
 use weir_core::evict::calling::Taken;
@@ -351,7 +351,7 @@ impl ProgramQueue {
     pub fn wait_and_serve(&self, ns: Option<u64>) -> usize {
         let deadline = ns.map(|ns| monotonic_ns().saturating_add(ns));
         loop {
-            let seen = self.queue().posted().load(Relaxed);
+            let seen = self.queue().posted().load(SeqCst);
             let (calls, until) = self.serve_until();
             let now = monotonic_ns();
             let left = deadline.map(|at| at.saturating_sub(now));
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
     use crate::os::futex::pause;
     use crate::platform::statics::TUNABLES;
-    use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use core::sync::atomic::AtomicBool;
     use weir_core::base::cause::Cause;
     use weir_core::base::level::Level;
     use weir_core::reclaim::Event;

@@ -228,8 +228,7 @@ impl CallbackThreads {
     /// Serves the shared queue.
     fn serve_shared(&'static self) {
         let forks = self.forks.load(Relaxed);
-        while !self.is_over.load(SeqCst) {
-            let seen = self.shared.posted().load(SeqCst);
+        while let Some(seen) = self.shared.seen() {
             match self.heap.callbacks().take(self.heap.platform(), &self.shared) {
                 Taken::Again => {}
                 Taken::Sleep(until) => sleep(&self.shared, seen, until),
@@ -270,8 +269,11 @@ impl CallbackThreads {
     /// Serves a queue of its own; whether the queue is still there.
     fn serve_own(&self, queue: &Queue) -> bool {
         let forks = self.forks.load(Relaxed);
-        while !queue.is_over() && !self.is_over.load(SeqCst) {
-            let seen = queue.posted().load(SeqCst);
+        while let Some(seen) = queue.seen() {
+            // Looked at after the word was read, as `end` raises that later.
+            if self.is_over.load(SeqCst) {
+                break;
+            }
             match self.heap.callbacks().take(self.heap.platform(), queue) {
                 Taken::Again => {}
                 Taken::Sleep(until) => sleep(queue, seen, until),

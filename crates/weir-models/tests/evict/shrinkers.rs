@@ -153,6 +153,8 @@ enum Flaw {
     NoThreads,
     /// A queue does not know which entry it is at.
     NoCurrent,
+    /// A thread looks whether its queue is over before it reads the word that it sleeps on.
+    EarlyLook,
 }
 
 /// Threads of a model.
@@ -333,6 +335,29 @@ impl World {
         }
     }
 
+    /// Serves the queue until it is over.
+    fn serve_to_the_end(&self, queue: usize) {
+        while let Some(seen) = self.seen(queue) {
+            if self.serve(queue).is_none() {
+                self.me().wait_for(self.queues[queue].posted(), seen, None);
+            }
+        }
+    }
+
+    fn seen(&self, queue: usize) -> Option<u32> {
+        let queue = &self.queues[queue];
+        match self.kernel.flaw {
+            Flaw::EarlyLook => (!queue.is_over()).then(|| queue.posted().load(SeqCst)),
+            _ => queue.seen(),
+        }
+    }
+
+    /// Ends the queue, as the platform does.
+    fn end(&self, queue: usize) {
+        self.queues[queue].end();
+        self.me().wake_all(self.queues[queue].posted());
+    }
+
     /// Runs `work` on a thread of that number.
     fn spawn<R: 'static>(world: &Arc<Self>, number: usize, work: fn(&Self) -> R) -> thread::JoinHandle<R> {
         let world = world.clone();
@@ -376,6 +401,25 @@ fn one_that_unregisters_itself_is_disposed_of_once_after_its_return() {
         assert_eq!(ran.iter().flatten().filter(|ran| ran.gone).count(), 1);
         assert_eq!(ran.iter().flatten().count(), 1);
     });
+}
+
+fn a_queue_ends(flaw: Flaw) {
+    weir_models::check(3, move || {
+        let world = World::new(flaw, 1, |_| 0, |_, _| {});
+        let server = World::spawn(&world, 1, |world| world.serve_to_the_end(0));
+        world.end(0);
+        server.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_of_a_queue_does_not_sleep_through_its_end() {
+    a_queue_ends(Flaw::None);
+}
+
+#[test]
+fn one_that_looks_before_it_reads_the_word_does() {
+    weir_models::must_fail("deadlock", || a_queue_ends(Flaw::EarlyLook));
 }
 
 fn each_unregisters_the_other(flaw: Flaw) {

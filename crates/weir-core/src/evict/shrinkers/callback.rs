@@ -1,7 +1,7 @@
 //! A callback that a program registers, with what it is called for and the queue of the thread that calls it.
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
@@ -376,9 +376,15 @@ impl Queue {
         }
     }
 
-    /// To sleep on while it does not change: read it before [`super::Callbacks::take`].
+    /// To sleep on while it is what [`Queue::seen`] said before [`super::Callbacks::take`].
     pub fn posted(&self) -> &AtomicU32 {
         &self.posted
+    }
+
+    /// What [`Queue::posted`] is; `None`: the queue is over. The word is read first, so an end that this does not see changes it.
+    pub fn seen(&self) -> Option<u32> {
+        let seen = self.posted.load(SeqCst);
+        (!self.is_over()).then_some(seen)
     }
 
     /// Has the queue's threads end.
