@@ -56,8 +56,10 @@ impl EventCount {
         }
     }
 
-    /// In a forked child: the sleepers are not there.
+    /// In a forked child: the sleepers are not there, but for the thread of which a signal handler forked. The kernel lets that
+    /// sleep on while the count is what it was.
     pub(crate) fn inherit(&self) {
+        self.events.fetch_add(1, SeqCst);
         self.sleepers.store(0, SeqCst);
     }
 }
@@ -72,8 +74,9 @@ mod tests {
     impl Wait for ForksInWait<'_> {
         fn wait(&self, _word: &AtomicU32, _expected: u32) {}
         fn wake(&self, _word: &AtomicU32) {}
-        fn wait_for(&self, _word: &AtomicU32, _expected: u32, _ns: Option<u64>) {
+        fn wait_for(&self, word: &AtomicU32, expected: u32, _ns: Option<u64>) {
             self.0.inherit();
+            assert_ne!(word.load(SeqCst), expected, "the kernel does not let it sleep on");
         }
         fn held_ranks(&self) -> Option<&AtomicU32> {
             None

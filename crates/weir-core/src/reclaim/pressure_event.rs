@@ -53,6 +53,8 @@ pub struct PressureEvents {
     latest: AtomicU64,
     /// Generation of the latest event, to sleep on.
     generation: AtomicU32,
+    /// A forked child keeps the count: the thread of which a signal handler forked may sleep on there. The parent's others, which
+    /// count for good, cost a call for each event.
     sleepers: AtomicU32,
     /// Who reads the level now and then, and wants it to be true.
     readers: AtomicU32,
@@ -120,11 +122,6 @@ impl PressureEvents {
             platform.wait_for(&self.generation, seen, ns);
         }
         self.sleepers.fetch_sub(1, SeqCst);
-    }
-
-    /// In a forked child, where no other thread sleeps here.
-    pub(crate) fn inherit(&self) {
-        self.sleepers.store(0, Relaxed);
     }
 }
 

@@ -34,6 +34,9 @@ const STANDBY: usize = 2;
 const IDS: usize = 64;
 /// In place of the id of the thread that serves a queue, while it is made.
 const STARTING: u32 = u32::MAX;
+/// How long a thread sleeps at a time that waits for the end of another one, ns: a fork in its signal handler has ended that, and
+/// the kernel sleeps on in the child (choice).
+const LOOK_NS: u64 = 100_000_000;
 /// Stack that a thread touches before it is needed, bytes: an eviction's frames, and those of a small listener (choice).
 const TOUCHED: usize = 16 << 10;
 
@@ -110,19 +113,22 @@ impl CallbackThreads {
         made
     }
 
-    /// Ends the thread of a queue of its own and waits until it is gone, unless it is the caller.
+    /// Ends the thread of a queue of its own and waits until it is gone, unless it is the caller. A thread of the parent's is gone:
+    /// a signal handler of the calling thread may fork, and [`CallbackThreads::forget`] does not find a queue that is off the list.
     pub fn end_own(&self, queue: &Queue) {
         queue.end();
         let _ = futex_wake(queue.posted(), u32::MAX);
         let me = gettid();
+        let forks = self.forks.load(Relaxed);
         loop {
-            match queue.server.load(SeqCst) {
-                0 => return,
-                server if server == me => return,
-                server => {
-                    let _ = futex_wait(&queue.server, server, None);
-                }
+            let server = queue.server.load(SeqCst);
+            let here = self.forks.load(Relaxed);
+            // One that is being made notes the count later. It is another thread's, so a fork since this call began has ended it.
+            let is_parents = here != forks || server != STARTING && here != queue.server_forks.load(Relaxed);
+            if server == 0 || server == me || is_parents {
+                return;
             }
+            let _ = futex_wait(&queue.server, server, Some(LOOK_NS));
         }
     }
 
@@ -321,6 +327,7 @@ extern "C" fn run_own(queue: *mut u8) -> *mut u8 {
     let queue = unsafe { &*queue.cast::<Queue>() };
     // SAFETY: `start_own` stored a reference that lives as long as the process.
     let threads = unsafe { &*(queue.maker.load(Relaxed) as *const CallbackThreads) };
+    queue.server_forks.store(threads.forks.load(Relaxed), Relaxed);
     queue.server.store(gettid(), SeqCst);
     let _ = futex_wake(&queue.server, u32::MAX);
     let id = threads.note_thread();
@@ -351,5 +358,63 @@ unsafe fn end_claim(queue: NonNull<Queue>) {
         let server = &raw const (*queue.as_ptr()).server;
         (*server).store(0, SeqCst);
         let _ = futex_wake_at(server, u32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::futex::pause;
+    use crate::process::heap::{CALLBACK_THREADS, on_first_use};
+
+    static QUEUE: Queue = Queue::new();
+    static WAITER: AtomicU32 = AtomicU32::new(0);
+    /// The child that the handler forked; in the child itself 0.
+    static CHILD: AtomicU32 = AtomicU32::new(u32::MAX);
+
+    extern "C" fn fork_here(_: i32) {
+        // SAFETY: the heap is consistent in the child, whatever this interrupted. An alarm ends a child that hangs.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(10);
+            }
+            CHILD.store(child as u32, SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_thread_of_the_parents_goes_on_in_a_child_that_its_handler_forked() {
+        on_first_use();
+        // Neither is the thread that waits; each is there until the test says otherwise.
+        for server in [1, STARTING] {
+            CHILD.store(u32::MAX, SeqCst);
+            WAITER.store(0, SeqCst);
+            QUEUE.server_forks.store(CALLBACK_THREADS.forks.load(Relaxed), Relaxed);
+            QUEUE.server.store(server, SeqCst);
+            let waiter = std::thread::spawn(|| {
+                WAITER.store(gettid(), SeqCst);
+                CALLBACK_THREADS.end_own(&QUEUE);
+                if CHILD.load(SeqCst) == 0 {
+                    // SAFETY: nothing of the test's runs in the child.
+                    unsafe { libc::_exit(0) };
+                }
+            });
+            (0..).take_while(|_| WAITER.load(SeqCst) == 0).for_each(pause);
+            std::thread::sleep(core::time::Duration::from_millis(20));
+            let mut status = -1;
+            // SAFETY: the handler stays for the test; the thread is there, and the child is the test's.
+            unsafe {
+                libc::signal(libc::SIGURG, fork_here as *const () as libc::sighandler_t);
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), WAITER.load(SeqCst), libc::SIGURG);
+                (0..).take_while(|_| CHILD.load(SeqCst) == u32::MAX).for_each(pause);
+                let child = CHILD.load(SeqCst) as i32;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            }
+            QUEUE.server.store(0, SeqCst);
+            let _ = futex_wake(&QUEUE.server, u32::MAX);
+            waiter.join().unwrap();
+            assert_eq!(status, 0, "the child, where server {server} is not there");
+        }
     }
 }

@@ -357,6 +357,8 @@ pub struct Queue {
     is_over: AtomicBool,
     /// The thread that serves this queue alone; 0: there is none, or more than one. The platform's own.
     pub server: AtomicU32,
+    /// Forks before that thread was made, which is there for as long as their number is this. The platform's own.
+    pub server_forks: AtomicU32,
     /// The maker of that thread, an address of the platform's; 0: it is not to have one.
     pub maker: AtomicUsize,
 }
@@ -371,6 +373,7 @@ impl Queue {
                 bell: AtomicPtr::new(core::ptr::null_mut()),
                 is_over: AtomicBool::new(false),
                 server: AtomicU32::new(0),
+                server_forks: AtomicU32::new(0),
                 maker: AtomicUsize::new(0),
             }
         }

@@ -374,7 +374,6 @@ impl Callbacks {
             let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
             entry.wanted.store(if hears { what } else { 0 }, Relaxed);
         }
-        self.events.inherit();
     }
 
     /// [`Callbacks::each`], unless the lock is held: in the child of a fork that took none, it is for good.

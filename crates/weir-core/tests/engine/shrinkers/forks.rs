@@ -1,6 +1,16 @@
 //! A fork while callbacks run or are unregistered.
 
 use super::*;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// This is the child from then on.
+fn fork(heap: TheHeap) {
+    heap.fork().freeze();
+    // SAFETY: froze it above, on this thread.
+    unsafe { heap.fork().thaw_child() };
+}
 
 #[test]
 fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistered() {
@@ -14,9 +24,7 @@ fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistere
     })
     .join()
     .unwrap();
-    heap.fork().freeze();
-    // SAFETY: froze it above, on this thread.
-    unsafe { heap.fork().thaw_child() };
+    fork(heap);
     // The queue goes on, and nothing is waited for. What the parent was to do is void; both hear of relief.
     assert_eq!(serve(heap, queue), 2);
     assert_eq!([&told, &late_told].map(|told| (told.relieved.load(SeqCst), sum(told))), [(1, 0); 2]);
@@ -36,11 +44,31 @@ fn a_thread_that_forks_in_a_handler_while_it_unregisters_goes_on_in_the_child() 
     })
     .join()
     .unwrap();
-    heap.platform().interrupt_the_next_wait(move || {
-        heap.fork().freeze();
-        // SAFETY: froze it above, on this thread.
-        unsafe { heap.fork().thaw_child() };
-    });
+    heap.platform().interrupt_the_next_wait(move || fork(heap));
     cache.unregister(heap);
     assert!(told.disposed.load(SeqCst));
+}
+
+#[test]
+fn a_thread_that_forks_in_a_handler_while_it_waits_for_pressure_leaves_the_next_to_be_woken() {
+    let heap = heap();
+    let events = heap.callbacks().events();
+    heap.platform().interrupt_the_next_wait(move || {
+        fork(heap);
+        heap.reclaim().note_pressure(Level::Some, Cause::Pressure);
+    });
+    events.wait(heap.platform(), events.latest().generation, None);
+    let (say, said) = channel();
+    let asleep = say.clone();
+    heap.platform().interrupt_the_next_wait(move || asleep.send(false).unwrap());
+    let seen = events.latest().generation;
+    thread::spawn(move || {
+        events.wait(heap.platform(), seen, None);
+        say.send(true).unwrap();
+    });
+    assert_eq!(said.recv_timeout(PATIENCE), Ok(false));
+    // Between the hook and the sleep the event would be seen, and none have to be woken.
+    thread::sleep(Duration::from_millis(20));
+    heap.reclaim().note_pressure(Level::Severe, Cause::Pressure);
+    assert_eq!(said.recv_timeout(PATIENCE), Ok(true), "it is not woken");
 }

@@ -46,6 +46,8 @@ unsafe impl<C: Content> Evictable for Shared<C> {
                 continue;
             };
             state.flights.inherit(&self.place);
+            // This thread may wait for one of them, if a signal handler of its forked. It looks again.
+            shard.landings.landed(|_| ());
             state.waiters.inherit();
             state.walks = 0;
             if is_parents {

@@ -200,3 +200,59 @@ fn a_key_is_not_compared_after_a_panic_dropped_it() {
     assert_eq!(DEAD_COMPARED.load(SeqCst), 0);
     assert_eq!(cache.len(), 1);
 }
+
+/// The child that a signal handler forked; 0 in the child itself.
+#[cfg(not(plain))]
+static CHILD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+
+#[cfg(not(plain))]
+extern "C" fn fork_here(_: i32) {
+    // SAFETY: the heap is consistent in the child, whatever this interrupted. An alarm ends a child that hangs.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(10);
+        }
+        CHILD.store(child, SeqCst);
+    }
+}
+
+#[cfg(not(plain))]
+#[test]
+fn a_thread_that_waits_for_a_value_computes_it_itself_in_a_child_that_its_handler_forked() {
+    crate::eviction::reclaim::in_child(|| {
+        // SAFETY: the handler stays as long as the process. What it interrupts the kernel takes up again.
+        unsafe { libc::signal(libc::SIGURG, fork_here as *const () as libc::sighandler_t) };
+        let (cache, inside, waiter, gate) = (cache(), Barrier::new(2), OnceLock::new(), OnceLock::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                cache.get_or_insert_with(1, || {
+                    inside.wait();
+                    *gate.wait()
+                });
+            });
+            inside.wait();
+            scope.spawn(|| {
+                // SAFETY: a call without conditions.
+                waiter.set(unsafe { libc::pthread_self() }).unwrap();
+                let value = *cache.get_or_insert_with(1, || 5);
+                if CHILD.load(SeqCst) == 0 {
+                    // SAFETY: the child ends without its parent's threads.
+                    unsafe { libc::_exit((value != 5).into()) };
+                }
+                assert_eq!(value, 7);
+            });
+            let waiter = *waiter.wait();
+            wait_until("the second to miss it", || cache.stats().misses == 2);
+            thread::sleep(std::time::Duration::from_millis(20));
+            // SAFETY: the thread waits until the gate is open.
+            assert_eq!(unsafe { libc::pthread_kill(waiter, libc::SIGURG) }, 0);
+            wait_until("the fork", || CHILD.load(SeqCst) != -1);
+            let (mut status, child) = (-1, CHILD.load(SeqCst));
+            // SAFETY: a child of this process, which nothing else waits for.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            gate.set(7).unwrap();
+            assert_eq!(status, 0, "signal {}", status & 127);
+        });
+    });
+}
