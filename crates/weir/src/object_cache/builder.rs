@@ -62,7 +62,7 @@ pub struct ObjectCacheBuilder<'a, T> {
 }
 
 impl<'a, T> ObjectCacheBuilder<'a, T> {
-    /// At most so many objects are in use at a time; any number if it is not called. Costs an atomic addition an
+    /// At most so many objects are in use at a time; any number if it is not called. Costs an atomic operation an
     /// allocation and a free.
     pub fn limit(self, objects: usize) -> Self {
         Self { limit: objects, ..self }

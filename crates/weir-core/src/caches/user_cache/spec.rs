@@ -46,7 +46,8 @@ pub struct Spec<'a> {
     pub fini: Option<Fini>,
     /// The last argument of both.
     pub data: *mut u8,
-    /// Objects that may be out at a time; `usize::MAX`: any number; [`COUNTED`]. A limit costs each call an atomic addition.
+    /// Objects that may be out at a time; `usize::MAX`: any number; [`COUNTED`]. What it costs each call is an atomic
+    /// addition, or with a limit that stops something a compare-and-swap.
     pub limit: usize,
 }
 
@@ -194,14 +195,52 @@ impl UserPart {
         self.traits.load(Relaxed) & NO_RECLAIM != 0
     }
 
-    /// Counts `n` more objects out, or as many as the limit lets; returns how many.
+    /// Counts `n` more objects out, or as many as the limit lets; returns how many. Never more than those, not even for a moment:
+    /// another thread would find the limit reached that is not.
     pub(crate) fn count_out(&self, n: usize) -> usize {
         let limit = self.limit.load(Relaxed);
-        let before = self.used.fetch_add(n, Relaxed);
-        let granted = limit.saturating_sub(before).min(n);
-        if granted < n {
-            self.used.fetch_sub(n - granted, Relaxed);
+        if limit == COUNTED {
+            self.used.fetch_add(n, Relaxed);
+            return n;
         }
-        granted
+        let granted = |used: usize| limit.saturating_sub(used).min(n);
+        let count = |used| Some(used + granted(used)).filter(|&count| count > used);
+        self.used.fetch_update(Relaxed, Relaxed, count).map_or(0, granted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicBool;
+
+    #[test]
+    fn who_asks_for_more_than_there_is_has_none_refused_to_others() {
+        let user = UserPart::new();
+        for round in 0..4000 {
+            user.limit.store(10, Relaxed);
+            user.used.store(10, Relaxed);
+            let is_over = AtomicBool::new(false);
+            let (greedy, modest) = std::thread::scope(|scope| {
+                let greedy = scope.spawn(|| {
+                    let mut granted = 0;
+                    while granted == 0 && !is_over.load(Relaxed) {
+                        granted = user.count_out(8);
+                    }
+                    granted
+                });
+                let mut granted = 1;
+                for _ in 0..100 {
+                    user.used.fetch_sub(granted, Relaxed);
+                    granted = user.count_out(1);
+                    if granted == 0 {
+                        break;
+                    }
+                }
+                is_over.store(true, Relaxed);
+                (greedy.join().unwrap(), granted)
+            });
+            assert_eq!((greedy + modest, user.used.load(Relaxed)), (1, 10), "round {round}");
+        }
     }
 }
