@@ -362,7 +362,11 @@ impl Callbacks {
         for entry in list.iter() {
             if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
                 entry.clear(RUNNING | SCANNING | NAMED);
-                entry.queue().current.store(null_mut(), Relaxed);
+                // Another may be there by now, as this one is late: it may run on this thread.
+                let current = &entry.queue().current;
+                if current.load(Relaxed) == core::ptr::from_ref(entry).cast_mut() {
+                    current.store(null_mut(), Relaxed);
+                }
             }
             let hears = entry.is(TOLD);
             entry.clear(LATE | TOLD);

@@ -50,6 +50,34 @@ fn a_thread_that_forks_in_a_handler_while_it_unregisters_goes_on_in_the_child() 
 }
 
 #[test]
+fn in_a_child_that_a_callback_forked_while_another_one_is_late_the_queue_is_still_at_it() {
+    let (heap, queue) = (heap(), queue());
+    let (late, _) = register(heap, queue, shrinker("late", Class::Program), SIZE, None);
+    pressure(heap, Level::Some);
+    thread::spawn(move || {
+        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
+    })
+    .join()
+    .unwrap();
+    // Waits in vain for the one that does not return, which is late then.
+    pressure(heap, Level::Some);
+    assert!(late.entry().stats().is_late);
+    let in_child = move |_bytes| {
+        fork(heap);
+        let (hears, told) = register(heap, queue, shrinker("hears", Class::Subscriber), 0, None);
+        heap.callbacks().catch_up(heap.platform(), hears.entry(), u32::MAX);
+        let taken = heap.callbacks().take(heap.platform(), queue);
+        assert!(matches!(taken, Taken::Sleep(_)), "two at once: {taken:?}");
+        assert!(told.events.lock().unwrap().is_empty());
+        Ok(STOP)
+    };
+    let (_forks, told) = register(heap, queue, shrinker("forks", Class::Program), SIZE, Some(Box::new(in_child)));
+    pressure(heap, Level::Some);
+    serve(heap, queue);
+    assert!(sum(&told) > 0, "it was called");
+}
+
+#[test]
 fn a_thread_that_forks_in_a_handler_while_it_waits_for_pressure_leaves_the_next_to_be_woken() {
     let heap = heap();
     let events = heap.callbacks().events();
