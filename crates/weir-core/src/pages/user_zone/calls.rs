@@ -18,6 +18,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::pages::user_zone::{InUse, Lack, UserZone, ZoneUsage};
 
+/// How long a thread that removes a zone sleeps between two looks whether the zone is in use, ns (choice).
+const UNPIN_NS: u64 = 200_000;
+
 impl<P: Platform> HeapPages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
     /// limit from now on ([`crate::heap::zones::Zones::room`]).
@@ -42,9 +45,14 @@ impl<P: Platform> HeapPages<P> {
             link.store(zone.next.load(Relaxed), Release);
         }
         drop(guard);
-        while zone.pins.load(Acquire) > 0 {
-            // Whoever has it pinned is in the middle of a batch, or between two.
+        loop {
+            let pins = zone.pins.load(Acquire);
+            if pins == 0 {
+                return;
+            }
+            // Whoever has it pinned is in the middle of a batch, or between two: then it needs a CPU, which may be this thread's.
             drop(self.batch(0));
+            self.platform.wait_for(&zone.pins, pins, Some(UNPIN_NS));
         }
     }
 

@@ -2,6 +2,10 @@
 
 use proptest::prelude::*;
 use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
@@ -10,7 +14,7 @@ use weir_core::base::units::{BlockNo, Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, P
 use weir_core::heap::Heap;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{InUse, MemoryKind, UserZone};
-use weir_core::platform::{Diagnostics, Host, Memory as _};
+use weir_core::platform::{Contents, Diagnostics, Host, Memory as _, Released};
 use weir_core::telemetry::trace::Place;
 
 use crate::fake::Fake;
@@ -391,6 +395,42 @@ proptest! {
             world.check();
         }
     }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Holds up the next thread that asks for the unit, which has the zone pinned then, between two batches. It says so, and goes on
+/// when it may; whether it might.
+struct HoldsUp(Mutex<Option<(Sender<()>, Receiver<()>)>>, AtomicBool);
+
+impl Host for HoldsUp {
+    fn release(&self, runs: &[Run], _calm: bool) -> Released {
+        Released { runs: runs.len(), contents: Contents::Undefined, error: 0 }
+    }
+
+    fn release_unit(&self) -> usize {
+        if let Some((say, may_go_on)) = self.0.lock().unwrap().take() {
+            say.send(()).unwrap();
+            self.1.store(may_go_on.recv_timeout(PATIENCE).is_ok(), Relaxed);
+        }
+        PAGE
+    }
+}
+
+#[test]
+fn who_removes_a_zone_that_is_pinned_between_two_batches_sleeps() {
+    let heap: &'static Heap<Fake> = Box::leak(Box::new(Heap::new(Fake::new())));
+    let host: &'static HoldsUp = Box::leak(Box::new(HoldsUp(Mutex::default(), AtomicBool::new(false))));
+    let (zone, _) = zone_of(heap, 2, PRIVATE, NonNull::from(host));
+    let ((say, said), (let_go, may_go_on)) = (channel(), channel());
+    *host.0.lock().unwrap() = Some((say, may_go_on));
+    heap.platform().while_callbacks_are_waited_for(move || _ = let_go.send(()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure));
+        said.recv_timeout(PATIENCE).expect("the zone is visited");
+        heap.pages().remove_zone(&zone);
+    });
+    assert!(host.1.load(Relaxed), "who removes the zone does not sleep");
 }
 
 fn drop<T>(_: T) {}
