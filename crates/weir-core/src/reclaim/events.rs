@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use crate::base::time::{Nanos, Time};
@@ -65,7 +65,8 @@ impl Events {
         if !self.pending.load(Relaxed) {
             // A threshold may be so high that the sum wraps around before it: then nothing is woken, as is wished.
             let freed = self.freed.fetch_add(bytes as u64, Relaxed).wrapping_add(bytes as u64);
-            if freed >= platform.tunables().report_threshold.get() && !self.pending.swap(true, Relaxed) {
+            // The swap comes after what was done before `seen`. A balancer that has left is then started, not woken in vain.
+            if freed >= platform.tunables().report_threshold.get() && !self.pending.swap(true, Acquire) {
                 self.freed.store(0, Relaxed);
                 platform.wake_balancer();
             }
