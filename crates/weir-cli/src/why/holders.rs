@@ -2,6 +2,7 @@
 
 use crate::base::output::printable_line;
 use crate::base::units::bytes;
+use crate::figures::memory::Measured;
 use crate::figures::rows;
 use crate::inspect::page::Page;
 use serde::Serialize;
@@ -43,8 +44,11 @@ pub fn all(page: &Page) -> Vec<Holder> {
     let (caches, _) = rows(&page.caches);
     let mut all: Vec<Holder> = caches.iter().map(cache).collect();
     let slabs = caches.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
+    // What is handed out is counted always, and the caches' rows are of a measurement. Before the first one nothing says
+    // which part of it is slabs.
+    let is_measured = Measured::of(page).is_some();
     let singles = [
-        (MAX_SIZE, page.page_bytes.load(Relaxed).saturating_sub(slabs)),
+        (MAX_SIZE, if is_measured { page.page_bytes.load(Relaxed).saturating_sub(slabs) } else { 0 }),
         (MAX_RUN.bytes(), page.mapped_bytes.load(Relaxed)),
     ];
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
@@ -81,4 +85,27 @@ fn cache(row: &CacheRow) -> Holder {
 fn whole(name: String, objects: u64, bytes: u64) -> Holder {
     let (held_bytes, used_bytes) = (bytes, bytes);
     Holder { name, object_bytes: 0, objects, held_bytes, used_bytes, cached_bytes: 0, in_slabs_bytes: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::telemetry::stats::{PAGE_BYTES, Stats};
+
+    #[test]
+    fn small_blocks_that_no_row_counts_yet_are_not_told_as_large_ones() {
+        let stats = Stats::new();
+        stats.page_bytes.store(3 << 20, Relaxed);
+        stats.mapped_bytes.store(5 << 20, Relaxed);
+        let names = |stats: &Stats| -> Vec<String> {
+            // SAFETY: the page is `stats`, which has so many bytes, and nothing writes to it.
+            let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(stats).cast::<u8>(), PAGE_BYTES) };
+            all(&Page::of(bytes).unwrap()).into_iter().map(|holder| holder.name).collect()
+        };
+        let [runs, mapped] =
+            [MAX_SIZE, MAX_RUN.bytes()].map(|size| format!("blocks of more than {}", bytes(size as u64)));
+        assert_eq!(names(&stats), [&*mapped]);
+        stats.measured.at.store(1, Relaxed);
+        assert_eq!(names(&stats), [mapped, runs]);
+    }
 }
