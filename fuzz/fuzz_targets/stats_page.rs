@@ -296,7 +296,7 @@ fn trace(first: &[u8], second: &[u8]) {
     let (Some(first), Some(second)) = (Page::of(first), Page::of(second)) else { return };
     let mut next = first.trace.recorded().saturating_sub(64);
     for _ in 0..2 {
-        let text = trace::lines(&first, &second, &mut next);
+        let text = trace::lines(1, &first, &second, &mut next);
         check_text(&text);
         assert!(text.lines().count() <= 65, "a line for each event, and one of those that were lost");
         text.lines().for_each(|line| drop(check_json(line)));

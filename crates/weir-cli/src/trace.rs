@@ -4,7 +4,6 @@ use crate::base::failure::Failure;
 use crate::base::output;
 use crate::figures::events::news;
 use crate::inspect::page::{Inspected, Missing, Page};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Time between two looks. If a process releases more than 64 batches in this time, events are lost, and counted.
@@ -25,19 +24,20 @@ pub fn trace(pid: i32) -> Result<i32, Failure> {
             Ok(page) => page,
             // What it released last, of which no second copy can be made.
             Err(Missing::NoProcess | Missing::NotLoaded) => {
-                return output::print(&lines(&last, &last, &mut next)).map(|()| 0);
+                return output::print(&lines(pid, &last, &last, &mut next)).map(|()| 0);
             }
             Err(why) => return Err(failed(why)),
         };
-        output::print(&lines(&last, &page, &mut next))?;
+        output::print(&lines(pid, &last, &page, &mut next))?;
         last = page;
         std::thread::sleep(INTERVAL);
     }
 }
 
 /// The events of the first copy that the second has unchanged: one of the others was being written as it was copied.
-pub fn lines(first: &Page, second: &Page, next: &mut u64) -> String {
+/// The number is the one that was asked for: the page has that of its own PID namespace.
+pub fn lines(pid: i32, first: &Page, second: &Page, next: &mut u64) -> String {
     let read = |number| first.trace.read(number).filter(|event| second.trace.read(number) == Some(*event));
-    let news = news(first.pid.load(Relaxed), first.trace.recorded(), read, next);
+    let news = news(pid as u32, first.trace.recorded(), read, next);
     news.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -131,6 +131,34 @@ fn a_trace_has_a_line_for_each_batch_until_the_process_ends() {
     assert!(trace.wait().unwrap().success() && released > 30 << 20);
 }
 
+/// By the number that was asked for, as others see it: not by the one that it has in its namespace.
+#[test]
+fn a_trace_of_a_process_in_a_container_has_the_number_outside() {
+    let Some(program) = program(&[]) else { return };
+    let container = ["--pid", "--fork"];
+    if !Command::new("unshare").args(container).arg("true").status().is_ok_and(|status| status.success()) {
+        return skip!("no namespace can be made here");
+    }
+    let mut command = Command::new("unshare");
+    command.args(container).args(["--kill-child", "--"]).arg(&program).env("LD_PRELOAD", library());
+    let mut subject = Subject::start(command);
+    subject.tell("hold 60");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", subject.pid()));
+    let Ok(children) = children else { return skip!("this kernel tells of no children") };
+    let pid = children.split_whitespace().next().unwrap();
+    wait_for("its page", || weir(&["ctl", pid, "get", "limit"]).status.success().then_some(()));
+    let mut command = Command::new("timeout");
+    command.args(["300", env!("CARGO_BIN_EXE_weir"), "trace", pid]);
+    let mut trace = command.stdout(Stdio::piped()).spawn().unwrap();
+    subject.tell("drop");
+    let mut lines = BufReader::new(trace.stdout.take().unwrap()).lines();
+    let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(event["pid"].to_string(), pid, "{event}");
+    subject.kill();
+    lines.for_each(drop);
+    assert!(trace.wait().unwrap().success());
+}
+
 #[test]
 fn a_forked_child_has_a_page_of_its_own() {
     let Some(mut subject) = holding(60) else { return };
