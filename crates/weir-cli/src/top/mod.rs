@@ -97,7 +97,11 @@ fn watch(model: &mut Model, signals: &Signals) -> std::io::Result<()> {
         match effect {
             None | Some(Effect::None) => {}
             Some(Effect::Quit) => break,
-            Some(Effect::Redraw) => screen.terminal.clear()?,
+            Some(Effect::Redraw) => {
+                // `clear` asks the terminal where the cursor is, which not every terminal answers. A new size does not.
+                let area = screen.terminal.size()?.into();
+                screen.terminal.resize(area)?;
+            }
             Some(Effect::Steer(request, pids)) => model.message = steering.tell(request, pids),
             Some(Effect::Suspend) => {
                 drop(screen);

@@ -246,6 +246,21 @@ fn drawn(is_sessions: bool) -> (Top, File, File) {
     (top, outer, inner)
 }
 
+/// This terminal answers no question: not where its cursor is either.
+#[test]
+fn control_l_draws_anew_on_a_terminal_that_answers_nothing() {
+    let mut terminal = Terminal::new(&["--delay=200ms"]);
+    terminal.shows("F10Quit");
+    let garbage = b"\x1b[5;5Hgarbage of another program";
+    terminal.screen.lock().unwrap().process(garbage);
+    terminal.shows("garbage of");
+    terminal.press("\x0c");
+    wait_for("drawn anew", || (!terminal.shown().contains("garbage of")).then_some(()));
+    terminal.shows("F10Quit");
+    terminal.press("q");
+    assert_eq!(terminal.top.ended().code(), Some(0));
+}
+
 /// With the signal that the kernel sends a session's leader, and without: of a terminal that is not the session's.
 #[test]
 fn it_ends_with_its_terminal() {
