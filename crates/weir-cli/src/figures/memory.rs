@@ -213,13 +213,21 @@ pub struct Heap {
 }
 
 impl Heap {
-    pub fn of<'a>(pages: impl Iterator<Item = &'a Stats>) -> Self {
-        pages.fold(Self::default(), |sum, page| Self {
-            live_bytes: sum.live_bytes.saturating_add(page.live_bytes.load(Relaxed)),
-            idle_bytes: sum.idle_bytes.saturating_add(page.idle_bytes.load(Relaxed)),
-            fragmented_bytes: sum.fragmented_bytes.saturating_add(page.fragmented_bytes.load(Relaxed)),
-            merged_bytes: sum.merged_bytes.saturating_add(page.merged_bytes.load(Relaxed)),
-            metadata_bytes: sum.metadata_bytes.saturating_add(page.metadata_bytes.load(Relaxed)),
+    /// The sum of all pages. None: one of them has handed out more than a little, and never told where that is. Without a
+    /// measurement a window's end tells it too, if it was not long before: when at least half of what is held now was there.
+    pub fn of<'a>(mut pages: impl Iterator<Item = &'a Stats>) -> Option<Self> {
+        pages.try_fold(Self::default(), |sum, page| {
+            let all = [&page.live_bytes, &page.idle_bytes, &page.fragmented_bytes, &page.merged_bytes];
+            let [live, idle, fragmented, merged] = all.map(|figure| figure.load(Relaxed));
+            let known = [live, idle, fragmented, merged].into_iter().fold(0, u64::saturating_add);
+            let is_told = Measured::of(page).is_some() || held(page) <= SLACK.max(known.saturating_mul(2));
+            is_told.then(|| Self {
+                live_bytes: sum.live_bytes.saturating_add(live),
+                idle_bytes: sum.idle_bytes.saturating_add(idle),
+                fragmented_bytes: sum.fragmented_bytes.saturating_add(fragmented),
+                merged_bytes: sum.merged_bytes.saturating_add(merged),
+                metadata_bytes: sum.metadata_bytes.saturating_add(page.metadata_bytes.load(Relaxed)),
+            })
         })
     }
 
@@ -287,6 +295,23 @@ mod tests {
         let unknown = Memory::of(&page, 9 << 20, 1);
         assert_eq!((unknown.parts(), unknown.measured_ns_ago, unknown.resident_bytes), (None, None, 9 << 20));
         assert!(unknown.to_string().contains("is unknown: it was not measured yet"), "{unknown}");
+    }
+
+    #[test]
+    fn the_sum_of_heaps_is_unknown_where_one_was_never_told_of() {
+        let [small, told, untold] = [0; 3].map(|_| Stats::new());
+        small.page_bytes.store(200 << 10, Relaxed);
+        told.page_bytes.store(8 << 20, Relaxed);
+        told.live_bytes.store(6 << 20, Relaxed);
+        untold.page_bytes.store(8 << 20, Relaxed);
+        let sum = Heap::of([&small, &told].into_iter());
+        assert_eq!(sum, Some(Heap { live_bytes: 6 << 20, ..Heap::default() }));
+        assert_eq!(Heap::of([&told, &untold].into_iter()), None);
+        untold.live_bytes.store(4 << 10, Relaxed);
+        assert_eq!(Heap::of([&untold].into_iter()), None, "told when it had just begun");
+        untold.measured.at.store(1, Relaxed);
+        assert_eq!(Heap::of([&untold].into_iter()).map(|heap| heap.live_bytes), Some(4 << 10));
+        assert_eq!(Heap::of(std::iter::empty()), Some(Heap::default()));
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub struct ResidentSum {
     /// Processes among them of which all that is resident counts, shared or not.
     pub by_rss: usize,
     pub largest: Vec<ProcessMemory>,
-    /// Heaps of the processes on Weir, by their counters.
-    pub heap: Heap,
+    /// Heaps of the processes on Weir, by their counters. None (`null` in JSON): one of them was never measured.
+    pub heap: Option<Heap>,
 }
 
 /// How a limit was kept.
@@ -99,7 +99,7 @@ pub struct Summary {
     /// Processes at the last sample; 0 where that has no resident bytes.
     #[serde(default)]
     pub last_processes: usize,
-    /// Where the memory of the heaps was at the last sample.
+    /// Where the memory of the heaps was at the last sample. None as for [`ResidentSum::heap`], too.
     pub last_heap: Option<Heap>,
     /// Processes that went on when the program had ended.
     #[serde(default)]

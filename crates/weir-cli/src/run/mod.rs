@@ -127,7 +127,7 @@ fn summarise(
         peak: sampler.peak.unwrap_or_default(),
         last_resident_bytes: last.map(|last| last.bytes),
         last_processes: last.map_or(0, |last| last.processes),
-        last_heap: last.map(|last| last.heap),
+        last_heap: last.and_then(|last| last.heap),
         left_running: sampler.tree.alive(),
         limit: options.limit.map(|limit| sampler.excess.of(limit, counted, ended.peak)),
         without_weir: sampler.without.named,

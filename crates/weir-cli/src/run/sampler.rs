@@ -9,7 +9,7 @@
 //! the CPU was others' is none of it: on a busy machine samples are as frequent as on one at rest.
 
 use crate::base::units::monotonic_ns;
-use crate::figures::memory::Heap;
+use crate::figures::memory::{Heap, Memory};
 use crate::figures::run::{ExcludedProcess, LimitReport, ProcessMemory, ResidentSum};
 use crate::processes::loaded::{self, LibraryState};
 use crate::processes::maps;
@@ -168,7 +168,8 @@ impl Sampler {
             let on_weir = self.known.values().filter(|known| !matches!(known.loaded, LibraryState::Absent(_)));
             let inner: HashSet<u32> = on_weir.map(|known| known.inner_pid as u32).collect();
             sum.heap = Heap::of(stats.pages_of(&inner));
-            self.curve.add(monotonic_ns(), sum.heap.within(sum.bytes));
+            let unknown = Memory { resident_bytes: sum.bytes, ..Memory::default() };
+            self.curve.add(monotonic_ns(), sum.heap.map_or(unknown, |heap| heap.within(sum.bytes)));
             self.note_sum(sum, risen);
         }
         if above && let Some(before) = self.before {

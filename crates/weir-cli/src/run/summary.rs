@@ -169,8 +169,10 @@ impl fmt::Display for Summary {
         if t.processes == 0 {
             return line(f, "processes", self.none_counted());
         }
-        if let Some(heap) = self.last_heap.filter(|heap| heap.live_bytes > 0) {
-            line(f, "heap", format!("{heap} at the last sample"))?;
+        match self.last_heap {
+            Some(heap) if heap.live_bytes > 0 => line(f, "heap", format!("{heap} at the last sample"))?,
+            None if self.last_processes > 0 => line(f, "heap", "unknown: it was not measured".into())?,
+            Some(_) | None => {}
         }
         let causes = t.given_back_bytes.by_cause().replace("asked", "asked for");
         line(f, "given back", format!("{} ({causes})", bytes(t.given_back_bytes.total())))?;

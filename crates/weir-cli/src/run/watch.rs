@@ -91,7 +91,8 @@ impl Watching<'_> {
             .sampler
             .last
             .as_ref()
-            .map_or(("-".into(), 0, Heap::default()), |s| (bytes(s.bytes), s.processes, s.heap));
+            .map_or(("-".into(), 0, Some(Heap::default())), |s| (bytes(s.bytes), s.processes, s.heap));
+        let heap = heap.map_or("heap unknown".into(), |heap| heap.to_string());
         output::say(format_args!(
             "weir: {:.1} s: resident {resident} in {}, {heap}, given back {} idle + {} pressure + {} limit, \
              {} pressure events\n",

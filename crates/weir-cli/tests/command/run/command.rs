@@ -295,6 +295,29 @@ fn where_the_memory_is_has_the_words_of_the_header() {
     }
 }
 
+/// No thread measures, and no window ends.
+#[test]
+fn a_heap_that_was_never_measured_is_told_as_unknown() {
+    let Some(program) = crate::subject::program(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("out.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let hold = format!("{{ echo hold 20; cat; }} | '{}'", program.display());
+    command.args(["run", "--verbose", "--stats-interval", "100ms", "--json", json.to_str().unwrap(), "--"]);
+    command.args(["sh", "-c", &hold]).env("WEIR_LIB", crate::subject::library()).env_remove("LD_PRELOAD");
+    command.envs([("WEIR_BACKGROUND", "0"), ("WEIR_IDLE_MS", "3600000")]);
+    let mut lines = 0;
+    let is_enough = |line: &str| {
+        lines += u32::from(line.contains("heap unknown"));
+        lines >= 3
+    };
+    let text = stderr(&followed(command, is_enough));
+    assert!(text.contains(", heap unknown, given back"), "{text}");
+    assert!(text.contains("weir: heap             unknown: it was not measured\n"), "{text}");
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert!(value["last_heap"].is_null() && value["peak"]["heap"].is_null(), "{value}");
+}
+
 #[test]
 fn signals_reach_the_program() {
     let Some(bench) = Bench::new() else { return };
