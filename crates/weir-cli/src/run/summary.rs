@@ -152,7 +152,12 @@ impl Summary {
     fn out_of_the_ordinary(&self) -> String {
         let limit = self.limit.as_ref().map(|limit| line("limit", &self.limit(limit)));
         let left = (!self.left_running.is_empty()).then(|| line("left running", &names(&self.left_running, 0, named)));
-        limit.unwrap_or_default() + &left.unwrap_or_default()
+        let refused = match self.totals.reclaim.hard_limit_failures {
+            0 => None,
+            1 => Some(line("hard limit", "1 allocation was refused")),
+            number => Some(line("hard limit", &format!("{number} allocations were refused"))),
+        };
+        [limit, refused, left].into_iter().flatten().collect()
     }
 }
 
@@ -202,6 +207,17 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn allocations_that_the_hard_limit_refused_are_told() {
+        let mut summary = Summary::default();
+        assert!(!summary.brief().contains("hard limit"));
+        summary.totals.reclaim.hard_limit_failures = 1;
+        assert!(summary.brief().contains("weir: hard limit       1 allocation was refused\n"), "{}", summary.brief());
+        summary.totals.reclaim.hard_limit_failures = 4;
+        let [brief, all] = [summary.brief(), summary.to_string()];
+        assert!([brief, all].iter().all(|it| it.contains("4 allocations were refused")));
+    }
 
     #[test]
     fn rates() {
