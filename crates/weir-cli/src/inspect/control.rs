@@ -4,13 +4,14 @@ use super::page::Page;
 use crate::around::frozen::Frozen;
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable;
+use crate::processes::maps;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
 use rustix::net::{connect, recv, send, socket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_core::telemetry::stats::Opening;
 use weir_linux::control::channel::{socket_name, token_message};
 use weir_linux::control::{LONGEST_ANSWER, VERSION};
@@ -24,6 +25,8 @@ pub const ONES_PATIENCE: Duration = Duration::from_secs(3);
 pub const AT_ONCE: usize = 100;
 /// After this time no further process is asked of many.
 pub const ASKING: Duration = Duration::from_secs(5);
+/// How long a process that ends may take from the end of its socket to that of its memory.
+const END: Duration = Duration::from_millis(100);
 /// Why it is not.
 pub const OTHERS_ARE_SLOW: &str = "others have not answered for long";
 
@@ -96,9 +99,9 @@ impl Control {
         });
         let socket = connected.map_err(|error| match error {
             Errno::AGAIN => late(pid, patience),
-            error => failed(format!("no connection: {error}")),
+            error => or_gone(pid, failed(format!("no connection: {error}"))),
         })?;
-        check_peer(pid, peer(&socket)).map_err(failed)?;
+        check_peer(pid, peer(&socket)).map_err(|why| or_gone(pid, failed(why)))?;
         let control = Self { socket, pid, patience };
         match control.receive()?.trim_end() {
             greeting if greeting == format!("weir control {VERSION}") => {
@@ -128,7 +131,8 @@ impl Control {
         // A wait with a bound ends also where this process was stopped, or frozen with its group, and goes on.
         match retry_on_intr(|| recv(&self.socket, &mut message, RecvFlags::empty())) {
             Ok((0, _)) => {
-                Err(Failure::of(Kind::NotAnswering, format!("process {} has closed the connection", self.pid)))
+                let why = format!("process {} has closed the connection", self.pid);
+                Err(or_gone(self.pid, Failure::of(Kind::NotAnswering, why)))
             }
             // It goes to a terminal, and the process may be hostile.
             Ok((len, _)) => Ok(printable(&String::from_utf8_lossy(&message[..len]))),
@@ -139,9 +143,24 @@ impl Control {
     fn failed(&self, error: Errno) -> Failure {
         match error {
             Errno::AGAIN => late(self.pid, self.patience),
-            error => Failure::of(Kind::NotAnswering, format!("process {} does not answer: {error}", self.pid)),
+            error => {
+                let why = format!("process {} does not answer: {error}", self.pid);
+                or_gone(self.pid, Failure::of(Kind::NotAnswering, why))
+            }
         }
     }
+}
+
+/// A failure of a channel, or that the process has ended: its socket is closed a little before.
+fn or_gone(pid: i32, why: Failure) -> Failure {
+    let begun = Instant::now();
+    while !maps::has_ended(pid) {
+        if begun.elapsed() >= END {
+            return why;
+        }
+        std::thread::sleep(END / 20);
+    }
+    Failure::of(Kind::NotFound, format!("process {pid} has ended meanwhile"))
 }
 
 /// Whether a process is stopped, by a signal or by a debugger: it would not answer.
@@ -207,6 +226,27 @@ fn enter_network_of(pid: i32) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_ends_before_its_answer_is_gone_and_one_that_lives_does_not_answer() {
+        let asked = |pid: i32| {
+            let kind = SocketType::SEQPACKET;
+            let (one, other) =
+                rustix::net::socketpair(AddressFamily::UNIX, kind, rustix::net::SocketFlags::CLOEXEC, None).unwrap();
+            let control = Control { socket: one, pid, patience: PATIENCE };
+            drop(other);
+            let [sent, received] = [control.ask("get").unwrap_err(), control.receive().unwrap_err()];
+            assert_eq!(sent.status, received.status);
+            sent.status
+        };
+        assert_eq!(asked(std::process::id() as i32), Kind::NotAnswering as i32);
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        child.kill().unwrap();
+        // It is not waited for yet.
+        assert_eq!(asked(child.id() as i32), Kind::NotFound as i32);
+        child.wait().unwrap();
+        assert_eq!(asked(child.id() as i32), Kind::NotFound as i32);
+    }
 
     #[test]
     fn who_listens_is_the_process_that_was_meant() {

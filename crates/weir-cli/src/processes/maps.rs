@@ -29,6 +29,11 @@ pub fn living(pid: i32) -> i32 {
     others.next().unwrap_or(pid)
 }
 
+/// Whether a process has no memory any more: it ends, or has ended and was not waited for, or is not there.
+pub fn has_ended(pid: i32) -> bool {
+    Process::new(living(pid)).and_then(|process| process.stat()).map_or(true, |stat| stat.vsize == 0)
+}
+
 /// The text of a process's `maps` file: its first [`MOST_MAPS`] bytes.
 pub fn text(pid: i32) -> io::Result<Vec<u8>> {
     read(std::fs::File::open(format!("/proc/{pid}/maps"))?, MOST_MAPS)

@@ -156,6 +156,22 @@ fn sampling_is_switched_off_whichever_signal_ends_the_command() {
 }
 
 /// It has connected to a process whose listener is held, and so has changed nothing yet.
+/// Its parent, this test, does not wait for it: its number stays.
+#[test]
+fn a_process_that_ends_meanwhile_is_not_said_to_go_on_sampling() {
+    let Some(leak) = Leak::new(&[]) else { return };
+    let mut leak = leak.waits_for_control();
+    leak.leaks(100);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["profile", &leak.pid(), "--seconds", "3600", "--bytes", "1K"]);
+    let profile = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("sampling", || says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(" 1 KiB").then_some(()));
+    send(libc::SIGKILL, leak.pid().parse().unwrap());
+    let output = profile.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert!(!said.contains("goes on sampling"), "{said}");
+}
+
 #[test]
 fn a_signal_before_the_first_sample_ends_the_command_and_leaves_nothing_on() {
     let Some(leak) = Leak::new(&[]) else { return };

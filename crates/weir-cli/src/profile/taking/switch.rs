@@ -5,6 +5,7 @@ use crate::base::output;
 use crate::inspect::asked::figure;
 use crate::inspect::control::Control;
 use crate::inspect::page::Page;
+use crate::processes::maps;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -48,7 +49,7 @@ impl Drop for Switch {
         // A process that has ended samples no more.
         if !self.stays
             && let Err(why) = self.back()
-            && std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+            && !maps::has_ended(pid)
         {
             output::say(format_args!(
                 "weir: warning: process {pid} goes on sampling ({why}): `weir ctl {pid} set {SETTING} {before}` sets it back\n"
