@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use weir_core::telemetry::tunables::TABLE;
+use weir_core::telemetry::tunables::{TABLE, Tunables};
 
 /// Bytes of the longest value that is sent to a process.
 const LONGEST_VALUE: usize = 100;
@@ -223,7 +223,7 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_seconds)]
     pub seconds: Option<u32>,
     /// Mean of the bytes between two samples; less is more exact and costs more [default: 512K, if sampling is off]
-    #[arg(long, value_name = "MEAN", value_parser = units::parse_bytes)]
+    #[arg(long, value_name = "MEAN", value_parser = parse_mean)]
     pub bytes: Option<u64>,
     /// The format
     #[arg(long, value_enum)]
@@ -334,6 +334,12 @@ fn parse_pid(text: &str) -> Result<i32, String> {
 fn parse_seconds(text: &str) -> Result<u32, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
     seconds.ok_or_else(|| format!("`{text}` is no number of seconds: write one from 1 to 86400"))
+}
+
+/// Reads a mean of bytes between two samples: one that the setting can have.
+fn parse_mean(text: &str) -> Result<u64, String> {
+    let mean = units::parse_bytes(text)?;
+    Tunables::new().set_number("profile_bytes", mean).map(|_| mean).map_err(|why| why.to_string())
 }
 
 /// Reads how many of something.

@@ -385,6 +385,9 @@ fn what_cannot_be_profiled_is_said_in_a_line() {
     refused(&["999999999"], 3, "there is no such process");
     refused(&[&std::process::id().to_string()], 4, "runs without Weir");
     refused(&["no/such/file"], 3, "cannot read no/such/file");
+    let more_than_the_setting_can_be = weir(&["profile", "1", "--bytes", "2T"]);
+    let said = text(&more_than_the_setting_can_be.stderr);
+    assert!(more_than_the_setting_can_be.status.code() == Some(2) && said.contains("profile_bytes"), "{said}");
     refused(&["Cargo.toml"], 125, "does not begin with `heap profile:`");
     let hostile = tempfile::NamedTempFile::new().unwrap();
     let line = "\u{1b}[31mEVIL\u{7}".to_owned() + &"x".repeat(100_000);
