@@ -312,7 +312,7 @@ pub enum CtlAction {
         /// See `weir settings`
         #[arg(value_parser = setting_name())]
         name: String,
-        /// A number in the setting's unit; of bytes also one such as 64M, of times also one such as 5s
+        /// A number in the setting's unit; of bytes also one such as 64M, of times also one such as 5s; or as `get` prints it
         #[arg(value_parser = setting_value)]
         value: String,
     },
@@ -352,8 +352,9 @@ fn setting_name() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(TABLE.iter().map(|setting| setting.name))
 }
 
-/// A value is one word: the process says whether it is right.
+/// A value, which may have blanks, as `weir ctl PID get` prints some. Whether it is right is looked at later.
 fn setting_value(text: &str) -> Result<String, String> {
-    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() <= LONGEST_VALUE;
-    is_word.then(|| text.to_owned()).ok_or_else(|| format!("`{text}` is no value: write a number, such as 64M"))
+    let is_of_a_value = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    let is_value = !text.trim().is_empty() && text.bytes().all(is_of_a_value) && text.len() <= LONGEST_VALUE;
+    is_value.then(|| text.to_owned()).ok_or_else(|| format!("`{text}` is no value: write a number, such as 64M"))
 }

@@ -76,9 +76,19 @@ fn in_unit(name: &str, value: &str) -> Result<String, Failure> {
     Ok(value)
 }
 
-/// A time with a unit, such as `5s`, as a number in the setting's own; all else as it is.
+/// A value as [`for_people`] writes it, or a time with a unit, such as `5s`, as a number in the setting's own unit; all else as
+/// it is.
 fn number(name: &str, value: &str) -> Result<String, Failure> {
     let unit = TABLE.iter().find(|setting| setting.name == name).map(|setting| setting.unit);
+    let value = match (unit, value.split_once(' ')) {
+        // Bytes that have no larger unit are told twice.
+        (Some(Unit::Bytes), Some((_, rest))) if rest.ends_with(" bytes)") => {
+            rest.split_once('(').map_or(value, |(_, exact)| exact.trim_end_matches(" bytes)"))
+        }
+        (Some(Unit::Bytes), Some((number, unit))) => &format!("{number}{unit}"),
+        (Some(unit), Some((number, name))) if unit.name() == name => number,
+        _ => value,
+    };
     let one = match unit {
         Some(Unit::Milliseconds) => Duration::from_millis(1),
         Some(Unit::Microseconds) => Duration::from_micros(1),
@@ -139,6 +149,22 @@ mod tests {
             assert_eq!(in_unit("idle_ms", value).map_err(|why| why.status), Err(2), "{value}");
         }
         assert_eq!(in_unit("limit", "lots").map_err(|why| why.status), Err(2));
+    }
+
+    #[test]
+    fn what_get_prints_is_taken_by_set() {
+        for setting in TABLE {
+            for value in [setting.min, setting.default, setting.max, setting.max - 1, setting.min + 1] {
+                let line = for_people(&format!("{} {value} {}", setting.name, setting.unit));
+                let (name, printed) = line.split_once(' ').unwrap();
+                let taken = Tunables::new();
+                taken.set(name, in_unit(name, printed).unwrap_or_else(|why| panic!("{line}: {why}"))).unwrap();
+                assert_eq!(taken.get(name), Ok(value), "{line}");
+            }
+        }
+        for (name, wrong) in [("limit", "64 M 5"), ("limit", "(bytes)"), ("limit", "1 (x bytes)"), ("report", "1 ms")] {
+            assert_eq!(in_unit(name, wrong).map_err(|why| why.status), Err(2), "{wrong}");
+        }
     }
 
     #[test]
