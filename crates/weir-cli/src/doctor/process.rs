@@ -2,6 +2,7 @@
 
 use super::check::Check;
 use super::{other_allocator, pymalloc};
+use crate::around::frozen::Frozen;
 use crate::base::failure::{Failure, Kind};
 use crate::base::units::bytes;
 use crate::inspect::control::{self, WHY_NO_THREAD};
@@ -34,6 +35,7 @@ pub(super) fn checks(pid: i32) -> Result<Vec<Check>, Failure> {
         return unseen(pid, &Missing::NoProcess).map(|check| vec![check]);
     }
     let mut checks = vec![library(&inspected, page.as_ref())];
+    checks.extend(rest(pid));
     let Ok(page) = page else { return Ok(checks) };
     checks.push(serving(&inspected, &page));
     if pymalloc::serves(pid, &inspected.maps, inspected.process.exe().ok().as_deref()) {
@@ -62,6 +64,15 @@ fn unseen(pid: i32, why: &Missing) -> Result<Check, Failure> {
     } else {
         Check::fatal("process", format!("{pid} has ended"), "its parent has not heard of it yet: its memory is gone")
     })
+}
+
+/// That a process does nothing now, if it does not: it is not to be steered, and neither measures nor releases.
+fn rest(pid: i32) -> Option<Check> {
+    let found = match control::is_stopped(pid) {
+        true => format!("stopped, by a signal or a debugger: `kill -CONT {pid}` has it go on"),
+        false => Frozen::of(pid)?.to_string(),
+    };
+    Some(Check::of("process", false, found, "it neither answers nor releases anything until it goes on"))
 }
 
 fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {

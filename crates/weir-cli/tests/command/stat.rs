@@ -160,6 +160,18 @@ fn a_trace_of_a_process_in_a_container_has_the_number_outside() {
 }
 
 #[test]
+fn a_stopped_process_is_said_to_be_stopped() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    let pid = subject.pid().to_string();
+    assert!(!says(&["doctor", &pid]).contains("stopped"));
+    send(libc::SIGSTOP, subject.pid());
+    wait_for("its stop", || is_in_state(subject.pid(), 'T').then_some(()));
+    let said = text(&weir(&["doctor", &pid]).stdout);
+    assert!(said.contains(&format!("stopped, by a signal or a debugger: `kill -CONT {pid}`")), "{said}");
+}
+
+#[test]
 fn a_forked_child_has_a_page_of_its_own() {
     let Some(mut subject) = holding(60) else { return };
     let child: u32 = subject.tell("fork").parse().unwrap();
