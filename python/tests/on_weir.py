@@ -95,6 +95,8 @@ class OnWeir(unittest.TestCase):
             weir.pressure.subscribe(print, level=99)
         with self.assertRaisesRegex(TypeError, "calls a function"):
             weir.pressure.subscribe(None)
+        with self.assertRaisesRegex(TypeError, "integer"):
+            weir.pressure.subscribe(print, "severe")
         weir.settings["limit"] = LIMIT
         wait_until("pressure", lambda: any(event.cause == 2 and event.level >= weir.pressure.SOME for event in events))
         wait_until("the other one", lambda: len(others) > 1)

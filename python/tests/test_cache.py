@@ -84,6 +84,8 @@ class Results(unittest.TestCase):
                 weir.cache(bytes, weigh=lambda _, wrong=wrong: wrong)(1)
         with self.assertRaises(TypeError):
             weir.cache(3)
+        with self.assertRaisesRegex(TypeError, "integer"):
+            weir.cache(bound="x")
 
 
 class Threads(unittest.TestCase):

@@ -176,6 +176,7 @@ def cache(function=None, *, weigh=sys.getsizeof, typed=False, bound=64 << 20):
     evicted may be finalized on a thread of Weir's. Arguments are compared (``__eq__``) under the cache's lock: that must not wait
     for a thread that calls the same function.
     """
+    bound = index(bound)
     if function is None:
         return functools.partial(cache, weigh=weigh, typed=typed, bound=bound)
     if not callable(function):

@@ -3,6 +3,7 @@
 import traceback
 from ctypes import byref, sizeof
 from itertools import count
+from operator import index
 from typing import NamedTuple
 
 from ._library import PRESSURE_CALLBACK, PressureEvent, failed, library, lock, register, unregister
@@ -75,6 +76,7 @@ def subscribe(callback, level=SOME):
     """
     if not callable(callback):
         raise TypeError("subscribe() calls a function: subscribe(callback, level)")
+    level = index(level)
     number = next(_numbers)
     _callbacks[number] = callback
     try:
