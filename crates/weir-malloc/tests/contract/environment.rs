@@ -42,6 +42,15 @@ fn children_are_silent() {
 }
 
 #[test]
+fn children_are_silent_about_values() {
+    let script = "for i in 1 2 3; do /bin/true; /bin/sh -c '/bin/true; /bin/true'; done";
+    let Some(lines) = said(script, &[("WEIR_IDLE_MS", "5"), ("WEIR_CHECK", "often")]) else { return };
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("WEIR_IDLE_MS=5")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("WEIR_CHECK=often")), "{lines:?}");
+}
+
+#[test]
 fn a_watch_that_cannot_be_used() {
     for (watch, lines_said) in
         [("/no/such/file", 1), ("/dev/zero", 1), ("relative", 1), ("/dev/null", 0), ("", 0), ("/proc/self/stat", 0)]

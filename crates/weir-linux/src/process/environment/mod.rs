@@ -99,18 +99,18 @@ fn setting(entry: &[u8]) {
         return;
     }
     if let Some(name) = name.strip_prefix(b"WEIR_") {
-        tunable(name, value);
+        tunable(name, value, entry);
     }
 }
 
-fn tunable(name: &[u8], value: &[u8]) {
+fn tunable(name: &[u8], value: &[u8], entry: &[u8]) {
     let mut lower = [0u8; 40];
     let Some(lower) = lower.get_mut(..name.len()) else { return };
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
     let Err(error) = TUNABLES.set(lower, value) else { return };
     // What is unknown is said by `unknown_settings`.
-    if error.kind() != SettingErrorKind::Unknown {
+    if error.kind() != SettingErrorKind::Unknown && !unknown_settings::parent_said(entry) {
         messages::setting_ignored(name, value, format_args!("{}", error.reason()));
     }
 }

@@ -1,7 +1,8 @@
 //! Names in the environment that are no setting, and a watch that cannot be used. Each is said in a line, as a setting
 //! that is only misspelt would be missed for long.
 //!
-//! Once, not by every process of a build: a process is silent about what its parent has said.
+//! Once, not by every process of a build: a process is silent about what its parent has said. The same holds for a setting with a
+//! value that it cannot have.
 
 use core::ffi::CStr;
 use weir_core::telemetry::tunables::TABLE;
@@ -96,7 +97,7 @@ fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
 /// Whether the parent was started with the same entry, and with this library preloaded: then it has said so.
 #[cold]
 #[inline(never)]
-fn parent_said(entry: &[u8]) -> bool {
+pub(super) fn parent_said(entry: &[u8]) -> bool {
     let (parent, mut text) = (process::getppid(), [0; PARENT]);
     let read = || {
         let path = FixedPath::format(format_args!("/proc/{parent}/environ"))?;
