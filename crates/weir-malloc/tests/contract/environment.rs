@@ -50,6 +50,18 @@ fn children_are_silent_about_values() {
     assert!(lines.iter().any(|line| line.contains("WEIR_CHECK=often")), "{lines:?}");
 }
 
+/// A shell hands variables on in any order: long ones lie before and after the others.
+#[test]
+fn children_of_large_environments_are_silent() {
+    let (long, longer) = ("x".repeat(5_000), "x".repeat(9_000));
+    let script = "for i in 1 2 3; do /bin/true; /bin/sh -c '/bin/true; /bin/true'; done";
+    let mut variables = vec![("WEIR_LIMTI", "1G"), ("WEIR_IDLE_MS", "5")];
+    variables.extend(["A", "E", "I", "O"].map(|name| (name, &*long)));
+    variables.extend(["B", "F", "K", "Z"].map(|name| (name, &*longer)));
+    let Some(lines) = said(script, &variables) else { return };
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
 #[test]
 fn a_watch_that_cannot_be_used() {
     for (watch, lines_said) in

@@ -5,11 +5,12 @@
 //! value that it cannot have.
 
 use core::ffi::CStr;
+use core::ops::ControlFlow;
 use weir_core::telemetry::tunables::TABLE;
 
 use crate::messages;
-use crate::os::fd;
 use crate::os::file::path::FixedPath;
+use crate::os::file::text::for_each_record;
 use crate::os::process;
 use crate::pressure::systemd_watch::{self, Request};
 
@@ -20,8 +21,8 @@ const STATS: &[u8] = b"WEIR_STATS";
 const TOOLS: [&[u8]; 7] = [b"STATS", b"PROFILE", b"LIB", b"PRELOAD", b"STRESS_SECONDS", b"PEERS_DIR", b"GUEST_KERNEL"];
 /// Longest name that is compared with those of settings.
 const LONGEST: usize = 40;
-/// Bytes of the parent's environment that are looked at.
-const PARENT: usize = 8192;
+/// Bytes of the parent's environment that are looked at in one piece. A longer entry counts as none.
+const PIECE: usize = 8192;
 
 /// Says which names of the environment are not understood, and whether the watch can be used.
 ///
@@ -98,18 +99,20 @@ fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
 #[cold]
 #[inline(never)]
 pub(super) fn parent_said(entry: &[u8]) -> bool {
-    let (parent, mut text) = (process::getppid(), [0; PARENT]);
-    let read = || {
-        let path = FixedPath::format(format_args!("/proc/{parent}/environ"))?;
-        let file = fd::open(path.as_c_str(), fd::O_RDONLY).ok()?;
-        let read = fd::read_all(file, &mut text).ok();
-        let _ = fd::close(file);
-        read
+    let (parent, mut piece) = (process::getppid(), [0; PIECE]);
+    if parent == process::getpid() {
+        return false;
+    }
+    let Some(path) = FixedPath::format(format_args!("/proc/{parent}/environ")) else { return false };
+    let (mut is_preloaded, mut is_there) = (false, false);
+    let each = |other: &[u8]| {
+        is_preloaded |= other.starts_with(b"LD_PRELOAD=") && other.windows(7).any(|part| part == b"libweir");
+        is_there |= other == entry;
+        if is_preloaded && is_there { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let Some(len) = (parent != process::getpid()).then(read).flatten() else { return false };
-    let mut entries = text[..len.min(PARENT)].split(|&b| b == 0);
-    let preloaded = |entry: &[u8]| entry.starts_with(b"LD_PRELOAD=") && entry.windows(7).any(|part| part == b"libweir");
-    entries.clone().any(preloaded) && entries.any(|other| other == entry)
+    // What was read before an error counts.
+    let _ = for_each_record(path.as_c_str(), 0, &mut piece, each);
+    is_preloaded && is_there
 }
 
 #[cfg(test)]
