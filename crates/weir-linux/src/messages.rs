@@ -206,6 +206,14 @@ pub fn runs_without_weir(sanitizer: &str) {
     say(format_args!("weir: this program has a malloc of {sanitizer}'s, which finds errors: it runs without Weir"));
 }
 
+/// The program has a sanitizer's runtime, and its file has no path by which it can be executed anew.
+pub fn does_not_run_without_weir(sanitizer: &str) {
+    say(format_args!(
+        "weir: this program has a malloc of {sanitizer}'s, and its file has no path by which to execute it without Weir: \
+         start it without LD_PRELOAD"
+    ));
+}
+
 /// One call of a callback that the program registered has run for `ns`.
 #[cold]
 pub fn callback_is_slow(name: &[u8], ns: u64) {

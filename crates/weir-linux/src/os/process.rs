@@ -161,6 +161,14 @@ pub fn program(buf: &mut [u8; 4096]) -> Result<&CStr> {
     CStr::from_bytes_until_nul(buf).map_err(|_| Errno::EINVAL)
 }
 
+/// Whether the process's real user may execute the file at a path.
+pub fn is_executable(path: &CStr) -> bool {
+    const X_OK: usize = 1;
+    let (dir, path) = (sys::AT_FDCWD as isize as usize, path.as_ptr() as usize);
+    // SAFETY: the path is a C string; no memory of ours changes.
+    check(unsafe { syscall3(sys::__NR_faccessat, dir, path, X_OK) }).is_ok()
+}
+
 /// Runs `path` in place of this program; returns only if that failed.
 ///
 /// # Safety

@@ -17,22 +17,33 @@ fn runs(flags: &[&str], goes: bool) {
     let Some(library) = library().filter(|_| !foreign()) else {
         return weir_testing::skip!("the C library steps aside by itself");
     };
-    let run = |preload: &Path| {
+    // The program, or a copy that is open and has no name any more.
+    const NAMELESS: &str =
+        r#"cp "$0" "$0.copy" && exec 9<"$0.copy" && rm "$0.copy" && LD_PRELOAD=$THEN exec /proc/self/fd/9 "$@""#;
+    let run = |preload: &Path, is_nameless: bool| {
         let mut command = Command::new("timeout");
-        command.args([crate::common::PATIENCE_S, "env"]).arg(format!("LD_PRELOAD={}", preload.display()));
+        command.arg(crate::common::PATIENCE_S);
+        match is_nameless {
+            true => command.args(["sh", "-c", NAMELESS]).env("THEN", preload),
+            false => command.arg("env").arg(format!("LD_PRELOAD={}", preload.display())),
+        };
         // Where a sanitizer cannot see other threads' registers (a container without ptrace) it finds no leaks, but fails.
         command.env("SAID", "this").env("ASAN_OPTIONS", "detect_leaks=0").env("LSAN_OPTIONS", "detect_leaks=0");
         command.arg(&program).args(["one", "two words"]).output().expect("timeout and env are there")
     };
-    let (plain, preloaded) = (run(Path::new("")), run(library));
+    let plain = run(Path::new(""), false);
     if !plain.status.success() {
         return weir_testing::skip!("{flags:?} does not run here: {}", describe(&plain));
     }
-    assert!(preloaded.status.success(), "{flags:?}: {}", describe(&preloaded));
-    assert_eq!(preloaded.stdout, plain.stdout, "{flags:?}: {}", describe(&preloaded));
-    let said = String::from_utf8_lossy(&preloaded.stderr);
-    assert_eq!(said.contains("runs without Weir"), goes, "{flags:?}: {said}");
-    assert_eq!(said.lines().count(), usize::from(goes), "{flags:?}: {said}");
+    for is_nameless in [false, true] {
+        let preloaded = run(library, is_nameless);
+        let about = format!("{flags:?}, without a name: {is_nameless}: {}", describe(&preloaded));
+        assert!(preloaded.status.success(), "{about}");
+        assert_eq!(preloaded.stdout, plain.stdout, "{about}");
+        let said = String::from_utf8_lossy(&preloaded.stderr);
+        assert_eq!(said.contains("runs without Weir"), goes, "{about}");
+        assert_eq!(said.lines().count(), usize::from(goes), "{about}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! its children inherit that. A runtime that is linked into the program itself comes before every preloaded library,
 //! and nothing is to be done.
 
+use core::ffi::{CStr, c_char};
 use core::ptr::NonNull;
 
 use crate::messages;
@@ -50,7 +51,7 @@ unsafe fn without_weir_in_list(name: &str, argv: *const *const u8, envp: *const 
     // SAFETY: `envp` is null or an array whose last entry is null, where the walk ends; the caller lets it be written.
     while let Some(entry) = unsafe { at.as_mut() }.filter(|p| !p.is_null()) {
         // SAFETY: the array's entries are C strings, and this one is not null.
-        let text = unsafe { core::ffi::CStr::from_ptr((*entry).cast()) }.to_bytes();
+        let text = unsafe { CStr::from_ptr((*entry).cast()) }.to_bytes();
         if without_weir(text, &mut preload) {
             let before = core::mem::replace(entry, preload.as_ptr());
             // SAFETY: the caller's arrays; the changed entry is a C string too.
@@ -63,14 +64,39 @@ unsafe fn without_weir_in_list(name: &str, argv: *const *const u8, envp: *const 
     }
 }
 
+/// The program's file may have no path: it is a memfd, was replaced or deleted, or lies where the process may not search.
+///
 /// # Safety
 /// As for [`without_weir_if_sanitized`].
 unsafe fn execute(name: &str, argv: *const *const u8, envp: *const *const u8) {
     let mut path = [0; 4096];
-    let Ok(path) = process::program(&mut path) else { return };
+    // SAFETY: as the caller promises.
+    let started = unsafe { started_as(argv) };
+    let paths = [process::program(&mut path).ok(), Some(c"/proc/self/exe"), started];
+    let Some(path) = paths.into_iter().flatten().find(|path| process::is_executable(path)) else {
+        return messages::does_not_run_without_weir(name);
+    };
     messages::runs_without_weir(name);
     // SAFETY: `path` is a C string, and both arrays are the caller's, null-terminated.
     let _ = unsafe { process::execute(path, argv, envp) };
+}
+
+/// The path by which the program was started. `None` for a script's interpreter: the path is the script's, and among the arguments.
+///
+/// # Safety
+/// `argv` is null or a null-terminated array of C strings.
+unsafe fn started_as(argv: *const *const u8) -> Option<&'static CStr> {
+    let path = process::auxiliary(linux_raw_sys::auxvec::AT_EXECFN).filter(|&at| at != 0)?;
+    // SAFETY: the kernel's C string, which lies above the stack of the first thread for as long as the process runs.
+    let path = unsafe { CStr::from_ptr(path as *const c_char) };
+    let mut arguments = (0..).map_while(|i| {
+        // SAFETY: `argv` is null or an array whose last entry is null, where the walk ends.
+        let argument = unsafe { argv.wrapping_add(i).as_ref() }.filter(|p| !p.is_null())?;
+        // SAFETY: the array's entries are C strings, and this one is not null.
+        Some(unsafe { CStr::from_ptr(argument.cast()) })
+    });
+    arguments.next();
+    arguments.all(|argument| argument != path).then_some(path)
 }
 
 /// The sanitizer that is in this process as a shared library.
