@@ -140,9 +140,10 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  *          weir_cache_destroy(); never inside another allocation or free
  *
  * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
- * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own. A C++ exception that leaves
- * one of them is named, and the process is aborted, whatever abort_on_misuse says: an object would be left half made. They
- * may not be left by longjmp() or pthread_exit() either.
+ * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own. They may not destroy their
+ * own cache: weir_cache_destroy() would wait for the call that it is in. A C++ exception that leaves one of them is named,
+ * and the process is aborted, whatever abort_on_misuse says: an object would be left half made. They may not be left by
+ * longjmp() or pthread_exit() either.
  *
  * To call free() with an object is the same as weir_cache_free() for a cache without a dtor and without
  * WEIR_CACHE_LIMITED. For the others it is an error, as free() calls no dtor and counts nothing back. The error is found,
