@@ -214,13 +214,14 @@ pub fn does_not_run_without_weir(sanitizer: &str) {
     ));
 }
 
-/// One call of a callback that the program registered has run for `ns`.
+/// One call of a callback that the program registered has run for `ns`. One that `has_thread` for itself is not told to take one.
 #[cold]
-pub fn callback_is_slow(name: &[u8], ns: u64) {
+pub fn callback_is_slow(name: &[u8], ns: u64, has_thread: bool) {
     let seconds = ns / 1_000_000_000;
+    let remedy = if has_thread { "" } else { "; give it a thread of its own if it has to wait" };
     say(format_args!(
         "weir: the callback \"{}\" has not returned for {seconds} s: it is not called again before it does, and others are \
-         called meanwhile; give it a thread of its own if it has to wait",
+         called meanwhile{remedy}",
         Bytes(name)
     ));
 }

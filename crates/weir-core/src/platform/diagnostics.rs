@@ -10,9 +10,9 @@ pub trait Diagnostics {
     /// program is to go on as if the call had not been made.
     fn invalid_free(&self, what: InvalidFree, addr: usize, size: usize);
     /// One call of a callback of the program's, registered as `name`, has run for `ns`; it is not called again before it
-    /// returns.
-    fn callback_is_slow(&self, name: &[u8], ns: u64) {
-        let _ = (name, ns);
+    /// returns. Others wait for it unless `has_thread`: its queue has a thread of its own.
+    fn callback_is_slow(&self, name: &[u8], ns: u64, has_thread: bool) {
+        let _ = (name, ns, has_thread);
     }
     /// A callback of the program's panicked, and, where `is_disabled`, is not called again.
     fn callback_panicked(&self, name: &[u8], is_disabled: bool) {

@@ -349,7 +349,7 @@ impl Diagnostics for Fake {
         locked(&self.samples).push((block, size));
     }
 
-    fn callback_is_slow(&self, name: &[u8], _ns: u64) {
+    fn callback_is_slow(&self, name: &[u8], _ns: u64, _has_thread: bool) {
         self.outside_locks();
         locked(&self.slow).push(String::from_utf8_lossy(name).into_owned());
     }

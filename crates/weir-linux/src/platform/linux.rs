@@ -137,8 +137,8 @@ impl Diagnostics for Linux {
     }
 
     #[cold]
-    fn callback_is_slow(&self, name: &[u8], ns: u64) {
-        messages::callback_is_slow(name, ns);
+    fn callback_is_slow(&self, name: &[u8], ns: u64, has_thread: bool) {
+        messages::callback_is_slow(name, ns, has_thread);
     }
 
     #[cold]

@@ -91,7 +91,7 @@ mod platform {
     }
 
     pub trait Diagnostics {
-        fn callback_is_slow(&self, name: &[u8], ns: u64);
+        fn callback_is_slow(&self, name: &[u8], ns: u64, has_thread: bool);
         fn callback_panicked(&self, name: &[u8], is_disabled: bool);
         fn tunables(&self) -> &Tunables;
     }
@@ -199,7 +199,7 @@ impl Clock for Thread {
 }
 
 impl Diagnostics for Thread {
-    fn callback_is_slow(&self, _name: &[u8], _ns: u64) {}
+    fn callback_is_slow(&self, _name: &[u8], _ns: u64, _has_thread: bool) {}
 
     fn callback_panicked(&self, _name: &[u8], _is_disabled: bool) {}
 

@@ -103,11 +103,12 @@ impl Callbacks {
         let slow = |entry: &&Entry| entry.named_at().is_some_and(|at| now >= at);
         let named = list.iter().find(slow).map(|entry| {
             entry.set(NAMED);
-            (entry.name, now.since(Time(entry.called.load(Relaxed))))
+            let has_thread = entry.queue().maker.load(Relaxed) != 0;
+            (entry.name, now.since(Time(entry.called.load(Relaxed))), has_thread)
         });
-        let Some((name, ns)) = named else { return Some(list) };
+        let Some((name, ns, has_thread)) = named else { return Some(list) };
         drop(list);
-        platform.callback_is_slow(name.bytes(), ns.0);
+        platform.callback_is_slow(name.bytes(), ns.0, has_thread);
         None
     }
 
