@@ -23,6 +23,8 @@ pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bo
         InvalidFree::DoubleFree => "free each block once",
         InvalidFree::InteriorPointer => "free the pointer that malloc or realloc returned",
         InvalidFree::PoolPages => "put it back into its pool",
+        InvalidFree::SizeOfNoBlock => "ask of what malloc or realloc returned, before it is freed",
+        InvalidFree::SizeOfPoolPages => "a run has the pages that it was got with",
         InvalidFree::ForeignPointer => "free only what this process's malloc returned",
     };
     let class = Class(class_size);

@@ -1,4 +1,4 @@
-//! Faults of a pointer that a program frees or resizes.
+//! Faults of a pointer that a program frees or resizes, or asks the size of.
 
 use core::fmt;
 
@@ -13,6 +13,10 @@ pub enum InvalidFree {
     ForeignPointer,
     /// A run of a page pool's begins there, which goes back to its pool.
     PoolPages,
+    /// The usable size was asked for, and no block begins there.
+    SizeOfNoBlock,
+    /// The usable size was asked for, and a run of a page pool's begins there.
+    SizeOfPoolPages,
 }
 
 impl fmt::Display for InvalidFree {
@@ -22,6 +26,8 @@ impl fmt::Display for InvalidFree {
             Self::InteriorPointer => "free of a pointer into the middle of a block",
             Self::ForeignPointer => "free of a pointer that was never allocated",
             Self::PoolPages => "free of pages of a page pool",
+            Self::SizeOfNoBlock => "malloc_usable_size of a pointer that no block begins at",
+            Self::SizeOfPoolPages => "malloc_usable_size of pages of a page pool",
         })
     }
 }

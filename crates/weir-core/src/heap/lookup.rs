@@ -32,7 +32,11 @@ impl<P: Platform> Heap<P> {
             Some(Found::Run { pages, .. }) => pages.bytes(),
             Some(Found::Mapped(len)) => len,
             None => {
-                self.platform().invalid_free(InvalidFree::ForeignPointer, block as usize, 0);
+                let what = match self.large().why_invalid(block as usize) {
+                    InvalidFree::PoolPages => InvalidFree::SizeOfPoolPages,
+                    _ => InvalidFree::SizeOfNoBlock,
+                };
+                self.platform().invalid_free(what, block as usize, 0);
                 0
             }
         }

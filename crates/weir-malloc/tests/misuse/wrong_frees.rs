@@ -7,6 +7,7 @@ const SIGABRT: i32 = 6;
 const DOUBLE: &str = "double free: {}";
 const INTERIOR: &str = "free of a pointer into the middle of a block: {}";
 const FOREIGN: &str = "free of a pointer that was never allocated: {}";
+const SIZE: &str = "malloc_usable_size of a pointer that no block begins at: {}";
 /// The text that follows the pointer. Of a small block it is the size class of its 100 bytes. Of pages it is the class of
 /// one, or nothing, by where chance has put them. Where there are no pages of the heap's it is nothing.
 const SMALL: &[&str] = &[" (size class 112)"];
@@ -47,6 +48,7 @@ fn cure(wrong: &str) -> &'static str {
     match wrong {
         DOUBLE => "free each block once",
         INTERIOR => "free the pointer that malloc or realloc returned",
+        SIZE => "ask of what malloc or realloc returned, before it is freed",
         _ => "free only what this process's malloc returned",
     }
 }
@@ -81,6 +83,7 @@ named! {
     somebody_elses_mapping: "mapped", FOREIGN, NONE;
     wild_pointer: "wild", FOREIGN, NONE;
     wild_realloc: "realloc-wild", FOREIGN, NONE;
+    size_of_no_block: "size-inside-huge", SIZE, NONE;
 }
 
 /// It is kept for a while. What went back to the system is not known as a block any more.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
+use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer, SizeOfNoBlock};
 use weir_core::base::units::{Class, Pages, Span};
 use weir_core::caches::user_cache::Spec;
 use weir_core::pages::window::unchecked;
@@ -166,7 +166,7 @@ fn pointers_of_others() {
         let (size, moved) =
             unsafe { (world.heap.usable_size(stack as *mut u8), world.heap.realloc(stack as *mut u8, 10)) };
         assert_eq!((size, moved), (0, std::ptr::null_mut()));
-        assert_eq!(misuses(&world), [(ForeignPointer, stack), (ForeignPointer, stack)]);
+        assert_eq!(misuses(&world), [(SizeOfNoBlock, stack), (ForeignPointer, stack)]);
         world.free(mapped, false);
         free(&world, addr);
         assert_eq!(misuses(&world), [(DoubleFree, addr)], "it is kept");

@@ -306,6 +306,9 @@ fn wrong_puts_and_frees_are_named_and_change_nothing() {
     unsafe { world.heap.free(run as *mut u8) };
     assert_eq!(world.fake().take_misuses(), [(InvalidFree::PoolPages, run)]);
     // SAFETY: as before.
+    assert_eq!(unsafe { world.heap.usable_size(run as *mut u8) }, 0);
+    assert_eq!(world.fake().take_misuses(), [(InvalidFree::SizeOfPoolPages, run)]);
+    // SAFETY: as before.
     unsafe { world.heap.free((run + PAGE) as *mut u8) };
     assert_eq!(world.fake().take_misuses(), [(InvalidFree::InteriorPointer, run + PAGE)]);
     world.audit();

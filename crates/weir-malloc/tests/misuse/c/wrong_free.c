@@ -125,6 +125,10 @@ int main(int argc, char **argv) {
     } else if (strcmp(which, "realloc-wild") == 0) {
         dprintf(1, "%p\n", (void *)0x1234567890);
         p = realloc((void *)0x1234567890, 100);
+    } else if (strcmp(which, "size-inside-huge") == 0) {
+        p = (char *)malloc(5 << 20) + 4096;
+        dprintf(1, "%p\n", p);
+        CHECK(malloc_usable_size(p) == 0);
     } else {
         CHECK(!"known");
     }
