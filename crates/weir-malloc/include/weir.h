@@ -632,8 +632,10 @@ void weir_resume_after_fork(void);
  * writes of a value: that is the program's.
  *
  * The callback is called without any lock of the cache, on the thread that was the reason or on one of Weir's. Several
- * threads may call it at once. It may use the cache. A C++ exception that leaves it is named, and the process is aborted,
- * whatever abort_on_misuse says: entries would stay pinned. It may not be left by longjmp() or pthread_exit() either.
+ * threads may call it at once. It may use the cache, but not destroy it: weir_evictable_destroy() is refused there, or, where
+ * Weir evicts on a thread of its own, leaves memory of the cache behind. A C++ exception that leaves it is named, and the
+ * process is aborted, whatever abort_on_misuse says: entries would stay pinned. It may not be left by longjmp() or
+ * pthread_exit() either.
  *
  * A forked child has the cache as it was; an empty one where entries lie in a zone of the parent's. Its first
  * weir_evictable_prepare() does what weir_resume_after_fork() does, so that the cache gives way there too.
@@ -687,7 +689,8 @@ weir_evictable *weir_evictable_create(const struct weir_evictable_options *optio
 /*
  * Frees a cache with all entries. No other thread uses the cache any more. Waits for an eviction under pressure that is under
  * way on a thread of the library's: the caller must not hold what on_evict waits for. Returns 0; or -1 with errno EBUSY if
- * entries are pinned or prepared: then the cache stays as it is. NULL is allowed, and does nothing.
+ * entries are pinned or prepared, or a call of the program's is in on_evict: then the cache stays as it is. NULL is allowed, and
+ * does nothing.
  */
 int weir_evictable_destroy(weir_evictable *cache);
 

@@ -9,9 +9,9 @@ use super::shard::state::Counts;
 use super::shared::Shared;
 
 impl<C: Content> Shared<C> {
-    /// Whether entries are held by guards, or values are being filled. O(entries).
+    /// Whether entries are held by guards, values are being filled, or a call of the program's is in the listener. O(entries).
     pub fn is_in_use(&self) -> bool {
-        self.stats().pinned > 0 || self.outside.load(Relaxed) > 0
+        self.stats().pinned > 0 || self.outside.load(Relaxed) > 0 || self.calls.are_there()
     }
 
     /// The figures. Takes each shard's lock in turn, and looks at each entry: O(entries).

@@ -81,6 +81,7 @@ impl<C: Content> Shared<C> {
             rejected: AtomicU64::new(0),
             outside: AtomicUsize::new(0),
             scans: Scans::new(),
+            calls: Scans::new(),
             #[cfg(not(plain))]
             gathering: Gathering::new(),
             worth: Worth::new(),

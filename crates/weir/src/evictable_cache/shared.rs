@@ -45,6 +45,8 @@ pub struct Shared<C: Content> {
     pub outside: AtomicUsize,
     /// Evictions for pressure that are under way.
     pub scans: Scans,
+    /// Calls of the program's that are in the listener, and go on with the cache after it.
+    pub calls: Scans,
     /// How what is left after evictions comes together.
     #[cfg(not(plain))]
     pub gathering: Gathering,
@@ -97,6 +99,7 @@ impl<C: Content> Shared<C> {
     /// Tells the listener; no lock is held.
     pub fn tell(&self, key: &C::Key, value: &C::Value, cause: RemovalCause) {
         if let Some(listener) = &self.listener {
+            let _call = (cause != RemovalCause::Pressure).then(|| self.calls.begin());
             listener(key, value, cause);
         }
     }

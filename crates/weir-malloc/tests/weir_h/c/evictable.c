@@ -120,6 +120,37 @@ static void leaving(void) {
     CHECK(p_evictable_destroy(cache) == 0 && told[WEIR_EVICTED_REMOVED] == left);
 }
 
+static weir_evictable *doomed;
+static int refusals;
+
+static void destroy(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause) {
+    /* As the cache itself is destroyed it may be as far as that. */
+    if (!doomed) return;
+    CHECK(p_evictable_destroy(doomed) == -1 && errno == EBUSY);
+    refusals++;
+}
+
+/* The cache is not destroyed by the callback of a call that goes on with it. Each call has told it of something. */
+static void destroyed_by_its_callback(void) {
+    struct weir_evictable_options options = {.max_bytes = 8 << 20, .shards = 4, .on_evict = destroy};
+    doomed = made(&options);
+    for (uint64_t key = 0; key < 1000; key++) p_evictable_release(doomed, put(doomed, key, 1000));
+    CHECK(p_evictable_remove(doomed, &(uint64_t){1}, 8) == 0 && refusals == 1);
+    CHECK(p_evictable_evict(doomed, 10000) >= 10000 && refusals > 1);
+    p_evictable_relieved(doomed);
+    int before = refusals;
+    CHECK(p_evictable_set_max(doomed, 300000) == 0 && refusals > before + 100);
+    before = refusals;
+    /* Other shards make room for it: it is more than one's part. */
+    for (uint64_t key = 0; key < 8; key++) p_evictable_release(doomed, put(doomed, 2000 + key, 200000));
+    CHECK(refusals > before);
+    before = refusals;
+    CHECK(p_evictable_clear(doomed) == 0 && refusals > before);
+    weir_evictable *cache = doomed;
+    doomed = NULL;
+    CHECK(p_evictable_destroy(cache) == 0);
+}
+
 static void *reader(void *cache) {
     for (uint64_t i = 0; i < 6000; i++) {
         uint64_t key = i * i % 100;
@@ -255,6 +286,7 @@ int main(void) {
     CHECK(p_zone_destroy(zone) == 0);
     zone_first();
     leaving();
+    destroyed_by_its_callback();
     unheard();
     forks();
     limited();

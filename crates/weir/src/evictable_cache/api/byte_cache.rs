@@ -175,7 +175,7 @@ impl ByteCache {
     }
 
     /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C
-    /// ([`ByteFill::into_raw`]). O(entries).
+    /// ([`ByteFill::into_raw`]), or a call of the program's is in the listener. O(entries).
     pub fn is_in_use(&self) -> bool {
         self.shared.is_in_use()
     }

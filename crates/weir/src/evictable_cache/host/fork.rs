@@ -64,6 +64,7 @@ unsafe impl<C: Content> Evictable for Shared<C> {
             self.room.entries.store(entries, Relaxed);
         }
         self.scans.inherit();
+        self.calls.inherit();
         self.gathering.inherit();
         // The relief of the parent's pressure comes to the parent alone.
         self.room.is_pressed.store(false, Relaxed);
