@@ -95,7 +95,7 @@ fn write_elsewhere(line: &[u8]) {
 fn named() -> Option<(u32, FixedPath, Stat)> {
     of_thread(getpid()).or_else(|| {
         let has_it = |thread| of_thread(thread).is_some_and(|(_, _, found)| is_as_at_start(&found));
-        of_thread(tasks::first_other(&|thread| !has_it(thread)).ok()??)
+        of_thread(tasks::first_listed(&has_it).ok()??)
     })
 }
 

@@ -11,13 +11,57 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as sys;
 
-/// The first thread that is not `own` and has not ended; `None`: there is no such thread. An error: the kernel
+/// A thread of this process. Its two numbers differ where `/proc` is of a PID namespace above this process's.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    /// By which system calls name it.
+    pub id: u32,
+    /// By which `/proc` names it.
+    pub listed: u32,
+}
+
+/// The first thread that is not `own`, by its id, and has not ended; `None`: there is no such thread. An error: the kernel
 /// does not say.
-pub fn first_other(own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
+pub fn first_other(own: &dyn Fn(u32) -> bool) -> Result<Option<Thread>> {
+    search_all(&|thread, is_foreign| {
+        let id = if is_foreign { id_of(thread)? } else { Some(thread) };
+        Ok(id.filter(|&id| !own(id) && !has_ended(thread)).map(|id| Thread { id, listed: thread }))
+    })
+}
+
+/// The first thread that `is_wanted`, by the number in `/proc`, and has not ended.
+pub fn first_listed(is_wanted: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
+    let wanted = |thread| is_wanted(thread) && !has_ended(thread);
+    let found = search_all(&|thread, _| Ok(wanted(thread).then_some(Thread { id: thread, listed: thread })));
+    found.map(|thread| thread.map(|thread| thread.listed))
+}
+
+/// What `look` finds first, of the numbers in `/proc`, and whether they are of another PID namespace.
+fn search_all(look: &Look<'_>) -> Result<Option<Thread>> {
     let directory = fd::open(c"/proc/self/task", fd::O_RDONLY | sys::O_DIRECTORY)?;
-    let found = search(directory, own);
+    let found = search(directory, look);
     let _ = fd::close(directory);
     found
+}
+
+type Look<'a> = dyn Fn(u32, bool) -> Result<Option<Thread>> + 'a;
+
+/// The id of a thread in its own PID namespace, by the number in `/proc`; `None`: it is gone. Linux 4.1 and later say it.
+fn id_of(thread: u32) -> Result<Option<u32>> {
+    let mut buf = [0u8; 2048];
+    let path = FixedPath::format(format_args!("/proc/self/task/{thread}/status")).ok_or(Errno::ENODATA)?;
+    match fd::read_file(path.as_c_str(), &mut buf) {
+        Ok(text) => innermost(text).map(Some).ok_or(Errno::ENODATA),
+        Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// The last number in the line `NSpid:`. `None` where the line is not there in full.
+fn innermost(text: &[u8]) -> Option<u32> {
+    let (whole, _) = text.split_at(text.iter().rposition(|&byte| byte == b'\n')?);
+    let line = whole.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    words(line).last().and_then(number).and_then(|id| u32::try_from(id).ok())
 }
 
 /// The file with what [`main_threads_status`] reads.
@@ -40,23 +84,24 @@ fn exit_status(text: &[u8]) -> Option<i32> {
     number(words(text).last()?).and_then(|status| i32::try_from(status).ok())
 }
 
-fn search(directory: i32, own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
+fn search(directory: i32, look: &Look<'_>) -> Result<Option<Thread>> {
     let mut entries = Entries { bytes: [0; 1024] };
-    let mut any = false;
+    // The kernel lists the main thread first.
+    let mut main = None;
     loop {
         let (at, room) = (entries.bytes.as_mut_ptr() as usize, entries.bytes.len());
         // SAFETY: the kernel writes only inside the buffer.
         let len = check(unsafe { syscall3(sys::__NR_getdents64, directory as usize, at, room) })?;
         if len == 0 {
             // This thread at least is there.
-            return if any { Ok(None) } else { Err(Errno::ENODATA) };
+            return if main.is_some() { Ok(None) } else { Err(Errno::ENODATA) };
         }
         let mut rest = &entries.bytes[..len];
         while let Some((thread, next)) = entry(rest) {
             if let Some(thread) = thread {
-                any = true;
-                if !own(thread) && !has_ended(thread) {
-                    return Ok(Some(thread));
+                let is_foreign = *main.get_or_insert(thread) != getpid();
+                if let Some(found) = look(thread, is_foreign)? {
+                    return Ok(Some(found));
                 }
             }
             rest = next;
@@ -80,11 +125,20 @@ fn entry(bytes: &[u8]) -> Option<(Option<u32>, &[u8])> {
     Some((number(name).and_then(|thread| u32::try_from(thread).ok()), bytes.get(length..)?))
 }
 
-/// Whether a thread is not there, or only listed until its status is read: a main thread that ended before others.
+/// Whether a thread, by its number in `/proc`, is not there, or only listed until its status is read.
 pub fn has_ended(thread: u32) -> bool {
-    let mut buf = [0u8; 128];
     let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };
-    match fd::read_file(path.as_c_str(), &mut buf) {
+    is_of_an_ended(path.as_c_str())
+}
+
+/// Whether the main thread ended before others, or there is no `/proc`.
+pub fn main_thread_has_ended() -> bool {
+    is_of_an_ended(MAIN_THREADS_STAT)
+}
+
+fn is_of_an_ended(stat: &CStr) -> bool {
+    let mut buf = [0u8; 128];
+    match fd::read_file(stat, &mut buf) {
         Ok(text) => matches!(state(text), Some(b'Z' | b'X')),
         Err(why) => matches!(why, Errno::ENOENT | Errno::ESRCH),
     }
@@ -113,11 +167,18 @@ pub(crate) fn is_one_to_libc() -> bool {
     SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
 }
 
+/// The process's memory, as `kcmp` names it.
+const KCMP_VM: usize = 1;
+
 /// Whether the main thread has given up the process's memory, which it does as it ends. No where the kernel does not say; there
 /// need be no `/proc`.
 pub fn main_thread_left_memory() -> bool {
-    const KCMP_VM: usize = 1;
     shares_with_main_thread(KCMP_VM) == Some(false)
+}
+
+/// Whether the main thread has not ended, be it by `/proc` or without. No where the kernel does not say.
+pub fn main_thread_is_there() -> bool {
+    !main_thread_has_ended() || shares_with_main_thread(KCMP_VM) == Some(true)
 }
 
 /// Whether the calling thread shares a resource of this kind (of `kcmp`'s) with the main thread. `None`: the kernel does not say.
@@ -127,7 +188,7 @@ pub fn shares_with_main_thread(kind: usize) -> Option<bool> {
     check(unsafe { syscall5(sys::__NR_kcmp, main, own, kind, 0, 0) }).ok().map(|order| order == 0)
 }
 
-/// Whether a thread is on its way out, or gone. The kernel has begun to end it then, and lists it with its last state
+/// Whether a thread, by its number in `/proc`, is on its way out, or gone. The kernel has begun to end it then, and lists it with its last state
 /// until that is done.
 pub(crate) fn is_ending(thread: u32) -> bool {
     let mut buf = [0u8; 256];
@@ -237,12 +298,24 @@ mod tests {
     #[test]
     fn threads_are_listed_and_named_ones_passed_over() {
         let other = first_other(&|thread| thread == gettid()).unwrap().unwrap();
-        assert_ne!(other, gettid());
-        assert!(!has_ended(getpid()));
+        assert_ne!(other.id, gettid());
+        assert_eq!(id_of(other.listed), Ok(Some(other.id)));
+        assert_eq!(id_of(u32::MAX >> 1), Ok(None));
+        assert_eq!(first_listed(&|thread| thread == gettid()), Ok(Some(gettid())));
+        assert!(!has_ended(getpid()) && !main_thread_has_ended());
         assert!(has_ended(u32::MAX >> 1));
         assert!(!is_ending(getpid()));
         assert!(is_ending(u32::MAX >> 1));
-        assert!(!main_thread_left_memory());
+        assert!(!main_thread_left_memory() && main_thread_is_there());
+    }
+
+    #[test]
+    fn the_id_of_a_thread_in_its_own_namespace() {
+        assert_eq!(innermost(b"Name:\ta\nNSpid:\t4000\t17\t2\nNSsid:\t0\n"), Some(2));
+        assert_eq!(innermost(b"NSpid:\t4000\n"), Some(4000));
+        assert_eq!(innermost(b"Name:\ta\nNSpid:\t4000\t17"), None, "the line may go on");
+        assert_eq!(innermost(b"Name:\ta\n"), None);
+        assert_eq!(innermost(b""), None);
     }
 
     #[test]

@@ -34,8 +34,17 @@ fn jails_and_rights(mode: Mode) {
 }
 
 fn the_thread_takes_nothing_from_the_program(mode: Mode) {
-    let ends =
-        ["main-last", "main-last-callbacks", "last-at-start", "other-last", "killed", "killed-strict", "limit-alone"];
+    let ends = [
+        "main-last",
+        "main-last-callbacks",
+        "last-at-start",
+        "other-last",
+        "main-last-below",
+        "other-last-below",
+        "killed",
+        "killed-strict",
+        "limit-alone",
+    ];
     let without_files = ["limit", "strict", "jail", "jail-at-once"].map(|how| format!("last-without-files-{how}"));
     let others = ["urgent", "batch", "idle", "refused", "refused-rseq", "vfork", "handler"];
     let without_files = without_files.each_ref().map(String::as_str);

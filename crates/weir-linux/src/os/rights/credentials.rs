@@ -10,7 +10,7 @@
 use crate::os::file::descriptor_table::has_room;
 use crate::os::file::text::{number, words};
 use crate::os::syscall::{Errno, Result, check, syscall2, syscall4, syscall5};
-use crate::os::{fd, process, tasks};
+use crate::os::{fd, tasks};
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
@@ -176,7 +176,7 @@ impl MainThread {
 /// Whether the main thread, if there still is one, has another root directory than the calling thread, be it one of the
 /// same number.
 fn is_apart() -> bool {
-    shares_root_with_main_thread() == Some(false) && !tasks::has_ended(process::getpid())
+    shares_root_with_main_thread() == Some(false) && !tasks::main_thread_has_ended()
 }
 
 /// Also where there is no `/proc` to read. `None`: the kernel does not say.

@@ -5,7 +5,6 @@ use crate::os::fd;
 use crate::os::file::descriptor_table::has_room;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text;
-use crate::os::process::getpid;
 use crate::os::syscall::{Errno, Result};
 use crate::os::tasks;
 use core::cell::Cell;
@@ -73,7 +72,7 @@ impl Membership {
 /// Where this process's groups are written: of the main thread, whose groups are charged. Once that has ended before others the
 /// kernel tells of it the root (v1), or where it was (v2), and the calling thread's are the process's.
 pub fn own_file() -> &'static CStr {
-    if tasks::has_ended(getpid()) { c"/proc/thread-self/cgroup" } else { c"/proc/self/cgroup" }
+    if tasks::main_thread_has_ended() { c"/proc/thread-self/cgroup" } else { c"/proc/self/cgroup" }
 }
 
 /// A group's directory counts only if its files can be reached: a path from outside a container cannot.

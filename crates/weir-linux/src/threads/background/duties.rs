@@ -436,16 +436,16 @@ impl<'a> Loop<'a> {
     fn watch_program(&mut self, is_main_heard: bool) -> Result<Option<u64>, End> {
         match tasks::first_other(self.is_own_thread) {
             // The kernel reports the main thread's end by a descriptor only when all others have ended.
-            Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
+            Ok(Some(thread)) if thread.id == getpid() && self.waker.watch_main_thread() => Ok(None),
             // If it is one of Weir's that has just begun, its end would be waited for in vain.
             Ok(Some(thread))
-                if thread != getpid() && ((self.are_threads_starting)() || (self.is_own_thread)(thread)) =>
+                if thread.id != getpid() && ((self.are_threads_starting)() || (self.is_own_thread)(thread.id)) =>
             {
                 Ok(Some(monotonic_ns() + STARTING_NS))
             }
-            Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
+            Ok(Some(thread)) if thread.id != getpid() && self.sources.watch_thread(thread.id).is_ok() => Ok(None),
             // What would report the thread's end has been cleared by it, but the kernel still lists the thread as it ran.
-            Ok(Some(thread)) if tasks::is_ending(thread) => Ok(Some(monotonic_ns() + ENDING_NS)),
+            Ok(Some(thread)) if tasks::is_ending(thread.listed) => Ok(Some(monotonic_ns() + ENDING_NS)),
             Ok(None) => Err(End::LastThread(self.main_thread.status_at_end())),
             // A jail without `/proc`, or no file can be opened. The program's one thread is the main thread.
             Err(_) if tasks::has_one_thread() && (is_main_heard || tasks::main_thread_left_memory()) => {

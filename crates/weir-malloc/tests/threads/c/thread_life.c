@@ -298,6 +298,31 @@ static void last_thread(int is_main_last) {
     if (is_main_last) CHECK(WEXITSTATUS(result) == 3);
 }
 
+/* The same in a PID namespace of its own, of which /proc knows nothing: there it lists the numbers of the one above. */
+static int listed(void) {
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    for (struct dirent *entry; (entry = readdir(tasks));) count += entry->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+static void last_thread_below(int is_main_last) {
+    need_root();
+    if (unshare(CLONE_NEWPID) != 0) skip_all("no PID namespace may be made here");
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(getpid() == 1);
+        WAIT_FOR((burst(), usleep(20000), listed() >= 2));
+        pthread_t thread;
+        if (!is_main_last) CHECK(pthread_create(&thread, NULL, end_late, NULL) == 0);
+        syscall(SYS_exit, 3);
+    }
+    int result;
+    CHECK(ends(child, &result) && WIFEXITED(result));
+    if (is_main_last) CHECK(WEXITSTATUS(result) == 3);
+}
+
 /* The same as Weir's threads are just beginning: at one moment or another of their first milliseconds. */
 static void last_at_start(void) {
     for (int round = 0; round < 24; round++) {
@@ -600,6 +625,8 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "main-last") == 0) last_thread(1);
     else if (strcmp(which, "main-last-callbacks") == 0) last_with_callbacks();
     else if (strcmp(which, "other-last") == 0) last_thread(0);
+    else if (strcmp(which, "main-last-below") == 0) last_thread_below(1);
+    else if (strcmp(which, "other-last-below") == 0) last_thread_below(0);
     else if (strcmp(which, "last-at-start") == 0) last_at_start();
     else if (strcmp(which, "killed") == 0) killed(0);
     else if (strcmp(which, "killed-strict") == 0) killed(1);
