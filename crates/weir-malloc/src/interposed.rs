@@ -14,11 +14,12 @@ use core::ptr::null_mut;
 
 use crate::errno;
 use crate::next_symbol::next;
-use weir_linux::os::fd;
+use weir_linux::os::process::{getpid, gettid};
 use weir_linux::os::syscall::numbers::{
     __NR_capset, __NR_chroot, __NR_madvise, __NR_pivot_root, __NR_setns, __NR_umount2, __NR_unshare,
 };
 use weir_linux::os::syscall::{Errno, check, syscall6};
+use weir_linux::os::{fd, tasks};
 use weir_linux::platform::memory::fork_advice;
 
 /// Defines each function as `around(call of the next one)`. Where there is no next one, it is the system call of a number.
@@ -98,6 +99,25 @@ fn after(call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
+/// Whether what a call binds is the calling thread alone, beside the main thread. Weir's thread has what the main thread has, and
+/// stays: one that this thread started would have what this thread has, and would have to end at once. What the kernel refuses
+/// to a process of several threads it refuses here. Not where the main thread has ended: then the program is what its others are.
+fn is_of_one_among_others() -> bool {
+    gettid() != getpid() && tasks::main_thread_is_there()
+}
+
+/// As [`after`], for what binds the calling thread alone.
+fn after_own(call: impl FnOnce() -> c_int) -> c_int {
+    if is_of_one_among_others() { call() } else { after(call) }
+}
+
+/// As [`after`], for what binds the threads that have the caller's root directory.
+fn after_root(call: impl FnOnce() -> c_int) -> c_int {
+    const KCMP_FS: usize = 3;
+    let is_own = is_of_one_among_others() && tasks::shares_with_main_thread(KCMP_FS) == Some(false);
+    if is_own { call() } else { after(call) }
+}
+
 /// A PID namespace, for children of the caller.
 const CLONE_NEWPID: c_int = 0x2000_0000;
 
@@ -109,6 +129,9 @@ fn without(call: impl FnOnce() -> c_int) -> c_int {
 /// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors, semaphores, and the PID namespace of
 /// children alone. From a PID namespace for its children on, a thread may make no other thread: one that ended would stay away.
 fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
+    if is_of_one_among_others() {
+        return call();
+    }
     const CLONE_FILES: c_int = 0x400;
     const CLONE_SYSVSEM: c_int = 0x40000;
     if flags & !(CLONE_FILES | CLONE_SYSVSEM | CLONE_NEWPID) != 0 {
@@ -122,7 +145,7 @@ fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
 /// As [`without`], unless what is joined is a PID namespace, for children. Where a program does not say what it joins, it may be
 /// anything.
 fn without_to_join(call: impl FnOnce() -> c_int, kind: c_int) -> c_int {
-    if kind == CLONE_NEWPID { call() } else { without(call) }
+    if kind == CLONE_NEWPID || is_of_one_among_others() { call() } else { without(call) }
 }
 
 /// Advice on what `fork` does with a part of memory: undone where that is handed out again.
@@ -181,8 +204,8 @@ mod of_the_caller {
     use crate::interposed::*;
 
     interpose! {
-        after capset(header: *mut c_void, data: *const c_void) or __NR_capset;
-        after chroot(path: *const c_char) or __NR_chroot;
+        after_own capset(header: *mut c_void, data: *const c_void) or __NR_capset;
+        after_root chroot(path: *const c_char) or __NR_chroot;
         after pivot_root(new: *const c_char, old: *const c_char) or __NR_pivot_root;
         without_for unshare(flags: c_int) or __NR_unshare;
         hearing madvise(address: *mut c_void, len: usize, advice: c_int) or __NR_madvise;

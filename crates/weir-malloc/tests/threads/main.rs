@@ -29,6 +29,7 @@ fn jails_and_rights(mode: Mode) {
         "groups",
         "namespaces",
         "pid-namespace",
+        "unshared-worker",
     ];
     all_pass(Kind::C, "thread_life.c", &all, mode);
 }

@@ -194,6 +194,35 @@ static void pid_namespace(void) {
     CHECK(!one_is_gone(before, found));
 }
 
+/* A thread other than the main one takes a working directory, mounts and a root of its own, and frees what the main one made.
+   Weir's thread is the main one's as before, and is never away. */
+static char *small[60000];
+enum { SMALL = sizeof small / sizeof *small };
+static void *live_apart(void *place) {
+    for (int round = 0; round < 3; round++) CHECK(unshare(CLONE_FS) == 0);
+    if (getuid() == 0) {
+        CHECK(unshare(CLONE_NEWNS) == 0 || errno == EPERM);
+        CHECK(unshare(CLONE_NEWUTS) == 0 || errno == EPERM);
+        CHECK(chroot(place) == 0);
+    }
+    CHECK(unshare(CLONE_NEWUSER) == -1); /* refused to a process of several threads */
+    for (int i = 0; i < SMALL; i++) free(small[i]);
+    return NULL;
+}
+static void unshared_worker(void) {
+    start();
+    int before[MOST_TASKS], found = threads(before);
+    for (int i = 0; i < SMALL; i++) CHECK(small[i] = malloc(1000)), memset(small[i], i, 1000);
+    char place[] = "/tmp/weir-jail-XXXXXX";
+    CHECK(mkdtemp(place));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, live_apart, place) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(rmdir(place) == 0);
+    CHECK(!one_is_gone(before, found));
+    /* The program rests: no free of its own is a help. */
+    WAIT_FOR((usleep(10000), resident_bytes() <= 24 << 20));
+}
+
 /* Sends out-of-band data, which the kernel tells of by SIGURG, to a process that asks for the signal later. */
 static void urgent(void) {
     sigset_t set;
@@ -633,6 +662,7 @@ int main(int argc, char **argv) {
     else if (strncmp(which, "last-without-files-", 19) == 0) last_without_files(which + 19);
     else if (strcmp(which, "limit-alone") == 0) without_main_thread();
     else if (strcmp(which, "pid-namespace") == 0) pid_namespace();
+    else if (strcmp(which, "unshared-worker") == 0) unshared_worker();
     else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();
