@@ -2,7 +2,6 @@
 
 use super::check::Check;
 use super::{other_allocator, pymalloc};
-use crate::around::frozen::Frozen;
 use crate::base::failure::{Failure, Kind};
 use crate::base::units::bytes;
 use crate::inspect::control::{self, WHY_NO_THREAD};
@@ -68,10 +67,7 @@ fn unseen(pid: i32, why: &Missing) -> Result<Check, Failure> {
 
 /// That a process does nothing now, if it does not: it is not to be steered, and neither measures nor releases.
 fn rest(pid: i32) -> Option<Check> {
-    let found = match control::is_stopped(pid) {
-        true => format!("stopped, by a signal or a debugger: `kill -CONT {pid}` has it go on"),
-        false => Frozen::of(pid)?.to_string(),
-    };
+    let found = control::standstill(pid)?;
     Some(Check::of("process", false, found, "it neither answers nor releases anything until it goes on"))
 }
 

@@ -169,6 +169,14 @@ pub fn is_stopped(pid: i32) -> bool {
     stat.is_ok_and(|stat| matches!(stat.state, 'T' | 't'))
 }
 
+/// What keeps a process from doing anything, if something does, and what has it go on.
+pub fn standstill(pid: i32) -> Option<String> {
+    if is_stopped(pid) {
+        return Some(format!("stopped, by a signal or a debugger: `kill -CONT {pid}` has it go on"));
+    }
+    Frozen::of(pid).map(|frozen| frozen.to_string())
+}
+
 /// The number of the process that listens at the other end; 0: it has none here. The call of `rustix` takes 0 for an error.
 fn peer(socket: &OwnedFd) -> std::io::Result<i32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
