@@ -17,6 +17,8 @@ use std::time::Duration;
 const MAX_WORKERS: usize = 8;
 /// Least cache, bytes.
 const MIN_CACHE: u64 = 1 << 20;
+/// Least limit of the resident set, bytes, as for `weir run`: a smaller one lacks its unit. 0 is none.
+const MIN_LIMIT: u64 = 1 << 20;
 /// Longest data of one request that can be set, bytes: a quarter of what a length's 32 bits can say.
 const MAX_REQUEST: u64 = 1 << 30;
 /// Least time that a client gets: without any, none is served.
@@ -133,6 +135,10 @@ impl Settings {
         if cache.is_some_and(|cache| cache.max.is_some_and(|max| max < MIN_CACHE)) {
             return Err(Failure::new(format!("cache: less than {} is of no use", Size(MIN_CACHE))));
         }
+        let limit = options.limit.or(file.limit).map(|size| size.0);
+        if limit.is_some_and(|limit| (1..MIN_LIMIT).contains(&limit)) {
+            return Err(Failure::new(format!("limit: less than {} is less than any program takes", Size(MIN_LIMIT))));
+        }
         if cache.is_none() && writes_back {
             return Err(Failure::new("write-back: there is no cache: give its size, or 'auto'"));
         }
@@ -162,7 +168,7 @@ impl Settings {
             },
             cache,
             locked_memory: options.locked_memory.or(file.locked_memory).map(|size| size.0),
-            limit: options.limit.or(file.limit).map(|size| size.0),
+            limit,
             pools,
             registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),
             stop_timeout: time("stop-timeout", options.stop_timeout.or(file.stop_timeout), 30, Duration::ZERO)?,
@@ -337,6 +343,8 @@ mod tests {
         assert!(with(&["--stop-timeout", "101years"]).contains("stop-timeout: 101years is not between 0s"));
         assert!(with(&["--max-connections", "0"]).contains("max-connections: 0"));
         assert!(with(&["--cache", "4K"]).contains("cache: less than 1M"));
+        assert!(with(&["--limit", "1"]).contains("limit: less than 1M"));
+        assert!(refused(&export, "limit = 64\n").contains("limit: less than 1M"));
         assert!(with(&["--cache", "some"]).contains("or 'auto'"));
         assert!(refused(&export, "write-back = true\n").contains("there is no cache"));
         assert!(refused(&[], "colour = 'red'\n").contains("unknown field"));
