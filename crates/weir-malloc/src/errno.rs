@@ -37,6 +37,12 @@ pub fn refuse(code: c_int) -> c_int {
     -1
 }
 
+/// The calling thread's `errno`.
+pub fn get() -> c_int {
+    // SAFETY: where libc keeps this thread's, which it alone reads and writes.
+    unsafe { __errno_location().read() }
+}
+
 /// Sets `errno`.
 pub fn set(code: c_int) {
     // SAFETY: libc gives every thread a valid, writable `errno`.

@@ -21,6 +21,7 @@ use weir_linux::os::syscall::numbers::{
 use weir_linux::os::syscall::{Errno, check, syscall6};
 use weir_linux::os::{fd, tasks};
 use weir_linux::platform::memory::fork_advice;
+use weir_linux::process::heap::BACKGROUND;
 
 /// Defines each function as `around(call of the next one)`. Where there is no next one, it is the system call of a number.
 macro_rules! interpose {
@@ -94,16 +95,17 @@ unsafe fn system_call<const COUNT: usize>(number: u32, arguments: [usize; COUNT]
 fn after(call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if result == 0 {
-        weir_linux::process::heap::BACKGROUND.program_has_changed();
+        BACKGROUND.program_has_changed();
     }
     result
 }
 
 /// Whether what a call binds is the calling thread alone, beside the main thread. Weir's thread has what the main thread has, and
 /// stays: one that this thread started would have what this thread has, and would have to end at once. What the kernel refuses
-/// to a process of several threads it refuses here. Not where the main thread has ended: then the program is what its others are.
+/// to a process of several threads it refuses here. Not where the main thread has ended, or cannot be asked after: then the program
+/// is what its others are. Where there is no thread of Weir's there is nothing to keep, and no file is opened.
 fn is_of_one_among_others() -> bool {
-    gettid() != getpid() && tasks::main_thread_is_there()
+    BACKGROUND.is_there() && gettid() != getpid() && !tasks::main_thread_has_ended()
 }
 
 /// As [`after`], for what binds the calling thread alone.
@@ -123,19 +125,16 @@ const CLONE_NEWPID: c_int = 0x2000_0000;
 
 /// For what is refused to a process of several threads, or while files are open: there is no background thread meanwhile.
 fn without(call: impl FnOnce() -> c_int) -> c_int {
-    weir_linux::process::heap::BACKGROUND.without_thread(call)
+    BACKGROUND.without_thread(call)
 }
 
 /// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors, semaphores, and the PID namespace of
 /// children alone. From a PID namespace for its children on, a thread may make no other thread: one that ended would stay away.
 fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
-    if is_of_one_among_others() {
-        return call();
-    }
     const CLONE_FILES: c_int = 0x400;
     const CLONE_SYSVSEM: c_int = 0x40000;
     if flags & !(CLONE_FILES | CLONE_SYSVSEM | CLONE_NEWPID) != 0 {
-        return without(call);
+        return if is_of_one_among_others() { call() } else { without(call) };
     }
     // Before Linux 3.12 that namespace is refused to a process of several threads. Whatever kernel is not known to be newer is
     // taken for such a one: the file is of 3.17.
@@ -144,8 +143,18 @@ fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
 
 /// As [`without`], unless what is joined is a PID namespace, for children. Where a program does not say what it joins, it may be
 /// anything.
-fn without_to_join(call: impl FnOnce() -> c_int, kind: c_int) -> c_int {
-    if kind == CLONE_NEWPID || is_of_one_among_others() { call() } else { without(call) }
+fn without_to_join(call: impl Fn() -> c_int, kind: c_int) -> c_int {
+    if kind == CLONE_NEWPID {
+        return call();
+    }
+    if is_of_one_among_others() {
+        // This thread may have started Weir's, which then has its working directory and root. A mount namespace is refused so.
+        let result = call();
+        if result == 0 || errno::get() != errno::EINVAL {
+            return result;
+        }
+    }
+    without(call)
 }
 
 /// Advice on what `fork` does with a part of memory: undone where that is handed out again.

@@ -167,18 +167,11 @@ pub(crate) fn is_one_to_libc() -> bool {
     SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
 }
 
-/// The process's memory, as `kcmp` names it.
-const KCMP_VM: usize = 1;
-
 /// Whether the main thread has given up the process's memory, which it does as it ends. No where the kernel does not say; there
 /// need be no `/proc`.
 pub fn main_thread_left_memory() -> bool {
+    const KCMP_VM: usize = 1;
     shares_with_main_thread(KCMP_VM) == Some(false)
-}
-
-/// Whether the main thread has not ended, be it by `/proc` or without. No where the kernel does not say.
-pub fn main_thread_is_there() -> bool {
-    !main_thread_has_ended() || shares_with_main_thread(KCMP_VM) == Some(true)
 }
 
 /// Whether the calling thread shares a resource of this kind (of `kcmp`'s) with the main thread. `None`: the kernel does not say.
@@ -306,7 +299,7 @@ mod tests {
         assert!(has_ended(u32::MAX >> 1));
         assert!(!is_ending(getpid()));
         assert!(is_ending(u32::MAX >> 1));
-        assert!(!main_thread_left_memory() && main_thread_is_there());
+        assert!(!main_thread_left_memory());
     }
 
     #[test]

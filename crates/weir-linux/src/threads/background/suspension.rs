@@ -1,13 +1,13 @@
 //! The background thread is gone while the program changes itself as a whole ([`crate::threads::changes`]), and another
 //! is there after.
 
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::os::clock::monotonic_ns;
 use crate::os::futex::pause;
 use crate::os::process::getpid;
 use crate::os::thread_block::is_own_thread;
-use crate::threads::background::{ABSENT, BEGUN, Background, LOOKING, REPLACEMENT, STARTING};
+use crate::threads::background::{ABSENT, BEGUN, Background, LOOKING, REFUSED, REPLACEMENT, STARTING};
 use crate::threads::changes::Suspend;
 
 impl Background {
@@ -27,6 +27,11 @@ impl Background {
             BEGUN => self.thread.is_alive(),
             _ => false,
         }
+    }
+
+    /// Whether there is a background thread, or is about to be.
+    pub fn is_there(&self) -> bool {
+        !matches!(self.state.load(Relaxed), ABSENT | REFUSED)
     }
 
     /// To be called after the program has changed itself as a whole. The background thread is gone when this returns,

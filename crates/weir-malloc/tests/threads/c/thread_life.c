@@ -199,11 +199,12 @@ static void pid_namespace(void) {
 static char *small[60000];
 enum { SMALL = sizeof small / sizeof *small };
 static void *live_apart(void *place) {
-    for (int round = 0; round < 3; round++) CHECK(unshare(CLONE_FS) == 0);
+    if (unshare(CLONE_FS) != 0) return "refused";
+    for (int round = 0; round < 2; round++) CHECK(unshare(CLONE_FS) == 0);
     if (getuid() == 0) {
         CHECK(unshare(CLONE_NEWNS) == 0 || errno == EPERM);
         CHECK(unshare(CLONE_NEWUTS) == 0 || errno == EPERM);
-        CHECK(chroot(place) == 0);
+        CHECK(chroot(place) == 0 || errno == EPERM);
     }
     CHECK(unshare(CLONE_NEWUSER) == -1); /* refused to a process of several threads */
     for (int i = 0; i < SMALL; i++) free(small[i]);
@@ -216,8 +217,10 @@ static void unshared_worker(void) {
     char place[] = "/tmp/weir-jail-XXXXXX";
     CHECK(mkdtemp(place));
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, live_apart, place) == 0 && pthread_join(thread, NULL) == 0);
+    void *refused;
+    CHECK(pthread_create(&thread, NULL, live_apart, place) == 0 && pthread_join(thread, &refused) == 0);
     CHECK(rmdir(place) == 0);
+    if (refused) skip_all("unshare is refused");
     CHECK(!one_is_gone(before, found));
     /* The program rests: no free of its own is a help. */
     WAIT_FOR((usleep(10000), resident_bytes() <= 24 << 20));
@@ -524,7 +527,6 @@ static void refused(void) {
     for (int round = 0; round < 3; round++) works(), usleep(1000000); /* between them it rests, as a rule */
 }
 
-/* Mappings of the process. */
 /* A limit of threads refuses the listener, but not the thread before it. Later the limit is another. */
 static void few_threads(void) {
     struct rlimit limit = {2, 64};
@@ -540,6 +542,7 @@ static void few_threads(void) {
     WAIT_FOR(count() == 2);
 }
 
+/* Mappings of the process. */
 static int mappings(void) {
     static char text[1 << 16];
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), lines = 0;
