@@ -367,7 +367,7 @@ mod tests {
     use crate::os::futex::pause;
     use crate::process::heap::{CALLBACK_THREADS, on_first_use};
 
-    static QUEUE: Queue = Queue::new();
+    static QUEUES: [Queue; 2] = [const { Queue::new() }; 2];
     static WAITER: AtomicU32 = AtomicU32::new(0);
     /// The child that the handler forked; in the child itself 0.
     static CHILD: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -377,7 +377,7 @@ mod tests {
         unsafe {
             let child = libc::fork();
             if child == 0 {
-                libc::alarm(10);
+                libc::alarm(300);
             }
             CHILD.store(child as u32, SeqCst);
         }
@@ -387,20 +387,21 @@ mod tests {
     fn who_waits_for_a_thread_of_the_parents_goes_on_in_a_child_that_its_handler_forked() {
         on_first_use();
         // Neither is the thread that waits; each is there until the test says otherwise.
-        for server in [1, STARTING] {
+        for (queue, server) in QUEUES.iter().zip([1, STARTING]) {
             CHILD.store(u32::MAX, SeqCst);
             WAITER.store(0, SeqCst);
-            QUEUE.server_forks.store(CALLBACK_THREADS.forks.load(Relaxed), Relaxed);
-            QUEUE.server.store(server, SeqCst);
-            let waiter = std::thread::spawn(|| {
+            queue.server_forks.store(CALLBACK_THREADS.forks.load(Relaxed), Relaxed);
+            queue.server.store(server, SeqCst);
+            let waiter = std::thread::spawn(move || {
                 WAITER.store(gettid(), SeqCst);
-                CALLBACK_THREADS.end_own(&QUEUE);
+                CALLBACK_THREADS.end_own(queue);
                 if CHILD.load(SeqCst) == 0 {
                     // SAFETY: nothing of the test's runs in the child.
                     unsafe { libc::_exit(0) };
                 }
             });
-            (0..).take_while(|_| WAITER.load(SeqCst) == 0).for_each(pause);
+            // A fork before the call begins would not be one in its wait.
+            (0..).take_while(|_| queue.seen().is_some()).for_each(pause);
             std::thread::sleep(core::time::Duration::from_millis(20));
             let mut status = -1;
             // SAFETY: the handler stays for the test; the thread is there, and the child is the test's.
@@ -411,8 +412,8 @@ mod tests {
                 let child = CHILD.load(SeqCst) as i32;
                 assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
             }
-            QUEUE.server.store(0, SeqCst);
-            let _ = futex_wake(&QUEUE.server, u32::MAX);
+            queue.server.store(0, SeqCst);
+            let _ = futex_wake(&queue.server, u32::MAX);
             waiter.join().unwrap();
             assert_eq!(status, 0, "the child, where server {server} is not there");
         }

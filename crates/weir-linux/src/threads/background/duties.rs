@@ -80,6 +80,8 @@ pub(super) struct Loop<'a> {
     pub start_listener: &'a dyn Fn(&mut Sources) -> bool,
     /// The file of the machine's mode of huge pages, in the thread's own table of files.
     pub huge_mode: Option<i32>,
+    /// The thread's filters, by a file that is open since its start, unless a limit refused that.
+    pub filters: Option<Sandbox>,
     /// The page of counters, as far as others may map it.
     pub sharing: Sharing,
     pub figures: Figures,
@@ -355,11 +357,20 @@ impl<'a> Loop<'a> {
     }
 
     /// A limit that refused the listener or the channel may be another by now. Under a filter that the program set since, no thread
-    /// is made.
+    /// is made, and no file opened. At rest nothing else compares the rights.
     fn try_again(&mut self, heard: &Heard) -> Result<(), End> {
         let is_refused = self.is_listener_refused || self.sources.has_listener() && self.steering.is_refused();
         if self.schedule.retry.next(is_refused, heard.now) {
-            if self.is_listener_refused && Sandbox::look().is_ok_and(|sandbox| !sandbox.is_programs_own()) {
+            if self.has_rights && self.main_thread.has_changed() {
+                return Err(End::Unwanted);
+            }
+            if self.filters.is_none() {
+                self.filters = Sandbox::look().ok();
+            }
+            if self.filters.as_ref().is_none_or(Sandbox::is_programs_own) {
+                return Ok(());
+            }
+            if self.is_listener_refused {
                 self.is_listener_refused = !(self.start_listener)(self.sources);
             }
             self.steering.try_again();

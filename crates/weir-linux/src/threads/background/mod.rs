@@ -27,6 +27,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::futex::pause;
 use crate::os::process::{getpid, set_thread_name};
 use crate::os::rights::credentials::{self, MainThread};
+use crate::os::rights::sandbox::Sandbox;
 use crate::os::signals::end_by;
 use crate::os::tasks::{first_other, unbind};
 use crate::platform::linux::Engine;
@@ -374,6 +375,7 @@ impl Background {
             is_listener_refused,
             start_listener: &|sources| self.start_listener(sources),
             huge_mode: if sources.is_private() { machine::open_huge_pages() } else { None },
+            filters: sources.is_private().then(Sandbox::look).and_then(Result::ok),
             sharing: Sharing::new(sources.is_private()),
             figures: Figures::default(),
             steering: Steering::default(),
