@@ -89,7 +89,7 @@ macro_rules! common_methods {
         /// cache then keeps to what is left until `relieved` is called, as it would else fill what was freed at once. Weir
         /// calls both by itself when memory is short, and when that is over.
         pub fn evict(&self, bytes: usize) -> usize {
-            let _call = self.shared.calls.begin();
+            let _call = self.shared.listener.as_ref().map(|_| self.shared.calls.begin());
             self.shared.evict(bytes, $crate::evictable_cache::parts::Part::All)
         }
 
