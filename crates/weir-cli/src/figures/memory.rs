@@ -213,22 +213,26 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// The sum of all pages. None: one of them has handed out more than a little, and never told where that is. Without a
+    /// The sum of all pages. None: more than a little of it was handed out by heaps that never told where it is. Without a
     /// measurement a window's end tells it too, if it was not long before: when at least half of what is held now was there.
-    pub fn of<'a>(mut pages: impl Iterator<Item = &'a Stats>) -> Option<Self> {
-        pages.try_fold(Self::default(), |sum, page| {
+    pub fn of<'a>(pages: impl Iterator<Item = &'a Stats>) -> Option<Self> {
+        let mut untold = 0u64;
+        let sum = pages.fold(Self::default(), |sum, page| {
             let all = [&page.live_bytes, &page.idle_bytes, &page.fragmented_bytes, &page.merged_bytes];
             let [live, idle, fragmented, merged] = all.map(|figure| figure.load(Relaxed));
             let known = [live, idle, fragmented, merged].into_iter().fold(0, u64::saturating_add);
             let is_told = Measured::of(page).is_some() || held(page) <= SLACK.max(known.saturating_mul(2));
-            is_told.then(|| Self {
+            untold = untold.saturating_add(if is_told { 0 } else { held(page).saturating_sub(known) });
+            Self {
                 live_bytes: sum.live_bytes.saturating_add(live),
                 idle_bytes: sum.idle_bytes.saturating_add(idle),
                 fragmented_bytes: sum.fragmented_bytes.saturating_add(fragmented),
                 merged_bytes: sum.merged_bytes.saturating_add(merged),
                 metadata_bytes: sum.metadata_bytes.saturating_add(page.metadata_bytes.load(Relaxed)),
-            })
-        })
+            }
+        });
+        let all = sum.parts().into_iter().fold(0, u64::saturating_add);
+        (untold <= SLACK.max(all / SLACK_SHARE)).then_some(sum)
     }
 
     /// In the order of [`PARTS`].
@@ -307,6 +311,10 @@ mod tests {
         let sum = Heap::of([&small, &told].into_iter());
         assert_eq!(sum, Some(Heap { live_bytes: 6 << 20, ..Heap::default() }));
         assert_eq!(Heap::of([&told, &untold].into_iter()), None);
+        let large = Stats::new();
+        large.live_bytes.store(1 << 30, Relaxed);
+        let sum = Heap::of([&large, &untold].into_iter());
+        assert_eq!(sum.map(|heap| heap.live_bytes), Some(1 << 30), "of a large heap it is a small part");
         untold.live_bytes.store(4 << 10, Relaxed);
         assert_eq!(Heap::of([&untold].into_iter()), None, "told when it had just begun");
         untold.measured.at.store(1, Relaxed);

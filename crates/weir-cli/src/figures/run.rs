@@ -21,7 +21,7 @@ pub struct ResidentSum {
     /// Processes among them of which all that is resident counts, shared or not.
     pub by_rss: usize,
     pub largest: Vec<ProcessMemory>,
-    /// Heaps of the processes on Weir, by their counters. None (`null` in JSON): one of them was never measured.
+    /// Heaps of the processes on Weir, by their counters. None (`null` in JSON): a part of them was never measured.
     pub heap: Option<Heap>,
 }
 

@@ -26,7 +26,7 @@ pub const AT_ONCE: usize = 100;
 /// After this time no further process is asked of many.
 pub const ASKING: Duration = Duration::from_secs(5);
 /// How long a process that ends may take from the end of its socket to that of its memory.
-const END: Duration = Duration::from_millis(100);
+const END: Duration = Duration::from_secs(1);
 /// Why it is not.
 pub const OTHERS_ARE_SLOW: &str = "others have not answered for long";
 
@@ -250,7 +250,10 @@ mod tests {
         assert_eq!(asked(std::process::id() as i32), Kind::NotAnswering as i32);
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         child.kill().unwrap();
-        // It is not waited for yet.
+        // It has ended, and is not waited for yet.
+        let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&child));
+        let ended = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        rustix::process::waitid(id, ended).unwrap();
         assert_eq!(asked(child.id() as i32), Kind::NotFound as i32);
         child.wait().unwrap();
         assert_eq!(asked(child.id() as i32), Kind::NotFound as i32);

@@ -87,6 +87,10 @@ pub struct Excluded {
 
 impl Excluded {
     fn add(&mut self, name: &str, pid: i32, why: &str) {
+        // A process that one sample missed is looked at anew by the next.
+        if self.named.iter().any(|it| it.pid == pid && it.name == name) {
+            return;
+        }
         if self.named.len() < KEPT {
             self.named.push(ExcludedProcess { name: name.to_owned(), pid, why: why.to_owned() });
         } else {
@@ -343,6 +347,7 @@ mod tests {
         for _ in 0..3 {
             sampler.note_without(1, &mut first, &stats);
         }
+        sampler.note_without(1, &mut process("first"), &stats);
         assert_eq!((sampler.without.named.len(), sampler.without.more), (1, 0));
         for pid in 2..2002 {
             sampler.note_without(pid, &mut process("other"), &stats);

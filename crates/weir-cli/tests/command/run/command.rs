@@ -302,7 +302,12 @@ fn a_heap_that_was_never_measured_is_told_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let hold = format!("{{ echo hold 20; cat; }} | '{}'", program.display());
+    // The program is the last to end: a sample of a shell alone would have a heap that is known.
+    let (pipe, program) = (folder.path().join("pipe"), program.display());
+    let pipe = pipe.display();
+    let hold = format!(
+        "mkfifo '{pipe}'; exec 3<&0; {{ echo hold 20; cat <&3; }} >'{pipe}' & exec 3<&-; exec '{program}' <'{pipe}'"
+    );
     command.args(["run", "--verbose", "--stats-interval", "100ms", "--json", json.to_str().unwrap(), "--"]);
     command.args(["sh", "-c", &hold]).env("WEIR_LIB", crate::subject::library()).env_remove("LD_PRELOAD");
     command.envs([("WEIR_BACKGROUND", "0"), ("WEIR_IDLE_MS", "3600000")]);
