@@ -102,10 +102,10 @@ fn after(call: impl FnOnce() -> c_int) -> c_int {
 
 /// Whether what a call binds is the calling thread alone, beside the main thread. Weir's thread has what the main thread has, and
 /// stays: one that this thread started would have what this thread has, and would have to end at once. What the kernel refuses
-/// to a process of several threads it refuses here. Not where the main thread has ended, or cannot be asked after: then the program
-/// is what its others are. Where there is no thread of Weir's there is nothing to keep, and no file is opened.
+/// to a process of several threads it refuses here. Not where the main thread has ended: then the program is what its others are.
+/// Where there is no thread of Weir's there is nothing to keep, and no file is opened.
 fn is_of_one_among_others() -> bool {
-    BACKGROUND.is_there() && gettid() != getpid() && !tasks::main_thread_has_ended()
+    BACKGROUND.is_there() && gettid() != getpid() && !tasks::main_thread_is_told_to_have_ended()
 }
 
 /// As [`after`], for what binds the calling thread alone.

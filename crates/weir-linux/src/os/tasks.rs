@@ -136,6 +136,12 @@ pub fn main_thread_has_ended() -> bool {
     is_of_an_ended(MAIN_THREADS_STAT)
 }
 
+/// Whether `/proc` says that the main thread ended before others.
+pub fn main_thread_is_told_to_have_ended() -> bool {
+    let mut buf = [0u8; 128];
+    fd::read_file(MAIN_THREADS_STAT, &mut buf).is_ok_and(|text| matches!(state(text), Some(b'Z' | b'X')))
+}
+
 fn is_of_an_ended(stat: &CStr) -> bool {
     let mut buf = [0u8; 128];
     match fd::read_file(stat, &mut buf) {
@@ -295,7 +301,7 @@ mod tests {
         assert_eq!(id_of(other.listed), Ok(Some(other.id)));
         assert_eq!(id_of(u32::MAX >> 1), Ok(None));
         assert_eq!(first_listed(&|thread| thread == gettid()), Ok(Some(gettid())));
-        assert!(!has_ended(getpid()) && !main_thread_has_ended());
+        assert!(!has_ended(getpid()) && !main_thread_has_ended() && !main_thread_is_told_to_have_ended());
         assert!(has_ended(u32::MAX >> 1));
         assert!(!is_ending(getpid()));
         assert!(is_ending(u32::MAX >> 1));
