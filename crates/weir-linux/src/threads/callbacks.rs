@@ -114,7 +114,7 @@ impl CallbackThreads {
     }
 
     /// Ends the thread of a queue of its own and waits until it is gone, unless it is the caller. A thread of the parent's is gone:
-    /// a signal handler of the calling thread may fork, and [`CallbackThreads::forget`] does not find a queue that is off the list.
+    /// a signal handler of the calling thread may fork, and `forget` does not find a queue that is off the list.
     pub fn end_own(&self, queue: &Queue) {
         queue.end();
         let _ = futex_wake(queue.posted(), u32::MAX);
