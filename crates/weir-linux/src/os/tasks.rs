@@ -187,8 +187,8 @@ pub fn shares_with_main_thread(kind: usize) -> Option<bool> {
     check(unsafe { syscall5(sys::__NR_kcmp, main, own, kind, 0, 0) }).ok().map(|order| order == 0)
 }
 
-/// Whether a thread, by its number in `/proc`, is on its way out, or gone. The kernel has begun to end it then, and lists it with its
-/// last state until that is done.
+/// Whether a thread, by its number in `/proc`, is on its way out, or gone. The kernel has begun to end it then, and lists it with
+/// its last state until that is done.
 pub(crate) fn is_ending(thread: u32) -> bool {
     let mut buf = [0u8; 256];
     let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };

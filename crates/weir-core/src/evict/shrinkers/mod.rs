@@ -5,12 +5,12 @@
 //! state is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
 //!
 //! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the most
-//!   that is missing, the latest event. An evictable cache that was not called yet keeps the first priority, unless an allocation fails. The balancer posts
-//!   nothing to one that is at it. A callback that is slow finds one request, however many there were.
+//!   that is missing, the latest event. An evictable cache that was not called yet keeps the first priority, unless an allocation
+//!   fails. The balancer posts nothing to one that is at it. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*. Nothing waits for it,
 //!   nothing is posted to it but events, and another thread of the queue goes on with the next entry. What a program's shrinker was
-//!   to free meanwhile is kept for its next call. After [`calling::SLOW_NS`]
-//!   it is named in a message, once a run: by a thread of a queue that looks for work, or by the balancer.
+//!   to free meanwhile is kept for its next call. After [`calling::SLOW_NS`] it is named in a message, once a run: by a thread of
+//!   a queue that looks for work, or by the balancer.
 //! - **Patience.** An allocation waits for an evictable cache for [`CACHE_PATIENCE`] at least, late or not. Its thread may get no
 //!   CPU for long, where many programs are short of memory at once. Who does not wait goes on to take what is not there, and
 //!   is killed. The cache's own code needs no lock of the program's, and a listener of its seldom does.

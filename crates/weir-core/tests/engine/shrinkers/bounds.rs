@@ -1,6 +1,7 @@
 //! How long a run of a callback goes on: no longer than there is memory to free, nor than anybody waits for its end.
 
 use super::*;
+use std::sync::mpsc::{Receiver, Sender};
 use weir_core::reclaim::budget::Room;
 
 /// Calls after which a run that knows no bound is ended, so that the test fails and does not go on for ever.
@@ -42,10 +43,8 @@ fn what_a_callback_says_that_it_freed_is_bounded_too() {
     }
 }
 
-/// Its values may be another allocator's, which has not released them yet: then as much is missing as before.
-#[test]
-fn a_cache_that_is_at_it_is_not_asked_for_more() {
-    let (heap, slow, quick) = (heap(), queue(), queue());
+/// A scan of which the first call says that it has begun, and does not return before it is let.
+fn held_once() -> (OnScan, Receiver<()>, Sender<()>) {
     let ((enter, entered), (release, released)) = (channel(), channel::<()>());
     let released = Mutex::new(released);
     let is_first = AtomicBool::new(true);
@@ -56,6 +55,14 @@ fn a_cache_that_is_at_it_is_not_asked_for_more() {
         }
         Ok(bytes)
     });
+    (on_scan, entered, release)
+}
+
+/// Its values may be another allocator's, which has not released them yet: then as much is missing as before.
+#[test]
+fn a_cache_that_is_at_it_is_not_asked_for_more() {
+    let (heap, slow, quick) = (heap(), queue(), queue());
+    let (on_scan, entered, release) = held_once();
     let (cache, told) = register(heap, slow, shrinker("slow", Class::Cache), SIZE, Some(on_scan));
     let (other, _) = register(heap, quick, shrinker("quick", Class::Cache), SIZE, None);
     // Its thread gets the CPU late, so that it is not late yet when the balancer has waited for long enough.
@@ -82,16 +89,7 @@ fn a_cache_that_is_at_it_is_not_asked_for_more() {
 #[test]
 fn what_was_wanted_while_a_callback_was_late_is_what_it_begins_with() {
     let (heap, queue) = (heap(), queue());
-    let ((enter, entered), (release, released)) = (channel(), channel::<()>());
-    let released = Mutex::new(released);
-    let is_first = AtomicBool::new(true);
-    let on_scan: OnScan = Box::new(move |bytes| {
-        if is_first.swap(false, SeqCst) {
-            enter.send(()).unwrap();
-            released.lock().unwrap().recv().unwrap();
-        }
-        Ok(bytes)
-    });
+    let (on_scan, entered, release) = held_once();
     let (slow, told) = register(heap, queue, shrinker("slow", Class::Program), SIZE, Some(on_scan));
     let (runs, entered): (Arc<Mutex<Option<thread::JoinHandle<usize>>>>, _) = (Arc::default(), Mutex::new(entered));
     let run = runs.clone();

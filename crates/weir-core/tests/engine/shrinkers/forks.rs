@@ -12,6 +12,15 @@ fn fork(heap: TheHeap) {
     unsafe { heap.fork().thaw_child() };
 }
 
+/// A thread is in the callback from then on, and ends: in a forked child it is not there.
+fn take_on_a_thread_that_is_not_in_the_child(heap: TheHeap, queue: &'static Queue) {
+    thread::spawn(move || {
+        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
+    })
+    .join()
+    .unwrap();
+}
+
 #[test]
 fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistered() {
     let (heap, queue) = (heap(), queue());
@@ -19,11 +28,7 @@ fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistere
     let (late, late_told) = register(heap, queue, shrinker("late", Class::Program), SIZE, None);
     pressure(heap, Level::Some);
     // A thread that is in a callback as another one forks: in the child it does not go on.
-    thread::spawn(move || {
-        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
-    })
-    .join()
-    .unwrap();
+    take_on_a_thread_that_is_not_in_the_child(heap, queue);
     fork(heap);
     // The queue goes on, and nothing is waited for. What the parent was to do is void; both hear of relief.
     assert_eq!(serve(heap, queue), 2);
@@ -39,11 +44,7 @@ fn a_thread_that_forks_in_a_handler_while_it_unregisters_goes_on_in_the_child() 
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Program), SIZE, None);
     pressure(heap, Level::Some);
     // A thread that is in the callback, and is not there in the child.
-    thread::spawn(move || {
-        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
-    })
-    .join()
-    .unwrap();
+    take_on_a_thread_that_is_not_in_the_child(heap, queue);
     heap.platform().interrupt_the_next_wait(move || fork(heap));
     cache.unregister(heap);
     assert!(told.disposed.load(SeqCst));
@@ -54,11 +55,7 @@ fn in_a_child_that_a_callback_forked_while_another_one_is_late_the_queue_is_stil
     let (heap, queue) = (heap(), queue());
     let (late, _) = register(heap, queue, shrinker("late", Class::Program), SIZE, None);
     pressure(heap, Level::Some);
-    thread::spawn(move || {
-        let Taken::Job(_never_run) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
-    })
-    .join()
-    .unwrap();
+    take_on_a_thread_that_is_not_in_the_child(heap, queue);
     // Waits in vain for the one that does not return, which is late then.
     pressure(heap, Level::Some);
     assert!(late.entry().stats().is_late);
