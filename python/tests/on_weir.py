@@ -33,6 +33,7 @@ def fill(function, entries=600):
 class OnWeir(unittest.TestCase):
     def setUp(self):
         weir.settings["relief_ms"] = 100
+        wait_until("the relief of the test before", lambda: not weir._cache._is_short())
         self.addCleanup(weir.settings.__setitem__, "limit", 0)
 
     def gives_way(self, function, below=30 << 20):
