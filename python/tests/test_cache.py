@@ -1,5 +1,7 @@
 """@weir.cache, on Weir and without it."""
 
+import signal
+import sys
 import threading
 import unittest
 
@@ -72,6 +74,22 @@ class Results(unittest.TestCase):
             return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 
         self.assertEqual(fibonacci(90), 2880067194370816120)
+
+    def test_a_recursion_that_is_too_deep_is_named_so(self):
+        @weir.cache
+        def deep(n):
+            return n if n == 0 else deep(n - 1)
+
+        self.addCleanup(sys.setrecursionlimit, sys.getrecursionlimit())
+        sys.setrecursionlimit(400)
+        is_ended = []
+        for depth in range(100, 220):
+            deep.cache_clear()
+            try:
+                is_ended.append(deep(depth) == 0)
+            except RecursionError:
+                pass
+        self.assertTrue(all(is_ended) and 0 < len(is_ended) < 120)
 
     def test_entries_are_weighed(self):
         plain, weighed = weir.cache(bytes), weir.cache(bytes, weigh=len)

@@ -99,12 +99,12 @@ def _look_up():
 _library = _look_up()
 if _library is not None:
     _here = ctypes.PyDLL(None)
+    # Without types of arguments, which ctypes would call: that can be too deep a recursion, and then is another error.
     _latest, _ctl = _here.weir_pressure_latest, _here.weir_ctl
-    _latest.restype, _latest.argtypes = FUNCTIONS["weir_pressure_latest"]
-    _ctl.restype, _ctl.argtypes = FUNCTIONS["weir_ctl"]
     _event = PressureEvent()
+    _read_event = ctypes.byref(_event), c_size_t(ctypes.sizeof(_event))
     _background = c_uint64()
-    _read_background = b"background", ctypes.byref(_background), ctypes.byref(c_size_t(8)), None, 0
+    _read_background = b"background", ctypes.byref(_background), ctypes.byref(c_size_t(8)), None, c_size_t(0)
 
 # ctypes runs every callback in the main interpreter. Another one may have a lock of its own, from Python 3.12 on: what is its
 # must not be touched there.
@@ -142,7 +142,7 @@ def hears_pressure():
 
 def is_memory_short():
     """Whether there is pressure, where there is Weir. Each insertion into a cache asks, and keeps Python's lock (the GIL)."""
-    _latest(ctypes.byref(_event), ctypes.sizeof(_event))
+    _latest(*_read_event)
     return _event.level != 0
 
 
