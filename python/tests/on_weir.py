@@ -2,15 +2,20 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import io
+import signal
+import subprocess
+import sys
 import textwrap
 import threading
+import types
 import unittest
 from unittest import mock
 
 import weir
-from support import in_child, python, wait_until
+from support import Interrupted, in_child, interruptions, python, wait_until
 
 try:
     import _interpreters
@@ -193,6 +198,47 @@ class OnWeir(unittest.TestCase):
         self.gives_way(values)
         wait_until("finalizers", lambda: numbers.cache_info().misses >= values.cache_info().evicted)
         self.assertNotIn(threading.get_ident(), threads)
+
+    def test_what_a_handler_raises_loses_no_callback(self):
+        # As Weir's functions do, it gives a handle. Python's handler comes after it.
+        library = types.SimpleNamespace(weir_test=ctypes.PyDLL(None)["raise"], weir_unregister=ctypes.PyDLL(None).abs)
+        library.weir_test.restype = functools.partial(max, 7)
+        number = next(weir._library.numbers)
+        with mock.patch.object(weir._library, "_library", library), interruptions():
+            with self.assertRaises(Interrupted):
+                weir._library.register(number, "weir_test", signal.SIGALRM)
+            self.assertEqual(weir._library._handles[number], 7)
+            # It is registered once.
+            weir._library.register(number, "weir_test", signal.SIGALRM)
+            weir._library.unregister(number)
+        self.assertNotIn(number, weir._library._handles)
+        function = weir.cache(block)
+        with mock.patch.object(weir._cache, "_is_registered", False):
+            with mock.patch.object(weir._cache, "register", side_effect=Interrupted), self.assertRaises(Interrupted):
+                function(1)
+            with mock.patch.object(weir._cache, "register") as register:
+                fill(function, 3)
+            self.assertEqual(register.call_count, 1)
+
+    def test_a_signal_at_the_end_leaves_no_callback(self):
+        script = """
+            import atexit, ctypes, functools, signal
+            left = []
+            # What is registered first is called last. The handler comes at the latest in the second.
+            atexit.register(print, left)
+            atexit.register(lambda: None)
+            import weir
+            atexit.register(functools.partial(ctypes.PyDLL(None)["raise"], signal.SIGALRM))
+            left.append(weir._library._handles)
+            subscriptions = [weir.pressure.subscribe(print) for _ in range(3)]
+            function = weir.cache(str)
+            function(1)
+            assert len(weir._library._handles) == 5
+            signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
+        """
+        # What the handler raises is said on standard error.
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.returncode), ("[{}]\n", 0), done.stderr)
 
     def test_in_a_forked_child_a_cache_gives_way_too(self):
         function = weir.cache(block)

@@ -1,6 +1,8 @@
 """What the tests share."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -27,6 +29,24 @@ def python(script, *arguments, environment=None):
     )
     assert done.returncode == 0 and not done.stderr, f"{done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+@contextlib.contextmanager
+def interruptions():
+    """A handler of SIGALRM raises."""
+
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def in_child(function):

@@ -21,7 +21,7 @@ from operator import index
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ._library import Shrinker, hears_pressure, is_memory_short, lock, register, resume_after_fork
+from ._library import Shrinker, hears_pressure, is_memory_short, lock, numbers, register, resume_after_fork
 
 #: WEIR_SCAN_STOP: nothing can be freed now.
 STOP = c_size_t(-1).value
@@ -210,14 +210,18 @@ def _register_once():
     resume_after_fork()
     if _is_registered:
         return True
-    with lock:
-        # Another thread may be about to register it: this one takes that for done.
-        was_registered, _is_registered = _is_registered, True
-    if not was_registered:
-        try:
-            register("weir_shrinker_register", byref(_SHRINKER), sizeof(_SHRINKER))
-        except OSError:
+    was_registered = True
+    try:
+        with lock:
+            # Another thread may be about to register it: this one takes that for done.
+            was_registered, _is_registered = _is_registered, True
+        if not was_registered:
+            register(_NUMBER, "weir_shrinker_register", byref(_SHRINKER), sizeof(_SHRINKER))
+    except BaseException as error:
+        if not was_registered:
             _is_registered = False
+        if not isinstance(error, OSError):
+            raise
     return _is_registered
 
 
@@ -279,6 +283,7 @@ def _relieved(_data):
     _is_pressed = False
 
 
+_NUMBER = next(numbers)
 _SHRINKER = Shrinker(name=b"python caches", count=_count, scan=_scan, relieved=_relieved, batch=BATCH)
 
 

@@ -11,6 +11,8 @@ import ctypes
 import os
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from itertools import count
+from operator import itemgetter
 
 NOT_LOADED = (
     "this process does not run on Weir: start it by `python -m weir run`, or with"
@@ -115,8 +117,13 @@ _is_main = getattr(_thread, "_is_main_interpreter", lambda: True)()
 # as a callback takes it.
 lock = threading.RLock()
 
-_handles = set()
-_is_exiting = False
+#: For `register`, each for one callback.
+numbers = count(1)
+# By number. Weir's functions are called and the handles kept in one step of C's. What a handler of signals raises comes before
+# that or after it, so that no handle is lost: a callback that the end of Python does not know would be called after it.
+_handles = {None: None}
+# Not empty at the end of the program.
+_exits = []
 _is_forked = False
 
 
@@ -157,61 +164,49 @@ def failed(function):
     return OSError(why, f"{function}: {os.strerror(why)}")
 
 
-def register(function, *arguments):
-    """Registers a callback by this function; its handle. None when the program is at its end, where nothing is registered.
+def register(number, function, *arguments):
+    """Registers a callback by this function, once for each number. When the program is at its end nothing is registered.
 
     In a forked child the threads that call callbacks are made anew.
     """
-    if _is_exiting:
-        return None
+    if _exits or number in _handles:
+        return
     call = getattr(library(), function)
     if not _is_main:
         raise RuntimeError("Weir calls functions of the main interpreter alone")
     resume_after_fork()
-    handle = call(*arguments)
-    if handle is None:
+    _handles.update(zip([number], filter(None, map(call, *([argument] for argument in arguments)))))
+    if number not in _handles:
         raise failed(function)
-    with lock:
-        _handles.add(handle)
-    return handle
 
 
-def unregister(handle):
-    """Ends a callback, and waits while another thread is in it. Its handle may be that of another callback afterwards."""
-    with lock:
-        if handle not in _handles:
-            return
-        _handles.remove(handle)
-    _library.weir_unregister(handle)
+def unregister(number):
+    """Ends a callback, once, and waits while another thread is in it."""
+    list(map(_library.weir_unregister, map(_handles.pop, [number], [None])))
 
 
 def resume_after_fork():
     """In a forked child: callbacks of the parent are called here too. Elsewhere it does nothing."""
     global _is_forked
-    if not _is_forked:
-        return
-    with lock:
-        is_forked, _is_forked = _is_forked, False
-    if is_forked and _library is not None:
+    if _is_forked and _library is not None:
+        # Once more does nothing, whether it is another thread's call, or this one was interrupted before the next line.
         _library.weir_resume_after_fork()
-
-
-def _exit():
-    # A thread that asks for Python's lock after this would end in the middle of Weir's code.
-    global _is_exiting
-    with lock:
-        _is_exiting = True
-        handles = list(_handles)
-    for handle in handles:
-        unregister(handle)
+    _is_forked = False
 
 
 def _in_child():
     global _is_forked
     _is_forked = True
-    lock.release()
 
 
-atexit.register(_exit)
-# No thread is between two steps under the lock at a fork: a child begins with what is whole.
-os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=_in_child)
+if _library is not None:
+    # A thread that asks for Python's lock after this would end in the middle of Weir's code. The handle that came first,
+    # None, goes last.
+    _ended = map(itemgetter(1), iter(_handles.popitem, (None, None)))
+    atexit.register(list, map(_library.weir_unregister, _ended))
+    # What is registered last is called first.
+    atexit.register(_exits.append, True)
+# No thread is between two steps under the lock at a fork: a child begins with what is whole. By C's functions alone: Python
+# drops one of its own where a handler of signals raises.
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+os.register_at_fork(after_in_child=_in_child)

@@ -2,11 +2,10 @@
 
 import traceback
 from ctypes import byref, sizeof
-from itertools import count
 from operator import index
 from typing import NamedTuple
 
-from ._library import PRESSURE_CALLBACK, PressureEvent, failed, library, lock, register, unregister
+from ._library import PRESSURE_CALLBACK, PressureEvent, failed, library, numbers, register, unregister
 
 #: Pressure has ended.
 NONE = 0
@@ -30,17 +29,13 @@ class Event(NamedTuple):
 class Subscription:
     """What subscribe() returns; close() ends it, and so does the end of a ``with``."""
 
-    def __init__(self, number, handle):
-        self._number, self._handle = number, handle
+    def __init__(self, number):
+        self._number = number
 
     def close(self):
         """Ends the subscription. Waits while its callback runs in another thread; the caller may hold no lock that it takes."""
-        with lock:
-            # Once: what is registered next may have the same handle.
-            handle, self._handle = self._handle, None
-        unregister(handle)
-        with lock:
-            _callbacks.pop(self._number, None)
+        unregister(self._number)
+        _callbacks.pop(self._number, None)
 
     def __enter__(self):
         return self
@@ -49,7 +44,6 @@ class Subscription:
         self.close()
 
 
-_numbers = count(1)
 _callbacks = {}
 
 
@@ -77,14 +71,16 @@ def subscribe(callback, level=SOME):
     if not callable(callback):
         raise TypeError("subscribe() calls a function: subscribe(callback, level)")
     level = index(level)
-    number = next(_numbers)
+    library()
+    number = next(numbers)
+    subscription = Subscription(number)
     _callbacks[number] = callback
     try:
-        handle = register("weir_pressure_subscribe", level, _call, number, None)
+        register(number, "weir_pressure_subscribe", level, _call, number, None)
     except BaseException:
-        del _callbacks[number]
+        subscription.close()
         raise
-    return Subscription(number, handle)
+    return subscription
 
 
 def latest():
