@@ -6,7 +6,7 @@ import threading
 import unittest
 
 import weir
-from support import in_child
+from support import Interrupted, in_child, interruptions, python
 
 
 class Results(unittest.TestCase):
@@ -104,6 +104,49 @@ class Results(unittest.TestCase):
             weir.cache(3)
         with self.assertRaisesRegex(TypeError, "integer"):
             weir.cache(bound="x")
+
+
+class Signals(unittest.TestCase):
+    @unittest.skipIf(sys.version_info < (3, 10), "a handler that raises there comes between a lock and its `with`")
+    def test_what_a_handler_raises_leaves_caches_whole(self):
+        function = weir.cache(lambda number: number, weigh=lambda _: 1000, bound=20_000)
+        entries, number, interrupted = function.cache_info.__self__, 0, 0
+        with interruptions():
+            while interrupted < 500:
+                try:
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 0.0002)
+                        while True:
+                            number += 1
+                            function(number)
+                            weir._cache._evict_all(1 + number % 2000)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    interrupted += 1
+        self.assertFalse(entries.lock._is_owned())
+        self.assertEqual(entries.bytes, sum(size for _, size in entries.by_key.values()))
+
+    def test_what_a_handler_raises_at_a_fork_locks_no_cache(self):
+        script = """
+            import ctypes, functools, os, signal
+            # By C alone, after what else is done before a fork. Python's handler comes after the fork.
+            os.register_at_fork(before=functools.partial(ctypes.PyDLL(None)["raise"], signal.SIGALRM))
+            import weir
+            from support import Interrupted, interruptions
+            function = weir.cache(str)
+            function(1)
+            with interruptions():
+                try:
+                    if os.fork() == 0:
+                        function(1)
+                        os._exit(function.cache_info().hits)
+                except Interrupted:
+                    pass
+            function(1)
+            print(os.WEXITSTATUS(os.wait()[1]), function.cache_info().hits)
+        """
+        self.assertEqual(python(script, "-W", "ignore"), "1 1\n")
 
 
 class Threads(unittest.TestCase):

@@ -17,7 +17,7 @@ import traceback
 from collections import OrderedDict
 from ctypes import byref, c_size_t, sizeof
 from itertools import count
-from operator import index
+from operator import index, itemgetter
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -39,8 +39,6 @@ _caches = WeakSet()
 _is_registered = False
 # Caches have been asked to give way, and Weir has not said yet that the shortage is over.
 _is_pressed = False
-# The caches whose locks the thread that forks has taken.
-_frozen = []
 # Where evictions from all caches begin.
 _turns = count()
 
@@ -65,6 +63,9 @@ class _Entries:
     and asks keys whether they are equal. Both are the program's code, and may use the cache. Whoever comes back finds nothing
     there, and changes nothing but by `clear`, which puts another table in place: an OrderedDict that changes while it compares
     keys ends the process.
+
+    A handler of signals may raise after each call, and where a loop begins anew. From Python 3.10 on it does so nowhere else. So
+    there is no call between a lock and the `with` or `try` that gives it back, nor between steps that belong together.
     """
 
     def __init__(self, weigh, bound):
@@ -120,25 +121,33 @@ class _Entries:
             with self.lock:
                 self.spare += max(-missing, 0)
 
-    def evict(self, size):
-        """Evicts entries of that size in all, if the cache is not busy; the bytes that went."""
+    def evict(self, size, wait=BUSY):
+        """Evicts entries of that size in all; the bytes that went. None: the cache is busy for that many seconds."""
         victims = []
-        if self.lock._is_owned() or not self.lock.acquire(timeout=BUSY):
+        if self.lock._is_owned():
             return 0
-        try:
-            return self._evict(size, victims)
-        finally:
-            self.lock.release()
+        # As `with` does it: up to `try` there is no call but C's, after which no handler comes in between.
+        for is_held in map(self.lock.acquire, [True], [wait]):
+            try:
+                return self._evict(size, victims) if is_held else None
+            finally:
+                if is_held:
+                    self.lock.release()
 
     def _evict(self, size, victims):
         freed, by_key = 0, self.by_key
-        while freed < size and by_key:
-            victims.append(by_key.popitem(last=False))
-            _, (_, taken) = victims[-1]
-            freed += taken
-            if by_key is self.by_key:
-                self.bytes -= taken
-        self.evicted += len(victims)
+        try:
+            while freed < size and by_key:
+                victims.append(by_key.popitem(last=False))
+                _, (_, taken) = victims[-1]
+                freed += taken
+                self.evicted += 1
+                if by_key is self.by_key:
+                    self.bytes -= taken
+        except BaseException:
+            # What went last may not be taken off.
+            self.bytes = sum(map(itemgetter(1), self.by_key.values()))
+            raise
         return freed
 
     def clear(self):
@@ -250,7 +259,7 @@ def _evict_all(size, but=None):
         # Rounded up: a cache may be smaller than what it is asked for.
         missing = -(-due // total) - freed
         if missing > 0:
-            freed += entries.evict(missing)
+            freed += entries.evict(missing) or 0
     return freed
 
 
@@ -260,7 +269,7 @@ def _evict_all(size, but=None):
 @Shrinker.COUNT
 def _count(_data):
     try:
-        return sum(entries.bytes for entries in _all())
+        return max(sum(entries.bytes for entries in _all()), 0)
     except BaseException:
         traceback.print_exc()
         return 0
@@ -288,29 +297,21 @@ _SHRINKER = Shrinker(name=b"python caches", count=_count, scan=_scan, relieved=_
 
 
 def _before_fork():
-    """Takes the caches' locks, so that a child begins with what is whole. One that is busy for long is left out."""
-    # The package's first: who has it may want a cache's.
-    lock.acquire()
-    _frozen.extend(entries for entries in _all() if entries.lock.acquire(timeout=BUSY))
+    """Waits for the threads that have caches' locks: a child begins with what is whole. No lock is kept over the fork.
 
-
-def _after_fork():
-    frozen = _frozen[:]
-    del _frozen[:]
-    for entries in frozen:
-        entries.lock.release()
-    lock.release()
-    return frozen
+    Python drops what it calls after a fork where a handler of signals raises: then nothing would give a lock back.
+    """
+    for entries in _all():
+        entries.evict(0)
 
 
 def _in_child():
     global _is_pressed
     # The relief of the parent's pressure comes to the parent alone.
     _is_pressed = False
-    frozen = set(_after_fork())
     for entries in _all():
-        if entries not in frozen:
+        if entries.evict(0, wait=0) is None:
             entries.inherit()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)
