@@ -31,7 +31,17 @@ fn abort_on_panic() {
     }));
 }
 
+/// Has glibc make no arenas. Threads do allocate from it: where Rust registers thread-local destructors, glibc calls its own
+/// `calloc`. For that, each thread would reserve 64 MiB of addresses, which count against `ulimit -v`.
+#[cfg(target_env = "gnu")]
+fn make_no_arenas() {
+    // SAFETY: it changes a number of glibc's, under a lock of glibc's.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
 fn main() -> ExitCode {
+    #[cfg(target_env = "gnu")]
+    make_no_arenas();
     #[cfg(panic = "unwind")]
     abort_on_panic();
     let result = match CommandLine::parse().command {

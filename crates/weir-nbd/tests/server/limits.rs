@@ -47,6 +47,31 @@ fn who_leaves_with_the_greeting_unread_has_only_looked() {
 }
 
 #[test]
+fn few_addresses_are_enough_for_long_reads() {
+    for engine in engines() {
+        let most = 300_000 << 10;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: between fork and exec, the call only changes the child's limit.
+        let low = |command: &mut Command| unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = std::fs::File::create(folder.path().join("disk")).expect("a file");
+        disk.set_len(64 << 20).expect("a sparse file");
+        let options = ["--export", "d=disk", "--cache", "64M", "--workers", "2", "--io", engine];
+        let server = Server::spawn(folder, &options, low);
+        let mut client = server.simple("d");
+        for read in 0..10 {
+            assert!(client.read_simple((read % 8) << 23, 8 << 20) == vec![0; 8 << 20], "with {engine}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
 fn a_request_that_never_comes_whole_has_an_end() {
     with_engines_at_once(|engine| {
         let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);
