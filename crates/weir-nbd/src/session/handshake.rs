@@ -98,7 +98,8 @@ impl<'a> Handshake<'a> {
                     self = self.secure(config).await?;
                 }
                 Next::End(bytes) => {
-                    self.send(bytes).await?;
+                    // The client may have left without waiting for it: that is in order.
+                    let _ = self.send(bytes).await;
                     farewell(self.writer).await;
                     return Ok(None);
                 }

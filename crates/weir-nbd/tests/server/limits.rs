@@ -47,6 +47,24 @@ fn who_leaves_with_the_greeting_unread_has_only_looked() {
 }
 
 #[test]
+fn who_aborts_and_does_not_wait_has_left_in_order() {
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--io", engine]);
+        for _ in 0..20 {
+            let mut client = server.connect();
+            client.greet();
+            client.send_option(ABORT, b"");
+        }
+        eventually("all have left", || {
+            let now = server.stat();
+            now["accepted"] == 20 && now["connections"] == 0
+        });
+        assert_eq!(server.stat()["failed_handshakes"], 0);
+        server.stop();
+    });
+}
+
+#[test]
 fn few_addresses_are_enough_for_long_reads() {
     for engine in engines() {
         let most = 300_000 << 10;
