@@ -3,9 +3,9 @@
 use super::cached::Change;
 use super::volume::{Kind, Volume};
 use crate::buffers::Buffer;
-use crate::io::{allocate, discard, yield_once};
+use crate::io::{Inline, allocate, discard, on_thread, yield_once};
 use crate::protocol::{ErrorCode, Fault};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, fstat};
 use std::io;
 use std::ops::Range;
 
@@ -13,7 +13,8 @@ use std::ops::Range;
 pub const CHUNK: usize = 256 << 10;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+/// A file that has become shorter grows by it, as by a write.
+const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE;
 
 impl Volume {
     /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
@@ -74,7 +75,8 @@ impl Volume {
         if !no_hole && self.may_punch() {
             match self.allocate(PUNCH, range.clone()).await {
                 Err(why) if is_unsupported(&why) => {}
-                result => return result,
+                Ok(()) => return self.reach(range.end).await,
+                failed => return failed,
             }
         }
         // A device without a command for zeroes is sent them as data by the kernel: not what is called fast.
@@ -82,6 +84,22 @@ impl Volume {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         self.allocate(ZERO, range).await
+    }
+
+    /// Has a file that has become shorter reach `end` again, as a write would. A hole does not make it longer, and what is
+    /// behind its end cannot be read.
+    async fn reach(&self, end: u64) -> io::Result<()> {
+        if self.kind != Kind::File {
+            return Ok(());
+        }
+        let file = self.medium.file.clone();
+        let found = match self.medium.inline {
+            // Such a file system's server may be asked for it.
+            Inline::ByThread => on_thread(&self.medium.file, move || fstat(&file)).await,
+            _ => fstat(&file),
+        };
+        // One byte of the range: what another program writes behind it meanwhile is kept.
+        if (found?.st_size as u64) < end { self.write_as_data(end - 1..end).await } else { Ok(()) }
     }
 
     /// Whether a hole is worth a call. Of a device without a command for zeroes the kernel drops what waits to be written in

@@ -191,6 +191,30 @@ fn a_file_that_shrinks_is_an_io_error_and_recovers() {
 }
 
 #[test]
+fn zeroes_make_a_file_that_has_shrunk_longer_again() {
+    for engine in engines() {
+        for cache in [&[][..], &["--cache", "4M"], &["--cache", "4M", "--write-back"]] {
+            let options = [&["--export", "d=disk", "--io", engine], cache].concat();
+            let server = Server::start_in(sparse(4 << 20), &options);
+            let mut client = server.structured("d");
+            let disk = File::options().write(true).open(server.path("disk")).expect("the file");
+            let end = (2 << 20) + 65536;
+            for flags in [0, NO_HOLE, FUA] {
+                disk.set_len(1 << 20).expect("shorter");
+                assert_eq!(client.error(ZEROES, flags, 2 << 20, 65536, b""), 0);
+                assert_eq!(client.read(0, 2 << 20, 65536), vec![0; 65536], "{options:?}, {flags}");
+                assert_eq!(disk.metadata().expect("the file").len(), end, "as after a write");
+            }
+            assert_eq!(client.error(READ, 0, end, 512, b""), EIO);
+            // Zeroes inside a file leave its length.
+            assert_eq!(client.error(ZEROES, 0, 0, 65536, b""), 0);
+            assert_eq!(disk.metadata().expect("the file").len(), end);
+            server.stop();
+        }
+    }
+}
+
+#[test]
 fn requests_that_fail_do_not_fill_the_log() {
     let (began, server) = (std::time::Instant::now(), Server::start_in(sparse(1 << 20), &["--export", "d=disk"]));
     let mut client = server.structured("d");
