@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
+use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 
 /// Bytes; written as a number with an optional unit K, M, G or T, powers of 1,024.
@@ -72,10 +73,14 @@ impl FromStr for Size {
             Some((_, shift)) => (&text[..text.len() - 1], *shift),
             None => (text, 0),
         };
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
         // A file's length is a signed number for the kernel.
-        if i64::try_from(bytes).is_err() { Err(wrong()) } else { Ok(Self(bytes)) }
+        let too_large = || format!("'{text}' is too large: a file has less than 8388608T");
+        let number: u64 = digits.parse().map_err(|why: ParseIntError| match why.kind() {
+            IntErrorKind::PosOverflow => too_large(),
+            _ => wrong(),
+        })?;
+        let bytes = number.checked_mul(1 << shift).filter(|bytes| i64::try_from(*bytes).is_ok());
+        bytes.map(Self).ok_or_else(too_large)
     }
 }
 
@@ -104,8 +109,14 @@ mod tests {
             assert_eq!(text.parse(), Ok(Size(bytes)));
             assert_eq!(Size(bytes).to_string(), text);
         }
-        for text in ["", "K", "-1", "1.5G", "4KiB", "9999999T", "18446744073709551615"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
+        assert_eq!("8388607T".parse(), Ok(Size(i64::MAX as u64 >> 40 << 40)));
+        let refusal = |text: &str| text.parse::<Size>().expect_err(text);
+        for text in ["", "K", "-1", "1.5G", "4KiB"] {
+            assert!(refusal(text).contains("is no size"), "{text}");
+        }
+        // The last has more than 64 bits by itself.
+        for text in ["8388608T", "16777215T", "16777216T", "9223372036854775808", "18446744073709551616"] {
+            assert!(refusal(text).contains("is too large"), "{text}");
         }
         assert_eq!("auto".parse(), Ok(CacheSize(None)));
         assert_eq!("3M".parse(), Ok(CacheSize(Some(Size(3 << 20)))));
