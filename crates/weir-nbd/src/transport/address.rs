@@ -3,11 +3,11 @@
 use crate::protocol::constants::PORT;
 use serde::{Deserialize, Deserializer, de};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// An address of a listener: `127.0.0.1:10809`, `[::1]`, `localhost:10810`, `unix:/run/disk.sock`.
+/// An address of a listener: `127.0.0.1:10809`, `[::1]`, `[fe80::1%eth0]:1`, `localhost:10810`, `unix:/run/disk.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP port. A name stands for all its addresses.
@@ -31,12 +31,13 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong()) } else { Ok(Self::Unix(path.into())) };
         }
-        if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Self::Tcp { host: address.ip().to_string(), port: address.port() });
-        }
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        if bare.parse::<IpAddr>().is_ok() {
-            return Ok(Self::Tcp { host: bare.into(), port: PORT });
+        let (bare, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+            Some((bare, "")) => (bare, PORT),
+            Some((bare, port)) => (bare, port.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or_else(wrong)?),
+            None => (text, PORT),
+        };
+        if is_ip(bare) {
+            return Ok(Self::Tcp { host: bare.into(), port });
         }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
@@ -46,6 +47,17 @@ impl FromStr for Address {
         // A number alone was meant as a port, and would be an address: 0.0.42.57 for 10809.
         let is_number = host.chars().all(|c| c.is_ascii_digit());
         if is_number || !host.chars().all(is_name) { Err(wrong()) } else { Ok(Self::Tcp { host: host.into(), port }) }
+    }
+}
+
+/// An address in numbers. One of IPv6 may have a zone, the name or number of an interface, which libc looks up.
+fn is_ip(text: &str) -> bool {
+    match text.split_once('%') {
+        Some((ip, zone)) => {
+            let is_of_name = |c: char| c.is_ascii_graphic() && !"/:[]%".contains(c);
+            ip.parse::<Ipv6Addr>().is_ok() && !zone.is_empty() && zone.chars().all(is_of_name)
+        }
+        None => text.parse::<IpAddr>().is_ok(),
     }
 }
 
@@ -77,6 +89,9 @@ mod tests {
             ("[::1]:5", "[::1]:5"),
             ("[::]", "[::]:10809"),
             ("::1", "[::1]:10809"),
+            ("[fe80::1%eth0.1]:5", "[fe80::1%eth0.1]:5"),
+            ("[fe80::1%2]", "[fe80::1%2]:10809"),
+            ("fe80::1%eth0", "[fe80::1%eth0]:10809"),
             ("host-1.local:9", "host-1.local:9"),
             ("my_service", "my_service:10809"),
             ("localhost", "localhost:10809"),
@@ -85,6 +100,9 @@ mod tests {
             assert_eq!(text.parse::<Address>().map(|address| address.to_string()), Ok(written.into()), "{text}");
         }
         for text in ["", ":1", "unix:", "host:", "host:99999", "a b:1", "10809", "10809:1", "[::1]x", "http://x"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+        for text in ["[fe80::1%]:1", "[fe80::1%a b]", "[fe80::1%eth0]1", "fe80::1%eth0:1", "127.0.0.1%lo", "[x%lo]:1"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

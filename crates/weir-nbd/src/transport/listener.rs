@@ -128,6 +128,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_zone_of_an_address_is_an_interface_by_name_or_number() {
+        for text in ["[fe80::1%lo]:0", "[fe80::1%1]:0"] {
+            // As a rule there is no such address, and the refusal has what was bound.
+            let said = match Listener::open(&text.parse().expect("an address")) {
+                Ok(opened) => opened[0].name.clone(),
+                Err(why) => why.to_string(),
+            };
+            assert!(said.starts_with("[fe80::1%1]:"), "{text}: {said}");
+        }
+        let unknown = Listener::open(&"[fe80::1%none]:1".parse().expect("an address")).err().expect("no interface");
+        assert!(unknown.to_string().starts_with("[fe80::1%none]:1: "), "{unknown}");
+    }
+
+    #[test]
     fn the_name_of_a_successor_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s");
