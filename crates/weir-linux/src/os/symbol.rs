@@ -138,29 +138,43 @@ pub fn next(name: &CStr, own: *const u8) -> Option<usize> {
     look_up(name.to_bytes(), own)
 }
 
+/// Whether the object of this `_DYNAMIC` is one that the program began with: its own file, or what was loaded together with it. Of
+/// those that the loader lists behind libc this is not known: `false`.
+pub fn is_of_the_beginning(own: *const u8) -> bool {
+    objects().any(|(object, _)| core::ptr::eq(object.dynamic.cast(), own))
+}
+
 /// The first definition of a name in the objects behind the one of this `_DYNAMIC`, or in all where it is null. libc is the
 /// last, and is asked wherever `own` is.
 fn look_up(name: &[u8], own: *const u8) -> Option<usize> {
     let mut is_behind = own.is_null();
-    // SAFETY: the loader's own variable of this type, which it has filled before any other code runs.
-    let mut at = unsafe { loader()?.as_ref() }.first;
-    // SAFETY: null, or an object up to libc, which is never unloaded; so is the next one's.
-    while let Some(object) = unsafe { at.as_ref() } {
-        // SAFETY: null, or a string of the loader's.
-        let is_last = !object.name.is_null() && is_libc(unsafe { CStr::from_ptr(object.name) }.to_bytes());
+    for (object, is_last) in objects() {
         if is_behind || is_last {
             // SAFETY: the object is loaded.
             let names = unsafe { Names::of(object) };
             // SAFETY: its tables.
             let found = names.and_then(|names| unsafe { names.find(name) });
-            if found.is_some() || is_last {
+            if found.is_some() {
                 return found;
             }
         }
         is_behind |= core::ptr::eq(object.dynamic.cast(), own);
-        at = object.next;
     }
     None
+}
+
+/// The loader's list up to libc, of which the flag is set.
+fn objects() -> impl Iterator<Item = (&'static Object, bool)> {
+    // SAFETY: the loader's own variable of this type, which it has filled before any other code runs.
+    let mut at = loader().map_or(core::ptr::null(), |loader| unsafe { loader.as_ref() }.first);
+    core::iter::from_fn(move || {
+        // SAFETY: null, or an object up to libc, which is never unloaded; so is the next one's.
+        let object = unsafe { at.as_ref() }?;
+        // SAFETY: null, or a string of the loader's.
+        let is_last = !object.name.is_null() && is_libc(unsafe { CStr::from_ptr(object.name) }.to_bytes());
+        at = if is_last { core::ptr::null() } else { object.next };
+        Some((object, is_last))
+    })
 }
 
 fn is_libc(path: &[u8]) -> bool {

@@ -324,6 +324,13 @@ pub unsafe fn init(envp: *const *const u8) {
     }
 }
 
+/// A library with this code in it is not unloaded: see `stay_loaded.rs`. It is here, as who uses the heap links what this file has.
+// SAFETY: the loader calls what this section holds, once, as the object is loaded. The arguments that it passes are not used.
+#[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AS_IT_IS_LOADED: extern "C" fn() = super::stay_loaded::stay_loaded;
+
 /// Does on the first allocation what [`init`] does, if libc has been set up by then; else there is a constructor still to come.
 pub fn on_first_use() {
     if let Some(envp) = environment::of_libc() {
@@ -389,8 +396,7 @@ unsafe fn start(envp: Environment) {
         if TUNABLES.huge_heap.get() != 0 {
             HEAP.reclaim().follow_huge_heap();
         }
-        // SAFETY: functions of this library, which is never unloaded (`weir-malloc` is linked with `-z nodelete`; in a
-        // program they are its own).
+        // SAFETY: functions of this object, which is never unloaded: it is the program's own, or stays (`AS_IT_IS_LOADED`).
         unsafe { fork::register(before_fork, after_fork_in_parent, after_fork_in_child) }
     }
 }

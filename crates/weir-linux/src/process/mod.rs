@@ -10,3 +10,5 @@ pub mod heap;
 pub mod limit;
 pub mod malloc;
 pub mod pressure;
+#[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]
+mod stay_loaded;

@@ -2,9 +2,9 @@
 //! name), where the counters and the heap profile go, and systemd's watch.
 //!
 //! The heap works before this, at the defaults. A library that is a whole program's malloc has a constructor, which
-//! calls [`crate::process::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none. A constructor
-//! in a crate would run in every program that links it, used or not. So the program's first allocation does it,
-//! [`crate::process::heap::on_first_use`].
+//! calls [`crate::process::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none that does
+//! it. A constructor in a crate runs in every program that links it, used or not. So the program's first allocation
+//! does it, [`crate::process::heap::on_first_use`].
 
 pub mod reexec;
 mod unknown_settings;

@@ -1,0 +1,46 @@
+//! A library with the crate inside, in a program without: the host unloads it, and goes on.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weir_testing::compiles;
+
+/// A library of this folder, built in the profile of this test. Cargo builds examples for the tests of a whole package only.
+fn plugin(name: &str) -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let executable = env::current_exe().expect("a running test has a path");
+    let directory = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let output = Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--quiet", "--example", name, "--profile", profile, "--target-dir"])
+        .arg(directory.parent().expect("a profile's directory is inside the target directory"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "building {name}: {}", String::from_utf8_lossy(&output.stderr));
+    directory.join("examples").join(format!("lib{name}.so"))
+}
+
+fn host() -> Option<PathBuf> {
+    let host = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unload-host");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unload/host.c");
+    compiles(Command::new("cc").args(["-O1", "-Wall", "-Werror"]).arg(source).arg("-o").arg(&host).arg("-ldl"))
+        .then_some(host)
+}
+
+#[test]
+fn a_host_unloads_a_library_with_weir_inside_and_forks() {
+    let Some(host) = host() else { return };
+    for name in ["weir_plugin", "weir_plugin_on_weir"] {
+        let plugin = plugin(name);
+        // By heap::alloc, with a cache, and with what Rust's own library allocates.
+        for way in ["0", "1", "2"] {
+            let output = Command::new(&host).arg(&plugin).arg(way).output().expect("the host starts");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{name}, way {way}: {}, {said}", output.status);
+        }
+    }
+}
