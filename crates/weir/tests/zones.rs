@@ -277,6 +277,33 @@ fn an_empty_pool_of_huge_pages_is_no_memory() {
 }
 
 #[test]
+fn what_an_empty_pool_refuses_is_not_idle() {
+    let _alone = alone();
+    let _pages = weir_testing::lock("huge pages");
+    if free_in_pool() > 0 {
+        return skip!("the system's pool has huge pages");
+    }
+    let released = || weir::stats::process().released_trim_bytes;
+    let zone = Zone::hugetlb(8 * MIB).unwrap();
+    trim_until("what other tests left to leave", || {
+        let before = released();
+        weir::heap::trim();
+        released() == before
+    });
+    let before = released();
+    // Within a huge page, as one, and over the ends of three.
+    for bytes in [1, MIB, BLOCK, MAX_RUN - PAGE, MAX_RUN] {
+        if zone.alloc(bytes).is_some() {
+            return skip!("the system makes huge pages as they are wanted");
+        }
+        let usage = zone.usage();
+        assert_eq!((usage.used_bytes, usage.idle_bytes), (0, 0), "{bytes} bytes");
+        weir::heap::trim();
+    }
+    assert_eq!(released(), before);
+}
+
+#[test]
 fn a_file_in_huge_pages_gives_them_back_to_the_pool() {
     let _alone = alone();
     let _pages = weir_testing::lock("huge pages");

@@ -253,6 +253,19 @@ impl FreeAreas {
         }
     }
 
+    /// Says that no memory came behind the `which` of the pageblocks (bit i: the i-th) of a run that was taken and given back. One
+    /// that has pages in use has memory by now.
+    pub(crate) fn stays_bare(&mut self, window: &Window, run: Span, which: u32) {
+        for (i, (block, _)) in run.pieces().enumerate() {
+            let pageblock = self.blocks.at_mut(window, block);
+            if which >> i & 1 == 1 && pageblock.free.is_full() {
+                self.idle -= pageblock.idle().len();
+                (pageblock.backed, pageblock.huge) = (PageSet::EMPTY, false);
+                self.relink(window, block);
+            }
+        }
+    }
+
     /// Adds the fresh pageblocks `blocks`, which are in use from now on.
     pub fn add(&mut self, window: &Window, blocks: Range<BlockNo>) {
         // Backwards, so that the list hands out ascending addresses.

@@ -188,6 +188,8 @@ compiled_here! {
     zone_take_first = <zones> take_first(zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short>;
     zone_has_room = <zones> has_room(zone: &UserZone, bytes: usize) -> bool;
     zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: Pages) -> Result<(), InvalidFree>;
+    zone_give_bare = <pages> zone_give_bare(zone: &UserZone, addr: usize, pages: Pages, bare: u32)
+        -> Result<(), InvalidFree>;
     zone_usage = <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
     zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<BlockNo>) -> Result<(), InUse>;
     zone_close = <pages> zone_close(zone: &UserZone, blocks: Range<BlockNo>) -> Pages;

@@ -98,6 +98,9 @@ enum Release {
     Never,
 }
 
+/// A run that has no memory. Bit i: the i-th pageblock that has a part of it got none, and is as it was before.
+struct Bare(u32);
+
 /// The memory below a zone, as it is released.
 struct Backing {
     release: Release,
@@ -110,18 +113,15 @@ struct Backing {
 }
 
 impl Backing {
-    /// Has memory put behind a run that was just taken, where a touch could end the process else. `false`: there is none, and the
-    /// run is to be given back. `is_fresh`: the engine says that pages of it have none.
+    /// Has memory put behind a run that was just taken, where a touch could end the process else. Where there is none, the run is
+    /// to be given back. `is_fresh`: the engine says that pages of it have none.
     #[inline]
-    fn populate(&self, run: Run, is_fresh: bool) -> bool {
+    fn populate(&self, run: Run, is_fresh: bool) -> Result<(), Bare> {
         match self.release {
-            _ if self.huge => {
-                // The system's pool may be used up. A kernel that cannot say (before 5.14) is no help either.
-                populate(whole_blocks(run)).is_ok()
-            }
+            _ if self.huge => populate_huge(run),
             // Others may have taken the file system's space since what is free here was taken out of the file.
-            Release::PunchHole if is_fresh || self.hollow.has(run) => self.populate_file(run),
-            _ => true,
+            Release::PunchHole if (is_fresh || self.hollow.has(run)) && !self.populate_file(run) => Err(Bare(0)),
+            _ => Ok(()),
         }
     }
 
@@ -245,11 +245,11 @@ impl Home {
     /// have no memory.
     #[inline]
     pub(super) fn is_there(&self, run: Run, is_fresh: bool) -> bool {
-        let is_there = self.state().backing.populate(run, is_fresh);
-        if !is_there {
-            let _ = HEAP.zone_give(self.zone(), run.addr, Pages::in_bytes(run.len));
+        let populated = self.state().backing.populate(run, is_fresh);
+        if let Err(Bare(blocks)) = populated {
+            let _ = HEAP.zone_give_bare(self.zone(), run.addr, Pages::in_bytes(run.len), blocks);
         }
-        is_there
+        populated.is_ok()
     }
 
     /// Whether the memory is not this process's, but its parent's, in the place of which other memory may be here.
@@ -332,10 +332,14 @@ fn populate(run: Run) -> Result<(), Errno> {
     }
 }
 
-/// The pageblocks that have a part of `run`.
-fn whole_blocks(run: Run) -> Run {
-    let start = run.addr / PAGEBLOCK * PAGEBLOCK;
-    Run { addr: start, len: (run.addr + run.len).next_multiple_of(PAGEBLOCK) - start }
+/// Takes huge pages of the system's pool for each pageblock that has a part of `run`. The pool may be used up. A kernel that cannot
+/// say (before 5.14) is no help either.
+fn populate_huge(run: Run) -> Result<(), Bare> {
+    let mut bare = 0;
+    for (i, addr) in (run.addr / PAGEBLOCK * PAGEBLOCK..run.addr + run.len).step_by(PAGEBLOCK).enumerate() {
+        bare |= u32::from(populate(Run { addr, len: PAGEBLOCK }).is_err()) << i;
+    }
+    if bare == 0 { Ok(()) } else { Err(Bare(bare)) }
 }
 
 fn unmap(run: Run) {

@@ -127,6 +127,12 @@ impl<P: Platform> HeapPages<P> {
     ///
     /// Returns what is wrong with them where that is seen: they are not the zone's, or free already.
     pub fn zone_give(&self, zone: &UserZone, addr: usize, pages: Pages) -> Result<(), InvalidFree> {
+        self.zone_give_bare(zone, addr, pages, 0)
+    }
+
+    /// [`HeapPages::zone_give`] of a run that was just taken, and for which there is no memory. Bit i of `bare`: the i-th pageblock
+    /// that has a part of it got none.
+    pub fn zone_give_bare(&self, zone: &UserZone, addr: usize, pages: Pages, bare: u32) -> Result<(), InvalidFree> {
         let last = addr.checked_add(pages.max(Pages(1)).bytes() - 1).ok_or(InvalidFree::ForeignPointer)?;
         let (Some(page), Some(_)) = (zone.window.page_of(addr), zone.window.page_of(last)) else {
             return Err(InvalidFree::ForeignPointer);
@@ -142,6 +148,9 @@ impl<P: Platform> HeapPages<P> {
             return Err(InvalidFree::DoubleFree);
         }
         areas.give(&zone.window, Span::new(page, pages), 0);
+        if bare != 0 {
+            areas.stays_bare(&zone.window, Span::new(page, pages), bare);
+        }
         drop(areas);
         stats::add(&self.platform.stats().free_misses, 1);
         self.events.freed(&self.platform, pages.bytes());

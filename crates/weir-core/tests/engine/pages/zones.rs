@@ -193,6 +193,25 @@ fn locked_memory_is_never_offered() {
     assert_eq!(world.heap.pages().zone_usage(&world.zone).idle, Pages(1024));
 }
 
+/// The system's pool may have a huge page for one pageblock of a run, and none for the next.
+#[test]
+fn a_pageblock_that_got_no_memory_is_as_before() {
+    let mut world = World::new(4, MemoryKind { huge: true, ..PRIVATE });
+    let take_in_vain = |world: &World, pages: usize, bare: u32| {
+        let (heap, zone) = (world.heap.pages(), &*world.zone);
+        let run = heap.zone_take(zone, Pages(pages), Order::PAGE).unwrap();
+        heap.zone_give_bare(zone, heap.zone_addr(zone, run), Pages(pages), bare).unwrap();
+        world.check();
+        heap.zone_usage(zone).idle
+    };
+    assert_eq!(take_in_vain(&world, 1, 0b1), Pages::ZERO);
+    assert_eq!(take_in_vain(&world, 1024, 0b11), Pages::ZERO);
+    assert_eq!(take_in_vain(&world, 1024, 0b10), Pages::BLOCK);
+    // Memory came behind it meanwhile, as another thread took pages of it.
+    world.take(1).unwrap();
+    assert_eq!(take_in_vain(&world, 10, 0b1), Pages(511));
+}
+
 #[test]
 fn an_allocation_waits_for_the_batch_in_flight_and_does_not_fail() {
     let mut world = World::new(1, PRIVATE);
