@@ -21,7 +21,7 @@ use weir_linux::platform::statics::{STATS, TUNABLES};
 use weir_linux::process::heap::HEAP;
 
 use super::errors::{OsError, ZoneError};
-use super::geometry::{BLOCK, MAX_RUN};
+use super::geometry::{BLOCK, MAX_RUN, MAX_SIZE};
 use super::hollow::Hollow;
 
 /// log2 of a huge page of 2 MiB, where `mmap` wants it.
@@ -182,7 +182,7 @@ unsafe impl Sync for Home {}
 
 impl Home {
     pub(super) fn new(size: usize, kind: Kind) -> Result<Self, ZoneError> {
-        if size == 0 || !size.is_multiple_of(BLOCK) || size > isize::MAX as usize / 2 {
+        if size == 0 || !size.is_multiple_of(BLOCK) || size > MAX_SIZE {
             return Err(ZoneError::Size { size });
         }
         let shape = kind.memory();

@@ -3,7 +3,7 @@
 use core::fmt;
 use weir_linux::os::syscall::Errno;
 
-use super::geometry::BLOCK;
+use super::geometry::{BLOCK, MAX_SIZE};
 
 /// A refusal by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl fmt::Display for ZoneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Size { size } => {
-                write!(f, "zone of {size} bytes: a zone's size is a multiple of {BLOCK}, from {BLOCK} on")
+                write!(f, "zone of {size} bytes: a zone's size is a multiple of {BLOCK}, from {BLOCK} to {MAX_SIZE}")
             }
             Self::FileTooShort { size, file } => write!(f, "zone of {size} bytes: the file has {file}"),
             Self::Os(why) => write!(f, "the kernel refused the zone's memory: {why}"),
