@@ -64,7 +64,7 @@ pub fn process() -> ProcessStats {
 
 /// One cache's figures, in objects unless said otherwise. Displayed, they are a line of a table with the head
 /// [`CacheStats::HEAD`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
     figures: Figures,
@@ -133,6 +133,29 @@ impl CacheStats {
     /// Free objects in all.
     pub fn free(&self) -> usize {
         self.free_cpu + self.free_depot + self.free_slab
+    }
+}
+
+impl fmt::Debug for CacheStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheStats")
+            .field("name", &self.name())
+            .field("number", &self.number)
+            .field("object_bytes", &self.object_bytes)
+            .field("limit", &self.limit)
+            .field("reserve", &self.reserve)
+            .field("used", &self.used)
+            .field("free_cpu", &self.free_cpu)
+            .field("free_depot", &self.free_depot)
+            .field("free_slab", &self.free_slab)
+            .field("slab_bytes", &self.slab_bytes)
+            .field("allocations", &self.allocations)
+            .field("failures", &self.failures)
+            .field("crossed", &self.crossed)
+            .field("working_set", &self.working_set)
+            .field("stale", &self.stale)
+            .field("reclaimed_bytes", &self.reclaimed_bytes)
+            .finish()
     }
 }
 

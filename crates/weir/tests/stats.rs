@@ -46,4 +46,6 @@ fn caches_are_listed_by_number_with_what_they_hold() {
     // A free that was interrupted between its count and its commit is counted twice: not all are.
     assert!(cache.stats().used == 0 && (100..200).contains(&cache.stats().allocations));
     assert!(cache.stats().to_string().starts_with("listed"));
+    let said = format!("{:?}", cache.stats());
+    assert!(said.starts_with("CacheStats { name: \"listed\", number: ") && said.matches("slab").count() == 2, "{said}");
 }
