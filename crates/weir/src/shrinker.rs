@@ -110,8 +110,8 @@ impl fmt::Debug for OwnedRegistration {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum CallbackThread<'a> {
-    /// A thread of Weir's, named `weir-callbacks`, which calls all of these one after another. It is started at the first
-    /// registration; all signals that can be are blocked there.
+    /// A thread of Weir's, which calls all of these one after another. Two named `weir-callbacks` are started at the first
+    /// registration: one stands by for a callback that is late. All signals that can be are blocked there.
     #[default]
     Shared,
     /// A thread of Weir's for this callback alone: for one that waits for long, as for a disk.
