@@ -147,12 +147,16 @@ macro_rules! common_options {
         ///
         /// An entry whose time is over is no hit. Its memory goes back as the entry is found: by a look-up, under pressure, or by
         /// `expire`. Insertions, which each look at a few entries, find it as well.
+        ///
+        /// Times are exact to a tick of the kernel's coarse clock, either way: 4 ms at the usual 250 ticks a second. A shorter
+        /// time may be over at once.
         pub fn time_to_live(mut self, time: core::time::Duration) -> Self {
             self.options.ages.live = $crate::evictable_cache::eviction::expiry::nanoseconds(time);
             self
         }
 
-        /// How long an entry is there after it was used last; for ever if it is not called.
+        /// How long an entry is there after it was used last; for ever if it is not called. Exact to a tick, as
+        /// [`Self::time_to_live`] says.
         pub fn time_to_idle(mut self, time: core::time::Duration) -> Self {
             self.options.ages.idle = $crate::evictable_cache::eviction::expiry::nanoseconds(time);
             self

@@ -12,7 +12,8 @@ use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::host::coarse_ns;
 
 /// How long an entry lives, as a cache's [`expire_after`](crate::EvictableCacheBuilder::expire_after) says. A time that is
-/// `None` is as the cache has it for all entries.
+/// `None` is as the cache has it for all entries. Times are exact to a tick of the kernel's coarse clock, either way: 4 ms at the
+/// usual 250 ticks a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expiry {
     /// How long from the insertion on.
