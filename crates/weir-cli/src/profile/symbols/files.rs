@@ -21,22 +21,18 @@ pub enum Files {
 }
 
 impl Files {
-    /// The file of a mapping.
+    /// The file of a mapping. The kernel tells its name as this command sees it, or where it does not, as the process does.
     pub fn mapped(self, mapping: &Mapping) -> Option<File> {
-        let by_name = || regular::open(&self.find(&mapping.path)?);
-        match self {
-            _ if !mapping.is_deleted => by_name(),
-            Self::Of(pid) => {
-                // The kernel lets root alone follow these; the program itself can be had by anybody who may look into it.
-                let range = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-                let links = [range, format!("/proc/{pid}/exe")];
-                links
-                    .iter()
-                    .filter_map(|link| regular::open(&regular::find(Path::new(link))?))
-                    .find(|file| is(file, mapping.inode))
-            }
-            Self::Own => None,
-        }
+        let by_name = |files: Self| regular::open(&files.find(&mapping.path).filter(|_| !mapping.is_deleted)?);
+        let Self::Of(pid) = self else { return by_name(self) };
+        let is_it = |file: &File| is(file, mapping.inode);
+        // The kernel lets root alone follow these; the program itself can be had by anybody who may look into it.
+        let range = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+        let links = [range, format!("/proc/{pid}/exe")];
+        let by_link = || links.iter().filter_map(|link| regular::open(&regular::find(Path::new(link))?)).find(is_it);
+        let named = [self, Self::Own].into_iter().filter_map(by_name).find(is_it);
+        // File systems made of layers may tell of a file two numbers.
+        named.or_else(by_link).or_else(|| by_name(self))
     }
 
     /// Debug information that is kept apart from the file with this build id.
@@ -95,6 +91,7 @@ pub fn is(file: &File, inode: u64) -> bool {
 mod tests {
     use super::*;
     use rustix::fs::{CWD, FileType, mknodat};
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
 
     #[test]
@@ -114,6 +111,44 @@ mod tests {
         let inode = std::env::current_exe().unwrap().metadata().unwrap().ino();
         assert!(own.mapped(&Mapping { inode, ..mapping(&file, true) }).is_some());
         assert!(own.mapped(&Mapping { inode: inode + 1, ..mapping(&file, true) }).is_none());
+    }
+
+    /// The process has another file of that name below its root.
+    #[test]
+    fn the_file_of_a_process_with_another_root_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::env::current_exe().unwrap();
+        let decoy = dir.path().join(own.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(decoy.parent().unwrap()).unwrap();
+        std::fs::write(decoy, "x").unwrap();
+        let root = std::ffi::CString::new(dir.path().as_os_str().as_bytes()).unwrap();
+        // SAFETY: the child makes two system calls and waits for its end.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: system calls on what its parent had.
+            unsafe {
+                if libc::chroot(root.as_ptr()) == 0 {
+                    libc::pause();
+                }
+                libc::_exit(1)
+            }
+        }
+        let is_there = || std::fs::read_link(format!("/proc/{child}/root")).is_ok_and(|at| at == dir.path());
+        let has_ended =
+            || std::fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+        weir_testing::wait_until("the child's other root", || is_there() || has_ended());
+        let is_allowed = is_there();
+        let mapping = Mapping { inode: own.metadata().unwrap().ino(), path: own, ..Mapping::default() };
+        let found = Files::Of(child).mapped(&mapping).map(|file| is(&file, mapping.inode));
+        // SAFETY: ends a child that was not waited for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        if !is_allowed {
+            return weir_testing::skip!("only root gives a process another root");
+        }
+        assert_eq!(found, Some(true));
     }
 
     #[test]
