@@ -4,6 +4,7 @@ use super::regular;
 use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -58,23 +59,58 @@ pub fn unfitness(path: &Path) -> Option<&'static str> {
 
 /// The loader ignores preloads if the program runs with rights that its caller does not have.
 fn privileged(path: &Path) -> Option<&'static str> {
+    // A file system may be mounted without such rights.
+    if statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NOSUID)) {
+        return None;
+    }
     let meta = path.metadata().ok()?;
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-    if meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid.as_raw() {
+    let is_bound = rustix::thread::no_new_privs().unwrap_or(false);
+    // The kernel ignores the bits also if this user namespace has not the owner or the group.
+    let counts = !is_bound && is_mapped("uid_map", meta.uid()) && is_mapped("gid_map", meta.gid());
+    let has = |bits| counts && meta.mode() & bits == bits;
+    if has(libc::S_ISUID) && meta.uid() != uid.as_raw() {
         return Some("is setuid");
     }
-    if meta.mode() & libc::S_ISGID != 0 && meta.gid() != gid.as_raw() {
+    if has(libc::S_ISGID | libc::S_IXGRP) && meta.gid() != gid.as_raw() {
         return Some("is setgid");
     }
-    (!uid.is_root() && has_file_capabilities(path)).then_some("has file capabilities")
+    (!uid.is_root() && has_file_capabilities(path, is_bound)).then_some("has file capabilities")
+}
+
+/// Whether this user namespace has a file's owner or group, by its map of that name.
+fn is_mapped(map: &str, id: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/self/{map}")).map_or(true, |text| has_id(&text, id))
+}
+
+/// The number that the kernel tells for all that a user namespace has not.
+const UNMAPPED: u32 = 65534;
+
+/// Whether a map has a number that was told of a file. Of a part of all numbers it is unknown which one [`UNMAPPED`] stands for:
+/// it is hardly itself.
+fn has_id(map: &str, id: u32) -> bool {
+    let ranges = map.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (first, _, count) = (numbers.next()?.ok()?, numbers.next(), numbers.next()?.ok()?);
+        Some(first..first + count)
+    });
+    let ranges: Vec<_> = ranges.collect();
+    let has = |id: u32| ranges.iter().any(|range| range.contains(&id.into()));
+    has(id) && (id != UNMAPPED || has(u32::MAX - 1))
 }
 
 /// Where the file system keeps a file's capabilities.
 const CAPABILITIES: &str = "security.capability";
+/// The longest that Linux has, and the bit in the first word that makes them effective (`linux/capability.h`).
+const CAPABILITIES_BYTES: usize = 24;
+const EFFECTIVE: u8 = 1;
 
-fn has_file_capabilities(path: &Path) -> bool {
-    // With an empty buffer only asked whether it is there.
-    rustix::fs::getxattr(path, CAPABILITIES, &mut [0u8; 0]).is_ok()
+/// Whether a file has capabilities; `effective`: those alone that its process has at once. Where new rights are forbidden the
+/// kernel grants none, but it takes such a program for a privileged one.
+fn has_file_capabilities(path: &Path, effective: bool) -> bool {
+    let mut value = [0u8; CAPABILITIES_BYTES];
+    let read = rustix::fs::getxattr(path, CAPABILITIES, &mut value);
+    read.is_ok_and(|_| !effective || value[0] & EFFECTIVE != 0)
 }
 
 #[derive(Debug, PartialEq)]
@@ -162,13 +198,50 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("program");
         std::fs::write(&file, "").unwrap();
-        assert!(!has_file_capabilities(&file));
+        let has = || [false, true].map(|effective| has_file_capabilities(&file, effective));
+        assert_eq!(has(), [false, false]);
         // Version 2 (struct vfs_cap_data of Linux's capability.h): CAP_NET_RAW permitted, nothing inheritable.
-        let words = [0x0200_0000u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
-        match rustix::fs::setxattr(&file, CAPABILITIES, &words, rustix::fs::XattrFlags::empty()) {
-            Ok(()) => assert!(has_file_capabilities(&file)),
-            Err(why) => weir_testing::skip!("only root gives capabilities to a file: {why}"),
+        for (first, expected) in [(0x0200_0000u32, [true, false]), (0x0200_0001, [true, true])] {
+            let words = [first, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
+            match rustix::fs::setxattr(&file, CAPABILITIES, &words, rustix::fs::XattrFlags::empty()) {
+                Ok(()) => assert_eq!(has(), expected),
+                Err(why) => return weir_testing::skip!("only root gives capabilities to a file: {why}"),
+            }
         }
+    }
+
+    #[test]
+    fn a_setuid_file_counts_only_where_new_rights_are_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("program");
+        std::fs::write(&file, "").unwrap();
+        if std::os::unix::fs::chown(&file, Some(1), Some(1)).is_err() {
+            return weir_testing::skip!("only root makes another's file");
+        }
+        let of = |mode| {
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+            privileged(&file)
+        };
+        if of(0o4755).is_none() {
+            return weir_testing::skip!("setuid files do not count here");
+        }
+        // Without the right to execute for the group, the bit of the group does not count.
+        assert_eq!([0o4755, 0o2755, 0o2745, 0o755].map(of), [Some("is setuid"), Some("is setgid"), None, None]);
+        let bound = || {
+            // It is of the thread alone.
+            rustix::thread::set_no_new_privs(true).unwrap();
+            [0o4755, 0o2755].map(of)
+        };
+        assert_eq!(std::thread::scope(|scope| scope.spawn(bound).join().unwrap()), [None, None]);
+    }
+
+    #[test]
+    fn a_user_namespace_has_some_owners() {
+        let all = "         0          0 4294967295\n";
+        assert!([0, 1000, UNMAPPED].iter().all(|&id| has_id(all, id)));
+        let some = "         0     100000      65536\n     70000       1000          1\n";
+        assert_eq!([0, 1000, UNMAPPED, 65536, 70000].map(|id| has_id(some, id)), [true, true, false, false, true]);
+        assert!(!has_id("0 1000 1\n", UNMAPPED));
     }
 
     /// A little-endian header for a 64-bit program of this machine with `count` program headers of 56 bytes behind it.
