@@ -168,7 +168,10 @@ fn figures(page: &Page) -> Check {
     let (sharing, error) = (page.sharing.load(Relaxed), page.sharing_error.load(Relaxed));
     match control::closed(sharing, error, "publish", "a file in memory") {
         None => Check::of("statistics", true, "shared", "the same user and root read them: `weir stat PID`"),
-        Some(why) => Check::of("statistics", false, format!("private: {why}"), "root reads them: `weir stat PID`"),
+        Some(why) => {
+            let effect = "root, and who may trace the process, reads them: `weir stat PID`";
+            Check::of("statistics", false, format!("private: {why}"), effect)
+        }
     }
 }
 

@@ -227,9 +227,22 @@ fn spawn_failure(program: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::NotFound => {
             Failure::not_found(format!("{name}: its interpreter is not found: check its first line or its loader"))
         }
-        ErrorKind::PermissionDenied => {
+        // Not EPERM, by which the kernel refuses rights that the program has a claim to.
+        ErrorKind::PermissionDenied if error.raw_os_error() == Some(libc::EACCES) => {
             Failure::not_executable(format!("{name}: not executable: check its mode, and that it is an ordinary file"))
         }
         _ => Failure::not_executable(format!("{name}: cannot be executed: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_of_the_kernel_has_its_own_words() {
+        let said = |errno| spawn_failure(Path::new("/bin/sh"), &std::io::Error::from_raw_os_error(errno)).to_string();
+        assert!(said(libc::EACCES).contains("check its mode"), "{}", said(libc::EACCES));
+        assert!(said(libc::EPERM).contains("cannot be executed: Operation not permitted"), "{}", said(libc::EPERM));
     }
 }

@@ -88,8 +88,8 @@ impl fmt::Display for Table {
         }
         match self.not_allowed {
             0 => Ok(()),
-            1 => writeln!(f, "1 process may not be looked into: it is another user's"),
-            more => writeln!(f, "{more} processes may not be looked into: they are other users'"),
+            1 => writeln!(f, "1 process may not be looked into: it is another user's, or guards itself"),
+            more => writeln!(f, "{more} processes may not be looked into: they are other users', or guard themselves"),
         }
     }
 }
