@@ -42,6 +42,11 @@ pub struct Mapping {
     pub swapped: u64,
 }
 
+/// Bytes of a stack below its pointer at most: glibc's threads have 8 MiB where the limit for stacks is the usual one.
+const STACK_BELOW: u64 = 8 << 20;
+/// Bytes of a stack above its pointer at most: frames of the calls that wait, and libc's record of the thread.
+const STACK_ABOVE: u64 = 1 << 20;
+
 /// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads, `in_memory` the devices of which the files are
 /// memory (tmpfs). The addresses of Weir's heap mean something in a process that has Weir alone. `end_of` says where the
 /// variables end of the file that is mapped there.
@@ -77,6 +82,9 @@ pub fn sort(
             name => of_name(name),
         };
         add(&mut sorted, map, kind, file);
+        if kind == Kind::Stack && map.pathname == MMapPath::Anonymous {
+            cut_stacks(&mut sorted, stacks);
+        }
         if let Some(end) = before.filter(|_| kind == Kind::Data).and_then(&end_of) {
             cut(&mut sorted, end);
         }
@@ -88,30 +96,57 @@ pub fn sort(
 /// what cannot be of the variables is of that.
 fn cut(sorted: &mut Vec<Mapping>, end: u64) {
     let Some(data) = sorted.last_mut() else { return };
-    let most = end.saturating_sub(data.address.0);
-    if end >= data.address.1 || data.resident <= most {
-        return;
+    let (begin, last) = data.address;
+    if end < last && split(sorted, end.saturating_sub(begin), (end, last)) {
+        let data = sorted.len() - 2;
+        sorted[data].address.1 = end;
     }
+}
+
+/// The last mapping has stacks in it. The kernel merges a stack with what the program maps beside it, and a stack may lie inside a
+/// block of malloc's: what is too far from every stack pointer is of another.
+fn cut_stacks(sorted: &mut Vec<Mapping>, stacks: &[u64]) {
+    let Some(&Mapping { address: (begin, end), .. }) = sorted.last() else { return };
+    let mut inside: Vec<u64> = stacks.iter().copied().filter(|pointer| (begin..end).contains(pointer)).collect();
+    inside.sort_unstable();
+    let reach = |pointer: u64| (pointer.saturating_sub(STACK_BELOW).max(begin), (pointer + STACK_ABOVE).min(end));
+    let (mut at, mut most, mut largest) = (begin, 0, (begin, begin));
+    // The end of the mapping is the end of the last gap.
+    for (from, to) in inside.into_iter().map(reach).chain([(end, end)]) {
+        let from = from.max(at);
+        if from - at > largest.1 - largest.0 {
+            largest = (at, from);
+        }
+        most += to - from;
+        at = to;
+    }
+    split(sorted, most, largest);
+}
+
+/// Leaves the last mapping `most` resident bytes. The others become a mapping of the program's own, at `address`; `false`: there
+/// are none.
+fn split(sorted: &mut Vec<Mapping>, most: u64, address: (u64, u64)) -> bool {
+    let Some(whole) = sorted.last_mut().filter(|whole| whole.resident > most) else { return false };
     let rest = |of: u64| of.saturating_sub(most);
     let own = Mapping {
         kind: Kind::Anonymous,
-        address: (end, data.address.1),
-        resident: rest(data.resident),
-        huge: rest(data.huge),
-        locked: rest(data.locked),
-        swapped: rest(data.swapped),
+        address,
+        resident: rest(whole.resident),
+        huge: rest(whole.huge),
+        locked: rest(whole.locked),
+        swapped: rest(whole.swapped),
         file: None,
     };
-    data.address.1 = end;
     for (figure, own) in [
-        (&mut data.resident, own.resident),
-        (&mut data.huge, own.huge),
-        (&mut data.locked, own.locked),
-        (&mut data.swapped, own.swapped),
+        (&mut whole.resident, own.resident),
+        (&mut whole.huge, own.huge),
+        (&mut whole.locked, own.locked),
+        (&mut whole.swapped, own.swapped),
     ] {
         *figure -= own;
     }
     sorted.push(own);
+    true
 }
 
 /// Adds a mapping; the copied pages of a private mapping of a file as a part of its own.
@@ -283,6 +318,31 @@ Anonymous: 0 kB
         let sorted = sort(&maps.0, &[], &HashSet::new(), true, |map| Some(map.address.1 + (64 << 10)));
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         assert_eq!([Kind::Data, Kind::Anonymous].map(kib), [68, 936 + 712 + 16]);
+    }
+
+    /// 30 of 40 MiB behind a thread's 128 KiB of stack; stacks in the midst of 100 MiB; one alone, deep as it is.
+    #[test]
+    fn what_is_merged_with_stacks_is_the_programs_own() {
+        const SMAPS: &str = "\
+7f0000000000-7f0002820000 rw-p 00000000 00:00 0
+Rss: 30720 kB
+Locked: 30720 kB
+7f1000000000-7f1006400000 rw-p 00000000 00:00 0
+Rss: 102400 kB
+AnonHugePages: 102400 kB
+7f2000000000-7f2000800000 rw-p 00000000 00:00 0
+Rss: 8000 kB
+";
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
+        let stacks = [0x7f10_0300_0000, 0x7f00_0000_f000, 0x7f10_0310_0000, 0x7f20_0001_0000, 0x7f20_007f_0000];
+        let sorted = sort(&maps.0, &stacks, &HashSet::new(), true, |_| None);
+        let of = |kind, figure: fn(&Mapping) -> u64| {
+            sorted.iter().filter(|map| map.kind == kind).map(|map| figure(map) >> 10).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Kind::Stack, |map| map.resident), [1084, 10 << 10, 8000]);
+        assert_eq!(of(Kind::Anonymous, |map| map.resident), [30720 - 1084, 90 << 10]);
+        assert_eq!(of(Kind::Anonymous, |map| map.huge + map.locked), [30720 - 1084, 90 << 10]);
+        assert_eq!(of(Kind::Anonymous, |map| map.address.0), [0x7f00_0010_f000 >> 10, 0x7f10_0320_0000 >> 10]);
     }
 
     /// What a process has written to its own copy is its own, and a program in memory is one as any other.

@@ -73,7 +73,7 @@ impl Parts {
         // The pages of statistics are in none of the figures.
         let [heap, metadata, page] =
             [Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage].map(|kind| look.resident(kind));
-        let anonymous = look.resident(Kind::Anonymous);
+        let [anonymous, mut stacks] = [Kind::Anonymous, Kind::Stack].map(|kind| look.resident(kind));
         let weir = look.weir.as_ref();
         let mut parts = Vec::new();
         let mut add = |part, bytes| {
@@ -85,9 +85,12 @@ impl Parts {
         let mut own = anonymous;
         match weir.and_then(|weir| Some((weir, weir.measured?))) {
             Some((weir, measured)) => {
-                // Blocks that Weir maps singly lie among the program's mappings: what Weir has beyond its own areas.
-                let blocks = measured.resident().saturating_sub(heap + metadata).min(weir.elsewhere).min(anonymous);
-                own -= blocks;
+                // Blocks that Weir maps singly lie among the program's mappings: what Weir has beyond its own areas. Where
+                // these are too few, some pass for stacks, with which the kernel has merged them.
+                let blocks = measured.resident().saturating_sub(heap + metadata).min(weir.elsewhere);
+                let blocks = blocks.min(anonymous + stacks);
+                own = anonymous.saturating_sub(blocks);
+                stacks -= blocks.saturating_sub(anonymous);
                 let [live, idle, fragmented, merged, metadata, rest] = measured.divide(heap + metadata + blocks);
                 add(Name::Live, live);
                 add(Name::Idle, idle);
@@ -104,9 +107,9 @@ impl Parts {
             }
         }
         add(Name::OwnMappings, own);
+        add(Name::BrkHeap, look.resident(Kind::Brk));
+        add(Name::Stacks, stacks);
         let others = [
-            (Name::BrkHeap, Kind::Brk),
-            (Name::Stacks, Kind::Stack),
             (Name::Data, Kind::Data),
             (Name::Code, Kind::Code),
             (Name::Files, Kind::File),
@@ -174,6 +177,20 @@ mod tests {
         assert_eq!([Name::Live, Name::OwnMappings].map(|name| of(100).bytes(name)), [110, 20]);
         // Of the 30 bytes beyond its heap only 10 can be blocks: the others are not there any more.
         assert_eq!([Name::Live, Name::OwnMappings].map(|name| of(10).bytes(name)), [90, 40]);
+    }
+
+    #[test]
+    fn blocks_that_pass_for_stacks_are_weirs() {
+        let maps = [(Kind::WeirHeap, 80), (Kind::Anonymous, 10), (Kind::Stack, 40)];
+        let of = |live, elsewhere| {
+            let parts = Parts::of(&look(&maps, Some([live, 0, 0, 0, 0]), elsewhere));
+            assert_eq!(parts.resident_bytes(), 130);
+            [Name::Live, Name::OwnMappings, Name::Stacks].map(|name| parts.bytes(name))
+        };
+        assert_eq!(of(85, 100), [85, 5, 40]);
+        assert_eq!(of(110, 100), [110, 0, 20]);
+        assert_eq!(of(110, 15), [95, 0, 35]);
+        assert_eq!(of(900, 900), [130, 0, 0]);
     }
 
     #[test]
