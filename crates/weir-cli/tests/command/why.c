@@ -1,6 +1,7 @@
 /* Programs that hold memory, each for one reason, named by the first argument. Prints a line when it is so, and waits. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,27 @@ static void sparse(void) {
     for (long i = 0; i < 8L << 30; i += HUGE) at[i] = 1;
 }
 
+static char *block(long bytes) {
+    char *at = malloc(bytes);
+    if (!at) abort();
+    memset(at, 1, bytes);
+    return at;
+}
+
+static void *sleeper(void *nothing) {
+    for (;;) pause();
+}
+
+/* The first MiB of a block is a thread's stack. */
+static void inside(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, block(40 * MIB), MIB);
+    if (pthread_create(&thread, &attributes, sleeper, NULL) != 0) abort();
+    block(30 * MIB);
+}
+
 static void child(void) {
     if (fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -93,6 +115,8 @@ int main(int count, char **argument) {
     } else if (strcmp(name, "huge") == 0) huge();
     else if (strcmp(name, "live") == 0) hold(40 * MIB);
     else if (strcmp(name, "own") == 0) own();
+    else if (strcmp(name, "block") == 0) block(64 * MIB);
+    else if (strcmp(name, "stack-in-block") == 0) inside();
     else if (strcmp(name, "locked") == 0) {
         char *at = malloc(6 * MIB);
         memset(at, 1, 6 * MIB);

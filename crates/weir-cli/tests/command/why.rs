@@ -27,7 +27,7 @@ fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let number = NEXT.fetch_add(1, Relaxed);
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}-{number}", std::process::id()));
     let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output);
+    compiler.args(["-O1", "-fno-builtin", "-w", "-pthread"]).args(flags).arg(&source).arg("-o").arg(&output);
     compiles(&mut compiler).then_some(output)
 }
 
@@ -221,6 +221,22 @@ fn a_program_at_rest_does_not_grow() {
     case.first_cause("in_use", 38);
     let report: Value = serde_json::from_str(&says(&["why", &case.pid(), "--json", "--growth=1s"])).unwrap();
     assert!(report["causes"].as_array().unwrap().iter().all(|cause| cause["cause"] != "growth"), "{report}");
+}
+
+/// The kernel merges the memory of a thread, of Weir's own too, with a block just above it.
+#[test]
+fn a_block_beside_a_stack() {
+    for (name, least_mib) in [("block", 64), ("stack-in-block", 70)] {
+        let Some(case) = Case::new(name, &[]) else { return };
+        let report = case.first_cause("in_use", least_mib);
+        let [live, stacks, own] = ["live", "stacks", "own_mappings"].map(|name| part(&report, name));
+        assert!(live >= least_mib << 20 && stacks < 1 << 20 && own < 1 << 20, "{report}");
+        // The figures are those of `weir stat`.
+        let stat: Value = serde_json::from_str(&says(&["stat", &case.pid(), "--json"])).unwrap();
+        let of_stat = |name: &str| stat[name].as_u64().unwrap();
+        assert!(of_stat("live_bytes").abs_diff(live) < 1 << 20, "{stat} {report}");
+        assert!(of_stat("idle_bytes").abs_diff(part(&report, "idle")) < 1 << 20, "{stat} {report}");
+    }
 }
 
 #[test]
