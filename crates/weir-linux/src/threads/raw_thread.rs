@@ -98,16 +98,19 @@ impl RawThread {
     fn lay_out(&self) -> Option<(usize, usize)> {
         // A program may have so much static TLS that the library's share of it lies far below the thread pointer.
         let (below, above) = rseq::reach();
-        // A page below the stack may not be touched.
+        // A page at either end may not be touched. The upper one keeps the kernel from merging the memory with a block's
+        // above: then all of the block would pass for a stack.
         let guard = page::bytes();
         let below = below.max(TLS).next_multiple_of(guard);
-        let length = guard + STACK + below + above.max(TLS).next_multiple_of(guard);
+        let length = guard + STACK + below + above.max(TLS).next_multiple_of(guard) + guard;
         let memory = mman::mmap_anonymous(length, 0).ok()?;
         let top = memory as usize + guard + STACK;
         let pointer = top + below;
         // SAFETY: fresh memory of this function's.
         unsafe {
-            let _ = mman::mprotect(memory, guard, PROT_NONE);
+            for end in [memory, memory.add(length - guard)] {
+                let _ = mman::mprotect(end, guard, PROT_NONE);
+            }
             thread::lay_out_header(pointer);
             rseq::lay_out(pointer);
         }
@@ -210,16 +213,21 @@ impl Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::futex::is_readable;
     use crate::os::thread_block::is_own_thread;
 
     static THREAD: RawThread = RawThread::new();
-    /// Record of what the thread was given and saw: owner, number, and 1 if it is marked as Weir's own and on its own
-    /// stack.
+    /// Record of what the thread was given and saw: owner, number, and 1 if it is marked as Weir's own, on its own stack, and
+    /// between two pages that may not be touched.
     static SEEN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
     extern "C" fn body(owner: usize, number: usize) -> ! {
         THREAD.register();
-        let is_own = is_own_thread() && THREAD.is_here();
+        let memory = THREAD.memory.load(Relaxed);
+        let (end, guard) = (memory + THREAD.length.load(Relaxed), page::bytes());
+        let is_guarded =
+            [memory, memory + guard, end - guard - 4, end - 4].map(is_readable) == [false, true, true, false];
+        let is_own = is_own_thread() && THREAD.is_here() && is_guarded;
         for (seen, value) in SEEN.iter().zip([owner, number, usize::from(is_own)]) {
             seen.store(value, Relaxed);
         }
