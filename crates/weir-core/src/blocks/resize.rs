@@ -14,7 +14,7 @@ use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, PAGE, Pages};
+use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK, Pages};
 use crate::platform::Platform;
 
 /// The most that this size is raised to.
@@ -59,6 +59,11 @@ impl<P: Platform> Mapped<'_, P> {
             }
         }
         self.remap(block as usize, len, size)
+    }
+
+    /// Bytes of `bytes` more that the program touches, by its habit.
+    pub(crate) fn touched_of(&self, bytes: usize) -> usize {
+        if bytes <= PAGEBLOCK { bytes } else { self.lock().filled.of(bytes) }
     }
 
     /// A block of `len` bytes stays as long as it is, though of `size` only: the addresses, not the memory.

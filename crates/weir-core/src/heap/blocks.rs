@@ -29,8 +29,7 @@ impl<P: Platform> Large<'_, P> {
             let comes_back = self.heap.reclaim.windows.is_patient();
             let kind = if comes_back { Kind::RoomForBlockAgain } else { Kind::RoomForBlock };
             self.heap.direct().make_room(kind, Pages::in_bytes(block.expected));
-            // Most of a large block may never be touched: readings tell what is.
-            self.heap.direct().note_resident(Pages::in_bytes(block.expected).min(Pages::BLOCK));
+            self.note_expected(block.expected);
         }
         (block.addr as *mut u8, block.zero)
     }
@@ -64,9 +63,16 @@ impl<P: Platform> Large<'_, P> {
         let more = size.saturating_sub(len);
         let new = resize().or_else(|Short| if more > 0 { self.map_again(more, more, resize) } else { Err(Short) });
         if new.is_ok() {
-            self.heap.direct().note_resident(Pages::in_bytes(size.saturating_sub(len)).min(Pages::BLOCK));
+            self.note_expected(self.heap.mapped().touched_of(more));
         }
         new.unwrap_or(null_mut())
+    }
+
+    /// The program is about to touch `bytes` more. Of a block that could not be resident as a whole it touches a part at most, and
+    /// readings tell which.
+    fn note_expected(self, bytes: usize) {
+        let is_conceivable = bytes <= PAGEBLOCK || self.heap.reclaim().is_conceivable(bytes);
+        self.heap.direct().note_resident(Pages::in_bytes(if is_conceivable { bytes } else { PAGEBLOCK }));
     }
 
     /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.

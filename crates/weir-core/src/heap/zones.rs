@@ -89,9 +89,8 @@ impl<'a, P: Platform> Zones<'a, P> {
 
     fn note_taken(&self, zone: &UserZone, run: &PageRun) {
         if zone.class() == ZoneClass::Normal {
-            // The caller may hold what reclaim would wait for, so the balancer alone is woken. A locked zone counted as it was
-            // made, and huge pages of the pool are in no limit of memory.
-            self.heap.direct().note_fresh(run.fresh);
+            // A locked zone counted as it was made, and huge pages of the pool are in no limit of memory.
+            self.heap.direct().note_resident(run.fresh);
         }
     }
 }

@@ -9,6 +9,8 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
+use crate::base::time::{Nanos, Time};
+
 /// A reading: the tightest limit, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
@@ -37,6 +39,9 @@ impl Room {
     }
 }
 
+/// How long what was told may take to show. A thread touches 4 MiB in 1 to 2 ms, and on a busy machine after a slice of another's.
+const LATE: Nanos = Nanos(10_000_000);
+
 /// See the module. All in bytes.
 pub struct Budget {
     capacity: AtomicU64,
@@ -45,34 +50,97 @@ pub struct Budget {
     released: AtomicU64,
     /// Became resident since the reading.
     fresh: AtomicU64,
+    /// When the last of that was told, ns.
+    told_at: AtomicU64,
+    /// Told before the reading, which did not show it.
+    late: AtomicU64,
+    /// Since when some of that is, ns.
+    late_since: AtomicU64,
+    /// Will become resident, once reclaim has made room for it: no reading has found any of it yet.
+    promised: AtomicU64,
     is_own: AtomicBool,
+    /// Half of what was free at the reading is gone since.
+    is_old: AtomicBool,
 }
 
 impl Budget {
     /// Nothing is known.
     pub(crate) const fn new() -> Self {
-        let [capacity, used, released, fresh] = [const { AtomicU64::new(0) }; 4];
-        Self { capacity, used, released, fresh, is_own: AtomicBool::new(false) }
+        let [capacity, used, released, fresh, told_at, late, late_since, promised] = [const { AtomicU64::new(0) }; 8];
+        Self {
+            capacity,
+            used,
+            released,
+            fresh,
+            told_at,
+            late,
+            late_since,
+            promised,
+            is_own: AtomicBool::new(false),
+            is_old: AtomicBool::new(false),
+        }
     }
 
     /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate
     /// between the old one and the new. Returns how much more is in use than was estimated, bytes; 0 for another limit.
-    pub(crate) fn read(&self, room: Room, released: u64) -> i64 {
+    ///
+    /// What was told and does not show yet is about to: it counts for [`LATE`] more, below the same limit.
+    pub(crate) fn read(&self, room: Room, released: u64, now: Time) -> i64 {
         let estimate = self.room(released);
         let is_same = (estimate.capacity, estimate.is_own) == (room.capacity, room.is_own);
-        let others = if is_same { room.used.wrapping_sub(estimate.used).cast_signed() } else { 0 };
-        self.fresh.store(0, Relaxed);
+        let (fresh, late, promised) =
+            (self.fresh.swap(0, Relaxed), self.late.load(Relaxed), self.promised.load(Relaxed));
+        let told = fresh.saturating_add(late);
+        let shown = room.used.saturating_sub(estimate.used.saturating_sub(told.saturating_add(promised)));
+        let is_over = |since: &AtomicU64| now.since(Time(since.load(Relaxed))) >= LATE;
+        let is_new = late == 0 || is_over(&self.late_since);
+        let about_to = if is_new { fresh } else { told };
+        let is_late = is_same && !is_over(&self.told_at);
+        let late = if is_late { told.saturating_sub(shown).min(about_to) } else { 0 };
+        if is_new {
+            self.late_since.store(now.0, Relaxed);
+        }
+        self.late.store(late, Relaxed);
         self.released.store(released, Relaxed);
         self.used.store(room.used, Relaxed);
         self.is_own.store(room.is_own, Relaxed);
         self.capacity.store(room.capacity, Release);
-        others
+        self.is_old.store(false, Relaxed);
+        let expected = estimate.used.saturating_sub(late.saturating_add(promised));
+        if is_same { room.used.wrapping_sub(expected).cast_signed() } else { 0 }
     }
 
-    /// `bytes` became resident.
+    /// `bytes` became resident, or are about to. Whether half of what was free at the reading is gone by that: what nobody tells,
+    /// as page tables and what others take, is then worth another reading.
     #[inline]
-    pub(crate) fn fresh(&self, bytes: u64) {
-        self.fresh.fetch_add(bytes, Relaxed);
+    pub(crate) fn fresh(&self, bytes: u64, now: Time) -> bool {
+        self.told_at.store(now.0, Relaxed);
+        let before = self.fresh.fetch_add(bytes, Relaxed);
+        let half = self.capacity.load(Relaxed).saturating_sub(self.used.load(Relaxed)) / 2;
+        let is_old = before < half && half <= before.saturating_add(bytes);
+        if is_old {
+            self.is_old.store(true, Relaxed);
+        }
+        is_old
+    }
+
+    /// Whether another reading is wanted: [`Budget::fresh`] said so since the last.
+    pub(crate) fn is_old(&self) -> bool {
+        self.is_old.load(Relaxed)
+    }
+
+    /// `bytes` that were told as resident will be so only once they are handed out, by [`Budget::hand_out`]. Until then a
+    /// reading leaves them in the estimate.
+    pub(crate) fn promise(&self, bytes: u64) {
+        // A reading may have come between.
+        less(&self.fresh, bytes);
+        self.promised.fetch_add(bytes, Relaxed);
+    }
+
+    /// `bytes` that were promised are handed out.
+    pub(crate) fn hand_out(&self, bytes: u64, now: Time) {
+        less(&self.promised, bytes);
+        self.fresh(bytes, now);
     }
 
     /// The estimate now; `released` bytes have been released in all.
@@ -81,38 +149,98 @@ impl Budget {
         // A forked child counts what it released from 0 on.
         let since = released.saturating_sub(self.released.load(Relaxed));
         // What is above a lowered limit has to go before anything is free.
-        let used = self.used.load(Relaxed).saturating_add(self.fresh.load(Relaxed)).saturating_sub(since);
+        let added = [&self.fresh, &self.late, &self.promised];
+        let added = added.iter().fold(0u64, |sum, bytes| sum.saturating_add(bytes.load(Relaxed)));
+        let used = self.used.load(Relaxed).saturating_add(added).saturating_sub(since);
         Room { capacity, used, is_own: self.is_own.load(Relaxed) }
     }
 
-    /// In a forked child: its own thread reads anew.
+    /// In a forked child: its own thread reads anew. Threads that had promises are not there.
     pub(crate) fn inherit(&self) {
-        self.read(Room::default(), 0);
+        self.promised.store(0, Relaxed);
+        self.late.store(0, Relaxed);
+        self.fresh.store(0, Relaxed);
+        self.read(Room::default(), 0, Time::ZERO);
     }
+}
+
+/// Takes `bytes` off, as far as they are there.
+fn less(sum: &AtomicU64, bytes: u64) {
+    let _ = sum.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_sub(bytes)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Long after each other.
+    fn at(seconds: u64) -> Time {
+        Time(seconds * 1_000_000_000)
+    }
+
     #[test]
     fn the_estimate_follows_between_readings() {
         let budget = Budget::new();
         assert_eq!(budget.room(5), Room::default());
-        assert_eq!(budget.read(Room::shared(1000, 900), 5), 0);
-        budget.fresh(60);
+        assert_eq!(budget.read(Room::shared(1000, 900), 5, at(1)), 0);
+        assert!(!budget.fresh(40, at(1)));
+        assert!(budget.fresh(20, at(1)), "half of what was free");
         assert_eq!(budget.room(5).free(), 40);
         assert_eq!(budget.room(25).free(), 60);
-        budget.fresh(1000);
+        assert!(!budget.fresh(1000, at(1)), "it is said once a reading");
         assert_eq!(budget.room(25).free(), 0, "more than there was: nothing is left, not a wrapped number");
         assert_eq!(budget.room(u64::MAX).free(), 1000, "never more than the capacity");
         assert_eq!(budget.room(0).free(), 0, "a child's total begins anew");
         // The limit is lowered below what is in use: what is above it goes before anything is free.
-        assert_eq!(budget.read(Room::shared(500, 800), 25), 0);
+        assert_eq!(budget.read(Room::shared(500, 1940), 25, at(2)), 0);
+        assert_eq!(budget.read(Room::shared(500, 800), 25, at(3)), -1140);
         assert_eq!((budget.room(25).free(), budget.room(325).free(), budget.room(335).free()), (0, 0, 10));
         // What is in use beyond the estimate, others have; what the process took and released itself is in it.
-        budget.fresh(60);
-        assert_eq!(budget.read(Room::shared(500, 870), 45), 30);
-        assert_eq!(budget.read(Room::shared(500, 800), 45), -70);
+        budget.fresh(60, at(3));
+        assert_eq!(budget.read(Room::shared(500, 870), 45, at(4)), 30);
+        assert_eq!(budget.read(Room::shared(500, 800), 45, at(5)), -70);
+    }
+
+    #[test]
+    fn what_was_told_and_does_not_show_counts_a_little_longer() {
+        let budget = Budget::new();
+        let room = |used| Room::shared(1000, used);
+        assert_eq!(budget.read(room(500), 0, at(1)), 0);
+        budget.fresh(200, at(2));
+        assert_eq!(budget.read(room(550), 0, at(2)), 0);
+        assert_eq!(budget.room(0).used, 700, "50 of 200 show");
+        assert_eq!(budget.read(room(600), 0, at(2) + LATE / 2), 0);
+        assert_eq!(budget.room(0).used, 700);
+        budget.fresh(100, at(2) + LATE);
+        assert_eq!(budget.read(room(600), 0, at(2) + LATE), -100, "what was told before never came");
+        assert_eq!(budget.room(0).used, 700, "what was told since may");
+        assert_eq!(budget.read(room(700), 0, at(3)), 0);
+        assert_eq!(budget.room(0).used, 700);
+        budget.fresh(100, at(4));
+        assert_eq!(budget.read(room(700), 0, at(4) + LATE), -100, "it was told long ago");
+        assert_eq!(budget.room(0).used, 700);
+        budget.fresh(100, at(5));
+        assert_eq!(budget.read(Room::shared(900, 700), 0, at(5)), 0);
+        assert_eq!(budget.room(0).used, 700, "of another limit nothing is known");
+    }
+
+    #[test]
+    fn what_is_promised_outlives_a_reading_and_is_resident_afterwards() {
+        let budget = Budget::new();
+        budget.read(Room::shared(1000, 500), 0, at(1));
+        budget.fresh(200, at(2));
+        budget.promise(200);
+        assert_eq!(budget.room(0).used, 700);
+        assert_eq!(budget.read(Room::shared(1000, 500), 0, at(2)), 0, "nothing of it was touched yet");
+        assert_eq!(budget.room(0).used, 700, "but it will be");
+        budget.hand_out(200, at(2));
+        assert_eq!(budget.room(0).used, 700);
+        assert_eq!(budget.read(Room::shared(1000, 700), 0, at(3)), 0);
+        assert_eq!(budget.room(0).used, 700, "the next reading has it");
+        // The reading came before the promise: nothing is counted twice, or below 0.
+        budget.promise(200);
+        budget.inherit();
+        budget.hand_out(200, at(4));
+        assert_eq!(budget.room(0).used, 200, "in a forked child as well");
     }
 }

@@ -30,3 +30,11 @@ fn moved_to_another_group() {
     let output = run(&program, &[], Mode::Plain, &[("WEIR_IDLE_MS", "60000".into())]);
     succeeded("moved.c", &output);
 }
+
+/// Beside a full evictable cache a program takes blocks, runs and pages of a zone, and the kernel does not kill it.
+#[test]
+fn what_is_taken_beside_a_full_cache() {
+    for kind in ["blocks", "runs", "zone"] {
+        passes(Kind::C, "beside_cache.c", &[kind], Mode::Plain);
+    }
+}

@@ -2,7 +2,7 @@
 //! hard limit, or pages became resident while NORMAL is below min.
 //!
 //! All of it is bounded. An allocation that is served reclaims about as much as it takes. It waits for the balancer only while
-//! that is awake and makes progress, [`WAITS`] times [`WAIT_NS`] at most. In Linux a thread could be throttled for good:
+//! that is awake, [`MOST_WAITS`] times [`WAIT_NS`] at most. In Linux a thread could be throttled for good:
 //! CVE-2024-57884.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,10 +24,12 @@ use crate::telemetry::stats;
 
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
 const CALLS_PER_LOOK: u32 = 256;
-/// How long a throttled allocation waits for progress of the balancer, ns.
+/// How long a throttled allocation waits until it looks again, ns, where the balancer says nothing.
 const WAIT_NS: Nanos = Nanos(25_000_000);
-/// How often, while there is progress: at most 100 ms in all (Linux: HZ/10).
-const WAITS: u32 = 4;
+/// How long it waits in all, in such times: 100 ms (Linux: HZ/10), and one more for each pageblock that it takes.
+const WAITS: usize = 4;
+/// The most in all: 1 s.
+const MOST_WAITS: usize = 40;
 
 view! {
     /// Reclaim that an allocation does for itself, on slow paths.
@@ -221,10 +223,14 @@ impl<P: Platform> Direct<'_, P> {
         if pages.is_zero() {
             return None;
         }
-        self.heap.reclaim.budget.fresh(pages.bytes() as u64);
+        let is_old = self.heap.reclaim.budget.fresh(pages.bytes() as u64, self.heap.platform().now());
         let normal = self.heap.reclaim().normal_zone();
         self.heap.pages().events.told_by(&normal);
         if normal.managed.is_zero() || normal.free > normal.marks.low {
+            if is_old && self.heap.reclaim().evictable(ZoneClass::Normal) > 0 {
+                // A program that fills a cache would come near its limit before the next reading.
+                self.heap.platform().wake_balancer();
+            }
             return None;
         }
         self.heap.reclaim().wake_node_balancer(0, ZoneList::Normal, false);
@@ -237,11 +243,18 @@ impl<P: Platform> Direct<'_, P> {
         self.heap.platform().heap_has_grown();
         let Some(normal) = self.note_fresh(pages) else { return };
         if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
-            self.stalled(|| {
-                self.reclaim_directly(pages.clamp(BATCH, Pages::BLOCK).bytes());
-                self.wait_for_balancer();
-            });
+            self.stalled(|| self.reclaim_for_fresh(pages, &normal));
         }
+    }
+
+    /// Reclaims what NORMAL lacks to be at min, of `pages` that it was just told of. The caller touches them afterwards.
+    fn reclaim_for_fresh(self, pages: Pages, normal: &Zone) {
+        let (budget, bytes) = (&self.heap.reclaim.budget, pages.bytes() as u64);
+        let missing = self.heap.reclaim().missing(normal).min(pages.bytes());
+        budget.promise(bytes);
+        self.reclaim_directly(missing.max(pages.clamp(BATCH, Pages::BLOCK).bytes()));
+        self.wait_for_balancer(pages);
+        budget.hand_out(bytes, self.heap.platform().now());
     }
 
     /// Whether NORMAL is no longer below min: an allocation has no cause to reclaim.
@@ -255,7 +268,7 @@ impl<P: Platform> Direct<'_, P> {
         if self.heap.platform().now() < Time(self.heap.reclaim.fruitless_until.load(Relaxed)) {
             return;
         }
-        let (mut left, evicted) = (bytes, self.heap.platform().evicted_elsewhere());
+        let (mut left, mut moved, evicted) = (bytes, 0, self.heap.platform().evicted_elsewhere());
         let evicted_since = || self.heap.platform().evicted_elsewhere().saturating_sub(evicted) as usize;
         self.heap.reclaim().zone_is_short(ZoneClass::Normal);
         // Where write-back lags, more of what is in use and clean is not the answer: the allocation waits for the balancer.
@@ -269,30 +282,27 @@ impl<P: Platform> Direct<'_, P> {
             });
             self.heap.reclaim().note_bytes(Side::Direct, got);
             left = left.saturating_sub(got.released);
+            moved += got.moved;
             // A lower priority takes more of what is in use, and of nothing else. What lies in another allocator's memory is
-            // released by that, and shows in the balancer's next reading. What was evicted here the balancer may have released.
-            let is_enough = left == 0 || evicted_since() >= bytes || self.is_above_min();
+            // released by that, and shows in the balancer's next reading. What was evicted into slabs the balancer releases.
+            let is_enough = left == 0 || moved >= bytes || evicted_since() >= bytes || self.is_above_min();
             if is_enough || self.heap.reclaim().evictable(ZoneClass::Normal) == 0 {
                 break;
             }
         }
-        if left == bytes && evicted_since() == 0 {
+        if left == bytes && moved == 0 && evicted_since() == 0 {
             // There was nothing. Other allocations do not search again at once.
             self.heap.reclaim.fruitless_until.store((self.heap.platform().now() + DOZE_NS).0, Relaxed);
         }
     }
 
-    /// Waits while the balancer is at work and half of min is not free. Where it makes no progress waiting is no use.
-    fn wait_for_balancer(self) {
-        for _ in 0..WAITS {
-            let begin = self.heap.platform().now();
-            if !self.is_throttled() {
-                return;
-            }
+    /// Waits while the balancer is at work and half of min is not free, also for one that gets no CPU. Else what is handed out
+    /// now could have the process killed.
+    fn wait_for_balancer(self, pages: Pages) {
+        let waits = (WAITS + pages.blocks()).min(MOST_WAITS);
+        let end = self.heap.platform().now() + WAIT_NS * waits as u64;
+        while self.is_throttled() && self.heap.platform().now() < end {
             self.heap.reclaim.throttle.wait_unless(self.heap.platform(), Some(WAIT_NS.0), || !self.is_throttled());
-            if self.heap.platform().now().since(begin) >= WAIT_NS {
-                return;
-            }
         }
     }
 

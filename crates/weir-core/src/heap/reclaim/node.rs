@@ -44,6 +44,13 @@ impl<P: Platform> Reclaim<'_, P> {
         hard.filter(|hard| is_nearer(hard, &budget)).unwrap_or(budget)
     }
 
+    /// Bytes that NORMAL, as it was just now, lacks to be at min. What exceeds the limit is not in its free pages.
+    pub(crate) fn missing(&self, normal: &Zone) -> usize {
+        let room = self.budget_room();
+        let lacks = |free: usize| normal.marks.min.bytes().saturating_sub(free);
+        lacks(normal.free.bytes()).max(room.used.saturating_sub(room.capacity) as usize + lacks(room.free() as usize))
+    }
+
     /// Whether that is the process's own hard limit, which no other process shares.
     pub(super) fn is_hard_limit_nearest(&self) -> bool {
         let (budget, hard) = self.budget_and_hard_limit();

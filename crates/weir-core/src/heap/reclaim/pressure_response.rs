@@ -40,7 +40,7 @@ impl<P: Platform> Reclaim<'_, P> {
     /// called. Returns how much others took since the last reading, bytes, or gave back: 0 where it was of another limit.
     pub fn read_room(&self, room: Room) -> i64 {
         let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
-        let others = self.heap.reclaim.budget.read(room, released);
+        let others = self.heap.reclaim.budget.read(room, released, self.heap.platform().now());
         self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {
             let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
@@ -49,6 +49,11 @@ impl<P: Platform> Reclaim<'_, P> {
             stats::add(&stats.wakeups, is_woken.into());
         }
         others
+    }
+
+    /// Whether the last reading is old: so much became resident since.
+    pub fn wants_reading(&self) -> bool {
+        self.heap.reclaim.budget.is_old()
     }
 
     /// One step of the balancer's, on its thread.

@@ -227,7 +227,8 @@ fn blocks_replaced_untouched_take_nothing_from_the_budget() {
         peaks.touch(parts.last_mut().unwrap(), PAGE);
     }
     let left = peaks.heap.reclaim().budget_figures().free;
-    assert!(left >= GIB as usize / 2 - 40 * MIB, "{left} bytes seem to be left");
+    // Until the program's habit is known each new block counts as a whole.
+    assert!(left >= GIB as usize / 2 - 16 * 5 * MIB - 8 * MIB, "{left} bytes seem to be left");
     let released = &peaks.heap.platform().stats().given_back;
     let released: u64 = released.iter().map(|bytes| bytes.load(Relaxed)).sum();
     assert!(released <= 100 * PAGE as u64, "{released} bytes were released of which nothing was resident");

@@ -89,8 +89,8 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     world.free_all();
     assert!(world.audit().depot_objects > 5000);
     let marks = Marks::of(Pages::in_bytes(GIB as usize), 250);
-    world.heap.reclaim().read_room(room(GIB, marks.low.bytes() as u64 + (3 << 20)));
-    // Of a block that large the first pageblock counts before it is touched.
+    world.heap.reclaim().read_room(room(GIB, marks.low.bytes() as u64 + (6 << 20)));
+    // All of a block counts before it is touched.
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 0);
     assert!(world.alloc(5 << 20).is_some());

@@ -7,7 +7,7 @@ use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
 const GIB: u64 = 1 << 30;
-/// Time that an allocation waits for progress of the balancer, ns.
+/// Time after which a waiting allocation looks again, ns.
 const WAIT_NS: u64 = 25_000_000;
 
 /// A heap that reads how much is free, and whose program has a cache, but nothing idle.
@@ -29,26 +29,32 @@ fn half_of_min() -> u64 {
     Marks::of(Pages::in_bytes(GIB as usize), 250).min.bytes() as u64 / 2
 }
 
-/// How long an allocation of a block waits, ns. (Callbacks are served at once, which takes no time.)
+/// How long an allocation of a pageblock's pages waits, ns. (Callbacks are served at once, which takes no time.)
 fn waits(heap: TheHeap) -> u64 {
+    waits_for(heap, PAGEBLOCK)
+}
+
+fn waits_for(heap: TheHeap, size: usize) -> u64 {
     let (stats, before) = (heap.platform().stats(), heap.platform().now());
     let reclaims = stats.direct_reclaims.load(SeqCst);
-    let block = heap.alloc(5 << 20);
+    let block = heap.alloc(size);
     assert!(!block.is_null());
     assert_eq!(stats.direct_reclaims.load(SeqCst), reclaims + 1, "below min it reclaims by itself");
     (heap.platform().now() - before).0
 }
 
 #[test]
-fn it_waits_once_for_a_balancer_that_makes_no_progress() {
-    let (heap, _, cache) = short(half_of_min() / 2);
-    assert_eq!(waits(heap), WAIT_NS);
-    cache.unregister(heap);
+fn it_waits_for_a_balancer_that_has_no_cpu_and_the_longer_the_more_it_takes() {
+    for (size, ns) in [(PAGEBLOCK, WAIT_NS * 5), (5 << 20, WAIT_NS * 7), (256 << 20, 1_000_000_000)] {
+        let (heap, _, cache) = short(half_of_min() / 2);
+        assert_eq!(waits_for(heap, size), ns);
+        cache.unregister(heap);
+    }
 }
 
 #[test]
 fn it_does_not_wait_while_half_of_min_is_free() {
-    // A block takes a pageblock before it is touched: what is left is just below min.
+    // The request counts before its pages are touched: what is left is just below min.
     let (heap, _, cache) = short(2 * half_of_min() - 4096 + PAGEBLOCK as u64);
     assert_eq!(waits(heap), 0);
     cache.unregister(heap);
@@ -91,7 +97,7 @@ fn in_a_program_without_caches_none_waits() {
 
 #[test]
 fn while_write_back_lags_it_waits_below_min_and_takes_less_of_what_is_in_use() {
-    for (is_congested, ns, priorities) in [(false, 0, 12), (true, WAIT_NS, 3)] {
+    for (is_congested, ns, priorities) in [(false, 0, 12), (true, WAIT_NS * 5, 3)] {
         let (heap, _, cache) = short(2 * half_of_min() - 4096 + PAGEBLOCK as u64);
         heap.reclaim().set_congested(ZoneClass::Normal, is_congested);
         let calls = cache.entry().stats().calls;

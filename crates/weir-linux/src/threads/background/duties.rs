@@ -316,6 +316,9 @@ impl<'a> Loop<'a> {
     /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
     /// others take and give back is in no estimate.
     fn balance_zones(&mut self, heard: &Heard) -> Result<(), End> {
+        if self.heap.reclaim().wants_reading() {
+            self.tell_room(self.sources.measure(&TUNABLES));
+        }
         let begin = monotonic_ns();
         if !self.heap.reclaim().is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
             return Ok(());
