@@ -58,8 +58,8 @@ pub fn main() -> ! {
     }))
 }
 
-/// Who looks at processes does so by `/proc`. Without one all of them would be said to run without Weir, or not to be there. So
-/// would those be whose files cannot be opened as too many are open: there is one for each that is found.
+/// Who looks at processes does so by `/proc`. Without one all of them would be said to run without Weir, or not to be there.
+/// And it needs open files, two for each process that is steered.
 fn proc_of(command: &Command) -> Result<(), Failure> {
     use Command::{Ctl, Export, Shrink, Stat, Top, Trace, Why};
     let is_of_others = matches!(command, Ctl(_) | Export(_) | Shrink(_) | Stat(_) | Top(_) | Trace { .. } | Why(_));

@@ -30,8 +30,8 @@ pub(super) fn checks(pid: i32) -> Result<Vec<Check>, Failure> {
         Err(why) => return unseen(pid, &why).map(|check| vec![check]),
     };
     let page = inspected.page();
-    if page.as_ref().err() == Some(&Missing::NoProcess) {
-        return unseen(pid, &Missing::NoProcess).map(|check| vec![check]);
+    if let Err(why @ (Missing::NoProcess | Missing::TooManyFiles)) = &page {
+        return unseen(pid, why).map(|check| vec![check]);
     }
     let mut checks = vec![library(&inspected, page.as_ref())];
     checks.extend(rest(pid));
@@ -51,6 +51,9 @@ fn unseen(pid: i32, why: &Missing) -> Result<Check, Failure> {
     if let (Missing::NotAllowed, Ok(owner)) = (why, owner) {
         let say = format!("process {pid} may not be looked into: it is user {owner}'s, or guards itself: {}", rights());
         return Err(Failure::of(Kind::Refused, say));
+    }
+    if *why == Missing::TooManyFiles {
+        return Err(why.of(pid));
     }
     let stat = Process::new(pid).and_then(|process| process.stat());
     let stat = stat.map_err(|_| Failure::of(Kind::NotFound, format!("there is no process {pid}: check its number")))?;

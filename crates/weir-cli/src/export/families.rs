@@ -291,7 +291,8 @@ pub static OF_THE_EXPORTER: &[Family<Snapshot>] = families! {
     }]
         "Processes without figures, by reason. not_allowed: another user's, with Weir or without; not_answering: a page of its \
          memory was not to be had in time; not_shared: their \
-         page of statistics is private; other_version: their Weir is of another release."
+         page of statistics is private; other_version: their Weir is of another release; too_many_files: the exporter may open \
+         no further file, raise its `ulimit -n`."
     Gauge "exporter_max_processes" NONE [|it, write| write(&[], Value::Whole(it.extent.processes as u64))]
         "Processes that are exported at most."
     Gauge "exporter_duration" SECONDS [|it, write| write(&[], Value::Real(it.took.as_secs_f64()))]
@@ -312,7 +313,7 @@ mod tests {
         let evictable = |max_bytes| EvictableRow { max_bytes, ..EvictableRow::default() };
         let cache = |limit| CacheRow { limit, ..CacheRow::default() };
         let figures = Figures {
-            labels: Labels::of(&Process::myself().unwrap(), String::new()),
+            labels: Labels::of(Process::myself().unwrap().stat().unwrap()),
             memory: Memory::default(),
             started: None,
             page: Page::of(&[0; PAGE_BYTES]).unwrap(),

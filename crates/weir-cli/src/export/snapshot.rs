@@ -5,7 +5,7 @@ use crate::figures::memory::Memory;
 use crate::figures::rows;
 use crate::inspect::list::{self, Seen};
 use crate::inspect::page::{Missing, Page};
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -58,6 +58,7 @@ impl Snapshot {
         let mut unreadable = BTreeMap::from(REASONS.map(|reason| (reason, 0)));
         found.others.iter().for_each(|(_, why)| *unreadable.entry(reason(why)).or_default() += 1);
         *unreadable.entry(NOT_ALLOWED).or_default() += found.not_allowed;
+        *unreadable.entry(TOO_MANY_FILES).or_default() += found.not_opened.len();
         let mut readable = found.readable;
         readable.sort_by_key(|seen| std::cmp::Reverse(seen.stat.rss));
         let left_out = readable.len().saturating_sub(extent.processes);
@@ -66,14 +67,14 @@ impl Snapshot {
         let started = |ticks: u64| Some(boot? as f64 + ticks as f64 / procfs::ticks_per_second() as f64);
         let figures = readable.into_iter().map(|seen| {
             let memory = seen.memory();
-            let Seen { process, stat, page, .. } = seen;
+            let Seen { stat, page, .. } = seen;
             let (zones, zones_left) = rows(&page.zones);
             let (evictable, evictable_left) = rows(&page.evictable_caches);
             let (caches, caches_left) = rows(&page.caches);
             Figures {
                 memory,
                 started: started(stat.starttime),
-                labels: Labels::of(&process, stat.comm),
+                labels: Labels::of(stat),
                 page,
                 zones: named(zones, ZoneRow::name),
                 evictable_caches: named(evictable, EvictableRow::name),
@@ -95,11 +96,11 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// The labels of a process with this name.
-    pub fn of(process: &Process, comm: String) -> Self {
-        let cgroup = cgroup_of(process);
+    /// The labels of the process that this line is of.
+    pub fn of(stat: Stat) -> Self {
+        let cgroup = cgroup_of(&stat);
         let container = container::of_cgroup(&cgroup).unwrap_or_default();
-        Self { pid: process.pid().to_string(), comm, cgroup, container }
+        Self { pid: stat.pid.to_string(), comm: stat.comm, cgroup, container }
     }
 
     /// These, and those of one of the process's samples.
@@ -125,9 +126,13 @@ impl EncodeLabelSet for SampleLabels<'_> {
 }
 
 /// The path of the group that accounts the process's memory. It is version 1's memory controller's where that is in use,
-/// else version 2's. Empty if the kernel tells none.
-fn cgroup_of(process: &Process) -> String {
-    let groups = process.cgroups().map(|groups| groups.0).unwrap_or_default();
+/// else version 2's. Empty if the kernel tells none, or another process has the number by now.
+fn cgroup_of(stat: &Stat) -> String {
+    let process = Process::new(stat.pid).ok();
+    let groups = process.as_ref().and_then(|process| process.cgroups().ok()).map_or(Vec::new(), |groups| groups.0);
+    if !process.is_some_and(|it| it.stat().is_ok_and(|now| now.starttime == stat.starttime)) {
+        return String::new();
+    }
     let memory = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "memory"));
     memory.or(groups.iter().find(|group| group.hierarchy == 0)).map_or_else(String::new, |group| group.pathname.clone())
 }
@@ -145,12 +150,14 @@ fn named<R>(rows: Vec<R>, name: fn(&R) -> &str) -> Vec<(String, R)> {
 }
 
 const NOT_ALLOWED: &str = "not_allowed";
+const TOO_MANY_FILES: &str = "too_many_files";
 /// Why there are no figures of a process.
-const REASONS: [&str; 4] = [NOT_ALLOWED, "not_answering", "not_shared", "other_version"];
+const REASONS: [&str; 5] = [NOT_ALLOWED, "not_answering", "not_shared", "other_version", TOO_MANY_FILES];
 
 fn reason(why: &Missing) -> &'static str {
     match why {
         Missing::NotAllowed => NOT_ALLOWED,
+        Missing::TooManyFiles => TOO_MANY_FILES,
         Missing::NotAnswering => "not_answering",
         Missing::OtherVersion(_) => "other_version",
         // The others are no processes with Weir, and not among those found.

@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use crate::around::frozen::Frozen;
+use crate::base::descriptors::TOO_MANY;
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable;
 use crate::processes::maps;
@@ -99,6 +100,7 @@ impl Control {
         });
         let socket = connected.map_err(|error| match error {
             Errno::AGAIN => late(pid, patience),
+            Errno::MFILE | Errno::NFILE => failed(TOO_MANY.into()),
             error => or_gone(pid, failed(format!("no connection: {error}"))),
         })?;
         check_peer(pid, peer(&socket)).map_err(|why| or_gone(pid, failed(why)))?;

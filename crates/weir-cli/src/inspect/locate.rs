@@ -158,14 +158,16 @@ fn is_in_memory(map: &MemoryMap) -> bool {
     memfd_device() == Some(map.dev)
 }
 
-/// The file system that memfds are in.
-fn memfd_device() -> Option<(i32, i32)> {
-    static DEVICE: OnceLock<Option<(i32, i32)>> = OnceLock::new();
-    *DEVICE.get_or_init(|| {
+/// The file system that memfds are in. Who looks at many processes asks first: later there may be too many files open for it.
+pub fn memfd_device() -> Option<(i32, i32)> {
+    static DEVICE: OnceLock<(i32, i32)> = OnceLock::new();
+    let find = || {
         let file = memfd_create("weir", MemfdFlags::CLOEXEC).ok()?;
         let device = rustix::fs::fstat(file).ok()?.st_dev;
         Some((rustix::fs::major(device) as i32, rustix::fs::minor(device) as i32))
-    })
+    };
+    // Where it is not to be had now, it may be later.
+    DEVICE.get().copied().or_else(|| find().map(|found| *DEVICE.get_or_init(|| found)))
 }
 
 fn name_of(map: &MemoryMap) -> Option<&str> {

@@ -2,6 +2,7 @@
 
 use super::locate;
 use super::memory_reader::{MOST_PLACES, PATIENCE, read_each, read_memory};
+use crate::base::descriptors::{TOO_MANY, is_too_many};
 use crate::base::failure::{Failure, Kind};
 use crate::processes::maps;
 use procfs::ProcError;
@@ -84,6 +85,8 @@ pub enum Missing {
     NotAnswering,
     /// The process has another version of Weir.
     OtherVersion(u32),
+    /// This process may open no further file, by which it would look at the other.
+    TooManyFiles,
 }
 
 /// What a user does who may not look into a process. A container's root may lack the right.
@@ -121,6 +124,7 @@ impl fmt::Display for Missing {
                     "its Weir has statistics of version {version}, this command those of {VERSION}: use the `weir` of the same release"
                 )
             }
+            Self::TooManyFiles => f.write_str(TOO_MANY),
         }
     }
 }
@@ -130,7 +134,7 @@ impl Missing {
     pub fn of(&self, pid: i32) -> Failure {
         let kind = match self {
             Self::NoProcess => Kind::NotFound,
-            Self::NotAllowed | Self::NotShared => Kind::Refused,
+            Self::NotAllowed | Self::NotShared | Self::TooManyFiles => Kind::Refused,
             Self::NotLoaded | Self::OtherVersion(_) => Kind::NoWeir,
             Self::NotAnswering => Kind::NotAnswering,
         };
@@ -236,8 +240,8 @@ impl Inspected {
         // What is read by number is not to be had of a process that ends meanwhile, or is another's that has the number.
         let has_ended = || matches!(mapped(&self.process), Err(Missing::NoProcess));
         match copied {
-            Ok(_) if self.process.stat().is_err() => Err(Missing::NoProcess),
             Err(Missing::NotShared | Missing::NotLoaded) if has_ended() => Err(Missing::NoProcess),
+            Ok(page) => self.process.stat().map(|_| page).map_err(of_proc),
             copied => copied,
         }
     }
@@ -249,6 +253,7 @@ impl Inspected {
             match self.copy_from(shared.address) {
                 Ok(page) => return Ok(page),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Missing::NotAnswering),
+                Err(error) if is_too_many(&error) => return Err(Missing::TooManyFiles),
                 Err(_) => {}
             }
             let (file, offset) = shared.open(&self.process).ok_or(Missing::NotShared)?;
@@ -260,6 +265,7 @@ impl Inspected {
             Ok(Some(page)) => Ok(page),
             Ok(None) => Err(Missing::NotLoaded),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Missing::NotAnswering),
+            Err(error) if is_too_many(&error) => Err(Missing::TooManyFiles),
             Err(_) if locate::library(&self.maps).is_some() => Err(Missing::NotShared),
             Err(_) => Err(Missing::NotLoaded),
         }
@@ -323,9 +329,11 @@ pub fn living(maps: Result<MemoryMaps, ProcError>) -> Result<MemoryMaps, Missing
     maps.map_err(of_proc).and_then(|maps| if maps.0.is_empty() { Err(Missing::NoProcess) } else { Ok(maps) })
 }
 
-fn of_proc(error: ProcError) -> Missing {
+/// Why a file of `/proc` cannot be read.
+pub(super) fn of_proc(error: ProcError) -> Missing {
     match error {
         ProcError::PermissionDenied(_) => Missing::NotAllowed,
+        ProcError::Io(error, _) if is_too_many(&error) => Missing::TooManyFiles,
         _ => Missing::NoProcess,
     }
 }

@@ -1,5 +1,6 @@
 //! The table of all processes with Weir.
 
+use crate::base::descriptors::TOO_MANY;
 use crate::base::output::printable_line;
 use crate::base::table::{head, row};
 use crate::base::units::{bytes, monotonic_ns};
@@ -19,6 +20,8 @@ pub struct Table {
     unreadable: Vec<Unreadable>,
     /// Processes that this user may not look into.
     not_allowed: usize,
+    /// Processes for which too many files are open.
+    too_many_files: usize,
 }
 
 #[derive(Serialize)]
@@ -49,7 +52,8 @@ impl Table {
         processes.sort_by_key(|line| std::cmp::Reverse(line.memory.resident_bytes));
         let why = |(pid, why): (i32, Missing)| Unreadable { pid, why: why.to_string() };
         let unreadable = found.others.into_iter().map(why).collect();
-        Self { at_ns: monotonic_ns(), processes, unreadable, not_allowed: found.not_allowed }
+        let (not_allowed, too_many_files) = (found.not_allowed, found.not_opened.len());
+        Self { at_ns: monotonic_ns(), processes, unreadable, not_allowed, too_many_files }
     }
 }
 
@@ -83,7 +87,12 @@ impl fmt::Display for Table {
         for Unreadable { pid, why } in &self.unreadable {
             writeln!(f, "{pid:>8} {why}")?;
         }
-        if self.processes.is_empty() && self.unreadable.is_empty() {
+        match self.too_many_files {
+            0 => {}
+            1 => writeln!(f, "1 process could not be looked at: {TOO_MANY}")?,
+            more => writeln!(f, "{more} processes could not be looked at: {TOO_MANY}")?,
+        }
+        if self.processes.is_empty() && self.unreadable.is_empty() && self.too_many_files == 0 {
             writeln!(f, "no process with Weir was found: `weir run PROGRAM` starts one")?;
         }
         match self.not_allowed {

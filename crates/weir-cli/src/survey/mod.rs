@@ -58,7 +58,7 @@ pub struct Found {
     pub processes: BTreeMap<i32, Process>,
     /// Why processes with Weir could not be read, by number.
     pub unreadable: BTreeMap<i32, String>,
-    /// Processes that this one may not look into.
+    /// Processes that this one may not look into, and those for which too many files are open here.
     pub not_allowed: usize,
 }
 
@@ -129,11 +129,11 @@ impl Survey {
     fn search(&mut self, pids: &[i32]) {
         let found = list::look_at(pids);
         self.without.extend(pids);
-        for Seen { process, stat, page, address } in found.readable {
-            let (living, started_ticks) = (process.pid(), stat.starttime);
+        for Seen { stat, page, address } in found.readable {
+            let (living, started_ticks) = (stat.pid, stat.starttime);
             // By the number that groups and `/proc` have it by.
-            let pid = if pids.contains(&living) { Ok(living) } else { process.status().map(|status| status.tgid) };
-            let Ok(pid) = pid else { continue };
+            let of_thread = || Some(procfs::process::Process::new(living).ok()?.status().ok()?.tgid);
+            let Some(pid) = (if pids.contains(&living) { Some(living) } else { of_thread() }) else { continue };
             if let Some(address) = address {
                 self.known.insert(pid, Known { started_ticks, address, living });
             }
@@ -141,7 +141,7 @@ impl Survey {
             self.last.processes.insert(pid, Process::of(pid, &page, stat));
         }
         self.last.unreadable.extend(found.others.into_iter().map(|(pid, why)| (pid, why.to_string())));
-        self.last.not_allowed += found.not_allowed;
+        self.last.not_allowed += found.not_allowed + found.not_opened.len();
     }
 }
 
