@@ -1,5 +1,6 @@
 //! Files that the command line names for results.
 
+use crate::base::descriptors::{TOO_MANY, is_too_many};
 use crate::base::failure::Failure;
 use crate::base::own_name::OwnName;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -93,6 +94,8 @@ fn refusal(option: &str, path: &Path, error: &std::io::Error) -> Failure {
     let path = path.display();
     Failure::of_weir(if Errno::from_io_error(error) == Some(Errno::NXIO) {
         format!("cannot write {path}: nothing reads it: start the reader of the pipe first, or give {option} a file")
+    } else if is_too_many(error) {
+        format!("cannot write {path}: {TOO_MANY}")
     } else {
         format!("cannot write {path}: {error}: give {option} a file that can be made")
     })

@@ -45,6 +45,12 @@ fn weirs_own_failures_are_125() {
     assert!(stderr(&no_library).starts_with("weir: library missing"), "{}", stderr(&no_library));
     let no_json = bench.run(&["--json", "/no/such/dir/x.json", "--", "sh", "-c", "echo ran"]);
     assert_eq!((no_json.status.code(), no_json.stdout.as_slice()), (Some(125), &b""[..]));
+    // The file of statistics is open, and no other may be.
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 4; exec \"$0\" run --json x.json true", env!("CARGO_BIN_EXE_weir")]);
+    let few = few.env("WEIR_LIB", &bench.library).current_dir(bench.dir.path()).output().unwrap();
+    let said = "weir: cannot write x.json: too many files are open here: raise `ulimit -n`\n";
+    assert_eq!((few.status.code(), stderr(&few).as_str()), (Some(125), said));
     for wrong in [&["--limit", "lots", "true"][..], &["--limit", "0", "true"], &["--no-such-option", "true"], &[]] {
         let refused = bench.run(wrong);
         assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(125), &b""[..]), "{wrong:?}");
