@@ -212,8 +212,9 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn late(pid: i32, patience: Duration) -> Failure {
-    let patience = humantime::format_duration(patience);
-    Failure::of(Kind::NotAnswering, format!("process {pid} has not answered for {patience}: is it stopped?"))
+    let patience = humantime::format_duration(Duration::from_millis(patience.as_millis() as u64));
+    let why = standstill(pid).map_or("is it busy?".into(), |found| format!("it is {found}"));
+    Failure::of(Kind::NotAnswering, format!("process {pid} has not answered for {patience}: {why}"))
 }
 
 /// Names of sockets without a file belong to a network namespace: this process enters that of the other, if it is another.
@@ -236,6 +237,24 @@ fn enter_network_of(pid: i32) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_one_that_was_stopped_since_it_is_said_what_has_it_go_on() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        let patience = Duration::from_secs(5) / 3;
+        let busy = format!("process {pid} has not answered for 1s 666ms: is it busy?");
+        assert_eq!(late(pid, patience).to_string(), busy);
+        let of_child = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(of_child, rustix::process::Signal::STOP).unwrap();
+        let stopped = rustix::process::WaitIdOptions::STOPPED;
+        rustix::process::waitid(rustix::process::WaitId::Pid(of_child), stopped).unwrap();
+        let say = late(pid, patience).to_string();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let cure = format!("it is stopped, by a signal or a debugger: `kill -CONT {pid}` has it go on");
+        assert_eq!(say, format!("process {pid} has not answered for 1s 666ms: {cure}"));
+    }
 
     #[test]
     fn a_process_that_ends_before_its_answer_is_gone_and_one_that_lives_does_not_answer() {
