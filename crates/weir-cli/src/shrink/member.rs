@@ -9,8 +9,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weir_core::telemetry::tables::EvictableRow;
 
-/// Rounds in which a process stays above its target, after which nothing more is expected of it.
+/// Rounds in which a process above its target does not get on, after which nothing more is expected of it.
 const ROUNDS: u32 = 4;
+/// As many of one that has got on: where its shrinkers take long, it stands still for a second now and then.
+const PAUSE: u32 = 12;
+/// A process gets on that has lost so many bytes more: the kernel does not count each page at once.
+const STEP: u64 = 64 << 10;
 /// The least target, bytes: none asks a process to go away.
 const LEAST: u64 = 1 << 20;
 
@@ -44,8 +48,37 @@ pub struct Member {
     /// Nothing is asked of it after that.
     until: Option<Instant>,
     target: Option<u64>,
-    /// Rounds in which it was above its target.
+    pace: Pace,
+}
+
+/// How a process gets on towards its target.
+struct Pace {
+    /// Resident at the end of the last round in which it got on.
+    lowest: u64,
+    /// Rounds since then in which it was above its target. 0: it is not.
     missed: u32,
+    has_fallen: bool,
+}
+
+impl Pace {
+    const NEW: Self = Self { lowest: u64::MAX, missed: 0, has_fallen: false };
+
+    /// A round ends. One that needs many, as its shrinkers take long, still gets on.
+    fn note(&mut self, resident: u64, target: u64) {
+        self.missed = if resident <= target {
+            0
+        } else if resident <= self.lowest.saturating_sub(STEP) {
+            self.has_fallen = self.lowest < u64::MAX;
+            self.lowest = resident;
+            1
+        } else {
+            self.missed.saturating_add(1)
+        };
+    }
+
+    fn gets_on(&self) -> bool {
+        self.missed < if self.has_fallen { PAUSE } else { ROUNDS }
+    }
 }
 
 impl Member {
@@ -62,7 +95,8 @@ impl Member {
             asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, patience)
         };
         let channel = inspected.as_ref().map_err(Missing::to_string).and_then(connect);
-        let member = Self { pid, command, before, inspected: inspected.ok(), channel, until, target: None, missed: 0 };
+        let (inspected, target, pace) = (inspected.ok(), None, Pace::NEW);
+        let member = Self { pid, command, before, inspected, channel, until, target, pace };
         (before > 0).then_some(member)
     }
 
@@ -97,7 +131,7 @@ impl Member {
     fn aim(&mut self, target: u64) {
         let target = target.max(LEAST);
         self.ask(&format!("target {target}"));
-        (self.target, self.missed) = (Some(target), 0);
+        (self.target, self.pace) = (Some(target), Pace::NEW);
     }
 
     /// Whether it can be asked, and nothing was asked of it.
@@ -107,19 +141,20 @@ impl Member {
 
     /// A round ends: bytes that it is still to give of what it was asked for. Of one that does not get on nothing is expected.
     pub fn owes(&mut self) -> u64 {
-        let above = self.target.map_or(0, |target| self.resident().saturating_sub(target));
-        self.missed = if above == 0 { 0 } else { self.missed.saturating_add(1) };
-        if self.may_give() { above } else { 0 }
+        let Some(target) = self.target else { return 0 };
+        let resident = self.resident();
+        self.pace.note(resident, target);
+        if self.may_give() { resident.saturating_sub(target) } else { 0 }
     }
 
     /// Whether anything is expected of it: it can be asked, and gets on.
     pub fn may_give(&self) -> bool {
-        self.channel.is_ok() && self.missed < ROUNDS
+        self.channel.is_ok() && self.pace.gets_on()
     }
 
     /// Whether it may be asked for more: it can be asked, and has given what it was asked for.
     pub fn is_able(&self) -> bool {
-        self.channel.is_ok() && self.missed == 0
+        self.channel.is_ok() && self.pace.missed == 0
     }
 
     /// Memory that it might give: bytes of its evictable caches.
@@ -177,6 +212,29 @@ fn resident(pid: i32, inspected: Option<&Inspected>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_falls_gets_on_for_any_number_of_rounds_and_who_stands_still_for_few() {
+        let mut pace = Pace::NEW;
+        for round in 0..100 {
+            pace.note((1 << 30) - round * STEP, 1 << 20);
+            assert!(pace.gets_on() && pace.missed == 1, "{round}");
+        }
+        // A page less each time, and then more again, is nothing.
+        let stand_still = |pace: &mut Pace, at: u64| {
+            let rounds = (1..100).take_while(|round| {
+                pace.note(at - (round % 2) * 4096, 1 << 20);
+                pace.gets_on()
+            });
+            rounds.count() as u32 + 1
+        };
+        let least = pace.lowest;
+        assert_eq!(stand_still(&mut pace, least), PAUSE - 1);
+        let mut never_fell = Pace::NEW;
+        assert_eq!(stand_still(&mut never_fell, least), ROUNDS);
+        pace.note(1 << 20, 1 << 20);
+        assert_eq!(pace.missed, 0, "it has given all");
+    }
 
     #[test]
     fn nobody_is_asked_once_it_is_late() {

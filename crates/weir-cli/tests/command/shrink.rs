@@ -90,6 +90,19 @@ fn idle_memory_goes_first_then_caches_and_who_is_not_on_weir_is_left_alone() {
     assert_eq!(other.tell("hold 0"), "done");
 }
 
+/// Its shrinker frees a MiB in 50 ms: what is asked for takes it more than ten rounds.
+#[test]
+fn who_gives_slowly_is_waited_for() {
+    let group = group!();
+    let Some(slow) = group.start(true) else { return };
+    let mut slow = steered(slow, "slow cache 80");
+    let (status, said, outcome) = shrink(&group.0.0, "40M");
+    assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", 40 * MIB), "{outcome}");
+    assert_eq!(outcome["missing_bytes"], 0, "{outcome}");
+    assert!(outcome["took_ns"].as_u64() >= Some(2_000_000_000), "{outcome}");
+    assert_eq!(slow.tell("hold 0"), "done", "it is alive");
+}
+
 #[test]
 fn what_evictable_caches_hold_says_who_is_asked() {
     let group = group!();

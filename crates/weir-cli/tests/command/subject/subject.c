@@ -69,7 +69,24 @@ static size_t evict(size_t bytes, int reason, void *unused) {
     return done;
 }
 
-static int cache(long mib) {
+/* One that takes its time: a block of a MiB in 50 ms. */
+static size_t cached_slowly(void *unused) {
+    pthread_mutex_lock(&lock);
+    size_t bytes = (size_t)(blocks - cache_from) << 20;
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+static size_t evict_slowly(size_t bytes, int reason, void *unused) {
+    usleep(50000);
+    pthread_mutex_lock(&lock);
+    int has_some = blocks > cache_from;
+    if (has_some) free(block[--blocks]);
+    pthread_mutex_unlock(&lock);
+    return has_some ? 1 << 20 : 0;
+}
+
+static int cache(long mib, int is_slow) {
     /* As weir.h has it. */
     struct shrinker {
         const char *name;
@@ -81,9 +98,16 @@ static int cache(long mib) {
         unsigned seeks, thread;
         void *queue;
     } shrinker = {.name = "subject", .count = cached, .scan = evict};
+    if (is_slow) {
+        shrinker.count = cached_slowly;
+        shrinker.scan = evict_slowly;
+        shrinker.batch = 1 << 20;
+    }
     void *(*add)(const void *, size_t) = (void *(*)(const void *, size_t))dlsym(RTLD_DEFAULT, "weir_shrinker_register");
     cache_from = blocks;
-    hold(mib);
+    if (is_slow) {
+        for (; mib > 0; mib--) memset(block[blocks++] = malloc(1 << 20), 1, 1 << 20);
+    } else hold(mib);
     return add && add(&shrinker, sizeof shrinker);
 }
 
@@ -178,7 +202,10 @@ static void serve(void) {
         if (strncmp(line, "hold ", 5) == 0) hold_and_free_some(atol(line + 5));
         else if (strcmp(line, "drop\n") == 0) drop_all();
         else if (strncmp(line, "cache ", 6) == 0) {
-            puts(cache(atol(line + 6)) ? "done" : "refused");
+            puts(cache(atol(line + 6), 0) ? "done" : "refused");
+            continue;
+        } else if (strncmp(line, "slow cache ", 11) == 0) {
+            puts(cache(atol(line + 11), 1) ? "done" : "refused");
             continue;
         } else if (strncmp(line, "evictable ", 10) == 0) {
             puts(evictable(atol(line + 10)) ? "done" : "refused");
