@@ -97,7 +97,12 @@ impl Group {
     /// kills, so that there all that is charged counts.
     pub(crate) fn counted(&self) -> Result<u64, Failure> {
         let charged = self.charged()?;
-        Ok(if self.is_v2() { charged } else { charged.saturating_sub(self.droppable()) })
+        Ok(if self.is_v2() { charged } else { self.counts(charged, self.droppable()) })
+    }
+
+    /// What of these figures counts against a limit.
+    pub(crate) fn counts(&self, charged: u64, droppable: u64) -> u64 {
+        if self.is_v2() { charged } else { charged.saturating_sub(droppable) }
     }
 
     /// Has the kernel drop file pages, where it can be told to (version 2, Linux 5.19). Nothing is swapped out for it: where

@@ -111,6 +111,16 @@ pub fn used(directory: &Path) -> Result<u64, Failure> {
     Group::of(directory)?.counted()
 }
 
+/// How the handshake ended.
+enum End {
+    /// The limit is set, or was to be set by others.
+    Done,
+    /// The group is not below.
+    Above,
+    /// The kernel does not get below, by dropping file pages.
+    NotTaken,
+}
+
 /// Memory that the processes of a group have given. They stay below their targets as long as this lives.
 pub struct Given {
     /// What came of it.
@@ -151,7 +161,7 @@ impl<'a> Handshake<'a> {
     ) -> Result<Given, Failure> {
         let limit_before = self.group.limit();
         let mut next_round = self.begun;
-        let missing = loop {
+        let end = loop {
             if !is_wanted() {
                 return Err(Failure::of(Kind::Refused, "it is wanted no longer".into()));
             }
@@ -173,27 +183,33 @@ impl<'a> Handshake<'a> {
             }
             let may_come = short > 0 && !is_late && self.may_get_more;
             if above > 0 && !may_come {
-                break above;
+                break End::Above;
             }
             // Read again: above it, a limit of version 2 kills.
             if above == 0 && self.is_steady() && !may_come && self.missing()?.0 == 0 && set(self.group)? {
-                break 0;
+                break End::Done;
             }
             if is_late && self.below_since.is_none_or(|since| now.duration_since(since) >= 2 * STEADY) {
-                // The kernel does not get below it.
-                break self.group.charged()?.saturating_sub(self.to).max(1);
+                break End::NotTaken;
             }
             thread::sleep(LOOK);
         };
         let took = self.begun.elapsed();
         let mut processes: Vec<Holder> = each(&mut self.members, AT_ONCE, Member::holder);
         processes.sort_by_key(|holder| std::cmp::Reverse(holder.resident_bytes));
+        // They may have gone on giving meanwhile. The figures are of one moment, the last one.
+        let (charged, droppable) = (self.group.charged()?, self.group.droppable());
+        let missing = match end {
+            End::Done => 0,
+            End::Above => (self.group.counts(charged, droppable) + 1).saturating_sub(self.to).max(1),
+            End::NotTaken => charged.saturating_sub(self.to).max(1),
+        };
         let outcome = Outcome {
             directory: self.group.directory().to_owned(),
             to_bytes: self.to,
             limit_before_bytes: limit_before,
-            charged_bytes: self.group.charged()?,
-            droppable_bytes: self.group.droppable(),
+            charged_bytes: charged,
+            droppable_bytes: droppable,
             missing_bytes: missing,
             took_ns: took.as_nanos() as u64,
             processes,
