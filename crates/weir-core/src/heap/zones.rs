@@ -10,6 +10,7 @@ use crate::pages::user_zone::{Lack, UserZone};
 use crate::pages::zone::PageRun;
 use crate::pages::{Hold, Short};
 use crate::platform::Platform;
+use crate::policy::refault::Refault;
 
 view! {
     /// Calls for zones that reclaim has to do with; all others are [`crate::pages::HeapPages`]'s.
@@ -87,10 +88,12 @@ impl<'a, P: Platform> Zones<'a, P> {
         self.heap.reclaim().is_unpressed() && self.heap.pages().zone_is_above(zone, Pages::to_hold(bytes))
     }
 
+    /// Pages that became resident are told as the heap's are: a part of min at a time, and under no lock.
     fn note_taken(&self, zone: &UserZone, run: &PageRun) {
+        // A locked zone counted as it was made, and huge pages of the pool are in no limit of memory.
         if zone.class() == ZoneClass::Normal {
-            // A locked zone counted as it was made, and huge pages of the pool are in no limit of memory.
-            self.heap.direct().note_resident(run.fresh);
+            self.heap.pages().events.resident(self.heap.platform(), run.fresh, Refault::NONE);
+            self.heap.direct().slow_path_ends();
         }
     }
 }

@@ -42,6 +42,9 @@ impl Room {
 /// How long what was told may take to show. A thread touches 4 MiB in 1 to 2 ms, and on a busy machine after a slice of another's.
 const LATE: Nanos = Nanos(10_000_000);
 
+/// After so long a promise is not kept: an allocation waits for a second at most. A signal handler jumped out of it.
+const LOST: Nanos = Nanos(5_000_000_000);
+
 /// See the module. All in bytes.
 pub struct Budget {
     capacity: AtomicU64,
@@ -50,14 +53,16 @@ pub struct Budget {
     released: AtomicU64,
     /// Became resident since the reading.
     fresh: AtomicU64,
-    /// When the last of that was told, ns.
-    told_at: AtomicU64,
+    /// When the last of that was handed out, ns.
+    handed_out_at: AtomicU64,
     /// Told before the reading, which did not show it.
     late: AtomicU64,
     /// Since when some of that is, ns.
     late_since: AtomicU64,
     /// Will become resident, once reclaim has made room for it: no reading has found any of it yet.
     promised: AtomicU64,
+    /// When the last of that was promised, ns.
+    promised_at: AtomicU64,
     is_own: AtomicBool,
     /// Half of what was free at the reading is gone since.
     is_old: AtomicBool,
@@ -66,16 +71,18 @@ pub struct Budget {
 impl Budget {
     /// Nothing is known.
     pub(crate) const fn new() -> Self {
-        let [capacity, used, released, fresh, told_at, late, late_since, promised] = [const { AtomicU64::new(0) }; 8];
+        let [capacity, used, released, fresh, handed_out_at, late, late_since, promised, promised_at] =
+            [const { AtomicU64::new(0) }; 9];
         Self {
             capacity,
             used,
             released,
             fresh,
-            told_at,
+            handed_out_at,
             late,
             late_since,
             promised,
+            promised_at,
             is_own: AtomicBool::new(false),
             is_old: AtomicBool::new(false),
         }
@@ -86,6 +93,11 @@ impl Budget {
     ///
     /// What was told and does not show yet is about to: it counts for [`LATE`] more, below the same limit.
     pub(crate) fn read(&self, room: Room, released: u64, now: Time) -> i64 {
+        // What becomes resident from here on is of the new reading.
+        self.is_old.store(false, Relaxed);
+        if now.since(Time(self.promised_at.load(Relaxed))) >= LOST {
+            self.promised.store(0, Relaxed);
+        }
         let estimate = self.room(released);
         let is_same = (estimate.capacity, estimate.is_own) == (room.capacity, room.is_own);
         let (fresh, late, promised) =
@@ -95,7 +107,7 @@ impl Budget {
         let is_over = |since: &AtomicU64| now.since(Time(since.load(Relaxed))) >= LATE;
         let is_new = late == 0 || is_over(&self.late_since);
         let about_to = if is_new { fresh } else { told };
-        let is_late = is_same && !is_over(&self.told_at);
+        let is_late = is_same && !is_over(&self.handed_out_at);
         let late = if is_late { told.saturating_sub(shown).min(about_to) } else { 0 };
         if is_new {
             self.late_since.store(now.0, Relaxed);
@@ -105,17 +117,26 @@ impl Budget {
         self.used.store(room.used, Relaxed);
         self.is_own.store(room.is_own, Relaxed);
         self.capacity.store(room.capacity, Release);
-        self.is_old.store(false, Relaxed);
         let expected = estimate.used.saturating_sub(late.saturating_add(promised));
         if is_same { room.used.wrapping_sub(expected).cast_signed() } else { 0 }
     }
 
-    /// `bytes` became resident, or are about to. Whether half of what was free at the reading is gone by that: what nobody tells,
+    /// `bytes` are about to be handed out, by [`Budget::hand_out`], and to become resident after that. Until then a reading leaves
+    /// them in the estimate.
+    #[inline]
+    pub(crate) fn promise(&self, bytes: u64, now: Time) {
+        self.promised_at.store(now.0, Relaxed);
+        self.promised.fetch_add(bytes, Relaxed);
+    }
+
+    /// `bytes` that were promised are handed out. Whether half of what was free at the reading is gone by that: what nobody tells,
     /// as page tables and what others take, is then worth another reading.
     #[inline]
-    pub(crate) fn fresh(&self, bytes: u64, now: Time) -> bool {
-        self.told_at.store(now.0, Relaxed);
+    pub(crate) fn hand_out(&self, bytes: u64, now: Time) -> bool {
+        self.handed_out_at.store(now.0, Relaxed);
         let before = self.fresh.fetch_add(bytes, Relaxed);
+        // In a forked child, or after `LOST`, they are not promised any more.
+        let _ = self.promised.fetch_update(Relaxed, Relaxed, |promised| Some(promised.saturating_sub(bytes)));
         let half = self.capacity.load(Relaxed).saturating_sub(self.used.load(Relaxed)) / 2;
         let is_old = before < half && half <= before.saturating_add(bytes);
         if is_old {
@@ -124,23 +145,9 @@ impl Budget {
         is_old
     }
 
-    /// Whether another reading is wanted: [`Budget::fresh`] said so since the last.
+    /// Whether another reading is wanted: [`Budget::hand_out`] said so since the last.
     pub(crate) fn is_old(&self) -> bool {
         self.is_old.load(Relaxed)
-    }
-
-    /// `bytes` that were told as resident will be so only once they are handed out, by [`Budget::hand_out`]. Until then a
-    /// reading leaves them in the estimate.
-    pub(crate) fn promise(&self, bytes: u64) {
-        // A reading may have come between.
-        less(&self.fresh, bytes);
-        self.promised.fetch_add(bytes, Relaxed);
-    }
-
-    /// `bytes` that were promised are handed out.
-    pub(crate) fn hand_out(&self, bytes: u64, now: Time) {
-        less(&self.promised, bytes);
-        self.fresh(bytes, now);
     }
 
     /// The estimate now; `released` bytes have been released in all.
@@ -164,11 +171,6 @@ impl Budget {
     }
 }
 
-/// Takes `bytes` off, as far as they are there.
-fn less(sum: &AtomicU64, bytes: u64) {
-    let _ = sum.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_sub(bytes)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,16 +180,22 @@ mod tests {
         Time(seconds * 1_000_000_000)
     }
 
+    /// Bytes are promised and handed out at once.
+    fn takes(budget: &Budget, bytes: u64, now: Time) -> bool {
+        budget.promise(bytes, now);
+        budget.hand_out(bytes, now)
+    }
+
     #[test]
     fn the_estimate_follows_between_readings() {
         let budget = Budget::new();
         assert_eq!(budget.room(5), Room::default());
         assert_eq!(budget.read(Room::shared(1000, 900), 5, at(1)), 0);
-        assert!(!budget.fresh(40, at(1)));
-        assert!(budget.fresh(20, at(1)), "half of what was free");
+        assert!(!takes(&budget, 40, at(1)));
+        assert!(takes(&budget, 20, at(1)), "half of what was free");
         assert_eq!(budget.room(5).free(), 40);
         assert_eq!(budget.room(25).free(), 60);
-        assert!(!budget.fresh(1000, at(1)), "it is said once a reading");
+        assert!(!takes(&budget, 1000, at(1)), "it is said once a reading");
         assert_eq!(budget.room(25).free(), 0, "more than there was: nothing is left, not a wrapped number");
         assert_eq!(budget.room(u64::MAX).free(), 1000, "never more than the capacity");
         assert_eq!(budget.room(0).free(), 0, "a child's total begins anew");
@@ -196,7 +204,7 @@ mod tests {
         assert_eq!(budget.read(Room::shared(500, 800), 25, at(3)), -1140);
         assert_eq!((budget.room(25).free(), budget.room(325).free(), budget.room(335).free()), (0, 0, 10));
         // What is in use beyond the estimate, others have; what the process took and released itself is in it.
-        budget.fresh(60, at(3));
+        takes(&budget, 60, at(3));
         assert_eq!(budget.read(Room::shared(500, 870), 45, at(4)), 30);
         assert_eq!(budget.read(Room::shared(500, 800), 45, at(5)), -70);
     }
@@ -206,20 +214,20 @@ mod tests {
         let budget = Budget::new();
         let room = |used| Room::shared(1000, used);
         assert_eq!(budget.read(room(500), 0, at(1)), 0);
-        budget.fresh(200, at(2));
+        takes(&budget, 200, at(2));
         assert_eq!(budget.read(room(550), 0, at(2)), 0);
         assert_eq!(budget.room(0).used, 700, "50 of 200 show");
         assert_eq!(budget.read(room(600), 0, at(2) + LATE / 2), 0);
         assert_eq!(budget.room(0).used, 700);
-        budget.fresh(100, at(2) + LATE);
+        takes(&budget, 100, at(2) + LATE);
         assert_eq!(budget.read(room(600), 0, at(2) + LATE), -100, "what was told before never came");
         assert_eq!(budget.room(0).used, 700, "what was told since may");
         assert_eq!(budget.read(room(700), 0, at(3)), 0);
         assert_eq!(budget.room(0).used, 700);
-        budget.fresh(100, at(4));
+        takes(&budget, 100, at(4));
         assert_eq!(budget.read(room(700), 0, at(4) + LATE), -100, "it was told long ago");
         assert_eq!(budget.room(0).used, 700);
-        budget.fresh(100, at(5));
+        takes(&budget, 100, at(5));
         assert_eq!(budget.read(Room::shared(900, 700), 0, at(5)), 0);
         assert_eq!(budget.room(0).used, 700, "of another limit nothing is known");
     }
@@ -227,20 +235,23 @@ mod tests {
     #[test]
     fn what_is_promised_outlives_a_reading_and_is_resident_afterwards() {
         let budget = Budget::new();
-        budget.read(Room::shared(1000, 500), 0, at(1));
-        budget.fresh(200, at(2));
-        budget.promise(200);
+        let room = |used| Room::shared(1000, used);
+        budget.read(room(500), 0, at(1));
+        budget.promise(200, at(2));
         assert_eq!(budget.room(0).used, 700);
-        assert_eq!(budget.read(Room::shared(1000, 500), 0, at(2)), 0, "nothing of it was touched yet");
+        assert_eq!(budget.read(room(500), 0, at(2)), 0, "nothing of it was touched yet");
         assert_eq!(budget.room(0).used, 700, "but it will be");
         budget.hand_out(200, at(2));
         assert_eq!(budget.room(0).used, 700);
-        assert_eq!(budget.read(Room::shared(1000, 700), 0, at(3)), 0);
+        assert_eq!(budget.read(room(700), 0, at(3)), 0);
         assert_eq!(budget.room(0).used, 700, "the next reading has it");
-        // The reading came before the promise: nothing is counted twice, or below 0.
-        budget.promise(200);
+        budget.promise(200, at(3));
+        assert_eq!(budget.read(room(700), 0, at(4)), 0);
+        assert_eq!(budget.read(room(700), 0, at(3) + LOST), 0);
+        assert_eq!(budget.room(0).used, 700, "who promised never came back");
+        budget.promise(200, at(9));
         budget.inherit();
-        budget.hand_out(200, at(4));
-        assert_eq!(budget.room(0).used, 200, "in a forked child as well");
+        budget.hand_out(200, at(9));
+        assert_eq!(budget.room(0).used, 200, "in a forked child nothing is below 0");
     }
 }

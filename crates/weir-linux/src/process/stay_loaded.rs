@@ -39,7 +39,8 @@ type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 static INFO_OF: LibcSymbol = LibcSymbol::new(c"dladdr");
 static OPEN: LibcSymbol = LibcSymbol::new(c"dlopen");
 
-/// Has the loader keep the object that this code is in. Where it cannot, `dlclose` unloads the object as any other.
+/// Has the loader keep the object that this code is in. Where it cannot, `dlclose` unloads the object as any other: before glibc
+/// 2.34, where the program has libdl by way of another library alone.
 pub(super) extern "C" fn stay_loaded() {
     const RTLD_NOW: c_int = 2;
     const RTLD_NOLOAD: c_int = 4;

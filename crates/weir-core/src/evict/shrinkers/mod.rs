@@ -121,6 +121,16 @@ impl Callbacks {
         self.shrinkers[zone as usize].load(Relaxed)
     }
 
+    /// Whether an evictable cache in zones of a class is waited for, as none was in vain of late.
+    pub(crate) fn has_cache<P: Wait + Clock>(&self, platform: &P, zone: ZoneClass) -> bool {
+        let now = platform.now();
+        let is_waited_for = |entry: &Entry| {
+            let is_cache = entry.class == Class::Cache && entry.zone == zone;
+            is_cache && !entry.is(BROKEN) && now >= Time(entry.spared_until.load(Relaxed))
+        };
+        self.list.lock(platform).iter().any(is_waited_for)
+    }
+
     /// Counts the shrinker that `entry` is, if it is one: in, or out. One that is broken is out.
     fn count_shrinker(&self, entry: &Entry, count: impl Fn(&AtomicUsize)) {
         if matches!(entry.class, Class::Cache | Class::Program) {

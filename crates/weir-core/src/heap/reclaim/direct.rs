@@ -24,7 +24,7 @@ use crate::telemetry::stats;
 
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
 const CALLS_PER_LOOK: u32 = 256;
-/// How long a throttled allocation waits until it looks again, ns, where the balancer says nothing.
+/// How long a throttled allocation waits for progress of the balancer, ns.
 const WAIT_NS: Nanos = Nanos(25_000_000);
 /// How long it waits in all, in such times: 100 ms (Linux: HZ/10), and one more for each pageblock that it takes.
 const WAITS: usize = 4;
@@ -218,43 +218,38 @@ impl<P: Platform> Direct<'_, P> {
         attempt()
     }
 
-    /// `pages` became resident, or will: the budget is told, and the balancer woken if little is left; then NORMAL is returned.
-    pub(crate) fn note_fresh(self, pages: Pages) -> Option<Zone> {
-        if pages.is_zero() {
-            return None;
-        }
-        let is_old = self.heap.reclaim.budget.fresh(pages.bytes() as u64, self.heap.platform().now());
-        let normal = self.heap.reclaim().normal_zone();
-        self.heap.pages().events.told_by(&normal);
-        if normal.managed.is_zero() || normal.free > normal.marks.low {
-            if is_old && self.heap.reclaim().evictable(ZoneClass::Normal) > 0 {
-                // A program that fills a cache would come near its limit before the next reading.
-                self.heap.platform().wake_balancer();
-            }
-            return None;
-        }
-        self.heap.reclaim().wake_node_balancer(0, ZoneList::Normal, false);
-        Some(normal)
-    }
-
-    /// [`Direct::note_fresh`], which also reclaims if next to nothing is left. Under no lock.
+    /// `pages` became resident, or will once they are handed out. The budget is told, the balancer woken if little is left, and if
+    /// next to nothing is they are reclaimed first. Under no lock.
     #[cold]
     pub(crate) fn note_resident(self, pages: Pages) {
         self.heap.platform().heap_has_grown();
-        let Some(normal) = self.note_fresh(pages) else { return };
-        if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
-            self.stalled(|| self.reclaim_for_fresh(pages, &normal));
+        if pages.is_zero() {
+            return;
+        }
+        let (budget, bytes) = (&self.heap.reclaim.budget, pages.bytes() as u64);
+        budget.promise(bytes, self.heap.platform().now());
+        let normal = self.heap.reclaim().normal_zone();
+        self.heap.pages().events.told_by(&normal);
+        let is_low = !normal.managed.is_zero() && normal.free <= normal.marks.low;
+        if is_low {
+            self.heap.reclaim().wake_node_balancer(0, ZoneList::Normal, false);
+            if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
+                self.stalled(|| self.reclaim_for_fresh(pages, &normal));
+            }
+        }
+        // Later, where it waited.
+        let is_old = budget.hand_out(bytes, self.heap.platform().now());
+        if is_old && !is_low && self.heap.reclaim().evictable(ZoneClass::Normal) > 0 {
+            // A program that fills a cache would come near its limit before the next reading.
+            self.heap.platform().wake_balancer();
         }
     }
 
-    /// Reclaims what NORMAL lacks to be at min, of `pages` that it was just told of. The caller touches them afterwards.
+    /// Reclaims what NORMAL lacks to be at min, of `pages` that were promised.
     fn reclaim_for_fresh(self, pages: Pages, normal: &Zone) {
-        let (budget, bytes) = (&self.heap.reclaim.budget, pages.bytes() as u64);
         let missing = self.heap.reclaim().missing(normal).min(pages.bytes());
-        budget.promise(bytes);
         self.reclaim_directly(missing.max(pages.clamp(BATCH, Pages::BLOCK).bytes()));
         self.wait_for_balancer(pages);
-        budget.hand_out(bytes, self.heap.platform().now());
     }
 
     /// Whether NORMAL is no longer below min: an allocation has no cause to reclaim.
@@ -296,13 +291,20 @@ impl<P: Platform> Direct<'_, P> {
         }
     }
 
-    /// Waits while the balancer is at work and half of min is not free, also for one that gets no CPU. Else what is handed out
-    /// now could have the process killed.
+    /// Waits while the balancer is at work and half of min is not free. Where it makes no progress waiting is no use, but that it
+    /// has no CPU is no reason to have the process killed: an evictable cache is waited for. A shrinker of the program's is not.
+    /// It may need a lock that the caller holds.
     fn wait_for_balancer(self, pages: Pages) {
-        let waits = (WAITS + pages.blocks()).min(MOST_WAITS);
-        let end = self.heap.platform().now() + WAIT_NS * waits as u64;
-        while self.is_throttled() && self.heap.platform().now() < end {
-            self.heap.reclaim.throttle.wait_unless(self.heap.platform(), Some(WAIT_NS.0), || !self.is_throttled());
+        let platform = self.heap.platform();
+        let is_patient = self.heap.callbacks.has_cache(platform, ZoneClass::Normal);
+        let end = platform.now() + WAIT_NS * (WAITS + pages.blocks()).min(MOST_WAITS) as u64;
+        while self.is_throttled() {
+            let begin = platform.now();
+            self.heap.reclaim.throttle.wait_unless(platform, Some(WAIT_NS.0), || !self.is_throttled());
+            let now = platform.now();
+            if now >= end || !is_patient && now.since(begin) >= WAIT_NS {
+                return;
+            }
         }
     }
 

@@ -48,6 +48,10 @@ impl<P: Platform> Reclaim<'_, P> {
     pub(crate) fn missing(&self, normal: &Zone) -> usize {
         let room = self.budget_room();
         let lacks = |free: usize| normal.marks.min.bytes().saturating_sub(free);
+        if room.capacity == 0 {
+            // No limit is known but the hard one.
+            return lacks(normal.free.bytes());
+        }
         lacks(normal.free.bytes()).max(room.used.saturating_sub(room.capacity) as usize + lacks(room.free() as usize))
     }
 

@@ -7,7 +7,7 @@ use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
 const GIB: u64 = 1 << 30;
-/// Time after which a waiting allocation looks again, ns.
+/// Time that an allocation waits for progress of the balancer, ns.
 const WAIT_NS: u64 = 25_000_000;
 
 /// A heap that reads how much is free, and whose program has a cache, but nothing idle.
@@ -45,11 +45,34 @@ fn waits_for(heap: TheHeap, size: usize) -> u64 {
 
 #[test]
 fn it_waits_for_a_balancer_that_has_no_cpu_and_the_longer_the_more_it_takes() {
-    for (size, ns) in [(PAGEBLOCK, WAIT_NS * 5), (5 << 20, WAIT_NS * 7), (256 << 20, 1_000_000_000)] {
+    for (size, ns) in [(PAGEBLOCK, WAIT_NS * 5), (5 << 20, WAIT_NS * 7), (100 << 20, 1_000_000_000)] {
         let (heap, _, cache) = short(half_of_min() / 2);
         assert_eq!(waits_for(heap, size), ns);
         cache.unregister(heap);
     }
+}
+
+#[test]
+fn for_a_programs_shrinker_it_waits_once_where_the_balancer_makes_no_progress() {
+    let (heap, _, cache) = short_with(Class::Program, half_of_min() / 2);
+    assert_eq!(waits(heap), WAIT_NS);
+    cache.unregister(heap);
+}
+
+/// A program that reserves memory, and touches little of it, keeps its caches.
+#[test]
+fn a_large_block_counts_for_a_part_of_the_budget_and_one_longer_than_that_for_a_pageblock() {
+    let (heap, _, cache) = short(GIB / 4);
+    let counts = |size: usize| {
+        let before = heap.reclaim().budget_figures().resident;
+        assert!(!heap.alloc(size).is_null());
+        heap.reclaim().budget_figures().resident - before
+    };
+    assert_eq!(counts(64 << 20), 64 << 20);
+    assert_eq!(counts(160 << 20), 128 << 20, "an eighth of the budget");
+    assert_eq!(counts(4 << 30), PAGEBLOCK);
+    assert_eq!(heap.platform().stats().direct_reclaims.load(SeqCst), 0);
+    cache.unregister(heap);
 }
 
 #[test]
