@@ -44,8 +44,8 @@ pub struct Mapping {
 
 /// Bytes of a stack below its pointer at most: glibc's threads have 8 MiB where the limit for stacks is the usual one.
 const STACK_BELOW: u64 = 8 << 20;
-/// Bytes of a stack above its pointer at most: frames of the calls that wait, and libc's record of the thread.
-const STACK_ABOVE: u64 = 1 << 20;
+/// Bytes of a stack above its pointer at most: all frames lie there, and deep calls fill a stack.
+const STACK_ABOVE: u64 = 8 << 20;
 
 /// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads, `in_memory` the devices of which the files are
 /// memory (tmpfs). The addresses of Weir's heap mean something in a process that has Weir alone. `end_of` says where the
@@ -104,9 +104,12 @@ fn cut(sorted: &mut Vec<Mapping>, end: u64) {
 }
 
 /// The last mapping has stacks in it. The kernel merges a stack with what the program maps beside it, and a stack may lie inside a
-/// block of malloc's: what is too far from every stack pointer is of another.
+/// block of malloc's: what is too far from every stack pointer is of another. What is no larger than a stack is one.
 fn cut_stacks(sorted: &mut Vec<Mapping>, stacks: &[u64]) {
     let Some(&Mapping { address: (begin, end), .. }) = sorted.last() else { return };
+    if end - begin <= STACK_BELOW + STACK_ABOVE {
+        return;
+    }
     let mut inside: Vec<u64> = stacks.iter().copied().filter(|pointer| (begin..end).contains(pointer)).collect();
     inside.sort_unstable();
     let reach = |pointer: u64| (pointer.saturating_sub(STACK_BELOW).max(begin), (pointer + STACK_ABOVE).min(end));
@@ -320,7 +323,7 @@ Anonymous: 0 kB
         assert_eq!([Kind::Data, Kind::Anonymous].map(kib), [68, 936 + 712 + 16]);
     }
 
-    /// 30 of 40 MiB behind a thread's 128 KiB of stack; stacks in the midst of 100 MiB; one alone, deep as it is.
+    /// 30 of 40 MiB behind a thread's 128 KiB of stack; stacks in the midst of 100 MiB; one alone, of deep calls.
     #[test]
     fn what_is_merged_with_stacks_is_the_programs_own() {
         const SMAPS: &str = "\
@@ -334,15 +337,15 @@ AnonHugePages: 102400 kB
 Rss: 8000 kB
 ";
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let stacks = [0x7f10_0300_0000, 0x7f00_0000_f000, 0x7f10_0310_0000, 0x7f20_0001_0000, 0x7f20_007f_0000];
+        let stacks = [0x7f10_0300_0000, 0x7f00_0000_f000, 0x7f10_0310_0000, 0x7f20_0001_0000];
         let sorted = sort(&maps.0, &stacks, &HashSet::new(), true, |_| None);
         let of = |kind, figure: fn(&Mapping) -> u64| {
             sorted.iter().filter(|map| map.kind == kind).map(|map| figure(map) >> 10).collect::<Vec<_>>()
         };
-        assert_eq!(of(Kind::Stack, |map| map.resident), [1084, 10 << 10, 8000]);
-        assert_eq!(of(Kind::Anonymous, |map| map.resident), [30720 - 1084, 90 << 10]);
-        assert_eq!(of(Kind::Anonymous, |map| map.huge + map.locked), [30720 - 1084, 90 << 10]);
-        assert_eq!(of(Kind::Anonymous, |map| map.address.0), [0x7f00_0010_f000 >> 10, 0x7f10_0320_0000 >> 10]);
+        assert_eq!(of(Kind::Stack, |map| map.resident), [8252, 17 << 10, 8000]);
+        assert_eq!(of(Kind::Anonymous, |map| map.resident), [30720 - 8252, 83 << 10]);
+        assert_eq!(of(Kind::Anonymous, |map| map.huge + map.locked), [30720 - 8252, 83 << 10]);
+        assert_eq!(of(Kind::Anonymous, |map| map.address.0), [0x7f00_0080_f000 >> 10, 0x7f10_0390_0000 >> 10]);
     }
 
     /// What a process has written to its own copy is its own, and a program in memory is one as any other.
