@@ -8,6 +8,7 @@ use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
 use crate::around::mounts;
 use crate::around::page_cache::{self, Cached};
+use crate::base::descriptors::may_open;
 use crate::base::failure::Failure;
 use crate::base::output::printable_line;
 use crate::base::units::monotonic_ns;
@@ -90,6 +91,9 @@ pub struct Look {
     pub cached_files: Vec<Cached>,
 }
 
+/// Files that a look has open at the same time at most, beside the process's directory.
+const FILES: usize = 8;
+
 /// A program's path as it was when it began: the kernel adds to it where the file was removed or replaced since.
 fn without_deletion(path: PathBuf) -> PathBuf {
     match path.as_os_str().as_encoded_bytes().strip_suffix(b" (deleted)") {
@@ -102,6 +106,10 @@ impl Look {
     /// Looks at process `pid` now.
     pub fn at(pid: i32) -> Result<Self, Failure> {
         let inspected = Inspected::new(pid).map_err(|why| why.of(pid))?;
+        // What cannot be read counts as not there: without files the figures would be wrong, and nothing would say so.
+        if !may_open(FILES) {
+            return Err(Missing::TooManyFiles.of(pid));
+        }
         let told = asked::read_with(&inspected, PATIENCE, true).map(|told| match told.silent {
             Some(_) => Told { settings: settings_of_start(&inspected), ..told },
             None => told,

@@ -115,6 +115,13 @@ fn filter(command: &mut Command, instructions: &'static [libc::sock_filter]) {
 
 /// Runs `weir` where no process's memory may be read, as Yama has it; `None`: no filter may be set here.
 pub fn weir_without_memory(args: &[&str]) -> Option<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args);
+    without_memory(command)
+}
+
+/// As [`weir_without_memory`], by any command.
+pub fn without_memory(mut command: Command) -> Option<Output> {
     const REFUSE: &[libc::sock_filter] = &[
         // The number of the call.
         libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
@@ -122,8 +129,6 @@ pub fn weir_without_memory(args: &[&str]) -> Option<Output> {
         libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
         ALLOW,
     ];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(args);
     filter(&mut command, REFUSE);
     command.output().inspect_err(|error| skip!("no filter may be set here: {error}")).ok()
 }
@@ -131,6 +136,13 @@ pub fn weir_without_memory(args: &[&str]) -> Option<Output> {
 /// Runs `weir`.
 pub fn weir(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
+}
+
+/// `weir` where no more files may be open than these.
+pub fn weir_within(files: u32, args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_weir")]).args(args);
+    command
 }
 
 /// Runs `weir` and demands success; its standard output.
