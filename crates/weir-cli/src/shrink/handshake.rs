@@ -111,16 +111,6 @@ pub fn used(directory: &Path) -> Result<u64, Failure> {
     Group::of(directory)?.counted()
 }
 
-/// How the handshake ended.
-enum End {
-    /// The limit is set, or was to be set by others.
-    Done,
-    /// The group is not below.
-    Above,
-    /// The kernel does not get below, by dropping file pages.
-    NotTaken,
-}
-
 /// Memory that the processes of a group have given. They stay below their targets as long as this lives.
 pub struct Given {
     /// What came of it.
@@ -161,7 +151,7 @@ impl<'a> Handshake<'a> {
     ) -> Result<Given, Failure> {
         let limit_before = self.group.limit();
         let mut next_round = self.begun;
-        let end = loop {
+        let (missing, charged, droppable) = loop {
             if !is_wanted() {
                 return Err(Failure::of(Kind::Refused, "it is wanted no longer".into()));
             }
@@ -183,27 +173,28 @@ impl<'a> Handshake<'a> {
             }
             let may_come = short > 0 && !is_late && self.may_get_more;
             if above > 0 && !may_come {
-                break End::Above;
+                // The processes go on giving. What is said is of one moment, and of one at which something is missing.
+                let (charged, droppable) = self.charged()?;
+                match (self.group.counts(charged, droppable) + 1).saturating_sub(self.to) {
+                    0 => continue,
+                    missing => break (missing, charged, droppable),
+                }
             }
             // Read again: above it, a limit of version 2 kills.
             if above == 0 && self.is_steady() && !may_come && self.missing()?.0 == 0 && set(self.group)? {
-                break End::Done;
+                let (charged, droppable) = self.charged()?;
+                break (0, charged, droppable);
             }
             if is_late && self.below_since.is_none_or(|since| now.duration_since(since) >= 2 * STEADY) {
-                break End::NotTaken;
+                // The kernel does not get below it, by dropping file pages.
+                let (charged, droppable) = self.charged()?;
+                break (charged.saturating_sub(self.to).max(1), charged, droppable);
             }
             thread::sleep(LOOK);
         };
         let took = self.begun.elapsed();
         let mut processes: Vec<Holder> = each(&mut self.members, AT_ONCE, Member::holder);
         processes.sort_by_key(|holder| std::cmp::Reverse(holder.resident_bytes));
-        // They may have gone on giving meanwhile. The figures are of one moment, the last one.
-        let (charged, droppable) = (self.group.charged()?, self.group.droppable());
-        let missing = match end {
-            End::Done => 0,
-            End::Above => (self.group.counts(charged, droppable) + 1).saturating_sub(self.to).max(1),
-            End::NotTaken => charged.saturating_sub(self.to).max(1),
-        };
         let outcome = Outcome {
             directory: self.group.directory().to_owned(),
             to_bytes: self.to,
@@ -215,6 +206,11 @@ impl<'a> Handshake<'a> {
             processes,
         };
         Ok(Given { outcome, _members: self.members })
+    }
+
+    /// What is charged to the group now, and what of it the kernel drops by itself.
+    fn charged(&self) -> Result<(u64, u64), Failure> {
+        Ok((self.group.charged()?, self.group.droppable()))
     }
 
     /// Bytes that the group has to lose to be below, and to have room there.
@@ -382,6 +378,29 @@ mod tests {
         // At the first look after it, it is not known to have been below; at a later one it may be.
         let is_later = matches!(sets[..], [(67_104_768, looks)] if looks > 1);
         assert!(is_later && missing == 0, "{sets:?}");
+    }
+
+    /// It comes below between the last look at what it uses and the one for what is said.
+    #[test]
+    fn a_group_that_comes_below_at_the_end_gets_its_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        for (name, text) in [("memory.max", "max"), ("new", "1000"), ("cgroup.procs", "")] {
+            std::fs::write(file(name), text).unwrap();
+        }
+        rustix::fs::mknodat(rustix::fs::CWD, file("memory.current"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let group = Group::of(directory.path()).unwrap();
+        let outcome = thread::scope(|scope| {
+            scope.spawn(|| {
+                // It opens once it is read, and that ends when it is closed.
+                let mut current = std::fs::OpenOptions::new().write(true).open(file("memory.current")).unwrap();
+                std::fs::rename(file("new"), file("memory.current")).unwrap();
+                std::io::Write::write_all(&mut current, b"2000").unwrap();
+            });
+            let it = Handshake::begin(&group, 2000, Duration::ZERO);
+            it.run(|group| group.set_limit(2000), || true).unwrap().outcome
+        });
+        assert_eq!((outcome.missing_bytes, outcome.charged_bytes, group.limit()), (0, 1000, Some(2000)));
     }
 
     #[test]
