@@ -68,6 +68,8 @@ pub struct Survey {
     known: HashMap<i32, Known>,
     /// Processes that had no Weir, or could not be read.
     without: HashSet<i32>,
+    /// Processes among them that this one may not look into.
+    not_allowed: usize,
     last: Found,
     looks: u32,
 }
@@ -91,7 +93,7 @@ impl Survey {
         let pids: HashSet<i32> = tree::numbers().into_iter().collect();
         if self.looks.is_multiple_of(EVERY) {
             self.without.clear();
-            (self.last.unreadable, self.last.not_allowed) = Default::default();
+            (self.last.unreadable, self.not_allowed) = Default::default();
         }
         self.looks = self.looks.wrapping_add(1);
         self.known.retain(|pid, _| pids.contains(pid));
@@ -101,7 +103,9 @@ impl Survey {
         self.read_known();
         let is_new = |pid: &i32| !self.known.contains_key(pid) && !self.without.contains(pid);
         let new: Vec<i32> = pids.iter().copied().filter(is_new).collect();
-        new.chunks(BATCH).take_while(|_| begun.elapsed() < searching).for_each(|some| self.search(some));
+        let in_time = new.chunks(BATCH).take_while(|_| begun.elapsed() < searching);
+        let not_opened: usize = in_time.map(|some| self.add(some, list::look_at(some))).sum();
+        self.last.not_allowed = self.not_allowed + not_opened;
         &self.last
     }
 
@@ -126,9 +130,10 @@ impl Survey {
         });
     }
 
-    fn search(&mut self, pids: &[i32]) {
-        let found = list::look_at(pids);
-        self.without.extend(pids);
+    /// Takes what was found of processes that are new. How many there are for which too many files are open: the next look
+    /// searches those again.
+    fn add(&mut self, pids: &[i32], found: list::Found) -> usize {
+        self.without.extend(pids.iter().filter(|pid| !found.not_opened.contains(pid)));
         for Seen { stat, page, address } in found.readable {
             let (living, started_ticks) = (stat.pid, stat.starttime);
             // By the number that groups and `/proc` have it by.
@@ -141,7 +146,8 @@ impl Survey {
             self.last.processes.insert(pid, Process::of(pid, &page, stat));
         }
         self.last.unreadable.extend(found.others.into_iter().map(|(pid, why)| (pid, why.to_string())));
-        self.last.not_allowed += found.not_allowed + found.not_opened.len();
+        self.not_allowed += found.not_allowed;
+        found.not_opened.len()
     }
 }
 
@@ -172,5 +178,13 @@ mod tests {
         assert!(survey.without.is_empty());
         survey.look_within(Duration::from_secs(3600));
         assert!(survey.without.contains(&own), "it has no Weir");
+    }
+
+    #[test]
+    fn those_for_which_too_many_files_are_open_are_searched_at_the_next_look() {
+        let mut survey = Survey::default();
+        let found = list::Found { not_opened: vec![2, 4], not_allowed: 1, ..Default::default() };
+        assert_eq!(survey.add(&[1, 2, 3, 4], found), 2);
+        assert_eq!((survey.without, survey.not_allowed), (HashSet::from([1, 3]), 1));
     }
 }
