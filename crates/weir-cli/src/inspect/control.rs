@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use crate::around::frozen::Frozen;
-use crate::base::descriptors::TOO_MANY;
+use crate::base::descriptors::{TOO_MANY, is_too_many};
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable;
 use crate::processes::maps;
@@ -231,12 +231,25 @@ fn enter_network_of(pid: i32) -> Result<(), String> {
         )
         .map_err(Into::into)
     });
-    entered.map_err(|error| format!("it is in a network namespace of its own ({error}): run this there, or as root"))
+    entered.map_err(not_entered)
+}
+
+fn not_entered(error: std::io::Error) -> String {
+    if is_too_many(&error) {
+        return TOO_MANY.into();
+    }
+    format!("it is in a network namespace of its own ({error}): run this there, or as root")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_many_files_are_no_fault_of_the_namespace() {
+        assert_eq!(not_entered(Errno::MFILE.into()), TOO_MANY);
+        assert!(not_entered(Errno::PERM.into()).ends_with(": run this there, or as root"));
+    }
 
     #[test]
     fn of_one_that_was_stopped_since_it_is_said_what_has_it_go_on() {

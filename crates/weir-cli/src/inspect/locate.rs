@@ -24,6 +24,8 @@ pub const OF_RUN: &str = crate::processes::stats_file::NAME_IN_MAPS;
 /// have any number of both, to keep who looks at it busy.
 const MOST_THREADS: usize = 4;
 const MOST_DESCRIPTORS: usize = 256;
+/// Files that are open at the same time at most while a shared page is looked for: two directories, and the file twice.
+pub const FILES: usize = 4;
 /// The name of the background thread.
 const THREAD: &str = "weir";
 

@@ -2,7 +2,7 @@
 
 use super::locate;
 use super::memory_reader::{MOST_PLACES, PATIENCE, read_each, read_memory};
-use crate::base::descriptors::{TOO_MANY, is_too_many};
+use crate::base::descriptors::{TOO_MANY, is_too_many, may_open};
 use crate::base::failure::{Failure, Kind};
 use crate::processes::maps;
 use procfs::ProcError;
@@ -256,7 +256,8 @@ impl Inspected {
                 Err(error) if is_too_many(&error) => return Err(Missing::TooManyFiles),
                 Err(_) => {}
             }
-            let (file, offset) = shared.open(&self.process).ok_or(Missing::NotShared)?;
+            let why = || if may_open(locate::FILES) { Missing::NotShared } else { Missing::TooManyFiles };
+            let (file, offset) = shared.open(&self.process).ok_or_else(why)?;
             return copy_by(|bytes| file.read_exact_at(bytes, offset)).map_err(|_| Missing::NotShared);
         }
         let program = self.process.exe().ok();

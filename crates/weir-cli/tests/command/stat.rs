@@ -1,7 +1,8 @@
 //! `weir stat` and `weir doctor PID` on real processes under the real library.
 
 use crate::subject::{
-    Subject, is_in_state, is_root, library, program, says, send, text, wait_for, weir, weir_without_memory,
+    Subject, is_in_state, is_root, library, program, says, send, text, wait_for, weir, weir_within,
+    weir_without_memory, without_memory,
 };
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -75,6 +76,13 @@ fn a_process_whose_memory_may_not_be_read_is_read_by_its_file() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(figure(&report, "live_bytes") > 18 << 20, "{report}");
+    // The file cannot be found with these few.
+    let pid = subject.pid().to_string();
+    for files in 5..=8 {
+        let Some(few) = without_memory(weir_within(files, &["stat", &pid])) else { return };
+        let said = format!("weir: process {pid}: too many files are open here: raise `ulimit -n`\n");
+        assert_eq!((few.status.code(), text(&few.stderr)), (Some(5), said), "{files}");
+    }
     // Its heap is small: its page is in its memory alone.
     let Some(small) = Subject::new(&[]) else { return };
     let Some(refused) = weir_without_memory(&["stat", &small.pid().to_string()]) else { return };
