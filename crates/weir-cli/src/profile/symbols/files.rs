@@ -113,6 +113,19 @@ mod tests {
         assert!(own.mapped(&Mapping { inode: inode + 1, ..mapping(&file, true) }).is_none());
     }
 
+    /// A child, which ends with the test.
+    struct Child(i32);
+
+    impl Drop for Child {
+        fn drop(&mut self) {
+            // SAFETY: ends a child that was not waited for.
+            unsafe {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+
     /// The process has another file of that name below its root.
     #[test]
     fn the_file_of_a_process_with_another_root_is_found() {
@@ -133,18 +146,16 @@ mod tests {
                 libc::_exit(1)
             }
         }
-        let is_there = || std::fs::read_link(format!("/proc/{child}/root")).is_ok_and(|at| at == dir.path());
+        let _child = Child(child);
+        // The kernel tells it without links.
+        let path = dir.path().canonicalize().unwrap();
+        let is_there = || std::fs::read_link(format!("/proc/{child}/root")).is_ok_and(|at| at == path);
         let has_ended =
             || std::fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| stat.contains(") Z "));
         weir_testing::wait_until("the child's other root", || is_there() || has_ended());
         let is_allowed = is_there();
         let mapping = Mapping { inode: own.metadata().unwrap().ino(), path: own, ..Mapping::default() };
         let found = Files::Of(child).mapped(&mapping).map(|file| is(&file, mapping.inode));
-        // SAFETY: ends a child that was not waited for.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, std::ptr::null_mut(), 0);
-        }
         if !is_allowed {
             return weir_testing::skip!("only root gives a process another root");
         }
