@@ -83,7 +83,9 @@ impl Volume {
         if fast && is_device {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        self.allocate(ZERO, range).await
+        // A file system may do less at the end of a file that has become shorter.
+        self.allocate(ZERO, range.clone()).await?;
+        self.reach(range.end).await
     }
 
     /// Has a file that has become shorter reach `end` again, as a write would. A hole does not make it longer, and what is

@@ -31,16 +31,18 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong()) } else { Ok(Self::Unix(path.into())) };
         }
-        let (bare, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        let bracketed = text.strip_prefix('[').and_then(|text| text.split_once(']'));
+        let (bare, port) = match bracketed {
             Some((bare, "")) => (bare, PORT),
-            Some((bare, port)) => (bare, port.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or_else(wrong)?),
+            Some((bare, port)) => (bare, port.strip_prefix(':').and_then(number).ok_or_else(wrong)?),
             None => (text, PORT),
         };
-        if is_ip(bare) {
+        // Only addresses of IPv6 have colons, and only these are in brackets.
+        if is_ip(bare) && (bracketed.is_none() || bare.contains(':')) {
             return Ok(Self::Tcp { host: bare.into(), port });
         }
         let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+            Some((host, port)) => (host, number(port).ok_or_else(wrong)?),
             None => (text, PORT),
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
@@ -48,6 +50,11 @@ impl FromStr for Address {
         let is_number = host.chars().all(|c| c.is_ascii_digit());
         if is_number || !host.chars().all(is_name) { Err(wrong()) } else { Ok(Self::Tcp { host: host.into(), port }) }
     }
+}
+
+/// The number of a port: digits alone, without a sign.
+fn number(port: &str) -> Option<u16> {
+    port.parse().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// An address in numbers. One of IPv6 may have a zone, the name or number of an interface, which libc looks up.
@@ -100,6 +107,9 @@ mod tests {
             assert_eq!(text.parse::<Address>().map(|address| address.to_string()), Ok(written.into()), "{text}");
         }
         for text in ["", ":1", "unix:", "host:", "host:99999", "a b:1", "10809", "10809:1", "[::1]x", "http://x"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+        for text in ["[::1]:+5", "host:+5", "[127.0.0.1]:5", "[127.0.0.1]", "[localhost]:5"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
         for text in ["[fe80::1%]:1", "[fe80::1%a b]", "[fe80::1%eth0]1", "fe80::1%eth0:1", "127.0.0.1%lo", "[x%lo]:1"] {
