@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import unittest
+from unittest import mock
 
 import weir
 from support import Interrupted, in_child, interruptions, python
@@ -147,6 +148,48 @@ class Signals(unittest.TestCase):
             print(os.WEXITSTATUS(os.wait()[1]), function.cache_info().hits)
         """
         self.assertEqual(python(script, "-W", "ignore"), "1 1\n")
+
+    def test_what_a_handler_raises_in_a_forked_child_loses_nothing(self):
+        script = """
+            import ctypes, functools, os, signal, sys, threading, types
+            # By C alone, before what else is done in a child. Python's handler comes with the first step of Python's.
+            os.register_at_fork(after_in_child=functools.partial(ctypes.PyDLL(None)["raise"], signal.SIGALRM))
+            import weir
+            from support import interruptions
+            function = weir.cache(str)
+            function(1)
+            entries, is_held, is_over = function.cache_info.__self__, threading.Event(), threading.Event()
+            def hold():
+                with entries.lock:
+                    is_held.set()
+                    is_over.wait()
+            thread = threading.Thread(target=hold)
+            thread.start()
+            is_held.wait()
+            raised, resumed = [], []
+            with interruptions():
+                # Python says there what was raised in what it drops.
+                sys.unraisablehook = lambda error: raised.append(error.exc_type.__name__)
+                if os.fork() == 0:
+                    is_free = entries.lock.acquire(blocking=False)
+                    weir._library._library = types.SimpleNamespace(weir_resume_after_fork=lambda: resumed.append(True))
+                    weir.resume_after_fork()
+                    weir.resume_after_fork()
+                    print(raised, is_free, len(entries.by_key), entries.bytes, resumed, flush=True)
+                    os._exit(0)
+            is_over.set()
+            thread.join()
+            print(os.wait()[1], function.cache_info().entries)
+        """
+        self.assertEqual(python(script, "-W", "ignore"), "['Interrupted'] True 0 0 [True]\n0 1\n")
+
+    def test_what_a_handler_raises_leaves_a_cache_to_be_inherited(self):
+        entries = weir.cache(str).cache_info.__self__
+        for place, step in ((weir._cache, "OrderedDict"), (threading, "RLock")):
+            lock = entries.lock
+            with mock.patch.object(place, step, side_effect=Interrupted), self.assertRaises(Interrupted):
+                entries.inherit()
+            self.assertIs(entries.lock, lock)
 
 
 class Threads(unittest.TestCase):

@@ -162,9 +162,9 @@ class _Entries:
 
     def inherit(self):
         """In a forked child: another thread had the lock at the fork, and is not there to end what it was about to do."""
+        self.by_key, self.bytes = OrderedDict(), 0
+        # Last: where a handler of signals raises before this, the cache is still to be inherited.
         self.lock = threading.RLock()
-        self.by_key = OrderedDict()
-        self.bytes = 0
 
 
 def _size(part):
@@ -315,3 +315,5 @@ def _in_child():
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+# Once more: where a handler of signals raises in the first, Python drops that.
+os.register_at_fork(after_in_child=_in_child)

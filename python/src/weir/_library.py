@@ -8,6 +8,7 @@ it: then the program has no memory of Weir's.
 import _thread
 import atexit
 import ctypes
+import functools
 import os
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -124,7 +125,8 @@ numbers = count(1)
 _handles = {None: None}
 # Not empty at the end of the program.
 _exits = []
-_is_forked = False
+# Not empty in a forked child, until callbacks are called there.
+_forks = []
 
 
 def library():
@@ -187,16 +189,11 @@ def unregister(number):
 
 def resume_after_fork():
     """In a forked child: callbacks of the parent are called here too. Elsewhere it does nothing."""
-    global _is_forked
-    if _is_forked and _library is not None:
-        # Once more does nothing, whether it is another thread's call, or this one was interrupted before the next line.
-        _library.weir_resume_after_fork()
-    _is_forked = False
-
-
-def _in_child():
-    global _is_forked
-    _is_forked = True
+    if _forks:
+        if _library is not None:
+            # Once more does nothing, whether it is another thread's call, or this one was interrupted before the next line.
+            _library.weir_resume_after_fork()
+        _forks.clear()
 
 
 if _library is not None:
@@ -209,4 +206,4 @@ if _library is not None:
 # No thread is between two steps under the lock at a fork: a child begins with what is whole. By C's functions alone: Python
 # drops one of its own where a handler of signals raises.
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=functools.partial(_forks.append, True))
