@@ -15,7 +15,7 @@ import unittest
 from unittest import mock
 
 import weir
-from support import Interrupted, in_child, interruptions, python, wait_until
+from support import PATIENCE, Interrupted, in_child, interruptions, python, wait_until
 
 try:
     import _interpreters
@@ -237,7 +237,9 @@ class OnWeir(unittest.TestCase):
             signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
         """
         # What the handler raises is said on standard error.
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+        command = [sys.executable, "-c", textwrap.dedent(script)]
+        # What is called after Python's end may wait for ever.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((done.stdout, done.returncode), ("[{}]\n", 0), done.stderr)
 
     def test_in_a_forked_child_a_cache_gives_way_too(self):
