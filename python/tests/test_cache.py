@@ -183,6 +183,37 @@ class Signals(unittest.TestCase):
         """
         self.assertEqual(python(script, "-W", "ignore"), "['Interrupted'] True 0 0 [True]\n0 1\n")
 
+    def test_what_a_handler_raises_before_a_fork_leaves_the_child_its_lock(self):
+        script = """
+            import functools, os, signal, sys, threading, time
+            import weir
+            from support import Interrupted
+            here, lock, forks, raised, dropped = sys._getframe(), weir._library.lock, [], [], []
+            os.register_at_fork(before=functools.partial(forks.append, True))
+            sys.unraisablehook = lambda error: dropped.append(error.exc_type.__name__)
+            def interrupt(_, frame):
+                # In the fork, and in no function of Python's: where the lock is waited for.
+                if forks and frame is here and not raised:
+                    raised.append(True)
+                    raise Interrupted
+            signal.signal(signal.SIGALRM, interrupt)
+            is_held = threading.Event()
+            def hold(waiting):
+                with lock:
+                    is_held.set()
+                    while not raised:
+                        signal.pthread_kill(waiting, signal.SIGALRM)
+                        time.sleep(0.001)
+            thread = threading.Thread(target=hold, args=(threading.get_ident(),))
+            thread.start()
+            is_held.wait()
+            if os.fork() == 0:
+                os._exit(0 if not lock._is_owned() and lock.acquire(blocking=False) else 1)
+            thread.join()
+            print(os.wait()[1], lock._is_owned(), dropped)
+        """
+        self.assertEqual(python(script, "-W", "ignore"), "0 False ['Interrupted', 'RuntimeError']\n")
+
     def test_what_a_handler_raises_leaves_a_cache_to_be_inherited(self):
         entries = weir.cache(str).cache_info.__self__
         for place, step in ((weir._cache, "OrderedDict"), (threading, "RLock")):

@@ -204,6 +204,8 @@ if _library is not None:
     # What is registered last is called first.
     atexit.register(_exits.append, True)
 # No thread is between two steps under the lock at a fork: a child begins with what is whole. By C's functions alone: Python
-# drops one of its own where a handler of signals raises.
-os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+# drops one of its own where a handler of signals raises. Twice: a handler may raise while the lock is waited for, and Python
+# goes on without it. Then the last release finds nothing to give back, and Python says so on standard error.
+for _ in range(2):
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 os.register_at_fork(after_in_child=functools.partial(_forks.append, True))
