@@ -341,7 +341,7 @@ int weir_zone_destroy(weir_zone *zone);
  * 4 MiB, or 0 for a page's. Their contents are undefined. Returns NULL with errno ENOMEM if there are none, or no memory is
  * behind them: the pool of huge pages is used up, or the file system full (before Linux 5.14 the first touch of a file's pages
  * is SIGBUS then). EINVAL for a size or alignment that cannot be, and for a NULL zone. Near a limit it first evicts from caches,
- * as malloc() does, and may wait up to a second: hold no lock that a callback of theirs takes.
+ * as malloc() does, and may wait for some seconds: hold no lock that a callback of theirs takes.
  */
 void *weir_zone_alloc(weir_zone *zone, size_t size, size_t align);
 

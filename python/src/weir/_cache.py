@@ -162,9 +162,11 @@ class _Entries:
 
     def inherit(self):
         """In a forked child: another thread had the lock at the fork, and is not there to end what it was about to do."""
-        self.by_key, self.bytes = OrderedDict(), 0
-        # Last: where a handler of signals raises before this, the cache is still to be inherited.
-        self.lock = threading.RLock()
+        table, lock = OrderedDict(), threading.RLock()
+        # Nothing is called in between, so no handler of signals raises. What the cache had is dropped last: a finalizer may call
+        # the cached function.
+        victims, self.by_key, self.bytes, self.lock = self.by_key, table, 0, lock
+        return victims
 
 
 def _size(part):
@@ -309,9 +311,9 @@ def _in_child():
     global _is_pressed
     # The relief of the parent's pressure comes to the parent alone.
     _is_pressed = False
-    for entries in _all():
-        if entries.evict(0, wait=0) is None:
-            entries.inherit()
+    # Kept until all are inherited: a finalizer may use another cache.
+    victims = [entries.inherit() for entries in _all() if entries.evict(0, wait=0) is None]
+    del victims
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_child)

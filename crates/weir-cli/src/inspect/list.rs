@@ -71,10 +71,11 @@ impl Found {
         again.into_iter().map(|pid| look_once(&[pid])).fold(self, Self::and)
     }
 
-    fn note(&mut self, pid: i32, why: Missing) {
+    /// `number` is what the process was looked for by, `pid` that of a thread of it that lives.
+    fn note(&mut self, number: i32, pid: i32, why: Missing) {
         match why {
             Missing::NoProcess | Missing::NotLoaded => {}
-            Missing::TooManyFiles => self.not_opened.push(pid),
+            Missing::TooManyFiles => self.not_opened.push(number),
             why => self.others.push((pid, why)),
         }
     }
@@ -88,7 +89,7 @@ pub fn look_at(pids: &[i32]) -> Found {
 
 fn look_once(pids: &[i32]) -> Found {
     let mut found = Found::default();
-    let mut inspected = Vec::new();
+    let (mut inspected, mut numbers) = (Vec::new(), Vec::new());
     for &number in pids {
         let (mut pid, mut text) = (number, maps::text(number));
         // A thread of the kernel's has none either.
@@ -99,8 +100,11 @@ fn look_once(pids: &[i32]) -> Found {
         match text {
             // Most processes have no mapping with the name: their maps are not taken apart.
             Ok(text) if locate::names_weir(&text) => match Inspected::narrowed(pid, &text[..], None) {
-                Ok(it) => inspected.push(it),
-                Err(why) => found.note(pid, why),
+                Ok(it) => {
+                    inspected.push(it);
+                    numbers.push(number);
+                }
+                Err(why) => found.note(number, pid, why),
             },
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => found.not_allowed += 1,
             Err(error) if is_too_many(&error) => found.not_opened.push(number),
@@ -108,12 +112,12 @@ fn look_once(pids: &[i32]) -> Found {
         }
     }
     let pages = Inspected::pages(&inspected);
-    for (it, page) in inspected.into_iter().zip(pages) {
+    for ((it, page), number) in inspected.into_iter().zip(pages).zip(numbers) {
         let (address, process) = (it.likely_place(), it.process);
         // One that has ended meanwhile is left out.
         match page.and_then(|page| Ok((page, process.stat().map_err(of_proc)?))) {
             Ok((page, stat)) => found.readable.push(Seen { stat, page, address }),
-            Err(why) => found.note(process.pid(), why),
+            Err(why) => found.note(number, process.pid(), why),
         }
     }
     found

@@ -276,6 +276,10 @@ fn sample_process(
     // Another name is another program: its state is determined afresh.
     let same = old.as_ref().filter(|old| old.name == stat.comm);
     let loaded = loaded::judge(&process, same.map(|old| &old.loaded), library);
+    // One that executes another program at this moment was judged as that, under the name of the one before: the next sample tells.
+    if process.stat().is_ok_and(|now| now.comm != stat.comm) {
+        return None;
+    }
     let is_noted = same.map_or([false; 2], |old| old.is_noted);
     let known = ProcessRecord {
         started: stat.starttime,

@@ -75,7 +75,7 @@ impl<P: Platform> Large<'_, P> {
     /// The program is about to touch `bytes` of a block that it gets.
     ///
     /// It may never touch most of them. So no more than a part of the budget counts at a time: readings tell the rest while the
-    /// program touches that. A block that is longer than the budget it touches in part at most.
+    /// program touches that. What is more than the whole budget it touches in part at most.
     fn note_expected(self, bytes: usize) {
         let budget = self.heap.reclaim().budget_room().capacity as usize;
         let most = if bytes <= budget { (budget / PART_AHEAD).max(PAGEBLOCK) } else { PAGEBLOCK };

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use crate::base::time::{Nanos, Time};
@@ -42,7 +42,9 @@ impl Room {
 /// How long what was told may take to show. A thread touches 4 MiB in 1 to 2 ms, and on a busy machine after a slice of another's.
 const LATE: Nanos = Nanos(10_000_000);
 
-/// After so long a promise is not kept: an allocation waits for a second at most. A signal handler jumped out of it.
+/// After so long promises are not kept any more: a signal handler jumped out of an allocation. One waits for a second for a cache,
+/// for as long for the balancer, and else for `callback_ms`, which is less as a rule. Where it is more, or threads promise without
+/// a gap for so long, promises of threads that wait are forgotten, and told as they end.
 const LOST: Nanos = Nanos(5_000_000_000);
 
 /// See the module. All in bytes.
@@ -61,7 +63,7 @@ pub struct Budget {
     late_since: AtomicU64,
     /// Will become resident, once reclaim has made room for it: no reading has found any of it yet.
     promised: AtomicU64,
-    /// When the last of that was promised, ns.
+    /// When the first of that was promised, ns.
     promised_at: AtomicU64,
     is_own: AtomicBool,
     /// Half of what was free at the reading is gone since.
@@ -125,8 +127,9 @@ impl Budget {
     /// them in the estimate.
     #[inline]
     pub(crate) fn promise(&self, bytes: u64, now: Time) {
-        self.promised_at.store(now.0, Relaxed);
-        self.promised.fetch_add(bytes, Relaxed);
+        if self.promised.fetch_add(bytes, Relaxed) == 0 {
+            self.promised_at.store(now.0, Relaxed);
+        }
     }
 
     /// `bytes` that were promised are handed out. Whether half of what was free at the reading is gone by that: what nobody tells,
@@ -136,7 +139,7 @@ impl Budget {
         self.handed_out_at.store(now.0, Relaxed);
         let before = self.fresh.fetch_add(bytes, Relaxed);
         // In a forked child, or after `LOST`, they are not promised any more.
-        let _ = self.promised.fetch_update(Relaxed, Relaxed, |promised| Some(promised.saturating_sub(bytes)));
+        let _ = self.promised.fetch_update(Release, Relaxed, |promised| Some(promised.saturating_sub(bytes)));
         let half = self.capacity.load(Relaxed).saturating_sub(self.used.load(Relaxed)) / 2;
         let is_old = before < half && half <= before.saturating_add(bytes);
         if is_old {
@@ -156,8 +159,10 @@ impl Budget {
         // A forked child counts what it released from 0 on.
         let since = released.saturating_sub(self.released.load(Relaxed));
         // What is above a lowered limit has to go before anything is free.
-        let added = [&self.fresh, &self.late, &self.promised];
-        let added = added.iter().fold(0u64, |sum, bytes| sum.saturating_add(bytes.load(Relaxed)));
+        // In this order: what is handed out meanwhile counts twice for a moment, and is never in neither.
+        let promised = self.promised.load(Acquire);
+        let added = [&self.late, &self.fresh];
+        let added = added.iter().fold(promised, |sum, bytes| sum.saturating_add(bytes.load(Relaxed)));
         let used = self.used.load(Relaxed).saturating_add(added).saturating_sub(since);
         Room { capacity, used, is_own: self.is_own.load(Relaxed) }
     }

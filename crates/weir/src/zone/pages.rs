@@ -135,7 +135,7 @@ impl Zone {
     /// A run of pages of at least `bytes` (1 to [`MAX_RUN`]), aligned to a page; `None` for other sizes, where no run
     /// is free, and where there is no memory behind it. O(1). Makes a system call in a zone of huge pages, and in one of a file for
     /// pages that were never handed out, or released since. Near a limit it first evicts from caches, as an allocation of the heap's
-    /// does, and may wait up to a second: hold no lock that a callback of theirs takes.
+    /// does, and may wait for some seconds: hold no lock that a callback of theirs takes.
     pub fn alloc(&self, bytes: usize) -> Option<Pages<'_>> {
         self.alloc_aligned(bytes, PAGE)
     }

@@ -146,6 +146,7 @@ mod tests {
                 libc::_exit(1)
             }
         }
+        assert!(child > 0, "no child can be made");
         let _child = Child(child);
         // The kernel tells it without links.
         let path = dir.path().canonicalize().unwrap();

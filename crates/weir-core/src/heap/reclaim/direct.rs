@@ -296,6 +296,9 @@ impl<P: Platform> Direct<'_, P> {
     /// It may need a lock that the caller holds.
     fn wait_for_balancer(self, pages: Pages) {
         let platform = self.heap.platform();
+        if !self.is_throttled() {
+            return;
+        }
         let is_patient = self.heap.callbacks.has_cache(platform, ZoneClass::Normal);
         let end = platform.now() + WAIT_NS * (WAITS + pages.blocks()).min(MOST_WAITS) as u64;
         while self.is_throttled() {
