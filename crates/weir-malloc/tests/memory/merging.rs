@@ -10,8 +10,13 @@ struct Ksm {
 }
 
 impl Ksm {
-    /// `None`: it cannot be switched on, which is said.
+    /// `None`: it cannot be switched on, or would bring nothing, which is said.
     fn on() -> Option<Self> {
+        let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if huge.is_ok_and(|mode| mode.contains("[always]")) {
+            weir_testing::skip!("pages of huge pages are not merged, and this system has them everywhere");
+            return None;
+        }
         let alone = weir_testing::lock("same-page merging");
         let files = ["run", "pages_to_scan"].map(|name| format!("/sys/kernel/mm/ksm/{name}"));
         let before = files.into_iter().map(|file| Some((file.clone(), fs::read_to_string(file).ok()?)));
