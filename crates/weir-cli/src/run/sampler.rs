@@ -276,14 +276,16 @@ fn sample_process(
     // Another name is another program: its state is determined afresh.
     let same = old.as_ref().filter(|old| old.name == stat.comm);
     let loaded = loaded::judge(&process, same.map(|old| &old.loaded), library);
-    // One that executes another program at this moment was judged as that, under the name of the one before: the next sample tells.
-    if process.stat().is_ok_and(|now| now.comm != stat.comm) {
-        return None;
-    }
     let is_noted = same.map_or([false; 2], |old| old.is_noted);
+    // One that executes another program at this moment was judged as that, under the name of the one before: the next sample tells.
+    let changed = process.stat().ok().filter(|now| now.comm != stat.comm);
+    let (name, loaded, is_noted) = match changed {
+        Some(now) => (now.comm, LibraryState::MissingSince(Instant::now()), [false; 2]),
+        None => (stat.comm, loaded, is_noted),
+    };
     let known = ProcessRecord {
         started: stat.starttime,
-        name: stat.comm,
+        name,
         inner_pid: status.nspid.and_then(|pids| pids.last().copied()).unwrap_or(pid),
         bytes: resident.saturating_sub(shared),
         shared,

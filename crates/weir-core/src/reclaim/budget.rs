@@ -48,6 +48,10 @@ const LATE: Nanos = Nanos(10_000_000);
 const LOST: Nanos = Nanos(5_000_000_000);
 
 /// See the module. All in bytes.
+///
+/// No lock guards the parts. What threads do between two loads of a reading shifts the estimate by their requests, until the next
+/// reading. It may count bytes twice meanwhile. One order is kept: what is handed out is added to `fresh` before it is taken from
+/// `promised`, and `promised` is loaded first. Else a reader could find bytes in neither, just where they are missing.
 pub struct Budget {
     capacity: AtomicU64,
     used: AtomicU64,
@@ -97,7 +101,7 @@ impl Budget {
     pub(crate) fn read(&self, room: Room, released: u64, now: Time) -> i64 {
         // What becomes resident from here on is of the new reading.
         self.is_old.store(false, Relaxed);
-        if now.since(Time(self.promised_at.load(Relaxed))) >= LOST {
+        if self.promised.load(Acquire) > 0 && now.since(Time(self.promised_at.load(Relaxed))) >= LOST {
             self.promised.store(0, Relaxed);
         }
         let estimate = self.room(released);
@@ -127,9 +131,11 @@ impl Budget {
     /// them in the estimate.
     #[inline]
     pub(crate) fn promise(&self, bytes: u64, now: Time) {
-        if self.promised.fetch_add(bytes, Relaxed) == 0 {
+        // The time first: a reading must not take a new promise for one of long ago.
+        if self.promised.load(Relaxed) == 0 {
             self.promised_at.store(now.0, Relaxed);
         }
+        self.promised.fetch_add(bytes, Release);
     }
 
     /// `bytes` that were promised are handed out. Whether half of what was free at the reading is gone by that: what nobody tells,
