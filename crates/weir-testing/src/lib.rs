@@ -94,6 +94,13 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
     assert!(comes_within(PATIENCE, done), "waited {PATIENCE:?} for {what}");
 }
 
+/// Waits until `used`, the objects of a cache in use, is `n`. An object that reclaim has in hand on another thread
+/// counts as in use for that moment.
+#[track_caller]
+pub fn wait_for_used(used: impl Fn() -> usize, n: usize) {
+    assert!(comes_within(PATIENCE, || used() == n), "{} objects are in use, not {n}", used());
+}
+
 fn comes_within(bound: Duration, mut done: impl FnMut() -> bool) -> bool {
     let since = Instant::now();
     loop {

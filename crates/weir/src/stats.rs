@@ -76,13 +76,13 @@ pub struct CacheStats {
     pub limit: Option<usize>,
     /// Free objects that reclaim leaves to the cache.
     pub reserve: usize,
-    /// In use.
+    /// In use. An object that reclaim has in hand, on its way between bucket, depot and slab, counts for that moment.
     pub used: usize,
     /// Free in CPUs' buckets.
     pub free_cpu: usize,
     /// Free in full buckets of the depot.
     pub free_depot: usize,
-    /// Free in slabs.
+    /// Free in slabs, those on pages that are being released among them.
     pub free_slab: usize,
     /// Bytes of its slabs.
     pub slab_bytes: usize,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::ThreadId;
 
 use weir::{AllocError, CacheBox, CacheError, ObjectCache, Retained};
-use weir_testing::wait_until;
+use weir_testing::{wait_for_used, wait_until};
 
 mod common;
 
@@ -35,11 +35,14 @@ fn a_moved_value_is_dropped_once() {
     let count = AtomicUsize::new(0);
     let cache = ObjectCache::new("moved").unwrap();
     let boxes: Vec<_> = (0..1000).map(|_| cache.alloc(Counted::new(&count)).unwrap()).collect();
-    assert_eq!((count.load(Relaxed), cache.stats().used), (1000, 1000));
+    assert_eq!(count.load(Relaxed), 1000);
+    wait_for_used(|| cache.stats().used, 1000);
     drop(boxes);
-    assert_eq!((count.load(Relaxed), cache.stats().used), (0, 0));
+    assert_eq!(count.load(Relaxed), 0);
+    wait_for_used(|| cache.stats().used, 0);
     let inner = cache.alloc(Counted::new(&count)).unwrap().into_inner();
-    assert_eq!((count.load(Relaxed), cache.stats().used), (1, 0));
+    assert_eq!(count.load(Relaxed), 1);
+    wait_for_used(|| cache.stats().used, 0);
     drop(inner);
     let raw = cache.alloc(Counted::new(&count)).unwrap().into_raw();
     // SAFETY: from `into_raw`, once.
@@ -54,10 +57,12 @@ fn batches_fill_empty_places_and_free_all() {
     let mut places: Vec<Option<CacheBox<'_, Counted<'_>>>> = (0..500).map(|_| None).collect();
     places[7] = Some(cache.alloc(Counted::new(&count)).unwrap());
     assert_eq!(cache.alloc_batch(&mut places, || Counted::new(&count)), 499);
-    assert_eq!((count.load(Relaxed), cache.stats().used), (500, 500));
+    assert_eq!(count.load(Relaxed), 500);
+    wait_for_used(|| cache.stats().used, 500);
     assert_eq!(cache.alloc_batch(&mut places, || Counted::new(&count)), 0);
     cache.free_batch(places.into_iter().flatten());
-    assert_eq!((count.load(Relaxed), cache.stats().used), (0, 0));
+    assert_eq!(count.load(Relaxed), 0);
+    wait_for_used(|| cache.stats().used, 0);
 }
 
 #[test]
@@ -258,10 +263,10 @@ fn values_that_are_left_at_random_move_together_and_stay_what_they_are() {
     weir::heap::trim();
     wait_until("its slabs are few", || cache.stats().slab_bytes < full / 5);
     // A place that a value may move to counts as used, too.
-    wait_until("no value is on its way", || cache.stats().used == 2500);
+    wait_for_used(|| cache.stats().used, 2500);
     assert_eq!(table.lock().unwrap().len(), 2500);
     thin(&cache, &table, |_| false);
-    assert_eq!(cache.stats().used, 0);
+    wait_for_used(|| cache.stats().used, 0);
 }
 
 #[test]

@@ -25,13 +25,13 @@ pub struct CacheStats {
     pub limit: usize,
     /// Free objects that reclaim leaves to it.
     pub reserve: usize,
-    /// Objects in use.
+    /// Objects in use, and those that a thread has in hand just then, on their way between bucket, depot and slab.
     pub used: usize,
     /// Free objects in CPUs' buckets.
     pub free_cpu: usize,
     /// Free objects in the depot.
     pub free_depot: usize,
-    /// Free objects in slabs.
+    /// Free objects in slabs, those on pages that are being released among them.
     pub free_slab: usize,
     /// Bytes of its slabs.
     pub slab_bytes: usize,
@@ -181,9 +181,10 @@ impl<P: Platform> Caches<P> {
             stats.working_set += depot.working_set.size() as usize;
             drop(depot);
             let slabs = domain.slabs.lock(&self.pages.platform);
-            stats.free_slab += slabs.free;
+            // Isolated objects are free; their pages are on the way to the system.
+            stats.free_slab += slabs.free + slabs.isolated;
             stats.slab_bytes += slabs.slabs * usize::from(g.pages) * crate::base::units::PAGE;
-            out += slabs.slabs * usize::from(g.objects) - slabs.free;
+            out += slabs.slabs * usize::from(g.objects) - slabs.free - slabs.isolated;
         }
         stats.stale_ns = clock.since(short_at).0;
         let (held, crossed) = self.cpu.held(g.class());

@@ -122,6 +122,34 @@ fn reserve_beside_released(size: usize, count: usize, stays: usize) {
     assert_eq!(destroy(&heap, id), Ok(()));
 }
 
+/// What is on its way to the system is free, not in use.
+#[test]
+fn figures_count_what_is_being_released_as_free() {
+    let heap = heap();
+    let id = heap.user_caches().make(&spec(64)).unwrap();
+    let objects = take(&heap, id, 4000);
+    // One stays at each end, so that slabs stay and their pages go.
+    let (kept, rest): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i.is_multiple_of(500));
+    give(&heap, id, rest.into_iter().map(|(_, object)| object).collect());
+    let address = std::ptr::from_ref(&*heap) as usize;
+    let all = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = all.clone();
+    heap.platform().during_release(move || {
+        // SAFETY: the heap outlives the release.
+        let heap = unsafe { &*(address as *const Heap<Fake>) };
+        seen.lock().unwrap().push(heap.user_caches().stats(id));
+    });
+    heap.platform().pass_ms(10_000);
+    heap.purge();
+    // Slabs' pages go last, when nothing of depot and buckets is in hand any more.
+    let all = all.lock().unwrap();
+    let is_at_rest = |stats: &&CacheStats| stats.free_cpu + stats.free_depot == 0;
+    assert!(all.iter().filter(is_at_rest).count() > 0, "nothing was released from slabs");
+    all.iter().filter(is_at_rest).for_each(|stats| assert_eq!(stats.used, kept.len(), "{stats}"));
+    give(&heap, id, kept.into_iter().map(|(_, object)| object).collect());
+    assert_eq!(destroy(&heap, id), Ok(()));
+}
+
 pub(super) fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
     let id =
         heap.user_caches().make(&Spec { flags: Flags { no_reclaim: true, ..Flags::default() }, ..spec(256) }).unwrap();
