@@ -239,8 +239,12 @@ impl CallbackThreads {
                 Taken::Again => {}
                 Taken::Sleep(until) => sleep(&self.shared, seen, until),
                 Taken::Job(job) => {
-                    if self.free.fetch_sub(1, AcqRel) == 1 {
-                        // No thread stands by, as another callback is late. Refused: this one is then waited for.
+                    // Where no callback is late, the other thread is only just back from one, and about to count itself. A
+                    // thread made for that would be one too many. The group is charged for it, above its `memory.high` with a
+                    // sleep of up to 2 s before this callback.
+                    let is_last = self.free.fetch_sub(1, AcqRel) == 1;
+                    if is_last && job.beside_late {
+                        // No thread stands by. Refused: this callback is then waited for.
                         self.start_one();
                     }
                     let ran = self.heap.callbacks().run(self.heap.platform(), job);

@@ -32,6 +32,8 @@ pub enum Taken {
 #[derive(Debug)]
 pub struct Job {
     entry: NonNull<Entry>,
+    /// Whether another callback of the queue runs and is late.
+    pub beside_late: bool,
     wanted: u32,
     scan: Scan,
     event: Event,
@@ -72,7 +74,7 @@ impl Callbacks {
             let by_turn = |entry: &&Entry| entry.number.load(Relaxed).wrapping_sub(taken + 1);
             if let Some(entry) = list.iter().filter(is_ready).min_by_key(by_turn) {
                 let number = entry.number.load(Relaxed);
-                let job = self.begin(platform, queue, entry, now);
+                let job = self.begin(platform, queue, entry, now, is_late);
                 list.taken = number;
                 return Taken::Job(job);
             }
@@ -113,7 +115,7 @@ impl Callbacks {
     }
 
     /// The calling thread is about to run an entry.
-    fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: Time) -> Job {
+    fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: Time, beside_late: bool) -> Job {
         entry.set(RUNNING);
         entry.clear(LATE | NAMED);
         let _ = entry.spared_until.compare_exchange(NOT_SERVED, 0, Relaxed, Relaxed);
@@ -132,6 +134,7 @@ impl Callbacks {
         }
         Job {
             entry: NonNull::from(entry),
+            beside_late,
             wanted,
             scan: Scan {
                 priority: entry.priority.swap(u32::MAX, Relaxed),

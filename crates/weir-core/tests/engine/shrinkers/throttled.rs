@@ -227,3 +227,31 @@ fn an_allocation_below_min_has_a_part_evicted_whatever_it_sees_released() {
     assert_eq!(sum(&told), SIZE >> 12);
     cache.unregister(heap);
 }
+
+/// Only then has the queue no thread left that is soon to stand by again, and the one that takes the job makes another.
+#[test]
+fn a_job_says_whether_another_callback_of_its_queue_is_late() {
+    let (heap, queue) = (heap(), queue());
+    let registered = ["one", "two"].map(|name| register(heap, queue, shrinker(name, Class::Program), SIZE, None).0);
+    pressure(heap, Level::Some);
+    let Taken::Job(one) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
+    assert!(!one.beside_late);
+    assert!(
+        matches!(heap.callbacks().take(heap.platform(), queue), Taken::Sleep(Some(_))),
+        "the first is not late yet"
+    );
+    heap.platform().pass_ms(heap.platform().tunables().callback_ms.get());
+    let Taken::Job(two) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
+    assert!(two.beside_late);
+    // Both return. What comes next is beside none.
+    for job in [one, two] {
+        heap.callbacks().run(heap.platform(), job);
+    }
+    heap.platform().pass_ms(10_000);
+    pressure(heap, Level::Severe);
+    let Taken::Job(next) = heap.callbacks().take(heap.platform(), queue) else { panic!("posted above") };
+    assert!(!next.beside_late);
+    heap.callbacks().run(heap.platform(), next);
+    serve(heap, queue);
+    registered.into_iter().for_each(|one| one.unregister(heap));
+}

@@ -28,9 +28,9 @@ pub fn private_table() -> Result<()> {
     Ok(())
 }
 
-/// Descriptors of a table of Weir's own below which files may stay open (choice): some thirty are in use, and a program that may
+/// Descriptors of a table of Weir's own below which files may stay open (choice): some forty are in use, and a program that may
 /// open 64 files leaves room for others. The limit itself is not asked for: a filter of the program's may kill for the call.
-const KEPT_BELOW: i32 = 40;
+const KEPT_BELOW: i32 = 48;
 
 /// Whether the calling thread's own table, in which `file` was opened last, has room for more that stay open.
 pub fn has_room(file: i32) -> bool {

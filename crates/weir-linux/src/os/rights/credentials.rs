@@ -31,6 +31,8 @@ macro_rules! namespaces {
 }
 const MAIN_NAMESPACES: [&str; 8] = namespaces!("/proc/self/ns/");
 const OWN_NAMESPACES: [&str; 8] = namespaces!("/proc/thread-self/ns/");
+const MAIN_ROOT: &str = "/proc/self/root\0";
+const OWN_ROOT: &str = "/\0";
 
 /// Device and number of a file; zeros where the kernel does not say.
 type FileId = (u64, u64);
@@ -50,21 +52,18 @@ impl Identity {
     fn main(status: i32) -> Self {
         let rights =
             if status >= 0 { rights(|to, at| fd::pread(status, to, at)) } else { rights_of(c"/proc/self/status") };
-        Self {
-            rights: rights.unwrap_or(0),
-            namespaces: MAIN_NAMESPACES.map(file_id),
-            root: file_id("/proc/self/root\0"),
-        }
+        Self { rights: rights.unwrap_or(0), namespaces: MAIN_NAMESPACES.map(file_id), root: file_id(MAIN_ROOT) }
     }
 
     /// The calling thread's.
     fn own() -> Self {
-        Self { rights: rights_of(c"/proc/thread-self/status").unwrap_or(0), ..Self::own_place() }
+        let rights = rights_of(c"/proc/thread-self/status").unwrap_or(0);
+        Self { rights, namespaces: OWN_NAMESPACES.map(file_id), ..Self::own_root() }
     }
 
-    /// The calling thread's, without rights: no file is opened for it.
-    fn own_place() -> Self {
-        Self { rights: 0, namespaces: OWN_NAMESPACES.map(file_id), root: file_id("/\0") }
+    /// The calling thread's, as far as others can change it: the root directory that threads may share.
+    fn own_root() -> Self {
+        Self { root: file_id(OWN_ROOT), ..Self::default() }
     }
 
     /// Whether both are known in a part in which they are not the same.
@@ -79,6 +78,14 @@ impl Identity {
 fn file_id(path: &'static str) -> FileId {
     let Ok(path) = CStr::from_bytes_with_nul(path.as_bytes()) else { return (0, 0) };
     fd::stat(path).map_or((0, 0), |found| found.id)
+}
+
+/// Keeps a file open as long as the thread's table of files is there.
+fn pin(path: &'static str, flags: u32) {
+    let path = CStr::from_bytes_with_nul(path.as_bytes());
+    if let Some(file) = path.ok().and_then(|path| fd::open(path, flags).ok()).filter(|&file| !has_room(file)) {
+        let _ = fd::close(file);
+    }
 }
 
 fn rights_of(status: &CStr) -> Result<u64> {
@@ -133,8 +140,9 @@ impl MainThread {
     ///
     /// So is the file that says how it ended: a program that ends in a sandbox has often forbidden to open any.
     ///
-    /// So are the files of its namespaces, until that table ends. One that nobody has open is made anew for each look, of
-    /// memory that the group is charged for. That puts the thread to sleep where it is most wanted ([`GroupDir`]).
+    /// So are the files of its namespaces, and the links to them and to its root, until that table ends. One that is not open may
+    /// be made anew for a look, of memory that the group is charged for: above its limit the kernel drops those that are not
+    /// in use. That puts the thread to sleep where it is most wanted ([`GroupDir`]).
     ///
     /// [`GroupDir`]: crate::pressure::group::cgroup::GroupDir
     pub fn note(keep: bool) -> Option<Self> {
@@ -147,10 +155,10 @@ impl MainThread {
         }
         let stat = if keep { fd::open(tasks::MAIN_THREADS_STAT, fd::O_RDONLY).unwrap_or(-1) } else { -1 };
         if keep {
-            let paths = MAIN_NAMESPACES.iter().filter_map(|path| CStr::from_bytes_with_nul(path.as_bytes()).ok());
-            for file in paths.filter_map(|path| fd::open(path, sys::O_PATH).ok()).filter(|&file| !has_room(file)) {
-                let _ = fd::close(file);
-            }
+            let links =
+                MAIN_NAMESPACES.into_iter().chain([MAIN_ROOT]).map(|path| (path, sys::O_PATH | sys::O_NOFOLLOW));
+            let files = MAIN_NAMESPACES.into_iter().map(|path| (path, sys::O_PATH));
+            links.chain(files).for_each(|(path, flags)| pin(path, flags));
         }
         Some(Self { status, stat, was })
     }
@@ -163,7 +171,7 @@ impl MainThread {
     /// Whether the main thread has become something else, or the calling thread was moved with it. A `chroot` moves all
     /// threads that share a root directory, but not the files that they have open.
     pub fn has_changed(&self) -> bool {
-        let [main, own] = [Identity::main(self.status), Identity::own_place()];
+        let [main, own] = [Identity::main(self.status), Identity::own_root()];
         self.was.differs(&main) || self.was.differs(&own) || is_apart()
     }
 

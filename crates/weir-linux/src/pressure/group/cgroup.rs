@@ -254,8 +254,8 @@ impl GroupFile {
     }
 }
 
-/// Levels whose files are kept open: a service in a slice in a slice has three.
-const KEPT_LEVELS: usize = 4;
+/// Levels whose files are kept open: a program of a desktop session, the most usual deep place, has five.
+const KEPT_LEVELS: usize = 5;
 
 /// An open group directory, through which its files are reached even after a `chroot`.
 ///
@@ -268,7 +268,8 @@ pub struct GroupDir {
     pub fd: i32,
     /// Which files the group has.
     pub version: Version,
-    /// How many ancestors are visible above it.
+    /// How many ancestors are visible above it, but for the root of the unified hierarchy: that has no limit, nor a file for one. To
+    /// look for it anew at each reading would take memory, too.
     pub depth: usize,
     /// Descriptors of files kept open, by level and [`GroupFile`]; -1: none. `None`: files are closed after reading.
     kept: Option<[[Cell<i32>; GroupFile::COUNT]; KEPT_LEVELS]>,
@@ -279,7 +280,11 @@ impl GroupDir {
     pub fn open(group: &Cgroup) -> Result<Self> {
         use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
         let fd = fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?;
-        Ok(Self { fd, version: group.version, depth: group.depth, kept: None })
+        let mut dir = Self { fd, version: group.version, depth: group.depth, kept: None };
+        if dir.version == Version::V2 && dir.depth > 0 && dir.is_root(dir.depth) {
+            dir.depth -= 1;
+        }
+        Ok(dir)
     }
 
     /// Keeps files open from now on. Only for a thread with a descriptor table of its own.
@@ -290,7 +295,12 @@ impl GroupDir {
     /// Whether this is the root of the whole hierarchy and not merely of what a container sees: only the root lacks
     /// `cgroup.type`.
     pub fn is_hierarchy_root(&self) -> bool {
-        match self.open_file(0, b"cgroup.type", fd::O_RDONLY) {
+        self.is_root(0)
+    }
+
+    /// [`GroupDir::is_hierarchy_root`] of the ancestor `up` levels above.
+    fn is_root(&self, up: usize) -> bool {
+        match self.open_file(up, b"cgroup.type", fd::O_RDONLY) {
             Ok(file) => {
                 let _ = fd::close(file);
                 false
