@@ -5,7 +5,8 @@ use core::ptr::NonNull;
 
 use super::header::{Content, Header};
 
-/// The block of an entry. The value begins right behind it, and the key behind the value.
+/// The block of an entry. Key and value lie behind it: the key first where the value is large, so that a search reads one line
+/// of the entry. Beside a small value it lies behind that, as values are aligned and keys are not.
 #[repr(C)]
 struct Block {
     header: Header,
@@ -13,11 +14,25 @@ struct Block {
     value_len: usize,
 }
 
-/// Where the value begins: so far from the block's begin that values are aligned to 16 bytes.
-const VALUE: usize = size_of::<Block>();
-const _: () = assert!(VALUE.is_multiple_of(ALIGN));
-/// Alignment of a block.
+/// Where the first of the two begins.
+const CONTENT: usize = size_of::<Block>();
+const _: () = assert!(CONTENT.is_multiple_of(ALIGN));
+/// Alignment of a block, and of a value in it.
 const ALIGN: usize = 16;
+/// A value of so many bytes is large: what lies between key and value is at most a sixteenth of it.
+const LARGE: usize = 256;
+
+/// Where the value begins in a block of these lengths; `None`: that is beyond all memory.
+#[inline]
+fn value_offset(key_len: usize, value_len: usize) -> Option<usize> {
+    if value_len < LARGE { Some(CONTENT) } else { CONTENT.checked_add(key_len)?.checked_next_multiple_of(ALIGN) }
+}
+
+/// Where the key begins in a block with a value of this length.
+#[inline]
+fn key_offset(value_len: usize) -> usize {
+    if value_len < LARGE { CONTENT + value_len } else { CONTENT }
+}
 
 /// Keys and values in bytes.
 #[derive(Debug)]
@@ -26,7 +41,8 @@ pub struct Bytes(());
 impl Bytes {
     /// The layout of an entry; `None`: it is larger than memory.
     pub fn layout_of(key_len: usize, value_len: usize) -> Option<Layout> {
-        let size = VALUE.checked_add(value_len)?.checked_add(key_len)?;
+        let end = value_offset(key_len, value_len)?.checked_add(value_len)?;
+        let size = end.max(key_offset(value_len).checked_add(key_len)?);
         Layout::from_size_align(size, ALIGN).ok()
     }
 
@@ -40,7 +56,7 @@ impl Bytes {
         unsafe {
             (&raw mut (*block).key_len).write(key.len());
             (&raw mut (*block).value_len).write(value_len);
-            let at = entry.cast::<u8>().add(VALUE + value_len);
+            let at = entry.cast::<u8>().add(key_offset(value_len));
             at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
         }
     }
@@ -50,10 +66,12 @@ impl Bytes {
     /// # Safety
     /// The entry is valid.
     pub unsafe fn value_of(entry: NonNull<Header>) -> NonNull<[u8]> {
-        // SAFETY: the block has its lengths, and its value lies behind it.
+        // SAFETY: the block has its lengths, of which its layout was made: the value lies in it, at an offset that there is.
         unsafe {
-            let len = (*entry.cast::<Block>().as_ptr()).value_len;
-            NonNull::slice_from_raw_parts(entry.cast::<u8>().add(VALUE), len)
+            let block = entry.cast::<Block>().as_ptr();
+            let (key, len) = ((*block).key_len, (*block).value_len);
+            let at = value_offset(key, len).unwrap_unchecked();
+            NonNull::slice_from_raw_parts(entry.cast::<u8>().add(at), len)
         }
     }
 }
@@ -79,10 +97,10 @@ unsafe impl Content for Bytes {
 
     #[inline]
     unsafe fn key<'a>(entry: NonNull<Header>) -> &'a [u8] {
-        // SAFETY: the block has its lengths; the key lies behind the value and does not change.
+        // SAFETY: the block has its lengths; the key lies where they say, and does not change.
         unsafe {
             let block = entry.cast::<Block>().as_ptr();
-            let at = entry.cast::<u8>().add(VALUE + (*block).value_len);
+            let at = entry.cast::<u8>().add(key_offset((*block).value_len));
             core::slice::from_raw_parts(at.as_ptr(), (*block).key_len)
         }
     }
