@@ -9,16 +9,18 @@ use crate::evictable_cache::api::stats::RemovalCause;
 use crate::evictable_cache::shared::Shared;
 
 /// Entries that are taken out of a shard at a time.
-const BATCH: usize = 16;
+const BATCH: usize = u16::BITS as usize;
 
 /// Entries out of the cache, in which the cache's own hold is still to be given up. No lock is held when that is done.
 ///
-/// An evicted entry is held by the cache alone, and cannot be held anew once it is out of the index. So it is freed
-/// without a look at its count. What is removed or replaced may be held, and is counted until it is freed.
+/// An entry that the cache alone holds cannot be held anew once it is out of the index. So it is freed without a look at its
+/// count. What is removed or replaced may be held, and is counted until it is freed then.
 pub struct Victims<'a, C: Content> {
     shared: &'a Shared<C>,
     cause: RemovalCause,
     entries: [Option<NonNull<Header>>; BATCH],
+    /// Those that were held besides, a bit each.
+    held: u16,
     count: usize,
     weight: usize,
 }
@@ -27,7 +29,7 @@ impl<'a, C: Content> Victims<'a, C> {
     /// None yet.
     #[inline]
     pub fn new(shared: &'a Shared<C>, cause: RemovalCause) -> Self {
-        Self { shared, cause, entries: [None; BATCH], count: 0, weight: 0 }
+        Self { shared, cause, entries: [None; BATCH], held: 0, count: 0, weight: 0 }
     }
 
     /// Why they left.
@@ -35,17 +37,14 @@ impl<'a, C: Content> Victims<'a, C> {
         self.cause
     }
 
-    fn are_held_once(&self) -> bool {
-        matches!(self.cause, RemovalCause::Room | RemovalCause::Pressure)
-    }
-
     /// Adds one that left the index and the policy, under the lock of its shard; what it weighs.
     pub fn push(&mut self, entry: NonNull<Header>) -> usize {
-        if !self.are_held_once() {
-            self.shared.outside.fetch_add(1, Relaxed);
-        }
         // SAFETY: the cache's hold is this list's now.
         let header = unsafe { entry.as_ref() };
+        if !header.pins.is_held_once() {
+            self.held |= 1 << self.count;
+            self.shared.outside.fetch_add(1, Relaxed);
+        }
         self.shared.zoned.count_out(header);
         let weight = header.weight();
         self.weight += weight;
@@ -85,8 +84,9 @@ impl<'a, C: Content> Victims<'a, C> {
     }
 
     fn next(&mut self) -> Option<Leaving<'a, C>> {
-        let entry = self.entries[..self.count].iter_mut().find_map(Option::take)?;
-        Some(Leaving { shared: self.shared, entry, is_held_once: self.are_held_once() })
+        let mut entries = self.entries[..self.count].iter_mut().enumerate();
+        let (at, entry) = entries.find_map(|(at, entry)| Some((at, entry.take()?)))?;
+        Some(Leaving { shared: self.shared, entry, is_held_once: self.held >> at & 1 == 0 })
     }
 }
 
@@ -108,7 +108,7 @@ impl<C: Content> Drop for Leaving<'_, C> {
     #[inline]
     fn drop(&mut self) {
         if self.is_held_once {
-            // SAFETY: an eviction found under the lock that only the cache held it, and took it out of the index.
+            // SAFETY: under the lock, when it had left the index, only the cache held it.
             unsafe { free(self.shared, self.entry, true) }
         } else {
             // SAFETY: the cache's hold, which it gave up, of an entry with key and value.

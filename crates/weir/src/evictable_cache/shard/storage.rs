@@ -336,10 +336,13 @@ impl Storage {
         let header = unsafe { new.as_ref() };
         let old = self.at(place);
         // SAFETY: an entry in the index is valid.
-        let number = unsafe { old.as_ref() }.number.get();
+        let former = unsafe { old.as_ref() };
+        let number = former.number.get();
         header.number.set(number);
         self.index.replace(place, new.as_ptr().expose_provenance());
-        self.policy.set_weight(number, header.weight());
+        if header.weight() != former.weight() {
+            self.policy.set_weight(number, header.weight());
+        }
         self.hit(header);
         old
     }
