@@ -63,6 +63,8 @@ pub struct Sources {
     room: Option<Room>,
     /// An event was heard whose reason is to be read at once.
     doubt: bool,
+    /// The setting `limit`, as of the last reading.
+    limit_read: u64,
     /// Pressure was not heard at the last wait, as there was nothing to give.
     is_silenced: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
@@ -105,6 +107,7 @@ impl Sources {
             pace: Pace::new(),
             room: None,
             doubt: false,
+            limit_read: 0,
             is_silenced: false,
             pressure_dir: -1,
             off: false,
@@ -169,9 +172,8 @@ impl Sources {
     /// than before.
     pub fn set_target(&mut self, bytes: Option<u64>) -> bool {
         let has_changed = self.readings.set_target(bytes);
-        if has_changed {
-            self.last_reading = 0;
-        }
+        // Also one that is gone: the budget still has it.
+        self.doubt |= has_changed;
         has_changed
     }
 
@@ -210,7 +212,7 @@ impl Sources {
             };
             self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
             let now = monotonic_ns();
-            if core::mem::take(&mut self.doubt) || self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
+            if self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
                 self.last_reading = now;
                 self.read(now, tunables, &mut events);
             } else if self.next_look(heat).is_some_and(|at| now >= at) {
@@ -232,6 +234,10 @@ impl Sources {
 
     /// When to read next, if at all.
     fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
+        // By the budget of before, a program would fill its caches to a limit that holds no more.
+        if self.doubt || tunables.limit.get() != self.limit_read {
+            return Some(0);
+        }
         let is_alert = heat == Heat::Resting && now < self.alert_until;
         let interval = if matches!(heat, Heat::Warm | Heat::Caching) || self.readings.has_target() {
             READ_INTERVAL_NS
@@ -337,6 +343,7 @@ impl Sources {
 
     /// Reads what cannot notify.
     fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
+        (self.doubt, self.limit_read) = (false, tunables.limit.get());
         self.follow();
         self.room = Some(self.measure(tunables));
         events.raise(self.readings.limit(tunables), Source::Limit);

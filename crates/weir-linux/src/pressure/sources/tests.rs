@@ -141,18 +141,40 @@ fn the_users_limit_is_read_warm_and_cold() {
 }
 
 #[test]
+fn a_limit_that_is_set_or_taken_back_is_read_at_once() {
+    with_sources(&Request::Unset, |sources, tunables, waker| {
+        hear_nothing(sources);
+        for heat in [Heat::Cold, Heat::Resting, Heat::Caching, Heat::Warm] {
+            for limit in [1 << 20, 1 << 21, 0] {
+                // The next reading is not due.
+                (sources.last_reading, sources.room) = (monotonic_ns() + PATIENCE_NS, None);
+                tunables.limit.set(limit);
+                waker.wake();
+                assert!(sources.wait(tunables, heat, Some(PATIENCE_NS)).woken);
+                let own = sources.take_room().expect("a reading");
+                assert_eq!((own.is_own, own.is_own && own.capacity == limit), (limit != 0, limit != 0), "{heat:?}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_target_is_looked_at_at_once_and_until_it_is_met() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         hear_nothing(sources);
         sources.last_reading = monotonic_ns();
         assert!(sources.set_target(Some(1 << 20)) && !sources.set_target(Some(1 << 20)));
-        assert_eq!(sources.next_reading(tunables, Heat::Empty, 0), Some(READ_INTERVAL_NS));
+        assert_eq!(sources.next_reading(tunables, Heat::Empty, 0), Some(0));
         for level in [Level::Some, Level::Severe, Level::Severe] {
             let near = sources.wait(tunables, Heat::Empty, None);
             assert_eq!((near.level, near.source), (level, Some(Source::Limit)));
             assert!(sources.take_room().is_some_and(|room| room.used > room.capacity), "the balancer has a limit");
+            let next = sources.next_reading(tunables, Heat::Empty, 0);
+            assert_eq!(next, Some(sources.last_reading + READ_INTERVAL_NS));
         }
         assert!(sources.set_target(None));
+        sources.wait(tunables, Heat::Empty, Some(PATIENCE_NS));
+        assert!(sources.take_room().is_none_or(|room| !room.is_own), "the balancer has it no more");
         assert!(sources.wait(tunables, Heat::Empty, Some(MS)).timed_out);
         assert_eq!(sources.next_reading(tunables, Heat::Empty, u64::MAX), None);
     });
