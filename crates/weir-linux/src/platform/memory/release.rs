@@ -12,7 +12,7 @@
 //! Locked memory (`mlock`, `mlockall`) is refused with `EINVAL`. `MADV_DONTNEED_LOCKED` would take it; but a
 //! program locks memory to have no page faults, and gets none.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weir_core::base::run::Run;
 use weir_core::platform::{Contents, Released};
 
@@ -22,6 +22,8 @@ use crate::os::syscall::{Errno, retry};
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
 const RANGES: usize = 128;
+/// Refusals in a row that a moment may explain: `EAGAIN`, or a kernel that is short itself. With more of them they last.
+const PASSING: u32 = 2;
 
 /// Releases memory, and remembers which calls the kernel refuses.
 #[derive(Default)]
@@ -30,6 +32,8 @@ pub struct Releaser {
     no_batches: AtomicBool,
     /// The kernel lacks `MADV_FREE`.
     no_lazy: AtomicBool,
+    /// Refusals that may pass, since the last release that went.
+    passing: AtomicU32,
     /// The message why memory stays was written.
     said: AtomicBool,
 }
@@ -37,7 +41,8 @@ pub struct Releaser {
 impl Releaser {
     /// No call was refused yet.
     pub const fn new() -> Self {
-        Self { no_batches: AtomicBool::new(false), no_lazy: AtomicBool::new(false), said: AtomicBool::new(false) }
+        let [no_batches, no_lazy, said] = [const { AtomicBool::new(false) }; 3];
+        Self { no_batches, no_lazy, passing: AtomicU32::new(0), said }
     }
 
     /// Releases `runs`, which must be free, up to the first that is refused.
@@ -71,26 +76,34 @@ impl Releaser {
 
     /// Takes shared `runs` out of the file that backs them; how many went, and why the next did not.
     pub fn punch_holes(&self, runs: &[Run]) -> (usize, Option<Errno>) {
-        for (done, &run) in runs.iter().enumerate() {
-            if let Err(why) = one(run, MADV_REMOVE) {
-                self.say_once(why);
-                return (done, Some(why));
-            }
-        }
-        (runs.len(), None)
+        let refused = runs.iter().enumerate().find_map(|(done, &run)| Some((done, one(run, MADV_REMOVE).err()?)));
+        let (done, why) = refused.map_or((runs.len(), None), |(done, why)| (done, Some(why)));
+        self.note(done, why);
+        (done, why)
     }
 
     fn released(&self, runs: usize, refused: Option<Errno>, contents: Contents) -> Released {
-        if let Some(why) = refused {
-            self.say_once(why);
-        }
+        self.note(runs, refused);
         Released { runs, contents, error: refused.map_or(0, |why| why.0 as u32) }
     }
 
-    fn say_once(&self, why: Errno) {
-        if !self.said.swap(true, Relaxed) {
+    /// So many runs went, and why the next did not.
+    fn note(&self, runs: usize, refused: Option<Errno>) {
+        if runs > 0 && self.passing.load(Relaxed) > 0 {
+            self.passing.store(0, Relaxed);
+        }
+        if let Some(why) = refused
+            && self.is_to_be_said(why)
+        {
             messages::memory_stays_resident(why);
         }
+    }
+
+    /// Whether the user is told of a refusal: once, and not of one that may pass.
+    fn is_to_be_said(&self, why: Errno) -> bool {
+        let may_pass = matches!(why, Errno::EAGAIN | Errno::ENOMEM);
+        let is_lasting = !may_pass || self.passing.fetch_add(1, Relaxed) >= PASSING;
+        is_lasting && !self.said.swap(true, Relaxed)
     }
 
     /// Advises `runs` in as few calls as the kernel takes; how many went, and why the next did not.
@@ -200,6 +213,22 @@ mod tests {
         let lazily = give_back.release(&runs, true);
         assert_eq!((lazily.runs, lazily.error), (10, Errno::EINVAL.0 as u32));
         assert!(!give_back.no_lazy.load(Relaxed));
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_it_lasts_and_once_in_all() {
+        for passing in [Errno::EAGAIN, Errno::ENOMEM] {
+            let give_back = Releaser::new();
+            let (_, runs) = memory(4);
+            let two = || [give_back.is_to_be_said(passing), give_back.is_to_be_said(passing)];
+            assert_eq!(two(), [false; 2], "it may go the next time");
+            assert_eq!(give_back.release(&runs, false).runs, 2);
+            assert_eq!(two(), [false; 2], "what goes ends it");
+            assert_eq!(two(), [true, false]);
+            assert!(!give_back.is_to_be_said(Errno::EINVAL));
+        }
+        let give_back = Releaser::new();
+        assert_eq!([give_back.is_to_be_said(Errno::EINVAL), give_back.is_to_be_said(Errno::EPERM)], [true, false]);
     }
 
     #[test]
