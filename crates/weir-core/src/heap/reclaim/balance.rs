@@ -21,10 +21,9 @@ impl<P: Platform> Reclaim<'_, P> {
         Goal::new(kind, cause, self.heap.pages().events.clock(), self.heap.reclaim.windows.next_turn())
     }
 
-    /// A goal of `kind` that the heap's own limit causes, or the pressure of others.
+    /// A goal of `kind` that the process's own limit causes, or the pressure of others.
     pub(crate) fn goal_of_limit(&self, kind: Kind) -> Goal {
-        let has_limit = self.heap.platform().tunables().limit.get() != 0;
-        self.goal(kind, if has_limit { Cause::Limit } else { Cause::Pressure })
+        self.goal(kind, self.cause_of_shortage())
     }
 
     /// Works towards a goal; nothing while reports are off.
@@ -116,6 +115,8 @@ impl<P: Platform> Reclaim<'_, P> {
             return 0;
         }
         self.pressure_is(level, now);
+        // As of the reading: what is idle may be enough.
+        let is_told = cause == Cause::Limit && self.is_own_limit_short();
         let mut kind = Kind::Pressure;
         if level == Level::Severe {
             // Until it is this late, and memory has recovered, no bucket is made.
@@ -126,7 +127,12 @@ impl<P: Platform> Reclaim<'_, P> {
         }
         let got = self.run(&self.goal(kind, cause));
         self.note_bytes(Side::Balancer, got);
-        let of_caches = self.boost(level, got.released);
+        let of_caches = if is_told {
+            self.ask_balancer(true);
+            0
+        } else {
+            self.boost(level, got.released)
+        };
         self.heap.figures().publish();
         got.released + of_caches
     }

@@ -43,12 +43,32 @@ impl<P: Platform> Reclaim<'_, P> {
         let others = self.heap.reclaim.budget.read(room, released, self.heap.platform().now());
         self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {
-            let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, false);
-            let stats = self.heap.platform().stats();
-            stats::add(&stats.wake_requests, is_woken.into());
-            stats::add(&stats.wakeups, is_woken.into());
+            self.ask_balancer(false);
         }
         others
+    }
+
+    /// On the balancer's thread: it has something to do where NORMAL is below low, or, with `up_to_high`, below high.
+    pub(crate) fn ask_balancer(&self, up_to_high: bool) {
+        let is_woken = self.heap.reclaim.node_balancer.wake(self, 0, ZoneList::Normal, up_to_high);
+        let stats = self.heap.platform().stats();
+        stats::add(&stats.wake_requests, is_woken.into());
+        stats::add(&stats.wakeups, is_woken.into());
+    }
+
+    /// Whether a limit of the process's own is near, and what NORMAL lacks to be at high is all that is missing: the balancer gives
+    /// it. Below the setting `limit` pressure may begin above high, by `headroom_percent`.
+    pub(crate) fn is_own_limit_short(&self) -> bool {
+        let (normal, platform) = (self.normal_zone(), self.heap.platform());
+        let is_target = platform.tunables().limit.get() == 0;
+        let is_told = is_target || normal.free <= normal.marks.high;
+        self.budget_room().is_own && is_told && platform.has_balancer_thread()
+    }
+
+    /// What a shortage of NORMAL counts as: that of the process's own limit or target, or the pressure of others.
+    pub(crate) fn cause_of_shortage(&self) -> Cause {
+        let has_limit = self.heap.platform().tunables().limit.get() != 0 || self.budget_room().is_own;
+        if has_limit { Cause::Limit } else { Cause::Pressure }
     }
 
     /// Whether the last reading is old: so much became resident since.
@@ -123,8 +143,7 @@ impl<P: Platform> Reclaim<'_, P> {
             return;
         }
         if self.heap.reclaim.pressure.level() == Level::None {
-            let has_limit = self.heap.platform().tunables().limit.get() != 0;
-            self.note_pressure(Level::Some, if has_limit { Cause::Limit } else { Cause::Pressure });
+            self.note_pressure(Level::Some, self.cause_of_shortage());
             // Its thread sees to relief; it may be asleep without a time to wake up.
             if self.heap.platform().has_balancer_thread() {
                 self.heap.platform().wake_balancer();

@@ -268,3 +268,48 @@ fn a_process_that_knows_no_prices_gives_as_one_that_is_alone() {
     assert!(alone.contains(&all[0].hears(Level::Some)));
     end(all);
 }
+
+/// Work of the balancer's as its thread does it, which reads before each step; bytes that the cache gave.
+fn balances_by_readings(process: &Process, turn: &mut Turn, read: impl Fn()) -> usize {
+    let before = process.bytes.load(SeqCst);
+    loop {
+        read();
+        if process.heap.reclaim().balance_zones(turn) != Next::Again {
+            return before - process.bytes.load(SeqCst);
+        }
+    }
+}
+
+#[test]
+fn for_a_limit_of_its_own_a_process_gives_what_is_missing_and_no_more_however_severe() {
+    // All but the cache; a target is missed by one MiB, which is less than lies between the marks.
+    let rest = 960 * MIB;
+    for levels in [[Level::Some, Level::Severe], [Level::Severe, Level::Severe]] {
+        let process = Process::new(1);
+        let reclaim = process.heap.reclaim();
+        let target = rest + BYTES - MIB;
+        let capacity = Marks::managed_for(Pages::in_bytes(target), 250).bytes() as u64;
+        let read = || {
+            reclaim.read_room(Room::own(capacity, (rest + process.bytes.load(SeqCst)) as u64));
+        };
+        let mut turn = Turn::default();
+        assert_eq!(balances_by_readings(&process, &mut turn, read), 0, "a reading alone wakes below low");
+        for level in levels {
+            reclaim.note_pressure(level, Cause::Limit);
+            reclaim.balance_pressure(level, Cause::Limit);
+            balances_by_readings(&process, &mut turn, read);
+            let resident = rest + process.bytes.load(SeqCst);
+            assert!(resident <= target && target - resident <= PAGEBLOCK / 4, "{level:?}: {resident} of {target}");
+            process.heap.platform().pass_ms(250);
+        }
+        // A `limit` with more to spare than the marks ask for: the event alone says that it is near.
+        process.heap.platform().tunables().limit.set(2 * capacity);
+        reclaim.read_room(Room::own(2 * capacity, capacity));
+        reclaim.balance_pressure(Level::Some, Cause::Limit);
+        let spacious = || {
+            reclaim.read_room(Room::own(2 * capacity, capacity));
+        };
+        assert!(balances_by_readings(&process, &mut turn, spacious) > 0);
+        process.cache.unregister(process.heap);
+    }
+}

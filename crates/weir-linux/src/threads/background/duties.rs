@@ -296,14 +296,15 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
+    /// The room comes first: it says what the pressure means.
     fn answer_pressure(&mut self, heard: &Heard) -> Result<(), End> {
+        if let Some(room) = self.sources.take_room() {
+            self.tell_room(room);
+        }
         if heard.events.level > Level::None {
             let is_at_rest = self.schedule.window_ends.is_none();
             respond(self.heap, &heard.events, self.waker, is_at_rest.then_some(&mut self.schedule.rest));
             tell_costs(self.heap);
-        }
-        if let Some(room) = self.sources.take_room() {
-            self.tell_room(room);
         }
         Ok(())
     }
