@@ -5,6 +5,7 @@ import ctypes
 import functools
 import gc
 import io
+import mmap
 import signal
 import subprocess
 import sys
@@ -166,11 +167,25 @@ class OnWeir(unittest.TestCase):
         wait_until("growth", lambda: fill(function, 100) or function.cache_info().entries >= 100)
         self.assertEqual(len(held), 400)
 
+    def test_what_is_taken_counts_before_any_thread_hears_of_it(self):
+        # Weir hears of limits for its sake.
+        weir.cache(block)(0)
+        # What is idle now would go later, and leave more room.
+        weir.trim()
+        with open("/proc/self/statm") as statm:
+            resident = int(statm.read().split()[1]) * mmap.PAGESIZE
+        weir.settings["limit"] = resident + (64 << 20)
+        wait_until("the limit", lambda: weir._cache._is_short(256 << 20))
+        self.assertFalse(weir._cache._is_short(1 << 20))
+        held = [b"x" * ((4 << 20) + number) for number in range(10)]
+        self.assertTrue(weir._cache._is_short(40 << 20))
+        self.assertEqual(len(held), 10)
+
     def test_what_comes_while_memory_is_short_takes_the_place_of_as_much(self):
         function = weir.cache(lambda number: block(number * 7919 % 100_000 - 99_000))
         fill(function, 1500)
         held = function.cache_info().bytes
-        with mock.patch.object(weir._cache, "_is_short", lambda: True):
+        with mock.patch.object(weir._cache, "_is_short", lambda size: True):
             for number in range(2000, 12_000):
                 function(number)
         # Entries weigh differently, and go whole.

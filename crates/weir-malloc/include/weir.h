@@ -592,6 +592,16 @@ int weir_pressure_fd(unsigned level, weir_callback **callback);
 int weir_pressure_latest(struct weir_pressure_event *event, size_t size);
 
 /*
+ * For a cache of the program's own that has a shrinker: 1 if it may take `bytes` more. Then there is no pressure, nor was any since
+ * the last relief, and so much is left below the tightest limit. Else 0: what is inserted first takes the place of as much.
+ *
+ * The answer is an estimate that follows what this process allocates and releases. So it changes before a thread of Weir's has heard
+ * of anything. A block counts for an eighth of the limit at most, until the limit is read again: who allocates it may not touch all.
+ * The call costs some loads, and waits for nothing.
+ */
+int weir_may_grow(size_t bytes);
+
+/*
  * A queue. NULL with errno ENOMEM. It may be destroyed before its callbacks are unregistered: they are not called then. So it may
  * inside one of its callbacks, and while a thread waits in weir_queue_serve(), which returns.
  */

@@ -3,7 +3,7 @@
 All caches of the process are one shrinker to Weir. It is told how much to free, and takes that from each cache in
 proportion to what it holds, what was not used for longest first. Weir calls it on a thread of its own, which ctypes gives
 Python's lock (the GIL) for the call. That thread may wait for the lock while others insert. So each insertion evicts for itself
-as long as memory is short. A cache that the program has dropped is not among them any more.
+as long as memory is short, or too little is left for it by Weir's estimate. A cache that the program has dropped is not among them any more.
 
 Each cache has a lock of its own, as the program's code runs under it: keys are compared there. A thread waits for the lock of
 one cache at most, and whoever evicts from other caches than its own goes without those that are busy.
@@ -21,7 +21,7 @@ from operator import index, itemgetter
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ._library import Shrinker, hears_pressure, is_memory_short, lock, numbers, register, resume_after_fork
+from ._library import Shrinker, hears_pressure, lock, may_grow, numbers, register, resume_after_fork
 
 #: WEIR_SCAN_STOP: nothing can be freed now.
 STOP = c_size_t(-1).value
@@ -102,7 +102,7 @@ class _Entries:
         is_bounded = not _register_once()
         if is_bounded and size > self.bound:
             return
-        is_short = not is_bounded and _is_short()
+        is_short = not is_bounded and _is_short(size)
         victims = []
         with self.lock:
             by_key = self.by_key
@@ -236,9 +236,9 @@ def _register_once():
     return _is_registered
 
 
-def _is_short():
-    """Whether no cache may grow: there is pressure, or was since the last relief."""
-    return _is_pressed or is_memory_short()
+def _is_short(size=0):
+    """Whether no cache may grow by so much: there is pressure, or was since the last relief, or less is left."""
+    return _is_pressed or not may_grow(size)
 
 
 def _all():

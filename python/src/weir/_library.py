@@ -104,6 +104,8 @@ if _library is not None:
     _here = ctypes.PyDLL(None)
     # Without types of arguments, which ctypes would call: that can be too deep a recursion, and then is another error.
     _latest, _ctl = _here.weir_pressure_latest, _here.weir_ctl
+    # An older library has none.
+    _grows = getattr(_here, "weir_may_grow", None)
     _event = PressureEvent()
     _read_event = ctypes.byref(_event), c_size_t(ctypes.sizeof(_event))
     _background = c_uint64()
@@ -149,10 +151,16 @@ def hears_pressure():
     return _background.value != 0
 
 
-def is_memory_short():
-    """Whether there is pressure, where there is Weir. Each insertion into a cache asks, and keeps Python's lock (the GIL)."""
+def may_grow(size):
+    """Whether caches may have so many bytes more, where there is Weir. Each insertion asks, and keeps Python's lock (the GIL).
+
+    There is no pressure, and so much is left below all limits. That is an estimate which needs none of Weir's threads: while
+    Python's threads take memory, these may get no CPU.
+    """
+    if _grows is not None:
+        return _grows(c_size_t(size)) != 0
     _latest(*_read_event)
-    return _event.level != 0
+    return _event.level == 0
 
 
 def version():

@@ -12,6 +12,7 @@ use weir_linux::process::callbacks::{
     self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, FdError, Panicked, ProgramQueue, RegisterError,
     Registration, ScanReason, Thread,
 };
+use weir_linux::process::heap::HEAP;
 use weir_linux::process::limit::{self, LimitCallback};
 use weir_linux::process::pressure::{self, Event, Level, Message, Reader};
 
@@ -224,6 +225,12 @@ pub unsafe extern "C" fn weir_pressure_latest(out: *mut Message, size: usize) ->
     }
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
     unsafe { tell(out, size, Some(Message::from(pressure::latest()))) }
+}
+
+/// 1 if a cache of the program's may take so much more.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_may_grow(bytes: usize) -> c_int {
+    c_int::from(HEAP.may_grow(bytes))
 }
 
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@ passing! {
     the_programs_own_thread_serves: "shrinkers.c", "queue";
     a_queue_is_destroyed_in_use: "shrinkers.c", "destroyed";
     pressure_and_relief: "shrinkers.c", "pressure";
+    what_a_thread_takes_counts_at_once: "shrinkers.c", "growth";
     forked_children: "shrinkers.c", "forked";
     wrong_arguments: "shrinkers.c", "refused";
 }

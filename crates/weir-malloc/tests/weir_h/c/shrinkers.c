@@ -10,10 +10,19 @@
 
 NAMED(shrinker_register) NAMED(unregister) NAMED(callback_stats) NAMED(pressure_subscribe)
 NAMED(pressure_fd) NAMED(pressure_latest) NAMED(queue_create) NAMED(queue_destroy) NAMED(queue_fd)
-NAMED(queue_serve) NAMED(on_limit) NAMED(resume_after_fork) NAMED(trim)
+NAMED(queue_serve) NAMED(may_grow) NAMED(on_limit) NAMED(resume_after_fork) NAMED(trim)
 
 /* Pressure begins and ends with a limit far below what is in use. */
 static void limit(uint64_t bytes) { set("limit", bytes); }
+
+/* Bytes of this process. */
+static uint64_t resident(void) {
+    char line[100] = "";
+    status(getpid(), "VmRSS:", line, sizeof line);
+    long kib = atol(line + strlen("VmRSS:"));
+    CHECK(kib > 0);
+    return (uint64_t)kib << 10;
+}
 
 /* A cache of blocks of 4,000 bytes: a stack under a lock. */
 struct cache {
@@ -300,6 +309,29 @@ static void pressure(void) {
     CHECK(p_unregister(subscription) == 0);
 }
 
+/* A cache may grow as long as there is room below the limit. What this thread takes counts at once, whatever other threads do. */
+static void growth(void) {
+    static struct cache cache;
+    fill_cache(&cache, 5000);
+    weir_callback *callback = add("blocks", &cache, WEIR_THREAD_SHARED, NULL);
+    CHECK(callback);
+    WAIT_FOR(p_may_grow(1 << 20));
+    limit(resident() + (64 << 20));
+    WAIT_FOR(!p_may_grow(256 << 20));
+    CHECK(p_may_grow(1 << 20) && !p_may_grow(SIZE_MAX));
+    enum { SOME = 10 };
+    void *blocks[SOME];
+    for (int i = 0; i < SOME; i++) {
+        CHECK(blocks[i] = malloc(4 << 20));
+        memset(blocks[i], 1, 4 << 20);
+    }
+    CHECK(!p_may_grow(40 << 20));
+    for (int i = 0; i < SOME; i++) free(blocks[i]);
+    limit(0);
+    WAIT_FOR(p_may_grow(256 << 20));
+    CHECK(p_unregister(callback) == 0);
+}
+
 /* A child has none of the threads, and makes them when it wants to. */
 static void forked(void) {
     static struct cache cache;
@@ -357,6 +389,7 @@ int main(int argc, char **argv) {
     RUN(queue);
     RUN(destroyed);
     RUN(pressure);
+    RUN(growth);
     RUN(forked);
     RUN(refused);
     return 2;
