@@ -36,7 +36,7 @@ use crate::evictable_cache::host::program_block_size;
 /// ```
 pub trait Weigh {
     /// Bytes of the heap that belong to the value, beside its own size. Blocks count as
-    /// [`heap::program_block_size`](crate::heap::program_block_size) says.
+    /// [`heap::program_block_size`](crate::heap::program_block_size) says. A sum that is too large is `usize::MAX`.
     fn heap_bytes(&self) -> usize;
 }
 
@@ -70,7 +70,7 @@ impl<T: ?Sized> Weigh for &T {
 impl<T: Weigh> Weigh for [T] {
     fn heap_bytes(&self) -> usize {
         // What has nothing to drop owns nothing: a million numbers are not visited.
-        if needs_drop::<T>() { self.iter().map(T::heap_bytes).sum() } else { 0 }
+        if needs_drop::<T>() { self.iter().map(T::heap_bytes).fold(0, usize::saturating_add) } else { 0 }
     }
 }
 
@@ -99,20 +99,20 @@ fn array<T>(capacity: usize) -> usize {
 
 impl<T: Weigh> Weigh for Vec<T> {
     fn heap_bytes(&self) -> usize {
-        array::<T>(self.capacity()) + self.as_slice().heap_bytes()
+        array::<T>(self.capacity()).saturating_add(self.as_slice().heap_bytes())
     }
 }
 
 impl<T: Weigh> Weigh for VecDeque<T> {
     fn heap_bytes(&self) -> usize {
         let (front, back) = self.as_slices();
-        array::<T>(self.capacity()) + front.heap_bytes() + back.heap_bytes()
+        array::<T>(self.capacity()).saturating_add(front.heap_bytes()).saturating_add(back.heap_bytes())
     }
 }
 
 impl<T: Weigh> Weigh for BinaryHeap<T> {
     fn heap_bytes(&self) -> usize {
-        array::<T>(self.capacity()) + self.as_slice().heap_bytes()
+        array::<T>(self.capacity()).saturating_add(self.as_slice().heap_bytes())
     }
 }
 
@@ -124,7 +124,7 @@ impl Weigh for String {
 
 impl<T: Weigh + ?Sized> Weigh for Box<T> {
     fn heap_bytes(&self) -> usize {
-        program_block_size(Layout::for_value::<T>(self)) + (**self).heap_bytes()
+        program_block_size(Layout::for_value::<T>(self)).saturating_add((**self).heap_bytes())
     }
 }
 
@@ -133,7 +133,7 @@ impl<T: Weigh + ?Sized> Weigh for Arc<T> {
     fn heap_bytes(&self) -> usize {
         let counts = Layout::new::<[usize; 2]>();
         let block = counts.extend(Layout::for_value::<T>(self)).map(|(block, _)| block.pad_to_align());
-        block.map_or(usize::MAX, program_block_size) + (**self).heap_bytes()
+        block.map_or(usize::MAX, program_block_size).saturating_add((**self).heap_bytes())
     }
 }
 
@@ -153,7 +153,7 @@ macro_rules! tuples {
     ($($(($name:ident $at:tt))+;)*) => {$(
         impl<$($name: Weigh),+> Weigh for ($($name,)+) {
             fn heap_bytes(&self) -> usize {
-                0 $(+ self.$at.heap_bytes())+
+                0usize $(.saturating_add(self.$at.heap_bytes()))+
             }
         }
     )*};
@@ -218,5 +218,5 @@ pub fn known<K: 'static, V: 'static>() -> Known {
 
 /// Bytes that a key and a value of common types own.
 pub fn heap_bytes<K: 'static, V: 'static>(key: &K, value: &V) -> usize {
-    heap_bytes_of(key) + heap_bytes_of(value)
+    heap_bytes_of(key).saturating_add(heap_bytes_of(value))
 }

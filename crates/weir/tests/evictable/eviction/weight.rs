@@ -1,9 +1,9 @@
 //! Weight by itself: what common types own counts, what says so counts, and what says nothing has to be bounded.
 
 use std::alloc::Layout;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use weir::{EvictableCache, Weigh, heap};
+use weir::{EvictableCache, Refusal, Weigh, heap};
 
 /// The weight of an entry of these in a cache that was told nothing.
 fn weight<K: std::hash::Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static>(key: K, value: V) -> usize {
@@ -53,6 +53,32 @@ fn what_says_what_it_owns_is_weighed_by_that() {
     let nested: Vec<Option<Box<[Arc<str>]>>> = vec![None, Some(vec!["x".repeat(700).into(); 2].into())];
     assert!((1400 + 64..1700).contains(&nested.heap_bytes()), "{}", nested.heap_bytes());
     assert_eq!(([1u64; 4], Ok::<&str, u8>("borrowed"), Some(1.5f32)).heap_bytes(), 0);
+}
+
+#[test]
+fn a_weight_that_is_too_large_does_not_wrap() {
+    struct All;
+    impl Drop for All {
+        fn drop(&mut self) {}
+    }
+    impl Weigh for All {
+        fn heap_bytes(&self) -> usize {
+            usize::MAX
+        }
+    }
+    let most = [
+        vec![All, All].heap_bytes(),
+        VecDeque::from([All]).heap_bytes(),
+        [All, All].heap_bytes(),
+        Box::new((1u8, All)).heap_bytes(),
+        Arc::new(All).heap_bytes(),
+        (String::from("k"), All).heap_bytes(),
+    ];
+    assert_eq!(most, [usize::MAX; 6]);
+    let cache = EvictableCache::<u64, Vec<All>>::builder().weighed().max_bytes(1 << 20).build().unwrap();
+    let refused = cache.insert(1, vec![All]).map_err(|refused| refused.refusal);
+    assert!(matches!(refused, Err(Refusal::TooLarge { .. })), "{:?}", refused.err());
+    assert_eq!(cache.bytes(), 0);
 }
 
 #[test]
