@@ -12,7 +12,7 @@ pub enum RemovalCause {
     Removed,
     /// Another value was inserted under its key.
     Replaced,
-    /// The entry's time was over.
+    /// The entry's time was over. What goes for room, by pressure or by `clear` has that cause, without a look at its time.
     Expired,
     /// The value was not taken ([`Refusal`](crate::Refusal)), or is not kept: for its weight ([`Favour`](crate::Favour)), or as its
     /// key was removed or got another value while it was computed.
@@ -36,7 +36,7 @@ pub struct EvictableStats {
     pub evicted_for_pressure: u64,
     /// Entries that the program removed.
     pub removed: u64,
-    /// Entries whose time was over.
+    /// Entries whose time was over, as they were found. What went for room, by pressure or by `clear` is counted as that.
     pub expired: u64,
     /// Entries whose key got another value.
     pub replaced: u64,

@@ -57,10 +57,11 @@ impl<C: Content> Ages<C> {
         Time(self.clock.as_ref().map_or_else(coarse_ns, |clock| clock()))
     }
 
-    /// The times of an entry that is to be put in. The program's code as well.
-    pub fn times_of(&self, key: &C::Key, value: &C::Value) -> Times {
+    /// The times of an entry that is to be put in, and what time it is. The program's code as well.
+    pub fn times_of(&self, key: &C::Key, value: &C::Value) -> (Times, Time) {
         let own = self.by_entry.as_ref().map(|by| by(key, value)).unwrap_or_default();
         let or = |own: Option<Duration>, all: Nanos| own.map_or(all, nanoseconds);
-        Times::new(self.now(), or(own.live, self.live), or(own.idle, self.idle))
+        let now = self.now();
+        (Times::new(now, or(own.live, self.live), or(own.idle, self.idle)), now)
     }
 }

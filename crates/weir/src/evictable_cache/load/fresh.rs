@@ -4,6 +4,7 @@ use core::alloc::Layout;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
+use weir_core::base::time::Time;
 use weir_core::evict::lifetime::Times;
 
 use super::landing::Landing;
@@ -24,8 +25,8 @@ pub struct Fresh<'a, C: Content> {
     pub has_value: bool,
     /// Bytes that are counted for it.
     reserved: usize,
-    /// Until when it lives.
-    times: Option<Times>,
+    /// Until when it lives, and what time it was when that was asked.
+    times: Option<(Times, Time)>,
 }
 
 // SAFETY: it owns a block with a key and a value, which may be used and dropped on any thread.
@@ -235,14 +236,18 @@ impl<'a, C: Content> Fresh<'a, C> {
         let Some(storage) = &mut state.storage else { return (Lacks::Storage, victims) };
         if let Some(place) = place {
             // SAFETY: in the index, under the lock.
-            let freed = unsafe { storage.at(place).as_ref() }.weight();
-            if !shared.room.exchange(freed + self.reserved, weight) {
+            let former = unsafe { storage.at(place).as_ref() };
+            if !shared.room.exchange(former.weight() + self.reserved, weight) {
                 return (Lacks::Room, victims);
             }
-            victims = Victims::new(shared, RemovalCause::Replaced);
+            let (cause, count) = match self.times {
+                Some((_, now)) if storage.is_over(former, now) => (RemovalCause::Expired, &mut state.counts.expired),
+                _ => (RemovalCause::Replaced, &mut state.counts.replaced),
+            };
+            *count += 1;
+            victims = Victims::new(shared, cause);
             // SAFETY: the entry has its key and value, and is the cache's from now on.
             victims.push(unsafe { storage.replace(place, entry) });
-            state.counts.replaced += 1;
         } else {
             if self.reserved > 0 {
                 // There is room: the shard's queues fill up to its part.
@@ -270,7 +275,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         }
         // SAFETY: it came into the cache just now, whose lock is held.
         shared.zoned.count_in(unsafe { entry.as_ref() });
-        if let Some(times) = self.times {
+        if let Some((times, _)) = self.times {
             // SAFETY: the cache's since now, whose lock is held.
             storage.set_times(unsafe { entry.as_ref() }, times);
         }

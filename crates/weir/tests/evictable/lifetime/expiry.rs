@@ -96,6 +96,27 @@ fn a_removal_finds_nothing_where_the_time_is_over() {
 }
 
 #[test]
+fn what_an_insertion_finds_is_replaced_or_over_as_its_time_says() {
+    let (clock, told) = (Clock::default(), Arc::new(Mutex::new(Vec::new())));
+    let heard = told.clone();
+    let cache = EvictableCache::<u64, u64>::builder()
+        .time_to_live(seconds(10))
+        .clock(clock.read())
+        .on_evict(move |_, value, cause| heard.lock().unwrap().push((*value, cause)))
+        .build()
+        .unwrap();
+    drop(cache.insert(1, 1));
+    clock.pass(9);
+    drop(cache.insert(1, 2));
+    clock.pass(10);
+    drop(cache.insert(1, 3));
+    assert_eq!(*told.lock().unwrap(), [(1, RemovalCause::Replaced), (2, RemovalCause::Expired)]);
+    let stats = cache.stats();
+    assert_eq!((stats.replaced, stats.expired, stats.insertions, stats.entries), (1, 1, 3, 1));
+    assert_eq!(*cache.get(&1).unwrap(), 3);
+}
+
+#[test]
 fn each_entry_may_have_times_of_its_own() {
     let clock = Clock::default();
     let cache = EvictableCache::<&str, Expiry>::builder()
