@@ -5,6 +5,9 @@
 //! nearly twice the room would have brought. Not all of these come back in time to be seen, so they count threefold: with that
 //! the foretold losses are near the real ones (`tests/evict/worth.rs`). Of a cache to which no key came back, the edge is not
 //! known, and the exponent is taken to be 1/2.
+//!
+//! Of most entries that pressure takes, the keys are not remembered, and a cache that grows again evicts nothing. So hardly a key
+//! comes back, and that says little. Where more entries went for pressure than for room, the exponent is 1/2 at least.
 
 use crate::base::cost::Cost;
 
@@ -41,6 +44,8 @@ pub struct CacheUse {
     pub hit_rate: u64,
     /// Insertions of keys that had been evicted lately.
     pub return_rate: u64,
+    /// More entries were evicted for pressure than for room: the returns tell too little.
+    pub is_edge_hidden: bool,
     /// Mean time of a miss, ns; 0: not known.
     pub miss_ns: u64,
 }
@@ -67,9 +72,11 @@ pub fn parts(cache: &CacheUse, all_hits: u64) -> [Cost; STEPS] {
 
 /// Millionths of its hits that a cache loses with each quarter more of its bytes.
 fn lost(cache: &CacheUse) -> [u64; STEPS] {
+    let seen = (cache.return_rate.saturating_mul(RETURNS_WORTH) / cache.hit_rate.max(1)).min(1000);
     let exponent = match cache.return_rate {
         0 => UNKNOWN_EDGE,
-        returns => (returns.saturating_mul(RETURNS_WORTH) / cache.hit_rate.max(1)).min(1000),
+        _ if cache.is_edge_hidden => seen.max(UNKNOWN_EDGE),
+        _ => seen,
     };
     let upper = LOST.iter().position(|&(at, _)| at >= exponent && at > 0).unwrap_or(LOST.len() - 1);
     let ((from, low), (to, high)) = (LOST[upper - 1], LOST[upper]);
@@ -82,7 +89,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn cache(return_rate: u64) -> CacheUse {
-        CacheUse { bytes: 4000, spare_bytes: 4000, hit_rate: 1_000_000, return_rate, miss_ns: 1_000_000 }
+        let hit_rate = 1_000_000;
+        CacheUse { bytes: 4000, spare_bytes: 4000, hit_rate, return_rate, miss_ns: 1_000_000, is_edge_hidden: false }
     }
 
     #[test]
@@ -95,6 +103,15 @@ mod tests {
         assert_eq!(parts(&cache(0), 2_000_000)[0].lost_ppm, 66_987, "the other half of the hits are another cache's");
         // 1,000 hits a second of a millisecond each: all of each second's time, if all of it went.
         assert_eq!(parts(&cache(0), 1_000_000).iter().map(|part| part.second_ns).sum::<u64>(), 1_000_000_000);
+    }
+
+    #[test]
+    fn few_returns_tell_nothing_of_a_cache_that_gave_more_for_pressure_than_for_room() {
+        let hidden = |returns| parts(&CacheUse { is_edge_hidden: true, ..cache(returns) }, 1_000_000);
+        for few in [0, 1, 10_000] {
+            assert_eq!(hidden(few), parts(&cache(0), 1_000_000));
+        }
+        assert_eq!(hidden(250_000), parts(&cache(250_000), 1_000_000), "many are told all the same");
     }
 
     #[test]
@@ -113,9 +130,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prices_rise_and_nothing_is_lost_twice(words: [u64; 5], all_hits: u64, is_small: bool) {
+        fn prices_rise_and_nothing_is_lost_twice(words: [u64; 5], all_hits: u64, is_small: bool, is_edge_hidden: bool) {
             let [bytes, spare_bytes, hit_rate, return_rate, miss_ns] = words.map(|word| word >> if is_small { 24 } else { 2 });
-            let cache = CacheUse { bytes, spare_bytes, hit_rate, return_rate, miss_ns };
+            let cache = CacheUse { bytes, spare_bytes, hit_rate, return_rate, miss_ns, is_edge_hidden };
             let parts = parts(&cache, all_hits);
             prop_assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), bytes.min(spare_bytes));
             let hits = u128::from(hit_rate) * 1_000_000 / u128::from(all_hits.max(1)) + 1;

@@ -217,6 +217,7 @@ mod tests {
                 hit_rate: hit_rate as u64,
                 return_rate: (hit_rate * self.exponent / 3.333).max(1.0) as u64,
                 miss_ns: self.miss_ns as u64,
+                is_edge_hidden: false,
             };
             (points(&cache_cost::parts(&cache, cache.hit_rate)), self.bytes as u64 / 64)
         }

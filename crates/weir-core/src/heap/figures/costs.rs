@@ -47,5 +47,6 @@ fn once(bytes: usize, ns: u64) -> Cost {
 
 fn used(cache: &EvictableRow) -> CacheUse {
     let &EvictableRow { bytes, spare_bytes, hit_rate, return_rate, miss_ns, .. } = cache;
-    CacheUse { bytes, spare_bytes, hit_rate, return_rate, miss_ns }
+    let is_edge_hidden = cache.evicted_for_pressure > cache.evicted_for_room;
+    CacheUse { bytes, spare_bytes, hit_rate, return_rate, miss_ns, is_edge_hidden }
 }

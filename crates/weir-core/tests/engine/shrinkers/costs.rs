@@ -30,6 +30,10 @@ fn the_cheapest_bytes_come_first_and_what_shrinkers_have_is_known_from_their_las
     assert_eq!((with_cache.len(), with_cache[0]), (5, idle), "the cache is told in four parts");
     let all = Cost { bytes: 50 * MIB, once_ns: 10_000_000, second_ns: 1_000_000_000, lost_ppm: 1_000_000 };
     assert_eq!(with_cache[4], all);
+    // It gave more for pressure than for room: that one key came back tells nothing.
+    let gave = EvictableRow { return_rate: 1, evicted_for_pressure: 2, evicted_for_room: 1, ..cache };
+    assert_eq!(points(heap, &usage, &[gave]), with_cache);
+    assert_ne!(points(heap, &usage, &[EvictableRow { evicted_for_pressure: 1, ..gave }]), with_cache);
 
     let (shrinker, told) = register(heap, queue, shrinker("shrinker", Class::Program), SIZE, None);
     assert_eq!(points(heap, &usage, &[cache]), with_cache, "it was never asked");
