@@ -6,7 +6,7 @@ use super::volume::Volume;
 use crate::buffers::Buffer;
 use crate::cache::{BLOCK, CachedFile, Emptied, MOST_GUARDED, WriteGuard, Writing, blocks_of};
 use crate::io::{blocking, yield_once};
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl Volume {
             // go on: it may be a trim of this worker's, and a read from the page cache waits for nothing.
             while !is_done {
                 let fetch = cached.begin_fetch(block..block + 1);
-                let base = self.medium.read(block * SIZE..(block + 1) * SIZE).await.map_err(|(why, _)| why)?;
+                let base = self.read_base(block).await?;
                 is_done = cached.write_dirty(block, at, part, Some((fetch, base)))?;
                 if !is_done {
                     sleep(PAUSE).await;
@@ -175,6 +175,22 @@ impl Volume {
             done += part.len();
         }
         Ok(())
+    }
+
+    /// A whole block, for a write to a part of it. What the file has lost, by becoming shorter, is zeroes: the write makes the
+    /// file longer again.
+    async fn read_base(&self, block: u64) -> Result<Buffer> {
+        let (start, mut end) = (block * SIZE, (block + 1) * SIZE);
+        loop {
+            match self.medium.append(Buffer::take(BLOCK)?, start..end).await {
+                Ok(mut base) => {
+                    base.fill(0, BLOCK - (end - start) as usize);
+                    return Ok(base);
+                }
+                Err((why, at)) if why.kind() == ErrorKind::UnexpectedEof => end = at,
+                Err((why, _)) => return Err(why),
+            }
+        }
     }
 
     /// A range in pieces that are written, trimmed or zeroed one after another: with a cache, of [`MOST_GUARDED`] bytes at
@@ -328,6 +344,32 @@ mod tests {
             assert!(volume.is_dirty(&(0..SIZE)));
             volume.write_back(0..SIZE).await.expect("the file can be written");
             assert_eq!(&std::fs::read(folder.path().join("disk")).expect("a file")[99..105], b"\0part\0");
+        });
+    }
+
+    #[test]
+    fn what_a_failed_write_has_left_in_the_cache_is_written_by_itself() {
+        run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("disk");
+            let source = Source::Path { path: path.clone(), create: Some(Size(1 << 20)) };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let mut volume = source.open(false, Some(&cache)).expect("a volume");
+            // A file that cannot be read: a write to a part of a block fails.
+            let file = std::fs::File::options().write(true).open(&path).expect("the file");
+            let file = Arc::new(file.into());
+            volume.medium = Arc::new(Medium { file, direct: None, inline: Inline::Always, _lock: None });
+            let cached = volume.cached.clone().expect("it is cached");
+            let data = Buffer::copy_of(&[9; BLOCK + 100]).expect("memory");
+            volume.write_cached(&cached, 0, data).await.expect_err("the rest of a block is missing");
+            assert!(volume.is_dirty(&(0..SIZE)));
+            let written = async {
+                while volume.is_dirty(&(0..SIZE)) {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(300), written).await.expect("the whole block is written below");
+            assert_eq!(std::fs::read(&path).expect("the file")[..BLOCK], [9; BLOCK]);
         });
     }
 

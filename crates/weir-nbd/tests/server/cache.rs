@@ -308,25 +308,6 @@ fn one_long_write_keeps_to_the_bound_of_what_waits() {
 }
 
 #[test]
-fn what_a_failed_write_has_left_in_the_cache_is_written_by_itself() {
-    for engine in engines() {
-        let (folder, _) = disk();
-        let server = start(folder, engine, &["--write-back"]);
-        let mut client = server.structured("d");
-        let disk = File::options().read(true).write(true).open(server.path("disk")).expect("the file");
-        disk.set_len(1 << 20).expect("shorter");
-        let bytes = pattern(9, BLOCK + 100);
-        assert_eq!(client.error(WRITE, 0, 2 << 20, bytes.len() as u64, &bytes), EIO, "the rest of a block is missing");
-        crate::support::eventually("the whole block is written below", || {
-            let mut found = [0; BLOCK];
-            disk.read_exact_at(&mut found, 2 << 20).is_ok() && found == bytes[..BLOCK]
-        });
-        crate::support::eventually("it is no more dirty", || counted(&server, "dirty_bytes") == 0);
-        server.stop();
-    }
-}
-
-#[test]
 fn a_file_that_shrinks_is_an_error_only_where_it_is_missing() {
     for engine in engines() {
         let (folder, data) = disk();

@@ -4,6 +4,7 @@ use crate::support::server::Server;
 use crate::support::wire::*;
 use crate::support::{engines, pattern};
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
@@ -187,6 +188,37 @@ fn a_file_that_shrinks_is_an_io_error_and_recovers() {
         assert_eq!(client.error(WRITE, 0, (4 << 20) - 4, 4, b"tail"), 0);
         assert_eq!(client.read(0, (4 << 20) - 4, 4), b"tail");
         server.stop();
+    }
+}
+
+#[test]
+fn a_write_to_a_part_of_a_block_makes_a_file_that_has_shrunk_longer_again() {
+    for engine in engines() {
+        for cache in [&[][..], &["--cache", "4M"], &["--cache", "4M", "--write-back"]] {
+            let options = [&["--export", "d=disk", "--io", engine], cache].concat();
+            let folder = tempfile::tempdir().expect("a folder");
+            std::fs::write(folder.path().join("disk"), vec![7; 4 << 20]).expect("a file");
+            let server = Server::start_in(folder, &options);
+            let mut client = server.structured("d");
+            // It ends inside of a block.
+            let (end, path) = ((1 << 20) + 3, server.path("disk"));
+            File::options().write(true).open(&path).and_then(|disk| disk.set_len(end as u64)).expect("shorter");
+            assert_eq!(client.error(WRITE, FUA, end as u64 + 2, 7, b"written"), 0, "{options:?}");
+            assert_eq!(client.error(WRITE, 0, (4 << 20) - 4, 4, b"tail"), 0, "{options:?}");
+            assert_eq!(client.read(0, end as u64 - 1, 12), b"\x07\0\0written\0\0", "{options:?}");
+            assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
+            drop(client);
+            let mut expected = vec![0; 4 << 20];
+            expected[..end].fill(7);
+            expected[end + 2..end + 9].copy_from_slice(b"written");
+            expected[(4 << 20) - 4..].copy_from_slice(b"tail");
+            // Its name goes with the server.
+            let mut disk = File::open(&path).expect("the file");
+            server.stop();
+            let mut found = Vec::new();
+            disk.read_to_end(&mut found).expect("the file");
+            assert!(found == expected, "{options:?}");
+        }
     }
 }
 
