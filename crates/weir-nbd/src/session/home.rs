@@ -45,7 +45,7 @@ impl Home {
                     let place = home.connections.borrow_mut().insert(connection.clone());
                     // A stop that came before this task has not found it among the others.
                     if home.context.is_stopping() {
-                        connection.socket.shut_down(Shutdown::Read);
+                        connection.stop();
                     }
                     home.serve(&connection, reader, writer).await;
                     connection.socket.shut_down(Shutdown::Both);
@@ -76,6 +76,7 @@ impl Home {
                 return info!("{peer}: the handshake failed: {why}");
             }
         };
+        connection.set_terms();
         let Agreed { export, terms, input, writer } = agreed;
         let name = &export.definition.name;
         let tls = if connection.has_tls() { ", TLS" } else { "" };
@@ -96,18 +97,19 @@ impl Home {
         }
     }
 
-    /// Lets this thread's sessions end: they serve what has been received, and then find their clients' ends.
+    /// Lets this thread's sessions end: they serve what has been received, and then find their clients' ends. Handshakes end
+    /// as they are.
     pub fn stop() {
-        Self::shut_down_all(Shutdown::Read);
+        Self::for_each(Connection::stop);
     }
 
     /// Ends this thread's sessions, whatever they are at.
     pub fn abort() {
-        Self::shut_down_all(Shutdown::Both);
+        Self::for_each(|connection| connection.socket.shut_down(Shutdown::Both));
     }
 
-    fn shut_down_all(how: Shutdown) {
+    fn for_each(what: impl Fn(&Connection)) {
         let Some(home) = HOME.with(|cell| cell.get().cloned()) else { return };
-        home.connections.borrow().iter().for_each(|(_, connection)| connection.socket.shut_down(how));
+        home.connections.borrow().iter().for_each(|(_, connection)| what(connection));
     }
 }

@@ -42,6 +42,7 @@ pub struct Connection {
     moved: Cell<u64>,
     has_stalled: Cell<bool>,
     has_tls: Cell<bool>,
+    has_terms: Cell<bool>,
 }
 
 impl Connection {
@@ -50,8 +51,8 @@ impl Connection {
         let socket = Socket::new(socket)?;
         let (reader, writer) = split::<Box<dyn Wire>>(Box::new(socket.clone()));
         let (peer, turns, moved) = (socket.prepare(), Cell::new(0), Cell::new(0));
-        let (has_stalled, has_tls) = (Cell::new(false), Cell::new(false));
-        Ok((Rc::new(Self { peer, socket, patience, turns, moved, has_stalled, has_tls }), reader, writer))
+        let (has_stalled, has_tls, has_terms) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        Ok((Rc::new(Self { peer, socket, patience, turns, moved, has_stalled, has_tls, has_terms }), reader, writer))
     }
 
     /// Starts TLS as the server, in place of what was spoken before.
@@ -74,6 +75,17 @@ impl Connection {
     /// The client was disconnected because it took too long.
     pub fn has_stalled(&self) -> bool {
         self.has_stalled.get()
+    }
+
+    /// The handshake is over: the client may send requests.
+    pub fn set_terms(&self) {
+        self.has_terms.set(true);
+    }
+
+    /// Ends the connection as the server stops. What a client with terms has sent is served, and it gets the replies. One in its
+    /// handshake has no requests. It is disconnected, as it may never read the next reply.
+    pub fn stop(&self) {
+        self.socket.shut_down(if self.has_terms.get() { Shutdown::Read } else { Shutdown::Both });
     }
 
     /// The client's turn to read or write a message.

@@ -53,6 +53,29 @@ fn a_stop_does_not_wait_for_clients_that_do_nothing() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_a_client_in_its_handshake_that_does_not_read() {
+    for engine in engines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let export = format!("[[export]]\nname = 'm'\nmemory = '1M'\ndescription = '{}'\n", "a".repeat(4000));
+        std::fs::write(folder.path().join("config"), export).expect("a file");
+        let options = ["--config", "config", "--handshake-timeout", "1h", "--stop-timeout", "1h", "--io", engine];
+        let mut server = Server::start_in(folder, &options);
+        let lazy = UnixStream::connect(server.socket()).expect("it listens");
+        let mut client = Client::new(lazy.try_clone().expect("a descriptor"));
+        client.greet();
+        client.send(&[&IHAVEOPT.to_be_bytes()[..], &LIST.to_be_bytes(), &[0; 4]].concat().repeat(1000));
+        eventually("the server waits for it to read", || {
+            let unread = || rustix::io::ioctl_fionread(&lazy).expect("a socket");
+            let before = unread();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            before > 64 << 10 && unread() == before
+        });
+        server.signal(libc::SIGTERM);
+        assert!(server.wait().success(), "within less than the hour that it may take: {}", server.log());
+    }
+}
+
+#[test]
 fn a_stop_has_an_end_even_if_a_client_does_not_read() {
     for engine in engines() {
         let mut server = Server::start(&["--export", "m=memory:64M", "--stop-timeout", "300ms", "--io", engine]);
