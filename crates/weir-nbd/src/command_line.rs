@@ -97,13 +97,14 @@ pub struct Options {
     /// Most clients at a time [default: 10000].
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
-    /// Longest data of one request [default: 32M].
+    /// Longest data of one request [default: half of a worker's part of max-memory, at most 32M].
     #[arg(long, value_name = "SIZE")]
     pub max_request: Option<Size>,
-    /// Memory for the requests of one client [default: 64M].
+    /// Memory for the requests of one client [default: a worker's part of max-memory, at most 64M].
     #[arg(long, value_name = "SIZE")]
     pub max_client_memory: Option<Size>,
-    /// Memory for the requests of all clients, divided among the workers [default: 512M].
+    /// Memory for the requests of all clients, divided among the workers [default: a quarter of what
+    /// the server may have by its control group, the machine and `limit`, at most 512M].
     #[arg(long, value_name = "SIZE")]
     pub max_memory: Option<Size>,
     /// Cache blocks of files and devices: this many bytes at most, or as many as memory allows.
@@ -115,7 +116,8 @@ pub struct Options {
     /// Lock so much memory: request data and cached blocks lie there first, and then in other memory.
     #[arg(long, value_name = "SIZE")]
     pub locked_memory: Option<Size>,
-    /// Resident memory that the server should stay under; its cache shrinks to stay there.
+    /// Resident memory that the server should stay under; its cache shrinks to stay there [default: with a cache, three
+    /// quarters of the control group's limit, or all but 512M of it].
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Size>,
     /// Pages of 4 KiB that each connection keeps for its next requests [default: 1024].

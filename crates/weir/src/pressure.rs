@@ -23,6 +23,7 @@ use core::time::Duration;
 use weir_linux::os::clock::monotonic_ns;
 use weir_linux::os::file::socket::End;
 use weir_linux::os::syscall::Errno;
+use weir_linux::pressure::sources;
 use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, FdError, Guard, Panicked};
 use weir_linux::process::{limit, pressure};
 
@@ -194,6 +195,17 @@ impl fmt::Debug for PressureEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PressureEvents").field("seen", &self.seen).finish_non_exhaustive()
     }
+}
+
+/// The lowest limit of memory of the process's control group and of those above it, bytes, read now: `memory.max`, and
+/// `memory.high`. None: nothing limits them. A program can size by it what it takes at most.
+///
+/// ```
+/// let most = weir::pressure::group_limit().map_or(64 << 20, |limit| (limit / 4).min(64 << 20));
+/// assert!(most <= 64 << 20);
+/// ```
+pub fn group_limit() -> Option<u64> {
+    sources::group_limit()
 }
 
 /// The program's function for [`on_limit`]; 0: none.

@@ -1,6 +1,7 @@
 //! Parts that every other part uses; first of all why the program cannot go on: one line for its
 //! user.
 
+pub mod machine;
 pub mod shares;
 pub mod size;
 

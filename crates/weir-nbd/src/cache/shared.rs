@@ -1,7 +1,7 @@
 //! The blocks of the cache, and what is counted of them.
 
 use super::stripes::Stripes;
-use crate::base::Failure;
+use crate::base::{Failure, machine};
 use crate::buffers::{Buffer, locked};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -192,10 +192,7 @@ impl Shared {
 
     /// Bytes of blocks that the cache may hold at most, by its own bound or the machine's memory, and by the process's limit.
     pub fn room(&self) -> u64 {
-        let most = self.max.unwrap_or_else(|| {
-            let found = rustix::system::sysinfo();
-            found.totalram as u64 * u64::from(found.mem_unit)
-        });
+        let most = self.max.unwrap_or_else(machine::memory);
         let limit = weir::settings::get("limit").ok().filter(|&limit| limit > 0);
         let most = most.min(limit.unwrap_or(u64::MAX));
         most / (BLOCK + ENTRY) as u64 * BLOCK as u64

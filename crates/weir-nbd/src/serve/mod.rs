@@ -4,6 +4,7 @@ mod acceptor;
 mod control;
 mod descriptors;
 mod report;
+mod request_memory;
 mod server;
 mod settings;
 mod stat;

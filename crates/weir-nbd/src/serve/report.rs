@@ -30,6 +30,10 @@ pub struct Report {
     pub heap_live_bytes: usize,
     /// Bytes of the heap that are free and resident.
     pub heap_idle_bytes: usize,
+    /// Bounds of the memory of requests, bytes: of all, of one client's, of one.
+    pub max_memory_bytes: u64,
+    pub max_client_memory_bytes: u64,
+    pub max_request_bytes: u64,
     /// The limit that the process should stay under, bytes; 0: no limit.
     pub limit_bytes: u64,
     /// The block cache, if there is one.
@@ -75,6 +79,9 @@ impl Reporter {
             failed_handshakes: statistics.failed_handshakes.load(Relaxed),
             heap_live_bytes: heap.live_bytes,
             heap_idle_bytes: heap.idle_bytes,
+            max_memory_bytes: (context.limits.worker_memory * self.workers) as u64,
+            max_client_memory_bytes: context.limits.client_memory as u64,
+            max_request_bytes: context.limits.request.into(),
             limit_bytes: weir::settings::get("limit").unwrap_or(0),
             cache: context.cache.as_ref().map(|cache| cache.figures()),
             locked: locked::figures(),

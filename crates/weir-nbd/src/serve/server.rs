@@ -186,6 +186,8 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
     }
+    settings.memory.log(settings.available.lowest(settings.limit), settings.is_memory_set);
+    follow_group(settings, settings.cache.is_some())?;
     if let Some(bytes) = settings.locked_memory {
         locked::lock_memory(bytes)?;
     }
@@ -200,6 +202,11 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
         info!("export '{name}': {} {source}, {} bytes", export.volume.kind(), export.volume.size());
     }
     Ok(Context::new(exports, open_tls(settings)?, settings.limits, cache, pools))
+}
+
+/// Has a server with a cache stay under a limit that follows that of its control group, unless one is set.
+fn follow_group(settings: &Settings, has_cache: bool) -> Result<(), Failure> {
+    if has_cache && settings.limit.is_none() { settings.available.set_limit() } else { Ok(()) }
 }
 
 fn open_tls(settings: &Settings) -> Result<TlsMode, Failure> {
@@ -250,13 +257,15 @@ async fn wait(events: &mut Events, options: &Serve, context: &Arc<Context>) -> R
     }
 }
 
-/// Exports, certificates and the settings of page pools are read again; the rest counts from the next start on.
+/// Exports, certificates, the settings of page pools and the limit that follows that of the control group are read again; the
+/// rest counts from the next start on.
 fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
     let settings = Settings::load(options)?;
     let (definitions, default) = (settings.exports.clone(), settings.default.clone());
     let exports = Exports::open(definitions, default, &context.exports(), context.cache.as_ref())?;
     exports.iter().for_each(|export| export.look_at_size());
     context.replace(exports, open_tls(&settings)?);
+    follow_group(&settings, context.cache.is_some())?;
     context.pools.set(settings.pools)
 }
 

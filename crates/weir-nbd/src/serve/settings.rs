@@ -1,5 +1,6 @@
 //! Settings by the command line and the configuration file together.
 
+use super::request_memory::{Available, RequestMemory, Set};
 use crate::backend::Source;
 use crate::base::Failure;
 use crate::base::size::{CacheSize, Size};
@@ -39,6 +40,11 @@ pub struct Settings {
     pub io: Engine,
     pub max_connections: usize,
     pub limits: Limits,
+    /// The bounds of the memory of requests, and whether the one for all of them is set.
+    pub memory: RequestMemory,
+    pub is_memory_set: bool,
+    /// Memory that the server may have.
+    pub available: Available,
     pub cache: Option<CacheSettings>,
     /// Bytes that are locked.
     pub locked_memory: Option<u64>,
@@ -100,10 +106,10 @@ impl Settings {
     /// Reads the configuration file, if there is one, and puts the options over it.
     pub fn load(options: &Serve) -> Result<Self, Failure> {
         let file = options.config.as_deref().map(Options::read).transpose()?.unwrap_or_default();
-        Self::merge(options.clone(), file)
+        Self::merge(options.clone(), file, Available::find())
     }
 
-    fn merge(serve: Serve, file: Options) -> Result<Self, Failure> {
+    fn merge(serve: Serve, file: Options, available: Available) -> Result<Self, Failure> {
         let tls = merge_tls(&serve, file.tls)?;
         let options = serve.options;
         let mut exports = file.export.into_iter().map(from_file).collect::<Result<Vec<_>, _>>()?;
@@ -116,10 +122,18 @@ impl Settings {
             ));
         }
         let workers = options.workers.or(file.workers).unwrap_or_else(cpus);
-        let max_memory = options.max_memory.or(file.max_memory).map_or(512 << 20, |size| size.0);
-        let request = options.max_request.or(file.max_request).map_or(32 << 20, |size| size.0);
-        let client_memory = options.max_client_memory.or(file.max_client_memory).map_or(64 << 20, |size| size.0);
-        check(workers, request, client_memory, max_memory)?;
+        let limit = options.limit.or(file.limit).map(|size| size.0);
+        if limit.is_some_and(|limit| (1..MIN_LIMIT).contains(&limit)) {
+            return Err(Failure::new(format!("limit: less than {} is less than any program takes", Size(MIN_LIMIT))));
+        }
+        let bytes = |size: Option<Size>| size.map(|size| size.0);
+        let set = Set {
+            request: bytes(options.max_request.or(file.max_request)),
+            client: bytes(options.max_client_memory.or(file.max_client_memory)),
+            all: bytes(options.max_memory.or(file.max_memory)),
+        };
+        let memory = RequestMemory::new(set, workers, available.lowest(limit));
+        check(workers, memory)?;
         let max_connections = options.max_connections.or(file.max_connections).unwrap_or(10_000);
         if max_connections == 0 {
             return Err(Failure::new("max-connections: 0 would refuse every client"));
@@ -134,10 +148,6 @@ impl Settings {
         let cache = cache.map(|CacheSize(size)| CacheSettings { max: size.map(|size| size.0), writes_back });
         if cache.is_some_and(|cache| cache.max.is_some_and(|max| max < MIN_CACHE)) {
             return Err(Failure::new(format!("cache: less than {} is of no use", Size(MIN_CACHE))));
-        }
-        let limit = options.limit.or(file.limit).map(|size| size.0);
-        if limit.is_some_and(|limit| (1..MIN_LIMIT).contains(&limit)) {
-            return Err(Failure::new(format!("limit: less than {} is less than any program takes", Size(MIN_LIMIT))));
         }
         if cache.is_none() && writes_back {
             return Err(Failure::new("write-back: there is no cache: give its size, or 'auto'"));
@@ -155,9 +165,9 @@ impl Settings {
             io: options.io.or(file.io).unwrap_or_default(),
             max_connections,
             limits: Limits {
-                request: request as u32,
-                client_memory: client_memory as usize,
-                worker_memory: max_memory as usize / workers,
+                request: memory.request as u32,
+                client_memory: memory.client as usize,
+                worker_memory: memory.all as usize / workers,
                 handshake: time(
                     "handshake-timeout",
                     options.handshake_timeout.or(file.handshake_timeout),
@@ -166,6 +176,9 @@ impl Settings {
                 )?,
                 patience: time("client-timeout", options.client_timeout.or(file.client_timeout), 60, MIN_TIME)?,
             },
+            memory,
+            is_memory_set: set.all.is_some(),
+            available,
             cache,
             locked_memory: options.locked_memory.or(file.locked_memory).map(|size| size.0),
             limit,
@@ -208,7 +221,8 @@ fn cpus() -> usize {
 }
 
 /// A request has to fit into each budget, else it would wait for ever.
-fn check(workers: usize, request: u64, client_memory: u64, max_memory: u64) -> Result<(), Failure> {
+fn check(workers: usize, memory: RequestMemory) -> Result<(), Failure> {
+    let RequestMemory { request, client: client_memory, all: max_memory } = memory;
     let wrong = |what: String| Err(Failure::new(what));
     let least = u64::from(MIN_UNFRAGMENTED);
     if !(1..=1024).contains(&workers) {
@@ -272,7 +286,8 @@ mod tests {
             unreachable!("'serve' was given")
         };
         let file = toml::from_str(file).map_err(|why| why.message().to_string())?;
-        Settings::merge(*options, file).map_err(|why| why.to_string())
+        let available = Available { group: None, machine: 16 << 30 };
+        Settings::merge(*options, file, available).map_err(|why| why.to_string())
     }
 
     fn refused(options: &[&str], file: &str) -> String {
@@ -326,8 +341,10 @@ mod tests {
         assert!(refused(&[], "").contains("nothing to export"));
         assert!(with(&["--workers", "0"]).contains("workers: 0"));
         assert!(with(&["--max-request", "1K"]).contains("max-request: 1K"));
-        assert!(with(&["--max-client-memory", "1M"]).contains("max-client-memory: 1M"));
-        assert!(with(&["--max-memory", "33M", "--workers", "2"]).contains("max-memory: 33M"));
+        assert!(with(&["--max-client-memory", "63K"]).contains("max-client-memory: 63K"));
+        let large = ["--max-request", "32M", "--workers", "2"];
+        assert!(with(&[&large[..], &["--max-memory", "33M"]].concat()).contains("max-memory: 33M"));
+        assert!(with(&["--max-memory", "127K", "--workers", "2"]).contains("max-memory: 127K"));
         assert!(with(&["--tls-required"]).contains("--tls-certificate"));
         assert!(with(&["--tls-client-ca", "x"]).contains("--tls-certificate"));
         assert!(with(&["--write-back"]).contains("there is no cache"));

@@ -59,6 +59,10 @@ fn table(report: &Report) -> String {
     ));
     let (used, idle) = (report.heap_live_bytes >> 10, report.heap_idle_bytes >> 10);
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
+    let bounds = [report.max_memory_bytes, report.max_client_memory_bytes, report.max_request_bytes];
+    let [all, client, request] = bounds.map(Size);
+    let limit = if report.limit_bytes > 0 { Size(report.limit_bytes).to_string() } else { "none".into() };
+    line(format_args!("requests may take {all}, one client's {client}, one {request}; limit of all memory: {limit}"));
     let pools = &report.pools;
     line(format_args!(
         "{} page pools: {} KiB idle, {} KiB in flight, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",

@@ -441,7 +441,7 @@ fn mistakes_on_the_command_line_are_told_in_one_line() {
         (&["serve", "--config", "/nonexistent"], "/nonexistent"),
         (&["serve", "--export", "m=memory:1M", "--listen", "unix:/nonexistent/s"], "/nonexistent/s"),
         (&["serve", "--export", "m=memory:1M", "--default", "x"], "the default export 'x'"),
-        (&["serve", "--export", "m=memory:1M", "--max-memory", "1M"], "max-memory"),
+        (&["serve", "--export", "m=memory:1M", "--max-memory", "1K"], "max-memory"),
         (&["stat", "--control", "/nonexistent"], "no server answers at /nonexistent"),
     ] {
         let output = Server::run(options);

@@ -4,9 +4,11 @@ use crate::support::client::Client;
 use crate::support::server::Server;
 use crate::support::wire::*;
 use crate::support::{engines, eventually, with_engines_at_once};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 #[test]
@@ -212,6 +214,79 @@ fn who_stops_with_more_than_a_share_is_disconnected_when_others_wait() {
         drop(stopped);
         server.stop();
     });
+}
+
+/// A memory control group of a test's own, of version 1. It is removed with this.
+struct Group(PathBuf);
+
+impl Group {
+    /// None where it cannot be made.
+    fn new(mib: u64) -> Option<Self> {
+        let group = PathBuf::from(format!("/sys/fs/cgroup/memory/weir-nbd-test-{}", std::process::id()));
+        std::fs::create_dir(&group).ok()?;
+        let group = Self(group);
+        group.set_limit(mib).ok()?;
+        Some(group)
+    }
+
+    fn set_limit(&self, mib: u64) -> std::io::Result<()> {
+        std::fs::write(self.0.join("memory.limit_in_bytes"), (mib << 20).to_string())
+    }
+
+    /// Starts a server inside.
+    fn start(&self, folder: tempfile::TempDir, options: &[&str]) -> Server {
+        let members = File::options().write(true).open(self.0.join("cgroup.procs")).expect("a group");
+        // SAFETY: between fork and exec, the call only writes to a file that is open.
+        Server::spawn(folder, options, |command| unsafe {
+            command.pre_exec(move || (&members).write_all(b"0"));
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its last process may not be gone for good yet.
+        eventually("the group to be empty", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn in_a_small_group_requests_take_a_part_of_it_and_clients_do_not_end_the_server() {
+    let Some(group) = Group::new(64) else { return weir_testing::skip!("no v1 memory group can be made") };
+    for engine in engines() {
+        group.set_limit(64).expect("a limit");
+        let folder = tempfile::tempdir().expect("a folder");
+        File::create(folder.path().join("disk")).and_then(|disk| disk.set_len(128 << 20)).expect("a file");
+        let options = ["--export", "d=disk", "--cache", "auto", "--workers", "2", "--io", engine];
+        let server = group.start(folder, &options);
+        let bounds = ["max_memory_bytes", "max_client_memory_bytes", "max_request_bytes", "limit_bytes"];
+        let stat = server.stat();
+        let found = bounds.map(|bound| stat[bound].as_u64().expect("a number") >> 20);
+        assert_eq!(found, [16, 8, 4, 48], "{}", server.log());
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let mut client = server.simple("d");
+                scope.spawn(move || {
+                    let (start, length) = (number << 25, 4 << 20);
+                    let data = vec![number as u8 + 1; length];
+                    for at in 0..8 {
+                        assert_eq!(client.simple(WRITE, 0, start + (at << 22), 4 << 20, &data), 0);
+                    }
+                    for at in 0..16 {
+                        client.request(READ, 0, start + ((at % 8) << 22), 4 << 20, b"");
+                    }
+                    for _ in 0..16 {
+                        assert_eq!(client.simple_reply().0, 0);
+                        assert!(client.receive(length) == data);
+                    }
+                });
+            }
+        });
+        group.set_limit(128).expect("a limit");
+        server.signal(libc::SIGHUP);
+        eventually("the limit follows", || server.stat()["limit_bytes"] == 96 << 20);
+        server.stop();
+    }
 }
 
 #[test]

@@ -36,6 +36,13 @@ pub struct Limits {
     pub high: Option<u64>,
 }
 
+impl Limits {
+    /// The lower of the two.
+    pub fn lowest(self) -> Option<u64> {
+        lower(self.max, self.high)
+    }
+}
+
 /// The limits in force.
 pub fn effective_limits(dir: &GroupDir) -> Limits {
     let mut limits = Limits::default();
@@ -79,7 +86,7 @@ pub fn usage(dir: &GroupDir, up: usize) -> Option<u64> {
 pub fn read_ahead(dir: &GroupDir) {
     for up in 0..=dir.depth {
         let limits = own_limits(dir, up);
-        if up == 0 || lower(limits.max, limits.high).is_some() {
+        if up == 0 || limits.lowest().is_some() {
             let _ = (usage(dir, up), stat_value(dir, up, b""));
         }
     }
@@ -109,7 +116,7 @@ pub fn rooms(dir: &GroupDir, percent_near: u64) -> impl Iterator<Item = Room> {
     (0..=dir.depth).filter_map(move |up| {
         let limits = own_limits(dir, up);
         // Of a limit of 0, which asks that all be reclaimed, nothing could be a part.
-        let limit = lower(limits.max, limits.high)?.max(1);
+        let limit = limits.lowest()?.max(1);
         let used = usage(dir, up)?;
         let mut room = Room { limit, working_set: used, up };
         if is_near(room.left(), limit, percent_near) {
@@ -217,7 +224,8 @@ mod tests {
                 &[("memory.max", "max\n"), ("memory.high", "2000\n"), ("memory.current", "50\n")],
             ],
         );
-        assert_eq!(effective_limits(&dir), Limits { max: Some(1000), high: Some(2000) });
+        let limits = effective_limits(&dir);
+        assert_eq!((limits, limits.lowest()), (Limits { max: Some(1000), high: Some(2000) }, Some(1000)));
         let room = tightest_room(&dir, 10).unwrap();
         assert_eq!(room, Room { limit: 1000, working_set: 950, up: 1 });
         // Clean file pages do not count, where it is worth the look.

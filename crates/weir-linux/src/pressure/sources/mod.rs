@@ -11,7 +11,7 @@
 use self::notifiers::{ALL, CLOSED, Notifier, Slot};
 use self::pace::{Pace, READ_INTERVAL_NS};
 use self::readings::Readings;
-pub use self::room::machine_free;
+pub use self::room::{group_limit, machine_free};
 use super::events::{Events, Heat, Source};
 use super::group::cgroup::GroupDir;
 use super::group::groups::{Groups, open_groups};

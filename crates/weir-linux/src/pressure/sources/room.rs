@@ -3,6 +3,7 @@
 use crate::os::fd;
 use crate::os::file::text::{after, number, words};
 use crate::pressure::group::cgroup::GroupDir;
+use crate::pressure::group::groups::open_groups;
 use crate::pressure::group::memcg;
 use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
@@ -29,6 +30,14 @@ pub fn machine_free() -> Option<u64> {
     // The two lines are among the first three of some fifty.
     let mut buf = [0u8; 512];
     Some(of_machine(fd::read_file(c"/proc/meminfo", &mut buf).ok()?)?.free())
+}
+
+/// The lowest limit of the process's group and of the ancestors, bytes, read now. None: nothing limits them.
+pub fn group_limit() -> Option<u64> {
+    let (memory, unified) = open_groups();
+    let limit = memory.as_ref().and_then(|group| memcg::effective_limits(group).lowest());
+    [memory, unified].into_iter().flatten().for_each(GroupDir::close);
+    limit
 }
 
 /// The limit that is nearest to its own high mark, or farthest above it.

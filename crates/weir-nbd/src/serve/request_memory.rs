@@ -1,0 +1,162 @@
+//! How much memory requests may take, and what the process should stay under: what is set, or parts of what there is.
+
+use crate::base::Failure;
+use crate::base::machine;
+use crate::base::size::Size;
+use crate::protocol::constants::MIN_UNFRAGMENTED;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tracing::{info, warn};
+
+/// Most bytes by default: for all requests, for one client's, of one request.
+const MOST: u64 = 512 << 20;
+const MOST_OF_CLIENT: u64 = 64 << 20;
+const MOST_OF_REQUEST: u64 = 32 << 20;
+/// Least data of one request by default, where that fits.
+const LEAST: u64 = 1 << 20;
+
+/// The limit that was derived last, bytes; 0: none.
+static DERIVED: AtomicU64 = AtomicU64::new(0);
+
+/// Memory that the server may have, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Available {
+    /// The lowest limit of its control group and of those above it.
+    pub group: Option<u64>,
+    pub machine: u64,
+}
+
+impl Available {
+    /// As it is now.
+    pub fn find() -> Self {
+        Self { group: weir::pressure::group_limit(), machine: machine::memory() }
+    }
+
+    /// The lowest of these, and of `limit`, which is set.
+    pub fn lowest(&self, limit: Option<u64>) -> u64 {
+        let limits = [self.group, limit.filter(|&limit| limit > 0)];
+        limits.into_iter().flatten().fold(self.machine, u64::min)
+    }
+
+    /// What a server with a cache should stay under, if nothing is set. The rest is for what lies outside of the process: the
+    /// kernel's memory for sockets and I/O, and files.
+    fn limit(&self) -> Option<u64> {
+        self.group.map(|group| (group - part(group)).max(1))
+    }
+
+    /// Sets Weir's limit for a server with a cache in a control group that has one. A limit that is set otherwise stays.
+    pub fn set_limit(&self) -> Result<(), Failure> {
+        if weir::settings::get("limit") != Ok(DERIVED.load(Relaxed)) {
+            return Ok(());
+        }
+        let limit = self.limit().unwrap_or(0);
+        weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
+        if DERIVED.swap(limit, Relaxed) != limit {
+            info!("the limit of resident memory is {}, by that of the control group", Size(limit));
+        }
+        Ok(())
+    }
+}
+
+/// What requests may take by default of so much memory.
+fn part(memory: u64) -> u64 {
+    (memory / 4).min(MOST)
+}
+
+/// Bounds that are set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Set {
+    pub request: Option<u64>,
+    pub client: Option<u64>,
+    pub all: Option<u64>,
+}
+
+/// The bounds of the memory of requests, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestMemory {
+    /// Longest data of one request.
+    pub request: u64,
+    /// For one client's requests.
+    pub client: u64,
+    /// For all of them.
+    pub all: u64,
+}
+
+impl RequestMemory {
+    /// The bounds that are set, and for each other one what fits to them and to the memory that there is.
+    pub fn new(set: Set, workers: usize, memory: u64) -> Self {
+        let workers = workers.max(1) as u64;
+        let least = set.request.unwrap_or(MIN_UNFRAGMENTED.into()).saturating_mul(workers);
+        let all = set.all.unwrap_or(part(memory).max(least));
+        let share = all / workers;
+        let request = set.request.unwrap_or_else(|| {
+            // Half of a worker's, so that one request is not all that it serves.
+            let half = MOST_OF_REQUEST.min(share / 2).max(if share < LEAST { 0 } else { LEAST });
+            let most = half.min(set.client.unwrap_or(u64::MAX)).max(MIN_UNFRAGMENTED.into());
+            1 << most.ilog2()
+        });
+        let client = set.client.unwrap_or(MOST_OF_CLIENT.min(share).max(request));
+        Self { request, client, all }
+    }
+
+    /// Says in the log what they are, of so much memory. `is_set`: the bound for all of them is.
+    pub fn log(self, memory: u64, is_set: bool) {
+        let [request, client, all, of] = [self.request, self.client, self.all, memory].map(Size);
+        if !is_set && self.all > part(memory) {
+            warn!("requests may take {all} of {of} of memory, as each worker needs room for one: set max-memory");
+        }
+        info!("requests may take {all} of {of} of memory, one client's {client}, one {request}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_request_fits_whatever_memory_there_is() {
+        for mib in [1, 4, 32, 48, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096] {
+            for workers in [1, 2, 8] {
+                let found = RequestMemory::new(Set::default(), workers, mib * MIB);
+                let what = format!("{mib} MiB, {workers} workers: {found:?}");
+                assert!(found.request.is_power_of_two() && found.request >= u64::from(MIN_UNFRAGMENTED), "{what}");
+                assert!(found.request <= found.all / workers as u64 && found.request <= found.client, "{what}");
+                assert!(found.all <= MOST && (mib < 4 || found.all == part(mib * MIB)), "{what}");
+                assert!(mib < 32 || found.request >= LEAST, "{what}");
+            }
+        }
+        let of = |workers, mib| {
+            let RequestMemory { request, client, all } = RequestMemory::new(Set::default(), workers, mib * MIB);
+            [all, client, request].map(|bytes| bytes / MIB)
+        };
+        assert_eq!([of(2, 64), of(8, 64), of(8, 2048)], [[16, 8, 4], [16, 2, 1], [512, 64, 32]]);
+        assert_eq!([of(1, 1 << 14), of(8, 1 << 14)], [[512, 64, 32]; 2], "where there is plenty");
+    }
+
+    #[test]
+    fn what_is_set_stays_and_the_rest_fits_to_it() {
+        let of = |request: u64, client: u64, all: u64| {
+            let set = |mib: u64| (mib > 0).then_some(mib * MIB);
+            let set = Set { request: set(request), client: set(client), all: set(all) };
+            let RequestMemory { request, client, all } = RequestMemory::new(set, 2, 64 * MIB);
+            [request, client, all].map(|bytes| bytes / MIB)
+        };
+        assert_eq!(of(32, 0, 0), [32, 32, 64], "room for one in each worker");
+        assert_eq!(of(0, 3, 0), [2, 3, 16]);
+        assert_eq!(of(0, 0, 256), [32, 64, 256]);
+        assert_eq!(of(0, 100, 4), [1, 100, 4]);
+        assert_eq!(of(7, 8, 9), [7, 8, 9]);
+    }
+
+    #[test]
+    fn a_limit_leaves_room_for_what_is_not_the_process() {
+        let limit = |group| Available { group, machine: 1 << 34 }.limit();
+        assert_eq!(limit(None), None);
+        assert_eq!(limit(Some(64 * MIB)), Some(48 * MIB));
+        assert_eq!(limit(Some(8 << 30)), Some((8 << 30) - MOST));
+        let available = Available { group: Some(64 * MIB), machine: 1 << 34 };
+        let lowest = [None, Some(0), Some(MIB), Some(128 * MIB)].map(|limit| available.lowest(limit) / MIB);
+        assert_eq!(lowest, [64, 64, 1, 64]);
+    }
+}
