@@ -4,11 +4,11 @@ use super::mounts::{self, Mount};
 use crate::base::json;
 use crate::processes::regular;
 use procfs::process::Process;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, fstatfs};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 const DESCRIPTORS: usize = 1024;
 /// Remote file systems, by the beginning of their name.
 const REMOTE: [&str; 6] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
+/// File systems of which the files are memory: tmpfs and hugetlbfs. A memfd is of one of these, and on no mount that is listed.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
 /// The number of `cachestat(2)` (Linux 6.5 and later) on x86-64.
 const CACHESTAT: libc::c_long = 451;
 /// Bytes of a file that are mapped at a time, and at most, where its mapping has to be asked.
@@ -60,13 +62,17 @@ fn mount_of(information: &Path) -> Option<i32> {
 
 fn of_link(link: &Path, seen: &mut HashSet<(u64, u64)>) -> Option<Cached> {
     let path = link.read_link().ok()?;
-    // A memfd, and a file in a tmpfs, are memory that a process holds, not a copy of a disk's.
-    if path.starts_with("/memfd:") || path.starts_with("/dev/shm") {
+    let found = regular::find(link)?;
+    // Memory that a process holds is no copy of a disk's.
+    if is_in_memory(&found) {
         return None;
     }
-    let found = regular::find(link)?;
     fstat(&found).ok().filter(|stat| seen.insert((stat.st_dev, stat.st_ino)))?;
     Some(Cached { path, bytes: cached_bytes(&regular::open(&found)?)? })
+}
+
+fn is_in_memory(found: &OwnedFd) -> bool {
+    fstatfs(found).is_ok_and(|system| IN_MEMORY.contains(&system.f_type))
 }
 
 /// Bytes of a file that are in the page cache.
@@ -127,6 +133,16 @@ mod tests {
         let mount = |(number, system): (i32, &str)| Mount { number, device: (0, number), system: system.into() };
         let mounts: Vec<Mount> = (0..).zip(systems).map(mount).collect();
         assert_eq!(left_out(&mounts), HashSet::from([1, 2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn a_memfd_is_not_in_the_cache() {
+        let memfd = rustix::fs::memfd_create("a_memfd_is_not_in_the_cache", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = File::from(memfd);
+        file.write_all(&vec![7; 3 << 20]).unwrap();
+        let found = of_open_files(&Process::myself().unwrap());
+        let named = |cached: &Cached| cached.path.to_string_lossy().contains("a_memfd_is_not_in_the_cache");
+        assert!(!found.iter().any(named), "{found:?}");
     }
 
     #[test]
