@@ -2,7 +2,7 @@
 
 use super::empty_pages;
 use super::holders::{self, Holder};
-use super::mappings::{self, Kind, Mapping};
+use super::mappings::{self, Areas, Kind, Mapping};
 use super::program_end;
 use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
@@ -114,6 +114,11 @@ impl Look {
             Some(_) => Told { settings: settings_of_start(&inspected), ..told },
             None => told,
         });
+        let areas = match &told {
+            Ok(told) => Areas::of(&told.page),
+            Err(Missing::NotLoaded) => Areas::default(),
+            Err(_) => Areas::widest(),
+        };
         let has_weir = !matches!(told, Err(Missing::NotLoaded));
         let without_weir = told.as_ref().err().filter(|why| **why != Missing::NotLoaded).map(Missing::to_string);
         let weir = told.ok().map(OfWeir::of);
@@ -123,7 +128,7 @@ impl Look {
         let in_memory = mounts.iter().filter(|mount| mount.is_in_memory()).map(|mount| mount.device).collect();
         let stacks = mappings::stack_pointers(pid);
         let known = stacks.as_deref().unwrap_or_default();
-        let mappings = mappings::sort(&mapped.0, known, &in_memory, has_weir, program_end::of);
+        let mappings = mappings::sort(&mapped.0, known, &in_memory, &areas, program_end::of);
         let status = maps::status(process).ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;

@@ -3,7 +3,10 @@
 use procfs::process::{MMPermissions, MMapPath, MemoryMap};
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir_core::telemetry::stats::Stats;
 use weir_linux::platform::memory::address_layout::{METADATA, WINDOWS};
 
 /// The kind of a mapping.
@@ -42,19 +45,39 @@ pub struct Mapping {
     pub swapped: u64,
 }
 
+/// Where Weir's heap and its metadata lie in a process. Beside them the program may map what it likes.
+#[derive(Clone, Debug, Default)]
+pub struct Areas {
+    heap: Range<u64>,
+    metadata: Range<u64>,
+}
+
+impl Areas {
+    /// As its Weir tells it.
+    pub fn of(page: &Stats) -> Self {
+        let range = |words: &[AtomicU64; 2]| words[0].load(Relaxed)..words[1].load(Relaxed);
+        Self { heap: range(&page.heap_addresses), metadata: range(&page.metadata_addresses) }
+    }
+
+    /// All addresses at which they may lie: of a Weir that tells nothing.
+    pub fn widest() -> Self {
+        let range = |area: Range<usize>| area.start as u64..area.end as u64;
+        Self { heap: range(WINDOWS), metadata: range(METADATA) }
+    }
+}
+
 /// Bytes of a stack below its pointer at most: glibc's threads have 8 MiB where the limit for stacks is the usual one.
 const STACK_BELOW: u64 = 8 << 20;
 /// Bytes of a stack above its pointer at most: all frames lie there, and deep calls fill a stack.
 const STACK_ABOVE: u64 = 8 << 20;
 
 /// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads, `in_memory` the devices of which the files are
-/// memory (tmpfs). The addresses of Weir's heap mean something in a process that has Weir alone. `end_of` says where the
-/// variables end of the file that is mapped there.
+/// memory (tmpfs), `areas` where Weir's memory is. `end_of` says where the variables end of the file that is mapped there.
 pub fn sort(
     maps: &[MemoryMap],
     stacks: &[u64],
     in_memory: &HashSet<(i32, i32)>,
-    has_weir: bool,
+    areas: &Areas,
     end_of: impl Fn(&MemoryMap) -> Option<u64>,
 ) -> Vec<Mapping> {
     let path = |map: &MemoryMap| match &map.pathname {
@@ -77,7 +100,7 @@ pub fn sort(
         let kind = match &map.pathname {
             _ if is_program => Kind::Code,
             MMapPath::Anonymous if before.is_some() => Kind::Data,
-            MMapPath::Anonymous => of_address(map, stacks, has_weir),
+            MMapPath::Anonymous => of_address(map, stacks, areas),
             MMapPath::Path(_) if in_memory.contains(&map.dev) => Kind::Shared,
             name => of_name(name),
         };
@@ -201,12 +224,11 @@ fn of_name(name: &MMapPath) -> Kind {
     }
 }
 
-fn of_address(map: &MemoryMap, stacks: &[u64], has_weir: bool) -> Kind {
+fn of_address(map: &MemoryMap, stacks: &[u64], areas: &Areas) -> Kind {
     let (begin, end) = map.address;
-    let is_in = |area: &std::ops::Range<usize>| has_weir && area.contains(&(begin as usize));
-    if is_in(&WINDOWS) {
+    if areas.heap.contains(&begin) {
         Kind::WeirHeap
-    } else if is_in(&METADATA) {
+    } else if areas.metadata.contains(&begin) {
         Kind::WeirMetadata
     } else if stacks.iter().any(|pointer| (begin..end).contains(pointer)) {
         Kind::Stack
@@ -302,7 +324,7 @@ Anonymous: 0 kB
     #[test]
     fn every_resident_page_has_one_kind() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[0x7f00_0000_1000], &HashSet::new(), true, |_| None);
+        let sorted = sort(&maps.0, &[0x7f00_0000_1000], &HashSet::new(), &Areas::widest(), |_| None);
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage];
         assert_eq!(kinds.map(kib), [12, 1004, 100, 4096, 40, 20]);
@@ -318,7 +340,7 @@ Anonymous: 0 kB
     #[test]
     fn what_is_merged_behind_variables_is_the_programs_own() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[], &HashSet::new(), true, |map| Some(map.address.1 + (64 << 10)));
+        let sorted = sort(&maps.0, &[], &HashSet::new(), &Areas::widest(), |map| Some(map.address.1 + (64 << 10)));
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         assert_eq!([Kind::Data, Kind::Anonymous].map(kib), [68, 936 + 712 + 16]);
     }
@@ -338,7 +360,7 @@ Rss: 8000 kB
 ";
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
         let stacks = [0x7f10_0300_0000, 0x7f00_0000_f000, 0x7f10_0310_0000, 0x7f20_0001_0000];
-        let sorted = sort(&maps.0, &stacks, &HashSet::new(), true, |_| None);
+        let sorted = sort(&maps.0, &stacks, &HashSet::new(), &Areas::widest(), |_| None);
         let of = |kind, figure: fn(&Mapping) -> u64| {
             sorted.iter().filter(|map| map.kind == kind).map(|map| figure(map) >> 10).collect::<Vec<_>>()
         };
@@ -366,7 +388,7 @@ Rss: 8 kB
 Anonymous: 0 kB
 ";
         let maps = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[], &HashSet::from([(0, 0x2a)]), true, |_| None);
+        let sorted = sort(&maps.0, &[], &HashSet::from([(0, 0x2a)]), &Areas::widest(), |_| None);
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         let kinds = [Kind::Shared, Kind::Anonymous, Kind::File, Kind::Code];
         assert_eq!(kinds.map(kib), [800, 100, 50, 8]);
@@ -375,8 +397,24 @@ Anonymous: 0 kB
     #[test]
     fn without_weir_its_addresses_mean_nothing() {
         let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
-        let sorted = sort(&maps.0, &[], &HashSet::new(), false, |_| None);
+        let sorted = sort(&maps.0, &[], &HashSet::new(), &Areas::default(), |_| None);
         assert!(!sorted.iter().any(|map| map.kind == Kind::WeirHeap));
+    }
+
+    /// As Go's heap may lie, of which the beginning is random too.
+    #[test]
+    fn what_lies_beside_weirs_own_window_is_the_programs() {
+        let stats = Stats::new();
+        let areas = [&stats.heap_addresses, &stats.metadata_addresses];
+        for (words, [begin, end]) in areas.into_iter().zip([[21 << 40, 25 << 40], [0x67ff << 32, 0x6800_0000_1000]]) {
+            words[0].store(begin, Relaxed);
+            words[1].store(end, Relaxed);
+        }
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
+        let sorted = sort(&maps.0, &[], &HashSet::new(), &Areas::of(&stats), |_| None);
+        let kind = |at| sorted.iter().find(|map| map.address.0 == at).map(|map| map.kind);
+        assert_eq!(kind(0x2000_0000_0000), Some(Kind::Anonymous));
+        assert_eq!(kind(0x6800_0000_0000), Some(Kind::WeirMetadata));
     }
 
     #[test]

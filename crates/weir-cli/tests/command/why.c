@@ -59,6 +59,15 @@ static void own(void) {
     memset(at, 1, 32 * MIB);
 }
 
+/* Among the addresses at which a heap of Weir's may lie, and below its own. */
+static void beside(void) {
+    char *at = mmap((void *)(22L << 40), 32 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) abort();
+    madvise(at, 32 * MIB, MADV_NOHUGEPAGE);
+    memset(at, 1, 32 * MIB);
+    hold(8 * MIB);
+}
+
 static void sparse(void) {
     char *at = map(8L << 30);
     madvise(at, 8L << 30, MADV_NOHUGEPAGE);
@@ -115,6 +124,7 @@ int main(int count, char **argument) {
     } else if (strcmp(name, "huge") == 0) huge();
     else if (strcmp(name, "live") == 0) hold(40 * MIB);
     else if (strcmp(name, "own") == 0) own();
+    else if (strcmp(name, "beside") == 0) beside();
     else if (strcmp(name, "block") == 0) block(64 * MIB);
     else if (strcmp(name, "stack-in-block") == 0) inside();
     else if (strcmp(name, "locked") == 0) {

@@ -282,6 +282,15 @@ fn a_mapping_of_the_programs_own() {
     assert!(report["causes"][0]["says"].as_str().unwrap().contains("32.0 MiB of 32.0 MiB resident"), "{report}");
 }
 
+/// Go's heap begins anywhere below 64 TiB, so at times where that of Weir might.
+#[test]
+fn a_mapping_where_weirs_heap_might_be() {
+    let Some(case) = Case::new("beside", &[]) else { return };
+    let report = case.first_cause("own_mapping", 31);
+    let [own, live, unexplained] = ["own_mappings", "live", "unexplained"].map(|name| part(&report, name));
+    assert!((31 << 20..35 << 20).contains(&own) && live >= 8 << 20 && unexplained < 4 << 20, "{report}");
+}
+
 #[test]
 fn memory_in_children() {
     let Some(case) = Case::new("child", &[]) else { return };

@@ -15,7 +15,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -238,6 +238,11 @@ pub struct Stats {
     pub control: Control,
     /// Where the heap profile's table is in the process's memory ([`crate::profile::layout`]); 0: none.
     pub profile: AtomicU64,
+    /// Addresses of the heap, the first and the one behind all that it ever had; 0: it has none yet. By these a reader
+    /// tells its mappings from the program's.
+    pub heap_addresses: [AtomicU64; 2],
+    /// Likewise of the metadata, as far as addresses were given to it.
+    pub metadata_addresses: [AtomicU64; 2],
     /// The last batches reported.
     pub trace: Ring,
     /// Zones.

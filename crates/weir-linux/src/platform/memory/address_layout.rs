@@ -80,6 +80,8 @@ pub(crate) enum Area {
 pub(crate) struct AddressLayout {
     /// Where the next window may begin, and the next piece of metadata; 0 before the first.
     next: [AtomicUsize; 2],
+    /// Where metadata begins; 0 before the first.
+    metadata_begin: AtomicUsize,
     width: AtomicU8,
     /// Metadata was mapped since the kernel was last advised to use no huge pages behind it.
     metadata_grown: AtomicBool,
@@ -89,7 +91,8 @@ impl AddressLayout {
     /// Nothing is taken.
     pub(crate) const fn new() -> Self {
         let next = [const { AtomicUsize::new(0) }; 2];
-        Self { next, width: AtomicU8::new(AT_FIRST), metadata_grown: AtomicBool::new(false) }
+        let (metadata_begin, metadata_grown) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { next, metadata_begin, width: AtomicU8::new(AT_FIRST), metadata_grown }
     }
 
     fn areas(&self) -> &'static Areas {
@@ -115,7 +118,12 @@ impl AddressLayout {
             let [heap, metadata] = process::chance();
             let places = areas.windows.len() - areas.heap;
             let heap = areas.windows.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + skipped(heap >> 56);
-            let metadata = areas.metadata.start + metadata % areas.chance;
+            let metadata = areas.metadata.start + metadata % areas.chance / page::bytes() * page::bytes();
+            // Who finds addresses given finds this, too.
+            let metadata = match self.metadata_begin.compare_exchange(0, metadata, Relaxed, Relaxed) {
+                Ok(_) => metadata,
+                Err(begin) => begin,
+            };
             for (next, first) in self.next.iter().zip([heap, metadata]) {
                 let _ = next.compare_exchange(0, first, Relaxed, Relaxed);
             }
@@ -127,6 +135,17 @@ impl AddressLayout {
             at.checked_add(len).filter(|&after| after <= end)
         };
         next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
+    }
+
+    /// Whether it is where windows lie that may be anywhere.
+    pub(crate) fn is_of_window(&self, addr: usize) -> bool {
+        self.areas().windows.contains(&addr)
+    }
+
+    /// The addresses that were given to metadata.
+    pub(crate) fn metadata(&self) -> Range<usize> {
+        let end = self.next[Area::Metadata as usize].load(Relaxed);
+        self.metadata_begin.load(Relaxed)..end
     }
 
     /// A window below 4 GiB, of 2 GiB.
@@ -163,7 +182,8 @@ impl AddressLayout {
     /// MiB.
     pub(crate) fn keep_metadata_small(&self) {
         if self.metadata_grown.swap(false, Relaxed) {
-            let metadata = &self.areas().metadata;
+            // Beside these the program may have mapped something.
+            let metadata = self.metadata();
             // It fails for what is not mapped of the range, and does what it should to the rest.
             // SAFETY: the advice changes no contents, whatever is mapped there.
             let _ = unsafe { mman::madvise(metadata.start as *mut u8, metadata.len(), mman::MADV_NOHUGEPAGE) };
@@ -215,5 +235,18 @@ mod tests {
             unsafe { mman::munmap(run.addr as *mut u8, PAGE) }.unwrap();
         }
         assert!(layout.metadata_grown.load(Relaxed));
+    }
+
+    #[test]
+    fn metadata_is_what_was_given_to_it() {
+        let layout = AddressLayout::new();
+        assert!(layout.metadata().is_empty());
+        let _ = layout.next(Area::Windows, PAGEBLOCK, PAGE).unwrap();
+        assert!(layout.metadata().is_empty() && layout.metadata().start != 0);
+        let first = layout.next(Area::Metadata, PAGE, PAGE).unwrap();
+        let last = layout.next(Area::Metadata, 3 * PAGEBLOCK, PAGEBLOCK).unwrap();
+        let metadata = layout.metadata();
+        assert_eq!(metadata, first..last + 3 * PAGEBLOCK);
+        assert!(metadata.start.is_multiple_of(page::bytes()), "the kernel takes advice for whole pages");
     }
 }

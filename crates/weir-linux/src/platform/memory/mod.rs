@@ -85,6 +85,15 @@ impl Linux {
         }
     }
 
+    /// Addresses of metadata, of which the page of statistics tells.
+    fn metadata_place(&self, len: usize, align: usize) -> Option<usize> {
+        let at = self.addresses.next(Area::Metadata, len, align)?;
+        let given = self.addresses.metadata();
+        STATS.metadata_addresses[0].store(given.start as u64, Relaxed);
+        STATS.metadata_addresses[1].fetch_max(given.end as u64, Relaxed);
+        Some(at)
+    }
+
     /// `mremap` of a mapping of the engine's.
     fn move_mapping(run: Run, len: usize) -> Result<usize, Refused> {
         // SAFETY: the mapping is the engine's.
@@ -110,15 +119,21 @@ impl Memory for Linux {
             Reach::Any => {
                 let len = len.min(self.addresses.longest_window());
                 let addr = self.addresses.next(Area::Windows, len, PAGE).ok_or(NO_ADDRESSES)?;
-                Run { addr, len: len - addr % align }
+                // The engine maps the first pageblock whole, with what the window leaves out of it.
+                let begin = addr - addr % align;
+                STATS.heap_addresses.iter().for_each(|word| word.store(begin as u64, Relaxed));
+                Run { addr, len: begin + len - addr }
             }
             Reach::Low32 => AddressLayout::low_window(align),
-            Reach::Apart => Run { addr: self.addresses.next(Area::Metadata, len, align).ok_or(NO_ADDRESSES)?, len },
+            Reach::Apart => Run { addr: self.metadata_place(len, align).ok_or(NO_ADDRESSES)?, len },
         })
     }
 
     fn map_at(&self, run: Run, node: usize) -> Placed {
         let placed = self.addresses.map(run);
+        if placed == Placed::Done && self.addresses.is_of_window(run.addr) {
+            STATS.heap_addresses[1].fetch_max((run.addr + run.len) as u64, Relaxed);
+        }
         if placed == Placed::Done && self.nodes() > 1 && !mman::has_policy() {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
@@ -141,7 +156,7 @@ impl Memory for Linux {
     fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
         self.lockless();
         for _ in 0..TRIES {
-            let Some(addr) = self.addresses.next(Area::Metadata, len, align) else { break };
+            let Some(addr) = self.metadata_place(len, align) else { break };
             match self.addresses.map(Run { addr, len }) {
                 Placed::Done => return Ok(addr),
                 Placed::Refused => return Err(NO_ADDRESSES),
