@@ -270,6 +270,7 @@ fn why(first: &[u8], second: &[u8], idle_ms: Option<u64>, resident: u64, command
             huge: 0,
             locked: 0,
             swapped: 0,
+            empty: 0,
         };
         Some(why::look::Look {
             pid: 7,

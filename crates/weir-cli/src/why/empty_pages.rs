@@ -104,6 +104,7 @@ mod tests {
             huge: 2 * HUGE,
             locked: 0,
             swapped: 0,
+            empty: 0,
         };
         let found = empty_bytes(pid, &mapping);
         // SAFETY: it is not used after this.

@@ -81,10 +81,6 @@ pub struct Look {
     pub page_table_bytes: u64,
     /// Locked by `mlock` or `mlockall`.
     pub locked_bytes: u64,
-    /// Estimated: in huge pages, and holds zeros alone.
-    pub empty_bytes: u64,
-    /// The part of that in Weir's heap.
-    pub empty_in_heap_bytes: u64,
     pub huge_page_policy: String,
     pub descendants: Vec<Member>,
     pub charged: Option<Charged>,
@@ -153,12 +149,9 @@ impl Look {
             stacks_hidden: stacks.is_none(),
             ..Self::default()
         };
-        for mapping in
-            look.mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::WeirHeap | Kind::Brk))
-        {
-            let empty = empty_pages::empty_bytes(pid, mapping);
-            look.empty_bytes += empty;
-            look.empty_in_heap_bytes += if mapping.kind == Kind::WeirHeap { empty } else { 0 };
+        let is_memory = |map: &&mut Mapping| matches!(map.kind, Kind::Anonymous | Kind::WeirHeap | Kind::Brk);
+        for mapping in look.mappings.iter_mut().filter(is_memory) {
+            mapping.empty = empty_pages::empty_bytes(pid, mapping);
         }
         Ok(look)
     }
@@ -166,6 +159,16 @@ impl Look {
     /// Resident bytes of the mappings of a kind.
     pub fn resident(&self, kind: Kind) -> u64 {
         self.mappings.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum()
+    }
+
+    /// Estimated bytes in huge pages that hold zeros alone.
+    pub fn empty_bytes(&self) -> u64 {
+        self.mappings.iter().map(|map| map.empty).sum()
+    }
+
+    /// The part of that in mappings of a kind.
+    pub fn empty(&self, kind: Kind) -> u64 {
+        self.mappings.iter().filter(|map| map.kind == kind).map(|map| map.empty).sum()
     }
 
     /// The value of a setting of its Weir.

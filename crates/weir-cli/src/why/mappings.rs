@@ -43,6 +43,8 @@ pub struct Mapping {
     pub huge: u64,
     pub locked: u64,
     pub swapped: u64,
+    /// Estimated: in huge pages, and holds zeros alone.
+    pub empty: u64,
 }
 
 /// Where Weir's heap and its metadata lie in a process. Beside them the program may map what it likes.
@@ -161,6 +163,7 @@ fn split(sorted: &mut Vec<Mapping>, most: u64, address: (u64, u64)) -> bool {
         huge: rest(whole.huge),
         locked: rest(whole.locked),
         swapped: rest(whole.swapped),
+        empty: 0,
         file: None,
     };
     for (figure, own) in [
@@ -191,6 +194,7 @@ fn add(sorted: &mut Vec<Mapping>, map: &MemoryMap, kind: Kind, file: Option<Path
         huge: of("AnonHugePages") + of("ShmemPmdMapped") + of("FilePmdMapped"),
         locked: of("Locked"),
         swapped: of("Swap"),
+        empty: 0,
         file,
     };
     match copied.filter(|_| anonymous > 0) {

@@ -138,7 +138,7 @@ mod tests {
     use crate::why::mappings::Mapping;
 
     fn mapping(kind: Kind, resident: u64) -> Mapping {
-        Mapping { kind, address: (0, 0), file: None, resident, huge: 0, locked: 0, swapped: 0 }
+        Mapping { kind, address: (0, 0), file: None, resident, huge: 0, locked: 0, swapped: 0, empty: 0 }
     }
 
     fn look(mappings: &[(Kind, u64)], measured: Option<[u64; 5]>, elsewhere: u64) -> Look {

@@ -82,7 +82,7 @@ impl Report {
             resident_bytes: parts.resident_bytes(),
             within: Within {
                 huge_pages_bytes: look.mappings.iter().map(|map| map.huge).sum(),
-                empty_bytes: look.empty_bytes,
+                empty_bytes: look.empty_bytes(),
                 locked_bytes: look.locked_bytes,
             },
             beside: Beside {

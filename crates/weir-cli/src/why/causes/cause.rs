@@ -2,7 +2,8 @@
 
 use crate::why::growth::Growth;
 use crate::why::look::Look;
-use crate::why::parts::Parts;
+use crate::why::mappings::{Kind, Mapping};
+use crate::why::parts::{Name, Parts};
 use serde::Serialize;
 
 /// The words for each cause: its rank and its name for people.
@@ -75,6 +76,9 @@ pub struct Case<'a> {
 /// The least that is worth a word, bytes, and as a share of the resident set: 1 / SHARE.
 const LEAST: u64 = 1 << 20;
 const SHARE: u64 = 20;
+/// By how much a mapping of the program's may exceed the program's own mappings, as a share of these: 1 / SLACK_SHARE. The figures
+/// are of two moments.
+const SLACK_SHARE: u64 = 8;
 
 impl Case<'_> {
     /// A finding about so many bytes, if they are worth it.
@@ -88,6 +92,20 @@ impl Case<'_> {
         let cures = cures.into_iter().map(Into::into).collect();
         let is_large = bytes >= LEAST.max(self.parts.resident_bytes() / SHARE);
         is_large.then_some(Finding { cause, bytes, says, cures })
+    }
+
+    /// The mappings that may be the program's own. Blocks that Weir maps singly lie among them, and what has more resident than
+    /// all of the program's is such a block.
+    pub fn own_mappings(&self) -> impl Iterator<Item = &Mapping> {
+        let own = self.parts.bytes(Name::OwnMappings);
+        let most = own.saturating_add(own / SLACK_SHARE);
+        self.look.mappings.iter().filter(move |map| map.kind == Kind::Anonymous && map.resident <= most)
+    }
+
+    /// What huge pages of the program's own mappings hold for nothing.
+    pub fn own_empty_bytes(&self) -> u64 {
+        let empty: u64 = self.own_mappings().map(|map| map.empty).sum();
+        empty.min(self.parts.bytes(Name::OwnMappings))
     }
 
     /// A command for this process.

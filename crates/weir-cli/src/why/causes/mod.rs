@@ -48,6 +48,7 @@ mod tests {
             huge: 0,
             locked: 0,
             swapped: 0,
+            empty: 0,
         };
         let weir = OfWeir { measured: measured(mib), ..OfWeir::default() };
         Look { pid: 7, weir: Some(weir), mappings: mappings.iter().map(mapping).collect(), ..Look::default() }
@@ -114,9 +115,42 @@ mod tests {
     fn memory_is_not_explained_twice() {
         let mut look = look(&[(Kind::Anonymous, 64)], [0; 5]);
         assert_eq!(names(&look), [Cause::OwnMapping]);
-        look.empty_bytes = 60 << 20;
+        look.mappings[0].empty = 60 << 20;
         assert_eq!(names(&look), [Cause::HugePages, Cause::OwnMapping]);
-        look.empty_bytes = 64 << 20;
+        look.mappings[0].empty = 64 << 20;
         assert_eq!(names(&look), [Cause::HugePages]);
+    }
+
+    /// A block of malloc's of 500 MiB beside a mapping of the program's of 60.
+    #[test]
+    fn blocks_of_mallocs_are_no_mappings_of_the_programs() {
+        let mut look = look(&[(Kind::Anonymous, 500), (Kind::Anonymous, 60)], [500, 0, 0, 0, 0]);
+        look.weir.as_mut().unwrap().elsewhere = 500 << 20;
+        let own = |look: &Look| causes(look).into_iter().find(|it| it.cause == Cause::OwnMapping).unwrap();
+        let found = own(&look);
+        assert!(found.bytes == 60 << 20 && found.says.contains("60.0 MiB of 60.0 MiB resident"), "{found:?}");
+        // What huge pages of the block hold for nothing takes nothing from the program's.
+        look.mappings[0].empty = 400 << 20;
+        assert_eq!(own(&look).bytes, 60 << 20);
+        let huge = &causes(&look)[0];
+        assert!(
+            huge.cause == Cause::HugePages && huge.says.contains("most of it in large blocks of malloc's"),
+            "{huge:?}"
+        );
+        look.mappings[1].empty = 30 << 20;
+        assert_eq!(own(&look).bytes, 30 << 20);
+        // Merged with the block it has no name.
+        look.mappings[0].resident += look.mappings.pop().unwrap().resident;
+        assert!(own(&look).says.ends_with("60.0 MiB that no malloc knows of."), "{:?}", own(&look));
+    }
+
+    #[test]
+    fn a_policy_is_proposed_that_is_not_in_force() {
+        let mut look = look(&[(Kind::Anonymous, 64)], [0; 5]);
+        look.mappings[0].empty = 60 << 20;
+        for (policy, is_proposed) in [("always", true), ("madvise", false), ("never", false)] {
+            look.huge_page_policy = policy.into();
+            assert_eq!(causes(&look)[0].cures.iter().any(|cure| cure.contains("echo madvise")), is_proposed);
+        }
     }
 }

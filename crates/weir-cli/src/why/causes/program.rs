@@ -7,17 +7,23 @@ use crate::doctor::pymalloc;
 use crate::why::mappings::Kind;
 use crate::why::parts::Name;
 
-/// Whose the empty huge pages are.
+/// Where empty huge pages are.
 const HEAP: &str = "Weir's heap";
+const OWN: &str = "the program's own mappings";
+const BLOCKS: &str = "large blocks of malloc's";
 
 pub fn huge_pages(case: &Case) -> Option<Finding> {
     let look = case.look;
     let huge: u64 = look.mappings.iter().map(|map| map.huge).sum();
-    let where_to = if look.empty_in_heap_bytes * 2 > look.empty_bytes { HEAP } else { "the program's own mappings" };
+    let empty = look.empty_bytes();
+    let in_heap = look.empty(Kind::WeirHeap);
+    let own = case.own_empty_bytes() + look.empty(Kind::Brk);
+    let places = [(OWN, own), (BLOCKS, empty.saturating_sub(own + in_heap)), (HEAP, in_heap)];
+    let where_to = places.into_iter().max_by_key(|&(_, bytes)| bytes)?.0;
     let says = format!(
         "about {} of the {} in huge pages hold zeros alone, most of it in {where_to}: the first touch of one byte \
          makes 2 MiB resident. The machine's policy is `{}`.",
-        bytes(look.empty_bytes),
+        bytes(empty),
         bytes(huge),
         look.huge_page_policy
     );
@@ -26,9 +32,11 @@ pub fn huge_pages(case: &Case) -> Option<Finding> {
     let program = [
         "the program's madvise(MADV_NOHUGEPAGE) for what it touches here and there, or no MADV_HUGEPAGE",
         "for this program alone: prctl(PR_SET_THP_DISABLE) before it starts",
-        "for the machine: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, as root",
     ];
-    case.finding(Cause::HugePages, look.empty_bytes, says, ours.into_iter().chain(program))
+    // Elsewhere only what asks for huge pages has them.
+    let machine = (look.huge_page_policy == "always")
+        .then_some("for the machine: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, as root");
+    case.finding(Cause::HugePages, empty, says, ours.into_iter().chain(program).chain(machine))
 }
 
 pub fn other_allocator(case: &Case) -> Option<Finding> {
@@ -36,7 +44,7 @@ pub fn other_allocator(case: &Case) -> Option<Finding> {
     let name = look.allocator.as_ref()?;
     // What huge pages hold for nothing is told as such.
     let held = case.parts.bytes(Name::OwnMappings) + case.parts.bytes(Name::BrkHeap);
-    let held = held.saturating_sub(look.empty_bytes - look.empty_in_heap_bytes);
+    let held = held.saturating_sub(case.own_empty_bytes() + look.empty(Kind::Brk));
     let beside = if look.weir.is_some() { "Weir is loaded, but" } else { "the process runs without Weir:" };
     let says = format!(
         "{beside} {name} serves the program, and holds {} at most. How much of it is free it tells only the program.",
@@ -67,20 +75,20 @@ pub fn own_mapping(case: &Case) -> Option<Finding> {
     }
     let own = case.parts.bytes(Name::OwnMappings);
     // What huge pages hold for nothing is told as such.
-    let unexplained = own.saturating_sub(look.empty_bytes - look.empty_in_heap_bytes);
-    let largest = look.mappings.iter().filter(|map| map.kind == Kind::Anonymous).max_by_key(|map| map.resident)?;
+    let unexplained = own.saturating_sub(case.own_empty_bytes());
+    // The kernel may have merged others with blocks of malloc's.
+    let all_are_own =
+        case.own_mappings().count() == look.mappings.iter().filter(|map| map.kind == Kind::Anonymous).count();
+    let alone = if all_are_own { "" } else { " that can be its own alone" };
+    let largest = case.own_mappings().max_by_key(|map| map.resident);
+    let largest = largest.map_or(String::new(), |map| {
+        let [resident, all] = [map.resident, map.address.1 - map.address.0].map(bytes);
+        format!("; the largest{alone} is {:x}-{:x}, {resident} of {all} resident", map.address.0, map.address.1)
+    });
     let zones = look.weir.as_ref().map_or(0, |weir| weir.zone_bytes);
     let given = format!("; {} of its mappings are zones that it gave Weir", bytes(zones));
     let given = if zones > 0 { given } else { String::new() };
-    let says = format!(
-        "the program itself has mapped {} that no malloc knows of; the largest is {:x}-{:x}, {} of {} resident{}.",
-        bytes(own),
-        largest.address.0,
-        largest.address.1,
-        bytes(largest.resident),
-        bytes(largest.address.1 - largest.address.0),
-        given
-    );
+    let says = format!("the program itself has mapped {} that no malloc knows of{largest}{given}.", bytes(own));
     let cures = [
         "the program's madvise(MADV_DONTNEED) or munmap of what it does not need now",
         "memory from malloc, or a page pool of Weir's, is released under pressure by itself",
