@@ -132,8 +132,15 @@ pub fn in_use(case: &Case) -> Option<Finding> {
     let [live, unmeasured] = [Name::Live, Name::HeapUnmeasured].map(|name| case.parts.bytes(name));
     case.look.weir.as_ref()?;
     let most = by_most(case, |holder| holder.used_bytes);
-    let most =
-        most.first().map_or(String::new(), |it| format!(", most of it ({}) of {}", bytes(it.used_bytes), it.name));
+    let most = most.first().map_or(String::new(), |it| {
+        let (held, used, name) = (live + unmeasured, it.used_bytes, &it.name);
+        // The figures are of two moments.
+        if used - used / 8 <= held {
+            return format!(", most of it ({}) of {name}", bytes(used.min(held)));
+        }
+        let used = bytes(used);
+        format!("; handed out is more, most of it ({used}) of {name}: what was never touched takes no memory")
+    });
     let says = match unmeasured {
         0 => format!("the program holds {} of objects{most}.", bytes(live)),
         _ => format!(

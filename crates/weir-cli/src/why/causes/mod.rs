@@ -28,6 +28,7 @@ mod tests {
     use super::*;
     use crate::figures::idle_window::IdleWindow;
     use crate::figures::memory::Measured;
+    use crate::why::holders::Holder;
     use crate::why::look::Look;
     use crate::why::look::OfWeir;
     use crate::why::mappings::Kind;
@@ -142,6 +143,33 @@ mod tests {
         // Merged with the block it has no name.
         look.mappings[0].resident += look.mappings.pop().unwrap().resident;
         assert!(own(&look).says.ends_with("60.0 MiB that no malloc knows of."), "{:?}", own(&look));
+    }
+
+    /// 1 GiB of blocks, of which 40 MiB were touched.
+    #[test]
+    fn what_was_never_touched_is_no_part_of_what_is_held() {
+        let mut look = look(&[(Kind::Anonymous, 40)], [1024, 0, 0, 0, 984]);
+        let weir = look.weir.as_mut().unwrap();
+        weir.elsewhere = 1 << 30;
+        let (name, all) = ("blocks".to_owned(), 1 << 30);
+        let holder = Holder {
+            name,
+            object_bytes: 0,
+            objects: 0,
+            held_bytes: all,
+            used_bytes: all,
+            cached_bytes: 0,
+            in_slabs_bytes: 0,
+        };
+        weir.holders = vec![holder];
+        let says = |look: &Look| causes(look)[0].says.clone();
+        assert!(
+            says(&look).starts_with("the program holds 40.0 MiB of objects; handed out is more"),
+            "{}",
+            says(&look)
+        );
+        look.weir.as_mut().unwrap().holders[0].used_bytes = 30 << 20;
+        assert!(says(&look).ends_with("40.0 MiB of objects, most of it (30.0 MiB) of blocks."), "{}", says(&look));
     }
 
     #[test]
