@@ -28,5 +28,5 @@ affinity: {{- toYaml . | nindent 2 }}
 
 {{/* Namespaces whose pods the webhook is never asked about. */}}
 {{- define "weir.notExempt" -}}
-{key: kubernetes.io/metadata.name, operator: NotIn, values: {{ append .Values.webhook.exemptNamespaces .Release.Namespace | uniq | toJson }}}
+{key: kubernetes.io/metadata.name, operator: NotIn, values: {{ append (.Values.webhook.exemptNamespaces | default list) .Release.Namespace | uniq | toJson }}}
 {{- end }}
