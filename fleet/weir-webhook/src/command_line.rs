@@ -90,6 +90,9 @@ impl CertificateOptions {
     }
 }
 
+/// The API refuses a pod with a user above this.
+const MOST_USER: i64 = i32::MAX as i64;
+
 /// A user of the init container, if it is not the image's.
 #[derive(Debug, Clone, Copy)]
 struct User(Option<i64>);
@@ -99,8 +102,8 @@ fn user(text: &str) -> Result<User, String> {
         return Ok(User(None));
     }
     match text.parse() {
-        Ok(id) if id > 0 => Ok(User(Some(id))),
-        _ => Err("a number above 0, or `image`".to_owned()),
+        Ok(id) if (1..=MOST_USER).contains(&id) => Ok(User(Some(id))),
+        _ => Err(format!("a number from 1 to {MOST_USER}, or `image`")),
     }
 }
 
@@ -128,7 +131,11 @@ mod tests {
 
     #[test]
     fn the_init_container_is_never_root() {
-        assert!(parse(&["--certificates", "/tls", "--run-as-user", "0"]).is_err());
+        // Nor one that the API would refuse.
+        for (user, is_taken) in [("0", false), ("-1", false), ("2147483647", true), ("2147483648", false)] {
+            let parsed = parse(&["--certificates", "/tls", "--run-as-user", user]);
+            assert_eq!(parsed.is_ok(), is_taken, "{user}");
+        }
         let options = parse(&["--certificates", "/tls", "--run-as-user", "image"]).unwrap();
         assert_eq!(options.library.library().run_as_user, None);
     }

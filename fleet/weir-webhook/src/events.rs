@@ -14,8 +14,6 @@ use crate::metrics::{Metrics, Told};
 
 /// As many may wait. Those of one owner are told as one, so that more would say little.
 const WAITING: usize = 256;
-/// Bytes of a note at most: the API refuses an event with a longer one.
-const LONGEST: usize = 1024;
 /// How long the API server may take for one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -47,21 +45,11 @@ impl Notice {
         Event {
             type_: EventType::Normal,
             reason: reason.to_owned(),
-            note: Some(cut(&self.note)),
+            note: Some(self.note.clone()),
             action: "Injecting".to_owned(),
             secondary: None,
         }
     }
-}
-
-/// A note that the API takes. The annotation of the pod has all of it.
-fn cut(note: &str) -> String {
-    const REST: &str = " ...";
-    if note.len() <= LONGEST {
-        return note.to_owned();
-    }
-    let end = (0..=LONGEST - REST.len()).rev().find(|&end| note.is_char_boundary(end)).unwrap_or(0);
-    format!("{}{REST}", &note[..end])
 }
 
 /// Takes notices and writes events.
@@ -92,21 +80,5 @@ impl Events {
         if self.waiting.try_send(notice).is_err() {
             self.metrics.told(Told::Dropped);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_is_as_long_as_the_api_takes() {
-        assert_eq!(cut("short"), "short");
-        for length in [LONGEST - 3, LONGEST, LONGEST + 1, 4 * LONGEST] {
-            let (note, wide) = ("x".repeat(length), "\u{e9}".repeat(length));
-            assert!(cut(&note).len() <= LONGEST && cut(&wide).len() <= LONGEST);
-            assert_eq!(cut(&note) == note, length <= LONGEST);
-        }
-        assert!(cut(&"x".repeat(2000)).ends_with("x ..."));
     }
 }

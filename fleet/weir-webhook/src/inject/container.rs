@@ -52,12 +52,17 @@ pub fn plan(container: &Container, place: &Place, python: bool) -> Plan {
 
 /// Whether the volume is mounted, or why it cannot be.
 fn mounted(container: &Container) -> Result<bool, &'static str> {
+    let is_there = |path: &str| path.strip_prefix(MOUNT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    // The API refuses a mount where a device is.
+    if container.volume_devices.iter().flatten().any(|device| is_there(&device.device_path)) {
+        return Err("it has a block device at /weir");
+    }
     let mut mounted = false;
     for mount in container.volume_mounts.iter().flatten() {
         let path = mount.mount_path.trim_end_matches('/');
         if path == MOUNT && mount.name == VOLUME {
             mounted = true;
-        } else if path.strip_prefix(MOUNT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        } else if is_there(path) {
             return Err("it mounts a volume of its own at /weir");
         }
     }

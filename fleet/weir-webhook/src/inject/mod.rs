@@ -30,6 +30,11 @@ const EVICTABLE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-vo
 /// No node runs a pod of more. Each takes some KiB of patch.
 const MOST_CONTAINERS: usize = 500;
 
+/// Bytes of a pod's annotations at most, with their names: the API refuses a pod with more.
+const ANNOTATIONS: usize = 256 << 10;
+/// Bytes of an explanation at most. The API refuses an event with a longer note.
+const LONGEST: usize = 1024;
+
 /// What became of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -48,7 +53,7 @@ pub struct Mutation {
     pub patch: Patch,
     /// What became of it.
     pub outcome: Outcome,
-    /// One line for a person, unless the pod did not ask.
+    /// One line for a person, of 1 KiB at most, unless the pod did not ask.
     pub explanation: Option<String>,
 }
 
@@ -202,7 +207,17 @@ fn evictable(pod: &Pod) -> String {
     }
 }
 
-/// The mutation with its annotations. With nothing to do and nothing new to say it is no mutation.
+/// A line that is no longer than it may be.
+fn cut(line: String) -> String {
+    const REST: &str = " ...";
+    if line.len() <= LONGEST {
+        return line;
+    }
+    let end = (0..=LONGEST - REST.len()).rev().find(|&end| line.is_char_boundary(end)).unwrap_or(0);
+    format!("{}{REST}", &line[..end])
+}
+
+/// The mutation with its annotations, where there is room for them. With nothing to do and nothing new to say it is no mutation.
 fn explained(
     pod: &Pod,
     outcome: Outcome,
@@ -210,12 +225,18 @@ fn explained(
     explanation: String,
     evictable: Option<String>,
 ) -> Mutation {
+    let explanation = cut(explanation);
     let wanted = [(EXPLANATION, Some(explanation.clone())), (EVICTABLE, evictable)];
-    let new: BTreeMap<&str, String> = wanted
+    let mut new: BTreeMap<&str, String> = wanted
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .filter(|(name, value)| annotation(pod, name) != Some(value))
         .collect();
+    let others = pod.metadata.annotations.iter().flatten().filter(|(name, _)| !new.contains_key(name.as_str()));
+    let others: usize = others.map(|(name, value)| name.len() + value.len()).sum();
+    if others + new.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > ANNOTATIONS {
+        new.clear();
+    }
     let annotations = Place::new(&["metadata", "annotations"]);
     if pod.metadata.annotations.is_some() {
         operations.extend(new.into_iter().map(|(name, value)| annotations.then(name).set(json!(value))));

@@ -114,11 +114,12 @@ fn containers_that_cannot_have_it_are_left_with_the_reason() {
         {"name": "own", "env": [{"name": "LD_PRELOAD", "value": "/opt/weir/libweir.so.0"}]},
         {"name": "mount", "volumeMounts": [{"name": "v", "mountPath": "/weir/"}]},
         {"name": "below", "volumeMounts": [{"name": "v", "mountPath": "/weir/data"}]},
+        {"name": "device", "volumeDevices": [{"name": "v", "devicePath": "/weir"}]},
         {"name": "near", "volumeMounts": [{"name": "v", "mountPath": "/weirdo"}]},
     ]);
     let (made, outcome, explanation) = made(&asking(containers.clone()), false, Way::InitContainer);
     assert_eq!(outcome, Outcome::Injected);
-    for index in 1..5 {
+    for index in 1..6 {
         assert_eq!(made["spec"]["containers"][index], containers[index]);
     }
     assert_eq!(
@@ -126,8 +127,33 @@ fn containers_that_cannot_have_it_are_left_with_the_reason() {
         "preloaded in good, near; \
          left: from (its LD_PRELOAD comes from valueFrom, to which nothing can be added); \
          own (it preloads a Weir of its own); \
-         mount (it mounts a volume of its own at /weir); below (it mounts a volume of its own at /weir)"
+         mount (it mounts a volume of its own at /weir); below (it mounts a volume of its own at /weir); \
+         device (it has a block device at /weir)"
     );
+}
+
+#[test]
+fn an_explanation_is_as_long_as_the_api_takes() {
+    assert_eq!(cut("short".to_owned()), "short");
+    for length in [LONGEST - 3, LONGEST, LONGEST + 1, 4 * LONGEST] {
+        let (line, wide) = ("x".repeat(length), "\u{e9}".repeat(length));
+        assert!(cut(line.clone()).len() <= LONGEST && cut(wide).len() <= LONGEST);
+        assert_eq!(cut(line.clone()) == line, length <= LONGEST);
+    }
+    assert!(cut("x".repeat(2000)).ends_with("x ..."));
+}
+
+#[test]
+fn annotations_are_added_where_there_is_room() {
+    let ours = EXPLANATION.len() + "preloaded in a".len() + EVICTABLE.len() + VOLUME.len();
+    for (bytes, has_room) in [(ANNOTATIONS - ours, true), (ANNOTATIONS - ours + 1, false)] {
+        let pod = pod(json!({LABEL: "true"}), json!({"name": "x".repeat(bytes - 4)}), json!([{"name": "a"}]));
+        let (made_once, outcome, _) = made(&pod, false, Way::InitContainer);
+        let annotations = typed(&made_once).metadata.annotations.unwrap();
+        assert_eq!((outcome, annotations.len()), (Outcome::Injected, if has_room { 3 } else { 1 }));
+        assert!(annotations.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() <= ANNOTATIONS);
+        assert_eq!(made(&made_once, false, Way::InitContainer).1, Outcome::Unchanged);
+    }
 }
 
 #[test]
