@@ -133,6 +133,15 @@ fn containers_that_cannot_have_it_are_left_with_the_reason() {
 }
 
 #[test]
+fn a_pod_of_as_many_containers_as_may_be_is_well_the_second_time() {
+    let containers: Vec<Value> = (0..MOST_CONTAINERS).map(|nth| json!({"name": format!("c{nth}")})).collect();
+    let (once, outcome, explanation) = made(&asking(json!(containers)), false, Way::InitContainer);
+    assert!(outcome == Outcome::Injected && explanation.ends_with(" ...") && explanation.len() == LONGEST);
+    let (twice, outcome, _) = made(&once, false, Way::InitContainer);
+    assert_eq!((outcome, twice == once), (Outcome::Unchanged, true));
+}
+
+#[test]
 fn an_explanation_is_as_long_as_the_api_takes() {
     assert_eq!(cut("short".to_owned()), "short");
     for length in [LONGEST - 3, LONGEST, LONGEST + 1, 4 * LONGEST] {
