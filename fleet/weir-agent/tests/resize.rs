@@ -426,6 +426,25 @@ async fn pods_stay_known_while_the_api_is_gone() {
     assert_eq!(pods.all().len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_api_that_keeps_the_agent_waiting_for_pods_is_told() {
+    let fake = Fake::with(WEB, fake::pod("Burstable", "256Mi", ["a", "b"]));
+    fake.state().hanging = Some(0);
+    let pods = Pods::of_node(fake.client(), "n1");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(pods.trouble().as_deref(), Some("pods are not to be had from the API: no answer for 5 s"));
+    // One that has answered once, and keeps it waiting for the next list.
+    fake.state().hanging = None;
+    let pods = fake.pods().await;
+    assert!(pods.is_up());
+    (fake.state().is_up, fake.state().hanging) = (false, Some(0));
+    fake.state().forget_watchers();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    fake.state().is_up = true;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(fake.state().hanging > Some(0) && !pods.is_up(), "{:?}", pods.trouble());
+}
+
 #[tokio::test]
 async fn an_api_that_has_never_answered_is_not_up() {
     let is_up = |it: &Lowered, up: u8| it.agent.metrics.text().contains(&format!("weir_agent_api_up {up}.0\n"));

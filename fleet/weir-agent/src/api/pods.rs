@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Where the API did not answer, it is asked again after this time, and has as long to answer.
+/// Where the API did not answer, it is asked again after this time, and has as long to answer. Later it is told as silent.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// By UID.
@@ -111,11 +111,19 @@ async fn keep(api: Api<v1::Pod>, config: watcher::Config, known: Arc<Known>) {
         let pod = Pod::of(&pod);
         (pod.uid.clone(), Arc::new(pod))
     };
+    // Whether pods were asked for, and not all of them are there.
+    let mut is_awaited = true;
     loop {
         let is_troubled = lock(&known.trouble).is_some();
         let event = tokio::select! {
             event = events.next() => event,
-            () = tokio::time::sleep(AGAIN), if is_troubled => {
+            // Where a server is busy (429, 503, 504) the client asks again by itself for minutes, and says nothing.
+            () = tokio::time::sleep(AGAIN), if is_awaited => {
+                let silent = || format!("pods are not to be had from the API: no answer for {} s", AGAIN.as_secs());
+                lock(&known.trouble).get_or_insert_with(silent);
+                continue;
+            }
+            () = tokio::time::sleep(AGAIN), if is_troubled && !is_awaited => {
                 // A watch that goes on where it was says nothing as long as no pod changes.
                 if answers(&asked).await {
                     *lock(&known.trouble) = None;
@@ -124,6 +132,7 @@ async fn keep(api: Api<v1::Pod>, config: watcher::Config, known: Arc<Known>) {
             }
         };
         let Some(event) = event else { return };
+        is_awaited = matches!(event, Ok(watcher::Event::Init | watcher::Event::InitApply(_)));
         if let Ok(watcher::Event::Init) = event {
             // It is about to be asked, and has said nothing yet.
             listed.clear();
