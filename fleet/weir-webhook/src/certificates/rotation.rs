@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use time::{Duration, OffsetDateTime};
+use tokio::time::timeout;
 
 use super::Served;
 use super::issue::{Facts, Issued, authority, serving};
@@ -19,6 +20,8 @@ const LOOK: std::time::Duration = std::time::Duration::from_secs(60);
 const SETTLED: Duration = Duration::minutes(10);
 /// After something failed.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// A look takes no longer: an answer that never comes would end all renewal.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 /// How often somebody else may be faster in one look.
 const RACES: u32 = 8;
 
@@ -119,10 +122,18 @@ pub async fn look(store: &impl Store, served: &Served, names: &[String], now: Of
     bail!("somebody else changes the Secret all the time; nothing was renewed")
 }
 
+async fn within(bound: std::time::Duration, looking: impl Future<Output = Result<()>>) -> Result<()> {
+    match timeout(bound, looking).await {
+        Ok(looked) => looked,
+        Err(_) => bail!("the API server has not answered within {} s", bound.as_secs()),
+    }
+}
+
 /// Looks for ever. While API servers are out of reach, what is served stays.
 pub async fn keep(store: impl Store, served: Arc<Served>, names: Vec<String>) {
     loop {
-        let pause = match look(&store, &served, &names, OffsetDateTime::now_utc()).await {
+        let looking = look(&store, &served, &names, OffsetDateTime::now_utc());
+        let pause = match within(PATIENCE, looking).await {
             Ok(()) => LOOK,
             Err(error) => {
                 eprintln!("weir-webhook: certificates: {error:#}; trying again in {} s", AGAIN.as_secs());
@@ -130,5 +141,18 @@ pub async fn keep(store: impl Store, served: Arc<Served>, names: Vec<String>) {
             }
         };
         tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_without_an_answer_ends() {
+        let bound = std::time::Duration::from_millis(10);
+        let why = within(bound, std::future::pending()).await.unwrap_err().to_string();
+        assert!(why.contains("has not answered"), "{why}");
+        within(std::time::Duration::from_secs(600), async { Ok(()) }).await.unwrap();
     }
 }
