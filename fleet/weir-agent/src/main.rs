@@ -5,6 +5,7 @@ use clap::Parser;
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -12,6 +13,9 @@ use weir_agent::agent::Agent;
 use weir_agent::machine::rights;
 use weir_agent::options::Options;
 use weir_agent::{once, server};
+
+/// The API may say nothing for so long. A watch in which nothing happens is ended by the server after 290 s.
+const SILENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -53,11 +57,18 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
     bound.with_context(|| format!("cannot listen at {address}"))
 }
 
+/// An answer that does not come, as its server is gone, ends with an error: else a list would be waited for for ever.
+async fn client() -> Result<kube::Client> {
+    let mut config = kube::Config::infer().await?;
+    (config.read_timeout, config.reset_reader_on_write) = (Some(SILENCE), true);
+    Ok(kube::Client::try_from(config)?)
+}
+
 /// Looks until a signal ends it. What was asked of processes ends with this process.
 async fn serve(options: Options) -> Result<()> {
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let client = match &options.node {
-        Some(_) => Some(kube::Client::try_default().await.context("no API to go by: without --node none is asked")?),
+        Some(_) => Some(client().await.context("no API to go by: without --node none is asked")?),
         None => None,
     };
     let listener = bind(options.listen).await?;
