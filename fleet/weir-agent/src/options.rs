@@ -19,13 +19,13 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:19348")]
     pub listen: SocketAddr,
     /// Time between two looks: a second at least.
-    #[arg(long, default_value = "15s", value_parser = period)]
+    #[arg(long, default_value = "15s", value_parser = a_second)]
     pub period: Duration,
-    /// Time over which peaks count, and for which a container must be calm before it is lowered.
-    #[arg(long, default_value = "24h", value_parser = humantime::parse_duration)]
+    /// Time over which peaks count, and for which a container must be calm before it is lowered: a second at least.
+    #[arg(long, default_value = "24h", value_parser = a_second)]
     pub window: Duration,
     /// Time over which peaks count for requests of burstable pods; without it they go by the limit.
-    #[arg(long, value_parser = humantime::parse_duration)]
+    #[arg(long, value_parser = a_second)]
     pub request_window: Option<Duration>,
     /// Percent of the peak that are added to it.
     #[arg(long, default_value_t = 15)]
@@ -73,10 +73,11 @@ pub struct Options {
 /// Relief goes on until twice the percentage is available. So half of the machine is the most that can be met.
 const PERCENT: (Bound<f64>, Bound<f64>) = (Bound::Excluded(0.0), Bound::Included(50.0));
 
-/// A time between two looks. Without one the agent would do nothing but look.
-fn period(text: &str) -> Result<Duration, String> {
-    let period = humantime::parse_duration(text).map_err(|why| why.to_string())?;
-    if period < Duration::from_secs(1) { Err("it is too short: write 1s or more".into()) } else { Ok(period) }
+/// A time of a second at least. Without a period the agent would do nothing but look; without a window it would lower what it has
+/// seen once.
+fn a_second(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|why| why.to_string())?;
+    if time < Duration::from_secs(1) { Err("it is too short: write 1s or more".into()) } else { Ok(time) }
 }
 
 /// Reads numbers of a range, which no NaN is in.
@@ -157,6 +158,8 @@ mod tests {
     fn values_that_make_no_sense_are_refused_in_words() {
         for (flag, good, wrong, why) in [
             ("--period", ["1s", "1h"], ["0s", "999ms"], "1s or more"),
+            ("--window", ["1s", "24h"], ["0s", "1us"], "1s or more"),
+            ("--request-window", ["1s", "10m"], ["0s", "0ms"], "1s or more"),
             ("--relieve", ["0.001", "50"], ["0", "200"], "up to 50"),
             ("--above", ["1", "3.5"], ["0.9", "inf"], "1 or more"),
             ("--cost-bar", ["0", "1e6"], ["-1", "NaN"], "0 or more"),
