@@ -11,7 +11,6 @@ use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::host::{System, system};
 use crate::evictable_cache::load::flight::Flights;
 use crate::evictable_cache::load::table::{Buckets, Linked, Table};
-use crate::evictable_cache::load::waiters::Waiters;
 
 /// Counts since the cache was made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,8 +51,8 @@ pub struct State {
     /// Walks that are in the shard: its entries keep their numbers.
     pub walks: u32,
     pub counts: Counts,
-    /// Tasks that wait for values that are being computed.
-    pub waiters: Waiters,
+    /// Forks of the process that this is a child of, or a child's child.
+    pub forks: u32,
 }
 
 // SAFETY: entries and flights are reached through the state under its lock; what they hold may be sent (the cache's own
@@ -74,8 +73,7 @@ pub type ShardGuard<'a> = Guard<'a, State, System, EVICTABLE_SHARD>;
 impl Shard {
     /// An empty one.
     pub fn new() -> Self {
-        let (flights, waiters) = (Flights::new(), Waiters::new());
-        let state = State { storage: None, flights, walks: 0, counts: Counts::default(), waiters };
+        let state = State { storage: None, flights: Flights::new(), walks: 0, counts: Counts::default(), forks: 0 };
         Self { state: Lock::new(state), landings: Landings::new() }
     }
 
