@@ -76,6 +76,7 @@ pub struct Budget {
 impl Budget {
     constructor! {
         /// Nothing is known.
+        #[allow(clippy::new_without_default, reason = "const, and only ever a field")]
         pub fn new() -> Self {
             let [capacity, used, released, fresh, handed_out_at, late, late_since, promised, promised_at] =
                 array![AtomicU64::new(0); 9];
