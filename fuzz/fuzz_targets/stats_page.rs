@@ -219,8 +219,9 @@ fn list(page: Page, resident: u64, command: &str) {
     let process = procfs::process::Process::new(std::process::id() as i32).expect("it is there");
     let mut stat = process.stat().expect("it is there");
     stat.comm = command.to_owned();
-    let seen = Seen { process, stat, page, address: None };
-    let table = stat::processes::Table::of(Found { readable: vec![seen], others: Vec::new(), not_allowed: 0 });
+    let seen = Seen { stat, page, address: None };
+    let found = Found { readable: vec![seen], others: Vec::new(), not_allowed: 0, not_opened: Vec::new() };
+    let table = stat::processes::Table::of(found);
     check_text(&table.to_string());
     assert_eq!(table.to_string().lines().count(), 2);
     check_json(&base::json::line(&table).expect("it is written"));

@@ -147,7 +147,6 @@ impl Look {
             cached_files: page_cache::of_open_files(process),
             mappings,
             stacks_hidden: stacks.is_none(),
-            ..Self::default()
         };
         let is_memory = |map: &&mut Mapping| matches!(map.kind, Kind::Anonymous | Kind::WeirHeap | Kind::Brk);
         for mapping in look.mappings.iter_mut().filter(is_memory) {
