@@ -101,10 +101,19 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.parts().reclaimable().iter().any(|part| part.hears_pressure())
     }
 
-    /// Says that pressure is over, if it is: no event for `relief_ms`, and NORMAL is balanced. Caches may grow again.
+    /// Says that pressure is over, if it is: no event for `relief_ms`, and NORMAL is balanced. Caches may grow again. Where the
+    /// balance alone is missing the balancer is asked for it: above low nothing else wakes it, as where a reading shows that less
+    /// went than was counted.
     pub fn relieve_if_due(&self) {
         let normal = ZoneClass::Normal as usize;
-        let is_balanced = || is_zone_balanced(&self.heap.reclaim.node_balancer.view(self), normal, 0, ZoneList::Normal);
+        let is_balanced = || {
+            let is_balanced =
+                is_zone_balanced(&self.heap.reclaim.node_balancer.view(self), normal, 0, ZoneList::Normal);
+            if !is_balanced && self.heap.platform().has_balancer_thread() {
+                self.ask_balancer(true);
+            }
+            is_balanced
+        };
         if self.heap.reclaim.pressure.relieve(self.heap.platform().now(), self.relief_ns(), is_balanced) {
             let stats = self.heap.platform().stats();
             stats::add(&stats.reliefs, 1);

@@ -152,6 +152,22 @@ fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     assert_eq!((stats.reliefs.load(Relaxed), stats.pressure_level.load(Relaxed)), (1, 0));
 }
 
+/// Between low and high nothing else wakes the balancer, and relief would be waited for without end.
+#[test]
+fn relief_that_waits_for_the_balance_asks_for_it() {
+    let world = idle_world();
+    let mut turn = Turn::default();
+    world.heap.reclaim().note_pressure(Level::Some, Cause::Limit);
+    world.fake().pass_ms(2000);
+    world.heap.reclaim().read_room(room(GIB, (high() - (10 << 20)) as u64));
+    assert!(!world.heap.reclaim().is_balancer_asked());
+    world.heap.reclaim().relieve_if_due();
+    assert!(world.heap.reclaim().is_balancer_asked() && world.heap.reclaim().relief_due().is_some());
+    balance(&world, &mut turn);
+    world.heap.reclaim().relieve_if_due();
+    assert_eq!((world.heap.reclaim().relief_due(), world.fake().stats().reliefs.load(Relaxed)), (None, 1));
+}
+
 #[test]
 fn a_calm_window_brings_relief_as_well() {
     let world = World::new(Fake::new());

@@ -356,6 +356,9 @@ impl<'a> Loop<'a> {
             if self.heap.reclaim().relief_due().is_none() {
                 self.schedule.relief = Relief::default();
             }
+            if self.heap.reclaim().is_balancer_asked() {
+                self.schedule.balance_at.get_or_insert(now);
+            }
         }
         Ok(())
     }
