@@ -87,11 +87,11 @@ impl<C: Content> Shared<C> {
         let (place, cause) = found(&state)?;
         let mut victims = Victims::new(self, cause);
         self.take(&mut state, place, &mut victims);
-        let is_roomy = state.storage.as_ref().is_some_and(Storage::is_roomy);
+        let is_outgrown = state.storage.as_ref().is_some_and(Storage::is_outgrown);
         drop(state);
         victims.tell_and_drop();
-        if is_roomy {
-            self.fit_shard(home, Storage::is_roomy);
+        if is_outgrown {
+            self.fit_shard(home, Storage::is_outgrown);
         }
         Some(cause)
     }

@@ -149,6 +149,11 @@ impl Storage {
         self.uses_less_than(SPARE)
     }
 
+    /// Whether a smaller one is due. The smallest stays where entries come and go one at a time: none is only for who gives back.
+    pub fn is_outgrown(&self) -> bool {
+        self.is_roomy() && self.capacity > FEWEST
+    }
+
     /// Whether hardly any of it is in use.
     pub fn is_sparse(&self) -> bool {
         self.uses_less_than(SPARSE)

@@ -92,6 +92,37 @@ fn the_bound_can_be_lowered_and_raised() {
     assert!(cache.bytes() >= 499_000, "room was no pressure: {}", cache.bytes());
 }
 
+/// Or each insertion and removal of the only entry would allocate it, and free it again.
+#[test]
+fn the_least_that_describes_entries_stays_until_memory_is_wanted() {
+    let cache = EvictableCache::<u64, u64>::builder().shards(1).build().unwrap();
+    let empty = cache.stats().metadata_bytes;
+    let one = |key| {
+        drop(cache.insert(key, key).unwrap());
+        let with = cache.stats().metadata_bytes;
+        assert!(cache.remove(&key));
+        with
+    };
+    let with = one(1);
+    assert!(with > empty && with < empty + 2048, "{with} bytes, and {empty} without");
+    assert_eq!(cache.stats().metadata_bytes, with);
+    assert_eq!(one(2), with);
+    // What many entries had goes, but for that.
+    (0..1000).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    assert!(cache.stats().metadata_bytes > 4 * with);
+    (0..1000).for_each(|key| assert!(cache.remove(&key)));
+    assert!(cache.stats().metadata_bytes <= with);
+    for gives in [
+        |cache: &EvictableCache<u64, u64>| _ = cache.evict(usize::MAX),
+        EvictableCache::relieved,
+        EvictableCache::clear,
+    ] {
+        one(3);
+        gives(&cache);
+        assert_eq!(cache.stats().metadata_bytes, empty);
+    }
+}
+
 #[test]
 fn what_describes_entries_is_a_few_per_cent_and_goes_with_them() {
     let cache = EvictableCache::<u64, [u8; 4096]>::builder().build().unwrap();
