@@ -21,7 +21,7 @@ impl<C: Content> Shared<C> {
         for shard in self.shards() {
             let state = shard.lock();
             all.add(&state.counts);
-            metadata_bytes += state.flights.bytes();
+            metadata_bytes += state.flights.bytes() + state.waiters.bytes();
             if let Some(storage) = &state.storage {
                 metadata_bytes += storage.bytes();
                 // SAFETY: in the storage, under the lock.

@@ -12,8 +12,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// Gets the entry of a key, or that of the value that `load` gives. It is [`EvictableCache::get_or_insert_with`] for tasks of
     /// any runtime. Others that want the same key meanwhile wait: a task by its waker, a thread by sleeping.
     ///
-    /// The future may be dropped at any time. If it was the one that loads, the task that waited longest is woken, and loads; so
-    /// it is if `load` panics. A task that loads, or was woken, and is not polled keeps the others waiting. So does a `load` that
+    /// The future may be dropped at any time. If it was the one that loads, all who wait are woken, and the next of them
+    /// loads; so it is if `load` panics. A task that loads and is not polled keeps the others waiting. So does a `load` that
     /// waits for its own key by this function. Give `load` a time limit where either may happen.
     ///
     /// # Panics

@@ -48,8 +48,7 @@ unsafe impl<C: Content> Evictable for Shared<C> {
             state.flights.inherit(&self.place);
             // This thread may wait for one of them, if a signal handler of its forked. It looks again.
             shard.landings.landed(|_| ());
-            // Its tasks wait for nothing that the parent's did.
-            state.forks += 1;
+            state.waiters.inherit();
             state.walks = 0;
             if is_parents {
                 // The entries are not this process's to read or write, and may not be there at all.

@@ -40,7 +40,8 @@ enum Wants {
 /// Another's flight, found under the lock.
 struct Behind<'a> {
     state: ShardGuard<'a>,
-    flight: *const Flight,
+    /// Its address.
+    flight: usize,
     /// The thread that computes, if one thread does.
     runner: usize,
     /// The calling thread computes.
@@ -76,7 +77,7 @@ fn behind<'a, C: Content>(
     let Some(other) = state.flights.find::<C>(fresh.hash(), |key| C::is_same(key, fresh.key())) else {
         return Err(state);
     };
-    let (flight, runner, is_own) = (core::ptr::from_ref(other), other.thread, other.is_run_here());
+    let (flight, runner, is_own) = (other.address(), other.thread, other.is_run_here());
     if !own.is_of_task() {
         other.is_awaited.set(true);
     }
@@ -136,7 +137,6 @@ impl<C: Content> Shared<C> {
             state.counts.misses += u64::from(is_turn && former.is_none());
             // SAFETY: the caller's promise.
             unsafe { state.flights.link(flight) };
-            flight.node.lead(state.forks);
             let (landing, due) = (Landing::new(shard, flight, is_turn), state.flights.due());
             drop(state);
             if let Some(count) = due {
@@ -217,7 +217,7 @@ impl<C: Content> Shared<C> {
         let flight = Flight::of_task(fresh.hash(), fresh.entry);
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
         let landing = {
-            let mut waiting = Waiting::new(&self.shards()[self.home(fresh.hash())], &flight);
+            let waiting = Waiting::new(&self.shards()[self.home(fresh.hash())]);
             let board = poll_fn(|context| {
                 // Wakers are code of the program's, so they are cloned and dropped under no lock.
                 let waker = context.waker().clone();
@@ -233,7 +233,7 @@ impl<C: Content> Shared<C> {
                         Poll::Ready(Err(landing))
                     }
                     Boarding::Behind(behind) => {
-                        // SAFETY: this future is pinned, and the other flight was found under the lock that is given.
+                        // SAFETY: this future is pinned.
                         unsafe { waiting.wait(behind.state, behind.flight, waker) };
                         Poll::Pending
                     }

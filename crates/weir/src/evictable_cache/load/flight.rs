@@ -9,7 +9,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::table::{Linked, Links, Table};
-use super::waiters::Node;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::place::Place;
 use crate::evictable_cache::host::thread;
@@ -30,8 +29,6 @@ pub struct Flight {
     /// The key was removed, or another value was put in, since the flight was linked: the value is not to be kept.
     pub is_outdated: Cell<bool>,
     links: Links<Self>,
-    /// Of the ring of tasks that wait for it; before that, of the ring in which its own task waits.
-    pub node: Node,
 }
 
 // SAFETY: the cells, and what the pointers refer to, are used under the shard's lock.
@@ -47,14 +44,13 @@ impl Flight {
 
     /// The flight of an entry to come, of a task that may run on any thread.
     pub fn of_task(hash: u32, entry: NonNull<Header>) -> Self {
-        let (is_awaited, is_outdated, runs_on) = (Cell::new(false), Cell::new(false), AtomicUsize::new(NO_THREAD));
-        let (links, node) = (Links::new(), Node::new());
-        Self { hash, entry, thread: NO_THREAD, runs_on, is_awaited, is_outdated, links, node }
+        let (is_awaited, is_outdated, links) = (Cell::new(false), Cell::new(false), Links::new());
+        Self { hash, entry, thread: NO_THREAD, runs_on: AtomicUsize::new(NO_THREAD), is_awaited, is_outdated, links }
     }
 
-    /// Whether it is in the table: its value is being computed.
-    pub fn is_linked(&self) -> bool {
-        self.links.are_linked()
+    /// The address, which is this flight's until its landing was dropped.
+    pub fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// Whether a task computes.

@@ -252,7 +252,9 @@ impl<'a, C: Content> Fresh<'a, C> {
             if self.reserved > 0 {
                 // There is room: the shard's queues fill up to its part.
                 storage.tune(shared.fair_part(shared.room.goal()), shared.choice.setting());
-            } else if !landing.as_ref().is_some_and(|landing| landing.is_awaited()) && storage.refuses(hash, weight) {
+            } else if !landing.as_ref().is_some_and(|landing| landing.is_awaited(&state.waiters))
+                && storage.refuses(hash, weight)
+            {
                 // Whoever waits for it would compute it once more.
                 return (Lacks::Worth, victims);
             } else {
@@ -285,7 +287,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         }
         state.counts.insertions += 1;
         if let Some(landing) = landing {
-            landing.land_kept(state);
+            landing.land(state);
         }
         self.reserved = 0;
         (Lacks::Nothing, victims)

@@ -3,7 +3,8 @@
 use weir_core::platform::Wait;
 
 use super::flight::Flight;
-use super::waiting::wake;
+use super::waiters::Waiters;
+use super::waiting::wake_all;
 use crate::evictable_cache::host::{system, wait_for};
 use crate::evictable_cache::shard::state::{Shard, ShardGuard, State};
 
@@ -13,10 +14,8 @@ pub struct Landing<'a> {
     flight: Option<&'a Flight>,
     /// Threads waited for it when it landed.
     was_awaited: bool,
-    /// The flight, where tasks waited for it when it landed.
-    awaited: Option<&'a Flight>,
-    /// The value came into the cache: all who wait find it.
-    is_kept: bool,
+    /// The flight's address, if tasks may wait for it.
+    awaited: Option<usize>,
     /// The value is made of the one that is in the cache.
     pub is_update: bool,
 }
@@ -24,12 +23,12 @@ pub struct Landing<'a> {
 impl<'a> Landing<'a> {
     /// The end of a flight that is linked in that shard.
     pub fn new(shard: &'a Shard, flight: &'a Flight, is_update: bool) -> Self {
-        Self { shard, flight: Some(flight), was_awaited: false, awaited: None, is_kept: false, is_update }
+        Self { shard, flight: Some(flight), was_awaited: false, awaited: None, is_update }
     }
 
-    /// Whether threads or tasks wait for the value; the shard's lock is held.
-    pub fn is_awaited(&self) -> bool {
-        self.flight.is_some_and(|flight| flight.is_awaited.get() || !flight.node.is_alone())
+    /// Whether threads wait for the value, or tasks may; they are the shard's, whose lock is held.
+    pub fn is_awaited(&self, waiters: &Waiters) -> bool {
+        self.flight.is_some_and(|flight| flight.is_awaited.get()) || !waiters.is_empty()
     }
 
     /// Whether the key was removed, or another value was put in, since the flight was linked; the shard's lock is held.
@@ -42,14 +41,8 @@ impl<'a> Landing<'a> {
         if let Some(flight) = self.flight.take() {
             state.flights.unlink(flight);
             self.was_awaited = flight.is_awaited.get();
-            self.awaited = (!flight.node.is_alone()).then_some(flight);
+            self.awaited = (!state.waiters.is_empty()).then_some(flight.address());
         }
-    }
-
-    /// [`Landing::land`] in the section that puts the value in.
-    pub fn land_kept(&mut self, state: &mut State) {
-        self.land(state);
-        self.is_kept = true;
     }
 }
 
@@ -63,7 +56,7 @@ impl Drop for Landing<'_> {
             self.shard.landings.landed(|word| system().wake_all(word));
         }
         if let Some(flight) = self.awaited {
-            wake(self.shard, flight, self.is_kept);
+            wake_all(self.shard, flight);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is linked in a shard by hash: flights.
+//! What is linked in a shard by hash: flights, and tasks that wait for them.
 //!
 //! Nodes lie where their owners have them, linked both ways in buckets. So a search, a link and an unlinking take constant time,
 //! however many loads there are at once. More buckets are allocated under no lock, as that may evict, and are put in afterwards.

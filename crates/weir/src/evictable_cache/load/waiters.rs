@@ -1,172 +1,92 @@
 //! Tasks that wait for a value that another task, or a thread, computes.
 //!
-//! Each flight has a node. Nodes are linked into rings, under the shard's lock. A ring has one head, whose task or thread acts
-//! next; the others wait, in the order in which they came. Its head is one of these:
-//! - A flight that is linked in the shard, or whose landing is not dropped yet. The tasks behind it wait for its end.
-//! - A task that was woken to look again, and has not done so yet.
+//! A task that waits is a node in its future, which is pinned. It is linked into its shard, with the task's waker, in the
+//! same section under the lock in which the flight was seen. The end of a flight unlinks it under the lock. Afterwards the
+//! nodes that wait for it are taken off, and their tasks woken under no lock. Each of them looks again: one becomes the next
+//! to compute, where there is no value, and the others wait for it. A flight stays where it is until all are woken, so its
+//! address tells it from the next one of the key. A task that waits again is therefore not woken again.
 //!
-//! A task that sees a flight joins its ring in the same section under the lock. A flight whose value came into the cache wakes
-//! all of its ring, under no lock. Any other end wakes the oldest alone, which becomes the head of the others. So loads of a key
-//! that fail cost the same each, however many wait. A head that looks again does one of these:
-//! - It computes. Its flight is the head of the others from then on.
-//! - It sees another's flight. It joins that ring, and the others with it.
-//! - It finds the value, or its future is dropped. It wakes the next, which becomes the head.
-//!
-//! The protocol excludes these interleavings:
-//! - A flight ends between a task's look and its joining, and the task is not woken. Look and joining are one section, and the
-//!   flight was linked in it. Whoever ends it looks at its ring in a later section.
-//! - A task is woken to compute, is dropped before it does, and the others sleep on. They are behind it, and its drop wakes one.
-//! - The value comes in by another flight while the head has not looked yet. The others of the ring wait until it looks: each
-//!   finds the value, and wakes the next.
-//! - A task of the ring is polled for no reason, and computes, as it finds no flight. It leaves the ring, and its flight is the
-//!   head of a new one. The head that it leaves behind keeps the others.
+//! The protocol excludes three interleavings:
+//! - A flight ends between a task's look and its link, and the task is not woken. Look and link are one section, and nodes
+//!   are searched after the flight was unlinked.
+//! - One task is woken to compute, is dropped before it does, and the others sleep on. Therefore all are woken.
 //! - A task is woken whose future is gone. The drop of a future takes its node off under the lock, and a waker that was taken
 //!   before is valid by itself.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
 use core::task::Waker;
+use weir_core::evict::mix;
+
+use super::table::{Linked, Links, Table};
 
 /// Wakers that are taken under the lock at a time.
 const BATCH: usize = 16;
 
-/// A flight's place in a ring. All is used under the shard's lock.
+/// A task that waits, in a table of its shard. All is used under the shard's lock.
 pub struct Node {
-    /// `None`: it is alone, as where this is itself.
-    next: Cell<Option<NonNull<Self>>>,
-    previous: Cell<Option<NonNull<Self>>>,
-    /// The head as it joined: another may have the ring by now.
-    behind: Cell<Option<NonNull<Self>>>,
-    /// There while it waits behind a head.
+    /// The address of the flight that it waits for; it changes while the node is not linked.
+    flight: Cell<usize>,
+    /// There while the node is linked.
     waker: Cell<Option<Waker>>,
-    /// It is a head since its task was woken, which has not looked again yet.
-    is_woken: Cell<bool>,
-    /// The forks of the process as it was used last: a child has none of the rings of before.
-    forks: Cell<u32>,
+    links: Links<Self>,
 }
 
 impl Node {
-    /// Alone.
-    pub const fn new() -> Self {
-        let (next, previous, behind) = (Cell::new(None), Cell::new(None), Cell::new(None));
-        Self { next, previous, behind, waker: Cell::new(None), is_woken: Cell::new(false), forks: Cell::new(0) }
+    /// Not linked.
+    pub fn new() -> Self {
+        Self { flight: Cell::new(0), waker: Cell::new(None), links: Links::new() }
+    }
+}
+
+impl Linked for Node {
+    fn links(&self) -> &Links<Self> {
+        &self.links
     }
 
-    fn next(&self) -> NonNull<Self> {
-        self.next.get().unwrap_or(NonNull::from(self))
+    fn hash(&self) -> u32 {
+        hash_of(self.flight.get())
     }
+}
 
-    fn previous(&self) -> NonNull<Self> {
-        self.previous.get().unwrap_or(NonNull::from(self))
-    }
+/// The hash of a flight's address. Flights lie at regular distances.
+fn hash_of(flight: usize) -> u32 {
+    mix(flight as u64, 0)
+}
 
-    /// Whether no other is in its ring.
-    pub fn is_alone(&self) -> bool {
-        self.next() == NonNull::from(self)
-    }
+/// The tasks that wait in a shard.
+pub type Waiters = Table<Node>;
 
-    /// Makes two nodes neighbours, which are in rings or about to be, under the lock.
-    fn connect(first: NonNull<Self>, second: NonNull<Self>) {
-        // SAFETY: a node in a ring stays where it is until it left, which needs the lock.
-        let nodes = unsafe { (first.as_ref(), second.as_ref()) };
-        nodes.0.next.set(Some(second));
-        nodes.1.previous.set(Some(first));
-    }
-
-    /// Forgets a ring of before a fork, whose other nodes may lie on the stacks of the parent's threads. Their tasks never run.
-    fn renew(&self, forks: u32) {
-        if self.forks.replace(forks) != forks {
-            self.next.set(None);
-            self.previous.set(None);
-            self.is_woken.set(false);
-        }
-    }
-
-    /// Leaves its ring.
-    fn leave(&self) {
-        Self::connect(self.previous(), self.next());
-        self.next.set(None);
-        self.previous.set(None);
-    }
-
-    /// Joins the end of another head's ring, with all of its own.
-    fn append_to(&self, head: &Self) {
-        let (last, own_last) = (head.previous(), self.previous());
-        Self::connect(last, NonNull::from(self));
-        Self::connect(own_last, NonNull::from(head));
-    }
-
-    /// Waits behind a head with this waker, at its former place if it waits there already; after so many forks. The waker that it
-    /// had is to be dropped under no lock.
+impl Waiters {
+    /// Links a node, if it is not, for a flight and with this waker; the waker that it had, to be dropped under no lock.
     ///
     /// # Safety
-    /// Both stay where they are until they left the ring.
-    pub unsafe fn join(&self, head: &Self, waker: Waker, forks: u32) -> Option<Waker> {
-        self.renew(forks);
-        head.renew(forks);
-        let is_head = self.is_woken.replace(false);
-        if is_head || self.is_alone() || self.behind.get() != Some(NonNull::from(head)) {
-            // The head of others takes them along.
-            if !is_head {
-                self.leave();
-            }
-            self.append_to(head);
-            self.behind.set(Some(NonNull::from(head)));
-        }
-        self.waker.replace(Some(waker))
+    /// The node stays where it is until [`Table::unlink`].
+    pub unsafe fn add(&mut self, node: &Node, flight: usize, waker: Waker) -> Option<Waker> {
+        self.unlink(node);
+        node.flight.set(flight);
+        // SAFETY: the caller's promise.
+        unsafe { self.link(node) };
+        node.waker.replace(Some(waker))
     }
 
-    /// Its task computes: it is the head of those behind it, or of none.
-    pub fn lead(&self, forks: u32) {
-        self.renew(forks);
-        if !self.is_woken.replace(false) {
-            self.leave();
-        }
-    }
-
-    /// The oldest behind this head leaves.
-    fn pop(&self) -> Option<&Self> {
-        // SAFETY: in a ring, and the lock is held.
-        let next = (!self.is_alone()).then(|| unsafe { self.next().as_ref() })?;
-        next.leave();
-        Some(next)
-    }
-
-    /// This head leaves, and the oldest behind it is the head, whose task is to be woken under no lock.
-    fn hand_on(&self) -> Option<Waker> {
-        let next = self.pop()?;
-        next.append_to(self);
-        self.leave();
-        next.is_woken.set(true);
-        next.waker.take()
-    }
-
-    /// Its task waits no longer, and does not compute. Who is to be woken for it, under no lock.
-    pub fn give_up(&self, forks: u32) -> Option<Waker> {
-        self.renew(forks);
-        if self.is_woken.replace(false) {
-            return self.hand_on();
-        }
-        self.leave();
-        None
-    }
-
-    /// The waker that it has still, to be dropped under no lock.
-    pub fn take_waker(&self) -> Option<Waker> {
-        self.waker.take()
-    }
-
-    /// Takes off those who are to be woken now: all behind this head, or as many as a batch has room for. Otherwise the oldest,
-    /// which is the head of the others.
-    pub fn take(&self, are_all: bool, forks: u32) -> Wakers {
-        self.renew(forks);
+    /// Takes tasks off that wait for a flight: all, or as many as a batch has room for.
+    pub fn take(&mut self, flight: usize) -> Wakers {
         let mut wakers = [const { None }; BATCH];
-        if are_all {
-            wakers.fill_with(|| self.pop()?.waker.take());
-        } else {
-            wakers[0] = self.hand_on();
+        for place in &mut wakers {
+            let node = self.of(hash_of(flight)).find(|node| node.flight.get() == flight).map(NonNull::from);
+            let Some(node) = node else { break };
+            // SAFETY: it is linked, and the lock is held.
+            let node = unsafe { node.as_ref() };
+            self.unlink(node);
+            *place = node.waker.take();
         }
         Wakers(wakers)
+    }
+
+    /// Takes all off: in a forked child, where the tasks of other threads never run.
+    pub fn inherit(&mut self) {
+        self.retain(|_| false);
     }
 }
 

@@ -1,77 +1,72 @@
 //! A task's waiting for a value, and the end of it.
 
+use core::cell::Cell;
 use core::task::Waker;
 
-use super::flight::Flight;
+use super::waiters::Node;
 use crate::evictable_cache::shard::state::{Shard, ShardGuard};
 
-/// Has a task's flight leave its ring, where it waits, when this is dropped.
+/// A task's place in the table: in a future that waits, taken off when this is dropped.
 pub struct Waiting<'a> {
     shard: &'a Shard,
-    flight: &'a Flight,
-    /// It was in a ring at some time.
-    has_waited: bool,
+    node: Node,
+    /// The node was linked at some time.
+    has_waited: Cell<bool>,
 }
 
+// SAFETY: the node is used under the shard's lock, and the rest by who has the future exclusively.
+unsafe impl Send for Waiting<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Waiting<'_> {}
+
 impl<'a> Waiting<'a> {
-    /// It does not wait yet.
-    pub fn new(shard: &'a Shard, flight: &'a Flight) -> Self {
-        Self { shard, flight, has_waited: false }
+    /// Not in the table yet.
+    pub fn new(shard: &'a Shard) -> Self {
+        Self { shard, node: Node::new(), has_waited: Cell::new(false) }
     }
 
-    /// Has the task woken for the end of another's flight, which was found under the lock that is given. Gives the lock back.
+    /// Has the task woken when the flight at an address ends, which was found under the lock that is given. Gives the lock back.
     ///
     /// # Safety
-    /// The task's flight stays where it is until this was dropped. The other is linked.
-    pub unsafe fn wait(&mut self, state: ShardGuard<'_>, other: *const Flight, waker: Waker) {
-        self.has_waited = true;
-        // SAFETY: the caller's promise. The drop of this takes the node off, and the end of the other's landing its own.
-        let before = unsafe { self.flight.node.join(&(*other).node, waker, state.forks) };
+    /// This stays where it is until it is dropped.
+    pub unsafe fn wait(&self, mut state: ShardGuard<'_>, flight: usize, waker: Waker) {
+        self.has_waited.set(true);
+        // SAFETY: the caller's promise, and the drop of this takes the node off.
+        let before = unsafe { state.waiters.add(&self.node, flight, waker) };
+        let due = state.waiters.due();
         drop(state);
+        if let Some(count) = due {
+            self.shard.spread(count, |state| &mut state.waiters);
+        }
         drop(before);
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if !self.has_waited {
-            return;
+        if self.has_waited.get() {
+            self.shard.lock().waiters.unlink(&self.node);
         }
-        let state = self.shard.lock();
-        // A task that computes has those who wait behind it until its landing.
-        let node = &self.flight.node;
-        let next = if self.flight.is_linked() { None } else { node.give_up(state.forks) };
-        let own = node.take_waker();
-        drop(state);
-        if let Some(next) = next {
-            next.wake();
-        }
-        drop(own);
     }
 }
 
-/// Wakes all tasks that wait for a flight, which was unlinked, or the oldest of them; no lock is held.
+/// Wakes all tasks that wait for the flight at an address, which was unlinked and is still there; no lock is held.
 #[cold]
-pub fn wake(shard: &Shard, flight: &Flight, are_all: bool) {
+pub fn wake_all(shard: &Shard, flight: usize) {
     /// Goes on where waking one panics.
-    struct Rest<'a>(&'a Shard, &'a Flight, bool);
+    struct Rest<'a>(&'a Shard, usize);
     impl Drop for Rest<'_> {
         fn drop(&mut self) {
-            wake(self.0, self.1, self.2);
+            wake_all(self.0, self.1);
         }
     }
     loop {
-        let state = shard.lock();
-        let mut wakers = flight.node.take(are_all, state.forks);
-        drop(state);
+        let mut wakers = shard.lock().waiters.take(flight);
         if wakers.is_empty() {
             return;
         }
-        let rest = Rest(shard, flight, are_all);
+        let rest = Rest(shard, flight);
         wakers.wake();
         core::mem::forget(rest);
-        if !are_all {
-            return;
-        }
     }
 }

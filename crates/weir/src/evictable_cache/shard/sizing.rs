@@ -43,7 +43,7 @@ impl<C: Content> Shared<C> {
         let shard = &self.shards()[at];
         let mut state = shard.lock();
         let due = state.storage.as_ref().filter(|now| state.walks == 0 && is_due(now)).map(Storage::len);
-        let spare = state.flights.spare();
+        let spare = (state.flights.spare(), state.waiters.spare());
         drop(state);
         drop(spare);
         let Some(len) = due else { return };

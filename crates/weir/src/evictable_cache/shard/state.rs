@@ -11,6 +11,7 @@ use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::host::{System, system};
 use crate::evictable_cache::load::flight::Flights;
 use crate::evictable_cache::load::table::{Buckets, Linked, Table};
+use crate::evictable_cache::load::waiters::Waiters;
 
 /// Counts since the cache was made.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,8 +52,8 @@ pub struct State {
     /// Walks that are in the shard: its entries keep their numbers.
     pub walks: u32,
     pub counts: Counts,
-    /// Forks of the process that this is a child of, or a child's child.
-    pub forks: u32,
+    /// Tasks that wait for values that are being computed.
+    pub waiters: Waiters,
 }
 
 // SAFETY: entries and flights are reached through the state under its lock; what they hold may be sent (the cache's own
@@ -73,7 +74,8 @@ pub type ShardGuard<'a> = Guard<'a, State, System, EVICTABLE_SHARD>;
 impl Shard {
     /// An empty one.
     pub fn new() -> Self {
-        let state = State { storage: None, flights: Flights::new(), walks: 0, counts: Counts::default(), forks: 0 };
+        let (flights, waiters) = (Flights::new(), Waiters::new());
+        let state = State { storage: None, flights, walks: 0, counts: Counts::default(), waiters };
         Self { state: Lock::new(state), landings: Landings::new() }
     }
 
