@@ -50,6 +50,8 @@ pub struct CallbackThreads {
     /// Threads that were made and are not among `ids` yet.
     starting: AtomicU32,
     is_over: AtomicBool,
+    /// A thread of the shared queue was refused: each job that finds none standing by asks for it again.
+    is_short: AtomicBool,
     /// Forks so far: a thread that was in a callback as it forked is not one of the child's.
     forks: AtomicU32,
 }
@@ -64,6 +66,7 @@ impl CallbackThreads {
             ids: [const { AtomicU32::new(0) }; IDS],
             starting: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
             forks: AtomicU32::new(0),
         }
     }
@@ -77,8 +80,7 @@ impl CallbackThreads {
     pub fn start_shared(&'static self) -> bool {
         while self.free.load(Acquire) < STANDBY {
             self.free.fetch_add(1, AcqRel);
-            // SAFETY: the argument lives as long as the process.
-            if !unsafe { self.spawn(run_shared, self.address()) } {
+            if !self.spawn_shared() {
                 return self.free.fetch_sub(1, AcqRel) > 1;
             }
         }
@@ -243,7 +245,7 @@ impl CallbackThreads {
                     // thread made for that would be one too many. The group is charged for it, above its `memory.high` with a
                     // sleep of up to 2 s before this callback.
                     let is_last = self.free.fetch_sub(1, AcqRel) == 1;
-                    if is_last && job.beside_late {
+                    if is_last && (job.beside_late || self.is_short.load(Relaxed)) {
                         // No thread stands by. Refused: this callback is then waited for.
                         self.start_one();
                     }
@@ -270,10 +272,17 @@ impl CallbackThreads {
             self.free.fetch_sub(1, AcqRel);
             return;
         }
-        // SAFETY: the argument, this value, lives as long as the process.
-        if !unsafe { self.spawn(run_shared, self.address()) } {
+        if !self.spawn_shared() {
             self.free.fetch_sub(1, AcqRel);
         }
+    }
+
+    /// Makes a thread for the shared queue, which the caller has counted as free; `false`: refused.
+    fn spawn_shared(&'static self) -> bool {
+        // SAFETY: the argument, this value, lives as long as the process.
+        let made = unsafe { self.spawn(run_shared, self.address()) };
+        self.is_short.store(!made, Relaxed);
+        made
     }
 
     /// Serves a queue of its own; whether the queue is still there.

@@ -32,9 +32,17 @@ pub fn private_table() -> Result<()> {
 /// open 64 files leaves room for others. The limit itself is not asked for: a filter of the program's may kill for the call.
 const KEPT_BELOW: i32 = 48;
 
+/// Of these, descriptors that are left to what comes later by files that are open only to be there (choice).
+const LEFT_TO_OTHERS: i32 = 8;
+
 /// Whether the calling thread's own table, in which `file` was opened last, has room for more that stay open.
 pub fn has_room(file: i32) -> bool {
     file < KEPT_BELOW
+}
+
+/// [`has_room`] for a file that nothing is read from.
+pub fn has_room_for_pin(file: i32) -> bool {
+    file < KEPT_BELOW - LEFT_TO_OTHERS
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! the program, is what the program is by then. Rights that a running thread cannot take on later (seccomp filters,
 //! Landlock's rules) are not compared.
 
-use crate::os::file::descriptor_table::has_room;
+use crate::os::file::descriptor_table::has_room_for_pin;
 use crate::os::file::text::{number, words};
 use crate::os::syscall::{Errno, Result, check, syscall2, syscall4, syscall5};
 use crate::os::{fd, tasks};
@@ -83,7 +83,7 @@ fn file_id(path: &'static str) -> FileId {
 /// Keeps a file open as long as the thread's table of files is there.
 fn pin(path: &'static str, flags: u32) {
     let path = CStr::from_bytes_with_nul(path.as_bytes());
-    if let Some(file) = path.ok().and_then(|path| fd::open(path, flags).ok()).filter(|&file| !has_room(file)) {
+    if let Some(file) = path.ok().and_then(|path| fd::open(path, flags).ok()).filter(|&file| !has_room_for_pin(file)) {
         let _ = fd::close(file);
     }
 }

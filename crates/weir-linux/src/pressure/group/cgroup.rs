@@ -281,7 +281,9 @@ impl GroupDir {
         use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
         let fd = fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?;
         let mut dir = Self { fd, version: group.version, depth: group.depth, kept: None };
-        if dir.version == Version::V2 && dir.depth > 0 && dir.is_root(dir.depth) {
+        // Before Linux 4.14 no group has a type.
+        let is_root = |up| dir.is_root(up) && dir.lacks(up, GroupFile::Max.name(Version::V2));
+        if dir.version == Version::V2 && dir.depth > 0 && is_root(dir.depth) {
             dir.depth -= 1;
         }
         Ok(dir)
@@ -300,7 +302,12 @@ impl GroupDir {
 
     /// [`GroupDir::is_hierarchy_root`] of the ancestor `up` levels above.
     fn is_root(&self, up: usize) -> bool {
-        match self.open_file(up, b"cgroup.type", fd::O_RDONLY) {
+        self.lacks(up, b"cgroup.type")
+    }
+
+    /// Whether a file is not there, of the ancestor `up` levels above.
+    fn lacks(&self, up: usize, name: &[u8]) -> bool {
+        match self.open_file(up, name, fd::O_RDONLY) {
             Ok(file) => {
                 let _ = fd::close(file);
                 false
