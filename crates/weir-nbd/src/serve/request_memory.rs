@@ -17,6 +17,22 @@ const LEAST: u64 = 1 << 20;
 /// The limit that was derived last, bytes; 0: none.
 static DERIVED: AtomicU64 = AtomicU64::new(0);
 
+/// Memory that the server cannot give back, whatever its limit is, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    /// Locked memory. It is resident from the start on.
+    pub locked: u64,
+    /// Exports in memory, at their full size. These are files: they count in the group, and are not resident.
+    pub exports: u64,
+}
+
+impl Held {
+    /// What is left beside it of so much memory. None: it takes all.
+    fn rest_of(self, memory: u64) -> Option<u64> {
+        memory.checked_sub(self.locked.saturating_add(self.exports)).filter(|&rest| rest > 0)
+    }
+}
+
 /// Memory that the server may have, bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Available {
@@ -31,26 +47,37 @@ impl Available {
         Self { group: weir::pressure::group_limit(), machine: machine::memory() }
     }
 
-    /// The lowest of these, and of `limit`, which is set.
-    pub fn lowest(&self, limit: Option<u64>) -> u64 {
-        let limits = [self.group, limit.filter(|&limit| limit > 0)];
+    /// What there is for requests by these, and by `limit`, which is set: in a group, the rest beside what is held. An export in
+    /// memory may be larger than all there is, if little of it is written. Then it counts for nothing.
+    pub fn for_requests(&self, limit: Option<u64>, held: Held) -> u64 {
+        let group = self.group.map(|group| held.rest_of(group).unwrap_or(group));
+        let limits = [group, limit.filter(|&limit| limit > 0)];
         limits.into_iter().flatten().fold(self.machine, u64::min)
     }
 
-    /// What a server with a cache should stay under, if nothing is set. The rest is for what lies outside of the process: the
-    /// kernel's memory for sockets and I/O, and files.
-    fn limit(&self) -> Option<u64> {
-        self.group.map(|group| (group - part(group)).max(1))
+    /// What a server with a cache should stay under in a group of this limit, if nothing is set. The rest is for what lies outside
+    /// of the process: the kernel's memory for sockets and I/O, and files. None: what is held and `requests` do not fit.
+    fn limit(group: u64, held: Held, requests: u64) -> Option<u64> {
+        let rest = held.rest_of(group).filter(|&rest| rest >= requests)?;
+        Some((held.locked + rest - part(rest)).max(1))
     }
 
     /// Sets Weir's limit for a server with a cache in a control group that has one. A limit that is set otherwise stays.
-    pub fn set_limit(&self) -> Result<(), Failure> {
+    pub fn set_limit(&self, held: Held, requests: u64) -> Result<(), Failure> {
         if weir::settings::get("limit") != Ok(DERIVED.load(Relaxed)) {
             return Ok(());
         }
-        let limit = self.limit().unwrap_or(0);
+        let limit = self.group.and_then(|group| Self::limit(group, held, requests));
+        if let (Some(group), None) = (self.group, limit) {
+            let [group, locked, exports, requests] = [group, held.locked, held.exports, requests].map(Size);
+            warn!(
+                "no limit of resident memory follows from the control group's of {group}: locked memory of {locked}, exports \
+                 in memory of {exports} and requests of {requests} do not fit into it"
+            );
+        }
+        let limit = limit.unwrap_or(0);
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
-        if DERIVED.swap(limit, Relaxed) != limit {
+        if DERIVED.swap(limit, Relaxed) != limit && limit > 0 {
             info!("the limit of resident memory is {}, by that of the control group", Size(limit));
         }
         Ok(())
@@ -151,12 +178,32 @@ mod tests {
 
     #[test]
     fn a_limit_leaves_room_for_what_is_not_the_process() {
-        let limit = |group| Available { group, machine: 1 << 34 }.limit();
-        assert_eq!(limit(None), None);
-        assert_eq!(limit(Some(64 * MIB)), Some(48 * MIB));
-        assert_eq!(limit(Some(8 << 30)), Some((8 << 30) - MOST));
+        let limit = |group| Available::limit(group, Held::default(), 16 * MIB);
+        assert_eq!(limit(64 * MIB), Some(48 * MIB));
+        assert_eq!(limit(8 << 30), Some((8 << 30) - MOST));
         let available = Available { group: Some(64 * MIB), machine: 1 << 34 };
-        let lowest = [None, Some(0), Some(MIB), Some(128 * MIB)].map(|limit| available.lowest(limit) / MIB);
+        let lowest = [None, Some(0), Some(MIB), Some(128 * MIB)];
+        let lowest = lowest.map(|limit| available.for_requests(limit, Held::default()) / MIB);
         assert_eq!(lowest, [64, 64, 1, 64]);
+    }
+
+    #[test]
+    fn what_the_server_holds_anyway_is_no_part_of_what_it_shares_out() {
+        let of = |group: u64, locked: u64, exports: u64, set: u64| {
+            let available = Available { group: Some(group * MIB), machine: 1 << 34 };
+            let held = Held { locked: locked * MIB, exports: exports.saturating_mul(MIB) };
+            let set = Set { all: (set > 0).then_some(set * MIB), ..Set::default() };
+            let requests = RequestMemory::new(set, 2, available.for_requests(None, held)).all;
+            let limit = Available::limit(group * MIB, held, requests);
+            (requests / MIB, limit.map(|limit| limit / MIB))
+        };
+        assert_eq!(of(2048, 1536, 0, 0), (128, Some(1536 + 384)));
+        assert_eq!(of(4352, 0, 4096, 0), (64, Some(192)), "an export in memory is not resident");
+        assert_eq!(of(4352, 128, 4096, 0), (32, Some(128 + 96)));
+        assert_eq!(of(8192, 1024, 1024, 0), (512, Some(1024 + 6144 - 512)));
+        assert_eq!(of(2048, 1536, 0, 512), (512, Some(1920)), "it just fits");
+        assert_eq!(of(2048, 1536, 0, 513), (513, None));
+        assert_eq!(of(2048, 2048, 0, 0), (512, None));
+        assert_eq!(of(2048, 0, u64::MAX, 0), (512, None), "little of it is written");
     }
 }

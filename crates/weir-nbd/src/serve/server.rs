@@ -4,6 +4,7 @@ use super::acceptor::{Welcome, accept};
 use super::control;
 use super::descriptors;
 use super::report::Reporter;
+use super::request_memory::Held;
 use super::settings::{CacheSettings, Settings};
 use super::workers::{self, Seat};
 use crate::backend::Flusher;
@@ -164,7 +165,7 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     let control_name = control.flatten().map(|bound| control::serve(bound, context.clone(), reporter)).transpose()?;
     info!("{} exports, {} workers by {io}", settings.exports.len(), settings.workers);
     notify(&[NotifyState::Ready]);
-    let failed = wait(&mut events, options, &context).await;
+    let failed = wait(&mut events, options, &settings, &context).await;
     notify(&[NotifyState::Stopping]);
     info!("stopping");
     context.stop();
@@ -186,8 +187,9 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
     }
-    settings.memory.log(settings.available.lowest(settings.limit), settings.is_memory_set);
-    follow_group(settings, settings.cache.is_some())?;
+    let for_requests = settings.available.for_requests(settings.limit, settings.held);
+    settings.memory.log(for_requests, settings.is_memory_set);
+    follow_group(settings, settings, settings.cache.is_some())?;
     if let Some(bytes) = settings.locked_memory {
         locked::lock_memory(bytes)?;
     }
@@ -204,9 +206,14 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     Ok(Context::new(exports, open_tls(settings)?, settings.limits, cache, pools))
 }
 
-/// Has a server with a cache stay under a limit that follows that of its control group, unless one is set.
-fn follow_group(settings: &Settings, has_cache: bool) -> Result<(), Failure> {
-    if has_cache && settings.limit.is_none() { settings.available.set_limit() } else { Ok(()) }
+/// Has a server with a cache stay under a limit that follows that of its control group, unless one is set. Locked memory and
+/// requests are those of the start.
+fn follow_group(settings: &Settings, started: &Settings, has_cache: bool) -> Result<(), Failure> {
+    if !has_cache || settings.limit.is_some() {
+        return Ok(());
+    }
+    let held = Held { exports: settings.held.exports, ..started.held };
+    settings.available.set_limit(held, started.memory.all)
 }
 
 fn open_tls(settings: &Settings) -> Result<TlsMode, Failure> {
@@ -235,15 +242,15 @@ fn listen(settings: &Settings) -> Result<(Vec<OwnedFd>, impl Send + use<>), Fail
 }
 
 /// Waits for the signal to stop, and reloads when told to. An error is a worker's.
-async fn wait(events: &mut Events, options: &Serve, context: &Arc<Context>) -> Result<(), Failure> {
+async fn wait(events: &mut Events, options: &Serve, started: &Settings, context: &Arc<Context>) -> Result<(), Failure> {
     loop {
         match events.next().await {
             Event::Reload => {
                 notify(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Reloading)]);
-                let (options, context) = (options.clone(), context.clone());
+                let (options, started, context) = (options.clone(), started.clone(), context.clone());
                 // What is below may hang: the server can be stopped meanwhile. Another reload waits for this one.
                 let reloaded = tokio::select! {
-                    reloaded = blocking(move || reload(&options, &context)) => reloaded,
+                    reloaded = blocking(move || reload(&options, &started, &context)) => reloaded,
                     event = events.stops.next() => return event.into_end(),
                 };
                 match reloaded {
@@ -259,13 +266,13 @@ async fn wait(events: &mut Events, options: &Serve, context: &Arc<Context>) -> R
 
 /// Exports, certificates, the settings of page pools and the limit that follows that of the control group are read again; the
 /// rest counts from the next start on.
-fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
+fn reload(options: &Serve, started: &Settings, context: &Context) -> Result<(), Failure> {
     let settings = Settings::load(options)?;
     let (definitions, default) = (settings.exports.clone(), settings.default.clone());
     let exports = Exports::open(definitions, default, &context.exports(), context.cache.as_ref())?;
     exports.iter().for_each(|export| export.look_at_size());
     context.replace(exports, open_tls(&settings)?);
-    follow_group(&settings, context.cache.is_some())?;
+    follow_group(&settings, started, context.cache.is_some())?;
     context.pools.set(settings.pools)
 }
 

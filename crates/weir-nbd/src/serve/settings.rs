@@ -1,6 +1,6 @@
 //! Settings by the command line and the configuration file together.
 
-use super::request_memory::{Available, RequestMemory, Set};
+use super::request_memory::{Available, Held, RequestMemory, Set};
 use crate::backend::Source;
 use crate::base::Failure;
 use crate::base::size::{CacheSize, Size};
@@ -43,8 +43,9 @@ pub struct Settings {
     /// The bounds of the memory of requests, and whether the one for all of them is set.
     pub memory: RequestMemory,
     pub is_memory_set: bool,
-    /// Memory that the server may have.
+    /// Memory that the server may have, and what it cannot give back of it.
     pub available: Available,
+    pub held: Held,
     pub cache: Option<CacheSettings>,
     /// Bytes that are locked.
     pub locked_memory: Option<u64>,
@@ -132,7 +133,9 @@ impl Settings {
             client: bytes(options.max_client_memory.or(file.max_client_memory)),
             all: bytes(options.max_memory.or(file.max_memory)),
         };
-        let memory = RequestMemory::new(set, workers, available.lowest(limit));
+        let locked_memory = bytes(options.locked_memory.or(file.locked_memory));
+        let held = Held { locked: locked_memory.unwrap_or(0), exports: in_memory(&exports) };
+        let memory = RequestMemory::new(set, workers, available.for_requests(limit, held));
         check(workers, memory)?;
         let max_connections = options.max_connections.or(file.max_connections).unwrap_or(10_000);
         if max_connections == 0 {
@@ -179,8 +182,9 @@ impl Settings {
             memory,
             is_memory_set: set.all.is_some(),
             available,
+            held,
             cache,
-            locked_memory: options.locked_memory.or(file.locked_memory).map(|size| size.0),
+            locked_memory,
             limit,
             pools,
             registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),
@@ -214,6 +218,15 @@ fn time(name: &str, set: Option<humantime::Duration>, default: u64, least: Durat
     }
     let [time, least, most] = [time, least, MAX_TIME].map(humantime::format_duration);
     Err(Failure::new(format!("{name}: {time} is not between {least} and {most}")))
+}
+
+/// Bytes of exports in memory. One that is read only is not written.
+fn in_memory(exports: &[Definition]) -> u64 {
+    let size = |export: &Definition| match export.source {
+        Source::Memory(Size(size)) if !export.read_only => size,
+        _ => 0,
+    };
+    exports.iter().map(size).fold(0, u64::saturating_add)
 }
 
 fn cpus() -> usize {
@@ -332,6 +345,14 @@ mod tests {
     fn write_back_on_the_command_line_is_of_the_files_cache() {
         let cache = settings(&["--export", "a=memory:1M", "--write-back"], "cache = '8M'\n").expect("valid").cache;
         assert_eq!(cache, Some(CacheSettings { max: Some(8 << 20), writes_back: true }));
+    }
+
+    #[test]
+    fn exports_in_memory_and_locked_memory_are_held() {
+        let file = "locked-memory = '8M'\n[[export]]\nname = 'a'\nmemory = '1M'\nread-only = true\n";
+        let held = settings(&["--export", "b=memory:2M", "--export", "c=memory:4M", "--export", "d=/x"], file);
+        let Held { locked, exports } = held.expect("valid").held;
+        assert_eq!((locked, exports), (8 << 20, 6 << 20));
     }
 
     #[test]

@@ -221,8 +221,8 @@ struct Group(PathBuf);
 
 impl Group {
     /// None where it cannot be made.
-    fn new(mib: u64) -> Option<Self> {
-        let group = PathBuf::from(format!("/sys/fs/cgroup/memory/weir-nbd-test-{}", std::process::id()));
+    fn new(name: &str, mib: u64) -> Option<Self> {
+        let group = PathBuf::from(format!("/sys/fs/cgroup/memory/weir-nbd-test-{name}-{}", std::process::id()));
         std::fs::create_dir(&group).ok()?;
         let group = Self(group);
         group.set_limit(mib).ok()?;
@@ -252,7 +252,7 @@ impl Drop for Group {
 
 #[test]
 fn in_a_small_group_requests_take_a_part_of_it_and_clients_do_not_end_the_server() {
-    let Some(group) = Group::new(64) else { return weir_testing::skip!("no v1 memory group can be made") };
+    let Some(group) = Group::new("small", 64) else { return weir_testing::skip!("no v1 memory group can be made") };
     for engine in engines() {
         group.set_limit(64).expect("a limit");
         let folder = tempfile::tempdir().expect("a folder");
@@ -287,6 +287,29 @@ fn in_a_small_group_requests_take_a_part_of_it_and_clients_do_not_end_the_server
         eventually("the limit follows", || server.stat()["limit_bytes"] == 96 << 20);
         server.stop();
     }
+}
+
+#[test]
+fn what_is_locked_or_an_export_in_memory_is_beside_what_a_group_leaves() {
+    let Some(group) = Group::new("held", 128) else { return weir_testing::skip!("no v1 memory group can be made") };
+    let folder = tempfile::tempdir().expect("a folder");
+    File::create(folder.path().join("disk")).and_then(|disk| disk.set_len(1 << 20)).expect("a file");
+    let options = ["--export", "d=disk", "--export", "m=memory:64M", "--locked-memory", "32M", "--cache", "auto"];
+    let server = group.start(folder, &[&options[..], &["--workers", "2"]].concat());
+    let stat = server.stat();
+    let found = ["max_memory_bytes", "limit_bytes"].map(|bound| stat[bound].as_u64().expect("a number") >> 20);
+    assert_eq!(found, [8, 32 + 24], "{}", server.log());
+    let warnings = || server.log().matches("no limit of resident memory").count();
+    assert_eq!(warnings(), 0);
+    // As much as is held and 4 MiB, but requests may take 8 MiB.
+    group.set_limit(100).expect("a limit");
+    server.signal(libc::SIGHUP);
+    eventually("there is none", || server.stat()["limit_bytes"] == 0);
+    assert_eq!(warnings(), 1, "{}", server.log());
+    group.set_limit(160).expect("a limit");
+    server.signal(libc::SIGHUP);
+    eventually("there is one again", || server.stat()["limit_bytes"] == (32 + 48) << 20);
+    server.stop();
 }
 
 #[test]
