@@ -30,11 +30,15 @@ pub struct Report {
     pub heap_live_bytes: usize,
     /// Bytes of the heap that are free and resident.
     pub heap_idle_bytes: usize,
-    /// Bounds of the memory of requests, bytes: of all, of one client's, of one.
+    /// Bounds of the memory of requests, bytes: of all, of one client's, of one. 0: an older server's report, which has none.
+    #[serde(default)]
     pub max_memory_bytes: u64,
+    #[serde(default)]
     pub max_client_memory_bytes: u64,
+    #[serde(default)]
     pub max_request_bytes: u64,
     /// The limit that the process should stay under, bytes; 0: no limit.
+    #[serde(default)]
     pub limit_bytes: u64,
     /// The block cache, if there is one.
     pub cache: Option<CacheFigures>,

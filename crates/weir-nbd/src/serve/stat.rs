@@ -59,10 +59,14 @@ fn table(report: &Report) -> String {
     ));
     let (used, idle) = (report.heap_live_bytes >> 10, report.heap_idle_bytes >> 10);
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
-    let bounds = [report.max_memory_bytes, report.max_client_memory_bytes, report.max_request_bytes];
-    let [all, client, request] = bounds.map(Size);
-    let limit = if report.limit_bytes > 0 { Size(report.limit_bytes).to_string() } else { "none".into() };
-    line(format_args!("requests may take {all}, one client's {client}, one {request}; limit of all memory: {limit}"));
+    if report.max_memory_bytes > 0 {
+        let bounds = [report.max_memory_bytes, report.max_client_memory_bytes, report.max_request_bytes];
+        let [all, client, request] = bounds.map(Size);
+        let limit = if report.limit_bytes > 0 { Size(report.limit_bytes).to_string() } else { "none".into() };
+        line(format_args!(
+            "requests may take {all}, one client's {client}, one {request}; limit of all memory: {limit}"
+        ));
+    }
     let pools = &report.pools;
     line(format_args!(
         "{} page pools: {} KiB idle, {} KiB in flight, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",
@@ -111,4 +115,45 @@ fn table(report: &Report) -> String {
         ));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffers::PoolFigures;
+
+    #[test]
+    fn a_report_of_an_older_server_has_no_bounds() {
+        let mut report = serde_json::to_value(Report {
+            version: "0.1.0".into(),
+            pid: 7,
+            uptime_seconds: 1,
+            workers: 2,
+            io: "threads".into(),
+            connections: 0,
+            accepted: 0,
+            refused: 0,
+            failed_handshakes: 0,
+            heap_live_bytes: 0,
+            heap_idle_bytes: 0,
+            max_memory_bytes: 16 << 20,
+            max_client_memory_bytes: 8 << 20,
+            max_request_bytes: 4 << 20,
+            limit_bytes: 0,
+            cache: None,
+            locked: None,
+            pools: PoolFigures::default(),
+            exports: Vec::new(),
+        })
+        .expect("it is written");
+        let shown = |report: &serde_json::Value| table(&serde_json::from_value(report.clone()).expect("a report"));
+        let now = shown(&report);
+        assert!(now.contains("requests may take 16M, one client's 8M, one 4M; limit of all memory: none"), "{now}");
+        let fields = report.as_object_mut().expect("an object");
+        for new in ["max_memory_bytes", "max_client_memory_bytes", "max_request_bytes", "limit_bytes"] {
+            assert!(fields.remove(new).is_some(), "{new}");
+        }
+        let old = shown(&report);
+        assert!(old.contains("process 7") && !old.contains("requests may take"), "{old}");
+    }
 }
