@@ -14,6 +14,12 @@ const MOST_OF_REQUEST: u64 = 32 << 20;
 /// Least data of one request by default, where that fits.
 const LEAST: u64 = 1 << 20;
 
+/// Least limit of the resident set, bytes, as for `weir run`: no program runs in less. One that is set lacks its unit. A control
+/// group's is there for a moment, to have the kernel reclaim.
+pub const MIN_LIMIT: u64 = 1 << 20;
+/// Memory that counts for requests where the control group's limit is less than that, bytes: only the lowest limit is known.
+const UNKNOWN: u64 = 64 << 20;
+
 /// The limit that was derived last, bytes; 0: none.
 static DERIVED: AtomicU64 = AtomicU64::new(0);
 
@@ -50,7 +56,8 @@ impl Available {
     /// What there is for requests by these, and by `limit`, which is set: in a group, the rest beside what is held. An export in
     /// memory may be larger than all there is, if little of it is written. Then it counts for nothing.
     pub fn for_requests(&self, limit: Option<u64>, held: Held) -> u64 {
-        let group = self.group.map(|group| held.rest_of(group).unwrap_or(group));
+        let of = |group: u64| if group < MIN_LIMIT { UNKNOWN } else { held.rest_of(group).unwrap_or(group) };
+        let group = self.group.map(of);
         let limits = [group, limit.filter(|&limit| limit > 0)];
         limits.into_iter().flatten().fold(self.machine, u64::min)
     }
@@ -59,7 +66,18 @@ impl Available {
     /// of the process: the kernel's memory for sockets and I/O, and files. None: what is held and `requests` do not fit.
     fn limit(group: u64, held: Held, requests: u64) -> Option<u64> {
         let rest = held.rest_of(group).filter(|&rest| rest >= requests)?;
-        Some((held.locked + rest - part(rest)).max(1))
+        let limit = rest - part(rest);
+        (limit >= MIN_LIMIT).then_some(held.locked + limit)
+    }
+
+    /// Says in the log what follows where the group's limit is none that a server can have.
+    pub fn log(&self) {
+        if let Some(group) = self.group.filter(|&group| group < MIN_LIMIT) {
+            let [group, unknown] = [group, UNKNOWN].map(Size);
+            warn!(
+                "no server runs in the control group's limit of {group}: requests get their part of {unknown} at most"
+            );
+        }
     }
 
     /// Sets Weir's limit for a server with a cache in a control group that has one. A limit that is set otherwise stays.
@@ -185,6 +203,23 @@ mod tests {
         let lowest = [None, Some(0), Some(MIB), Some(128 * MIB)];
         let lowest = lowest.map(|limit| available.for_requests(limit, Held::default()) / MIB);
         assert_eq!(lowest, [64, 64, 1, 64]);
+    }
+
+    #[test]
+    fn a_limit_that_is_there_to_reclaim_is_none() {
+        let of = |group| {
+            let available = Available { group: Some(group), machine: 1 << 34 };
+            let requests = RequestMemory::new(Set::default(), 2, available.for_requests(None, Held::default()));
+            (requests.all, Available::limit(group, Held::default(), requests.all))
+        };
+        for group in [0, 4096, MIB - 1] {
+            assert_eq!(of(group), (UNKNOWN / 4, None), "{group}");
+        }
+        assert_eq!(of(MIB), (MIB / 4, None), "the limit would be less than that");
+        assert_eq!(of(2 * MIB), (MIB / 2, Some(2 * MIB - MIB / 2)));
+        // Nor is one of less beside what is held.
+        let held = Held { locked: 63 * MIB, exports: 0 };
+        assert_eq!(Available::limit(64 * MIB, held, MIB / 4), None);
     }
 
     #[test]

@@ -187,6 +187,7 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
     }
+    settings.available.log();
     let for_requests = settings.available.for_requests(settings.limit, settings.held);
     settings.memory.log(for_requests, settings.is_memory_set);
     follow_group(settings, settings, settings.cache.is_some())?;

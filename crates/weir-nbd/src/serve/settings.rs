@@ -1,6 +1,6 @@
 //! Settings by the command line and the configuration file together.
 
-use super::request_memory::{Available, Held, RequestMemory, Set};
+use super::request_memory::{Available, Held, MIN_LIMIT, RequestMemory, Set};
 use crate::backend::Source;
 use crate::base::Failure;
 use crate::base::size::{CacheSize, Size};
@@ -18,8 +18,6 @@ use std::time::Duration;
 const MAX_WORKERS: usize = 8;
 /// Least cache, bytes.
 const MIN_CACHE: u64 = 1 << 20;
-/// Least limit of the resident set, bytes, as for `weir run`: a smaller one lacks its unit. 0 is none.
-const MIN_LIMIT: u64 = 1 << 20;
 /// Longest data of one request that can be set, bytes: a quarter of what a length's 32 bits can say.
 const MAX_REQUEST: u64 = 1 << 30;
 /// Least time that a client gets: without any, none is served.
@@ -124,6 +122,7 @@ impl Settings {
         }
         let workers = options.workers.or(file.workers).unwrap_or_else(cpus);
         let limit = options.limit.or(file.limit).map(|size| size.0);
+        // 0 is none.
         if limit.is_some_and(|limit| (1..MIN_LIMIT).contains(&limit)) {
             return Err(Failure::new(format!("limit: less than {} is less than any program takes", Size(MIN_LIMIT))));
         }
