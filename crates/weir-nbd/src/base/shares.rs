@@ -146,7 +146,8 @@ impl Shares {
         };
         let members: Vec<_> = self.members.borrow().iter().filter_map(|(_, member)| member.upgrade()).collect();
         let holding = members.iter().filter(|member| member.held() > 0).count();
-        let share = (self.general.limit + self.reserve.limit) / (holding + 1);
+        // Without the reserve: two requests of half of all memory do not fit beside each other.
+        let share = self.general.limit / (holding + 1);
         let is_slow = |member: &Member| member.look() >= LOOKS && member.held() > share;
         let mut slow: Vec<_> = members.into_iter().filter(|member| is_slow(member)).collect();
         slow.sort_by_key(|member| std::cmp::Reverse(member.held()));
@@ -224,7 +225,8 @@ impl Member {
         Some(self.share(kind, bytes))
     }
 
-    /// The first bytes of a long write: they may be taken while it waits for the rest. `None`: it has to take all at once.
+    /// The first bytes of a long write: they may be taken while it waits for the rest. `None`: it has to take all at once, as in
+    /// less memory than 8 MiB.
     pub fn try_first(self: &Rc<Self>) -> Option<Share> {
         let reserve = &self.shares.reserve;
         // Half of it stays for small requests.

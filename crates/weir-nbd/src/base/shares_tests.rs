@@ -154,6 +154,29 @@ fn no_more_clients_are_cut_off_than_the_first_in_line_needs() {
 }
 
 #[test]
+fn a_request_of_half_of_all_memory_does_not_block_another_for_ever() {
+    let shares = Shares::new(64 * MIB);
+    let [(stuck, one), (_, good)] = [(); 2].map(|()| join(&shares));
+    let held = one.try_take(32 * MIB).expect("memory");
+    stuck.is_its_turn.set(true);
+    // Of the 60 MiB that are not the reserve, 28 are left.
+    let mut waiting = waits(&good, 32 * MIB);
+    for _ in 0..LOOKS {
+        assert!(!stuck.is_cut_off.get());
+        assert!(shares.look());
+    }
+    assert!(stuck.is_cut_off.get());
+    drop(held);
+    assert!(waiting.as_mut().now_or_never().is_some());
+}
+
+#[test]
+fn a_small_memory_has_no_first_bytes_of_a_write() {
+    assert!(join(&Shares::new(8 * MIB)).1.try_first().is_some());
+    assert!(join(&Shares::new(8 * MIB - RESERVE)).1.try_first().is_none());
+}
+
+#[test]
 fn the_first_bytes_of_a_write_are_of_the_reserve_as_long_as_that_has_some() {
     let shares = Shares::new(64 * MIB);
     let members: Vec<_> = (0..40).map(|_| join(&shares).1).collect();
