@@ -211,6 +211,13 @@ proptest! {
     }
 }
 
+/// It stays what it was. A history seldom comes to it.
+#[test]
+fn a_block_below_4_gib_does_not_grow_beyond_the_longest_run() {
+    let v = Variant { nodes: 1, lockless: false, huge: false, background: false, lazy: false, skipped: 0, unit: PAGE };
+    run_steps(&mut world(v), &[Step::Low(40_830), Step::Realloc(0, (4 << 20) + 1), Step::Realloc(0, 4 << 20)]);
+}
+
 /// A run that lies below 4 GiB because NORMAL was short may be resized to what the zone below 4 GiB does not have.
 /// That is an object, or a block mapped on its own.
 #[test]
