@@ -12,6 +12,9 @@ pub trait Cache<V>: Sync {
     fn insert(&self, key: u64, value: V);
     /// Bytes that it holds, by the weights of its entries.
     fn held(&self) -> u64;
+    /// Holds it to another size, where it can be moved.
+    #[allow(dead_code, reason = "the experiment hitrate moves none")]
+    fn resize(&self, _bytes: u64) {}
     /// The value, which is loaded if it is not there.
     #[allow(dead_code, reason = "the experiment hitrate asks by the other two")]
     fn get_or_load(&self, key: u64, load: &mut dyn FnMut() -> V) -> V
@@ -194,6 +197,10 @@ impl<V: Clone + Send + Sync> Cache<V> for Quick<V> {
     fn held(&self) -> u64 {
         self.0.weight()
     }
+
+    fn resize(&self, bytes: u64) {
+        self.0.set_capacity(bytes);
+    }
 }
 
 struct Foyer<V: Send + Sync + 'static>(foyer_memory::Cache<u64, V, Hash>);
@@ -209,6 +216,10 @@ impl<V: Clone + Send + Sync + 'static> Cache<V> for Foyer<V> {
 
     fn held(&self) -> u64 {
         self.0.usage() as u64
+    }
+
+    fn resize(&self, bytes: u64) {
+        let _ = self.0.resize(bytes as usize); // It refuses sizes below one byte a shard alone.
     }
 }
 

@@ -11,14 +11,14 @@ use weir_lab::common::words::Words;
 const OWN: usize = 24 << 10;
 
 /// `filler cache=KIND bytes=N block=N total=N own=N`
-pub fn main(cache: Box<dyn Cache<Arc<[u8]>>>, words: &Words) -> Result<()> {
+pub fn main(cache: &'static dyn Cache<Arc<[u8]>>, words: &Words) -> Result<()> {
     let (block, own) = (words.number("block")?, words.number("own")? as usize);
     for key in 0..words.number("total")? / block {
         cache.insert(key, vec![key as u8; block as usize].into());
     }
-    phase(&*cache)?;
+    phase(cache)?;
     let held: Vec<Vec<u8>> = (0..own / OWN).map(|at| vec![at as u8; OWN]).collect();
-    phase(&*cache)?;
+    phase(cache)?;
     drop(held);
     Ok(())
 }

@@ -6,6 +6,7 @@ mod caches;
 mod filler;
 mod footprint;
 mod program;
+mod psi;
 mod server;
 mod tenant;
 mod worker;

@@ -1,6 +1,7 @@
 //! Which program runs, and what its cache is.
 
-use crate::{caches, filler, footprint, server, tenant, worker};
+use crate::caches::Cache;
+use crate::{caches, filler, footprint, psi, server, tenant, worker};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use weir_lab::common::words::Words;
@@ -26,8 +27,12 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
         return footprint::main(&words);
     }
     let (kind, bytes) = (words.text("cache")?, words.number("bytes")?);
-    let cache =
-        caches::make(kind, (kind != "weir").then_some(bytes), TYPICAL, |value: &Arc<[u8]>| value.len() + ENTRY)?;
+    let (kind, follows) = kind.strip_suffix("-psi").map_or((kind, false), |kind| (kind, true));
+    let weigh: caches::Weigh<Arc<[u8]>> = |value| value.len() + ENTRY;
+    let cache: &'static dyn Cache<_> = Box::leak(caches::make(kind, (kind != "weir").then_some(bytes), TYPICAL, weigh)?);
+    if follows {
+        psi::follow(cache, bytes)?;
+    }
     match name.as_str() {
         "server" => server::main(cache, &words),
         "worker" => worker::main(cache, &words),

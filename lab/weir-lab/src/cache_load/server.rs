@@ -19,7 +19,7 @@ const STAYS_IN: usize = 10;
 const ROUNDS: u64 = 8;
 
 struct Server {
-    cache: Box<dyn Cache<Arc<[u8]>>>,
+    cache: &'static dyn Cache<Arc<[u8]>>,
     random: Random,
     /// Bytes of the values that stay, and how many those are.
     data: u64,
@@ -29,7 +29,7 @@ struct Server {
 }
 
 /// `server cache=KIND bytes=N data=N`
-pub fn main(cache: Box<dyn Cache<Arc<[u8]>>>, words: &Words) -> Result<()> {
+pub fn main(cache: &'static dyn Cache<Arc<[u8]>>, words: &Words) -> Result<()> {
     let mut server = Server { cache, random: Random::new(1, 0), data: words.number("data")?, keys: 0, fresh: 1 << 32 };
     for line in std::io::stdin().lock().lines() {
         match line?.trim() {

@@ -15,7 +15,7 @@ const REPORT: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(5);
 
 /// `tenant cache=KIND bytes=N keys=N block=N skew=PERCENT rate=N miss_us=N ms=N`, or `tenant idle=N period=N ms=N`
-pub fn main(cache: Box<dyn Cache<Arc<[u8]>>>, words: &Words) -> Result<()> {
+pub fn main(cache: &'static dyn Cache<Arc<[u8]>>, words: &Words) -> Result<()> {
     let start = Instant::now();
     let end = start + Duration::from_millis(words.number("ms")?);
     if let Ok(bytes) = words.number("idle") {

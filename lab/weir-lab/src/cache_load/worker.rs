@@ -19,7 +19,7 @@ const REPORT: Duration = Duration::from_millis(500);
 const ALIGNMENT: usize = 4096;
 
 /// `worker cache=KIND bytes=N file=PATH block=N blocks=N ms=N`
-pub fn main(cache: Box<dyn Cache<Arc<[u8]>>>, words: &Words) -> Result<()> {
+pub fn main(cache: &'static dyn Cache<Arc<[u8]>>, words: &Words) -> Result<()> {
     let block = words.number("block")? as usize;
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(words.text("file")?);
     let file = file.context("cannot open the file for direct reads")?;
@@ -40,7 +40,7 @@ pub fn main(cache: Box<dyn Cache<Arc<[u8]>>>, words: &Words) -> Result<()> {
         if now >= end {
             return Ok(());
         }
-        hits += u64::from(request(&*cache, &file, zipf.rank(&mut random), place)?);
+        hits += u64::from(request(cache, &file, zipf.rank(&mut random), place)?);
         requests += 1;
     }
 }

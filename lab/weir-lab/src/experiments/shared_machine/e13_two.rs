@@ -1,20 +1,26 @@
 //! The total work of two: a program with a cache, and a neighbour whose demand swings between 10 and 90 % of the limit. Both are
-//! in one cgroup. Weir's evictable cache, which has no size, against caches whose size is fixed.
+//! in one cgroup. Weir's evictable cache, which has no size, against caches whose size is fixed, and caches whose size the program
+//! moves by the kernel's pressure.
 //!
 //! The program serves values of 16 KiB by Zipf 0.9, three times the limit of them; a miss reads the disk (O_DIRECT). Work of
 //! both: the mean of each one's work as a share of what it did beside Weir's cache. Swap is the machine's. Root. --only takes
-//! weir, moka, quick_cache, foyer, each also with its size in percent of the limit (moka-25), and on-weir for peers on Weir's
-//! malloc.
+//! weir, moka, quick_cache, foyer, each also with its size in percent of the limit (moka-25), quick_cache-psi, foyer-psi, and
+//! on-weir for peers on Weir's malloc.
 
 use crate::harness::prelude::*;
 use std::io::{BufWriter, Write};
 
 const WEIR: &str = "weir";
 const PEERS: [&str; 3] = ["moka", "quick_cache", "foyer"];
+/// In percent of the limit; the least fits beside the neighbour's peak.
+const SIZES: [u64; 4] = [5, 25, 50, 75];
 const ON_WEIR: &str = "on-weir";
 const BLOCK: u64 = 16 << 10;
 
-/// A cache, and its size in percent of the limit; Weir's has none.
+/// Caches with a size that the program moves by the kernel's pressure (`cache_load/psi.rs`).
+const FOLLOWING: [&str; 2] = ["quick_cache-psi", "foyer-psi"];
+
+/// A cache, and its size in percent of the limit. Weir's has none, and a following one moves its own below the limit.
 #[derive(Clone, Copy, PartialEq)]
 struct Subject(&'static str, Option<u64>);
 
@@ -26,8 +32,9 @@ impl Display for Subject {
 }
 
 fn subjects(only: &[String]) -> Result<Vec<Subject>> {
-    let peers = PEERS.into_iter().flat_map(|kind| [25, 50, 75].map(|percent| Subject(kind, Some(percent))));
-    let mut all: Vec<Subject> = std::iter::once(Subject(WEIR, None)).chain(peers).collect();
+    let peers = PEERS.into_iter().flat_map(|kind| SIZES.map(|percent| Subject(kind, Some(percent))));
+    let following = FOLLOWING.map(|kind| Subject(kind, None));
+    let mut all: Vec<Subject> = std::iter::once(Subject(WEIR, None)).chain(following).chain(peers).collect();
     let named: Vec<&String> = only.iter().filter(|word| *word != ON_WEIR).collect();
     let is_named = |subject: &Subject, word: &String| word == subject.0 || *word == subject.to_string();
     if let Some(unknown) = named.iter().find(|word| !all.iter().any(|subject| is_named(subject, word))) {
@@ -96,7 +103,7 @@ fn make_file(path: &Path, blocks: u64) -> Result<()> {
 fn one(subject: Subject, program: &Path, limit: u64, seconds: u32, (file, blocks): (&Path, u64)) -> Result<Vec<f64>> {
     let cgroup = Cgroup::make("two", limit)?;
     cgroup.limit_swap(limit, limit)?;
-    let (ms, size) = (u64::from(seconds) * 1000, limit / 100 * subject.1.unwrap_or(0));
+    let (ms, size) = (u64::from(seconds) * 1000, limit / 100 * subject.1.unwrap_or(100));
     let mut worker = Command::new(program);
     worker.args(["worker", &format!("cache={}", subject.0), &format!("bytes={size}"), &format!("block={BLOCK}")]);
     worker.args([format!("blocks={blocks}"), format!("file={}", file.display()), format!("ms={ms}")]);
@@ -130,7 +137,7 @@ mod tests {
             let only: Vec<String> = only.iter().map(|word| word.to_string()).collect();
             super::subjects(&only).map(|all| all.iter().map(|subject| subject.to_string()).collect::<Vec<_>>())
         };
-        assert_eq!(names(&[]).unwrap().len(), 10);
+        assert_eq!(names(&[]).unwrap().len(), 15);
         assert_eq!(names(&["weir", "moka-25", "on-weir"]).unwrap(), ["weir", "moka-25"]);
         assert!(names(&["lru"]).is_err());
     }
