@@ -29,7 +29,8 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
     let (kind, bytes) = (words.text("cache")?, words.number("bytes")?);
     let (kind, follows) = kind.strip_suffix("-psi").map_or((kind, false), |kind| (kind, true));
     let weigh: caches::Weigh<Arc<[u8]>> = |value| value.len() + ENTRY;
-    let cache: &'static dyn Cache<_> = Box::leak(caches::make(kind, (kind != "weir").then_some(bytes), TYPICAL, weigh)?);
+    let cache: &'static dyn Cache<_> =
+        Box::leak(caches::make(kind, (kind != "weir").then_some(bytes), TYPICAL, weigh)?);
     if follows {
         psi::follow(cache, bytes)?;
     }

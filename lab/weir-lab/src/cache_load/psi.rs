@@ -1,5 +1,5 @@
-//! A cache's size as a program without Weir would move it: smaller at each event of the kernel's pressure, larger in each
-//! second without one.
+//! A cache's size as a program without Weir would move it: smaller at each event of the kernel's pressure, larger in each second
+//! without one.
 
 use crate::caches::Cache;
 use anyhow::{Context, Result, ensure};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 /// The kernel's own file of what the machine stalls for memory: groups of version 1 have none.
 const PRESSURE: &str = "/proc/pressure/memory";
-/// An event is 50 ms of stalls within a second, each of some task.
-const TRIGGER: &[u8] = b"some 50000 1000000\0";
-/// A second without an event, in milliseconds: the kernel tells of one a second at most.
+/// An event is 100 ms of stalls within two seconds, each of some task. Who has no rights may ask for no shorter window.
+const TRIGGER: &[u8] = b"some 100000 2000000\0";
+/// After so many milliseconds without an event the cache grows: the kernel tells of one in each window at most.
 const CALM: libc::c_int = 1000;
 
 /// Begins at three quarters of `limit`. An event takes a quarter of the size, a calm second adds a 32nd of the limit.
