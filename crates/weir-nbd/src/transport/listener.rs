@@ -4,7 +4,7 @@ use super::address::Address;
 use crate::base::Failure;
 use rustix::net::{self, AddressFamily, sockopt};
 use std::io::ErrorKind;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,17 +36,33 @@ impl Listener {
                 }])
             }
             Address::Tcp { host, port } => {
-                let found = (host.as_str(), *port).to_socket_addrs().map_err(Failure::because(address))?;
-                found
-                    .map(|one| {
-                        let listener = TcpListener::bind(one).map_err(Failure::because(one))?;
-                        let bound = listener.local_addr().map_err(Failure::because(one))?;
-                        let is_public = !bound.ip().is_loopback();
-                        Ok(Self { socket: listener.into(), name: bound.to_string(), is_public, file: None })
-                    })
-                    .collect()
+                Self::bind_all((host.as_str(), *port).to_socket_addrs().map_err(Failure::because(address))?)
             }
         }
+    }
+
+    /// Binds the addresses of a host, but for those that this machine lacks: `localhost` has one of IPv6 everywhere. An error if none
+    /// is left.
+    fn bind_all(addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<Self>, Failure> {
+        let (mut opened, mut lacking) = (Vec::new(), Ok(()));
+        for address in addresses {
+            let failed = Failure::because(address);
+            match TcpListener::bind(address) {
+                Ok(listener) => {
+                    let bound = listener.local_addr().map_err(failed)?;
+                    let is_public = !bound.ip().is_loopback();
+                    opened.push(Self { socket: listener.into(), name: bound.to_string(), is_public, file: None });
+                }
+                Err(why) if matches!(why.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT)) => {
+                    lacking = Err(failed(why));
+                }
+                Err(why) => return Err(failed(why)),
+            }
+        }
+        if opened.is_empty() {
+            lacking?;
+        }
+        Ok(opened)
     }
 
     /// The socket, and what has to be kept as long as the server lives.
@@ -69,7 +85,7 @@ impl Listener {
             return Err(Failure::new(format!("{name} is no listening socket (Accept=no is needed)")));
         }
         let local = net::getsockname(&socket).map_err(Failure::because(&name))?;
-        let is_public = match std::net::SocketAddr::try_from(local.clone()) {
+        let is_public = match SocketAddr::try_from(local.clone()) {
             Ok(address) => !address.ip().is_loopback(),
             Err(_) => local.address_family() != AddressFamily::UNIX,
         };
@@ -139,6 +155,26 @@ mod tests {
         }
         let unknown = Listener::open(&"[fe80::1%none]:1".parse().expect("an address")).err().expect("no interface");
         assert!(unknown.to_string().starts_with("[fe80::1%none]:1: "), "{unknown}");
+    }
+
+    #[test]
+    fn an_address_that_this_machine_lacks_is_left_out_as_long_as_there_is_another() {
+        let taken =
+            TcpListener::bind("127.0.0.1:0").and_then(|socket| Ok((socket.local_addr()?, socket))).expect("a port");
+        let [lacking, here] =
+            ["192.0.2.1:0", "127.0.0.1:0"].map(|text| text.parse::<SocketAddr>().expect("an address"));
+        let names = |addresses: &[SocketAddr]| {
+            let opened = Listener::bind_all(addresses.iter().copied()).map_err(|why| why.to_string())?;
+            Ok::<_, String>(opened.into_iter().map(|one| one.name).collect::<Vec<_>>())
+        };
+        for all in [[lacking, here], [here, lacking]] {
+            let names = names(&all).expect("one of them");
+            assert!(names.len() == 1 && names[0].starts_with("127.0.0.1:"), "{names:?}");
+        }
+        let why = names(&[lacking]).expect_err("none is left");
+        assert!(why.starts_with("192.0.2.1:0: "), "{why}");
+        let why = names(&[taken.0, here]).expect_err("this is no lack");
+        assert!(why.starts_with(&format!("{}: ", taken.0)), "{why}");
     }
 
     #[test]
