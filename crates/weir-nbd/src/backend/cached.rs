@@ -85,13 +85,19 @@ impl Volume {
         let whole = blocks.start * SIZE..blocks.end * SIZE;
         let fetch = cached.begin_fetch(blocks);
         match self.medium.read(whole.clone()).await {
-            Ok(bytes) => {
+            Ok(mut bytes) => {
                 fetch.insert(bytes.filled());
                 if whole == range {
                     return Ok(bytes);
                 }
                 let part = (range.start - whole.start) as usize..(range.end - whole.start) as usize;
-                Buffer::copy_of(&bytes.filled()[part]).map_err(|why| (why, range.start))
+                if range.end - range.start <= READ_AHEAD {
+                    return Buffer::copy_of(&bytes.filled()[part]).map_err(|why| (why, range.start));
+                }
+                // Moved inside of its buffer: the request is charged for one.
+                bytes.truncate(part.end);
+                bytes.keep_from(part.start);
+                Ok(bytes)
             }
             // What went wrong may lie outside of what the client has asked for.
             Err(_) => self.medium.read(range).await,
@@ -249,16 +255,17 @@ impl Volume {
         dirty.is_some_and(|dirty| dirty.touches(blocks_of(range)))
     }
 
-    /// Reads a range into the cache, as far as all of it has room there, and as long as it is wanted.
+    /// Reads the blocks of a range into the cache, as far as all of it has room there, and as long as it is wanted.
     pub(super) async fn fill_cache(
         &self,
         cached: &Arc<CachedFile>,
         range: Range<u64>,
         is_wanted: impl Fn() -> bool,
     ) -> Result<()> {
+        let blocks = blocks_of(&range);
+        let (mut at, end) = (blocks.start * SIZE, blocks.end * SIZE);
         // More would push out what came first.
-        let end = range.end.min(self.cacheable()).min(range.start.saturating_add(cached.room()));
-        let mut at = range.start;
+        let end = end.min(self.cacheable()).min(at.saturating_add(cached.room()));
         while at < end && is_wanted() {
             let part = at..end.min(at + READ_AHEAD);
             // It is a hint: what cannot be read is told to whoever reads it.
@@ -267,7 +274,7 @@ impl Volume {
             }
             at = part.end;
             // What came first has gone again, or had no room: memory is short, or a limit reached.
-            if !cached.contains(range.start / SIZE) {
+            if !cached.contains(blocks.start) {
                 break;
             }
             // Where all of it is here already, others have their turn.
@@ -317,6 +324,7 @@ mod tests {
     use super::super::testing::run;
     use super::*;
     use crate::base::size::Size;
+    use crate::buffers::{ConnectionPool, Pools};
     use crate::cache::{BlockCache, FileId};
     use crate::io::Inline;
     use futures_util::FutureExt;
@@ -439,6 +447,31 @@ mod tests {
             let most = (8 << 20) / SIZE + 2 * READ_AHEAD / SIZE;
             assert!(cache.figures().misses <= most, "no more than has room");
         });
+    }
+
+    #[test]
+    fn a_read_that_is_not_aligned_lies_in_one_buffer() {
+        let pools = Pools::new();
+        let connection = ConnectionPool::new(&pools, "test");
+        run(connection.run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("disk");
+            let data: Vec<u8> = (0..3_u32 << 18).flat_map(u32::to_le_bytes).collect();
+            std::fs::write(&path, &data).expect("a file");
+            let source = Source::Path { path, create: None };
+            let cache = BlockCache::new(Some(8 << 20), false).expect("a cache");
+            let volume = source.open(false, Some(&cache)).expect("a volume");
+            let got = |before: u64| pools.figures().gets - before;
+            let before = got(0);
+            let range = 512..(2 << 20) + 100;
+            let read = volume.read(range.clone()).await.map_err(|(why, _)| why).expect("the file can be read");
+            assert!(read.filled() == &data[range.start as usize..range.end as usize]);
+            assert_eq!(got(before), 2, "one for what is here, given back before one for what is missing");
+            // What no client reads is not copied either.
+            let before = got(0);
+            volume.read_ahead((2 << 20) + 4096 + 512..(2 << 20) + 8192 + 512, || true).await.expect("it is a hint");
+            assert_eq!((got(before), cache.figures().misses), (1, 513 + 2));
+        }));
     }
 
     #[test]

@@ -153,6 +153,11 @@ impl Buffer {
         unsafe { self.advance(length) };
     }
 
+    /// Forgets what has been filled but for the first `length` bytes.
+    pub fn truncate(&mut self, length: usize) {
+        self.filled = self.filled.min(length);
+    }
+
     /// Forgets what has been filled but for the bytes from `start` on, which come first from now on.
     pub fn keep_from(&mut self, start: usize) {
         self.filled_mut().copy_within(start.., 0);
@@ -202,7 +207,10 @@ mod tests {
         assert_eq!(buffer.spare().len(), 0);
         buffer.keep_from(3);
         assert_eq!((buffer.filled(), buffer.remaining_mut()), (&b"xx01234"[..], 3));
-        buffer.keep_from(7);
+        buffer.truncate(8);
+        buffer.truncate(2);
+        assert_eq!(buffer.filled(), b"xx");
+        buffer.keep_from(2);
         assert!(buffer.filled().is_empty());
     }
 
