@@ -172,7 +172,7 @@ pub struct ExportEntry {
     pub path: Option<PathBuf>,
     /// So much memory.
     pub memory: Option<Size>,
-    /// The file is made with this size if it is not there.
+    /// The file is made with this size if it is not there, or empty.
     pub create: Option<Size>,
     #[serde(default)]
     pub read_only: bool,

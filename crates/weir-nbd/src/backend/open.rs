@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Where a volume is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A file or a block device. A file that is not there is made with `create` bytes, all of them a hole.
+    /// A file or a block device. A file that is not there, or is empty, gets `create` bytes, all of them a hole.
     Path { path: PathBuf, create: Option<Size> },
     /// Memory of this size, taken as it is written.
     Memory(Size),
@@ -54,6 +54,9 @@ impl Source {
                 let flags = access | OFlags::CLOEXEC;
                 let opened = match (fs::open(path, flags, Mode::empty()), create) {
                     (Err(rustix::io::Errno::NOENT), Some(size)) => create_file(path, size.0),
+                    (Ok(file), Some(size)) if matches!(Volume::inspect(&file), Ok((_, Kind::File, 0))) => {
+                        create_file(path, size.0)
+                    }
                     (opened, _) => opened,
                 };
                 let opened = opened.map_err(Failure::because(self));
@@ -79,17 +82,13 @@ impl Source {
     }
 }
 
-/// Makes a file of `size` bytes. A power cut leaves it and its name: what is written to it later may be flushed, and its
-/// clients rely on that.
+/// Makes a file of `size` bytes, also of the empty one that a start has left which ended in the midst of this. A power cut leaves
+/// it and its name: what is written to it later may be flushed, and its clients rely on that.
 fn create_file(path: &Path, size: u64) -> rustix::io::Result<OwnedFd> {
     // For writing, also where it will only be read: it gets its size through this.
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
-    let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-    if let Err(why) = fs::ftruncate(&file, size).and_then(|()| fs::fsync(&file)) {
-        // The next start would find an empty file, and take it for the disk.
-        let _ = fs::unlink(path);
-        return Err(why);
-    }
+    let file = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE, Mode::RUSR | Mode::WUSR)?;
+    fs::ftruncate(&file, size)?;
+    fs::fsync(&file)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let opened = fs::open(folder, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty());
     if let Err(why) = opened.and_then(fs::fsync) {
@@ -173,18 +172,4 @@ fn open_direct(file: &OwnedFd, read_only: bool) -> Option<OwnedFd> {
     let mut block = Buffer::zeroes(ALIGNMENT as usize).ok()?;
     rustix::io::pread(&direct, block.filled_mut(), 0).ok()?;
     Some(direct)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_cannot_have_its_size_is_not_left_behind() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("disk");
-        // Sizes of files have 63 bits.
-        let source = Source::Path { path: path.clone(), create: Some(Size(u64::MAX)) };
-        assert!(source.open(false, None).is_err() && !path.exists());
-    }
 }

@@ -543,6 +543,27 @@ fn a_file_is_made_where_the_configuration_says_so() {
     server.stop();
 }
 
+/// A start may end before the file has its size.
+#[test]
+fn an_empty_file_gets_the_size_that_the_configuration_says() {
+    for (more, size) in [("create = '3M'\n", 3 << 20), ("create = '3M'\nread-only = true\n", 3 << 20), ("", 0)] {
+        let folder = sparse(0);
+        std::fs::write(folder.path().join("config"), format!("[[export]]\nname = 'd'\npath = 'disk'\n{more}"))
+            .expect("a file");
+        let server = Server::start_in(folder, &["--config", "config"]);
+        assert_eq!(server.stat()["exports"][0]["size_bytes"], size, "{more}");
+        assert_eq!(std::fs::metadata(server.path("disk")).expect("the file").len(), size, "{more}");
+        server.stop();
+    }
+    // One with something in it stays.
+    let folder = sparse(4096);
+    std::fs::write(folder.path().join("config"), "[[export]]\nname = 'd'\npath = 'disk'\ncreate = '3M'\n")
+        .expect("a file");
+    let server = Server::start_in(folder, &["--config", "config"]);
+    assert_eq!(server.stat()["exports"][0]["size_bytes"], 4096);
+    server.stop();
+}
+
 #[test]
 fn a_file_that_is_only_read_can_be_made_too() {
     let folder = tempfile::tempdir().expect("a folder");
