@@ -1,6 +1,7 @@
 //! What this process may do, and what it needs for what it was told to do.
 
 use std::fs;
+use std::path::Path;
 
 /// Bits of a set of capabilities (capabilities(7)).
 const SYS_PTRACE: u32 = 19;
@@ -9,8 +10,15 @@ const SYS_ADMIN: u32 = 21;
 /// A line for each right that is missing. `steers`: whether processes are asked for something, and not only read.
 pub fn missing(steers: bool) -> Vec<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let is_host = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
-    of(&status, is_host, steers)
+    of(&status, is_host(Path::new("/proc")), steers)
+}
+
+/// Whether processes of the host are seen: the kernel's threads, or a first process in another group than this one. A node that is a
+/// container itself, as with kind, has no threads of the kernel.
+fn is_host(proc: &Path) -> bool {
+    let text = |name: &str| fs::read_to_string(proc.join(name)).ok();
+    let (first, own) = (text("1/cgroup"), text("self/cgroup"));
+    text("2/comm").is_some_and(|name| name.trim() == "kthreadd") || first.is_some_and(|first| Some(first) != own)
 }
 
 /// `is_host`: whether the host's processes are seen.
@@ -34,6 +42,25 @@ fn of(status: &str, is_host: bool, steers: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_is_seen_by_the_kernels_threads_or_a_first_process_elsewhere() {
+        for (files, expected) in [
+            (&[("2/comm", "kthreadd\n"), ("1/cgroup", "0::/\n"), ("self/cgroup", "0::/\n")][..], true),
+            (&[("2/comm", "sh\n"), ("1/cgroup", "0::/../../../init.scope\n"), ("self/cgroup", "0::/\n")], true),
+            (&[("2/comm", "sh\n"), ("1/cgroup", "0::/\n"), ("self/cgroup", "0::/\n")], false),
+            // Others' are hidden.
+            (&[("self/cgroup", "0::/\n")], false),
+        ] {
+            let proc = tempfile::tempdir().unwrap();
+            for (name, text) in files {
+                let file = proc.path().join(name);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            assert_eq!(is_host(proc.path()), expected, "{files:?}");
+        }
+    }
 
     #[test]
     fn what_is_missing_is_named() {
