@@ -38,8 +38,8 @@ pub struct Agent {
     said: HashSet<String>,
     /// What was deferred at the last look.
     deferred: HashSet<Named>,
-    /// When requests were last to be given back.
-    given_back: HashMap<Named, Instant>,
+    /// When requests were last to be given back, or refused.
+    waiting: HashMap<Named, Instant>,
     /// UIDs of pods of which a request was changed at this look.
     requested: HashSet<String>,
     /// Whether the API left a request without an answer at this look. Nothing more is asked then: each request might take as long.
@@ -73,7 +73,7 @@ type Seats<'a> = HashMap<&'a str, (&'a Arc<Pod>, &'a Container)>;
 /// Namespaces, pods and containers by the container's ID, those included that are not changed.
 type Names<'a> = HashMap<&'a str, (&'a str, &'a str, &'a str)>;
 
-/// A request that is not given back, as its node has no room or the API refuses it, is asked for again after this time.
+/// A request that is not given back, as its node has no room, or that the API refuses, is asked for again after this time.
 const AGAIN: Duration = Duration::from_secs(300);
 
 /// A group that is not seen for so many looks is forgotten, and what was seen of it. A process that cannot be read once, as its
@@ -117,7 +117,7 @@ impl Agent {
             metrics: Metrics::default(),
             said: HashSet::new(),
             deferred: HashSet::new(),
-            given_back: HashMap::new(),
+            waiting: HashMap::new(),
             requested: HashSet::new(),
             is_silent: false,
             unanswered: HashSet::new(),
@@ -222,6 +222,7 @@ impl Agent {
         let pods = &self.api.as_ref().map_or(Vec::new(), |api| api.pods.all());
         let seats = &seats_of(pods);
         self.requested.clear();
+        self.waiting.retain(|_, at| at.elapsed() < AGAIN);
         // Where nothing is changed there may be no right to take back either.
         if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;
@@ -312,7 +313,6 @@ impl Agent {
 
     /// Raises requests again whose limits are back. Those with a window of their own go by that.
     async fn give_back(&mut self, pods: &[Arc<Pod>]) {
-        self.given_back.retain(|_, at| at.elapsed() < AGAIN);
         let (resize, has_window) = (self.options.resize, self.rules.requests.is_some());
         // The kubelet makes all of a pod's changes or none: a request that waits for room would hold a lowering up.
         let lowering = self.api.as_ref().and_then(|api| api.lowering.as_ref()).map(|it| it.change.uid.clone());
@@ -321,11 +321,11 @@ impl Agent {
         for pod in pods.iter().filter(|_| !has_window).filter(may_change) {
             for (container, to) in pod.containers.iter().filter_map(|it| Some((it, pod.given_back(it)?))) {
                 let named = (pod.uid.clone(), container.name.clone());
-                if self.given_back.contains_key(&named) || !self.may_ask(&pod.uid) {
+                if self.waiting.contains_key(&named) || !self.may_ask(&pod.uid) {
                     continue;
                 }
-                self.given_back.insert(named, Instant::now());
                 self.request(Change::of(pod, container, to), Path::new(""), pod).await;
+                self.waiting.insert(named, Instant::now());
             }
         }
     }
@@ -385,11 +385,14 @@ impl Agent {
         say(&format!("{what}: {outcome}"));
     }
 
-    async fn request(&mut self, change: Change, path: &Path, pod: &Pod) {
+    /// Asks for another request of a container, unless that has to wait.
+    pub async fn request(&mut self, change: Change, path: &Path, pod: &Pod) {
         let what = told(&change, pod);
         let Some(api) = &self.api else { return };
+        let named = (change.uid.clone(), change.container.clone());
         // A limit of its pod is on its way down: beside a request that waits for room it would not get there.
-        if api.lowering.as_ref().is_some_and(|it| it.change.uid == change.uid) || !self.may_ask(&pod.uid) {
+        let is_lowered = api.lowering.as_ref().is_some_and(|it| it.change.uid == change.uid);
+        if is_lowered || self.waiting.contains_key(&named) || !self.may_ask(&pod.uid) {
             return;
         }
         self.changed(path, Wish::Request(0));
@@ -401,6 +404,9 @@ impl Agent {
         let begun = Instant::now();
         let outcome = api.resizer.request(&change).await;
         self.count(&outcome, &pod.uid, begun);
+        if matches!(outcome, Outcome::Refused(_)) {
+            self.waiting.insert(named, Instant::now());
+        }
         say(&format!("{what}: {outcome}"));
     }
 

@@ -2,6 +2,7 @@
 
 mod fake;
 use fake::{Answer, BOUND, Fake, Kubelet, MIB, WEB, WhenKnown};
+use std::path::Path;
 use std::time::Duration;
 use weir_agent::agent::Agent;
 use weir_agent::api::pod::{Held, LOWERED_FROM, Noted, Pod};
@@ -166,6 +167,23 @@ async fn a_raise_is_known_also_after_the_request_was_given_back() {
     case.change.to = BEFORE;
     assert_eq!(case.resizer.request(&case.change).await, Outcome::Requested);
     assert_eq!((past(&case), case.noted().map(|noted| noted.past)), (raised, raised));
+}
+
+/// Such as for a quota.
+#[tokio::test]
+async fn a_request_that_the_api_refuses_is_not_asked_for_at_each_look() {
+    let mut case = Lowered::new(&["--request-window", "10m"]);
+    case.until("pods are known", |it| it.agent.metrics.text().contains("weir_agent_api_up 1.0\n")).await;
+    let pod = case.fake.pod();
+    let to = Held { request: Some(64 * MIB), ..TO };
+    let changes = [0, 1].map(|nth| Change::of(&pod, &pod.containers[nth], to));
+    case.fake.state().answers.extend([Answer::Refused(403); 2]);
+    for change in [&changes[0], &changes[0], &changes[1]] {
+        case.agent.request(change.clone(), Path::new(""), &pod).await;
+    }
+    assert_eq!(case.fake.state().answers.len(), 0, "the other container's is another");
+    assert!(case.agent.metrics.text().contains("outcome=\"refused\"} 2\n"), "{}", case.agent.metrics.text());
+    assert_eq!(case.fake.changed(), Vec::<String>::new());
 }
 
 /// The kubelet makes all of a pod's changes or none.
