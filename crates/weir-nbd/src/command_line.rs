@@ -126,9 +126,6 @@ pub struct Options {
     /// Milliseconds after memory pressure in which connections keep no pages; 0: pressure does not count [default: 10].
     #[arg(long, value_name = "N")]
     pub squeeze_ms: Option<u64>,
-    /// Register the locked memory with io_uring for direct I/O, which a server with a cache does [default: false].
-    #[arg(long, value_name = "true|false")]
-    pub registered_buffers: Option<bool>,
     /// Time for a client to choose an export [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     #[serde(deserialize_with = "time")]

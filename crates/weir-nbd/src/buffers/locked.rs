@@ -1,5 +1,5 @@
 //! Locked memory: a zone in which request data and cached blocks lie first, before other memory. No page of it is faulted in or
-//! swapped out. Each worker's ring registers all of it once, so that direct I/O on what lies there pins no page.
+//! swapped out.
 //!
 //! Requests for runs of many pages and cached blocks of one page share it: where it is short, blocks in it are evicted.
 

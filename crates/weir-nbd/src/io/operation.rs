@@ -56,25 +56,17 @@ impl Operation {
         done.map_err(Error::from)
     }
 
-    /// Entry of a ring that performs it; `is_registered`: the buffer lies in the ring's first registered one. It names memory of
-    /// the buffer, which keeps its address while this moves.
-    pub(super) fn entry(&mut self, is_registered: bool) -> squeue::Entry {
+    /// Entry of a ring that performs it. It names memory of the buffer, which keeps its address while this moves.
+    pub(super) fn entry(&mut self) -> squeue::Entry {
         let file = Fd(self.file.as_raw_fd());
         match &self.what {
             What::Read { length, offset } => {
                 let into = self.buffer.spare().as_mut_ptr().cast();
-                match is_registered {
-                    true => opcode::ReadFixed::new(file, into, *length as u32, 0).offset(*offset).build(),
-                    false => opcode::Read::new(file, into, *length as u32).offset(*offset).build(),
-                }
+                opcode::Read::new(file, into, *length as u32).offset(*offset).build()
             }
             What::Write { part, offset } => {
                 let from = &self.buffer.filled()[part.clone()];
-                let (from, length) = (from.as_ptr(), from.len() as u32);
-                match is_registered {
-                    true => opcode::WriteFixed::new(file, from, length, 0).offset(*offset).build(),
-                    false => opcode::Write::new(file, from, length).offset(*offset).build(),
-                }
+                opcode::Write::new(file, from.as_ptr(), from.len() as u32).offset(*offset).build()
             }
             What::Sync => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
             What::Allocate { mode, range } => {

@@ -2,11 +2,10 @@
 //! that. The ring's own descriptor tells a poller nothing of results that the kernel has deferred.
 
 use super::operation::Operation;
-use crate::buffers::locked;
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -29,8 +28,6 @@ pub struct Ring {
     flights: RefCell<Slab<Flight>>,
     /// Operations were queued.
     queued: Notify,
-    /// The locked memory is its registered buffer.
-    has_locked: Cell<bool>,
 }
 
 /// An operation under way. It is kept until its result is there, also if the task that waited for it is gone.
@@ -56,7 +53,7 @@ pub(super) fn open() -> Result<Rc<Ring>> {
     // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
     let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
     let (ring, flights) = (RefCell::new(ring), RefCell::default());
-    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new(), has_locked: Cell::new(false) });
+    let ring = Rc::new(Ring { ring, event, flights, queued: Notify::new() });
     RING.with(|cell| cell.set(ring.clone())).map_err(|_| Error::other("this thread has a ring"))?;
     Ok(ring)
 }
@@ -80,8 +77,7 @@ impl Ring {
 
     /// Performs an operation. The result is the kernel's: a negative one is an error.
     pub(super) async fn perform(&self, mut operation: Operation) -> (i32, Operation) {
-        let is_registered = self.has_locked.get() && operation.buffer.is_locked();
-        let (entry, (done, result)) = (operation.entry(is_registered), oneshot::channel());
+        let (entry, (done, result)) = (operation.entry(), oneshot::channel());
         let key = self.flights.borrow_mut().insert(Flight { operation, done });
         // SAFETY: the entry names the operation's file, and memory of its buffer, which lies at a fixed address and which
         // nothing else uses. The flight keeps both until the result is there.
@@ -143,17 +139,6 @@ impl Ring {
             // The task may be gone: what the operation used is dropped now.
             let _ = done.send((result, operation));
         }
-    }
-
-    /// Registers the locked memory, if there is any, as the ring's only buffer. The kernel looks up and pins its pages once, and
-    /// not for each operation past its page cache.
-    pub(super) fn register_locked(&self) -> Result<()> {
-        let Some(zone) = locked::zone() else { return Ok(()) };
-        let memory = libc::iovec { iov_base: zone.as_ptr().as_ptr().cast(), iov_len: zone.size() };
-        // SAFETY: the locked memory stays until the process ends.
-        unsafe { self.ring.borrow().submitter().register_buffers(&[memory]) }?;
-        self.has_locked.set(true);
-        Ok(())
     }
 }
 

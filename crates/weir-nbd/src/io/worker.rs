@@ -142,11 +142,6 @@ impl Worker {
         self.remote.clone()
     }
 
-    /// Registers the locked memory with this thread's ring, if there are both.
-    pub fn register_locked(&self) -> io::Result<()> {
-        ring::current().map_or(Ok(()), |ring| ring.register_locked())
-    }
-
     /// Runs tasks until [`stop`] was called and the last one has ended. An error is the ring's.
     pub fn run(mut self) -> io::Result<()> {
         let errands = async {

@@ -149,12 +149,7 @@ async fn run(options: &Serve) -> Result<(), Failure> {
     }
     let volumes = settings.exports.iter().map(|export| export.source.descriptors()).sum();
     let max_connections = descriptors::allow(settings.max_connections, volumes, settings.workers);
-    if settings.registers_buffers && settings.locked_memory.is_none() {
-        warn!("registered-buffers: there is no locked memory to register: give its size with --locked-memory");
-    }
-    // Only with a cache of its own the server reads and writes past the kernel's.
-    let registers_locked = settings.registers_buffers && settings.cache.is_some();
-    let seats = workers::start(settings.workers, engine, registers_locked, &context, &ends)?;
+    let seats = workers::start(settings.workers, engine, &context, &ends)?;
     let (context_, seats_) = (context.clone(), seats.clone());
     let welcome = Rc::new(Welcome { context: context_, seats: seats_, max_connections, is_full: Cell::new(false) });
     let mut acceptors = JoinSet::new();
@@ -422,7 +417,7 @@ mod tests {
             };
             let context = Context::new(exports, TlsMode::default(), limits, Some(cache), Pools::new());
             let (ends, ended) = unbounded_channel();
-            let seats = workers::start(1, Engine::Threads, false, &context, &ends).expect("a worker");
+            let seats = workers::start(1, Engine::Threads, &context, &ends).expect("a worker");
             for export in context.exports().iter().cloned() {
                 let (written, is_written) = tokio::sync::oneshot::channel();
                 seats[0].remote.run(move || {

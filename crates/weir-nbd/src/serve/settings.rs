@@ -50,8 +50,6 @@ pub struct Settings {
     /// Bytes that the process should stay under.
     pub limit: Option<u64>,
     pub pools: PoolSettings,
-    /// Each worker registers the locked memory with its ring.
-    pub registers_buffers: bool,
     pub stop_timeout: Duration,
 }
 
@@ -186,7 +184,6 @@ impl Settings {
             locked_memory,
             limit,
             pools,
-            registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),
             stop_timeout: time("stop-timeout", options.stop_timeout.or(file.stop_timeout), 30, Duration::ZERO)?,
         })
     }

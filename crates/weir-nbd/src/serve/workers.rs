@@ -21,13 +21,7 @@ pub struct Seat {
 pub type Ends = UnboundedSender<std::io::Result<()>>;
 
 /// Starts `count` workers. Each tells at its end how it was.
-pub fn start(
-    count: usize,
-    engine: Engine,
-    registers_locked: bool,
-    context: &Arc<Context>,
-    ends: &Ends,
-) -> Result<Vec<Seat>, Failure> {
+pub fn start(count: usize, engine: Engine, context: &Arc<Context>, ends: &Ends) -> Result<Vec<Seat>, Failure> {
     let start_one = |number| {
         let (context, ends) = (context.clone(), ends.clone());
         let (opened, open) = channel();
@@ -38,9 +32,6 @@ pub fn start(
                 Err(why) => return drop(opened.send(Err(why))),
                 Ok(worker) => worker,
             };
-            if registers_locked && let Err(why) = worker.register_locked() {
-                tracing::warn!("the locked memory is not registered: {why}");
-            }
             Home::settle(context);
             // Both fail only if the main thread has ended, and with it the process.
             let _ = opened.send(Ok(worker.remote()));
