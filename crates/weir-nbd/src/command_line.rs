@@ -141,6 +141,32 @@ pub struct Options {
 }
 
 impl Options {
+    /// Each of these, or else `file`'s; exports and certificates are the file's.
+    pub fn over(self, file: Self) -> Self {
+        Self {
+            export: file.export,
+            tls: file.tls,
+            default: self.default.or(file.default),
+            listen: if self.listen.is_empty() { file.listen } else { self.listen },
+            control: self.control.or(file.control),
+            workers: self.workers.or(file.workers),
+            io: self.io.or(file.io),
+            max_connections: self.max_connections.or(file.max_connections),
+            max_request: self.max_request.or(file.max_request),
+            max_client_memory: self.max_client_memory.or(file.max_client_memory),
+            max_memory: self.max_memory.or(file.max_memory),
+            cache: self.cache.or(file.cache),
+            write_back: self.write_back || file.write_back,
+            locked_memory: self.locked_memory.or(file.locked_memory),
+            limit: self.limit.or(file.limit),
+            max_idle_pages: self.max_idle_pages.or(file.max_idle_pages),
+            squeeze_ms: self.squeeze_ms.or(file.squeeze_ms),
+            handshake_timeout: self.handshake_timeout.or(file.handshake_timeout),
+            client_timeout: self.client_timeout.or(file.client_timeout),
+            stop_timeout: self.stop_timeout.or(file.stop_timeout),
+        }
+    }
+
     /// Reads a configuration file.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(Failure::because(path.display()))?;

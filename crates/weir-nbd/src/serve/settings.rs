@@ -106,10 +106,10 @@ impl Settings {
         Self::merge(options.clone(), file, Available::find())
     }
 
-    fn merge(serve: Serve, file: Options, available: Available) -> Result<Self, Failure> {
-        let tls = merge_tls(&serve, file.tls)?;
-        let options = serve.options;
-        let mut exports = file.export.into_iter().map(from_file).collect::<Result<Vec<_>, _>>()?;
+    fn merge(mut serve: Serve, file: Options, available: Available) -> Result<Self, Failure> {
+        let options = std::mem::take(&mut serve.options).over(file);
+        let tls = merge_tls(&serve, options.tls)?;
+        let mut exports = options.export.into_iter().map(from_file).collect::<Result<Vec<_>, _>>()?;
         for (named, read_only) in [(serve.export, false), (serve.read_only_export, true)] {
             exports.extend(named.into_iter().map(|one| from_option(one, read_only)).collect::<Result<Vec<_>, _>>()?);
         }
@@ -118,34 +118,30 @@ impl Settings {
                 "nothing to export: give --export NAME=PATH, or --config FILE with an [[export]]",
             ));
         }
-        let workers = options.workers.or(file.workers).unwrap_or_else(cpus);
-        let limit = options.limit.or(file.limit).map(|size| size.0);
+        let workers = options.workers.unwrap_or_else(cpus);
+        let limit = options.limit.map(|size| size.0);
         // 0 is none.
         if limit.is_some_and(|limit| (1..MIN_LIMIT).contains(&limit)) {
             return Err(Failure::new(format!("limit: less than {} is less than any program takes", Size(MIN_LIMIT))));
         }
         let bytes = |size: Option<Size>| size.map(|size| size.0);
         let set = Set {
-            request: bytes(options.max_request.or(file.max_request)),
-            client: bytes(options.max_client_memory.or(file.max_client_memory)),
-            all: bytes(options.max_memory.or(file.max_memory)),
+            request: bytes(options.max_request),
+            client: bytes(options.max_client_memory),
+            all: bytes(options.max_memory),
         };
-        let locked_memory = bytes(options.locked_memory.or(file.locked_memory));
+        let locked_memory = bytes(options.locked_memory);
         let held = Held { locked: locked_memory.unwrap_or(0), exports: in_memory(&exports) };
         let memory = RequestMemory::new(set, workers, available.for_requests(limit, held));
         check(workers, memory)?;
-        let max_connections = options.max_connections.or(file.max_connections).unwrap_or(10_000);
+        let max_connections = options.max_connections.unwrap_or(10_000);
         if max_connections == 0 {
             return Err(Failure::new("max-connections: 0 would refuse every client"));
         }
-        let pools = PoolSettings {
-            max_idle_pages: options.max_idle_pages.or(file.max_idle_pages),
-            squeeze_ms: options.squeeze_ms.or(file.squeeze_ms),
-        };
+        let pools = PoolSettings { max_idle_pages: options.max_idle_pages, squeeze_ms: options.squeeze_ms };
         pools.check()?;
-        let cache = options.cache.or(file.cache);
-        let writes_back = options.write_back || file.write_back;
-        let cache = cache.map(|CacheSize(size)| CacheSettings { max: size.map(|size| size.0), writes_back });
+        let writes_back = options.write_back;
+        let cache = options.cache.map(|CacheSize(size)| CacheSettings { max: size.map(|size| size.0), writes_back });
         if cache.is_some_and(|cache| cache.max.is_some_and(|max| max < MIN_CACHE)) {
             return Err(Failure::new(format!("cache: less than {} is of no use", Size(MIN_CACHE))));
         }
@@ -157,24 +153,19 @@ impl Settings {
         }
         Ok(Self {
             exports,
-            default: options.default.or(file.default),
-            listen: if options.listen.is_empty() { file.listen } else { options.listen },
-            control: Control::find(options.control.or(file.control)),
+            default: options.default,
+            listen: options.listen,
+            control: Control::find(options.control),
             tls,
             workers,
-            io: options.io.or(file.io).unwrap_or_default(),
+            io: options.io.unwrap_or_default(),
             max_connections,
             limits: Limits {
                 request: memory.request as u32,
                 client_memory: memory.client as usize,
                 worker_memory: memory.all as usize / workers,
-                handshake: time(
-                    "handshake-timeout",
-                    options.handshake_timeout.or(file.handshake_timeout),
-                    30,
-                    MIN_TIME,
-                )?,
-                patience: time("client-timeout", options.client_timeout.or(file.client_timeout), 60, MIN_TIME)?,
+                handshake: time("handshake-timeout", options.handshake_timeout, 30, MIN_TIME)?,
+                patience: time("client-timeout", options.client_timeout, 60, MIN_TIME)?,
             },
             memory,
             is_memory_set: set.all.is_some(),
@@ -184,7 +175,7 @@ impl Settings {
             locked_memory,
             limit,
             pools,
-            stop_timeout: time("stop-timeout", options.stop_timeout.or(file.stop_timeout), 30, Duration::ZERO)?,
+            stop_timeout: time("stop-timeout", options.stop_timeout, 30, Duration::ZERO)?,
         })
     }
 }
