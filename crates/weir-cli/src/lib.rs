@@ -1,5 +1,5 @@
 //! The `weir` command: runs programs with Weir as their malloc, shows and steers those that run, and says what works on
-//! this machine. For programs, [`survey`], [`shrink`] and [`ctl`].
+//! this machine. For programs, [`survey`], [`shrink`], [`ctl`] and [`metrics_server`].
 
 mod around;
 mod base;
@@ -11,6 +11,7 @@ mod figures;
 mod generate;
 mod inspect;
 mod library;
+pub mod metrics_server;
 mod processes;
 mod profile;
 mod report;

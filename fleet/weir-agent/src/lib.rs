@@ -13,4 +13,3 @@ pub mod policy;
 pub mod recommend;
 pub mod relief;
 pub mod resize;
-pub mod server;

@@ -11,8 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use weir_agent::agent::Agent;
 use weir_agent::machine::rights;
+use weir_agent::once;
 use weir_agent::options::Options;
-use weir_agent::{once, server};
+use weir_cli::metrics_server;
 
 /// The API may say nothing for so long. A watch in which nothing happens is ended by the server after 290 s.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -75,14 +76,14 @@ async fn serve(options: Options) -> Result<()> {
     eprintln!("weir-agent: metrics at http://{}/metrics", listener.local_addr()?);
     let due = interval(options.period);
     let mut agent = Agent::new(options, client)?;
-    let serving = tokio::spawn(server::serve(listener, agent.metrics.clone()));
-    let done = tokio::select! {
+    let (metrics, accept) = (agent.metrics.clone(), async || listener.accept().await.map(|(stream, _)| stream));
+    let mut open = metrics_server::Open::new();
+    tokio::select! {
         failed = look(&mut agent, due) => failed,
+        never = metrics_server::serve(accept, move || Some(metrics.text()), &mut open) => match never {},
         _ = terminated.recv() => Ok(()),
         _ = interrupted.recv() => Ok(()),
-    };
-    serving.abort();
-    done
+    }
 }
 
 /// Looks for ever, or until it cannot.

@@ -2,7 +2,6 @@
 
 use crate::machine::look::Looked;
 use crate::resize::Outcome;
-use hyper::body::Bytes;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -11,11 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 use weir_policy::limits::Recommendation;
-
-/// The format's name in HTTP.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A container, or a group that is of none.
 #[derive(Clone, Debug)]
@@ -51,12 +46,7 @@ pub struct State {
     pub recommendations: u64,
     /// Whether the API answers; none: none is asked.
     pub is_api_up: Option<bool>,
-    /// The text that was served last, and when it was made.
-    page: Option<(Instant, Bytes)>,
 }
-
-/// A text is served for so long.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// Shared by who looks and who serves.
 #[derive(Clone, Debug, Default)]
@@ -94,14 +84,6 @@ impl Metrics {
     /// Counts what came of a resize.
     pub fn count(&self, outcome: &Outcome) {
         *self.state().resizes.entry(outcome.name()).or_default() += 1;
-    }
-
-    /// The text, a second old at most: who asks again and again, or reads slowly, takes neither a CPU nor memory by it.
-    pub fn page(&self, now: Instant) -> Bytes {
-        let known = self.state().page.clone().filter(|(at, _)| now.saturating_duration_since(*at) < FRESH);
-        let (at, page) = known.unwrap_or_else(|| (now, self.text().into()));
-        self.state().page = Some((at, page.clone()));
-        page
     }
 
     /// The text.
@@ -181,19 +163,4 @@ fn sample(metric: &mut MetricEncoder, row: &Row, more: (&'static str, &str), val
         [("namespace", &row.namespace), ("pod", &row.pod), ("container", &row.container), ("cgroup", path)];
     let all: Vec<_> = labels.into_iter().chain([more]).filter(|(_, value)| !value.is_empty()).collect();
     metric.encode_family(&all.as_slice())?.encode_gauge(&value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_is_made_once_a_second() {
-        let (metrics, now) = (Metrics::default(), Instant::now());
-        let first = metrics.page(now);
-        metrics.state().looks = 7;
-        assert_eq!(metrics.page(now + FRESH / 2).as_ptr(), first.as_ptr());
-        let next = metrics.page(now + FRESH);
-        assert!(String::from_utf8_lossy(&next).contains("weir_agent_looks_total 7"), "{next:?}");
-    }
 }

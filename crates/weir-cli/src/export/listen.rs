@@ -3,10 +3,10 @@
 use crate::base::failure::Failure;
 use crate::base::listen_address::Address;
 use crate::base::own_name::OwnName;
+use crate::metrics_server::Stream;
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
 /// A socket that listens.
@@ -15,11 +15,6 @@ pub enum Listener {
     /// Its name goes before the socket does.
     Unix(OwnName, UnixListener),
 }
-
-/// A connection of either kind.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Listener {
     /// Listens at an address.

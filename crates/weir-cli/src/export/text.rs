@@ -10,8 +10,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// The format's name in HTTP.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Begins the names of all metrics.
 const PREFIX: &str = "weir";
 
