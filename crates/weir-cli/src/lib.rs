@@ -25,6 +25,7 @@ mod trace;
 mod usage;
 mod why;
 
+pub use around::stall::Stall;
 pub use base::descriptors::use_all_descriptors;
 pub use base::failure::Failure;
 pub use base::output::printable_line;

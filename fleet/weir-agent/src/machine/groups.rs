@@ -8,6 +8,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use weir_cli::Stall;
 
 /// Groups lie no deeper than this.
 const DEEPEST: usize = 16;
@@ -99,16 +100,14 @@ impl Groups {
             droppable: group.droppable(),
             swapped: group.swapped(),
             limit: group.limit(),
-            stall: stall(&fs::read_to_string(directory.join("memory.pressure")).unwrap_or_default()),
+            stall: Stall::read(&directory.join("memory.pressure")).map(share),
         })
     }
 }
 
-/// The share of the last ten seconds in which some task waited, of the kernel's text.
-pub fn stall(text: &str) -> Option<f64> {
-    let words = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    let percent: f64 = words.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
-    Some(percent / 100.0)
+/// The share of the last ten seconds in which some task waited.
+pub fn share(stall: Stall) -> f64 {
+    stall.some[0] / 100.0
 }
 
 #[cfg(test)]
@@ -139,7 +138,10 @@ mod tests {
             (&file("memory.max"), "max\n"),
             (&file("memory.swap.current"), "70\n"),
             (&file("memory.stat"), "anon 5\ninactive_file 300\n"),
-            (&file("memory.pressure"), "some avg10=12.50 avg60=0.00 avg300=0.00 total=7\nfull avg10=1.00\n"),
+            (
+                &file("memory.pressure"),
+                "some avg10=12.50 avg60=0.00 avg300=0.00 total=7\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=7\n",
+            ),
         ]);
         let groups = Groups::at(v2.path()).unwrap();
         let all = groups.all();

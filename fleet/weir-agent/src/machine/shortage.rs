@@ -1,7 +1,8 @@
 //! Whether the machine is short of memory: what is available, and how much tasks wait for it.
 
-use super::groups::stall;
+use super::groups::share;
 use std::fs;
+use weir_cli::Stall;
 
 /// The machine's memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,16 +17,16 @@ pub struct State {
 
 /// As the kernel says it is now; none where it does not.
 pub fn now() -> Option<State> {
-    of(&fs::read_to_string("/proc/meminfo").ok()?, &fs::read_to_string("/proc/pressure/memory").unwrap_or_default())
+    of(&fs::read_to_string("/proc/meminfo").ok()?, Stall::of_machine())
 }
 
-fn of(meminfo: &str, pressure: &str) -> Option<State> {
+fn of(meminfo: &str, stall: Option<Stall>) -> Option<State> {
     let kib = |name: &str| -> Option<u64> {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse().ok()
     };
     let (total, available) = (kib("MemTotal:")? << 10, kib("MemAvailable:")? << 10);
-    Some(State { total, available, stall: stall(pressure).unwrap_or(0.0) })
+    Some(State { total, available, stall: stall.map_or(0.0, share) })
 }
 
 #[cfg(test)]
@@ -35,8 +36,9 @@ mod tests {
     #[test]
     fn the_kernels_lines_are_read() {
         let meminfo = "MemTotal:       4 kB\nMemFree:        1 kB\nMemAvailable:   3 kB\n";
-        assert_eq!(of(meminfo, "some avg10=50.00 avg60=0\n"), Some(State { total: 4096, available: 3072, stall: 0.5 }));
-        assert_eq!(of(meminfo, "").map(|state| state.stall), Some(0.0));
-        assert_eq!(of("", ""), None);
+        let stall = Stall { some: [50.0, 0.0, 0.0], ..Stall::default() };
+        assert_eq!(of(meminfo, Some(stall)), Some(State { total: 4096, available: 3072, stall: 0.5 }));
+        assert_eq!(of(meminfo, None).map(|state| state.stall), Some(0.0));
+        assert_eq!(of("", None), None);
     }
 }
