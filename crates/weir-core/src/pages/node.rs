@@ -114,8 +114,8 @@ impl Nodes {
         (0..self.count()).map(|number| self.get(number))
     }
 
-    /// Finds out how many there are, and maps all but the first; where there is no memory for them, the first serves all.
-    /// To be called with no lock held.
+    /// Finds out how many there are, and maps all but the first; where there is no memory for them, the first serves all. As long as
+    /// the platform does not know, the first does, and this is to be called again. To be called with no lock held.
     ///
     /// The first node's batch lock is held meanwhile, and is the first that a fork takes. So the number of nodes is the same when
     /// a fork gives the locks back as when it took them. The interleaving that this excludes: a fork takes the batch locks of one
@@ -128,7 +128,8 @@ impl Nodes {
         if self.count.load(Relaxed) > 0 {
             return;
         }
-        match platform.nodes().clamp(1, usize::from(u16::MAX)) {
+        match platform.nodes().min(usize::from(u16::MAX)) {
+            0 => {}
             1 => self.count.store(1, Release),
             count => self.map_more(platform, count),
         }

@@ -59,6 +59,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
             note(platform, before);
             return None;
         }
+        self.tell(platform, true);
         Some(Guard { lock: self, platform, of_thread: PhantomData })
     }
 
@@ -73,6 +74,15 @@ impl<T, const RANK: u32> Lock<T, RANK> {
         note_taken(platform, RANK);
         if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
             self.acquire_slow(platform);
+        }
+        self.tell(platform, true);
+    }
+
+    /// In debug builds the platform hears of each turn.
+    #[inline]
+    fn tell<P: Wait>(&self, platform: &P, is_taken: bool) {
+        if cfg!(debug_assertions) {
+            platform.lock_turn(RANK, &raw const self.word as usize, is_taken);
         }
     }
 
@@ -103,6 +113,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
     /// # Safety
     /// The caller holds the lock and no guard of it.
     unsafe fn release<P: Wait>(&self, platform: &P) {
+        self.tell(platform, false);
         let before = self.word.swap(FREE, Release);
         debug_assert!(before != FREE, "the lock {} is given back by a thread that has not taken it", rank::name(RANK));
         if before == CONTENDED {

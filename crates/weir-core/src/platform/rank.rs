@@ -58,6 +58,6 @@ ranks! {
 }
 
 /// The name of a rank, for messages.
-pub(crate) fn name(rank: u32) -> &'static str {
+pub fn name(rank: u32) -> &'static str {
     NAMES.get(rank as usize).copied().unwrap_or("?")
 }

@@ -2,7 +2,7 @@
 
 /// The nodes of the machine.
 pub trait Topology {
-    /// NUMA nodes, at least 1.
+    /// Nodes: parts of the machine that each have zones and depots of their own. 0: it is not known yet.
     fn nodes(&self) -> usize;
     /// The node that the caller runs on.
     fn node(&self) -> usize;

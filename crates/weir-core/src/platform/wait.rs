@@ -17,6 +17,10 @@ pub trait Wait {
     fn wake_all(&self, word: &AtomicU32) {
         self.wake(word);
     }
+    /// In debug builds: the calling thread has taken the lock at an address, or is about to give it back. For tests that count.
+    fn lock_turn(&self, rank: u32, lock: usize, is_taken: bool) {
+        let _ = (rank, lock, is_taken);
+    }
     /// A word of the calling thread, in which [`super::lock`] keeps the ranks that it holds. `None`: the ranks are not
     /// kept; then `fork` must not be called.
     fn held_ranks(&self) -> Option<&AtomicU32>;

@@ -155,6 +155,9 @@ tunables! {
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";
+    zone_cpus = 8, 1, 65_536, Count,
+        "CPUs that share a zone of free pages, and depots: a process that runs more threads at once has several of both, so that these do not wait for one lock. What counts is the value at the first allocation. Without effect on kernels before 6.3, which do not number the threads that run.",
+        "choice by simulation: docs/results/threads.md, Many CPUs";
     rseq = 1, 0, 1, Switch,
         "Where libc does not register threads for restartable sequences (musl, glibc before 2.35), have each do it at its first allocation: a call takes a few nanoseconds then. 0: threads that start from now on do not, and each of their calls takes a slow path: for a program that registers by itself, or whose own filter kills at `rseq`.",
         "Linux: a thread has one area at most. A glibc that is told not to register (glibc.pthread.rseq=0) is followed in any case";

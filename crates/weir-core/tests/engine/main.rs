@@ -26,6 +26,7 @@ mod caches {
 
 mod heap {
     mod forks;
+    mod many_cpus;
     mod misuse;
     pub mod model;
     mod resident;

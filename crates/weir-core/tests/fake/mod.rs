@@ -83,6 +83,15 @@ impl Plan {
 
 /// A task that a test wants done while a release is under way, on a thread of its own.
 type Hook = Box<dyn Fn() + Send + Sync>;
+/// A lock was taken, or is given back.
+#[derive(Clone, Copy)]
+pub struct Turn {
+    pub rank: u32,
+    pub lock: usize,
+    pub is_taken: bool,
+    pub at: std::time::Instant,
+}
+
 /// A program's callback at the hard limit.
 type HardLimitCallback = Box<dyn Fn(usize) -> bool + Send>;
 
@@ -150,6 +159,8 @@ pub struct Fake {
     pub keeps_metadata: AtomicBool,
     /// Calls that were refused for that.
     pub metadata_refusals: AtomicUsize,
+    /// Turns of locks, where a test wants them: rank, address, whether it was taken, and when.
+    pub turns: Mutex<Option<Vec<Turn>>>,
     /// Looks at the locks that a thread holds: a few for each lock that is taken.
     pub looks_at_ranks: AtomicUsize,
     in_flight: Mutex<Vec<Run>>,
@@ -251,6 +262,7 @@ impl Fake {
             elsewhere: Default::default(),
             keeps_metadata: AtomicBool::new(false),
             metadata_refusals: AtomicUsize::new(0),
+            turns: Mutex::default(),
             looks_at_ranks: AtomicUsize::new(0),
             in_flight: Mutex::default(),
             live: Mutex::default(),

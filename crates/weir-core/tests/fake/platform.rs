@@ -288,6 +288,12 @@ impl Wait for Fake {
         self.sleepers.1.notify_all();
     }
 
+    fn lock_turn(&self, rank: u32, lock: usize, is_taken: bool) {
+        if let Some(turns) = &mut *locked(&self.turns) {
+            turns.push(Turn { rank, lock, is_taken, at: std::time::Instant::now() });
+        }
+    }
+
     fn held_ranks(&self) -> Option<&AtomicU32> {
         self.looks_at_ranks.fetch_add(1, Relaxed);
         Some(RANKS.with(|r| *r))

@@ -41,7 +41,9 @@ pub type Engine = Heap<Linux>;
 pub struct Linux {
     /// Whether the fast path runs on restartable sequences.
     mode: AtomicU8,
-    nodes: AtomicUsize,
+    /// NUMA nodes, and the engine's nodes of each; 0: the settings were not read yet.
+    numa_nodes: AtomicUsize,
+    nodes_each: AtomicUsize,
     /// Whether fresh memory of the heap comes as huge pages, whether it gets them if it asks, and whether it ever did.
     pub(super) huge_on_touch: AtomicBool,
     pub(super) huge_on_advice: AtomicBool,
@@ -61,7 +63,8 @@ impl Linux {
     pub(crate) const fn new() -> Self {
         Self {
             mode: AtomicU8::new(UNKNOWN),
-            nodes: AtomicUsize::new(1),
+            numa_nodes: AtomicUsize::new(1),
+            nodes_each: AtomicUsize::new(0),
             huge_on_touch: AtomicBool::new(false),
             huge_on_advice: AtomicBool::new(false),
             may_have_huge: AtomicBool::new(false),
@@ -83,11 +86,37 @@ impl Linux {
             HugePages::Madvise => self.huge_on_advice.store(true, Relaxed),
             HugePages::Never | HugePages::Absent => {}
         }
-        self.nodes.store(machine::node_count(), Relaxed);
+        self.numa_nodes.store(machine::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
         self.is_ready();
         lockless
     }
+
+    /// The settings have been read. The engine's nodes are counted now, and not again.
+    ///
+    /// Each has a zone and depots behind locks of its own, for as many threads that run at once as `zone_cpus` says. Threads have
+    /// dense indices (`mm_cid`) for that: by the numbers of CPUs, one thread would come to use the zones of all. So a program that
+    /// never runs more threads at once has the first node alone.
+    pub(crate) fn count_nodes(&self) {
+        let is_dense = self.lockless() && rseq::is_dense();
+        let cpus = if is_dense { tasks::affinity_count().unwrap_or(1) } else { 1 };
+        self.nodes_each.store(cpus.div_ceil(zone_cpus()).max(1), Relaxed);
+    }
+
+    /// The NUMA node that a node of the engine's is a part of.
+    pub(crate) fn numa_node(&self, node: usize) -> usize {
+        node / self.nodes_each.load(Relaxed).max(1)
+    }
+
+    /// Whether the machine has several NUMA nodes.
+    pub(crate) fn has_numa_nodes(&self) -> bool {
+        self.numa_nodes.load(Relaxed) > 1
+    }
+}
+
+/// Threads that run at once and share a zone.
+fn zone_cpus() -> usize {
+    TUNABLES.zone_cpus.get() as usize
 }
 
 impl Host for Linux {
@@ -114,20 +143,25 @@ impl Topology for Linux {
     fn nodes(&self) -> usize {
         // They are counted when the fast path is set up.
         self.lockless();
-        self.nodes.load(Relaxed)
+        self.numa_nodes.load(Relaxed) * self.nodes_each.load(Relaxed)
     }
 
     fn node(&self) -> usize {
         // A program whose first block is a large one.
         self.lockless();
-        if self.nodes() == 1 {
-            return 0;
-        }
-        // Kernels before 6.3 do not write it there.
-        let node = rseq::area().filter(|a| a.node_id).map_or_else(tasks::node, rseq::node);
+        let (numa_nodes, each) = (self.numa_nodes.load(Relaxed), self.nodes_each.load(Relaxed));
         // Threads on a node that was added later use the last of those that were there at the start.
-        node.min(self.nodes() - 1)
+        let numa_node = if numa_nodes == 1 { 0 } else { numa_node_now().min(numa_nodes - 1) };
+        // CPUs may be more than they were at the start.
+        let part = if each == 1 { 0 } else { rseq::index() / zone_cpus() % each };
+        numa_node * each + part
     }
+}
+
+/// The calling thread's NUMA node.
+fn numa_node_now() -> usize {
+    // Kernels before 6.3 do not write it there.
+    rseq::area().filter(|area| area.node_id).map_or_else(tasks::node, rseq::node)
 }
 
 impl Diagnostics for Linux {

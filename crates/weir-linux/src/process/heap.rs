@@ -390,6 +390,7 @@ pub fn finish() {
 unsafe fn start(envp: Environment) {
     // SAFETY: the caller's environment.
     if unsafe { environment::read_once(envp) } {
+        HEAP.platform().count_nodes();
         BACKGROUND.settle();
         if TUNABLES.check.get() != 0 {
             // Blocks that were freed before the environment could be read may wait in buckets.

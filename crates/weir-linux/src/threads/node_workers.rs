@@ -1,5 +1,5 @@
-//! Workers of the further nodes of a machine that has several. Each releases what is free of its node, on that node's
-//! CPUs. The background thread, beside them, goes through all nodes, the first one first.
+//! Workers of the engine's further nodes. Each releases what is free of its node, on the CPUs of the NUMA node that this is a
+//! part of. The background thread, beside them, goes through all nodes, the first one first.
 //!
 //! A worker lives for the length of a pressure event. There is nothing to keep it for, and a thread that is not there
 //! holds no rights which the program gives up meanwhile. Whoever ends the background thread waits for the workers too.
@@ -67,7 +67,9 @@ impl NodeWorkers {
         let worker = &self.workers[node];
         worker.thread.register();
         let _ = set_thread_name(c"weir-node");
-        move_to(node);
+        if self.heap.platform().has_numa_nodes() {
+            move_to(self.heap.platform().numa_node(node));
+        }
         let task = worker.task.load(Acquire);
         let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
         AT_WORK.begin();
@@ -82,7 +84,7 @@ extern "C" fn run(workers: usize, node: usize) -> ! {
     unsafe { &*(workers as *const NodeWorkers) }.work(node)
 }
 
-/// Runs on the node's CPUs from now on, those of them that the program may use; else where it is.
+/// Runs on the NUMA node's CPUs from now on, those of them that the program may use; else where it is.
 fn move_to(node: usize) {
     let (mut list, mut cpus, mut own) = ([0u8; 1024], [0u64; 128], [0u64; 128]);
     if let Some(path) = FixedPath::format(format_args!("/sys/devices/system/node/node{node}/cpulist"))

@@ -1,4 +1,4 @@
-//! What is resident of a program: at its peak, after it, in huge pages, in merged pages, and by NUMA node.
+//! What is resident of a program: at its peak, after it, in huge pages, in merged pages, by NUMA node, and by zone.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -7,3 +7,4 @@ mod merging;
 mod nodes;
 mod resident;
 mod retained;
+mod zones;

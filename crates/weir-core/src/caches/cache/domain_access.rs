@@ -1,5 +1,5 @@
 //! Which domain of a cache an object is of, and a visit to a domain's depot. An object is put back in the domain that it is from.
-//! On one node that costs one look at the number of nodes.
+//! On one node that costs one look at the number of nodes, and of a cache that was used on the first node alone one at its domains.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -90,8 +90,14 @@ impl<P: Platform> Caches<P> {
 
     /// The domain that `object` is of; the first one's for what is no object.
     pub(in crate::caches) fn domain_of_object<'a>(&'a self, cache: &'a Cache, object: *mut u8) -> &'a Domain {
-        let page = if self.pages.nodes.count() == 1 { None } else { self.pages.normal.page_of(object as usize) };
+        let page = if self.is_on_one_node(cache) { None } else { self.pages.normal.page_of(object as usize) };
         page.map_or(&cache.domains.home, |page| self.domain_of(cache, page))
+    }
+
+    /// Whether all objects of the cache that a caller can have are of the first node's domain. One of another node's was allocated
+    /// after that node's domain was mapped, and came to the caller after that.
+    fn is_on_one_node(&self, cache: &Cache) -> bool {
+        self.pages.nodes.count() == 1 || cache.domains.more.load(Acquire).is_null()
     }
 
     /// Splits objects into stretches of one domain each.
@@ -101,12 +107,14 @@ impl<P: Platform> Caches<P> {
         objects: &[*mut u8],
         mut f: impl FnMut(&'a Domain, &[*mut u8]),
     ) {
+        if !objects.is_empty() && self.is_on_one_node(cache) {
+            return f(&cache.domains.home, objects);
+        }
         let mut rest = objects;
         while let Some(&first) = rest.first() {
             let domain = self.domain_of_object(cache, first);
             let same = |&object: &*mut u8| core::ptr::eq(self.domain_of_object(cache, object), domain);
-            let n =
-                if self.pages.nodes.count() == 1 { rest.len() } else { rest.iter().copied().take_while(same).count() };
+            let n = rest.iter().copied().take_while(same).count();
             f(domain, &rest[..n]);
             rest = &rest[n..];
         }

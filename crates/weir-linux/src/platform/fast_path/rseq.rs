@@ -198,6 +198,11 @@ pub fn index() -> usize {
     if index == NO_CPU && own_registration::is_on() && own_registration::register_once() { index_now() } else { index }
 }
 
+/// Whether indices are dense: below the number of threads that run at once.
+pub(crate) fn is_dense() -> bool {
+    ID.load(Relaxed) == AREA_MM_CID
+}
+
 #[inline]
 fn index_now() -> usize {
     let distance = block_distance().wrapping_add(DELTA.load(Acquire)).wrapping_add(ID.load(Relaxed));

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
+use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused};
 
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::page;
@@ -134,8 +134,8 @@ impl Memory for Linux {
         if placed == Placed::Done && self.addresses.is_of_window(run.addr) {
             STATS.heap_addresses[1].fetch_max((run.addr + run.len) as u64, Relaxed);
         }
-        if placed == Placed::Done && self.nodes() > 1 && !mman::has_policy() {
-            let mut mask = [0u64; 16];
+        if placed == Placed::Done && self.has_numa_nodes() && !mman::has_policy() {
+            let (node, mut mask) = (self.numa_node(node), [0u64; 16]);
             mask[node / 64 % 16] = 1 << (node % 64);
             let _ = mman::mbind_preferred(run.addr as *mut u8, run.len, &mask);
         }
