@@ -103,9 +103,9 @@ impl Linux {
         self.nodes_each.store(cpus.div_ceil(zone_cpus()).max(1), Relaxed);
     }
 
-    /// The NUMA node that a node of the engine's is a part of.
+    /// The NUMA node that a node of the engine's is a part of. The first ones are the first parts of each: few have workers.
     pub(crate) fn numa_node(&self, node: usize) -> usize {
-        node / self.nodes_each.load(Relaxed).max(1)
+        node % self.numa_nodes.load(Relaxed)
     }
 
     /// Whether the machine has several NUMA nodes.
@@ -154,7 +154,7 @@ impl Topology for Linux {
         let numa_node = if numa_nodes == 1 { 0 } else { numa_node_now().min(numa_nodes - 1) };
         // CPUs may be more than they were at the start.
         let part = if each == 1 { 0 } else { rseq::index() / zone_cpus() % each };
-        numa_node * each + part
+        part * numa_nodes + numa_node
     }
 }
 

@@ -82,8 +82,13 @@ pub enum Kind {
 
 /// Runs a program under the library and demands success.
 pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
+    passes_with(kind, name, arguments, mode, &[]);
+}
+
+/// [`passes`] with further variables in the program's environment.
+pub fn passes_with(kind: Kind, name: &str, arguments: &[&str], mode: Mode, extra: &[(&str, OsString)]) {
     let Some(program) = compile(kind, name) else { return };
-    succeeded(&format!("{name} {arguments:?} in mode {mode:?}"), &run(&program, arguments, mode, &[]));
+    succeeded(&format!("{name} {arguments:?} {extra:?} in mode {mode:?}"), &run(&program, arguments, mode, extra));
 }
 
 /// Demands that a program ended well. Whether it did what it is for: it may have skipped, which is said.

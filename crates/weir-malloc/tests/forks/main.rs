@@ -2,10 +2,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-use common::{Kind, Mode, compile, describe, passes, run, share, succeeded};
+use common::{Kind, Mode, compile, describe, passes, passes_with, run, share, succeeded};
 
 fn forks_and_spawns(mode: Mode) {
     passes(Kind::C, "forks.c", &[&share(150, mode)], mode);
+}
+
+#[test]
+fn forks_of_a_heap_with_a_zone_a_cpu() {
+    passes_with(Kind::C, "forks.c", &["40"], Mode::Plain, &[("WEIR_ZONE_CPUS", "1".into())]);
 }
 
 passing! {

@@ -2,7 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-use common::{Kind, Mode, all_pass, passes, share};
+use common::{Kind, Mode, all_pass, passes, passes_with, share};
 
 passing! {
     thread_exits: "thread_exits.c";
@@ -75,6 +75,11 @@ fn stress(mode: Mode) {
     });
     println!("WEIR_STRESS_SEED={seed}");
     passes(Kind::C, "stress.c", &[&seconds, &seed], mode);
+}
+
+#[test]
+fn stress_with_a_zone_a_cpu() {
+    passes_with(Kind::C, "stress.c", &["3", "1"], Mode::Plain, &[("WEIR_ZONE_CPUS", "1".into())]);
 }
 
 in_all_modes! { signal_storm own_thread jails_and_rights the_thread_takes_nothing_from_the_program stress }
