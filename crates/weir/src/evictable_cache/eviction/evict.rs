@@ -36,29 +36,29 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// Counts so many bytes as held, once there is room; `home` is the shard that they are for.
+    /// Counts `missing` bytes of an entry of `weight` bytes as held, once there is room; `home` is the shard that it is for.
     ///
-    /// Entries of about `weight` bytes are evicted, and of [`LEAST_STEP`] more where more than the target is held.
-    pub fn reserve(&self, home: usize, weight: usize) -> Result<(), Refusal> {
+    /// Entries of about the missing bytes are evicted, and of [`LEAST_STEP`] more where more than the target is held.
+    pub fn reserve(&self, home: usize, missing: usize, weight: usize) -> Result<(), Refusal> {
         let room = &self.room;
         let mut kept = Kept { room, bytes: 0 };
         loop {
-            if room.exchange(kept.bytes, weight) {
+            if room.exchange(kept.bytes, missing) {
                 kept.bytes = 0;
                 return Ok(());
             }
-            if kept.bytes == 0 && self.reserve_free(weight) {
+            if kept.bytes == 0 && self.reserve_free(missing) {
                 return Ok(());
             }
-            self.room_for(home, weight, &mut kept)?;
+            self.room_for(home, missing, weight, &mut kept)?;
         }
     }
 
     /// Evicts what is missing for an entry, as far as there is.
-    fn room_for(&self, home: usize, weight: usize, kept: &mut Kept<'_>) -> Result<(), Refusal> {
+    fn room_for(&self, home: usize, missing: usize, weight: usize, kept: &mut Kept<'_>) -> Result<(), Refusal> {
         let room = &self.room;
         let max = room.most();
-        if let Some(wanted) = room.bytes.load(Relaxed).checked_add(weight)
+        if let Some(wanted) = room.bytes.load(Relaxed).checked_add(missing)
             && wanted <= max
         {
             // It is memory that is short, not the cache that is full.
@@ -75,14 +75,14 @@ impl<C: Content> Shared<C> {
             }
             return Err(Refusal::TooLarge { weight, target: if weight > max { max } else { target } });
         }
-        let over = room.bytes.load(Relaxed).saturating_sub(target - weight).saturating_sub(kept.bytes);
+        let over = room.bytes.load(Relaxed).saturating_sub(target - missing).saturating_sub(kept.bytes);
         if over == 0 {
             return Ok(());
         }
         // A part of what is too much, as other threads evict it too: together they would evict it many times.
-        let wanted = over.min((weight - kept.bytes).saturating_add(LEAST_STEP));
+        let wanted = over.min((missing - kept.bytes).saturating_add(LEAST_STEP));
         // Where nothing went, all that is left is pinned.
-        match self.make_room(home, weight, wanted, (RemovalCause::Room, Part::All), Some(kept)) {
+        match self.make_room(home, missing, wanted, (RemovalCause::Room, Part::All), Some(kept)) {
             0 => Err(Refusal::Full),
             _ => Ok(()),
         }

@@ -23,7 +23,7 @@ pub struct Fresh<'a, C: Content> {
     pub entry: NonNull<Header>,
     /// Whether the value is there.
     pub has_value: bool,
-    /// Bytes that are counted for it.
+    /// Bytes that are counted for it, at most its weight.
     reserved: usize,
     /// Until when it lives, and what time it was when that was asked.
     times: Option<(Times, Time)>,
@@ -198,7 +198,7 @@ impl<'a, C: Content> Fresh<'a, C> {
                     drop(landing);
                     return Ok(self.reject(Refusal::Full).0.hold_alone());
                 }
-                Lacks::Room => shared.reserve(home, weight).map(|()| self.reserved = weight),
+                Lacks::Room(missing) => shared.reserve(home, missing, weight).map(|()| self.reserved += missing),
                 Lacks::Storage if shared.enlarge_storage(home) => Ok(()),
                 Lacks::Storage => Err(Refusal::OutOfMemory),
             };
@@ -237,8 +237,9 @@ impl<'a, C: Content> Fresh<'a, C> {
         if let Some(place) = place {
             // SAFETY: in the index, under the lock.
             let former = unsafe { storage.at(place).as_ref() };
-            if !shared.room.exchange(former.weight() + self.reserved, weight) {
-                return (Lacks::Room, victims);
+            let counted = former.weight() + self.reserved;
+            if !shared.room.exchange(counted, weight) {
+                return (Lacks::Room(weight - counted), victims);
             }
             let (cause, count) = match self.times {
                 Some((_, now)) if storage.is_over(former, now) => (RemovalCause::Expired, &mut state.counts.expired),
@@ -249,7 +250,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             // SAFETY: the entry has its key and value, and is the cache's from now on.
             victims.push(unsafe { storage.replace(place, entry) });
         } else {
-            if self.reserved > 0 {
+            if self.reserved == weight {
                 // There is room: the shard's queues fill up to its part.
                 storage.tune(shared.fair_part(shared.room.goal()), shared.choice.setting());
             } else if !landing.as_ref().is_some_and(|landing| landing.is_awaited(&state.waiters))
@@ -258,11 +259,12 @@ impl<'a, C: Content> Fresh<'a, C> {
                 // Whoever waits for it would compute it once more.
                 return (Lacks::Worth, victims);
             } else {
-                shared.evict_at_home(storage, weight, &mut victims);
+                let missing = weight - self.reserved;
+                shared.evict_at_home(storage, missing, &mut victims);
                 state.counts.for_room += victims.len() as u64;
-                if !shared.room.exchange(victims.weight(), weight) {
+                if !shared.room.exchange(victims.weight(), missing) {
                     shared.count_out(victims.len(), victims.weight());
-                    return (Lacks::Room, victims);
+                    return (Lacks::Room(missing), victims);
                 }
                 self.reserved = weight;
             }
@@ -309,8 +311,8 @@ impl<K: Eq + 'static, V: 'static> Fresh<'_, Typed<K, V>> {
 /// The thing that an entry lacks before it can be put in.
 enum Lacks {
     Nothing,
-    /// The weight is not counted yet.
-    Room,
+    /// So much of the weight is not counted yet.
+    Room(usize),
     /// The shard has no number free.
     Storage,
     /// It is not worth what would have to go for it.

@@ -84,6 +84,21 @@ fn what_is_not_kept_is_the_guard_s_and_the_former_leaves() {
     assert_eq!((live.get(), cache.upsert_with(1, |former| live.make(former.map_or(3, |_| 4))).check()), (0, 3));
 }
 
+#[test]
+fn a_value_that_grows_takes_no_more_room_than_it_grows_by() {
+    let builder = EvictableCache::<u64, u64>::builder().max_bytes(1000).shards(1);
+    let cache = builder.weigher(|_, &value| value as usize).build().unwrap();
+    (1..=2).for_each(|key| drop(cache.insert(key, 800 - 200 * key).unwrap()));
+    assert_eq!(cache.bytes(), 1000);
+    // One byte is missing. The other entry goes for it, as all of the former value's stays until it is replaced.
+    assert_eq!(*cache.upsert_with(1, |former| former.unwrap() + 1), 601);
+    assert_eq!((cache.get_copied(&1), cache.bytes()), (Some(601), 601));
+    drop(cache.insert(2, 399).unwrap());
+    let pinned = cache.get(&1).unwrap();
+    drop(cache.insert(1, 700).unwrap());
+    assert_eq!((*pinned, cache.get_copied(&1), cache.contains(&2)), (601, Some(700), false));
+}
+
 /// The listener runs when the next may have its turn.
 #[test]
 fn the_former_leaves_before_the_next_has_its_turn() {
