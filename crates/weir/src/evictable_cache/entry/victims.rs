@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::header::{Content, Header};
 use super::hold::{Hold, free};
 use crate::evictable_cache::api::stats::RemovalCause;
+use crate::evictable_cache::parts::Part;
 use crate::evictable_cache::shared::Shared;
 
 /// Entries that are taken out of a shard at a time.
@@ -56,6 +57,15 @@ impl<'a, C: Content> Victims<'a, C> {
     /// Bytes that they count.
     pub fn weight(&self) -> usize {
         self.weight
+    }
+
+    /// Bytes of a part that become free as they are dropped: what is held besides stays.
+    pub fn freed(&self, part: Part) -> usize {
+        let entries = self.entries[..self.count].iter().flatten().enumerate();
+        let dropped = entries.filter(|&(at, _)| self.held >> at & 1 == 0);
+        // SAFETY: none is freed before it is taken out of this list.
+        let headers = dropped.map(|(_, entry)| unsafe { entry.as_ref() });
+        headers.filter(|header| self.shared.zoned.is_of(header, part)).map(Header::weight).sum()
     }
 
     /// The number of them.

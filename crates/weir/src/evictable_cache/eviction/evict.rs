@@ -207,7 +207,7 @@ impl<C: Content> Shared<C> {
         let _scan = self.scans.begin();
         // Before the target falls: see `Room::grow`.
         room.is_pressed.store(true, Relaxed);
-        let over = self.sweep_for_pressure();
+        let over = self.sweep_for_pressure(part);
         let bytes = bytes.saturating_sub(over);
         let held = room.bytes.load(Relaxed);
         #[cfg(not(plain))]

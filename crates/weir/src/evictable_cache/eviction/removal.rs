@@ -5,6 +5,7 @@ use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::load::landing::Landing;
+use crate::evictable_cache::parts::Part;
 use crate::evictable_cache::shard::state::{Shard, State};
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
@@ -172,13 +173,13 @@ impl<C: Content> Shared<C> {
     /// Looks at a few entries of a shard, in turn, and takes those out whose time is over.
     pub fn sweep_some(&self, home: usize) {
         if let Some(now) = self.time() {
-            self.sweep_in_turn(home, now, SWEPT);
+            self.sweep_in_turn(home, now, SWEPT, Part::All);
         }
     }
 
-    /// Looks at more entries, of any shard; what those weighed that left.
-    pub fn sweep_for_pressure(&self) -> usize {
-        self.time().map_or(0, |now| self.sweep_in_turn(self.next_turn(), now, SWEPT_FOR_PRESSURE).1)
+    /// Looks at more entries, of any shard; how much of a part became free.
+    pub fn sweep_for_pressure(&self, part: Part) -> usize {
+        self.time().map_or(0, |now| self.sweep_in_turn(self.next_turn(), now, SWEPT_FOR_PRESSURE, part).1)
     }
 
     /// Takes all entries out whose time is over; how many there were. Each that is there from the beginning is looked at, whatever
@@ -189,27 +190,27 @@ impl<C: Content> Shared<C> {
         for (home, shard) in self.shards().iter().enumerate() {
             let inside = Inside::begin(shard, &mut shard.lock());
             let (mut at, bound) = (0, inside.bound);
-            count += self.sweep(home, |storage| storage.next_over_below(now, &mut at, bound)).0;
+            count += self.sweep(home, Part::All, |storage| storage.next_over_below(now, &mut at, bound)).0;
         }
         self.fit_storage(Storage::is_roomy);
         count
     }
 
     /// Looks at so many entries of a shard, from where the last sweep ended.
-    fn sweep_in_turn(&self, home: usize, now: Time, mut left: u32) -> (usize, usize) {
-        self.sweep(home, |storage| storage.next_over(now, &mut left))
+    fn sweep_in_turn(&self, home: usize, now: Time, mut left: u32, part: Part) -> (usize, usize) {
+        self.sweep(home, part, |storage| storage.next_over(now, &mut left))
     }
 
-    /// Takes entries out whose time is over, those that are `next`; their number and weight.
-    fn sweep(&self, home: usize, mut next: impl FnMut(&mut Storage) -> Option<u32>) -> (usize, usize) {
-        let (mut count, mut weight) = (0, 0);
+    /// Takes entries out whose time is over, those that are `next`; their number, and how much of a part becomes free.
+    fn sweep(&self, home: usize, part: Part, mut next: impl FnMut(&mut Storage) -> Option<u32>) -> (usize, usize) {
+        let (mut count, mut freed) = (0, 0);
         loop {
             let victims = self.take_some(home, RemovalCause::Expired, &mut next);
-            (count, weight) = (count + victims.len(), weight + victims.weight());
+            (count, freed) = (count + victims.len(), freed + victims.freed(part));
             let is_done = !victims.is_full();
             victims.tell_and_drop();
             if is_done {
-                return (count, weight);
+                return (count, freed);
             }
         }
     }

@@ -130,7 +130,11 @@ impl<C: Content> Shared<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Expiry;
     use crate::evictable_cache::api::byte_cache::ByteCache;
+    use crate::zone::BLOCK;
+    use core::sync::atomic::AtomicU64;
+    use core::time::Duration;
 
     #[test]
     fn a_scan_stops_the_run_where_nothing_can_go() {
@@ -142,5 +146,21 @@ mod tests {
         drop(pinned);
         assert_eq!(registered.scan(1, ScanReason::Mild), weight);
         assert_eq!(registered.scan(1, ScanReason::Mild), STOP);
+    }
+
+    #[test]
+    fn what_is_over_in_the_other_part_frees_nothing_where_memory_is_short() {
+        static SECONDS: AtomicU64 = AtomicU64::new(0);
+        let Ok(zone) = Zone::locked(BLOCK) else { return weir_testing::skip!("2 MiB cannot be locked") };
+        let is_locked = |key: &[u8]| key == b"locked";
+        let builder = ByteCache::builder().shards(1).values_in(Box::leak(Box::new(zone)), move |key, _| is_locked(key));
+        let live = move |key: &[u8]| (!is_locked(key)).then_some(Duration::from_secs(1));
+        let builder = builder.expire_after(move |key, _| Expiry { live: live(key), idle: None });
+        let cache = builder.clock(|| Duration::from_secs(SECONDS.load(Relaxed))).build().unwrap();
+        let [weight, _] = [b"locked", b"mortal"].map(|key| cache.insert(key, b"value").unwrap().weight());
+        SECONDS.store(1, Relaxed);
+        let registered = Registered(NonNull::from(&*cache.shared), Part::InZone);
+        assert_eq!((registered.scan(weight, ScanReason::Mild), cache.contains(b"locked")), (weight, false));
+        registered.relieved();
     }
 }

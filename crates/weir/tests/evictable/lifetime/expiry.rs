@@ -181,6 +181,18 @@ fn what_is_over_leaves_as_others_come_and_first_of_all_under_pressure() {
     assert_eq!((cache.len(), live.get()), (0, 0));
 }
 
+#[test]
+fn what_is_over_and_pinned_frees_nothing_under_pressure() {
+    let clock = Clock::default();
+    let builder = EvictableCache::<u64, u64>::builder().weigher(|_, _| 100).shards(1).clock(clock.read());
+    let ends = |key: &u64, _: &u64| Expiry { live: (*key == 1).then_some(seconds(10)), idle: None };
+    let cache = builder.expire_after(ends).build().unwrap();
+    (1..=2).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    let pinned = cache.get(&1).unwrap();
+    clock.pass(10);
+    assert_eq!((cache.evict(100), cache.contains(&2), *pinned), (100, false, 1));
+}
+
 /// A removal may make the shard's storage smaller, by which entries get other numbers.
 #[test]
 fn what_is_over_leaves_whatever_a_listener_removes_meanwhile() {
