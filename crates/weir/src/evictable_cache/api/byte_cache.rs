@@ -70,7 +70,7 @@ impl ByteCache {
     /// # Errors
     /// Those of [`EvictableCache::insert`](crate::EvictableCache::insert).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteEntry<'_>, Refusal> {
-        let mut fill = self.fill(key, value.len())?;
+        let mut fill = self.fill(key, value.len()).inspect_err(|_| self.shared.reject(key, value))?;
         fill.copy_from_slice(value);
         fill.publish().map_err(|(_, why)| why)
     }

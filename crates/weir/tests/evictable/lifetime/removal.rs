@@ -3,8 +3,8 @@
 use crate::counted::Count;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, LazyLock};
-use weir::{ByteCache, EvictableCache, Refusal};
+use std::sync::{Arc, LazyLock, Mutex};
+use weir::{ByteCache, EvictableCache, Refusal, RemovalCause};
 
 #[test]
 fn what_is_pinned_lives_until_its_last_guard_is_dropped() {
@@ -75,6 +75,17 @@ fn what_a_refused_value_was_to_replace_leaves() {
     drop(bytes.insert(b"key", b"former").unwrap());
     assert!(matches!(bytes.insert(b"key", &[1; 2000]).map(drop), Err(Refusal::TooLarge { .. })));
     assert!(bytes.get(b"key").is_none() && bytes.is_empty());
+}
+
+#[test]
+fn bytes_that_never_fit_are_counted_and_told_as_refused() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = told.clone();
+    let tells = move |key: &[u8], value: &[u8], why| heard.lock().unwrap().push((key.to_vec(), value.len(), why));
+    let cache = ByteCache::builder().max_bytes(1000).on_evict(tells).build().unwrap();
+    assert!(matches!(cache.insert(b"key", &[1; 2000]).map(drop), Err(Refusal::TooLarge { .. })));
+    assert_eq!(*told.lock().unwrap(), [(b"key".to_vec(), 2000, RemovalCause::Rejected)]);
+    assert_eq!(cache.stats().rejected, 1);
 }
 
 #[test]
