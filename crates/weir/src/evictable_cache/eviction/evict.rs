@@ -1,7 +1,7 @@
 //! Eviction: for what comes, and under pressure.
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::room::{LEAST_STEP, Room};
 use crate::evictable_cache::api::errors::Refusal;
@@ -213,7 +213,7 @@ impl<C: Content> Shared<C> {
         #[cfg(not(plain))]
         let entries = room.entries.load(Relaxed);
         let goal = held.saturating_sub(bytes).max(room.least());
-        room.target.fetch_min(goal, Relaxed);
+        room.target.fetch_min(goal, Release);
         let wanted = held.saturating_sub(goal);
         let freed = self.make_room(self.next_turn(), 0, wanted, (RemovalCause::Pressure, part), None);
         if freed < wanted {

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 
 use crate::evictable_cache::host::{Zone, hears_pressure, may_grow};
@@ -105,10 +105,11 @@ impl Room {
 
     /// Raises the target to have room for `wanted` bytes in all, if it may.
     ///
-    /// The target is exchanged for the one that was looked at, so that an eviction meanwhile keeps it down.
+    /// The target is exchanged for the one that was looked at, so that an eviction meanwhile keeps it down. An eviction notes the
+    /// pressure before it lowers the target (release). So who reads the lowered target (acquire) finds the pressure noted.
     pub fn grow(&self, wanted: usize) -> bool {
         loop {
-            let (target, max) = (self.target.load(Relaxed), self.most());
+            let (target, max) = (self.target.load(Acquire), self.most());
             if wanted > max {
                 return false;
             }
