@@ -269,6 +269,35 @@ fn values_that_are_left_at_random_move_together_and_stay_what_they_are() {
     wait_for_used(|| cache.stats().used, 0);
 }
 
+/// Otherwise the thread that moves objects would wait for itself.
+#[test]
+fn a_cache_that_ends_inside_a_move_of_its_own_stays() {
+    static CACHE: Mutex<Option<ObjectCache<[u64; 32]>>> = Mutex::new(None);
+    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+    let relocate = |_: NonNull<[u64; 32]>, _: NonNull<[u64; 32]>| {
+        let last = CACHE.lock().unwrap().take();
+        if last.is_some() {
+            drop(last);
+            HAS_ENDED.store(true, SeqCst);
+        }
+        false
+    };
+    let mut handle = CACHE.lock().unwrap();
+    // SAFETY: it moves nothing.
+    let cache = handle.insert(unsafe { ObjectCache::builder("ends in a move").movable(relocate) }.unwrap());
+    let objects: Vec<_> = (0..5000).map(|number| cache.alloc([number; 32]).unwrap()).collect();
+    for (at, object) in objects.into_iter().enumerate() {
+        if at % 16 == 0 {
+            object.into_raw();
+        }
+    }
+    drop(handle);
+    wait_until("the cache to end inside a move", || {
+        weir::heap::trim();
+        HAS_ENDED.load(SeqCst)
+    });
+}
+
 #[test]
 fn a_movable_cache_ends_with_its_closure_and_stays_where_objects_are_out() {
     let table = Table::default();

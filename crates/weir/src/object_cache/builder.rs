@@ -6,7 +6,7 @@ use weir_core::caches::user_cache::{CacheId, Flags, Spec};
 use weir_linux::process::heap::{make_cache, set_cache_move};
 
 use super::cache::ObjectCache;
-use super::finalizing::finalize;
+use super::calls::noted;
 use super::lifetime::{Retained, UseHooks, ValueLifetime};
 use crate::cache_error::CacheError;
 use crate::heap;
@@ -182,8 +182,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// - `false`: the object stays. Objects beside it are not asked again until something changes there.
     ///
     /// A thread of the library's calls it, which holds no lock of the library's. It may use this cache. The end of the cache waits
-    /// for a call that is running, so a thread that holds what `relocate` waits for must not drop the cache. A panic in `relocate`
-    /// ends the process.
+    /// for a call that is running, so a thread that holds what `relocate` waits for must not drop the cache. A cache that ends
+    /// inside `relocate` itself stays for good. A panic in `relocate` ends the process.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].
@@ -238,8 +238,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
                 return Err(error);
             }
         };
-        // SAFETY: the closure lives as long as the cache, and does what the caller promises. It cannot destroy the cache: the
-        // cache's drop would wait for it. The cache is new, so it has no such function, and no `init`.
+        // SAFETY: the closure lives as long as the cache, and does what the caller promises. It cannot destroy the cache, which
+        // stays where it is dropped inside the closure. The cache is new, so it has no such function, and no `init`.
         unsafe { set_cache_move(id, move_object::<T, F>, closure.as_ptr()) };
         self.finish(id, closure, hooks)
     }
@@ -285,8 +285,10 @@ unsafe extern "C" fn move_object<T, F: Fn(NonNull<T>, NonNull<T>) -> bool>(
     _size: usize,
     closure: *mut u8,
 ) -> bool {
-    // SAFETY: the closure of this cache, which lives as long as it. Objects are not null.
-    unsafe { (*closure.cast::<F>())(NonNull::new_unchecked(from.cast()), NonNull::new_unchecked(to.cast())) }
+    // SAFETY: neither the closure nor objects are null.
+    let [closure, from, to] = [closure, from, to].map(|at| unsafe { NonNull::new_unchecked(at) });
+    // SAFETY: the closure of this cache, which lives as long as it.
+    noted(closure, || unsafe { closure.cast::<F>().as_ref()(from.cast(), to.cast()) })
 }
 
 unsafe extern "C-unwind" fn init<T, N: Fn() -> Option<T>, A, F>(object: *mut u8, _: usize, closures: *mut u8) -> bool {
@@ -301,5 +303,5 @@ unsafe extern "C" fn fini<T>(object: *mut u8, _size: usize, closures: *mut u8) {
     // SAFETY: the cache's own closures, which are not null.
     let closures = unsafe { NonNull::new_unchecked(closures) };
     // SAFETY: `init` made a value there; the object is free, so nothing refers to it. A panic ends the process here.
-    finalize(closures, || unsafe { object.cast::<T>().drop_in_place() });
+    noted(closures, || unsafe { object.cast::<T>().drop_in_place() });
 }

@@ -8,8 +8,8 @@ use core::ptr::NonNull;
 use weir_core::caches::user_cache::CacheId;
 use weir_linux::process::heap::HEAP;
 
+use super::calls::is_inside;
 use super::errors::AllocError;
-use super::finalizing::is_finalizing;
 use super::lifetime::{PerUse, Retained, UseHooks, ValueLifetime};
 use super::raw::{BATCH, Raw, RawBatch};
 use crate::cache_error::CacheError;
@@ -228,7 +228,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
 
 impl<T, M: ValueLifetime<T>> Drop for ObjectCache<T, M> {
     fn drop(&mut self) {
-        if is_finalizing(self.closures) {
+        if is_inside(self.closures) {
             return;
         }
         // Boxes borrow the cache, so none is left, unless one was forgotten: then the cache stays, for what it has.

@@ -17,8 +17,8 @@
 
 mod builder;
 mod cache;
+mod calls;
 mod errors;
-mod finalizing;
 mod lifetime;
 mod raw;
 
