@@ -78,6 +78,8 @@ fn a_limit_gives_the_value_back() {
     let unlimited = ObjectCache::<String>::new("unlimited").unwrap();
     assert_eq!(unlimited.set_limit(10), Err(CacheError::NotLimited));
     assert_eq!((cache.stats().limit, unlimited.stats().limit), (Some(10), None));
+    let later = ObjectCache::<String>::builder("limited later").limit(usize::MAX).build().unwrap();
+    assert_eq!((later.stats().limit, later.set_limit(0), later.alloc("one".into()).is_ok()), (None, Ok(()), false));
 }
 
 #[test]

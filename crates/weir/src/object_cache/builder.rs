@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use weir_core::caches::user_cache::{CacheId, Flags, Spec};
+use weir_core::caches::user_cache::{COUNTED, CacheId, Flags, Spec};
 use weir_linux::process::heap::{make_cache, set_cache_move};
 
 use super::cache::ObjectCache;
@@ -63,9 +63,9 @@ pub struct ObjectCacheBuilder<'a, T> {
 
 impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// At most so many objects are in use at a time; any number if it is not called. Costs an atomic operation an
-    /// allocation and a free.
+    /// allocation and a free. `usize::MAX` stops nothing, and [`ObjectCache::set_limit`] may do so later.
     pub fn limit(self, objects: usize) -> Self {
-        Self { limit: objects, ..self }
+        Self { limit: objects.min(COUNTED), ..self }
     }
 
     /// So many free objects, made at once, are left to the cache by every reclaim.
