@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use weir::zone::{BLOCK, MAX_RUN, Zone, ZoneError};
 use weir_linux::os::mman;
-use weir_linux::os::syscall::{Errno, check, syscall2};
+use weir_linux::os::syscall::{Errno, check, syscall2, syscall3};
 use weir_testing::{skip, wait_until};
 
 mod common;
@@ -192,24 +193,23 @@ fn what_a_file_held_before_is_not_taken_for_zero() {
     assert!(!zone.alloc(8192).unwrap().was_zero());
 }
 
+/// `memfd_create`'s: the file may be sealed.
+const MFD_ALLOW_SEALING: u32 = 2;
+
+fn seal(fd: &OwnedFd, seals: usize) -> Result<usize, Errno> {
+    const F_ADD_SEALS: usize = 1033;
+    let fcntl = linux_raw_sys::general::__NR_fcntl;
+    // SAFETY: seals a file; no memory is involved.
+    check(unsafe { syscall3(fcntl, fd.as_raw_fd() as usize, F_ADD_SEALS, seals) })
+}
+
 #[test]
 fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
     let _alone = alone();
-    const MFD_ALLOW_SEALING: u32 = 2;
-    const F_ADD_SEALS: usize = 1033;
     const F_SEAL_FUTURE_WRITE: usize = 16;
     let Some(fd) = memfd_with(MFD_ALLOW_SEALING, 4 * MIB) else { return };
     let zone = file_zone(&fd, 4 * MIB).unwrap();
-    // SAFETY: seals a file; no memory is involved.
-    let sealed = unsafe {
-        weir_linux::os::syscall::syscall3(
-            linux_raw_sys::general::__NR_fcntl,
-            fd.as_raw_fd() as usize,
-            F_ADD_SEALS,
-            F_SEAL_FUTURE_WRITE,
-        )
-    };
-    match check(sealed) {
+    match seal(&fd, F_SEAL_FUTURE_WRITE) {
         Err(Errno::EINVAL) => return skip!("the kernel knows no F_SEAL_FUTURE_WRITE (Linux 5.1 does)"),
         sealed => drop(sealed.expect("a file that may be sealed")),
     }
@@ -222,6 +222,30 @@ fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
     let again: Vec<_> = std::iter::from_fn(|| zone.alloc(128 << 10)).collect();
     assert_eq!(again.len() + kept.len(), 4 * MIB / (128 << 10));
     assert!(again.iter().all(|run| !run.was_zero()));
+}
+
+/// Before Linux 6.12 such a refusal left a hole where the mapping was to replace another, and the thread's was put there.
+#[test]
+fn a_zone_that_the_kernel_refuses_takes_no_mapping_of_another_thread_away() {
+    let _alone = alone();
+    const F_SEAL_WRITE: usize = 8;
+    let Some(fd) = memfd_with(MFD_ALLOW_SEALING, 2 * MIB) else { return };
+    seal(&fd, F_SEAL_WRITE).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                let at = mman::mmap_anonymous(2 * MIB, 0).unwrap();
+                // SAFETY: bytes of the mapping, which is this thread's alone.
+                (0..2 * MIB).step_by(64 << 10).for_each(|offset| unsafe { at.add(offset).write_volatile(7) });
+                // SAFETY: as above; nothing refers to it afterwards.
+                unsafe { mman::munmap(at, 2 * MIB) }.unwrap();
+            }
+        });
+        let is_refused = (0..2000).all(|_| file_zone(&fd, 2 * MIB).is_err());
+        is_over.store(true, Relaxed);
+        assert!(is_refused);
+    });
 }
 
 /// Huge pages of 2 MiB in the system's pool, for as long as it lives.

@@ -10,8 +10,8 @@ use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
 use weir_linux::os::mman::{
-    self, MADV_DONTFORK, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE,
-    MAP_SHARED,
+    self, MADV_DONTFORK, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_NORESERVE,
+    MAP_PRIVATE, MAP_SHARED,
 };
 use weir_linux::os::mman::{PROT_NONE, PROT_READ, PROT_WRITE};
 use weir_linux::os::page;
@@ -61,14 +61,15 @@ impl Kind {
     }
 
     /// Whether the kernel lets this process map such memory, as far as it says so before there is any.
-    fn may_map(self, at: Run) -> Result<(), Errno> {
+    fn may_map(self, len: usize) -> Result<(), Errno> {
         match self {
             // Locked pages count against `ulimit -l`, also those that nobody may touch and that so have no memory.
-            Self::Locked => map_fixed(at, PROT_NONE, PRIVATE | MAP_LOCKED, -1),
+            Self::Locked => map_none(len, MAP_LOCKED).map(unmap),
             _ => Ok(()),
         }
     }
 
+    /// Maps it there, or leaves what is there as it is.
     fn map(self, at: Run) -> Result<(), Errno> {
         const USED: u32 = PROT_READ | PROT_WRITE;
         match self {
@@ -80,11 +81,11 @@ impl Kind {
                 // Else a write of the parent's to what a child has too takes a second huge page, and ends the parent where the
                 // pool has none.
                 // SAFETY: mapped just now; the contents stay.
-                unsafe { mman::madvise(at.addr as *mut u8, at.len, MADV_DONTFORK) }
+                unsafe { mman::madvise(at.addr as *mut u8, at.len, MADV_DONTFORK) }.inspect_err(|_| unmap(at))
             }
             Self::Locked => {
                 map_fixed(at, USED, PRIVATE, -1)?;
-                mman::mlock(at.addr as *mut u8, at.len)
+                mman::mlock(at.addr as *mut u8, at.len).inspect_err(|_| unmap(at))
             }
         }
     }
@@ -286,36 +287,47 @@ impl Drop for Home {
 /// Maps the memory of a zone. What is resident from the start has room below the hard limit for as long as the second value lives:
 /// it is resident before the heap can count it.
 fn map(size: usize, kind: Kind) -> Result<(Run, Option<Hold<'static>>), Errno> {
-    let at = reserve(size)?;
-    let mapped = || {
+    loop {
         // Asked first: caches may have to make room, and are to do so for no zone that cannot be.
-        kind.may_map(at)?;
+        kind.may_map(size)?;
         let is_resident = !kind.memory().reported;
         let room = if is_resident { Some(HEAP.room_for_zone(size).map_err(|_| Errno::ENOMEM)?) } else { None };
-        kind.map(at)?;
-        Ok((at, room))
-    };
-    mapped().inspect_err(|_| unmap(at))
-}
-
-/// Addresses for `len` bytes, aligned to the longest run, that nothing else is put at.
-fn reserve(len: usize) -> Result<Run, Errno> {
-    let total = len + MAX_RUN;
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    // SAFETY: a new mapping at no fixed address.
-    let at = unsafe { mman::mmap(core::ptr::null_mut(), total, PROT_NONE, flags, -1, 0)? } as usize;
-    let start = at.next_multiple_of(MAX_RUN);
-    for run in [Run { addr: at, len: start - at }, Run { addr: start + len, len: at + MAX_RUN - start }] {
-        if run.len > 0 {
-            unmap(run);
+        let at = free_place(size)?;
+        match kind.map(at) {
+            Err(Errno::EEXIST) => {}
+            mapped => return mapped.map(|()| (at, room)),
         }
     }
-    Ok(Run { addr: start, len })
 }
 
+/// Addresses for `len` bytes, aligned to the longest run, at which nothing is now.
+///
+/// They are not kept reserved: a mapping that replaces one and is refused may leave a hole, which another thread may get. Nothing
+/// could then say whether the addresses are to be unmapped.
+fn free_place(len: usize) -> Result<Run, Errno> {
+    let around = map_none(len + MAX_RUN, 0)?;
+    unmap(around);
+    Ok(Run { addr: around.addr.next_multiple_of(MAX_RUN), len })
+}
+
+/// Addresses that nothing else has, and that nobody may touch.
+fn map_none(len: usize, flags: u32) -> Result<Run, Errno> {
+    // SAFETY: a new mapping at no fixed address.
+    let at = unsafe { mman::mmap(core::ptr::null_mut(), len, PROT_NONE, PRIVATE | MAP_NORESERVE | flags, -1, 0)? };
+    Ok(Run { addr: at as usize, len })
+}
+
+/// `EEXIST`: something is there.
 fn map_fixed(at: Run, protection: u32, flags: u32, fd: i32) -> Result<(), Errno> {
-    // SAFETY: replaces what `reserve` has just reserved.
-    unsafe { mman::mmap(at.addr as *mut u8, at.len, protection, flags | MAP_FIXED, fd, 0) }.map(drop)
+    // SAFETY: NOREPLACE: what exists is left alone.
+    let got =
+        unsafe { mman::mmap(at.addr as *mut u8, at.len, protection, flags | MAP_FIXED_NOREPLACE, fd, 0)? } as usize;
+    if got != at.addr {
+        // Kernels before 4.17 take the address as a hint only.
+        unmap(Run { addr: got, ..at });
+        return Err(Errno::EEXIST);
+    }
+    Ok(())
 }
 
 /// Has memory put behind `run` now: behind all of the kernel's pages that it has a part of.
