@@ -4,9 +4,10 @@
 //! few lines of assembly whose unwind table names a personality routine of Weir's. The unwinder asks that routine,
 //! which says that whatever comes ends here. It catches panics of Rust and exceptions of C++ alike.
 //!
-//! What was thrown is not freed: only the runtime that made it could. Rust's counts of panics stay as they are. So
-//! `std::thread::panicking` is true on this thread from now on, and the thread must end soon. Forced unwinding, by
-//! which `pthread_exit` and cancellation end a thread, passes through.
+//! An exception of C++ is ended as `catch (...)` does, where the loader found the C++ runtime. A panic of Rust is not freed: only
+//! the runtime that made it could. Rust's counts of panics stay as they are. So `std::thread::panicking` is true on this thread
+//! from now on, and the thread must end soon. Forced unwinding, by which `pthread_exit` and cancellation end a thread, passes
+//! through.
 //!
 //! In a program without an unwinder, or with `panic = "abort"`, nothing is thrown, and a panic ends the process.
 
@@ -16,6 +17,17 @@ weak_symbol!(
     /// The unwinder's function (libgcc_s or libunwind), by which a personality routine says where to go on.
     set_ip = "_Unwind_SetIP": unsafe extern "C" fn(*mut u8, usize)
 );
+weak_symbol!(
+    /// Its function by which a personality routine gives a register to where it goes on.
+    set_register = "_Unwind_SetGR": unsafe extern "C" fn(*mut u8, i32, usize)
+);
+weak_symbol!(begin_catch = "__cxa_begin_catch": unsafe extern "C" fn(*mut u8) -> *mut u8);
+weak_symbol!(end_catch = "__cxa_end_catch": unsafe extern "C" fn());
+
+/// The register of a landing in which what was thrown is, by its number in unwind tables: rax, or x0.
+const THROWN: i32 = 0;
+/// The last letters of the classes of C++'s exceptions ("GNUCC++", "CLNGC++"). A byte behind them says how it was thrown.
+const CXX: u64 = 0x43_2b_2b;
 
 /// What a function is called with: as many words as both processors pass in registers. Those that it does not take are zero.
 pub type Arguments = [usize; 6];
@@ -28,7 +40,7 @@ pub type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usiz
 pub struct Thrown;
 
 unsafe extern "C-unwind" {
-    /// Calls the function with the arguments and stores what it returns; 1 if it was left by unwinding.
+    /// Calls the function with the arguments and stores what it returns; 1, and what was thrown, if it was left by unwinding.
     fn weir_catch(function: Function, arguments: *const Arguments, out: *mut usize) -> u32;
     /// Where `weir_catch` goes on then.
     fn weir_catch_landing();
@@ -38,23 +50,26 @@ crate::arch::catch::define_catch!(personality);
 
 /// The unwinder asks this for the frame of `weir_catch`: in its first pass whether what is thrown ends here, in the
 /// second to go there.
-unsafe extern "C" fn personality(_version: i32, actions: i32, _class: u64, _thrown: *mut u8, context: *mut u8) -> i32 {
+unsafe extern "C" fn personality(_version: i32, actions: i32, _class: u64, thrown: *mut u8, context: *mut u8) -> i32 {
     const SEARCH_PHASE: i32 = 1;
     const HANDLER_FRAME: i32 = 4;
     const FORCE_UNWIND: i32 = 8;
     const HANDLER_FOUND: i32 = 6;
     const INSTALL_CONTEXT: i32 = 7;
     const CONTINUE_UNWIND: i32 = 8;
-    match set_ip() {
-        Some(set_ip) if actions & FORCE_UNWIND == 0 => {
+    match set_ip().zip(set_register()) {
+        Some((set_ip, set_register)) if actions & FORCE_UNWIND == 0 => {
             if actions & SEARCH_PHASE != 0 {
                 return HANDLER_FOUND;
             }
             if actions & HANDLER_FRAME == 0 {
                 return CONTINUE_UNWIND;
             }
-            // SAFETY: the unwinder's function, with the context that the unwinder gave for this frame.
-            unsafe { set_ip(context, weir_catch_landing as *const () as usize) };
+            // SAFETY: the unwinder's functions, with the context that the unwinder gave for this frame.
+            unsafe {
+                set_register(context, THROWN, thrown as usize);
+                set_ip(context, weir_catch_landing as *const () as usize);
+            }
             INSTALL_CONTEXT
         }
         _ => CONTINUE_UNWIND,
@@ -69,7 +84,30 @@ pub unsafe fn catch(function: Function, arguments: Arguments) -> Result<usize, T
     let mut out = 0;
     // SAFETY: the caller's promise of the function; both places outlive the call.
     let thrown = unsafe { weir_catch(function, &arguments, &mut out) };
-    if thrown == 0 { Ok(out) } else { Err(Thrown) }
+    if thrown == 0 {
+        return Ok(out);
+    }
+    let exception = out as *mut u8;
+    // SAFETY: what the unwinder throws begins with its class.
+    if unsafe { exception.cast::<u64>().read() } >> 8 & 0xff_ffff == CXX {
+        // SAFETY: an exception of C++ that ended here. Where there is no runtime it stays as it is.
+        _ = unsafe { end_exception(exception) };
+    }
+    Err(Thrown)
+}
+
+/// Ends an exception that was caught. `false`: the C++ runtime's functions for that are not there.
+///
+/// # Safety
+/// It came to a landing, and is ended once.
+pub unsafe fn end_exception(exception: *mut u8) -> bool {
+    let (Some(begin), Some(end)) = (begin_catch(), end_catch()) else { return false };
+    // SAFETY: by the Itanium C++ ABI, what a landing pad does with the exception it is given.
+    unsafe {
+        begin(exception);
+        end();
+    }
+    true
 }
 
 /// Calls a closure.

@@ -20,6 +20,7 @@ use crate::next_symbol::{lookup, next_dlopen};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir_linux::messages;
+use weir_linux::os::catch;
 use weir_linux::process::malloc;
 use weir_linux::weak_symbol;
 
@@ -37,8 +38,6 @@ weak_symbol!(
     /// The routine that the unwinder calls for each C++ frame; its slot is what the frame of a nothrow `new` names.
     personality = "__gxx_personality_v0": *const c_void
 );
-weak_symbol!(begin_catch = "__cxa_begin_catch": unsafe extern "C" fn(*mut c_void) -> *mut c_void);
-weak_symbol!(end_catch = "__cxa_end_catch": unsafe extern "C" fn());
 
 unsafe extern "C" {
     /// The slow path of a throwing `new`: returns a block, or leaves by an exception, or ends the process.
@@ -59,13 +58,9 @@ extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
 
 /// Ends an exception that a nothrow `new` caught.
 extern "C" fn caught(exception: *mut c_void) {
-    let (Some(begin), Some(end)) = (begin_catch(), end_catch()) else {
+    // SAFETY: what a landing pad was given.
+    if !unsafe { catch::end_exception(exception.cast()) } {
         messages::no_end_of_catch();
-    };
-    // SAFETY: by the Itanium C++ ABI, what a landing pad does with the exception it is given.
-    unsafe {
-        begin(exception);
-        end();
     }
 }
 

@@ -26,11 +26,13 @@ fn the_programs_last_thread_ends_while_threads_for_callbacks_begin() {
 #[test]
 fn an_exception_disables_one_and_is_named() {
     let Some(program) = compile(Kind::Cxx, "throws.cpp") else { return };
-    let output = run(&program, &[], Mode::Plain, &[]);
-    if !succeeded("throws.cpp", &output) {
-        return;
+    for arguments in [&[][..], &["queue"]] {
+        let output = run(&program, arguments, Mode::Plain, &[]);
+        if !succeeded("throws.cpp", &output) {
+            return;
+        }
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains("weir: the callback \"bad\" panicked"), "{}", describe(&output));
+        assert_eq!(message.matches("panicked").count(), 1);
     }
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("weir: the callback \"bad\" panicked"), "{}", describe(&output));
-    assert_eq!(message.matches("panicked").count(), 1);
 }

@@ -42,6 +42,8 @@ macro_rules! define_catch {
             ".globl weir_catch_landing",
             ".hidden weir_catch_landing",
             "weir_catch_landing:",
+            // What was thrown is in x0.
+            "str x0, [x19]",
             "mov w0, 1",
             "b 60b",
             ".cfi_endproc",

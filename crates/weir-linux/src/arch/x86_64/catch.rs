@@ -36,6 +36,8 @@ macro_rules! define_catch {
             ".globl weir_catch_landing",
             ".hidden weir_catch_landing",
             "weir_catch_landing:",
+            // What was thrown is in rax.
+            "mov [rbx], rax",
             "mov eax, 1",
             "pop rbx",
             ".cfi_def_cfa_offset 8",
