@@ -243,8 +243,11 @@ private:
 /*
  * An allocator without state: all are equal. Single objects, such as the nodes of a list, map or set, come from one object
  * cache for each T. The cache is named by typeid(T), if there is RTTI, and never destroyed. Arrays come from the heap, which is
- * Weir's. Where shared objects are built with -fvisibility=hidden each has a cache of its own. There a container is to be emptied
- * where it was filled.
+ * Weir's.
+ *
+ * Where shared objects are built with -fvisibility=hidden each has a cache of its own. So have a program linked without -rdynamic
+ * and a plugin that it opens with dlopen(), and with clang each plugin of RTLD_LOCAL. There a container is to be emptied where it
+ * was filled: objects that go back to another cache end the process.
  */
 template <class T>
 class allocator {
