@@ -21,6 +21,9 @@ pub struct Block {
     pub untouched: usize,
     /// In use: bytes at its end that were new when it was handed out, and so zero.
     pub fresh: usize,
+    /// In use: bytes at its beginning that its owner has asked for, and that were not released since. What follows is slack. Of a
+    /// lent block they may be too few.
+    pub asked: usize,
     /// In use: where it is lent to a CPU, if it is ([`CpuBlocks`](super::cpu_blocks::CpuBlocks)); else 0.
     pub home: u8,
 }
@@ -35,6 +38,7 @@ impl Block {
         constancy: Constancy::NONE,
         untouched: 0,
         fresh: 0,
+        asked: 0,
         home: 0,
     };
 

@@ -114,7 +114,7 @@ impl<P: Platform> Mapped<'_, P> {
         fresh: usize,
     ) -> (Run, usize) {
         let untouched = block.run.len - resident;
-        blocks.insert(Block { is_touched: untouched == 0, untouched, fresh, ..block });
+        blocks.insert(Block { is_touched: untouched == 0, untouched, fresh, asked: block.run.len, ..block });
         let expected = blocks.filled.of(block.run.len).saturating_sub(resident);
         let (expected, is_over) = (blocks.expected.add(expected), blocks.is_over());
         drop(blocks);

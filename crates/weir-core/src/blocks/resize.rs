@@ -46,19 +46,19 @@ impl<P: Platform> Mapped<'_, P> {
     /// addresses, not memory, so that a buffer that grows by small steps does not cost a system call each.
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         let step = (len / SLACK).min(MOST_SLACK);
-        if size <= len && len - size <= step {
-            self.release_end(block as usize, len, size);
-            return block;
-        }
+        let mut new = if size <= len && len - size <= step { block } else { null_mut() };
         if size > len && size - len < step {
             // What ends below the last size that stays in the heap must not look longer when it is freed.
             let most = if size <= LAST_MAPPED { LAST_MAPPED } else { usize::MAX };
-            let grown = self.remap(block as usize, len, (len + step).min(most));
-            if !grown.is_null() {
-                return grown;
-            }
+            new = self.remap(block as usize, len, (len + step).min(most));
         }
-        self.remap(block as usize, len, size)
+        if new.is_null() {
+            new = self.remap(block as usize, len, size);
+        }
+        if !new.is_null() {
+            self.release_end(new as usize, size);
+        }
+        new
     }
 
     /// Bytes of `bytes` more that the program touches, by its habit.
@@ -66,11 +66,18 @@ impl<P: Platform> Mapped<'_, P> {
         if bytes <= PAGEBLOCK { bytes } else { self.lock().filled.of(bytes) }
     }
 
-    /// A block of `len` bytes stays as long as it is, though of `size` only: the addresses, not the memory.
-    fn release_end(&self, addr: usize, len: usize, size: usize) {
-        let begin = (addr + size).next_multiple_of(self.pages.platform.release_unit());
-        let end = Run { addr: begin, len: (addr + len).saturating_sub(begin) };
-        if end.len >= LEAST_END {
+    /// A block is to have `size` bytes, and may stay longer: the addresses, not the memory. What its owner asked for before is
+    /// released behind them, once it is worth the call. The slack of a block that grows by small steps is not.
+    fn release_end(&self, addr: usize, size: usize) {
+        let unit = self.pages.platform.release_unit();
+        let begin = (addr + size).next_multiple_of(unit);
+        let mut blocks = self.lock();
+        let Some(block) = blocks.get(addr) else { return };
+        let end = Run { addr: begin, len: (addr + block.asked).next_multiple_of(unit).saturating_sub(begin) };
+        let is_released = end.len >= LEAST_END;
+        blocks.put(Block { asked: if is_released { size } else { block.asked.max(size) }, ..block });
+        drop(blocks);
+        if is_released {
             let _ = self.pages.platform.release(&[end], false);
         }
     }
@@ -107,7 +114,8 @@ impl<P: Platform> Mapped<'_, P> {
         let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
         let untouched = (block.untouched + now.len).saturating_sub(len + resident);
         let is_touched = block.is_touched && untouched == 0;
-        self.settled().insert(Block { is_touched, untouched, fresh: 0, ..moved(block, now) });
+        let asked = block.asked.min(now.len);
+        self.settled().insert(Block { is_touched, untouched, fresh: 0, asked, ..moved(block, now) });
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         self.pages.hard_limit.recharge(len + resident, now.len);
         let (more, shown) = ((now.len as u64).wrapping_sub(len as u64), &self.pages.platform.stats().mapped_bytes);

@@ -307,6 +307,37 @@ fn no_pageblock_is_looked_at_twice() {
     }
 }
 
+/// What lies behind the size that was asked for last is released where that was asked for before, and nowhere else.
+#[test]
+fn a_block_that_grows_inside_its_slack_releases_nothing() {
+    let peaks = Peaks::new();
+    let (heap, fake) = (&peaks.heap, peaks.heap.platform());
+    let mut block = heap.alloc(32 * MIB);
+    let mut resize = |size: usize| {
+        fake.fail(Call::Release, 0);
+        // SAFETY: the block is the test's.
+        block = unsafe { heap.realloc(block, size) };
+        assert!(!block.is_null());
+        fake.calls(Call::Release)
+    };
+    const STEP: usize = 64 << 10;
+    for step in 1..=50 {
+        assert_eq!(resize(32 * MIB + step * STEP), 0, "step {step}");
+    }
+    let most = 32 * MIB + 50 * STEP;
+    assert_eq!(resize(most - MIB), 1);
+    // Small steps down add up.
+    assert_eq!([1, 2, 3, 4].map(|steps| resize(most - MIB - steps * STEP)), [0, 1, 0, 1]);
+    assert_eq!([3, 2, 1, 0].map(|steps| resize(most - MIB - steps * STEP)), [0; 4]);
+    let released = fake.take_released().concat();
+    let begin = |size: usize| block.addr() + size;
+    let below =
+        [(most - MIB, most), (most - MIB - 2 * STEP, most - MIB), (most - MIB - 4 * STEP, most - MIB - 2 * STEP)];
+    assert_eq!(released, below.map(|(from, to)| Run { addr: begin(from), len: to - from }));
+    // SAFETY: the block is the test's.
+    unsafe { heap.free(block) };
+}
+
 /// Resident bytes of zeroed runs of 1 MiB, one after another, each touched as `touch` says before it is freed.
 fn zeroed_runs(report: u64, touch: impl Fn(&mut [u8])) -> Vec<usize> {
     let fake = Fake::new();
