@@ -16,7 +16,7 @@ const SPARE_PART: usize = 8;
 const SMALL_STEP: usize = 4;
 
 impl<P: Platform> Heap<P> {
-    /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged). A block of
+    /// Resizes a block, in place where it can; null when more memory is refused (the block is then unchanged). A block of
     /// [`Heap::samples`] counts as freed, and the new one is not sampled.
     ///
     /// # Safety
@@ -69,6 +69,10 @@ impl<P: Platform> Heap<P> {
                 ptr::copy_nonoverlapping(block, new, old.min(size));
                 self.free(block);
             }
+        } else if size <= old {
+            // Programs do not expect that less may be refused: the block stays as it is.
+            self.samples().unsample(block);
+            return block;
         }
         new
     }

@@ -352,6 +352,40 @@ fn a_run_that_begins_inside_a_pageblock_may_need_one_huge_page_more() {
     assert_eq!(heap.alloc(1000 * PAGE).addr(), first.addr() + 200 * PAGE, "where the one before it ends");
 }
 
+/// A smaller block is wanted of each kind, and there is no memory for one: by the limit, or as the system refuses it.
+#[test]
+fn a_block_that_is_to_shrink_stays_where_no_smaller_one_can_be_had() {
+    for by_limit in [true, false] {
+        let mut world = world();
+        world.fake().tunables().hard_limit.set(if by_limit { LIMIT as u64 } else { 0 });
+        world.alloc(40_000).unwrap();
+        world.alloc(300 << 10).unwrap();
+        world.alloc(5 << 20).unwrap();
+        world.alloc_low(300 << 10).unwrap();
+        let kept = world.held.clone();
+        if !by_limit {
+            [Call::Map, Call::MapAt].into_iter().for_each(|call| world.fake().fail(call, u64::MAX));
+        }
+        for size in [300 << 10, 40_000, 5_000, 1_000, 100] {
+            while world.alloc(size).is_some() {}
+        }
+        while world.alloc_low(1).is_some() {}
+        for size in [60_000, 100, 1] {
+            for old in &kept {
+                let i = world.held.iter().position(|held| held.addr == old.addr).unwrap();
+                let usable = world.usable().find(|&(addr, _)| addr == old.addr);
+                world.realloc(i, size.min(old.len));
+                let is_there = world.held.iter().any(|held| held.addr == old.addr && held.len == size.min(old.len));
+                assert!(is_there, "{by_limit}: {size} of {old:x?}");
+                assert_eq!(world.usable().find(|&(addr, _)| addr == old.addr), usable);
+            }
+            world.audit();
+        }
+        world.check_contents();
+        world.fake().fail_nothing();
+    }
+}
+
 #[test]
 fn at_the_limit_a_retained_block_serves_without_reclaim() {
     let mut world = world();
