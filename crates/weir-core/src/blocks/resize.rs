@@ -43,9 +43,10 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// Resizes a block mapped on its own. One that grows by less than a part of its length gets that part at once. The part is
-    /// addresses, not memory, so that a buffer that grows by small steps does not cost a system call each.
+    /// addresses, not memory, so that a buffer that grows by small steps does not cost a system call each. A hard limit counts it as
+    /// memory, so there is none under one.
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
-        let step = (len / SLACK).min(MOST_SLACK);
+        let step = if self.pages.hard_limit().is_some() { 0 } else { (len / SLACK).min(MOST_SLACK) };
         let mut new = if size <= len && len - size <= step { block } else { null_mut() };
         if size > len && size - len < step {
             // What ends below the last size that stays in the heap must not look longer when it is freed.

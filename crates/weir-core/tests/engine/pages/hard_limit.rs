@@ -422,6 +422,17 @@ fn what_blocks_mapped_on_their_own_count_is_what_they_hold() {
     assert_eq!(charged(&world.heap), before);
 }
 
+/// A block that grows by a small step takes no more of the limit than it asks for.
+#[test]
+fn a_block_that_grows_has_no_slack_below_the_limit() {
+    let mut world = world();
+    let before = charged(&world.heap);
+    let block = world.alloc(8 << 20).unwrap();
+    world.realloc(block, (8 << 20) + (64 << 10));
+    assert_eq!(charged(&world.heap) - before, (8 << 20) + (64 << 10));
+    assert!(world.alloc(7 << 20).is_some());
+}
+
 #[test]
 fn a_zone_that_is_resident_from_the_start_counts_as_it_is_made() {
     let mut world = world();
