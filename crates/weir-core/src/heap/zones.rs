@@ -20,15 +20,17 @@ view! {
 }
 
 impl<'a, P: Platform> Zones<'a, P> {
-    /// Room below the hard limit for a zone of the program's own that is resident from the start, `bytes` in all. The room is to
-    /// be held from before the zone is mapped until it is added. Reclaims where the limit is in the way.
+    /// Room for a zone of the program's own that is resident from the start, `bytes` in all. The budget is told of it, and caches
+    /// make room for it. What it has below the hard limit is to be held from before the zone is mapped until it is added.
     pub fn room(&self, bytes: usize) -> Result<Hold<'a>, Short> {
         let heap = self.heap;
         let hold = || heap.pages().hold(bytes).ok_or(Short);
-        hold().or_else(|Short| self.heap.direct().reclaim_for_room(bytes, hold))
+        let held = hold().or_else(|Short| self.heap.direct().reclaim_for_room(bytes, hold))?;
+        self.heap.direct().note_resident(Pages::to_hold(bytes));
+        Ok(held)
     }
 
-    /// [`crate::pages::HeapPages::add_zone`], of which the budget is told where the zone is resident from the start.
+    /// [`crate::pages::HeapPages::add_zone`]. For one that is resident from the start there was [`Zones::room`] before.
     ///
     /// # Safety
     /// As there: it lives, where it is, until [`crate::pages::HeapPages::remove_zone`] returns, is added once, and is used through
@@ -36,8 +38,7 @@ impl<'a, P: Platform> Zones<'a, P> {
     pub unsafe fn add(&self, zone: NonNull<UserZone>) {
         // SAFETY: the caller's promise is the one that is demanded.
         unsafe { self.heap.pages().add_zone(zone) };
-        // SAFETY: the caller keeps the zone where it is, and shares it alone.
-        self.heap.direct().note_resident(unsafe { zone.as_ref() }.resident_from_start());
+        self.heap.platform().heap_has_grown();
     }
 
     /// Takes pages along the list of a zone alone: [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the

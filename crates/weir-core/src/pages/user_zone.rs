@@ -181,11 +181,6 @@ impl UserZone {
         (Pages(1)..=MAX_RUN).contains(&pages) && align <= Order::of_pages(MAX_RUN) && !self.is_foreign()
     }
 
-    /// Pages of it that are resident from the start, and for as long as it lives.
-    pub(crate) fn resident_from_start(&self) -> Pages {
-        if self.memory.reported { Pages::ZERO } else { self.window.pages() }
-    }
-
     /// Number of the zone, from 1, which its events in the trace have; after 65,535 zones numbers come again.
     pub(crate) fn number(&self) -> u16 {
         self.number.load(Relaxed) as u16

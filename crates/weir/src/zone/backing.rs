@@ -284,8 +284,8 @@ impl Drop for Home {
     }
 }
 
-/// Maps the memory of a zone. What is resident from the start has room below the hard limit for as long as the second value lives:
-/// it is resident before the heap can count it.
+/// Maps the memory of a zone. What is resident from the start has room by then, and below the hard limit for as long as the second
+/// value lives: it is resident before the heap can count it.
 fn map(size: usize, kind: Kind) -> Result<(Run, Option<Hold<'static>>), Errno> {
     loop {
         // Asked first: caches may have to make room, and are to do so for no zone that cannot be.

@@ -455,13 +455,20 @@ fn a_zone_that_is_resident_from_the_start_counts_as_it_is_made() {
 fn the_budget_hears_of_a_zone_that_is_resident_from_the_start() {
     let heap = weir_core::heap::Heap::new(Fake::new());
     heap.reclaim().read_room(Room::shared(1 << 30, 512 << 20));
-    for memory in [PRIVATE, MemoryKind { reported: false, ..PRIVATE }] {
-        let free = heap.reclaim().budget_figures().free;
-        let (zone, _) = zone_of(&heap, 16, memory, NonNull::from(heap.platform()));
-        let taken = if memory.reported { 0 } else { 16 * PAGEBLOCK };
-        assert_eq!(heap.reclaim().budget_figures().free, free - taken);
-        heap.pages().remove_zone(&zone);
-    }
+    let free = || heap.reclaim().budget_figures().free;
+    let before = free();
+    let (zone, _) = zone_of(&heap, 16, PRIVATE, NonNull::from(heap.platform()));
+    assert_eq!(free(), before);
+    heap.pages().remove_zone(&zone);
+    // Before its memory is there.
+    let room = heap.zones().room(16 * PAGEBLOCK).unwrap();
+    assert_eq!(free(), before - 16 * PAGEBLOCK);
+    heap.reclaim().read_room(Room::shared(1 << 30, (512 << 20) + 16 * PAGEBLOCK as u64));
+    let locked = MemoryKind { reported: false, ..PRIVATE };
+    let (zone, _) = zone_of(&heap, 16, locked, NonNull::from(heap.platform()));
+    drop(room);
+    assert_eq!(free(), before - 16 * PAGEBLOCK, "once");
+    heap.pages().remove_zone(&zone);
 }
 
 #[test]

@@ -157,6 +157,20 @@ fn a_zone_that_is_full_takes_nothing_from_caches_as_long_as_the_hard_limit_is_no
 }
 
 #[test]
+fn a_locked_zone_counts_once_while_it_is_made() {
+    let (heap, queue) = served();
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    heap.platform().tunables().hard_limit.set(64 << 20);
+    let room = heap.zones().room(16 * PAGEBLOCK).unwrap();
+    let locked = MemoryKind { reported: false, ..PRIVATE };
+    let (zone, _) = zone_of(heap, 16, locked, NonNull::from(heap.platform()));
+    drop(room);
+    assert_eq!((sum(&told), heap.platform().stats().direct_reclaims.load(SeqCst)), (0, 0), "half is free");
+    heap.pages().remove_zone(&zone);
+    cache.unregister(heap);
+}
+
+#[test]
 fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
     let (heap, queue) = served();
     let block = Arc::new(AtomicUsize::new(heap.alloc(3 * PAGEBLOCK).addr()));
