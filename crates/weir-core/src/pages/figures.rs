@@ -69,6 +69,14 @@ impl Window {
     }
 }
 
+impl<P: Platform> HeapPages<P> {
+    /// Bytes given back in all to what a limit of memory is about: huge pages of the system's pool are in none.
+    pub(crate) fn given_back(&self) -> u64 {
+        let all = self.platform.stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
+        all.saturating_sub(self.user.pool_bytes.load(Relaxed))
+    }
+}
+
 // What each zone holds, for those who look at the process.
 
 /// A zone's figures, bytes.

@@ -11,6 +11,7 @@ use super::zone::{FreeAreas, PageRun, Purpose, Zone};
 use crate::base::cause::Cause;
 use crate::base::time::Time;
 use crate::base::units::{BlockNo, MAX_ORDER, Order, PAGEBLOCK, PageNo, Pages, Span};
+use crate::base::zone_class::ZoneClass;
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, Reach, rank};
 use crate::reclaim::{Events, Goal, Kind};
@@ -225,13 +226,18 @@ impl<P: Platform> HeapPages<P> {
     /// A zone of a node, and all that a report of it needs.
     pub(crate) fn site(&self, kind: ZoneKind, number: usize) -> ReportSite<'_, P, P> {
         let node = self.nodes.get(number);
+        let (class, place) = match kind {
+            ZoneKind::Normal => (ZoneClass::Normal, Place::Normal),
+            ZoneKind::Low32 => (ZoneClass::Low32, Place::Low32),
+        };
         ReportSite {
             platform: &self.platform,
             below: &self.platform,
             in_flight: &node.batch,
             window: self.window(kind),
             zone: node.zone(kind),
-            place: if kind == ZoneKind::Normal { Place::Normal } else { Place::Low32 },
+            class,
+            place,
             number: number as u16,
         }
     }

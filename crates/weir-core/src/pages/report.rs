@@ -28,6 +28,7 @@ use super::zone::{FreeAreas, Zone};
 use crate::base::backing::Backing;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK, Pages};
+use crate::base::zone_class::ZoneClass;
 use crate::platform::{Host, Platform};
 use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;
@@ -42,6 +43,7 @@ pub(crate) struct ReportSite<'a, P: Platform, B: Host + ?Sized> {
     pub(crate) in_flight: &'a Batch,
     pub(crate) window: &'a Window,
     pub(crate) zone: &'a Zone,
+    pub(crate) class: ZoneClass,
     pub(crate) place: Place,
     pub(crate) number: u16,
 }

@@ -106,12 +106,14 @@ unsafe impl Sync for UserZone {}
 pub struct UserZones {
     pub(super) first: AtomicPtr<UserZone>,
     pub(super) lock: Lock<u64, { rank::USER_ZONES }>,
+    /// Bytes given back in all to the system's pool of huge pages.
+    pub(super) pool_bytes: AtomicU64,
 }
 
 impl UserZones {
     /// No zones.
     pub(crate) const fn new() -> Self {
-        Self { first: AtomicPtr::new(core::ptr::null_mut()), lock: Lock::new(0) }
+        Self { first: AtomicPtr::new(core::ptr::null_mut()), lock: Lock::new(0), pool_bytes: AtomicU64::new(0) }
     }
 
     /// All zones; the caller holds the lock, or is the only thread.

@@ -3,8 +3,6 @@
 //! Limits are those of a process, not of a NUMA node. So the zones of all NUMA nodes count together here, and there is one
 //! balancer. Releasing what is free of further nodes has workers of its own ([`Reclaim::balance_node`]).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
@@ -76,10 +74,7 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// Room below the tightest limit but the hard one.
     pub(crate) fn budget_room(&self) -> Room {
-        self.heap
-            .reclaim
-            .budget
-            .room(self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
+        self.heap.reclaim.budget.room(self.heap.pages().given_back())
     }
 
     /// Bytes that may still become resident below the tightest limit but the hard one; `usize::MAX` where none is known.

@@ -39,7 +39,7 @@ impl<P: Platform> Reclaim<'_, P> {
     /// A reading of the tightest limit. If little is left the balancer has something to do: [`Reclaim::balance_zones`] is to be
     /// called. Returns how much others took since the last reading, bytes, or gave back: 0 where it was of another limit.
     pub fn read_room(&self, room: Room) -> i64 {
-        let released = self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
+        let released = self.heap.pages().given_back();
         let others = self.heap.reclaim.budget.read(room, released, self.heap.platform().now());
         self.heap.pages().events.told_by(&self.normal_zone());
         if self.heap.platform().has_balancer_thread() {

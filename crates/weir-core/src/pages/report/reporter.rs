@@ -3,6 +3,7 @@
 
 use crate::base::fault::Fault;
 use crate::base::units::Pages;
+use crate::base::zone_class::ZoneClass;
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::BATCH;
 use crate::pages::node::ZoneKind;
@@ -10,8 +11,9 @@ use crate::pages::report::{ReportSite, slices};
 use crate::platform::lock::RankTurn;
 use crate::platform::{Host, Platform};
 use crate::reclaim::{
-    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Reclaimable, Reclaimed, Step, Steps,
+    Audit, Audited, Cushion, Ended, Figures, Freeze, Goal, Kind, Measured, Need, Reclaimable, Reclaimed, Step, Steps,
 };
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
 const WORTH_PAGES: Pages = Pages(16);
@@ -37,7 +39,17 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         }
     }
 
+    /// Whether what is idle here is what `goal` wants. The system's pool of huge pages gains memory that is in no limit but the
+    /// hard one.
+    fn helps(&self, goal: &Goal) -> bool {
+        let is_for_normal = goal.row().need == Need::LowZone || goal.row().is_awaited;
+        self.class != ZoneClass::Hugetlb || !is_for_normal
+    }
+
     fn scan(&self, step: Step, goal: &Goal) -> usize {
+        if !self.helps(goal) {
+            return 0;
+        }
         // An allocation does not wait for a batch, which may release much more than it wants.
         if goal.row().is_awaited && self.in_flight.try_lock(self.platform).is_none() {
             return 0;
@@ -83,6 +95,9 @@ impl<P: Platform> HeapPages<P> {
         let own = |mut bytes: usize| {
             self.each_user_zone(|site| {
                 let got = site.scan(step, &left(bytes));
+                if site.class == ZoneClass::Hugetlb {
+                    self.user.pool_bytes.fetch_add(got as u64, Relaxed);
+                }
                 bytes += got;
                 got
             })

@@ -214,6 +214,7 @@ impl<P: Platform> HeapPages<P> {
                 in_flight: &self.nodes.get(0).batch,
                 window: &zone.window,
                 zone: &zone.areas,
+                class: zone.class(),
                 place: Place::User,
                 number: zone.number(),
             });
@@ -223,6 +224,7 @@ impl<P: Platform> HeapPages<P> {
 
     /// In a forked child: the threads that had a zone pinned are not there, and what is shared is the parent's.
     pub(crate) fn inherit_zones(&self) {
+        self.user.pool_bytes.store(0, Relaxed);
         for zone in self.user.iter() {
             // A pin of this thread's own may be among them (see `UserZone::unpin`).
             zone.pins.store(0, Relaxed);

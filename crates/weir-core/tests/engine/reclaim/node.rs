@@ -123,6 +123,32 @@ fn the_estimate_follows_what_is_released_here() {
     assert_eq!(world.heap.reclaim().budget_figures().free, before.free + released);
 }
 
+/// Huge pages of the system's pool are in no limit of memory: the budget gains nothing by them, and who wants memory gets none.
+#[test]
+fn huge_pages_of_the_pool_are_no_memory_of_normal() {
+    let world = World::new(Fake::new());
+    let heap = &world.heap;
+    let (zone, _) = zone_of(heap, 8, MemoryKind { huge: true, ..PRIVATE }, NonNull::from(world.fake()));
+    let idle = || heap.pages().zone_usage(&zone).idle;
+    let fill = || {
+        let run = heap.zones().take(&zone, Pages(512), Order::PAGE).unwrap();
+        heap.pages().zone_give(&zone, heap.pages().zone_addr(&zone, run), Pages(512)).unwrap();
+    };
+    fill();
+    heap.reclaim().read_room(room(GIB, GIB / 2));
+    let free = heap.reclaim().budget_figures().free;
+    assert!(heap.purge() >= 2 << 20 && idle().is_zero());
+    assert_eq!(heap.reclaim().budget_figures().free, free);
+    // What the next reading does not show either is no news of others.
+    assert_eq!(heap.reclaim().read_room(room(GIB, GIB / 2)), 0);
+    fill();
+    heap.reclaim().read_room(room(GIB, 0));
+    assert_eq!(world.fake().stats().wakeups.load(Relaxed), 0, "there is nothing to reclaim");
+    balance(&world, &mut Turn::default());
+    assert_eq!(idle(), Pages(512));
+    heap.pages().remove_zone(&zone);
+}
+
 #[test]
 fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     let world = World::new(Fake::new());
