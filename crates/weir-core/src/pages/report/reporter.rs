@@ -46,6 +46,15 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         self.class != ZoneClass::Hugetlb || !is_for_normal
     }
 
+    /// Idle pages that `goal` takes, however many it wants.
+    fn count(&self, goal: &Goal) -> Pages {
+        if !self.helps(goal) {
+            return Pages::ZERO;
+        }
+        let idle = self.zone.lock(self.platform).releasable();
+        idle.saturating_sub(self.keep(&Goal { bytes: usize::MAX, ..*goal }))
+    }
+
     fn scan(&self, step: Step, goal: &Goal) -> usize {
         if !self.helps(goal) {
             return 0;
@@ -125,11 +134,8 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     }
 
     fn count(&self, goal: &Goal) -> usize {
-        let of = |site: ReportSite<'_, P, P>| {
-            let idle = site.zone.lock(&self.platform).releasable();
-            idle.saturating_sub(site.keep(&Goal { bytes: usize::MAX, ..*goal })).bytes()
-        };
-        self.sites().map(of).sum()
+        let own = self.each_user_zone(|site| site.count(goal).bytes());
+        self.sites().map(|site| site.count(goal).bytes()).sum::<usize>() + own
     }
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {

@@ -150,6 +150,20 @@ fn huge_pages_of_the_pool_are_no_memory_of_normal() {
 }
 
 #[test]
+fn what_is_idle_in_a_zone_of_the_programs_alone_wakes_the_balancer() {
+    let world = World::new(Fake::new());
+    let heap = &world.heap;
+    let (zone, _) = zone_of(heap, 8, PRIVATE, NonNull::from(world.fake()));
+    let run = heap.zones().take(&zone, Pages(1024), Order::PAGE).unwrap();
+    heap.pages().zone_give(&zone, heap.pages().zone_addr(&zone, run), Pages(1024)).unwrap();
+    heap.reclaim().read_room(room(GIB, 0));
+    assert_eq!(world.fake().stats().wakeups.load(Relaxed), 1);
+    balance(&world, &mut Turn::default());
+    assert_eq!(heap.pages().zone_usage(&zone).idle, Pages::ZERO);
+    heap.pages().remove_zone(&zone);
+}
+
+#[test]
 fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     let world = World::new(Fake::new());
     assert!(world.heap.reclaim().may_grow(1 << 30), "nothing is known, nothing limits");
