@@ -22,6 +22,8 @@ pub struct MergeState {
     pub(super) windows: AtomicU32,
     /// Where the kernel was asked to merge.
     pub(super) asked: Asked,
+    /// Not all of that was taken back, when it was: there was no memory.
+    pub(super) is_owed: AtomicBool,
     /// The kernel merges nothing, however often it is asked.
     pub(super) is_refused: AtomicBool,
     /// Nothing that is in rings was asked for: the kernel was told to merge no more.
@@ -36,6 +38,7 @@ impl MergeState {
             stage: AtomicU32::new(CHANGED),
             windows: AtomicU32::new(0),
             asked: Asked::new(),
+            is_owed: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             forgets: AtomicBool::new(true),
             settles_at: AtomicU64::new(0),
@@ -79,16 +82,21 @@ impl<'a, P: Platform> Merger<'a, P> {
         }
     }
 
-    /// Takes back all that the kernel was asked for: each page gets memory of its own again.
+    /// Takes back all that the kernel was asked for: each page gets memory of its own again. Where there is too little, the next
+    /// call goes on.
     pub(super) fn undo(&self) {
-        if self.state.asked.is_empty() {
+        if !self.state.is_owed.swap(false, Relaxed) && self.state.asked.is_empty() {
             return;
         }
         let in_flight = self.caches.pages.batch(0);
         self.state.asked.clear();
         drop(in_flight);
         self.state.forgets.store(true, Relaxed);
-        self.caches.pages.each_mapped_row(|row| _ = self.platform().set_mergeable(row, false));
+        self.caches.pages.each_mapped_row(|row| {
+            if !self.platform().set_mergeable(row, false) {
+                self.state.is_owed.store(true, Relaxed);
+            }
+        });
     }
 
     /// Pages in rings.

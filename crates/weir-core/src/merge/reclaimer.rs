@@ -71,7 +71,7 @@ impl<P: Platform> Merger<'_, P> {
         }
     }
 
-    /// Whether there is a pass to come, or the kernel goes on merging: calm windows go on too.
+    /// Whether there is a pass to come, the kernel goes on merging, or pages are to get their own memory: calm windows go on too.
     pub(crate) fn is_waiting(&self) -> bool {
         let is_settling = || {
             let until = self.state.settles_at.load(Relaxed);
@@ -83,8 +83,10 @@ impl<P: Platform> Merger<'_, P> {
             }
             waits
         };
-        self.platform().tunables().merge.get() != 0
-            && (self.state.stage.load(Relaxed) == SEEN && self.is_on() || is_settling())
+        if self.platform().tunables().merge.get() == 0 {
+            return self.state.is_owed.load(Relaxed);
+        }
+        self.state.stage.load(Relaxed) == SEEN && self.is_on() || is_settling()
     }
 
     /// Bytes that merging would release, of what is not merged yet, whether or not it is used. O(pages of the heap), and up to

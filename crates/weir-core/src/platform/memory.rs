@@ -129,7 +129,7 @@ pub trait Memory: Host {
         false
     }
     /// Asks for it behind `run`, or asks no more, and then each page has its own again. `false`: it is refused, and will be
-    /// the next time. Contents stay as they are.
+    /// the next time; or there was no memory for all pages to have their own. Contents stay as they are.
     fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
         let _ = (run, is_mergeable);
         false

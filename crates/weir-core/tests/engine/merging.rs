@@ -201,6 +201,22 @@ fn switched_off_pages_get_their_own_memory_and_switched_on_they_are_merged_again
     assert_eq!(world.fake().mergeable_pages().len(), 0, "nothing is merged, so nothing is asked for");
 }
 
+/// The kernel has no memory for pages of their own at first.
+#[test]
+fn what_could_not_be_taken_back_is_taken_back_later() {
+    let mut world = merging(1);
+    thinned(&mut world, &[256], 20_000, 16);
+    rest(&world);
+    assert!(check(&world).0 > 0);
+    world.fake().tunables().merge.set(0);
+    world.fake().unmerges_refused.store(1, Relaxed);
+    world.fake().pass_ms(world.fake().tunables().idle_ms.get());
+    assert!(world.heap.reclaim().balance_calm(), "another window is to come");
+    assert!(!world.fake().mergeable_pages().is_empty());
+    calm(&world);
+    assert_eq!((world.fake().mergeable_pages().len(), world.heap.figures().usage().merged), (0, 0));
+}
+
 #[test]
 fn slabs_that_change_wait() {
     let mut world = merging(1);

@@ -192,6 +192,8 @@ pub struct Fake {
     windows: Mutex<Vec<Run>>,
     /// Whether what is below merges equal pages.
     pub merges: AtomicBool,
+    /// Calls to come for which there is no memory, of those that end merging.
+    pub unmerges_refused: AtomicUsize,
     /// Where it was asked to, in order, and whether it still is.
     mergeable: Mutex<Vec<(Run, bool)>>,
     /// Pages that it merged so far.
@@ -281,6 +283,7 @@ impl Fake {
             cooled: Mutex::default(),
             windows: Mutex::default(),
             merges: AtomicBool::new(false),
+            unmerges_refused: AtomicUsize::new(0),
             mergeable: Mutex::default(),
             merged: AtomicUsize::new(0),
             shared: Mutex::default(),

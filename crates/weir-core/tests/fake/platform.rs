@@ -151,8 +151,12 @@ impl Memory for Fake {
     fn set_mergeable(&self, run: Run, is_mergeable: bool) -> bool {
         self.outside_locks();
         assert!(run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0);
-        locked(&self.mergeable).push((run, is_mergeable));
-        true
+        let refused = |left: usize| left.checked_sub(1).filter(|_| !is_mergeable);
+        let is_refused = self.unmerges_refused.fetch_update(Relaxed, Relaxed, refused).is_ok();
+        if !is_refused {
+            locked(&self.mergeable).push((run, is_mergeable));
+        }
+        !is_refused
     }
 
     fn merged_pages(&self) -> usize {

@@ -228,8 +228,14 @@ impl Memory for Linux {
         let advice = if is_mergeable { mman::MADV_MERGEABLE } else { mman::MADV_UNMERGEABLE };
         // SAFETY: the mapping is the engine's; the advice changes no contents.
         let advised = unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) };
-        // One mapping too many, a group without memory for it, or a part that was unmapped meanwhile: another time it goes.
-        matches!(advised, Ok(()) | Err(Errno::EAGAIN | Errno::ENOMEM))
+        match advised {
+            // A part was unmapped meanwhile: all else is done.
+            Ok(()) | Err(Errno::ENOMEM) => true,
+            // One mapping too many, or a group without memory for it. To merge goes another time. Where merging ends, pages still
+            // share memory.
+            Err(Errno::EAGAIN) => is_mergeable,
+            Err(_) => !is_mergeable,
+        }
     }
 
     fn merged_pages(&self) -> usize {
