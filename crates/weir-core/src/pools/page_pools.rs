@@ -20,6 +20,8 @@ pub struct PagePools {
     pub(super) list: Lock<PoolList, { rank::PAGE_POOLS }>,
     departures: Departures,
     pub(super) squeeze: Squeeze,
+    /// Turn of the goal that was an event last.
+    pub(super) signaled: AtomicUsize,
     /// When the balancer tends the pools next, ns; 0: nothing is due.
     due: AtomicU64,
     /// Pages given to the zones in windows that the balancer has not released yet.
@@ -94,6 +96,7 @@ impl PagePools {
             list: Lock::new(PoolList::new()),
             departures: Departures::new(),
             squeeze: Squeeze::new(),
+            signaled: AtomicUsize::new(usize::MAX),
             due: AtomicU64::new(0),
             squeezed: AtomicUsize::new(0),
             count: AtomicUsize::new(0),

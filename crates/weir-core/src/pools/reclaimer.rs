@@ -72,8 +72,12 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
 
     /// Counts what it finds as *moved*: it lies in free areas, which later steps release.
     fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {
-        // A zone that is low is a pressure event as any other. Those that are heard come by `Reclaim::note_pressure`.
-        if goal.row().need == Need::LowZone && self.pools.are_there() {
+        // A zone that is low is a pressure event as any other, however often a goal comes by. Those that are heard come by
+        // `Reclaim::note_pressure`.
+        if goal.row().need == Need::LowZone
+            && self.pools.are_there()
+            && self.pools.signaled.swap(goal.turn, Relaxed) != goal.turn
+        {
             self.pools.signal(self.platform(), self.platform().now());
         }
         let mut bytes = 0;

@@ -2,6 +2,10 @@
 
 use super::*;
 use weir_core::base::time::Nanos;
+use weir_core::base::units::Pages;
+use weir_core::policy::watermarks::Marks;
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::budget::Room;
 
 #[test]
 fn a_pressure_event_takes_what_is_idle_and_releases_it() {
@@ -23,6 +27,21 @@ fn a_pressure_event_takes_what_is_idle_and_releases_it() {
         assert_eq!(world.stats(0).misses_after_squeeze, 1000);
         world.put(0, &[held]);
     }
+}
+
+#[test]
+fn a_zone_that_is_low_is_one_event_however_often_a_goal_comes_by() {
+    const GIB: u64 = 1 << 30;
+    let mut world = World::new(&[PoolSpec { max_idle_pages: Some(8000), ..PoolSpec::default() }]);
+    world.fill(0, 8000);
+    assert_eq!(world.idle(0), 8000);
+    let marks = Marks::of(Pages::in_bytes(GIB as usize), 250);
+    // Each scan takes what is missing from low to high, a small part of what is idle.
+    world.heap.reclaim().read_room(Room::shared(GIB, GIB - marks.low.bytes() as u64));
+    let mut turn = Turn::default();
+    while world.heap.reclaim().balance_zones(&mut turn) == Next::Again {}
+    assert!(world.idle(0) < 8000);
+    assert_eq!(world.stats(0).squeezes, 1);
 }
 
 #[test]
