@@ -273,7 +273,7 @@ struct weir_cache_stats {
     size_t failures;      /* allocations that failed */
     size_t visits;        /* allocations and frees that the CPU's bucket could not serve */
     size_t misses;        /* allocations that no bucket could serve */
-    size_t crossed;       /* freed on another CPU than allocated on: at least so many */
+    size_t crossed;       /* freed on another CPU than allocated on: the net flow */
     size_t bucket;        /* size of a CPU's bucket now, */
     size_t bucket_min;    /* at least, */
     size_t bucket_max;    /* at most */

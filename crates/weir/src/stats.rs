@@ -90,7 +90,8 @@ pub struct CacheStats {
     pub allocations: u64,
     /// Allocations that failed.
     pub failures: u64,
-    /// Freed on another CPU than allocated on: at least so many.
+    /// Freed on another CPU than allocated on: at least so many. This is the net flow between CPUs, so it falls where that turns
+    /// round.
     pub crossed: u64,
     /// Objects of the depot that are expected to be wanted again.
     pub working_set: usize,

@@ -269,7 +269,9 @@ pub static OF_CACHES: &[Family<Figures>] = families! {
     Counter "cache_failures" NONE [cache failures] "Allocations that failed."
     Counter "cache_depot_visits" NONE [cache visits] "Visits to the depot."
     Counter "cache_misses" NONE [cache misses] "Allocations that found bucket and depot empty."
-    Counter "cache_crossed" NONE [cache crossed] "Objects freed on another CPU than they were allocated on, at least."
+    Gauge "cache_crossed_objects" NONE [cache crossed]
+        "Objects freed on another CPU than they were allocated on, at least: the net flow between CPUs, which falls where it \
+         turns round."
     Counter "cache_trims" NONE [cache trims] "Trims that took something."
     Counter "cache_trimmed" BYTES [cache trimmed_bytes] "What trims took from the depot."
     Counter "cache_drains" NONE [cache drains] "Drains that took something."

@@ -45,7 +45,8 @@ pub struct CacheStats {
     /// Allocations that found bucket and depot empty, and went to the slabs.
     pub misses: u64,
     /// Objects freed on another CPU than they were allocated on, at least. That is the net flow between CPUs since the
-    /// cache was made, which can be known at no cost for the fast path.
+    /// cache was made, which can be known at no cost for the fast path. It falls where the flow turns round, and begins anew where a
+    /// CPU has more than 2^31 too many.
     pub crossed: u64,
     /// Objects that a CPU's bucket may hold: now, at least, at most; zeros for a cache without buckets.
     pub bucket: [usize; 3],

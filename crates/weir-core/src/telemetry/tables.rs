@@ -97,7 +97,7 @@ rows! {
         visits,
         /// Allocations that found bucket and depot empty.
         misses,
-        /// Objects that were freed on another CPU than they were allocated on, at least.
+        /// Objects that were freed on another CPU than they were allocated on, at least. It falls where their flow turns round.
         crossed,
         /// Objects that a CPU's bucket may hold now; 0: it has none.
         bucket,

@@ -28,7 +28,7 @@ impl PerCpu {
 
     /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
     /// allocated on. A CPU may have taken fewer objects from the depot than it gave there and still holds. The
-    /// difference came from elsewhere. Objects that went one way and as many the other are not seen.
+    /// difference came from elsewhere. Objects that went one way and as many the other are not seen. A CPU counts modulo 2^32.
     pub(crate) fn held(&self, class: Class) -> (usize, usize) {
         let (mut held, mut crossed) = (0, 0);
         if class.index() >= BUCKETED {
@@ -36,7 +36,7 @@ impl PerCpu {
         }
         for slab in self.all() {
             let here = in_bucket(slab, class) + usize::from(waiting::class_of(slab) == Some(class));
-            let surplus = here as i32 - slab.came[class.index()].load(Relaxed) as i32;
+            let surplus = here as i64 - i64::from(slab.came[class.index()].load(Relaxed) as i32);
             held += here;
             crossed += surplus.max(0) as usize;
         }
