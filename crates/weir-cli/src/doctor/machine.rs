@@ -105,7 +105,7 @@ fn mm_cid() -> Check {
 fn membarrier() -> Check {
     let good = machine::membarrier_rseq();
     let with = "buckets of sleeping CPUs can be drained";
-    let found = if good { "restarts rseq" } else { "absent or refused" };
+    let found = if good { "restarts rseq" } else { "absent (before Linux 5.10) or refused" };
     check("membarrier", good, found, with, "buckets behind a lock, so that they can be drained at all")
 }
 
