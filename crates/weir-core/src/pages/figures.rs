@@ -95,14 +95,15 @@ pub struct ZoneFigures {
 }
 
 impl<P: Platform> HeapPages<P> {
-    /// Calls `f` with the figures of each zone that has memory: those of the nodes, then those of the program. `f` is
-    /// called under the lock of the list of the latter, and may not allocate.
+    /// Calls `f` with the figures of each zone that has memory, and of NORMAL of the first node in any case: the budget is told with
+    /// that. Those of the nodes come first, then those of the program. `f` is called under the lock of the list of the latter, and
+    /// may not allocate.
     pub fn each_zone(&self, mut f: impl FnMut(ZoneFigures)) {
         let mut tell = |place, number, zone: &Zone| {
             let areas = zone.lock(&self.platform);
             let [bytes, used, idle] = [areas.pages, areas.used, areas.idle].map(Pages::bytes);
             drop(areas);
-            if bytes > 0 {
+            if bytes > 0 || (place, number) == (Place::Normal, 0) {
                 f(ZoneFigures { place, number, bytes, used, idle });
             }
         };

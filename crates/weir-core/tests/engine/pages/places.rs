@@ -1,13 +1,15 @@
 //! Where runs lie in a zone: densely, in what is resident first, and aligned as asked.
 
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::units::{Order, PAGE, Pages};
 use weir_core::heap::Heap;
 use weir_core::pages::user_zone::UserZone;
+use weir_core::telemetry::trace::Place;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, run_on_node};
 use crate::pages::zones::{PRIVATE, zone_of};
 
 /// A step with a zone, in pages from its start.
@@ -125,4 +127,17 @@ fn a_run_goes_to_the_hole_that_the_last_of_its_length_left() {
     // Unless a part of it is in use again.
     let full = [&three[..], &[Take(392, 120)]].concat();
     check(2, &[&full[..], &[Give(40, 40), Give(0, 40), Take(60, 0), Take(40, 512)]].concat());
+}
+
+/// The budget is told with the first node's zone, whatever node the program runs on.
+#[test]
+fn normal_of_the_first_node_is_told_where_it_has_no_memory() {
+    let heap = Box::new(Heap::new(Fake::new()));
+    heap.platform().node_count.store(2, Relaxed);
+    heap.prepare();
+    run_on_node(1);
+    assert!(!heap.alloc(1 << 20).is_null());
+    let mut told = Vec::new();
+    heap.pages().each_zone(|zone| told.push((zone.place, zone.number, zone.bytes > 0)));
+    assert_eq!(told, [(Place::Normal, 0, false), (Place::Normal, 1, true)]);
 }
