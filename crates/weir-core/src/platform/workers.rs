@@ -57,9 +57,10 @@ pub trait Workers: Diagnostics {
         (Level::None, Cause::Idle)
     }
     /// Calls `each` with the page of each other process that lives, hears of the same pressure as this one, and may be read. These
-    /// processes write to their pages meanwhile.
-    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
+    /// processes write to their pages meanwhile. Where there are too many, returns about how many more there are.
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) -> usize {
         let _ = each;
+        0
     }
     /// Bytes that caches of the program's evicted so far and that lie in another allocator's memory.
     fn evicted_elsewhere(&self) -> u64 {

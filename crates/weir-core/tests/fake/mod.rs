@@ -129,6 +129,8 @@ pub struct Fake {
     pub hard_limit_callback: Mutex<Option<HardLimitCallback>>,
     /// Pages of other processes.
     pub neighbours: Mutex<Vec<&'static Stats>>,
+    /// Other processes of which no page is looked at.
+    pub more_neighbours: AtomicUsize,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
@@ -248,6 +250,7 @@ impl Fake {
             at_hard_limit: Mutex::default(),
             hard_limit_callback: Mutex::default(),
             neighbours: Mutex::default(),
+            more_neighbours: AtomicUsize::new(0),
             summoned: Mutex::default(),
             advised: Mutex::default(),
             advised_small: Mutex::default(),

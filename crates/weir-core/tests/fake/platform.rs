@@ -320,8 +320,9 @@ impl Workers for Fake {
         self.notices.fetch_add(1, Relaxed);
     }
 
-    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) -> usize {
         locked(&self.neighbours).iter().for_each(|page| each(page));
+        self.more_neighbours.load(Relaxed)
     }
 
     fn hard_limit_reached(&self, bytes: usize) -> bool {

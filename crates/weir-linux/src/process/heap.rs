@@ -291,8 +291,8 @@ impl Workers for Linux {
         BACKGROUND.read_pressure()
     }
 
-    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) {
-        neighbours::each(each);
+    fn neighbours(&self, each: &mut dyn FnMut(&Stats)) -> usize {
+        neighbours::each(each)
     }
 
     fn evicted_elsewhere(&self) -> u64 {

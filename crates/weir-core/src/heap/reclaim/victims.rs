@@ -54,15 +54,22 @@ impl<P: Platform> Reclaim<'_, P> {
         }
         let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return all };
         let (capacity, mut given) = (self.normal_zone().managed.bytes() as u64, 0u64);
-        self.heap.platform().neighbours(&mut |page| {
+        let (mut seen, mut others) = (0u64, 0u64);
+        let unseen = self.heap.platform().neighbours(&mut |page| {
+            seen += 1;
             if capacity_of(page) == Some(capacity) {
+                others += 1;
                 add(&mut order, page, Pages::ZERO);
                 // What calm windows release goes on whatever is missing.
                 let causes = [Cause::Pressure, Cause::Limit].map(|cause| &page.given_back[cause as usize]);
                 given = causes.iter().fold(given, |sum, bytes| sum.saturating_add(bytes.load(Relaxed)));
             }
         });
-        let own = order.part_of(lacks.bytes() as u64).map_or(lacks, |part| Pages::to_hold(part as usize).min(lacks));
+        // Those that were not looked at have as much of both as these.
+        let all = others + unseen as u64 * others / seen.max(1);
+        let missing = (lacks.bytes() as u64).saturating_mul(others + 1) / (all + 1);
+        let given = (given / others.max(1)).saturating_mul(all);
+        let own = order.part_of(missing).map_or(lacks, |part| Pages::to_hold(part as usize).min(lacks));
         Part { own, given: Pages::in_bytes(given as usize) }
     }
 

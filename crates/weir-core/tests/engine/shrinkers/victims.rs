@@ -210,6 +210,30 @@ fn of_one_price_each_gives_a_half() {
     end(all);
 }
 
+/// More than one look goes to: each is shown some, and told about how many more there are.
+#[test]
+fn of_very_many_all_together_give_what_is_missing() {
+    const ALL: usize = 600;
+    const SHOWN: usize = 100;
+    let all: Vec<Process> = (0..ALL).map(|_| Process::new(1)).collect();
+    let row = ZoneRow { capacity: CAPACITY as u64, ..ZoneRow::default() };
+    for (own, process) in all.iter().enumerate() {
+        let platform = process.heap.platform();
+        platform.stats().zones.write(|add| add(row));
+        let shown = (1..=SHOWN).map(|i| all[(own + i) % ALL].heap.platform().stats());
+        *platform.neighbours.lock().unwrap() = shown.collect();
+        platform.more_neighbours.store(ALL - 1 - SHOWN, SeqCst);
+    }
+    let mut lacks = 0;
+    let mut gives = |process: &Process| {
+        lacks = is_short(process, CAPACITY);
+        balances(process, &mut Turn::default())
+    };
+    let given: usize = all.iter().map(&mut gives).sum();
+    assert!((lacks..lacks + lacks / 2).contains(&given), "{given} of {lacks}");
+    end(all);
+}
+
 #[test]
 fn a_limit_of_its_own_is_not_shared() {
     let all = processes([1, 2].into_iter());
