@@ -49,9 +49,8 @@ pub(crate) fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
 /// The setting that has closed the channel by its new value, if an answer has one.
 fn ended_by(answer: &str) -> Option<String> {
     let ends = |(name, value): &(String, u64)| match name.as_str() {
-        "control" => *value == 0,
-        // Only with 1 there is a thread that listens.
-        "background" => *value != 1,
+        // Without a thread there is none that listens.
+        "control" | "background" => *value == 0,
         _ => false,
     };
     answer.lines().filter_map(figure).find(ends).map(|(name, _)| name)
@@ -172,7 +171,7 @@ mod tests {
         for (answer, name) in [
             ("control 0 bool\n", Some("control")),
             ("control 1 bool\n", None),
-            ("background 2 mode\n", Some("background")),
+            ("background 0 bool\n", Some("background")),
             ("limit 0 bytes\n", None),
         ] {
             assert_eq!(ended_by(answer).as_deref(), name, "{answer}");

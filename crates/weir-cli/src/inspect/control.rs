@@ -33,7 +33,7 @@ pub const OTHERS_ARE_SLOW: &str = "others have not answered for long";
 
 /// Why a process may have no background thread.
 pub const WHY_NO_THREAD: &str =
-    "the heap is still small, `background` is not 1, or a limit of threads or files refuses one";
+    "the heap is still small, `background` is 0, or a limit of threads or files refuses one";
 
 /// A connection.
 pub struct Control {

@@ -321,7 +321,7 @@ fn no_background_thread() {
     let report = case.report();
     assert!(report["not_asked"].as_str().is_some_and(|why| why.contains("background")), "{report}");
     assert_eq!(report["causes"][0]["cause"], "reporting_off", "{report}");
-    assert!(report["causes"][0]["says"].as_str().unwrap().contains("`background` is not 1"), "{report}");
+    assert!(report["causes"][0]["says"].as_str().unwrap().contains("`background` is 0"), "{report}");
 }
 
 #[test]

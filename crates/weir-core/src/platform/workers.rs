@@ -4,7 +4,6 @@ use super::diagnostics::Diagnostics;
 use super::lock::RankTurn;
 use super::wait::Wait;
 use crate::base::cause::Cause;
-use crate::base::level::Level;
 use crate::telemetry::stats::Stats;
 
 /// Wakes workers. None of these calls waits for what the worker does.
@@ -50,11 +49,6 @@ pub trait Workers: Diagnostics {
         Self: Sized + Wait,
     {
         let _ = turn;
-    }
-    /// Whether memory is short, where no thread listens for that (the mode without a background thread): read once a
-    /// window, on the program's threads.
-    fn poll_pressure(&self) -> (Level, Cause) {
-        (Level::None, Cause::Idle)
     }
     /// Calls `each` with the page of each other process that lives, hears of the same pressure as this one, and may be read. These
     /// processes write to their pages meanwhile. Where there are too many, returns about how many more there are.

@@ -44,8 +44,8 @@ tunables! {
     hard_limit = 0, 0, u64::MAX, Bytes,
         "Bytes that the heap and zones of the program's own may hold: what is handed out, what is kept free and resident, and metadata. An allocation beyond it reclaims, then fails with ENOMEM. 0: no limit.",
         "user";
-    background = 1, 0, 2, Mode,
-        "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard. 2: none; slow paths also read limits and stalls, from files.",
+    background = 1, 0, 1, Switch,
+        "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard.",
         "choice: one thread hears pressure and ends calm windows; 0 is for programs under a seccomp filter of their own";
     publish = 1, 0, 1, Switch,
         "Let the same user and root read the process's figures from outside (`weir stat`): the background thread keeps them on a page that can be mapped through /proc. 0: they stay private.",

@@ -407,7 +407,7 @@ pub(crate) fn take_late() {
 /// reader finds it as `/proc/PID/task/TID/fd/N`, which the kernel opens for who may read the process's memory: the same user,
 /// and root. No name, no file and no mapping is left when the process has ended.
 ///
-/// A process does not share its counters if it has no background thread, as its heap is small or `background` is not 1. Nor does
+/// A process does not share its counters if it has no background thread, as its heap is small or `background` is 0. Nor does
 /// one under a filter of its own ([`Sandbox`]), or where `publish` is 0. A process that may trace this one can read them all the
 /// same, where they lie.
 #[derive(Debug)]

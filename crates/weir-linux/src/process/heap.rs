@@ -6,7 +6,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
-use weir_core::base::level::Level;
 use weir_core::base::units::{BlockNo, Order, Pages};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::caches::figures::CacheStats;
@@ -285,10 +284,6 @@ impl Workers for Linux {
 
     fn may_wait(&self) -> bool {
         !thread_block::is_own_thread()
-    }
-
-    fn poll_pressure(&self) -> (Level, Cause) {
-        BACKGROUND.read_pressure()
     }
 
     fn neighbours(&self, each: &mut dyn FnMut(&Stats)) -> usize {

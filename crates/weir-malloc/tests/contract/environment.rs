@@ -44,8 +44,11 @@ fn children_are_silent() {
 #[test]
 fn children_are_silent_about_values() {
     let script = "for i in 1 2 3; do /bin/true; /bin/sh -c '/bin/true; /bin/true'; done";
-    let Some(lines) = said(script, &[("WEIR_IDLE_MS", "5"), ("WEIR_CHECK", "often")]) else { return };
-    assert_eq!(lines.len(), 2, "{lines:?}");
+    let Some(lines) = said(script, &[("WEIR_IDLE_MS", "5"), ("WEIR_CHECK", "often"), ("WEIR_BACKGROUND", "2")]) else {
+        return;
+    };
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("WEIR_BACKGROUND=2")), "{lines:?}");
     assert!(lines.iter().any(|line| line.contains("WEIR_IDLE_MS=5")), "{lines:?}");
     assert!(lines.iter().any(|line| line.contains("WEIR_CHECK=often")), "{lines:?}");
 }

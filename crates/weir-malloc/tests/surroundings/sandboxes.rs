@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const PROGRAM: &str = "every thread of the program";
 const STARTER: &str = "besides, with `background` = 1";
-const READER: &str = "besides, with `background` = 2";
 const GUARDING: &str = "every thread of the program, with `guard_every`";
 const BACKGROUND: &str = "besides, the background thread";
 
@@ -93,11 +92,6 @@ fn guarding_makes_its_own_calls() {
     passes_guarded("before", 500, &listed(&[PROGRAM, GUARDING]), "0", "10");
 }
 
-#[test]
-fn without_the_thread_files_are_read_if_wanted() {
-    passes("before", 500, &listed(&[PROGRAM, READER]), "2");
-}
-
 /// Long enough for triggers to be armed.
 #[test]
 fn the_list_is_enough_for_the_thread_that_starts_under_it() {
@@ -123,7 +117,7 @@ fn refused(how: &str, calls: &[String]) {
 
 #[test]
 fn each_call_may_be_refused() {
-    let calls = listed(&[PROGRAM, STARTER, READER, BACKGROUND]);
+    let calls = listed(&[PROGRAM, STARTER, BACKGROUND]);
     refused("refuse", &calls.into_iter().filter(|call| !LIBCS.contains(&call.as_str())).collect::<Vec<_>>());
 }
 

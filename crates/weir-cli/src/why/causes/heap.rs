@@ -67,11 +67,11 @@ pub fn idle(case: &Case) -> Option<Finding> {
         let cure = case.ctl("set report 1", "Weir releases what is idle again; for good, leave `WEIR_REPORT=0` out");
         return case.finding(Cause::ReportingOff, idle, says, [cure]);
     }
-    if setting("background").is_some_and(|mode| mode != 1) && !weir.has_thread {
+    if setting("background") == Some(0) && !weir.has_thread {
         // Without a thread much is not measured: what is free of it stays, too.
         let unmeasured = case.parts.bytes(Name::HeapUnmeasured);
         let says = format!(
-            "{free}, and {} of its heap are not measured; the setting `background` is not 1, so that no thread \
+            "{free}, and {} of its heap are not measured; the setting `background` is 0, so that no thread \
              releases what is free while the program allocates nothing, and no pressure is heard.",
             bytes(unmeasured)
         );

@@ -8,7 +8,6 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::cause::Cause;
-use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
@@ -69,16 +68,8 @@ impl<P: Platform> Direct<'_, P> {
     #[cold]
     fn end_window_if_due(self) {
         let now = self.heap.platform().now();
-        if !self.heap.reclaim.windows.is_window_over(self.heap.platform(), now) {
-            return;
-        }
-        self.heap.reclaim().balance_calm();
-        let (level, cause) = self.heap.platform().poll_pressure();
-        if level > Level::None {
-            stats::add(&self.heap.platform().stats().pressure_events, 1);
-            self.heap.reclaim().note_pressure(level, cause);
-            self.heap.reclaim().balance_pressure(level, cause);
-            self.heap.platform().stats().note_latency((self.heap.platform().now() - now).0);
+        if self.heap.reclaim.windows.is_window_over(self.heap.platform(), now) {
+            self.heap.reclaim().balance_calm();
         }
     }
 

@@ -259,15 +259,6 @@ impl Sources {
         !self.off && (self.listener.is_none() || !is_open(Notifier::SystemStall) || group)
     }
 
-    /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
-    /// nothing open.
-    pub fn look(&mut self, request: &Request<'_>, tunables: &Tunables) -> Events {
-        self.off = matches!(request, Request::Off);
-        let mut events = Events::default();
-        self.read(monotonic_ns(), tunables, &mut events);
-        events
-    }
-
     /// The next moment at which something is to be done without an event.
     fn next_stop(&self, deadline: Option<u64>, reading: Option<u64>, heat: Heat, now: u64) -> Option<u64> {
         let reading = reading.map(|at| at.max(now));

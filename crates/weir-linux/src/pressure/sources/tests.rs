@@ -333,7 +333,7 @@ fn the_room_is_followed_as_limits_change() {
     assert_eq!(sources.measure(&tunables).capacity, machine.capacity);
     // A reading leaves it to be taken, once.
     assert_eq!(sources.take_room(), None);
-    sources.look(&Request::Unset, &tunables);
+    sources.read(monotonic_ns(), &tunables, &mut Events::default());
     assert!(sources.take_room().is_some() && sources.take_room().is_none());
 }
 

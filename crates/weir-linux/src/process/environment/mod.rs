@@ -56,7 +56,7 @@ pub(super) unsafe fn read_once(envp: Environment) -> bool {
         read(envp);
         unknown_settings::say(envp);
     }
-    if TUNABLES.background.get() == 1 && (TUNABLES.publish.get() | TUNABLES.control.get()) != 0 {
+    if TUNABLES.background.get() != 0 && (TUNABLES.publish.get() | TUNABLES.control.get()) != 0 {
         sandbox::note_start();
     }
     true

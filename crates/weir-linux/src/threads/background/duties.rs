@@ -66,7 +66,7 @@ pub(super) enum End {
 
 /// Whether the tunable enables the thread.
 pub(super) fn is_wanted() -> bool {
-    TUNABLES.background.get() == 1
+    TUNABLES.background.get() != 0
 }
 
 /// All that the thread works on, and when the next things are due, ns of the monotonic clock.

@@ -2,7 +2,7 @@
 //!
 //! The thread is started by the first allocation or free that finds the heap grown to `background_start` bytes. In a
 //! forked child it is gone until needed again there. It is not started, and it is ended, where the tunable `background`
-//! is not 1; slow paths then do its work.
+//! is 0; slow paths then do its work.
 //!
 //! It ends, and a thread of the program starts another, whenever the program changes itself as a whole (`changes.rs`,
 //! `suspension.rs`, `os/rights/credentials.rs`). So it never keeps rights that the program gave up, and never stands
@@ -20,8 +20,6 @@ use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
-use weir_core::base::cause::Cause;
-use weir_core::base::level::Level;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::futex::pause;
@@ -69,8 +67,6 @@ const REPLACEMENT_NS: u64 = 100_000_000;
 pub(super) const REPLACEMENT: usize = 1 << 32;
 /// How long the listener, and threads for callbacks, may take to end.
 const LISTENER_NS: u64 = 1_000_000_000;
-/// Value of the tunable `background`: no thread; the program's own threads read files (limits, stalls) on slow paths.
-const PROGRAM_READS: u64 = 2;
 
 /// The background thread of a heap, and its listener.
 pub struct Background {
@@ -89,12 +85,12 @@ pub struct Background {
     retry_at: AtomicU64,
     /// A thread is in [`Background::lost`]: the one that `LOOKING` is of.
     is_looked_at: AtomicBool,
-    /// Used by the background thread alone, or by whoever has set the state to `STARTING`.
+    /// Used by the background thread alone, or by whoever has found it gone and has the state.
     sources: UnsafeCell<Sources>,
 }
 
 // SAFETY: all fields but `sources` are `Sync`. Of `sources` there is one user at a time. Either it is the background
-// thread, of which `state` admits one, or the one thread that moved `state` to `STARTING`. Or it is the only thread of
+// thread, of which `state` admits one, or the one thread that moved `state` to `LOOKING`. Or it is the only thread of
 // a forked child.
 unsafe impl Sync for Background {}
 
@@ -199,27 +195,6 @@ impl Background {
     /// Whether the caller is the background thread, which alone may start node workers.
     pub(crate) fn is_this_thread(&self) -> bool {
         self.state.load(Acquire) == RUNNING && self.thread.is_here()
-    }
-
-    /// Where there is no thread: what the sources say now, if the program's threads are to read files. One at a time
-    /// reads; the others go on.
-    pub(crate) fn read_pressure(&self) -> (Level, Cause) {
-        if TUNABLES.background.get() != PROGRAM_READS {
-            return (Level::None, Cause::Idle);
-        }
-        let before = self.state.load(Acquire);
-        let is_free = matches!(before, ABSENT | REFUSED);
-        if !is_free || self.state.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
-            return (Level::None, Cause::Idle);
-        }
-        // SAFETY: this thread moved `state` to `STARTING`, which keeps every other user away from the sources.
-        let sources = unsafe { &mut *self.sources.get() };
-        let events = sources.look(&systemd_watch::request(), &TUNABLES);
-        if let Some(room) = sources.take_room() {
-            self.heap.reclaim().read_room(room);
-        }
-        self.state.store(before, Release);
-        (events.level, events.cause())
     }
 
     /// In a forked child: the thread is not there. Where its parent had one, the next slow path starts another: what the parent had
