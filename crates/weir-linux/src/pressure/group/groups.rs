@@ -42,9 +42,14 @@ impl Groups {
     /// The main thread has ended before others: what is kept open speaks of it alone.
     pub fn main_thread_has_ended(&mut self) {
         if self.membership >= 0 {
-            let _ = fd::close(core::mem::replace(&mut self.membership, -1));
+            let _ = fd::close(self.membership);
+            self.membership = fd::open(cgroup::own_file(), fd::O_RDONLY).unwrap_or(-1);
         }
-        self.membership = fd::open(cgroup::own_file(), fd::O_RDONLY).unwrap_or(-1);
+    }
+
+    /// Has `look` see the memory controller's group and the unified one. Where none `are_kept` open they are open meanwhile.
+    pub fn with<R>(&self, are_kept: bool, look: impl FnOnce(Option<&GroupDir>, Option<&GroupDir>) -> R) -> R {
+        if are_kept { look(self.memory.as_ref(), self.unified.as_ref()) } else { with_open(look) }
     }
 
     /// Whether the process is in other groups than those open.
@@ -60,8 +65,16 @@ impl Default for Groups {
     }
 }
 
+/// Has `look` see the memory controller's group and the unified one, which are open meanwhile.
+pub fn with_open<R>(look: impl FnOnce(Option<&GroupDir>, Option<&GroupDir>) -> R) -> R {
+    let (memory, unified) = open_groups();
+    let result = look(memory.as_ref(), unified.as_ref());
+    [memory, unified].into_iter().flatten().for_each(GroupDir::close);
+    result
+}
+
 /// The groups, to be closed by the caller.
-pub fn open_groups() -> (Option<GroupDir>, Option<GroupDir>) {
+fn open_groups() -> (Option<GroupDir>, Option<GroupDir>) {
     let groups = Membership::find();
     let open = |group: Option<_>| GroupDir::open(group.as_ref()?).ok();
     let unified = open(groups.unified).and_then(|dir| {

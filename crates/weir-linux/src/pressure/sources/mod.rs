@@ -13,8 +13,7 @@ use self::pace::{Pace, READ_INTERVAL_NS};
 use self::readings::Readings;
 pub use self::room::{group_limit, machine_free};
 use super::events::{Events, Heat, Source};
-use super::group::cgroup::GroupDir;
-use super::group::groups::{Groups, open_groups};
+use super::group::groups::Groups;
 use super::group::memcg::tightest_room;
 use super::psi::{Kind, Threshold};
 use super::systemd_watch::Request;
@@ -184,14 +183,7 @@ impl Sources {
 
     /// Whether a limit holds for the group, its own or one above.
     pub fn is_limited(&self) -> bool {
-        let is_limited = |group: &GroupDir| tightest_room(group, 0).is_some();
-        if self.private {
-            return self.groups.memory.as_ref().is_some_and(is_limited);
-        }
-        let (memory, unified) = open_groups();
-        let limited = memory.as_ref().is_some_and(is_limited);
-        [memory, unified].into_iter().flatten().for_each(|group| group.close());
-        limited
+        self.groups.with(self.private, |memory, _| memory.is_some_and(|group| tightest_room(group, 0).is_some()))
     }
 
     /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
@@ -312,12 +304,10 @@ impl Sources {
         if self.off {
             return room::tightest(own(), scale).unwrap_or_default();
         }
-        let transient = if self.private { None } else { open_groups().0 };
-        let memory = self.groups.memory.as_ref().or(transient.as_ref());
-        let of_group = memory.into_iter().flat_map(room::of_group);
-        let rooms = own().chain(self.readings.machine_room()).chain(of_group);
-        let tightest = room::tightest(rooms, scale);
-        transient.into_iter().for_each(GroupDir::close);
+        let tightest = self.groups.with(self.private, |memory, _| {
+            let of_group = memory.into_iter().flat_map(room::of_group);
+            room::tightest(own().chain(self.readings.machine_room()).chain(of_group), scale)
+        });
         tightest.unwrap_or_default()
     }
 
@@ -342,22 +332,20 @@ impl Sources {
         if self.off {
             return;
         }
-        let transient = if self.private { (None, None) } else { open_groups() };
-        let memory = self.groups.memory.as_ref().or(transient.0.as_ref());
-        let unified = self.groups.unified.as_ref().or(transient.1.as_ref());
-        if let Some(memory) = memory {
-            events.raise(Readings::headroom(memory, tunables), Source::GroupHeadroom);
-        }
-        for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
-            events.raise(level, cause);
-        }
-        // The limit may be that of a group above those that can be seen, as a pod's is, or of one in a folder that is hidden. Then
-        // what the machine has left says nothing.
-        events.is_in_sight = match events.source {
-            Some(Source::GroupStall) => memory.is_some_and(|memory| room::of_group(memory).next().is_some()),
-            _ => memory.is_some(),
-        };
-        [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
+        self.groups.with(self.private, |memory, unified| {
+            if let Some(memory) = memory {
+                events.raise(Readings::headroom(memory, tunables), Source::GroupHeadroom);
+            }
+            for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
+                events.raise(level, cause);
+            }
+            // The limit may be that of a group above those that can be seen, as a pod's is, or of one in a folder that is hidden.
+            // Then what the machine has left says nothing.
+            events.is_in_sight = match events.source {
+                Some(Source::GroupStall) => memory.is_some_and(|memory| room::of_group(memory).next().is_some()),
+                _ => memory.is_some(),
+            };
+        });
     }
 
     fn set(&mut self, notifier: Notifier, fd: i32, events: i16) {

@@ -3,7 +3,7 @@
 use crate::os::fd;
 use crate::os::file::text::{after, number, words};
 use crate::pressure::group::cgroup::GroupDir;
-use crate::pressure::group::groups::open_groups;
+use crate::pressure::group::groups::with_open;
 use crate::pressure::group::memcg;
 use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
@@ -34,10 +34,7 @@ pub fn machine_free() -> Option<u64> {
 
 /// The lowest limit of the process's group and of the ancestors, bytes, read now. None: nothing limits them.
 pub fn group_limit() -> Option<u64> {
-    let (memory, unified) = open_groups();
-    let limit = memory.as_ref().and_then(|group| memcg::effective_limits(group).lowest());
-    [memory, unified].into_iter().flatten().for_each(GroupDir::close);
-    limit
+    with_open(|memory, _| memcg::effective_limits(memory?).lowest())
 }
 
 /// The limit that is nearest to its own high mark, or farthest above it.

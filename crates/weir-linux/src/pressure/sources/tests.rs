@@ -126,6 +126,24 @@ fn without_a_table_of_its_own_it_still_wakes_and_reads() {
     });
 }
 
+/// Where the process is in a group of the unified hierarchy, its directory is opened, too.
+#[test]
+fn without_a_table_of_its_own_nothing_stays_open() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.private = false;
+        let open = || (0..200).filter(|fd| fd::fstat(*fd).is_ok()).count();
+        let before = open();
+        for _ in 0..3 {
+            sources.measure(tunables);
+            sources.read(monotonic_ns(), tunables, &mut Events::default());
+            sources.is_limited();
+        }
+        let mut groups = Groups::new();
+        groups.main_thread_has_ended();
+        assert_eq!((open(), groups.membership), (before, -1));
+    });
+}
+
 #[test]
 fn the_users_limit_is_read_warm_and_cold() {
     with_sources(&Request::Unset, |sources, tunables, _| {
