@@ -9,6 +9,7 @@ use crate::os::syscall::{Errno, Result, check, syscall0, syscall1, syscall2, sys
 use core::convert::Infallible;
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
+use weir_core::base::units::PAGE;
 
 pub use linux_raw_sys::general::{RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
 
@@ -196,19 +197,25 @@ pub fn secret_words() -> Result<[usize; 2]> {
 pub fn random_words() -> [usize; 2] {
     secret_words().unwrap_or_else(|_| {
         let here = 0u8;
-        let seed = monotonic_ns() as usize ^ (&raw const here as usize) << 20;
-        // Halves of a product spread what little there is (the factor is 2^64 over the golden ratio).
-        [seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)]
+        spread(monotonic_ns() as usize ^ (&raw const here as usize) << 20)
     })
 }
 
-/// Two random numbers for the places of mappings; zeros where chance in addresses is switched off (`setarch -R`, gdb). Then the
+/// Halves of a product spread what little there is (the factor is 2^64 over the golden ratio).
+fn spread(seed: usize) -> [usize; 2] {
+    let product = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    [product, product.rotate_left(32)]
+}
+
+/// Two random numbers for the places of mappings. Where chance in addresses is switched off (`setarch -R`, gdb), they are the same
+/// in each run, and others for each copy of this code that a process has: two heaps at one place would be none. Then the
 /// stack, where the program's name lies, ends right below a power of two. That it does so by chance is one in 2^20.
 pub fn chance() -> [usize; 2] {
     const NEAR: usize = 3 << 12;
     let name = auxiliary(linux_raw_sys::auxvec::AT_EXECFN).filter(|&name| name > 0);
     let is_off = name.is_some_and(|name| name.next_power_of_two() - name < NEAR);
-    if is_off { [0; 2] } else { random_words() }
+    // The page, as copies of one file lie at whole pages.
+    if is_off { spread(chance as *const () as usize / PAGE) } else { random_words() }
 }
 
 #[cfg(test)]
@@ -216,7 +223,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::vec::Vec;
-    use weir_core::base::units::PAGE;
 
     #[test]
     fn ids_are_libcs_and_limits_are_readable() {

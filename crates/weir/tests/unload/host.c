@@ -1,4 +1,4 @@
-/* Loads a library, has it work, unloads it and forks; twice. argv[1]: the library; argv[2]: the way it works. */
+/* Loads libraries, has each work, unloads them and forks; twice. argv[1]: the way they work; then the libraries. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,18 +6,22 @@
 #include <unistd.h>
 
 #define CHECK(is_so) do { if (!(is_so)) { printf("%d: %s\n", __LINE__, #is_so); exit(1); } } while (0)
+enum { MOST = 2 };
 
 int main(int count, char **words) {
-    CHECK(count == 3);
+    CHECK(count > 2 && count - 2 <= MOST);
     for (int round = 0; round < 2; round++) {
-        void *library = dlopen(words[1], RTLD_NOW | RTLD_LOCAL);
-        if (!library) {
-            puts(dlerror());
-            return 1;
+        void *library[MOST];
+        for (int i = 0; i < count - 2; i++) {
+            library[i] = dlopen(words[i + 2], RTLD_NOW | RTLD_LOCAL);
+            if (!library[i]) {
+                puts(dlerror());
+                return 1;
+            }
+            int (*work)(unsigned) = (int (*)(unsigned))dlsym(library[i], "work");
+            CHECK(work && work(atoi(words[1])) == 0);
         }
-        int (*work)(unsigned) = (int (*)(unsigned))dlsym(library, "work");
-        CHECK(work && work(atoi(words[2])) == 0);
-        CHECK(dlclose(library) == 0);
+        for (int i = 0; i < count - 2; i++) CHECK(dlclose(library[i]) == 0);
         /* Weir's threads would run on in what is not there. */
         usleep(100000);
         pid_t child = fork();

@@ -38,9 +38,22 @@ fn a_host_unloads_a_library_with_weir_inside_and_forks() {
         let plugin = plugin(name);
         // By heap::alloc, with a cache, and with what Rust's own library allocates.
         for way in ["0", "1", "2"] {
-            let output = Command::new(&host).arg(&plugin).arg(way).output().expect("the host starts");
+            let output = Command::new(&host).arg(way).arg(&plugin).output().expect("the host starts");
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success(), "{name}, way {way}: {}, {said}", output.status);
         }
     }
+}
+
+/// Each has a heap, and neither may begin where the other did.
+#[test]
+fn without_chance_in_addresses_two_libraries_with_weir_inside_have_memory() {
+    let Some(host) = host() else { return };
+    let plugins = ["weir_plugin", "weir_plugin_on_weir"].map(plugin);
+    let without_chance = |words: &[&Path]| Command::new("setarch").arg("-R").args(words).output();
+    if !without_chance(&[Path::new("true")]).is_ok_and(|output| output.status.success()) {
+        return weir_testing::skip!("no setarch, or it may not switch chance off");
+    }
+    let output = without_chance(&[&host, Path::new("0"), &plugins[0], &plugins[1]]).expect("setarch starts");
+    assert!(output.status.success(), "{}, {}", output.status, String::from_utf8_lossy(&output.stdout));
 }
