@@ -60,8 +60,10 @@ pub struct Events {
 }
 
 impl Events {
+    /// At one level the group's stall counts before the system's: where no limit of the group's can be read it alone is believed.
     pub(super) fn raise(&mut self, level: Level, source: Source) {
-        if level > self.level {
+        let is_nearer = (self.source, source) == (Some(Source::SystemStall), Source::GroupStall);
+        if level > self.level || is_nearer && level == self.level {
             (self.level, self.source) = (level, Some(source));
         }
     }
@@ -83,5 +85,28 @@ impl Events {
     /// The cause as statistics count it.
     pub fn cause(&self) -> Cause {
         if self.source == Some(Source::Limit) { Cause::Limit } else { Cause::Pressure }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_same_level_the_first_source_counts_but_for_the_systems_stall() {
+        let source_after = |raised: &[(Level, Source)]| {
+            let mut events = Events::default();
+            raised.iter().for_each(|&(level, source)| events.raise(level, source));
+            events.source
+        };
+        use Level::{None as Calm, Severe, Some as Near};
+        let (system, group) = (Source::SystemStall, Source::GroupStall);
+        assert_eq!(source_after(&[(Near, system), (Near, group)]), Some(group));
+        assert_eq!(source_after(&[(Near, group), (Near, system)]), Some(group));
+        assert_eq!(source_after(&[(Severe, system), (Severe, group)]), Some(group));
+        assert_eq!(source_after(&[(Severe, system), (Near, group)]), Some(system));
+        assert_eq!(source_after(&[(Near, system), (Severe, group)]), Some(group));
+        assert_eq!(source_after(&[(Near, Source::Limit), (Near, group)]), Some(Source::Limit));
+        assert_eq!(source_after(&[(Calm, system), (Calm, group)]), None);
     }
 }

@@ -359,22 +359,23 @@ fn the_room_is_followed_as_limits_change() {
 fn a_stall_is_doubted_only_where_its_limit_is_in_sight() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         hear_nothing(sources);
-        let doubts = |sources: &mut Sources, source| {
+        let doubts = |sources: &mut Sources, heard: &[Source]| {
             let mut events = Events::default();
-            events.raise(Level::Some, source);
+            heard.iter().for_each(|&source| events.raise(Level::Some, source));
             sources.read(monotonic_ns(), tunables, &mut events);
             assert!(events.is_sign());
             events.is_doubtful()
         };
         let group = sources.groups.memory.take();
         assert!(
-            !doubts(sources, Source::SystemStall) && !doubts(sources, Source::GroupStall),
+            !doubts(sources, &[Source::SystemStall]) && !doubts(sources, &[Source::GroupStall]),
             "no group is to be seen"
         );
         let has_limit = group.as_ref().is_some_and(|group| room::of_group(group).next().is_some());
         let is_seen = group.is_some();
         sources.groups.memory = group;
-        assert_eq!(doubts(sources, Source::SystemStall), is_seen);
-        assert_eq!(doubts(sources, Source::GroupStall), has_limit);
+        assert_eq!(doubts(sources, &[Source::SystemStall]), is_seen);
+        let both = [Source::SystemStall, Source::GroupStall];
+        assert_eq!([&both[1..], &both[..]].map(|heard| doubts(sources, heard)), [has_limit; 2]);
     });
 }
