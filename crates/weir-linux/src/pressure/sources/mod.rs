@@ -186,6 +186,11 @@ impl Sources {
         self.groups.with(self.private, |memory, _| memory.is_some_and(|group| tightest_room(group, 0).is_some()))
     }
 
+    /// Bytes of the process that are resident, whoever manages them.
+    pub fn resident(&self) -> Option<u64> {
+        self.readings.resident()
+    }
+
     /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
     /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed. For an empty one no pressure but the service
     /// manager's is heard at all.

@@ -485,9 +485,8 @@ impl<'a> Loop<'a> {
         let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes, &STATS.merged_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
         if self.heap.reclaim().hears_pressure() {
-            // Blocks mapped on their own may be caches.
-            let has_caches = self.heap.callbacks().shrinkers(ZoneClass::Normal) > 0;
-            return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };
+            let caches = self.heap.callbacks().shrinkers(ZoneClass::Normal);
+            return heat_of_caches(caches, resident, || self.sources.resident());
         }
         // What cannot notify is not worth reading for a heap that has nothing to release.
         let is_silent = self.schedule.rest.is_empty && self.sources.is_deaf();
@@ -509,6 +508,13 @@ impl<'a> Loop<'a> {
     }
 }
 
+/// The heat of a heap at rest in a program with so many caches. Blocks mapped on their own may be theirs, and so may memory that
+/// another allocator has: what Weir has resident is less than the process has.
+fn heat_of_caches(caches: usize, resident: u64, of_process: impl FnOnce() -> Option<u64>) -> Heat {
+    let is_worth_it = || resident >= WORTH_HEARING || of_process().is_some_and(|bytes| bytes >= WORTH_HEARING);
+    if caches > 0 && is_worth_it() { Heat::Caching } else { Heat::Resting }
+}
+
 /// Whether there is a time, and it has come.
 fn is_due(at: Option<u64>, now: u64) -> bool {
     at.is_some_and(|at| now >= at)
@@ -517,6 +523,17 @@ fn is_due(at: Option<u64>, now: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_read_for_caches_whoever_has_their_memory() {
+        let heat = |caches, own, process| heat_of_caches(caches, own, || process);
+        assert_eq!(heat(1, WORTH_HEARING, None), Heat::Caching);
+        assert_eq!(heat(1, WORTH_HEARING - 1, Some(WORTH_HEARING)), Heat::Caching, "values are another allocator's");
+        assert_eq!(heat(1, 0, Some(WORTH_HEARING - 1)), Heat::Resting);
+        assert_eq!(heat(1, 0, None), Heat::Resting);
+        assert_eq!(heat(0, WORTH_HEARING, Some(WORTH_HEARING)), Heat::Resting);
+        heat_of_caches(1, WORTH_HEARING, || unreachable!("no file is read for what is known"));
+    }
 
     #[test]
     fn what_a_limit_refused_is_tried_again_ever_more_seldom() {
