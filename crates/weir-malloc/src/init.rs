@@ -12,6 +12,16 @@ use core::ffi::c_int;
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = constructor;
 
+// The heap's first use may come before, and waits for this constructor (`weir_linux::process::heap::on_first_use`). Weak, as the
+// reference is: optimised across crates both are in one file.
+core::arch::global_asm!(
+    ".pushsection .rodata.weir_has_constructor,\"a\",@progbits",
+    ".weak weir_has_constructor",
+    ".hidden weir_has_constructor",
+    "weir_has_constructor: .byte 1",
+    ".popsection",
+);
+
 extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *const u8) {
     // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment. On
     // musl what it passes is not used, as sanitizers' shared runtimes are for glibc alone.

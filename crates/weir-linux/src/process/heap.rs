@@ -23,6 +23,7 @@ use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tables::EvictableRow;
 
 use crate::os::futex::{futex_wait, futex_wake, report_end_in_copy};
+use crate::os::symbol::weak_symbol;
 use crate::os::syscall::Errno;
 use crate::os::tasks;
 use crate::os::thread_block;
@@ -328,13 +329,22 @@ pub unsafe fn init(envp: *const *const u8) {
 #[unsafe(link_section = ".init_array")]
 static AS_IT_IS_LOADED: extern "C" fn() = super::stay_loaded::stay_loaded;
 
-/// Does on the first allocation what [`init`] does, if libc has been set up by then; else there is a constructor still to come.
+/// Does on the first allocation what [`init`] does. A library with a constructor that calls it is waited for where there is no
+/// environment yet. Elsewhere libc has been set up, and the program has cleared its environment.
 pub fn on_first_use() {
-    if let Some(envp) = environment::of_libc() {
-        // SAFETY: libc's own environment, whose strings stay until the program changes them.
-        unsafe { start(envp) }
+    match environment::of_libc() {
+        None if has_constructor().is_some() => {}
+        // SAFETY: null, or libc's own environment, whose strings stay until the program changes them.
+        envp => unsafe { start(envp.unwrap_or(core::ptr::null())) },
     }
 }
+
+// Hidden: the mark of this object counts, not that of another in the process.
+core::arch::global_asm!(".hidden weir_has_constructor");
+weak_symbol!(
+    /// A mark of the library that calls [`init`] as it is loaded.
+    has_constructor = "weir_has_constructor": NonNull<u8>
+);
 
 /// Makes an object cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of objects
 /// whose slabs are to be released. In a forked child the first slow path of such a cache does.

@@ -1,4 +1,6 @@
-/* Loads libraries, has each work, unloads them and forks; twice. argv[1]: the way they work; then the libraries. */
+/* Loads libraries, has each work, unloads them and forks; twice. argv[1]: the way they work; then the libraries. With
+   WEIR_TEST_CLEARS it has no environment by then. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,7 @@ enum { MOST = 2 };
 
 int main(int count, char **words) {
     CHECK(count > 2 && count - 2 <= MOST);
+    if (getenv("WEIR_TEST_CLEARS")) clearenv();
     for (int round = 0; round < 2; round++) {
         void *library[MOST];
         for (int i = 0; i < count - 2; i++) {

@@ -45,6 +45,14 @@ fn a_host_unloads_a_library_with_weir_inside_and_forks() {
     }
 }
 
+#[test]
+fn a_host_that_has_cleared_its_environment_has_a_whole_heap() {
+    let Some(host) = host() else { return };
+    let output = Command::new(&host).arg("0").arg(plugin("weir_plugin")).env("WEIR_TEST_CLEARS", "1").output();
+    let output = output.expect("the host starts");
+    assert!(output.status.success(), "{}, {}", output.status, String::from_utf8_lossy(&output.stdout));
+}
+
 /// Each has a heap, and neither may begin where the other did.
 #[test]
 fn without_chance_in_addresses_two_libraries_with_weir_inside_have_memory() {

@@ -1,5 +1,8 @@
 //! A library that a host loads and unloads. It uses Weir in one way or another.
 
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+use std::sync::atomic::Ordering::Relaxed;
+
 /// Works in the way of this number; the host ends with what is not 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn work(way: u32) -> i32 {
@@ -16,7 +19,8 @@ fn blocks() -> bool {
     let block = weir::heap::alloc(100);
     // SAFETY: allocated here, and not used any more.
     unsafe { weir::heap::free(block) };
-    !block.is_null()
+    // With the figures begins all else that is done once, as handlers for `fork`.
+    !block.is_null() && weir_linux::platform::statics::STATS.magic.load(Relaxed) != 0
 }
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]

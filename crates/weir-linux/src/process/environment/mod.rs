@@ -4,7 +4,7 @@
 //! The heap works before this, at the defaults. A library that is a whole program's malloc has a constructor, which
 //! calls [`crate::process::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none that does
 //! it. A constructor in a crate runs in every program that links it, used or not. So the program's first allocation
-//! does it, [`crate::process::heap::on_first_use`].
+//! does it, [`crate::process::heap::on_first_use`]. A program may have cleared its environment before.
 
 pub mod reexec;
 mod unknown_settings;
