@@ -130,8 +130,8 @@ impl Process {
         self.0.user_caches().set_reserve(id, objects)
     }
 
-    /// The first slow path of a cache in a forked child may have to make the finalizer thread again: it is wanted where there is a
-    /// background thread. No lock is held, and the program may allocate.
+    /// A slow path of a cache may have to make the finalizer thread again, in a forked child, or where it was refused: it is wanted
+    /// where there is a background thread. No lock is held, and the program may allocate.
     fn cache_slow_path_ends(&self, id: CacheId) {
         if FINALIZER.is_missing() && BACKGROUND.does_the_work() && self.0.user_caches().has_callbacks(id) {
             FINALIZER.start_again();

@@ -6,7 +6,8 @@
 //! the first cache with a `fini` or such a callback has libc make a thread. In a forked child the thread is made again at the
 //! first slow path of such a cache, where the program may allocate, and not inside `fork`: most children never come there. Without
 //! a background thread it is not made again, as the program then wants memory calls alone. And libc may have no thread to offer.
-//! Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved.
+//! Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved. Whenever something waits, the
+//! next slow path asks for the thread again.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -22,7 +23,7 @@ use crate::threads::libc_thread;
 pub struct Finalizer {
     heap: &'static Engine,
     is_started: AtomicBool,
-    /// The thread was the parent's, and has not been made again in this process.
+    /// The thread was the parent's, or was refused and something waits for it. It is to be made at the next slow path.
     is_missing: AtomicBool,
     /// 1: objects wait, or are to be moved. The thread sleeps while it is 0.
     wanted: AtomicU32,
@@ -57,13 +58,13 @@ impl Finalizer {
         }
     }
 
-    /// Whether this is a forked child whose parent had the thread: [`Finalizer::start_again`] is due.
+    /// Whether [`Finalizer::start_again`] is due.
     #[inline]
     pub(crate) fn is_missing(&self) -> bool {
         self.is_missing.load(Relaxed)
     }
 
-    /// Starts the thread again in a forked child, once. As [`Finalizer::start`].
+    /// Tries once to start the thread that is missing. As [`Finalizer::start`].
     #[cold]
     pub(crate) fn start_again(&'static self) {
         if self.is_missing.swap(false, AcqRel) {
@@ -75,6 +76,9 @@ impl Finalizer {
     pub(crate) fn wake(&self) {
         if self.wanted.swap(1, AcqRel) == 0 {
             let _ = futex_wake(&self.wanted, 1);
+        }
+        if !self.is_started.load(Acquire) {
+            self.is_missing.store(true, Release);
         }
     }
 

@@ -14,6 +14,7 @@ passing! {
     evictable: "evictable.c";
     moves: "moves.c";
     moving: "moving.c";
+    refused_finalizer: "refused_fini.c";
     settings_and_figures_by_name: "ctl.c";
     zones: "zones.c";
 }
