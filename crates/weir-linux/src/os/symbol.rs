@@ -132,6 +132,18 @@ impl LibcSymbol {
     }
 }
 
+weak_symbol!(
+    /// The process's environment, in every libc. Null before libc's own initialiser has run.
+    environ = "environ" in libc: NonNull<*const *const u8>
+);
+
+/// Whether the libc that [`LibcSymbol`] finds is the one that this object is linked to: `dlmopen` gives an object another one, in a
+/// namespace of its own, and the list is of the first namespace.
+pub fn is_own_libc() -> bool {
+    static ENVIRON: LibcSymbol = LibcSymbol::new(c"environ");
+    ENVIRON.address() == environ().map(|at| at.as_ptr().addr())
+}
+
 /// What `dlsym(RTLD_NEXT, name)` finds, for a process that has no `dlsym`. It is the first function of the name in the objects
 /// behind the caller's, up to libc, which is always asked. `own` is the caller's `_DYNAMIC`.
 pub fn next(name: &CStr, own: *const u8) -> Option<usize> {
@@ -304,6 +316,7 @@ mod tests {
             assert_eq!(FOUND.address(), Some(getppid as *const () as usize));
             assert_eq!(MISSING.address(), None);
         }
+        assert!(is_own_libc());
     }
 
     #[cfg(all(target_env = "gnu", not(target_feature = "crt-static")))]

@@ -5,7 +5,7 @@ use crate::os::fd;
 use crate::os::file::path::FixedPath;
 use crate::os::file::text::{number, words};
 use crate::os::process::{getpid, gettid};
-use crate::os::symbol::LibcSymbol;
+use crate::os::symbol::{LibcSymbol, is_own_libc};
 use crate::os::syscall::{Errno, Result, check, syscall0, syscall1, syscall3, syscall5};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -169,8 +169,9 @@ pub(crate) fn has_one_thread() -> bool {
 
 /// Whether libc knows of one thread.
 pub(crate) fn is_one_to_libc() -> bool {
+    let variable = SINGLE_THREADED.address().filter(|_| is_own_libc());
     // SAFETY: libc's variable of this type.
-    SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
+    variable.is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0)
 }
 
 /// Whether the main thread has given up the process's memory, which it does as it ends. No where the kernel does not say; there

@@ -10,7 +10,6 @@ pub mod reexec;
 mod unknown_settings;
 
 use core::ffi::CStr;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::telemetry::stats::{MAGIC, VERSION};
 use weir_core::telemetry::tunables::SettingErrorKind;
@@ -18,7 +17,7 @@ use weir_core::telemetry::tunables::SettingErrorKind;
 use crate::messages;
 use crate::os::process;
 use crate::os::rights::sandbox;
-use crate::os::symbol::weak_symbol;
+use crate::os::symbol::environ;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
 use crate::pressure::systemd_watch;
@@ -26,11 +25,6 @@ use crate::process::exit_profile;
 
 /// The environment: null, or a null-terminated array of C strings.
 pub(super) type Environment = *const *const u8;
-
-weak_symbol!(
-    /// The process's environment, in every libc. Null before libc's own initialiser has run.
-    environ = "environ" in libc: NonNull<Environment>
-);
 
 /// libc's environment, once libc has set it up.
 pub(super) fn of_libc() -> Option<Environment> {
