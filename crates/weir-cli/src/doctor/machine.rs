@@ -244,7 +244,7 @@ fn group_checks() -> Vec<Check> {
     let mut checks = Vec::new();
     match groups.memory.as_ref().and_then(|group| GroupDir::open(group).ok()) {
         Some(dir) => {
-            checks.push(group_version(dir.version));
+            checks.push(group_version(&dir));
             checks.push(group_limits(&dir));
             dir.close();
         }
@@ -260,12 +260,16 @@ fn group_checks() -> Vec<Check> {
     checks
 }
 
-fn group_version(version: Version) -> Check {
-    let without = "limits are read; pressure_level is used if cgroup.event_control may be written";
-    match version {
-        Version::V2 => check("cgroup", true, "version 2", "memory.events wake Weir", ""),
-        Version::V1 => check("cgroup", false, "version 1", "", without),
+fn group_version(dir: &GroupDir) -> Check {
+    if dir.version == Version::V1 {
+        let without = "limits are read; pressure_level is used if cgroup.event_control may be written";
+        return check("cgroup", false, "version 1", "", without);
     }
+    // The root has no such file, nor has a group without the memory controller.
+    let events = dir.open_file(0, b"memory.events", fd::O_RDONLY).map(fd::close);
+    let found = if events.is_ok() { "version 2" } else { "version 2, without memory.events" };
+    let without = "no event of the group's wakes Weir: limits and stalls are read";
+    check("cgroup", events.is_ok(), found, "memory.events wake Weir", without)
 }
 
 fn group_limits(dir: &GroupDir) -> Check {
@@ -294,6 +298,21 @@ fn descriptors() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
+    use weir_linux::os::file::path::FixedPath;
+    use weir_linux::pressure::group::cgroup::Cgroup;
+
+    #[test]
+    fn events_wake_weir_where_there_are_some() {
+        let top = tempfile::tempdir().unwrap();
+        let path = FixedPath::from_parts(&[top.path().as_os_str().as_bytes()]).unwrap();
+        let dir = GroupDir::open(&Cgroup { version: Version::V2, dir: path, depth: 0 }).unwrap();
+        assert!(group_version(&dir).found.contains("without memory.events"));
+        std::fs::write(top.path().join("memory.events"), "high 0\n").unwrap();
+        let version = group_version(&dir);
+        assert_eq!((&*version.found, version.effect), ("version 2", "memory.events wake Weir"));
+        dir.close();
+    }
 
     #[test]
     fn releases() {
