@@ -21,6 +21,11 @@ pub enum Files {
 }
 
 impl Files {
+    /// Whether a name leads to what the process itself sees: it has not ended.
+    pub fn are_its(self) -> bool {
+        matches!(self, Self::Of(pid) if Path::new(&format!("/proc/{pid}/root")).exists())
+    }
+
     /// The file of a mapping. The kernel tells its name as this command sees it, or where it does not, as the process does.
     pub fn mapped(self, mapping: &Mapping) -> Option<File> {
         let by_name = |files: Self| regular::open(&files.find(&mapping.path).filter(|_| !mapping.is_deleted)?);
@@ -53,7 +58,7 @@ impl Files {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(root) = open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
             // It has ended. Its files are where this command sees them, unless it was in a container.
-            return if Path::new(&format!("/proc/{pid}/root")).exists() { None } else { regular::find(path) };
+            return if self.are_its() { None } else { regular::find(path) };
         };
         let call = |root: &OwnedFd, path: &Path| {
             openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)

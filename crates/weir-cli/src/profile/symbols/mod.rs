@@ -67,7 +67,8 @@ impl Symbols {
     fn look_up(&mut self, calls: &[(usize, u64)], mappings: &[Mapping], files: Files) {
         let mapping = &mappings[calls[0].0];
         let file = files.mapped(mapping);
-        let is_other = matches!((&file, files), (Some(file), Files::Own) if !files::is(file, mapping.inode));
+        // Asked once the file is found: before that the process may end.
+        let is_other = !files.are_its() && file.as_ref().is_some_and(|file| !files::is(file, mapping.inode));
         let offsets: Vec<u64> = calls.iter().map(|&(at, call)| mappings[at].file_offset(call)).collect();
         let found = file.map(|file| look_up(file, files, &offsets)).unwrap_or_default();
         for (nth, &(at, call)) in calls.iter().enumerate() {
@@ -127,4 +128,25 @@ impl Symbols {
 fn unknown(name: String) -> Place {
     let frame = Frame { symbol: name.clone(), function: name, ..Frame::default() };
     Place { frames: vec![frame], is_known: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::data::Figures;
+    use std::os::unix::fs::MetadataExt;
+
+    /// Where it was in a container, another file may have the name that the kernel told.
+    #[test]
+    fn of_a_process_that_has_ended_a_file_of_another_number_is_not_relied_on() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let path = std::env::current_exe().unwrap();
+        let inode = path.metadata().unwrap().ino() + 1;
+        let mapping = Mapping { start: 0x1000, end: 0x2000, inode, path, ..Mapping::default() };
+        let stack = Stack { frames: vec![0x1100], figures: Figures::default(), grown_bytes: 0 };
+        let profile = Profile { stacks: vec![stack], mappings: vec![mapping], ..Profile::default() };
+        let symbols = Symbols::of(&profile, Files::Of(child.id() as i32));
+        assert_eq!((symbols.doubts().count(), symbols.build_ids), (1, vec![Vec::new()]));
+    }
 }
