@@ -214,6 +214,11 @@ fn a_leak_is_found_to_its_line_in_a_process_that_took_no_samples() {
     // What is freed at once is not live, and has been allocated.
     assert!(!shown.contains(&format!("leak.c:{}", line_of("FREED"))), "{shown}");
     assert!(says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(" 0"), "it is switched off again");
+    // A second one has what the first one found and lives.
+    let again = says(&["profile", &leak.pid(), "--seconds", "1"]);
+    names_the_leak(&again);
+    assert!(again.contains("note: samples were taken before for a part of the time"), "{again}");
+    assert!(!again.contains("no samples were taken before"), "{again}");
 }
 
 #[test]

@@ -80,7 +80,11 @@ fn take(pid: i32, options: &ProfileOptions, ending: &Noted) -> Result<Profile, F
     (profile.began_ns, profile.duration_ns, profile.has_growth) = (began, waited.as_nanos() as u64, true);
     (profile.mean_bytes, profile.notes) = (first.table.mean_bytes, [profile.notes, changed(&first, &last)].concat());
     if mean == 0 {
-        profile.notes.push("no samples were taken before: what was allocated then is not in it".into());
+        let before = match has_samples {
+            true => "samples were taken before for a part of the time: what they found and lives is in it, and no more",
+            false => "no samples were taken before: what was allocated then is not in it",
+        };
+        profile.notes.push(before.into());
     }
     if has_ended {
         profile.notes.push("the process ended meanwhile: these are its figures of up to a second before".into());
