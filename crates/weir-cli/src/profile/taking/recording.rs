@@ -173,12 +173,18 @@ fn begun(pid: i32, wanted: u64, ending: &Noted) -> Result<Copy, Failure> {
 
 /// Waits for samples, which Ctrl-C ends; the last copy, how long it took, and whether the process has ended.
 fn wait(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Copy, Duration, bool), Failure> {
-    let last = copies(pid, time, first, ending);
+    let last = copies(pid, time, first, ending, || copy(pid));
     show(format_args!(""));
     last
 }
 
-fn copies(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Copy, Duration, bool), Failure> {
+fn copies(
+    pid: i32,
+    time: Duration,
+    first: &Copy,
+    ending: &Noted,
+    mut copy: impl FnMut() -> Result<Copy, Failure>,
+) -> Result<(Copy, Duration, bool), Failure> {
     let began = Instant::now();
     let mut last = None;
     for tick in 1.. {
@@ -189,13 +195,19 @@ fn copies(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Cop
             continue;
         }
         let waited = began.elapsed();
-        let copy = match copy(pid) {
+        let copy = match copy() {
             Ok(copy) if copy.table.began_ns != first.table.began_ns => {
                 return Err(failed(pid, "it has begun another program meanwhile: profile it again"));
             }
             Ok(copy) => copy,
-            // It has ended, and with it its memory.
-            Err(why) => return last.map(|(copy, waited)| (copy, waited, true)).ok_or(why),
+            Err(why) => {
+                // It has ended, and with it its memory; or it runs another program, without Weir.
+                let has_ended = [Kind::NotFound, Kind::NoWeir].map(|kind| kind as i32).contains(&why.status);
+                if has_ended || is_over {
+                    return last.map(|(copy, waited)| (copy, waited, has_ended)).ok_or(why);
+                }
+                continue;
+            }
         };
         if is_over {
             return Ok((copy, waited, false));
@@ -212,5 +224,24 @@ fn copies(pid: i32, time: Duration, first: &Copy, ending: &Noted) -> Result<(Cop
 fn show(line: std::fmt::Arguments) {
     if std::io::stderr().is_terminal() {
         output::say(format_args!("\r\x1b[K{line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_fails_does_not_end_the_wait_of_a_process_that_lives() {
+        let copy = |samples| Copy { table: Table { samples, ..Table::default() }, mappings: Vec::new() };
+        let failure = |kind| Err(Failure::of(kind, String::new()));
+        let none = Noted::of([]).unwrap();
+        let mut answers = [Ok(copy(1)), failure(Kind::NotAnswering), Ok(copy(2)), failure(Kind::NotFound)].into_iter();
+        let (last, _, has_ended) =
+            copies(1, Duration::from_secs(3600), &copy(0), &none, || answers.next().unwrap()).unwrap();
+        assert_eq!((last.table.samples, has_ended, answers.len()), (2, true, 0));
+        // At the end of the time there is nothing more to wait for.
+        let late = copies(1, Duration::ZERO, &copy(0), &none, || failure(Kind::NotAnswering));
+        assert_eq!(late.err().map(|why| why.status), Some(Kind::NotAnswering as i32));
     }
 }
