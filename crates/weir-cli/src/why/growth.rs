@@ -3,6 +3,7 @@
 use super::look::Look;
 use super::parts::{Name, Parts};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// See the module. Bytes are differences; what shrank is negative.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,15 +41,21 @@ impl Growth {
         };
         // A table that was not there at the first look tells of no growth.
         let is_measured = both.is_some_and(|(first, _)| first.measured.is_some());
-        let holders =
-            |look: &Look| look.weir.as_ref().filter(|_| is_measured).map_or(Vec::new(), |it| it.holders.clone());
-        let old = holders(first);
-        let used = |name: &str| old.iter().find(|holder| holder.name == name).map_or(0, |holder| holder.used_bytes);
-        let mut grown: Vec<(String, i64)> = holders(second)
-            .into_iter()
-            .map(|holder| (holder.name.clone(), difference(used(&holder.name), holder.used_bytes)))
-            .filter(|&(_, more)| more > 0)
-            .collect();
+        // Several caches may have one name.
+        let used = |look: &Look| {
+            let mut used = BTreeMap::<String, u64>::new();
+            for holder in look.weir.iter().filter(|_| is_measured).flat_map(|it| &it.holders) {
+                let sum = used.entry(holder.name.clone()).or_default();
+                *sum = sum.saturating_add(holder.used_bytes);
+            }
+            used
+        };
+        let old = used(first);
+        let more = |(name, used): (String, u64)| {
+            let more = difference(old.get(&name).copied().unwrap_or(0), used);
+            (more > 0).then_some((name, more))
+        };
+        let mut grown: Vec<(String, i64)> = used(second).into_iter().filter_map(more).collect();
         grown.sort_by_key(|&(_, more)| std::cmp::Reverse(more));
         grown.truncate(NAMED);
         Self {
@@ -73,9 +80,9 @@ mod tests {
     use crate::why::holders::Holder;
     use crate::why::look::OfWeir;
 
-    fn look(live: Option<u64>, handed_out: u64, used_bytes: u64) -> Look {
-        let holder = Holder {
-            name: "malloc 64".into(),
+    fn look(live: Option<u64>, handed_out: u64, used_bytes: &[u64]) -> Look {
+        let holder = |&used_bytes: &u64| Holder {
+            name: "blocks".into(),
             object_bytes: 64,
             objects: 1,
             held_bytes: used_bytes,
@@ -84,17 +91,23 @@ mod tests {
             in_slabs_bytes: 0,
         };
         let measured = live.map(|live| Measured { live, ..Measured::default() });
-        let weir = OfWeir { measured, handed_out, holders: vec![holder], ..OfWeir::default() };
-        Look { weir: Some(weir), ..Look::default() }
+        let holders = used_bytes.iter().map(holder).collect();
+        Look { weir: Some(OfWeir { measured, handed_out, holders, ..OfWeir::default() }), ..Look::default() }
     }
 
     #[test]
     fn what_was_not_measured_at_first_did_not_grow_by_all_of_it() {
-        let of = |first: &Look| Growth::between(first, &look(Some(900), 1000, 800));
-        let grown = of(&look(Some(500), 700, 300));
-        assert_eq!((grown.live_bytes, grown.bytes(), grown.holders), (400, 400, vec![("malloc 64".into(), 500)]));
-        let grown = of(&look(None, 950, 0));
+        let of = |first: &Look| Growth::between(first, &look(Some(900), 1000, &[800]));
+        let grown = of(&look(Some(500), 700, &[300]));
+        assert_eq!((grown.live_bytes, grown.bytes(), grown.holders), (400, 400, vec![("blocks".into(), 500)]));
+        let grown = of(&look(None, 950, &[0]));
         assert_eq!((grown.live_bytes, grown.holders.len()), (50, 0));
-        assert_eq!((of(&Look::default()).live_bytes, of(&look(Some(1000), 0, 900)).bytes()), (0, 0));
+        assert_eq!((of(&Look::default()).live_bytes, of(&look(Some(1000), 0, &[900])).bytes()), (0, 0));
+    }
+
+    #[test]
+    fn caches_of_one_name_are_counted_together() {
+        let look = |used: [u64; 2]| look(Some(900), 1000, &used);
+        assert_eq!(Growth::between(&look([100, 10]), &look([100, 60])).holders, [("blocks".to_owned(), 50)]);
     }
 }
