@@ -34,7 +34,7 @@ pub struct LimitReport {
     pub exceeded_by_bytes: Option<u64>,
     /// Time during which at least one process was above it, as far as samples show.
     pub exceeded_seconds: f64,
-    /// The process with most, if one was sampled, and its bytes above the limit.
+    /// The process with most, if samples show it with that, and its bytes above the limit.
     pub by: Option<ProcessMemory>,
 }
 

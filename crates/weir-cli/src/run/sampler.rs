@@ -8,6 +8,7 @@
 //! Samples take at most a twentieth of one CPU's time: the more one took, the longer until the next. The time for which
 //! the CPU was others' is none of it: on a busy machine samples are as frequent as on one at rest.
 
+use super::verdict;
 use crate::base::units::monotonic_ns;
 use crate::figures::memory::{Heap, Memory};
 use crate::figures::run::{ExcludedProcess, LimitReport, ProcessMemory, ResidentSum};
@@ -55,7 +56,9 @@ impl LimitExcess {
         let seen = self.worst.as_ref().map_or(0, |worst| worst.bytes);
         let most = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
         let exceeded_by_bytes = (counted.is_some() || bound <= bytes || most > 0).then_some(most);
-        LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
+        // Another may have had that, which lived between two samples.
+        let by = self.worst.clone().filter(|worst| verdict::is_seen(Some(most), worst.bytes));
+        LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by }
     }
 }
 
@@ -332,6 +335,14 @@ fn shares_memory(a: i32, b: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_excess_is_laid_to_a_process_that_was_seen_with_it() {
+        let worst = Some(ProcessMemory { name: "small".into(), pid: 7, bytes: 10 << 20 });
+        let excess = LimitExcess { worst, time: Duration::ZERO };
+        let said = |counted: u64| excess.of(16 << 20, Some(counted), counted).by.map(|who| who.name);
+        assert_eq!((said(26 << 20).as_deref(), said(516 << 20)), (Some("small"), None));
+    }
 
     #[test]
     fn of_processes_without_weir_each_is_noted_once_and_so_many_by_name() {
