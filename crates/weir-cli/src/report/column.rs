@@ -203,7 +203,7 @@ impl Column {
         if let Some(table) = &stat.table {
             let row = |line: &Line| {
                 let sizes = [Some(line.memory.resident_bytes), line.memory.live_bytes, line.memory.idle_bytes];
-                let sizes = sizes.map(|size| bytes(size.unwrap_or(0))).into_iter();
+                let sizes = sizes.map(|size| size.map_or("unknown".into(), bytes)).into_iter();
                 (format!("{} ({})", line.command, line.pid), sizes.chain([bytes(line.released_bytes)]).collect())
             };
             let rows = table.processes.iter().take(LISTED).map(row).collect();

@@ -301,13 +301,17 @@ fn samples_without_times_are_numbered() {
 #[test]
 fn a_table_of_all_processes_is_one_picture() {
     let files = Files::new();
+    let unmeasured = json!({"resident_bytes": 3 << 20, "live_bytes": null, "idle_bytes": null});
     let line = |at: u64| {
-        let [a, b] = [("a", 1, memory(8 << 20, 0)), ("b", 2, memory(0, 8 << 20))]
+        let all = [("a", 1, memory(8 << 20, 0)), ("b", 2, memory(0, 8 << 20)), ("c", 3, unmeasured.clone())]
             .map(|(command, pid, memory)| joined(memory, json!({"pid": pid, "command": command, "released_bytes": 9})));
-        json!({"at_ns": at, "processes": [a, b], "unreadable": [], "not_allowed": 0})
+        json!({"at_ns": at, "processes": all, "unreadable": [], "not_allowed": 0})
     };
-    let html = page(&[], &[&files.write("s", format!("{}\n{}\n", line(1), line(1_000_000_000)))]);
-    assert!(html.contains("18.0 MiB") && html.contains("b (2)"), "{html}");
+    let file = files.write("s", format!("{}\n{}\n", line(1), line(1_000_000_000)));
+    let html = page(&[], &[&file]);
+    assert!(html.contains("21.0 MiB") && html.contains("b (2)"), "{html}");
+    let markdown = page(&["--format", "markdown"], &[&file]);
+    assert!(markdown.contains("| c \\(3\\) | 3.0 MiB | unknown | unknown | 9 B |"), "{markdown}");
 }
 
 /// In a browser without a network: no message on its console, which would say what the page's policy refused.
