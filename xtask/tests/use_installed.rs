@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{Place, describe, has, run};
 
 /// Prints the version of the library that it runs on, and the library's file.
@@ -160,6 +160,39 @@ fn a_static_c_program_has_all_that_libc_has() {
     let output = Command::new(compile_static(changes, &place)).output().expect("it starts");
     weir_testing::program_skipped("changes.c", &output);
     assert!(output.status.success(), "{}", describe(&output));
+}
+
+/// Holds memory until its input ends.
+const HOLDS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    for (int i = 0; i < 1000; i++)
+        if (!calloc(1, 20000)) return 1;
+    return getchar() != EOF;
+}
+"#;
+
+/// Weir's code is a part of the program's there: all frames of a call stack look like Weir's own.
+#[test]
+fn a_static_c_program_is_not_profiled_and_why_is_said() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let place = Place::with_prefix();
+    place.install(&[]);
+    let mut program = Command::new(compile_static(HOLDS, &place));
+    let mut child = program.env("WEIR_PROFILE_BYTES", "65536").stdin(Stdio::piped()).spawn().expect("it starts");
+    let weir = |command: &str| {
+        let mut weir = Command::new(place.file("bin/weir"));
+        weir.args([command, &child.id().to_string()]).output().expect("weir starts")
+    };
+    weir_testing::wait_until("its figures", || weir("stat").status.success());
+    let output = weir("profile");
+    let said = describe(&output);
+    assert!(output.status.code() == Some(5) && said.contains("libweir.a") && said.contains("libweir.so"), "{said}");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("its end").success());
 }
 
 /// A static program, by the flags that pkg-config says.

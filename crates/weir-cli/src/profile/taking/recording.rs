@@ -49,18 +49,19 @@ pub fn record(pid: i32, options: &ProfileOptions, clean_up: impl FnOnce()) -> Re
 
 fn take(pid: i32, options: &ProfileOptions, ending: &Noted) -> Result<Profile, Failure> {
     let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
-    let subject = subject(pid, &inspected);
-    let present = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
-    let has_samples = present.as_ref().is_some_and(|table| table.samples > 0);
-    if !has_samples && locate::library(&inspected.maps).is_none() {
+    if locate::library(&inspected.maps).is_none() {
         return Err(Failure::of(
             Kind::Refused,
             format!(
-                "process {pid}: Weir is built into the program (`#[global_allocator]`), and samples only what goes through \
-                 libweir.so: build the program without it, and start it by `weir run --profile NAME`"
+                "process {pid}: Weir is built into the program (`#[global_allocator]`, libweir.a), and call stacks are \
+                 known only of what goes through libweir.so: link the program with that, or build it without Weir and \
+                 start it by `weir run --profile NAME`"
             ),
         ));
     }
+    let subject = subject(pid, &inspected);
+    let present = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
+    let has_samples = present.as_ref().is_some_and(|table| table.samples > 0);
     let mean = present.as_ref().map_or(0, |table| table.mean_bytes);
     let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
     let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
