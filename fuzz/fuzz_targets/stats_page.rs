@@ -221,7 +221,7 @@ fn list(page: Page, resident: u64, command: &str) {
     stat.comm = command.to_owned();
     let seen = Seen { stat, page, address: None };
     let found = Found { readable: vec![seen], others: Vec::new(), not_allowed: 0, not_opened: Vec::new() };
-    let table = stat::processes::Table::of(found);
+    let table = figures::processes::Table::of(found);
     check_text(&table.to_string());
     assert_eq!(table.to_string().lines().count(), 2);
     check_json(&base::json::line(&table).expect("it is written"));

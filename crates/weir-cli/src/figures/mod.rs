@@ -4,6 +4,7 @@ pub mod events;
 pub mod idle_window;
 pub mod less;
 pub mod memory;
+pub mod processes;
 pub mod reclaim_table;
 pub mod released;
 pub mod run;

@@ -1,9 +1,10 @@
 //! The runs that a page is about. Each has what its files say, put together.
 
 use super::reading::{self, Contents, Stat, Trace};
-use super::records::{Cache, Line};
+use super::records::Cache;
 use crate::base::failure::Failure;
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::processes::Line;
 use crate::figures::released::Released;
 use crate::figures::run::Summary;
 use crate::figures::times::Times;

@@ -1,9 +1,10 @@
 //! Reading a file: record after record, in bounded memory.
 
-use super::records::{Batch, Process, RUN, Record, STAT, TRACE, Table};
+use super::records::{Batch, Process, RUN, Record, STAT, TRACE};
 use super::timeline::{Bins, Point, Samples};
 use crate::base::failure::{Failure, WEIR_FAILED};
 use crate::figures::memory::Memory;
+use crate::figures::processes::Table;
 use crate::figures::released::Released;
 use crate::figures::run::Summary;
 use std::cell::Cell;

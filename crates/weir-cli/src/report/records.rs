@@ -1,6 +1,7 @@
 //! The records of the other commands, as they are read back: the fields that a report needs, and no others.
 
 use crate::figures::memory::Memory;
+use crate::figures::processes::Table;
 use crate::figures::released::Released;
 use crate::figures::run::Summary;
 use crate::figures::times::Times;
@@ -114,21 +115,4 @@ pub struct Cache {
     pub slab_bytes: u64,
     pub trimmed_bytes: u64,
     pub drained_bytes: u64,
-}
-
-#[derive(Deserialize)]
-pub struct Table {
-    pub at_ns: Option<u64>,
-    pub processes: Vec<Line>,
-    #[serde(rename = "not_allowed")]
-    _not_allowed: u64,
-}
-
-#[derive(Deserialize)]
-pub struct Line {
-    pub pid: i32,
-    pub command: String,
-    #[serde(flatten)]
-    pub memory: Memory,
-    pub released_bytes: u64,
 }

@@ -6,6 +6,7 @@ pub mod report;
 use crate::base::failure::Failure;
 use crate::base::{json, output};
 use crate::command_line::StatOptions;
+use crate::figures::processes::Table;
 use crate::inspect::page::{Inspected, Missing};
 use crate::inspect::{asked, list};
 use report::Report;
@@ -41,7 +42,7 @@ pub fn stat(options: &StatOptions) -> Result<i32, Failure> {
 /// The figures of one process, or of all.
 fn text(options: &StatOptions, inspected: Option<&Inspected>, again: bool) -> Result<String, Failure> {
     let Some(inspected) = inspected else {
-        let table = processes::Table::of(list::all());
+        let table = Table::of(list::all());
         return if options.json { written(&table, again) } else { Ok(table.to_string()) };
     };
     let why = |why: Missing| why.of(inspected.process.pid());

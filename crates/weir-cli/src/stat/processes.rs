@@ -4,40 +4,11 @@ use crate::base::descriptors::TOO_MANY;
 use crate::base::output::printable_line;
 use crate::base::table::{head, row};
 use crate::base::units::{bytes, monotonic_ns};
-use crate::figures::memory::Memory;
+use crate::figures::processes::{Line, Table, Unreadable};
 use crate::figures::released::Released;
 use crate::inspect::list::{Found, Seen};
 use crate::inspect::page::Missing;
-use serde::Serialize;
 use std::fmt;
-
-/// See the module.
-#[derive(Serialize)]
-pub struct Table {
-    /// When these figures were read, ns of the monotonic clock.
-    at_ns: u64,
-    processes: Vec<Line>,
-    unreadable: Vec<Unreadable>,
-    /// Processes that this user may not look into.
-    not_allowed: usize,
-    /// Processes for which too many files are open.
-    too_many_files: usize,
-}
-
-#[derive(Serialize)]
-struct Line {
-    pid: i32,
-    command: String,
-    #[serde(flatten)]
-    memory: Memory,
-    released_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct Unreadable {
-    pid: i32,
-    why: String,
-}
 
 impl Table {
     /// The table of the processes found, largest first.
@@ -53,7 +24,7 @@ impl Table {
         let why = |(pid, why): (i32, Missing)| Unreadable { pid, why: why.to_string() };
         let unreadable = found.others.into_iter().map(why).collect();
         let (not_allowed, too_many_files) = (found.not_allowed, found.not_opened.len());
-        Self { at_ns: monotonic_ns(), processes, unreadable, not_allowed, too_many_files }
+        Self { at_ns: Some(monotonic_ns()), processes, unreadable, not_allowed, too_many_files }
     }
 }
 
