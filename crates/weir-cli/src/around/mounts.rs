@@ -1,5 +1,6 @@
 //! The mounts that a process sees, and the file systems that they are of.
 
+use procfs::process::MountInfo;
 use std::fs::File;
 use std::io::Read;
 
@@ -36,14 +37,11 @@ pub fn of(pid: i32) -> Option<Vec<Mount>> {
 
 /// The mounts in such a list, whatever the names in it are: it is the process's own.
 fn parse(list: &[u8]) -> Vec<Mount> {
-    // The numbers come first, and the file system behind a hyphen; a blank in a path is written as `\040`.
     let of_line = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut words = mount.split(' ');
-        let number = words.next()?.parse().ok()?;
-        let (major, minor) = words.nth(1)?.split_once(':')?;
+        let mount = MountInfo::from_line(line).ok()?;
+        let (major, minor) = mount.majmin.split_once(':')?;
         let device = (major.parse().ok()?, minor.parse().ok()?);
-        Some(Mount { number, device, system: system.split(' ').next()?.to_owned() })
+        Some(Mount { number: mount.mnt_id, device, system: mount.fs_type })
     };
     String::from_utf8_lossy(list).lines().filter_map(of_line).collect()
 }
