@@ -1,64 +1,57 @@
 //! `weir why` on programs that hold memory, each for a reason that it must name.
 
-use crate::subject::{Group, NO_STALLS, is_in_state, library, says, send, text, wait_for, weir};
+use crate::subject::{Group, NO_STALLS, compiled, is_in_state, library, says, send, text, wait_for, weir};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use weir_testing::{compiles, skip, wait_until};
+use tempfile::TempPath;
+use weir_testing::{skip, wait_until};
 
-/// A program that holds memory for one reason.
-struct Case(Child, PathBuf);
+/// A program that holds memory for one reason. Its file goes with it.
+struct Case {
+    child: Child,
+    _program: Option<TempPath>,
+}
 
 impl Drop for Case {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        let _ = std::fs::remove_file(&self.1);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// The compiled program; none if this machine has no compiler, or cannot link it so.
-fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/why.c");
-    // Its own for each caller, who removes it.
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Relaxed);
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}-{number}", std::process::id()));
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-fno-builtin", "-w", "-pthread"]).args(flags).arg(&source).arg("-o").arg(&output);
-    compiles(&mut compiler).then_some(output)
+fn compile(flags: &[&str]) -> Option<TempPath> {
+    compiled("why.c", flags)
 }
 
 impl Case {
     /// One under Weir, with these settings.
     fn new(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
-        let program = compile(name, &[])?;
+        let program = compile(&[])?;
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library()).envs(NO_STALLS).envs(settings.iter().copied()).arg(name);
-        Some(Self::start(command, program))
+        Some(Self::start(command, Some(program)))
     }
 
     /// One under Weir that goes on when its standard input ends.
     fn fed(name: &str) -> Option<Self> {
-        let program = compile(name, &[])?;
+        let program = compile(&[])?;
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library()).envs(NO_STALLS).arg(name).stdin(Stdio::piped());
-        Some(Self::start(command, program))
+        Some(Self::start(command, Some(program)))
     }
 
-    fn start(mut command: Command, program: PathBuf) -> Self {
+    fn start(mut command: Command, program: Option<TempPath>) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let case = Self(child, program);
+        let case = Self { child, _program: program };
         assert_eq!(line, "ready\n");
         case
     }
 
     fn pid(&self) -> String {
-        self.0.id().to_string()
+        self.child.id().to_string()
     }
 
     /// The report on it; with parts that must add up to the resident set.
@@ -77,7 +70,7 @@ impl Case {
 
     /// By the kernel.
     fn resident(&self) -> u64 {
-        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.0.id())).unwrap();
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
         let kib = |line: &str| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
         rollup.lines().find_map(kib).unwrap() << 10
     }
@@ -186,7 +179,7 @@ fn a_leak_shows_between_two_looks() {
     let measured = || case.report()["measured_ns_ago"].is_u64().then(|| part(&case.report(), "live"));
     let before = wait_for("measured", measured);
     let output = looked_at_twice(&case.pid(), || {
-        drop(case.0.stdin.take());
+        drop(case.child.stdin.take());
         wait_for("the leak", || (part(&case.report(), "live") > before + (1 << 20)).then_some(()));
     });
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -241,10 +234,10 @@ fn a_block_beside_a_stack() {
 
 #[test]
 fn another_allocator() {
-    let Some(program) = compile("glibc", &[]) else { return };
+    let Some(program) = compile(&[]) else { return };
     let mut command = Command::new(&program);
     command.arg("live").env_remove("LD_PRELOAD");
-    let case = Case::start(command, program);
+    let case = Case::start(command, Some(program));
     let report = case.first_cause("other_allocator", 38);
     assert_eq!(report["allocator"], "glibc's malloc");
     assert_eq!(report["holders"].as_array().map(Vec::len), Some(0));
@@ -252,20 +245,20 @@ fn another_allocator() {
 
 #[test]
 fn a_static_program() {
-    let Some(program) = compile("static", &["-static"]) else { return };
+    let Some(program) = compile(&["-static"]) else { return };
     let mut command = Command::new(&program);
     command.arg("live").env("LD_PRELOAD", library());
-    let case = Case::start(command, program);
+    let case = Case::start(command, Some(program));
     let report = case.first_cause("other_allocator", 38);
     assert!(report["allocator"].as_str().unwrap().contains("statically linked"), "{}", report["allocator"]);
 }
 
 #[test]
 fn an_allocator_inside_the_program() {
-    let Some(program) = compile("inside", &["-DOWN_ALLOCATOR"]) else { return };
+    let Some(program) = compile(&["-DOWN_ALLOCATOR"]) else { return };
     let mut command = Command::new(&program);
     command.arg("live").env("LD_PRELOAD", library());
-    let case = Case::start(command, program);
+    let case = Case::start(command, Some(program));
     let report = case.first_cause("other_allocator", 38);
     assert_eq!(report["allocator"], "jemalloc");
     assert!(
@@ -326,13 +319,13 @@ fn no_background_thread() {
 
 #[test]
 fn locked_memory() {
-    let Some(program) = compile("locked", &[]) else { return };
+    let Some(program) = compile(&[]) else { return };
     let mut command = Command::new(&program);
     command.env("LD_PRELOAD", library()).arg("locked").stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let case = Case(child, program);
+    let case = Case { child, _program: Some(program) };
     if line == "refused\n" {
         return skip!("this user may not lock 6 MiB (ulimit -l)");
     }
@@ -354,10 +347,10 @@ fn page_tables() {
 fn a_page_cache_that_is_not_the_processes() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = dir.path().join("written");
-    let Some(program) = compile("file", &[]) else { return };
+    let Some(program) = compile(&[]) else { return };
     let mut command = Command::new(&program);
     command.env("LD_PRELOAD", library()).arg("file").arg(&file);
-    let case = Case::start(command, program);
+    let case = Case::start(command, Some(program));
     let report = case.report();
     if report["beside"]["page_cache_bytes"] == 0 {
         return skip!("this kernel tells nothing of the cache of open files (Linux 6.5 does)");
@@ -371,16 +364,15 @@ fn a_page_cache_that_is_not_the_processes() {
 /// closed.
 #[test]
 fn a_page_cache_of_the_cgroup() {
-    let Some(program) = compile("group", &[]) else { return };
+    let Some(program) = compile(&[]) else { return };
     let Some(group) = Group::new(&["memory.stat"]) else {
-        let _ = std::fs::remove_file(program);
         return skip!("this user cannot make a cgroup with memory figures");
     };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let enter = "echo $$ > \"$0/cgroup.procs\" && head -c 50331648 /dev/zero > \"$2\" && exec \"$1\" own";
     let mut command = Command::new("sh");
     command.args(["-c", enter]).arg(&group.0).arg(&program).arg(dir.path().join("written"));
-    let case = Case::start(command, program);
+    let case = Case::start(command, Some(program));
     let report = case.report();
     let charged = &report["beside"]["cgroup"];
     assert_eq!(charged["directory"].as_str(), group.0.to_str(), "{report}");
@@ -395,15 +387,14 @@ fn a_page_cache_of_the_cgroup() {
 /// In a cgroup namespace, as containers have one, the group is what is mounted, and its path is `/`.
 #[test]
 fn a_cgroup_that_is_the_root_of_its_namespace() {
-    let Some(program) = compile("namespace", &[]) else { return };
+    let Some(program) = compile(&[]) else { return };
     let Some(group) = Group::new(&["memory.stat"]) else {
-        let _ = std::fs::remove_file(program);
         return skip!("this user cannot make a cgroup with memory figures");
     };
     let enter = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", enter]).arg(&group.0).arg(&program).arg("own");
-    let case = Case::start(command, program);
+    let case = Case::start(command, Some(program));
     let mounted = tempfile::tempdir().unwrap();
     let hierarchy = if group.0.join("memory.max").exists() { "cgroup2" } else { "cgroup -o memory" };
     let look = format!("mount -t {hierarchy} none \"$0\" || exit 77; exec \"$@\"");
@@ -438,8 +429,8 @@ fn who_cannot_be_looked_into_is_told_in_one_line() {
 #[test]
 fn a_stopped_process_is_not_waited_for() {
     let Some(case) = Case::new("live", &[]) else { return };
-    send(libc::SIGSTOP, case.0.id());
-    wait_until("its stop", || is_in_state(case.0.id(), 'T'));
+    send(libc::SIGSTOP, case.child.id());
+    wait_until("its stop", || is_in_state(case.child.id(), 'T'));
     assert_eq!(case.report()["not_asked"], "it is stopped");
 }
 
@@ -456,8 +447,8 @@ fn pythons_own_allocator() {
     if python(None).arg("--version").output().is_err() {
         return skip!("no python3");
     }
-    let own = Case::start(python(None), PathBuf::new());
-    let cured = Case::start(python(Some("malloc")), PathBuf::new());
+    let own = Case::start(python(None), None);
+    let cured = Case::start(python(Some("malloc")), None);
     for command in ["why", "doctor"] {
         let said = |case: &Case| text(&weir(&[command, &case.pid(), "--json"]).stdout);
         let shown = said(&own);

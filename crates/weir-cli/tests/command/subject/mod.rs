@@ -21,15 +21,23 @@ pub struct Subject {
     stdout: BufReader<ChildStdout>,
 }
 
-/// The compiled program, removed when it is dropped; none if this machine has no compiler.
-pub fn program(flags: &[&str]) -> Option<TempPath> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/subject/subject.c");
+/// A program, compiled from a file of `tests/command`, and removed when it is dropped; none if this machine has no compiler, or
+/// cannot link it so.
+pub fn compiled(source: &str, flags: &[&str]) -> Option<TempPath> {
     // Tests that run at the same time compile it each for itself.
-    let name = format!("subject-{}-{:?}", std::process::id(), std::thread::current().id());
-    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['(', ')'], ""));
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command").join(source);
+    let name = source.file_stem().unwrap().display();
+    let name = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-fno-builtin", "-w", "-pthread"]).args(flags).arg(&source).arg("-o").arg(&output);
     compiles(&mut compiler).then(|| TempPath::try_from_path(output).unwrap())
+}
+
+/// The program that [`Subject`] is.
+pub fn program(flags: &[&str]) -> Option<TempPath> {
+    compiled("subject/subject.c", flags)
 }
 
 /// Stalls of the machine that the tests run on are no pressure, which would release what a test has released.
