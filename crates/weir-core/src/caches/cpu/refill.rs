@@ -4,6 +4,7 @@
 use crate::base::units::{Class, Order, PageNo, Pages, Span};
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
+use crate::caches::cache::domain::Domain;
 use crate::caches::cache::domain_access::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_HEAD, SLAB_TAIL, UNBUCKETED, class_of_number};
 use crate::caches::heap_caches::Caches;
@@ -14,6 +15,17 @@ use crate::pages::zone::Purpose;
 use crate::platform::Platform;
 use crate::platform::cpu_table::CpuSlab;
 use crate::telemetry::stats;
+
+/// Where objects come from.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The caller's node.
+    Home,
+    /// The node of a fresh slab, of which this is the first page. It is added to that node's slabs.
+    Fresh(PageNo),
+    /// Any node: they are nearer than no memory.
+    Any,
+}
 
 impl<P: Platform> Caches<P> {
     /// Where there are no restartable sections, an object from the CPU's bucket under its lock, if there is one.
@@ -38,27 +50,32 @@ impl<P: Platform> Caches<P> {
             return self.refill_unbucketed(number);
         }
         let class = class_of_number(number);
-        let mut object = self.refill_from_stock(class, None);
-        if object.is_null() {
-            let cache = self.table.get(number);
-            let fresh = self.fresh_slab(cache, &cache.shape.get())?;
-            let Some(page) = fresh else {
-                self.note_failures(number, 1);
-                return Ok(core::ptr::null_mut());
-            };
-            object = self.refill_from_stock(class, Some(page));
+        let object = self.refill_from_stock(class, Source::Home);
+        if !object.is_null() {
+            return Ok(object);
         }
-        Ok(object)
+        let cache = self.table.get(number);
+        match self.fresh_slab(cache, &cache.shape.get()) {
+            Ok(Some(page)) => Ok(self.refill_from_stock(class, Source::Fresh(page))),
+            Ok(None) => {
+                self.note_failures(number, 1);
+                Ok(core::ptr::null_mut())
+            }
+            Err(Short) => {
+                let object = self.refill_from_stock(class, Source::Any);
+                if object.is_null() { Err(Short) } else { Ok(object) }
+            }
+        }
     }
 
     /// Refills the bucket from what [`Caches::stock`] finds, and hands an object out; null where it finds nothing.
     #[inline(never)]
-    fn refill_from_stock(&self, class: Class, fresh: Option<PageNo>) -> *mut u8 {
+    fn refill_from_stock(&self, class: Class, source: Source) -> *mut u8 {
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let cache = self.table.get(class.index());
         let checks_all = self.pages.platform.checks_all();
         let batch = if checks_all { 1 } else { cache.tuning.batch(&cache.shape.get()) };
-        let n = self.stock(cache, &mut objects[..batch], fresh);
+        let n = self.stock(cache, &mut objects[..batch], source);
         if n == 0 {
             return core::ptr::null_mut();
         }
@@ -76,34 +93,46 @@ impl<P: Platform> Caches<P> {
     /// `init` failed.
     pub(crate) fn fetch(&self, number: usize, out: &mut [*mut u8]) -> Result<usize, Short> {
         let cache = self.table.get(number);
-        let n = self.stock(cache, out, None);
+        let n = self.stock(cache, out, Source::Home);
         if n > 0 {
             return Ok(n);
         }
-        let fresh = self.fresh_slab(cache, &cache.shape.get())?;
-        Ok(fresh.map_or(0, |page| self.stock(cache, out, Some(page))))
+        match self.fresh_slab(cache, &cache.shape.get()) {
+            Ok(fresh) => Ok(fresh.map_or(0, |page| self.stock(cache, out, Source::Fresh(page)))),
+            Err(Short) => {
+                let n = self.stock(cache, out, Source::Any);
+                if n > 0 { Ok(n) } else { Err(Short) }
+            }
+        }
     }
 
-    /// Objects from the depot, else from slabs; returns how many. With the first page of a `fresh` slab: from the slabs of its
-    /// domain, to which that one is added.
+    /// Objects of a source; returns how many.
+    fn stock(&self, cache: &Cache, out: &mut [*mut u8], source: Source) -> usize {
+        match source {
+            Source::Home => self.stock_of(cache, self.domain(cache, self.pages.home()), out, None),
+            Source::Fresh(page) => self.stock_of(cache, self.domain_of(cache, page), out, Some(page)),
+            Source::Any => {
+                let mut of_each = cache.domains().map(|domain| self.stock_of(cache, domain, out, None));
+                of_each.find(|&n| n > 0).unwrap_or(0)
+            }
+        }
+    }
+
+    /// Objects from a domain's depot, else from its slabs; returns how many. With the first page of a `fresh` slab: from the slabs,
+    /// to which that one is added.
     #[inline(never)]
-    fn stock(&self, cache: &Cache, out: &mut [*mut u8], fresh: Option<PageNo>) -> usize {
+    fn stock_of(&self, cache: &Cache, domain: &Domain, out: &mut [*mut u8], fresh: Option<PageNo>) -> usize {
         let g = cache.shape.get();
         let window = &self.pages.normal;
-        let domain = match fresh {
-            Some(page) => self.domain_of(cache, page),
-            None => {
-                let domain = self.domain(cache, self.pages.home());
-                let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
-                let n = depot.get(out);
-                if n > 0 {
-                    return n;
-                }
-                depot.short_at = self.pages.events.clock();
-                depot.misses += 1;
-                domain
+        if fresh.is_none() {
+            let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
+            let n = depot.get(out);
+            if n > 0 {
+                return n;
             }
-        };
+            depot.short_at = self.pages.events.clock();
+            depot.misses += 1;
+        }
         let mut taken = Pieces::NONE;
         let most = out.len().min(MAX_BATCH);
         let mut slabs = domain.slabs.lock(&self.pages.platform);

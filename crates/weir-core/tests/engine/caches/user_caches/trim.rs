@@ -32,6 +32,22 @@ pub(super) fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>)
     heap.user_caches().set_reserve(id, 0).unwrap();
 }
 
+/// Where no memory is to be had, what is free on another node serves.
+#[test]
+fn a_reserve_serves_threads_of_all_nodes() {
+    let heap = heap();
+    heap.platform().node_count.store(2, Relaxed);
+    let id = heap.user_caches().make(&spec(256)).unwrap();
+    heap.user_caches().set_reserve(id, 100).unwrap();
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    let fill: Vec<_> = std::iter::from_fn(|| Some(heap.alloc(16 << 10)).filter(|block| !block.is_null())).collect();
+    assert!(!fill.is_empty());
+    run_on(1);
+    run_on_node(1);
+    assert_eq!(take(&heap, id, 100).len(), 100);
+    heap.platform().fail_nothing();
+}
+
 /// More than are put in order.
 #[test]
 fn the_depots_of_any_number_of_caches_are_trimmed() {
