@@ -45,7 +45,7 @@ tunables! {
         "Bytes that the heap and zones of the program's own may hold: what is handed out, what is kept free and resident, and metadata. An allocation beyond it reclaims, then fails with ENOMEM. 0: no limit.",
         "user";
     background = 1, 0, 1, Switch,
-        "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard.",
+        "1: run one background thread (and, in a process of several zones, a worker for each further one while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard.",
         "choice: one thread hears pressure and ends calm windows; 0 is for programs under a seccomp filter of their own";
     publish = 1, 0, 1, Switch,
         "Let the same user and root read the process's figures from outside (`weir stat`): the background thread keeps them on a page that can be mapped through /proc. 0: they stay private.",
@@ -155,8 +155,8 @@ tunables! {
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";
-    zone_cpus = 8, 1, 65_536, Count,
-        "CPUs that share a zone of free pages, and depots: a process that runs more threads at once has several of both, so that these do not wait for one lock. What counts is the value at the first allocation. Without effect on kernels before 6.3, which do not number the threads that run.",
+    zone_cpus = 16, 1, 65_536, Count,
+        "Threads that run at once and share a zone of free pages, and depots. A process whose threads have numbers above that has several of both, so that these do not wait for one lock; Linux numbers threads densely (mm_cid) since 6.3, and on kernels before there is one. How many there are is counted once, at the start.",
         "choice by simulation: docs/results/threads.md, Many CPUs";
     rseq = 1, 0, 1, Switch,
         "Where libc does not register threads for restartable sequences (musl, glibc before 2.35), have each do it at its first allocation: a call takes a few nanoseconds then. 0: threads that start from now on do not, and each of their calls takes a slow path: for a program that registers by itself, or whose own filter kills at `rseq`.",

@@ -94,13 +94,13 @@ impl Linux {
 
     /// The settings have been read. The engine's nodes are counted now, and not again.
     ///
-    /// Each has a zone and depots behind locks of its own, for as many threads that run at once as `zone_cpus` says. Threads have
-    /// dense indices (`mm_cid`) for that: by the numbers of CPUs, one thread would come to use the zones of all. So a program that
-    /// never runs more threads at once has the first node alone.
+    /// Each has a zone and depots behind locks of its own, for as many threads that run at once as `zone_cpus` says. Which one a
+    /// thread uses goes by its dense number (`mm_cid`), which is below the number of threads that live. Before Linux 6.14 it is nearly
+    /// that of those that run. By the numbers of CPUs, one thread would come to use the zones of all.
     pub(crate) fn count_nodes(&self) {
         let is_dense = self.lockless() && rseq::is_dense();
         let cpus = if is_dense { tasks::affinity_count().unwrap_or(1) } else { 1 };
-        self.nodes_each.store(cpus.div_ceil(zone_cpus()).max(1), Relaxed);
+        self.nodes_each.store(parts(cpus, self.numa_nodes.load(Relaxed)), Relaxed);
     }
 
     /// The NUMA node that a node of the engine's is a part of. The first ones are the first parts of each: few have workers.
@@ -112,6 +112,11 @@ impl Linux {
     pub(crate) fn has_numa_nodes(&self) -> bool {
         self.numa_nodes.load(Relaxed) > 1
     }
+}
+
+/// Parts of each NUMA node, where as many threads run on each.
+fn parts(cpus: usize, numa_nodes: usize) -> usize {
+    cpus.div_ceil(zone_cpus() * numa_nodes).max(1)
 }
 
 /// Threads that run at once and share a zone.
@@ -153,7 +158,7 @@ impl Topology for Linux {
         // Threads on a node that was added later use the last of those that were there at the start.
         let numa_node = if numa_nodes == 1 { 0 } else { numa_node_now().min(numa_nodes - 1) };
         // CPUs may be more than they were at the start.
-        let part = if each == 1 { 0 } else { rseq::index() / zone_cpus() % each };
+        let part = if each <= 1 { 0 } else { rseq::index() / (zone_cpus() * numa_nodes) % each };
         part * numa_nodes + numa_node
     }
 }
@@ -233,5 +238,16 @@ impl CpuOps for Linux {
 
     fn fence(&self) -> bool {
         rseq::fence()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numa_nodes_have_parts_where_more_than_16_cpus_share_one() {
+        assert_eq!([parts(1, 1), parts(16, 1), parts(17, 1), parts(64, 1)], [1, 1, 2, 4]);
+        assert_eq!([parts(64, 8), parts(128, 2), parts(512, 8)], [1, 4, 4]);
     }
 }

@@ -213,7 +213,7 @@ fn further_zones_serve_further_cpus() {
 
 /// `cargo test -p weir-memory-core --test engine -- --ignored --nocapture many_cpus`
 #[test]
-#[ignore = "prints the table of docs/results/threads.md"]
+#[ignore = "run by hand: prints the table of docs/results/threads.md"]
 fn curves() {
     for (name, step) in PROGRAMS {
         for (count, zone_cpus) in [
@@ -245,7 +245,7 @@ fn curves() {
 
 /// By the machine's clock, which takes some 40 ns of each.
 #[test]
-#[ignore = "prints how long locks are held here"]
+#[ignore = "run by hand: prints how long locks are held here"]
 fn holds() {
     for (name, step) in PROGRAMS {
         let turns = run(step, 4, 4, calls(name)).turns;

@@ -137,15 +137,21 @@ fn cache_row(cache: &CacheStats) -> CacheRow {
 fn write_zones(heap: &Engine) {
     let budget = heap.reclaim().budget_figures();
     STATS.zones.write(|add| {
-        heap.pages().each_zone(|zone| {
-            let mut row = zone_row(&zone);
-            // The budget is of all nodes together: it is told with the first.
-            if (zone.place, zone.number) == (Place::Normal, 0) {
-                let limits = [budget.capacity, budget.free, budget.min, budget.low, budget.high];
-                [row.capacity, row.free, row.min, row.low, row.high] = limits.map(|bytes| bytes as u64);
-            }
-            add(row);
-        });
+        // Where there are more zones than rows, those of further nodes are left out.
+        for of_further_nodes in [false, true] {
+            heap.pages().each_zone(|zone| {
+                if (zone.place != Place::User && zone.number > 0) != of_further_nodes {
+                    return;
+                }
+                let mut row = zone_row(&zone);
+                // The budget is of all nodes together: it is told with the first.
+                if (zone.place, zone.number) == (Place::Normal, 0) {
+                    let limits = [budget.capacity, budget.free, budget.min, budget.low, budget.high];
+                    [row.capacity, row.free, row.min, row.low, row.high] = limits.map(|bytes| bytes as u64);
+                }
+                add(row);
+            });
+        }
     });
 }
 
