@@ -6,18 +6,22 @@
 //! the first cache with a `fini` or such a callback has libc make a thread. In a forked child the thread is made again at the
 //! first slow path of such a cache, where the program may allocate, and not inside `fork`: most children never come there. Without
 //! a background thread it is not made again, as the program then wants memory calls alone. And libc may have no thread to offer.
-//! Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved. Whenever something waits, the
-//! next slow path asks for the thread again.
+//! Then objects are finalized by `weir_trim` and where their cache is destroyed, and none are moved. Where something waits, a
+//! slow path asks for the thread again, once a second.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU32,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
+use crate::os::clock::monotonic_ns;
 use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::process::{gettid, set_thread_name};
 use crate::platform::linux::Engine;
 use crate::threads::libc_thread;
+
+/// How long a refused thread is not asked for again.
+const RETRY_NS: u64 = 1_000_000_000;
 
 /// The finalizer thread of a heap.
 pub struct Finalizer {
@@ -27,6 +31,8 @@ pub struct Finalizer {
     is_missing: AtomicBool,
     /// 1: objects wait, or are to be moved. The thread sleeps while it is 0.
     wanted: AtomicU32,
+    /// Where it was refused: when it is asked for again, ns.
+    retry_at: AtomicU64,
     /// The thread's id; 0 where there is none.
     id: AtomicU32,
     /// The thread is to return.
@@ -41,6 +47,7 @@ impl Finalizer {
             is_started: AtomicBool::new(false),
             is_missing: AtomicBool::new(false),
             wanted: AtomicU32::new(0),
+            retry_at: AtomicU64::new(0),
             id: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
         }
@@ -54,6 +61,7 @@ impl Finalizer {
         let argument = core::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the argument lives as long as the process.
         if !unsafe { libc_thread::spawn(run, argument) } {
+            self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
             self.is_started.store(false, Release);
         }
     }
@@ -77,7 +85,7 @@ impl Finalizer {
         if self.wanted.swap(1, AcqRel) == 0 {
             let _ = futex_wake(&self.wanted, 1);
         }
-        if !self.is_started.load(Acquire) {
+        if !self.is_started.load(Acquire) && monotonic_ns() >= self.retry_at.load(Relaxed) {
             self.is_missing.store(true, Release);
         }
     }
@@ -85,6 +93,7 @@ impl Finalizer {
     /// In a forked child: the thread is not there.
     pub(crate) fn forget(&self) {
         self.id.store(0, Release);
+        self.retry_at.store(0, Relaxed);
         if self.is_started.swap(false, AcqRel) {
             self.is_missing.store(true, Release);
         }
