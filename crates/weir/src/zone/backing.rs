@@ -83,10 +83,15 @@ impl Kind {
                 // SAFETY: mapped just now; the contents stay.
                 unsafe { mman::madvise(at.addr as *mut u8, at.len, MADV_DONTFORK) }.inspect_err(|_| unmap(at))
             }
-            Self::Locked => {
-                map_fixed(at, USED, PRIVATE, -1)?;
-                mman::mlock(at.addr as *mut u8, at.len).inspect_err(|_| unmap(at))
-            }
+            Self::Locked => map_fixed(at, USED, PRIVATE, -1),
+        }
+    }
+
+    /// Has memory that is resident from the start become so.
+    fn fill(self, at: Run) -> Result<(), Errno> {
+        match self {
+            Self::Locked => mman::mlock(at.addr as *mut u8, at.len),
+            _ => Ok(()),
         }
     }
 }
@@ -288,15 +293,20 @@ impl Drop for Home {
 /// value lives: it is resident before the heap can count it.
 fn map(size: usize, kind: Kind) -> Result<(Run, Option<Hold<'static>>), Errno> {
     loop {
-        // Asked first: caches may have to make room, and are to do so for no zone that cannot be.
         kind.may_map(size)?;
-        let is_resident = !kind.memory().reported;
-        let room = if is_resident { Some(HEAP.room_for_zone(size).map_err(|_| Errno::ENOMEM)?) } else { None };
         let at = free_place(size)?;
         match kind.map(at) {
-            Err(Errno::EEXIST) => {}
-            mapped => return mapped.map(|()| (at, room)),
+            Err(Errno::EEXIST) => continue,
+            mapped => mapped?,
         }
+        // Caches may have to make room. They are to do so for no zone that cannot be: what the system refuses, it has by now.
+        let room = || -> Result<_, Errno> {
+            let is_resident = !kind.memory().reported;
+            let room = if is_resident { Some(HEAP.room_for_zone(size).map_err(|_| Errno::ENOMEM)?) } else { None };
+            kind.fill(at)?;
+            Ok(room)
+        };
+        return room().inspect_err(|_| unmap(at)).map(|room| (at, room));
     }
 }
 
