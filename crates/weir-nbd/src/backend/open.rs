@@ -53,9 +53,11 @@ impl Source {
                 let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
                 let flags = access | OFlags::CLOEXEC;
                 let opened = match (fs::open(path, flags, Mode::empty()), create) {
-                    (Err(rustix::io::Errno::NOENT), Some(size)) => create_file(path, size.0),
+                    (Err(rustix::io::Errno::NOENT), Some(size)) => {
+                        create_file(path, OFlags::CREATE | OFlags::EXCL, size.0)
+                    }
                     (Ok(file), Some(size)) if matches!(Volume::inspect(&file), Ok((_, Kind::File, 0))) => {
-                        create_file(path, size.0)
+                        create_file(path, OFlags::empty(), size.0)
                     }
                     (opened, _) => opened,
                 };
@@ -82,13 +84,17 @@ impl Source {
     }
 }
 
-/// Makes a file of `size` bytes, also of the empty one that a start has left which ended in the midst of this. A power cut leaves
+/// Makes a file of `size` bytes, also of the empty one that a start has left which ended in the midst of this. A link to nothing is
+/// no place for one: what it leads to may be mounted later. A power cut leaves
 /// it and its name: what is written to it later may be flushed, and its clients rely on that.
-fn create_file(path: &Path, size: u64) -> rustix::io::Result<OwnedFd> {
+fn create_file(path: &Path, how: OFlags, size: u64) -> rustix::io::Result<OwnedFd> {
     // For writing, also where it will only be read: it gets its size through this.
-    let file = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE, Mode::RUSR | Mode::WUSR)?;
-    fs::ftruncate(&file, size)?;
-    fs::fsync(&file)?;
+    let file = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | how, Mode::RUSR | Mode::WUSR)?;
+    // Another program may have filled it meanwhile.
+    if fs::fstat(&file)?.st_size == 0 {
+        fs::ftruncate(&file, size)?;
+        fs::fsync(&file)?;
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let opened = fs::open(folder, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty());
     if let Err(why) = opened.and_then(fs::fsync) {
@@ -172,4 +178,19 @@ fn open_direct(file: &OwnedFd, read_only: bool) -> Option<OwnedFd> {
     let mut block = Buffer::zeroes(ALIGNMENT as usize).ok()?;
     rustix::io::pread(&direct, block.filled_mut(), 0).ok()?;
     Some(direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_nothing_is_no_place_for_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [link, other] = ["link", "other"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink(&other, &link).expect("a link");
+        let source = Source::Path { path: link, create: Some(Size(1 << 20)) };
+        assert!(source.open(false, None).is_err());
+        assert!(!other.exists());
+    }
 }
