@@ -1,8 +1,8 @@
 //! An HTTP server of metrics: one thread that talks, one more while they are written.
 //!
 //! The cost of a client is bounded: 64 connections at a time, one request for each, all of which has to be over in time, and one
-//! writing of the metrics each second. One connection more ends the oldest: who opens many and says nothing keeps neither a scrape
-//! nor a probe out.
+//! writing of the metrics each second. One connection more ends the oldest of those that have not asked yet: who opens many and says
+//! nothing keeps neither a scrape nor a probe out.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::Result;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
@@ -36,8 +37,8 @@ const REUSED_FOR: Duration = Duration::from_secs(1);
 /// Time between two attempts to accept a connection when the kernel refuses one, such as for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections under way, the oldest first.
-pub type Open = VecDeque<JoinHandle<()>>;
+/// Connections under way, the oldest first, and whether the request of each has come.
+pub type Open = VecDeque<(JoinHandle<()>, Arc<AtomicBool>)>;
 
 /// A connection of any kind.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -64,17 +65,27 @@ async fn serve_within<S: Stream>(
             sleep(PAUSE).await;
             continue;
         };
-        open.retain(|it| !it.is_finished());
+        open.retain(|(task, _)| !task.is_finished());
         if open.len() == CONNECTIONS {
-            open.pop_front().inspect(JoinHandle::abort);
+            // Who has asked is answered soon.
+            let silent = open.iter().position(|(_, has_asked)| !has_asked.load(Relaxed));
+            open.remove(silent.unwrap_or(0)).inspect(|(task, _)| task.abort());
         }
-        open.push_back(tokio::spawn(connection(stream, metrics.clone(), patience)));
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(connection(stream, metrics.clone(), Arc::clone(&has_asked), patience));
+        open.push_back((task, has_asked));
     }
 }
 
 /// Answers one request.
-async fn connection(stream: impl Stream, metrics: Metrics, [of_head, of_all]: [Duration; 2]) {
+async fn connection(
+    stream: impl Stream,
+    metrics: Metrics,
+    has_asked: Arc<AtomicBool>,
+    [of_head, of_all]: [Duration; 2],
+) {
     let service = service_fn(|request| {
+        has_asked.store(true, Relaxed);
         let metrics = metrics.clone();
         async move { Ok::<_, Infallible>(answer(&request, &metrics).await) }
     });

@@ -37,7 +37,7 @@ async fn run(listener: Listener, extent: Extent) -> std::io::Result<()> {
     // What was begun is ended.
     drop(listener);
     let ends = async {
-        for connection in open {
+        for (connection, _) in open {
             let _ = connection.await;
         }
     };

@@ -73,7 +73,8 @@ fn take(pid: i32, options: &ProfileOptions, ending: &Noted) -> Result<Profile, F
     }
     // What sampling found before it was switched on now is of another time: what is live of it has not grown since.
     let began = now_ns();
-    let (last, waited, has_ended) = wait(pid, Duration::from_secs(seconds.into()), &first, ending)?;
+    let time = Duration::from_secs(seconds.into());
+    let (last, waited, has_ended) = wait(pid, time, &first, ending)?;
     drop(switch);
     let mut profile = of(&last, subject);
     profile.stacks = table::since(&first.table, &last.table);
@@ -89,6 +90,8 @@ fn take(pid: i32, options: &ProfileOptions, ending: &Noted) -> Result<Profile, F
     }
     if has_ended {
         profile.notes.push("the process ended meanwhile: these are its figures of up to a second before".into());
+    } else if waited + 2 * TICK * TICKS_A_COPY < time && ending.signal().is_none() {
+        profile.notes.push("it could not be read any more after that: what came later is not in it".into());
     }
     Ok(profile)
 }
