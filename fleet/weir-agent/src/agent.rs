@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, Row};
 use crate::options::{Options, Resize};
 use crate::policy::quantity;
 use crate::recommend::{Measured, Recommender};
-use crate::resize::{Change, Outcome, Resizer};
+use crate::resize::{ANOTHER, Change, Outcome, Resizer};
 use anyhow::{Context, Result};
 use kube::Client;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -402,9 +402,11 @@ impl Agent {
         let Some(api) = &self.api else { return };
         self.requested.insert(change.uid.clone());
         let begun = Instant::now();
+        // A fall has its window to wait for, and keeps no rise waiting. What another changed is known at the next look.
+        let rises = change.from.iter().all(|from| change.to.request > from.request);
         let outcome = api.resizer.request(&change).await;
         self.count(&outcome, &pod.uid, begun);
-        if matches!(outcome, Outcome::Refused(_)) {
+        if rises && matches!(&outcome, Outcome::Refused(why) if why != ANOTHER) {
             self.waiting.insert(named, Instant::now());
         }
         say(&format!("{what}: {outcome}"));

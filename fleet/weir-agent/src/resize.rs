@@ -25,7 +25,7 @@ const KUBELET: Duration = Duration::from_secs(90);
 /// How often a change is tried whose pod changes meanwhile: its kubelet writes to it as well.
 const TRIES: usize = 5;
 /// What is said of a container that holds neither what it did nor what was asked for.
-const ANOTHER: &str = "changed by another";
+pub(crate) const ANOTHER: &str = "changed by another";
 /// Between two looks at what the container uses, while the kubelet is waited for.
 const LOOK: Duration = Duration::from_millis(100);
 
