@@ -1,5 +1,5 @@
-//! A cache's size as a program without Weir would move it: smaller at each event of the kernel's pressure, larger in each second
-//! without one.
+//! A cache's size as a program without Weir would move it: smaller at each event of the kernel's pressure, larger in each
+//! calm time.
 
 use crate::caches::Cache;
 use anyhow::{Context, Result, ensure};
@@ -13,10 +13,11 @@ use std::sync::Arc;
 const PRESSURE: &str = "/proc/pressure/memory";
 /// An event is 100 ms of stalls within two seconds, each of some task. Who has no rights may ask for no shorter window.
 const TRIGGER: &[u8] = b"some 100000 2000000\0";
-/// After so many milliseconds without an event the cache grows: the kernel tells of one in each window at most.
-const CALM: libc::c_int = 1000;
+/// After so many milliseconds without an event the cache grows. More than the trigger's window: the kernel tells of one in each at
+/// most, and under pressure that does not end there is to be no growth.
+const CALM: libc::c_int = 2500;
 
-/// Begins at three quarters of `limit`. An event takes a quarter of the size, a calm second adds a 32nd of the limit.
+/// Begins at three quarters of `limit`. An event takes a quarter of the size, a calm time adds a 13th of the limit.
 pub fn follow(cache: &'static dyn Cache<Arc<[u8]>>, limit: u64) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(PRESSURE);
     let mut file = file.with_context(|| format!("cannot open {PRESSURE}"))?;
@@ -25,7 +26,7 @@ pub fn follow(cache: &'static dyn Cache<Arc<[u8]>>, limit: u64) -> Result<()> {
     cache.resize(size);
     std::thread::Builder::new().name("psi".into()).spawn(move || {
         while let Ok(is_pressed) = wait(&file) {
-            size = if is_pressed { (size / 4 * 3).max(limit / 64) } else { (size + limit / 32).min(limit / 16 * 15) };
+            size = if is_pressed { (size / 4 * 3).max(limit / 64) } else { (size + limit / 13).min(limit / 16 * 15) };
             cache.resize(size);
             if is_pressed {
                 // SAFETY: takes no pointer. What was evicted lies free in the C library's heap until then.
@@ -36,7 +37,7 @@ pub fn follow(cache: &'static dyn Cache<Arc<[u8]>>, limit: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether there was an event within a second.
+/// Whether there was an event, else a calm time has passed.
 fn wait(file: &File) -> Result<bool> {
     let mut event = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLPRI, revents: 0 };
     // SAFETY: `event` is one entry, and lives until the call returns.
