@@ -19,6 +19,7 @@ mod wait {
         fn wait(&self, word: &super::sync::AtomicU32, expected: u32);
         fn wake(&self, word: &super::sync::AtomicU32);
         fn held_ranks(&self) -> Option<&std::sync::atomic::AtomicU32>;
+        fn lock_turn(&self, _rank: u32, _lock: usize, _is_taken: bool) {}
     }
 }
 
