@@ -193,6 +193,43 @@ mod tests {
         assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("ok\n"), "{text}");
     }
 
+    /// Its text is being written while others come.
+    #[tokio::test]
+    async fn who_has_asked_is_answered_however_many_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (mut open, accept) = (Open::new(), async || listener.accept().await.map(|(stream, _)| stream));
+        let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+        let (go_on, may_go_on) = std::sync::mpsc::channel();
+        let may_go_on = std::sync::Mutex::new(may_go_on);
+        let write = move || {
+            begun.send(()).ok()?;
+            may_go_on.lock().ok()?.recv().ok()?;
+            Some("# EOF\n".into())
+        };
+        let serving = serve_within([Duration::from_secs(3600); 2], accept, Metrics::of(write), &mut open);
+        let asked = async {
+            let mut scrape = TcpStream::connect(address).await.unwrap();
+            scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n").await.unwrap();
+            has_begun.recv().await.unwrap();
+            let mut silent = Vec::new();
+            for _ in 0..2 * CONNECTIONS {
+                silent.push(TcpStream::connect(address).await.unwrap());
+            }
+            // One of the last is closed only once the server has accepted all before it.
+            let _ = silent[CONNECTIONS].read(&mut [0]).await;
+            go_on.send(()).unwrap();
+            let mut text = String::new();
+            scrape.read_to_string(&mut text).await.unwrap();
+            text
+        };
+        let text = tokio::select! {
+            never = serving => match never {},
+            text = timeout(Duration::from_secs(60), asked) => text.expect("it is answered"),
+        };
+        assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("# EOF\n"), "{text}");
+    }
+
     #[tokio::test]
     async fn a_text_is_made_once_a_second() {
         let metrics = Metrics::of(|| Some("text".into()));

@@ -39,7 +39,7 @@ fn run(options: Options) -> Result<()> {
     for why in rights::missing(options.steers()) {
         eprintln!("weir-agent: {why}");
     }
-    // One thread, and one more while it looks: the agent has little to do.
+    // One thread, and one more each while it looks and while metrics are written: the agent has little to do.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(serve(options));
     // Processes that were just asked for memory are not waited for.

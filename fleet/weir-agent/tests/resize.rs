@@ -186,6 +186,21 @@ async fn a_request_that_the_api_refuses_is_not_asked_for_at_each_look() {
     assert_eq!(case.fake.changed(), Vec::<String>::new());
 }
 
+/// A LimitRange refuses falls alone.
+#[tokio::test]
+async fn a_refused_fall_keeps_no_rise_of_the_request_waiting() {
+    let mut case = Lowered::new(&["--request-window", "10m"]);
+    case.until("pods are known", |it| it.agent.metrics.text().contains("weir_agent_api_up 1.0\n")).await;
+    let pod = case.fake.pod();
+    case.fake.state().answers.push_back(Answer::Refused(403));
+    for request in [16 * MIB, 64 * MIB] {
+        let to = Held { request: Some(request), ..TO };
+        case.agent.request(Change::of(&pod, &pod.containers[0], to), Path::new(""), &pod).await;
+    }
+    let metrics = case.agent.metrics.text();
+    assert!(metrics.contains("outcome=\"refused\"} 1\n") && !case.fake.changed().is_empty(), "{metrics}");
+}
+
 /// The kubelet makes all of a pod's changes or none.
 #[tokio::test]
 async fn a_limit_is_lowered_beside_a_request_that_waits_for_room() {

@@ -146,7 +146,7 @@ impl Clock for Linux {
 
 impl Topology for Linux {
     fn nodes(&self) -> usize {
-        // They are counted when the fast path is set up.
+        // NUMA nodes are counted when the fast path is set up.
         self.lockless();
         self.numa_nodes.load(Relaxed) * self.nodes_each.load(Relaxed)
     }

@@ -198,7 +198,7 @@ pub fn index() -> usize {
     if index == NO_CPU && own_registration::is_on() && own_registration::register_once() { index_now() } else { index }
 }
 
-/// Whether indices are dense: below the number of threads that run at once.
+/// Whether indices are dense: below the number of threads that live.
 pub(crate) fn is_dense() -> bool {
     ID.load(Relaxed) == AREA_MM_CID
 }
