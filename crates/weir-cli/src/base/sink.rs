@@ -1,7 +1,7 @@
 //! Files that the command line names for results.
 
 use crate::base::descriptors::{TOO_MANY, is_too_many};
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, Kind};
 use crate::base::own_name::OwnName;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -63,9 +63,7 @@ pub fn are_apart(results: &[(&str, Option<&Path>)]) -> std::result::Result<(), F
     let mut seen: Vec<(&str, (u64, u64))> = Vec::new();
     for &(option, path) in results {
         let Some(path) = path.filter(|path| *path != Path::new("-")) else { continue };
-        // A pipe or a device takes what comes, one after the other.
-        let Some(file) = path.metadata().ok().filter(std::fs::Metadata::is_file) else { continue };
-        let identity = (file.dev(), file.ino());
+        let Some(identity) = identity(path) else { continue };
         if let Some((other, _)) = seen.iter().find(|(_, of_other)| *of_other == identity) {
             let path = path.display();
             return Err(Failure::of_weir(format!("{other} and {option} name one file, {path}: give each its own")));
@@ -73,6 +71,26 @@ pub fn are_apart(results: &[(&str, Option<&Path>)]) -> std::result::Result<(), F
         seen.push((option, identity));
     }
     Ok(())
+}
+
+/// Refuses a result that would be written over a file from which it is made.
+pub fn is_no_input(
+    option: &str,
+    result: Option<&Path>,
+    inputs: &[impl AsRef<Path>],
+) -> std::result::Result<(), Failure> {
+    let Some(written) = result.and_then(identity) else { return Ok(()) };
+    if inputs.iter().all(|input| identity(input.as_ref()) != Some(written)) {
+        return Ok(());
+    }
+    let path = result.unwrap_or(Path::new("")).display();
+    Err(Failure::of(Kind::Usage, format!("{option} names {path}, which is read: give {option} a file of its own")))
+}
+
+/// Device and number of what is an ordinary file. A pipe or a device takes what comes, one after the other.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    Some((file.dev(), file.ino()))
 }
 
 /// Does not wait for the reader of a FIFO: the program would not start.

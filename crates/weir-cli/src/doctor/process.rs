@@ -180,7 +180,9 @@ fn figures(page: &Page) -> Check {
 
 fn channel(page: &Page) -> Check {
     match control::obstacle(page) {
-        None => Check::of("control", true, "open", "the same user and root steer it: `weir ctl PID`"),
+        None => {
+            Check::of("control", true, "open", "its own user and root of its user namespace steer it: `weir ctl PID`")
+        }
         Some(why) => Check::of("control", false, format!("closed: {why}"), "settings are those of its start"),
     }
 }

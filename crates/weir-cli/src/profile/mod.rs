@@ -14,7 +14,7 @@ mod taking;
 
 use crate::base::failure::{Failure, Kind, WEIR_FAILED};
 use crate::base::output;
-use crate::base::sink::ResultFile;
+use crate::base::sink::{self, ResultFile};
 use crate::base::units::bytes;
 use crate::command_line::{ProfileFormat, ProfileOptions};
 use data::{Measure, Profile};
@@ -32,9 +32,12 @@ const MOST_TEXT: u64 = 256 << 20;
 /// Takes or reads the profile, and writes it.
 pub fn profile(options: &ProfileOptions) -> Result<i32, Failure> {
     let format = format(options)?;
+    let pid = options.subject.to_str().and_then(|text| text.parse::<i32>().ok()).filter(|&pid| pid > 0);
+    if pid.is_none() {
+        sink::is_no_input("--output", options.output.as_deref(), &[&options.subject])?;
+    }
     // Opened first: an unwritable file should be known before the wait, not after.
     let mut sink = options.output.as_deref().map(|path| ResultFile::open("--output", path)).transpose()?;
-    let pid = options.subject.to_str().and_then(|text| text.parse::<i32>().ok()).filter(|&pid| pid > 0);
     let (profile, files) = match pid {
         Some(pid) => (recording::record(pid, options, || drop(sink.take()))?, Files::Of(pid)),
         None => (read(options)?, Files::Own),

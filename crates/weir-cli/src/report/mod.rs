@@ -11,7 +11,7 @@ pub mod timeline;
 
 use crate::base::failure::Failure;
 use crate::base::output;
-use crate::base::sink::ResultFile;
+use crate::base::sink::{self, ResultFile};
 use crate::command_line::{ReportFormat, ReportOptions};
 use crate::figures::run::Summary;
 use column::{Column, Comparison};
@@ -20,6 +20,7 @@ use timeline::Samples;
 
 /// Reads the files, and writes the page.
 pub fn report(options: &ReportOptions) -> Result<i32, Failure> {
+    sink::is_no_input("--output", options.output.as_deref(), &options.files)?;
     let runs = Comparison::read(&options.files)?;
     let page = match options.format {
         ReportFormat::Html => html::page(&runs),

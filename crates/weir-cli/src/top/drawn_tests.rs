@@ -13,7 +13,7 @@ fn model() -> Model {
     let mut processes = vec![process(1, 0, "init", 4 << 20, false), process(100, 1, "redis-server", 96 << 20, true)];
     processes.extend((0..30).map(|n| process(200 + n, 100, &format!("worker{n}"), (40 - n as u64) << 20, true)));
     let stall = Stall { some: [12.5, 3.0, 0.0], full: [1.5, 0.0, 0.0] };
-    let sample = Sample { processes, machine: [24 << 30, 6 << 30], stall: Some(stall) };
+    let sample = Sample { processes, unknown: 0, machine: [24 << 30, 6 << 30], stall: Some(stall) };
     for grown in 0..5 {
         let mut sample = sample.clone();
         sample.processes[1].resident_bytes -= (4 - grown) * (20 << 20);
@@ -53,6 +53,21 @@ fn everything_that_matters_fits_into_80_by_24() {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     assert!(!text.contains("init"), "it has no Weir:\n{text}");
+}
+
+/// An ordinary user beside root's processes.
+#[test]
+fn what_could_not_be_looked_into_is_told() {
+    let mut model = model();
+    let sample = Sample { unknown: 21, ..model.sample.clone() };
+    model.take(sample);
+    let text = screen(&mut model);
+    assert!(text.contains("31 of 32 processes have Weir, 21 unknown   machine 6.0G of 24G used"), "{text}");
+    let processes = vec![process(1, 0, "init", 4 << 20, false)];
+    let sample = Sample { processes, unknown: 1, ..model.sample.clone() };
+    model.take(sample);
+    let text = screen(&mut model);
+    assert!(text.contains("1 could not be: `weir stat` says why; root may look into all"), "{text}");
 }
 
 #[test]

@@ -49,6 +49,8 @@ impl Process {
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     pub processes: Vec<Process>,
+    /// Processes of which it is not known whether they have Weir, or what it tells of them.
+    pub unknown: usize,
     /// Memory of the machine, and what of it is used, bytes.
     pub machine: [u64; 2],
     pub stall: Option<Stall>,
@@ -57,7 +59,7 @@ pub struct Sample {
 impl Sample {
     /// Looks at everything now.
     pub fn now() -> Self {
-        let readable = list::all().readable;
+        let list::Found { readable, others, not_allowed, not_opened } = list::all();
         let of = |Seen { stat, page, .. }: &Seen| {
             let identity = Identity { pid: stat.pid, started: stat.starttime };
             (identity, of_weir(page, stat.rss * procfs::page_size()))
@@ -73,6 +75,7 @@ impl Sample {
         };
         Self {
             processes: family::everybody().into_iter().map(process).collect(),
+            unknown: others.len() + not_allowed + not_opened.len(),
             machine: machine(),
             stall: Stall::of_machine(),
         }

@@ -53,13 +53,10 @@ fn head_lines(model: &Model) -> Vec<Line<'static>> {
     let with_weir = sample.processes.iter().filter(|it| it.weir.is_some());
     let [total, used] = sample.machine.map(short);
     let count = with_weir.clone().count();
-    let mut title = vec![
-        "weir top".bold(),
-        Span::raw(format!(
-            "  {count} of {} processes have Weir   machine {used} of {total} used",
-            sample.processes.len()
-        )),
-    ];
+    let unknown = if sample.unknown > 0 { format!(", {} unknown", sample.unknown) } else { String::new() };
+    let all = sample.processes.len();
+    let counts = format!("  {count} of {all} processes have Weir{unknown}   machine {used} of {total} used");
+    let mut title = vec!["weir top".bold(), Span::raw(counts)];
     if !model.order.filter.is_empty() {
         title.push(format!("   filter: {}", model.order.filter).yellow());
     }
@@ -97,12 +94,23 @@ fn draw_table(frame: &mut Frame, model: &mut Model, area: Rect) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     frame.render_stateful_widget(table, area, &mut model.table);
     if empty && area.height > 1 {
-        let say = match (model.order.filter.is_empty(), model.order.shows_all) {
-            (false, _) => "no process has that in its name: F4 changes it",
-            (true, false) => "no process with Weir was found: `weir run PROGRAM` starts one; a shows all processes",
-            (true, true) => "no process was found",
-        };
-        frame.render_widget(Paragraph::new(say), Rect { y: area.y + 1, height: 1, ..area });
+        let lines: Vec<Line> = why_empty(model).into_iter().map(|say| panels::fitted(say.into(), area.width)).collect();
+        let height = (lines.len() as u16).min(area.height - 1);
+        frame.render_widget(Paragraph::new(lines), Rect { y: area.y + 1, height, ..area });
+    }
+}
+
+/// Why the table has no row.
+fn why_empty(model: &Model) -> Vec<String> {
+    let unknown = model.sample.unknown;
+    match (model.order.filter.is_empty(), model.order.shows_all) {
+        (false, _) => vec!["no process has that in its name: F4 changes it".into()],
+        (true, true) => vec!["no process was found".into()],
+        (true, false) if unknown > 0 => vec![
+            "no process with Weir was found that may be looked into".into(),
+            format!("{unknown} could not be: `weir stat` says why; root may look into all"),
+        ],
+        (true, false) => vec!["no process with Weir was found: `weir run PROGRAM` starts one".into()],
     }
 }
 

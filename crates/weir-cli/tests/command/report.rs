@@ -40,6 +40,18 @@ impl Files {
     }
 }
 
+/// A slip in the command costs no record of a run.
+#[test]
+fn a_file_that_is_read_is_not_written_over() {
+    let files = Files::new();
+    let text = run("a", 1024);
+    let kept = files.write("kept.json", &text);
+    let output = report(&["-o", kept.to_str().unwrap()], &[&kept]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), std::fs::read_to_string(&kept).unwrap()), (Some(2), text), "{said}");
+    assert!(said.contains("--output names ") && said.contains("which is read"), "{said}");
+}
+
 /// As `weir run --json` writes it.
 fn run(program: &str, pressure: u64) -> String {
     let reclaim = r#"{"direct_reclaims": 2565,

@@ -35,6 +35,9 @@ impl<P: Platform> Mapped<'_, P> {
             let (stats, end) = (self.pages.platform.stats(), self.pages.platform.now());
             let event = event(Place::Normal, 0, cause, Kind::Mapped, blocks);
             stats.trace.record(&Event { end: end.0, bytes: bytes as u64, ns: ns.0, ..event });
+            stats::add(&stats.reports, 1);
+            stats::add(&stats.report_ns, ns.0);
+            stats.release_times.note(ns.0);
             let (at, horizon) = (stamp(end), span(horizon(self.pages.platform.tunables())));
             let recent = &mut self.lock().recent;
             recent.reported(Pages::in_bytes(bytes), at, cause == Cause::Idle, horizon);

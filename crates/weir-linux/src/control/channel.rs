@@ -203,7 +203,7 @@ impl Channel {
             return self.pause();
         }
         let is_dumpable = process::dumpable();
-        let is_welcome = |peer: Peer| may_steer(&peer, process::geteuid(), is_dumpable) && !is_unknown(&peer);
+        let own_user = process::geteuid();
         for refused in 0..REFUSALS {
             end_in_sandbox(|| host.is_in_sandbox())?;
             let socket = match socket::accept(self.listener) {
@@ -213,12 +213,13 @@ impl Channel {
                 // All were strangers; or there is no descriptor, or no memory, for now: the connection waits.
                 Err(_) => break,
             };
-            if socket::peer(socket).is_ok_and(is_welcome) {
+            let why = socket::peer(socket).map_or(Some(STRANGER), |peer| refusal(&peer, own_user, is_dumpable));
+            let Some(why) = why else {
                 self.admit(socket);
                 return if refused == 0 { Ok(()) } else { self.pause() };
-            }
+            };
             let mut answer = Answer::new();
-            let _ = write_error(&mut answer, "only root and the process's own user may steer it");
+            let _ = write_error(&mut answer, why);
             let _ = socket::send(socket, answer.as_bytes());
             let _ = fd::close(socket);
         }
@@ -350,6 +351,20 @@ fn is_token(message: &[u8], stats: &Stats) -> bool {
 
 fn end_in_sandbox(is_in_sandbox: impl Fn() -> bool) -> Result<()> {
     if is_in_sandbox() { Err(End::Sandbox) } else { Ok(()) }
+}
+
+const STRANGER: &str = "only root and the process's own user may steer it";
+/// Root of the machine too is refused so, where the namespace does not have it.
+const UNKNOWN: &str =
+    "it is in a user namespace that does not have this user: a user that this has may, its root or the process's own";
+
+/// Why the process that connected is refused; none: it is welcome.
+fn refusal(peer: &Peer, own_user: u32, is_dumpable: bool) -> Option<&'static str> {
+    match (is_unknown(peer), may_steer(peer, own_user, is_dumpable)) {
+        (true, _) => Some(UNKNOWN),
+        (false, true) => None,
+        (false, false) => Some(STRANGER),
+    }
 }
 
 /// Whether the process that connected may look at and steer a process of this user. That is root, and the user itself, unless the

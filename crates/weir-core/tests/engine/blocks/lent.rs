@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use weir_core::base::invalid_free::InvalidFree::DoubleFree;
 use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
+use weir_core::telemetry::trace::Kind;
 
 use crate::blocks::mapped::{MIB, Part, Peaks, random};
 use crate::fake::{Call, run_on};
@@ -140,6 +141,20 @@ fn what_is_free_on_a_cpu_is_given_back_at_rest() {
     peaks.free(part);
     rest(&peaks);
     assert_eq!(peaks.heap.platform().resident_blocks(), before);
+}
+
+/// What the trace, the count of batches and their times tell is one thing.
+#[test]
+fn a_batch_of_blocks_is_counted_as_any_other() {
+    let mut peaks = Peaks::new();
+    let part = lent(&mut peaks, LEN);
+    peaks.free(part);
+    rest(&peaks);
+    let stats = peaks.heap.platform().stats();
+    let recorded = stats.trace.recorded();
+    assert!((0..recorded).filter_map(|n| stats.trace.read(n)).any(|event| event.kind == Some(Kind::Mapped)));
+    let timed: u64 = stats.release_times.counts.iter().map(|count| count.load(Relaxed)).sum();
+    assert_eq!((stats.reports.load(Relaxed), timed), (recorded, recorded));
 }
 
 /// The background thread sleeps, and is woken by what is freed. A block of which little was touched may be full by then.
