@@ -29,7 +29,7 @@ pub const PRELOAD: &str = "/weir/library/$LIB/libweir.so.0";
 pub enum Way {
     /// An init container copies it from its image into an `emptyDir`
     InitContainer,
-    /// The image is mounted as a volume: Kubernetes 1.35, or 1.31 with the feature gate ImageVolume
+    /// The image is mounted as a volume: needs Kubernetes 1.35, and on each node containerd 2.1 or CRI-O 1.31
     ImageVolume,
 }
 
