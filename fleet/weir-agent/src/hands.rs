@@ -45,10 +45,10 @@ impl Hands {
         self.machine.groups.directory(path)
     }
 
-    /// Looks, relieves the machine, and tells the processes of these containers to merge.
-    pub fn work(&mut self, merge: &HashSet<String>) -> Done {
+    /// Looks, relieves the machine, and tells the processes of some containers to merge. Both sets have IDs of containers.
+    pub fn work(&mut self, merge: &HashSet<String>, lowered: &HashSet<String>) -> Done {
         let begun = Instant::now();
-        let look = self.machine.look();
+        let look = self.machine.look(lowered);
         let (took, mut said) = (begun.elapsed(), Vec::new());
         if let Some(merging) = &mut self.merging {
             let asks = |it: &&Looked| it.group.place.as_ref().is_some_and(|place| merge.contains(&place.container));

@@ -6,6 +6,7 @@ use crate::machine::place::Place;
 use crate::options::Options;
 use anyhow::Result;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::time::Duration;
 use weir_cli::printable_line;
 use weir_policy::limits::{Recommendation, Rules, Sample, Watched};
@@ -39,7 +40,7 @@ struct Found {
 
 /// The text of one look.
 pub fn text(options: &Options) -> Result<String> {
-    let look = Machine::at(&options.cgroup_root, options.bar())?.look();
+    let look = Machine::at(&options.cgroup_root, options.bar())?.look(&HashSet::new());
     let rules = options.rules();
     let mut groups: Vec<Line> = look.groups.into_iter().map(|looked| line(looked, &rules)).collect();
     groups.sort_by_key(|line| std::cmp::Reverse(line.charged));

@@ -91,7 +91,7 @@ fn number(
 /// What is changed of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Resize {
-    /// Nothing.
+    /// Nothing. Of a pod alone: what the agent has lowered is given back.
     Off,
     /// Lowered, and raised again to what was there before.
     Down,
@@ -100,8 +100,8 @@ pub enum Resize {
 }
 
 impl Resize {
-    /// Of a pod with this annotation. By a word that is none of these nothing is changed. What is off stays off: then the chart
-    /// gives the agent neither the rights nor the mounts to change anything.
+    /// Of a pod with this annotation. A word that is none of these is off. What is off for the agent stays off: then the chart
+    /// gives it neither the rights nor the mounts to change anything.
     pub fn of(self, annotation: Option<&str>) -> Self {
         match annotation {
             Some(word) if self != Self::Off => Self::from_str(word, false).unwrap_or(Self::Off),

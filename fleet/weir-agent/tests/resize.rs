@@ -1,13 +1,13 @@
 //! Limits are changed against an API that refuses, hangs and vanishes: no pod's limit is lost, whatever it does.
 
 mod fake;
+mod lowered;
 use fake::{Answer, BOUND, Fake, Kubelet, MIB, WEB, WhenKnown};
+use lowered::Lowered;
 use std::path::Path;
 use std::time::Duration;
-use weir_agent::agent::Agent;
 use weir_agent::api::pod::{Held, LOWERED_FROM, Noted, Pod};
 use weir_agent::api::pods::Pods;
-use weir_agent::options::Options;
 use weir_agent::resize::{Change, Outcome, Resizer};
 use weir_policy::limits::Past;
 
@@ -489,83 +489,4 @@ async fn an_api_that_has_never_answered_is_not_up() {
     // One that answers is.
     let mut case = Lowered::new(&[]);
     case.until("it is up", |it| is_up(it, 1)).await;
-}
-
-#[tokio::test]
-async fn what_was_killed_below_a_lowered_limit_gets_what_it_had_though_it_has_no_process() {
-    // A request of its own window stays.
-    for (more, expected) in [(&[][..], BEFORE), (&["--request-window", "10m"], Held { limit: BEFORE.limit, ..TO })] {
-        let mut case = Lowered::new(more);
-        case.fake.is_killed(0);
-        case.until("it is restored", |it| it.fake.pod().containers[0].wanted == expected).await;
-        assert_eq!(case.fake.pod().containers[1].wanted, TO, "the other was not killed");
-    }
-}
-
-#[tokio::test]
-async fn an_api_that_does_not_answer_is_asked_once_a_look() {
-    let mut case = Lowered::new(&[]);
-    [0, 1].iter().for_each(|&nth| case.fake.is_killed(nth));
-    case.fake.state().answers.extend([Answer::Hangs; 2]);
-    case.until("it is asked", |it| it.fake.state().answers.len() < 2).await;
-    assert_eq!(case.fake.state().answers.len(), 1, "of two that were killed");
-    case.fake.state().answers.clear();
-    case.until("both are restored", |it| it.fake.pod().containers.iter().all(|it| it.wanted.limit == BEFORE.limit))
-        .await;
-}
-
-/// The kubelet makes all of a pod's changes or none.
-#[tokio::test]
-async fn a_limit_is_raised_where_the_node_has_no_room_for_the_request() {
-    let mut case = Lowered::new(&[]);
-    case.fake.state().kubelet = Kubelet::Full;
-    let has = |it: &Lowered, nth: usize| it.fake.pod().containers[nth].actual.unwrap();
-    let free = Held { limit: BEFORE.limit, ..TO };
-    case.fake.is_killed(0);
-    case.until("it has its limit", |it| has(it, 0) == free).await;
-    // Then its request is asked for, and waits.
-    case.until("it is told", |it| it.agent.metrics.text().contains("outcome=\"deferred\"} 1\n")).await;
-    assert_eq!((case.fake.pod().containers[0].wanted, has(&case, 0)), (BEFORE, free));
-    // So does the other's limit, until that request is withdrawn.
-    case.fake.is_killed(1);
-    case.until("the other has its limit", |it| has(it, 1) == free).await;
-}
-
-/// A pod whose containers an agent has lowered, and the next agent, which has no group to look at.
-struct Lowered {
-    fake: Fake,
-    agent: Agent,
-    _root: tempfile::TempDir,
-}
-
-impl Lowered {
-    fn new(more: &[&str]) -> Self {
-        let mut pod = fake::pod("Burstable", "256Mi", ["a", "b"]);
-        let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
-        let noted = serde_json::json!({"app": FIRST, "side": FIRST}).to_string();
-        pod["metadata"]["annotations"] = serde_json::json!({weir_agent::api::pod::LOWERED_FROM: noted});
-        for nth in [0, 1] {
-            pod["spec"]["containers"][nth]["resources"] = low.clone();
-            pod["status"]["containerStatuses"][nth]["resources"] = low.clone();
-        }
-        let fake = Fake::with(WEB, pod);
-        let root = tempfile::tempdir().unwrap(); // as of version 2, without a group
-        std::fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
-        let options =
-            ["weir-agent", "--node", "n1", "--resize", "down", "--cgroup-root", root.path().to_str().unwrap()];
-        let options = <Options as clap::Parser>::parse_from(options.iter().chain(more));
-        let agent = Agent::new(options, Some(fake.client())).unwrap();
-        Self { fake, agent, _root: root }
-    }
-
-    /// Looks until something is so.
-    async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let looking = async {
-            while !is_so(self) {
-                self.agent.round().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(BOUND, looking).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"));
-    }
 }

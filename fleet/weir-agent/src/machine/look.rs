@@ -3,6 +3,7 @@
 use super::figures::Figures;
 use super::groups::{Charge, Group, Groups};
 use anyhow::Result;
+use std::collections::HashSet;
 use std::path::Path;
 use weir_cli::survey::{Process, Survey};
 
@@ -33,6 +34,8 @@ pub struct Looked {
 pub struct Look {
     /// Groups that have processes with Weir.
     pub groups: Vec<Looked>,
+    /// Groups of containers that are lowered, of which no process could be read.
+    pub unread: Vec<Looked>,
     /// Processes with Weir whose figures could not be read, and one of the reasons.
     pub unreadable: (usize, Option<String>),
     /// Processes that this one may not look into.
@@ -64,8 +67,8 @@ impl Machine {
         Ok(Self { survey: Survey::default(), groups: Groups::at(mount)?, bar })
     }
 
-    /// Looks.
-    pub fn look(&mut self) -> Look {
+    /// Looks. `lowered`: IDs of containers that are looked at without figures, too.
+    pub fn look(&mut self, lowered: &HashSet<String>) -> Look {
         let found = self.survey.look();
         let unreadable = (found.unreadable.len(), found.unreadable.values().next().cloned());
         let mut unaccounted = 0;
@@ -73,12 +76,14 @@ impl Machine {
             let processes: Vec<Process> =
                 group.pids.iter().filter_map(|pid| found.processes.get(pid)).cloned().collect();
             let figures = processes.iter().fold(Figures::default(), |sum, process| sum.and(process, self.bar));
-            let charge = if processes.is_empty() { None } else { self.groups.charge(&group.path) };
+            let is_lowered = group.place.as_ref().is_some_and(|place| lowered.contains(&place.container));
+            let charge = if processes.is_empty() && !is_lowered { None } else { self.groups.charge(&group.path) };
             unaccounted += if charge.is_none() { processes.len() } else { 0 };
             charge.map(|charge| Looked { group, figures, charge, processes })
         };
-        let groups = self.groups.all().into_iter().filter_map(of_group).collect();
-        Look { groups, unreadable, not_allowed: found.not_allowed, unaccounted }
+        let all = self.groups.all().into_iter().filter_map(of_group);
+        let (unread, groups) = all.partition(|looked| looked.processes.is_empty());
+        Look { groups, unread, unreadable, not_allowed: found.not_allowed, unaccounted }
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Kubelet {
     Silent,
     /// Has no room for higher requests: of a pod that asks for one it does nothing.
     Full,
+    /// Is of a node with swap, where no request can be changed: of a pod that asks for another one it does nothing.
+    Swaps,
     /// Does it by this.
     Does(Does),
 }
@@ -288,47 +290,49 @@ impl State {
             let of = |list: &Value| list.as_array().unwrap().iter().position(|it| it["name"] == name).unwrap();
             let spec = of(&pod["spec"]["containers"]);
             merge(&mut pod["spec"]["containers"][spec]["resources"], &change["resources"]);
-            if matches!(self.kubelet, Kubelet::Full) {
-                follow_without_room(pod);
-                continue;
+            match self.kubelet {
+                Kubelet::Full => follow_unless(pod, ["Deferred", "Node didn't have enough resource: memory"], u64::gt),
+                Kubelet::Swaps => follow_unless(pod, ["Infeasible", "containers with swap"], u64::ne),
+                _ => self.follow(pod, name),
             }
-            let wanted = pod["spec"]["containers"][spec]["resources"].clone();
-            let limit = wanted["limits"]["memory"].as_str().and_then(weir_agent::policy::quantity::bytes);
-            let is_done = match &self.kubelet {
-                Kubelet::Follows => true,
-                Kubelet::Does(by) => by(name, limit.unwrap()),
-                Kubelet::Refuses | Kubelet::Silent | Kubelet::Full => {
-                    let status = of(&pod["status"]["containerStatuses"]);
-                    pod["status"]["containerStatuses"][status]["resources"] == wanted
-                }
-            };
-            let refuses = !is_done && !matches!(self.kubelet, Kubelet::Silent);
-            pod["status"]["conditions"] = match refuses {
-                true => json!([{"type": "PodResizeInProgress", "status": "True", "reason": "Error",
-                    "message": "attempted to set pod memory limit below its usage"}]),
-                false => json!([]),
-            };
-            if is_done {
-                let status = of(&pod["status"]["containerStatuses"]);
-                pod["status"]["containerStatuses"][status]["resources"] = wanted;
-            }
+        }
+    }
+
+    /// What other kubelets do with a change of that container.
+    fn follow(&self, pod: &mut Value, name: &str) {
+        let of = |list: &Value| list.as_array().unwrap().iter().position(|it| it["name"] == name).unwrap();
+        let (spec, status) = (of(&pod["spec"]["containers"]), of(&pod["status"]["containerStatuses"]));
+        let wanted = pod["spec"]["containers"][spec]["resources"].clone();
+        let limit = wanted["limits"]["memory"].as_str().and_then(weir_agent::policy::quantity::bytes);
+        let is_done = match &self.kubelet {
+            Kubelet::Follows => true,
+            Kubelet::Does(by) => by(name, limit.unwrap()),
+            _ => pod["status"]["containerStatuses"][status]["resources"] == wanted,
+        };
+        let refuses = !is_done && !matches!(self.kubelet, Kubelet::Silent);
+        pod["status"]["conditions"] = match refuses {
+            true => json!([{"type": "PodResizeInProgress", "status": "True", "reason": "Error",
+                "message": "attempted to set pod memory limit below its usage"}]),
+            false => json!([]),
+        };
+        if is_done {
+            pod["status"]["containerStatuses"][status]["resources"] = wanted;
         }
     }
 }
 
-/// What a kubelet does whose node has no room for higher requests: all of a pod's changes or none.
-fn follow_without_room(pod: &mut Value) {
-    let requests =
-        |it: &Value| weir_agent::policy::quantity::bytes(it["resources"]["requests"]["memory"].as_str().unwrap());
+/// What a kubelet does that cannot make some requests of what they are: all of a pod's changes or none.
+fn follow_unless(pod: &mut Value, [reason, message]: [&str; 2], cannot: fn(&u64, &u64) -> bool) {
+    let text = |it: &Value| it["resources"]["requests"]["memory"].as_str().unwrap().to_owned();
+    let of = |it: &Value| weir_agent::policy::quantity::bytes(&text(it)).unwrap();
     let wanted = pod["spec"]["containers"].as_array().unwrap().clone();
     let statuses = pod["status"]["containerStatuses"].as_array_mut().unwrap();
-    let is_deferred = wanted.iter().zip(&*statuses).any(|(wanted, has)| requests(wanted) > requests(has));
-    if !is_deferred {
+    let is_pending = wanted.iter().zip(&*statuses).any(|(wanted, has)| cannot(&of(wanted), &of(has)));
+    if !is_pending {
         statuses.iter_mut().zip(wanted).for_each(|(has, wanted)| has["resources"] = wanted["resources"].clone());
     }
-    pod["status"]["conditions"] = match is_deferred {
-        true => json!([{"type": "PodResizePending", "status": "True", "reason": "Deferred",
-            "message": "Node didn't have enough resource: memory"}]),
+    pod["status"]["conditions"] = match is_pending {
+        true => json!([{"type": "PodResizePending", "status": "True", "reason": reason, "message": message}]),
         false => json!([]),
     };
 }
