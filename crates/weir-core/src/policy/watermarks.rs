@@ -12,6 +12,8 @@ const MIN_KIB: (usize, usize) = (128, 262_144);
 /// The largest gap between two marks, pages: 1 GiB. It is to hold what neighbours take until the next look, which does not grow with
 /// the machine.
 const MOST_GAP: Pages = Pages((1 << 30) / PAGE);
+/// Of a limit, so much counts where headroom below it is a share of it, bytes: 40 GiB, of which the usual gap is [`MOST_GAP`].
+const MOST_COUNTED: u64 = MOST_GAP.bytes() as u64 * 40;
 /// More than this is plenty, pages: 4 GiB; of a zone of less than 32 GiB an eighth.
 const PLENTY: Pages = Pages((4 << 30) / PAGE);
 /// A KiB's part of a page.
@@ -57,6 +59,12 @@ impl Marks {
         // High is three eighths of a zone at most: each step is less than half as far from the end as the one before.
         core::iter::successors(Some(used), next).take(usize::BITS as usize).last().unwrap_or(used)
     }
+}
+
+/// What counts of a limit of `bytes`, of which the headroom at which pressure begins is a share. As the marks, that does not grow
+/// with a large limit: else pressure would begin where the marks still let caches grow.
+pub fn counted_for_headroom(bytes: u64) -> u64 {
+    bytes.min(MOST_COUNTED)
 }
 
 /// A zone's figures, as the predicate takes them.

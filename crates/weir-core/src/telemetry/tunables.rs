@@ -117,7 +117,7 @@ tunables! {
         "PSI window; 2 s multiples are used where privilege is missing.",
         "Linux, accounting/psi: windows of 0.5 to 10 s, of whole 2 s without privilege";
     headroom_percent = 5, 0, 50, Percent => Effect::Rearm,
-        "Headroom below a cgroup's limit at which pressure begins; half of it is severe.",
+        "Headroom below a cgroup's limit at which pressure begins, as a share of the limit (of 40 GiB where that is more); half of it is severe.",
         "CacheLib's memory monitor: two marks below the limit; the share is a choice";
     watermark_scale = 250, 1, 1000, Count,
         "Least distance between two watermarks of a zone, in ten-thousandths of the zone. Below low the balancer reclaims what caches of the program's hold, until high; above high they may grow. 250 becomes 500 with the first cache of values that another allocator has.",

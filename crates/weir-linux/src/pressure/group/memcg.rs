@@ -5,6 +5,7 @@ use crate::os::fd;
 use crate::os::file::text::{number, number_after};
 use crate::os::syscall::{Errno, Result};
 use weir_core::base::level::Level;
+use weir_core::policy::watermarks::counted_for_headroom;
 
 /// Above this a v1 limit means "none": the kernel writes the largest multiple of a page that fits.
 const V1_UNLIMITED: u64 = 1 << 62;
@@ -135,9 +136,10 @@ pub fn is_near(left: u64, limit: u64, percent: u64) -> bool {
     u128::from(left) * 100 < u128::from(limit) * u128::from(percent)
 }
 
-/// How near to its limit something is: [`Level::Some`] below `percent` of the limit left, [`Level::Severe`] below
+/// How near to its limit something is: [`Level::Some`] below `percent` of what counts of the limit left, [`Level::Severe`] below
 /// half of that.
 pub fn level_of(left: u64, limit: u64, percent: u64) -> Level {
+    let limit = counted_for_headroom(limit);
     if !is_near(left, limit, percent) {
         Level::None
     } else if is_near(left.saturating_mul(2), limit, percent) {
@@ -190,16 +192,18 @@ impl EventCounts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::pressure) mod tests {
     use super::*;
     use crate::os::file::path::FixedPath;
     use crate::pressure::group::cgroup::Cgroup;
     use proptest::prelude::*;
     use std::fs;
     use std::vec::Vec;
+    use weir_core::base::units::Pages;
+    use weir_core::policy::watermarks::Marks;
 
     /// A tree of ordinary directories with a group's files.
-    fn tree(version: Version, levels: &[&[(&str, &str)]]) -> (tempfile::TempDir, GroupDir) {
+    pub(in crate::pressure) fn tree(version: Version, levels: &[&[(&str, &str)]]) -> (tempfile::TempDir, GroupDir) {
         let top = tempfile::tempdir().unwrap();
         let mut dir = top.path().to_owned();
         for (depth, files) in levels.iter().enumerate() {
@@ -264,6 +268,16 @@ mod tests {
         assert_eq!(EventCounts::parse(text), EventCounts { high: 12, max: 3, oom: 2 });
         assert!(is_near(4, 100, 5) && !is_near(5, 100, 5) && !is_near(0, 100, 0));
         assert!(is_near(0, u64::MAX, 50));
+    }
+
+    #[test]
+    fn pressure_begins_where_the_marks_let_caches_grow_no_more() {
+        const GIB: u64 = 1 << 30;
+        for limit in [1, 40, 41, 64, 256, 1024].map(|gib| gib * GIB) {
+            let high = Marks::of(Pages::in_bytes(limit as usize), 250).high.bytes() as u64;
+            assert_eq!(level_of(high, limit, 5), Level::None, "{} GiB", limit / GIB);
+            assert_eq!(level_of(high / 3, limit, 5), Level::Severe, "{} GiB", limit / GIB);
+        }
     }
 
     proptest! {

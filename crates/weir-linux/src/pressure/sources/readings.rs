@@ -7,7 +7,7 @@ use crate::os::file::text::{number, words};
 use crate::os::page;
 use crate::pressure::events::Source;
 use crate::pressure::group::cgroup::{GroupDir, GroupFile};
-use crate::pressure::group::memcg::{level_of, tightest_room};
+use crate::pressure::group::memcg::{level_of, rooms};
 use crate::pressure::psi::{Meter, Threshold, Totals};
 use core::ffi::CStr;
 use weir_core::base::level::Level;
@@ -121,10 +121,11 @@ impl Readings {
         room::of_machine(read_kept(self.meminfo, c"/proc/meminfo", &mut buf)?)
     }
 
-    /// Near a limit of the group or an ancestor?
+    /// How near a limit of the group or an ancestor is: the nearest counts.
     pub fn headroom(group: &GroupDir, tunables: &Tunables) -> Level {
         let percent = tunables.headroom_percent.get();
-        tightest_room(group, percent).map_or(Level::None, |room| level_of(room.left(), room.limit, percent))
+        let levels = rooms(group, percent).map(|room| level_of(room.left(), room.limit, percent));
+        levels.max().unwrap_or(Level::None)
     }
 
     /// Stalls since the last reading, of the system and of the own group if it has a pressure file.
