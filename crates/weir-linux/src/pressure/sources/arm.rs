@@ -20,8 +20,11 @@ impl Sources {
     pub(super) fn tend(&mut self, tunables: &Tunables, heat: Heat, now: u64) {
         let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
         if now >= self.reopen_at || changed {
-            self.reopen_at = u64::MAX;
-            (self.reopened_at, self.reopen_after) = (now, (self.reopen_after * 2).min(REOPEN_MOST_NS));
+            // Only a look for what was lost doubles the time until the next: not a setting's change, nor a move.
+            if (1..=now).contains(&self.reopen_at) {
+                self.reopen_after = (self.reopen_after * 2).min(REOPEN_MOST_NS);
+            }
+            (self.reopen_at, self.reopened_at) = (u64::MAX, now);
             ALL.into_iter().filter(|notifier| notifier.is_of_pressure()).for_each(|notifier| self.close(notifier));
             self.arm(tunables);
             if self.triggers_at == u64::MAX {

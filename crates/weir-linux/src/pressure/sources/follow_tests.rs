@@ -141,6 +141,21 @@ fn what_never_comes_is_looked_for_ever_more_rarely() {
 }
 
 #[test]
+fn settings_that_arm_anew_put_off_no_later_look() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        let now = monotonic_ns();
+        for _ in 0..10 {
+            sources.rearm();
+            sources.tend(tunables, Heat::Warm, now);
+        }
+        tunables.psi_some_us.set(80_000);
+        sources.tend(tunables, Heat::Warm, now);
+        sources.lose(Notifier::GroupStall, now);
+        assert_eq!(sources.reopen_at, now + REOPEN_NS);
+    });
+}
+
+#[test]
 fn triggers_are_held_so_that_nobody_waits_for_their_end() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         sources.triggers_at = 0;
