@@ -45,7 +45,7 @@ impl Sources {
     /// Goes after the process where it was moved to another group; whether it was. The next turn of the wait opens the
     /// new groups' sources.
     pub(super) fn follow(&mut self) -> bool {
-        if !self.private || self.off || !self.groups.have_changed() {
+        if !self.private || !self.groups.have_changed() {
             return false;
         }
         ALL.into_iter().filter(|notifier| notifier.is_of_group()).for_each(|notifier| self.close(notifier));
@@ -57,10 +57,13 @@ impl Sources {
 
     pub(super) fn arm(&mut self, tunables: &Tunables) {
         self.thresholds = Some(thresholds(tunables));
-        if !self.private || self.off {
+        if !self.private {
             return;
         }
         self.groups.open();
+        if self.off {
+            return;
+        }
         if !self.watches_pressure_file() {
             self.arm_watch();
         }

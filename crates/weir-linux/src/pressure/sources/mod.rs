@@ -68,7 +68,7 @@ pub struct Sources {
     is_silenced: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
     pressure_dir: i32,
-    /// The service manager asked for no reaction at all.
+    /// The service manager asked for no reaction to pressure: none is heard. Limits hold as ever.
     off: bool,
     watch: WatchRequest,
     thresholds: Option<(Threshold, Threshold)>,
@@ -306,9 +306,6 @@ impl Sources {
     pub fn measure(&self, tunables: &Tunables) -> Room {
         let scale = tunables.watermark_scale.get();
         let own = || self.readings.limit_room(tunables).into_iter().chain(self.readings.target_room(scale));
-        if self.off {
-            return room::tightest(own(), scale).unwrap_or_default();
-        }
         let tightest = self.groups.with(self.private, |memory, _| {
             let of_group = memory.into_iter().flat_map(room::of_group);
             room::tightest(own().chain(self.readings.machine_room()).chain(of_group), scale)
@@ -334,12 +331,12 @@ impl Sources {
         self.room = Some(self.measure(tunables));
         events.raise(self.readings.limit(tunables), Source::Limit);
         events.raise(self.readings.target(), Source::Limit);
-        if self.off {
-            return;
-        }
         self.groups.with(self.private, |memory, unified| {
             if let Some(memory) = memory {
                 events.raise(Readings::headroom(memory, tunables), Source::GroupHeadroom);
+            }
+            if self.off {
+                return;
             }
             for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
                 events.raise(level, cause);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::os::fd::{FileKind, POLLERR, POLLPRI};
 use crate::os::process::gettid;
+use crate::pressure::group::cgroup::Version;
 use std::io::Write;
 
 /// The bound of a wait for what is sure to come.
@@ -353,6 +354,28 @@ fn the_room_is_followed_as_limits_change() {
     assert_eq!(sources.take_room(), None);
     sources.read(monotonic_ns(), &tunables, &mut Events::default());
     assert!(sources.take_room().is_some() && sources.take_room().is_none());
+}
+
+/// `MemoryPressureWatch=off`: nothing of pressure is heard, and limits hold.
+#[test]
+fn limits_hold_also_where_pressure_is_not_to_be_heard() {
+    with_sources(&Request::Off, |sources, tunables, _| {
+        assert!(sources.measure(tunables).capacity > 0, "the machine's memory is a limit");
+        assert!(sources.groups.membership >= 0, "moves to other groups are seen");
+        sources.triggers_at = 0;
+        sources.wait(tunables, Heat::Resting, Some(MS));
+        let heard = ALL.into_iter().filter(|notifier| notifier.is_of_pressure());
+        assert!(heard.into_iter().all(|notifier| sources.slots[notifier as usize].fd < 0));
+        let mut groups = Groups::new();
+        core::mem::swap(&mut sources.groups, &mut groups);
+        let full: &[(&str, &str)] = &[("memory.max", "1000\n"), ("memory.high", "max\n"), ("memory.current", "990\n")];
+        let (_top, group) = crate::pressure::group::memcg::tests::tree(Version::V2, &[full]);
+        sources.groups.memory = Some(group);
+        let mut events = Events::default();
+        sources.read(monotonic_ns(), tunables, &mut events);
+        assert_eq!((events.level, events.source), (Level::Severe, Some(Source::GroupHeadroom)));
+        assert!(sources.take_room().is_some_and(|room| room.capacity == 1000) && sources.is_limited());
+    });
 }
 
 #[test]
