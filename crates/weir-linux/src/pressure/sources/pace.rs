@@ -2,8 +2,11 @@
 //!
 //! A neighbour in the group that grows by 100 MiB a second takes 25 MiB between two readings, and a limit of 512 MiB has
 //! 16 MiB left when the balancer is to wake. So the nearer the limit, the sooner the next look: each comes when about a quarter
-//! of what is left will have gone. What the heap itself takes is no reason: the budget's estimate follows that without a look.
+//! of what is left will have gone. Below min no look can be too late. What the heap itself takes is no reason: the budget's
+//! estimate follows that without a look.
 
+use weir_core::base::units::Pages;
+use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
 const MS: u64 = 1_000_000;
@@ -40,8 +43,7 @@ impl Pace {
     /// A look at `now`; others took `others` bytes since the last reading, or gave so many back.
     pub(super) fn note(&mut self, room: Room, others: i64, now: u64) {
         let elapsed = now.saturating_sub(self.at).min(HALF_NS);
-        // Rounded up: else the last few bytes would be remembered for ever, and at a full limit each of them counts.
-        let forgotten = (u128::from(self.lately) * u128::from(elapsed)).div_ceil(u128::from(2 * HALF_NS)) as u64;
+        let forgotten = (u128::from(self.lately) * u128::from(elapsed) / u128::from(2 * HALF_NS)) as u64;
         self.lately = (self.lately - forgotten).saturating_add_signed(others);
         self.at = now;
         if room.capacity == 0 {
@@ -50,8 +52,11 @@ impl Pace {
         }
         let free = room.free();
         let most = if free < room.capacity / NEAR { NEAR_NS } else { READ_INTERVAL_NS };
+        // Below min the balancer is awake and looks by itself, as far as there is something to give. No look is too late there.
+        let is_behind = free < Marks::of(Pages::in_bytes(room.capacity as usize), 0).min.bytes() as u64;
+        let lately = if is_behind { 0 } else { self.lately };
         let part = u128::from(free / PARTS) * u128::from(HALF_NS);
-        let until = part.checked_div(u128::from(self.lately)).unwrap_or(u128::MAX);
+        let until = part.checked_div(u128::from(lately)).unwrap_or(u128::MAX);
         self.interval = until.clamp(LEAST_NS.into(), most.into()) as u64;
     }
 
@@ -122,23 +127,25 @@ mod tests {
     }
 
     #[test]
-    fn at_a_full_limit_growth_is_forgotten_too() {
-        let (mut pace, mut looks) = (Pace::new(), 0);
-        pace.note(left(0), 100 << 20, 0);
-        while pace.interval < NEAR_NS {
-            pace.note(left(0), 0, pace.at + pace.interval);
-            looks += 1;
-            assert!(looks < 3000, "{pace:?}");
+    fn at_a_full_limit_no_growth_is_looked_after() {
+        let mut pace = Pace::new();
+        for at in 1..20 {
+            pace.note(left(0), 100 << 20, at * NEAR_NS);
+            assert_eq!(pace.interval, NEAR_NS, "{pace:?}");
         }
+        pace.note(left(100 * MIB), 0, 20 * NEAR_NS);
+        assert!(pace.interval < NEAR_NS, "it is remembered: {pace:?}");
     }
 
     /// The kernel charges a CPU 64 pages at a time, and takes back what it did not use.
     #[test]
     fn at_a_small_limit_steps_of_the_kernels_count_are_no_growth() {
-        let (mut pace, room) = (Pace::new(), Room::shared(14 * MIB, 14 * MIB - (300 << 10)));
-        for at in 1..20 {
-            pace.note(room, if at % 2 == 0 { 256 << 10 } else { -256 << 10 }, at * NEAR_NS);
-            assert_eq!(pace.interval, NEAR_NS, "{pace:?}");
+        for free in [0, 4 << 10, 300 << 10, 600 << 10] {
+            let (mut pace, room) = (Pace::new(), Room::shared(14 * MIB, 14 * MIB - free));
+            for at in 1..20 {
+                pace.note(room, if at % 2 == 0 { 256 << 10 } else { -256 << 10 }, at * NEAR_NS);
+                assert_eq!(pace.interval, NEAR_NS, "{free} bytes left: {pace:?}");
+            }
         }
     }
 
