@@ -44,8 +44,8 @@ const SLICE_NS: u64 = 10_000_000;
 /// Between two looks for relief, where balance has not returned. While nobody waits for it each look doubles that, so that a
 /// limit that stays near does not wake a process at rest for ever.
 const RELIEF_NS: u64 = 1_000_000_000;
-/// The longest such time.
-const RELIEF_MOST_NS: u64 = 3_600_000_000_000;
+/// The longest such time: so long a level that is shown may have ended.
+const RELIEF_MOST_NS: u64 = 60_000_000_000;
 /// Until what a limit refused, the listener or the channel, is tried again. Each try doubles that.
 const RETRY_NS: u64 = 10_000_000_000;
 /// The longest such time.
@@ -569,7 +569,7 @@ mod tests {
             looks
         };
         assert_eq!(looks(true), std::vec::Vec::from_iter(2..16));
-        assert_eq!(looks(false), [2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2049, 4097, 7697]);
+        assert_eq!(looks(false), [2, 3, 5, 9, 17, 33, 65, 125, 185, 245, 305, 365, 425, 485]);
         // Another event, or another `relief_ms`: it is due at another time.
         let mut relief = Relief::default();
         assert!((0..5).all(|_| relief.next(Some(Time(0)), || false, relief.at.unwrap_or(0))));

@@ -189,6 +189,8 @@ impl Host for BackgroundHost<'_> {
         let room = self.sources.measure(&TUNABLES);
         let others = self.heap.reclaim().read_room(room);
         self.sources.note_others(room, others);
+        // And so is the pressure, which may have ended since.
+        self.heap.reclaim().relieve_if_due();
         let usage = self.figures.bring_up_to_date(self.heap);
         [
             ("live", usage.live),
