@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{
     AtomicPtr,
-    Ordering::{Acquire, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
 use super::{BEGIN, PerCpu, in_bucket, waiting};
@@ -13,8 +13,8 @@ use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::Platform;
 use crate::platform::cpu_table::CpuSlab;
 
-/// Classes that are summed up at a time.
-const SUMMED: usize = 32;
+/// Classes that are summed up at a time: their counts fill a line of each slab.
+const SUMMED: usize = 16;
 
 impl PerCpu {
     /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
@@ -82,26 +82,52 @@ impl PerCpu {
         self.retired[class.index()].load(Relaxed)
     }
 
-    /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
+    /// Frees that the fast path served since the start, over all CPUs and classes. Slabs count modulo 2^32: of more frees of a
+    /// class between two readings, whole multiples of that are lost.
     pub(crate) fn pushes(&self) -> u64 {
         let mut total = 0;
         // A few classes at a time: the sums are on a stack that may be the program's.
         for (first, retired) in (0..).step_by(SUMMED).zip(self.retired.chunks(SUMMED)) {
+            let mut before = [0u64; SUMMED];
+            before.iter_mut().zip(retired).for_each(|(before, retired)| *before = retired.load(Acquire));
             let mut sums = [0u32; SUMMED];
             for slab in self.all() {
                 let pushes = &slab.pushes[first..];
                 sums.iter_mut().zip(pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
             }
-            for (sum, retired) in sums.into_iter().zip(retired) {
-                let before = retired.load(Relaxed);
-                // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-                // Another reader may have been later with its sum and quicker to store it: then this sum is the older.
-                let grown = sum.wrapping_sub(before as u32);
-                let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
-                retired.store(now, Relaxed);
-                total += now;
+            for ((sum, before), retired) in sums.into_iter().zip(before).zip(retired) {
+                // The low half of what was noted is the sum as of then: what it grew by since is added. Another reader may have
+                // noted a sum meanwhile, which is as good. So none is added to a later one.
+                let now = before + u64::from(sum.wrapping_sub(before as u32));
+                total += retired.compare_exchange(before, now, AcqRel, Acquire).map_or_else(|found| found, |_| now);
             }
         }
         total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    /// In a window of an hour, or with few slow paths, a tight loop frees more than 2^31 objects between two readings.
+    #[test]
+    fn frees_between_two_readings_count_up_to_2_32_of_them() {
+        static CPUS: PerCpu = PerCpu::new();
+        // SAFETY: it is made of atomics alone, for which zero is a value.
+        let slab = || unsafe { Box::<CpuSlab>::new_zeroed().assume_init() };
+        let slabs: [&CpuSlab; 2] = [(); 2].map(|()| &*Box::leak(slab()));
+        for (at, slab) in CPUS.slabs.iter().zip(slabs) {
+            at.store(core::ptr::from_ref(slab).cast_mut(), Relaxed);
+        }
+        CPUS.seen.store(2, Relaxed);
+        let (class, mut all) = (Class(7), 0);
+        for frees in [5, 3_000_000_000, 0, u32::MAX, 1] {
+            slabs[0].pushes[7].fetch_add(frees / 3, Relaxed);
+            slabs[1].pushes[7].fetch_add(frees - frees / 3, Relaxed);
+            all += u64::from(frees);
+            assert_eq!((CPUS.pushes(), CPUS.pushes_of(class)), (all, all));
+        }
     }
 }
