@@ -13,7 +13,7 @@ use crate::pages::window::Window;
 pub const LENGTHS: usize = 36;
 /// Word of a run's descriptor (the first one is its length): the first page of the next idle run of its length.
 const NEXT: usize = 1;
-/// Word of a run's descriptor: the number of its pool, twice, and 1 more while the run is idle.
+/// Word of a run's descriptor: the mark of its pool, twice, and 1 more while the run is idle.
 const OWNER: usize = 2;
 
 const _: () = assert!(pages_of(LENGTHS - 1).0 == MAX_RUN.0 && length_of(MAX_RUN) == LENGTHS - 1);
@@ -112,14 +112,14 @@ impl IdleRuns {
     }
 }
 
-/// Makes a run that was taken from a zone one of pool `number`, in flight.
-pub(crate) fn own(window: &Window, page: PageNo, number: u32) {
-    window.word(page, OWNER).store(number << 1, Release);
+/// Makes a run that was taken from a zone one of the pool with mark `mark`, in flight.
+pub(crate) fn own(window: &Window, page: PageNo, mark: u32) {
+    window.word(page, OWNER).store(mark << 1, Release);
 }
 
 /// Claims a run that is put. One of several threads that do so at once gets `Ok`: the run was in flight and is idle from now on.
-pub(crate) fn claim(window: &Window, page: PageNo, number: u32) -> Result<(), NotInFlight> {
-    let (in_flight, idle) = (number << 1, number << 1 | 1);
+pub(crate) fn claim(window: &Window, page: PageNo, mark: u32) -> Result<(), NotInFlight> {
+    let (in_flight, idle) = (mark << 1, mark << 1 | 1);
     match window.word(page, OWNER).compare_exchange(in_flight, idle, AcqRel, Acquire) {
         Ok(_) => Ok(()),
         Err(found) if found == idle => Err(NotInFlight::Idle),
@@ -127,9 +127,9 @@ pub(crate) fn claim(window: &Window, page: PageNo, number: u32) -> Result<(), No
     }
 }
 
-/// Whether a run is pool `number`'s, and idle.
-pub(crate) fn is_idle(window: &Window, page: PageNo, number: u32) -> bool {
-    window.word(page, OWNER).load(Acquire) == number << 1 | 1
+/// Whether a run is of the pool with mark `mark`, and idle.
+pub(crate) fn is_idle(window: &Window, page: PageNo, mark: u32) -> bool {
+    window.word(page, OWNER).load(Acquire) == mark << 1 | 1
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A page pool: its idle runs behind a lock, its settings and its figures.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use super::idle::{IdleRuns, length_of, pages_of};
 use super::squeeze::Closed;
@@ -53,7 +53,7 @@ pub struct PagePool {
     name: Name,
     pub(super) is_tended: bool,
     /// Rises with each pool of a heap; 0 before the pool is added.
-    pub(super) number: AtomicU32,
+    pub(super) number: AtomicU64,
     /// Neighbours in the list of pools.
     pub(super) next: AtomicPtr<PagePool>,
     pub(super) prev: AtomicPtr<PagePool>,
@@ -118,7 +118,7 @@ impl PagePool {
         Self {
             name: Name::new(spec.name),
             is_tended: spec.is_tended,
-            number: AtomicU32::new(0),
+            number: AtomicU64::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
             prev: AtomicPtr::new(core::ptr::null_mut()),
             visits: Visits::new(),
@@ -133,6 +133,11 @@ impl PagePool {
     /// itself. Under the list's lock.
     pub(super) fn is_listed(&self) -> bool {
         self.number.load(Relaxed) != 0 && !core::ptr::eq(self.next.load(Relaxed), self)
+    }
+
+    /// The pool's mark in descriptors of its runs: half of a word, and never 0. Only after 2^31 pools one comes again.
+    pub(super) fn mark(&self) -> u32 {
+        (self.number.load(Relaxed) % u64::from(u32::MAX >> 1)) as u32 + 1
     }
 
     /// Pages of a run that is handed out for `pages` pages (1 to [`MAX_RUN`](crate::base::units::MAX_RUN)).
@@ -174,5 +179,19 @@ impl PagePool {
     /// Figures of the pool.
     pub(crate) fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
         self.inner.lock(platform).stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_half_of_a_word_and_never_0_however_many_pools_were_made() {
+        let pool = PagePool::new(&PoolSpec::default());
+        for number in [1, 2, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, u64::MAX] {
+            pool.number.store(number, Relaxed);
+            assert!((1..1 << 31).contains(&pool.mark()), "{number}: {}", pool.mark());
+        }
     }
 }

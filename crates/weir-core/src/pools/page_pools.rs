@@ -34,7 +34,7 @@ pub(super) struct PoolList {
     first: AtomicPtr<PagePool>,
     /// Null: there is none.
     last: AtomicPtr<PagePool>,
-    last_number: u32,
+    last_number: u64,
 }
 
 impl PoolList {
@@ -120,8 +120,7 @@ impl PagePools {
     /// alone meanwhile. No other heap's calls get it.
     pub(crate) unsafe fn add<P: Wait>(&self, platform: &P, pool: NonNull<PagePool>) {
         let mut list = self.list.lock(platform);
-        // A number is half of a descriptor's word, and never 0.
-        list.last_number = list.last_number % (u32::MAX >> 1) + 1;
+        list.last_number += 1;
         // SAFETY: the caller's promise.
         let new = unsafe { pool.as_ref() };
         new.number.store(list.last_number, Relaxed);
@@ -148,7 +147,7 @@ impl PagePools {
             return;
         }
         let first = self.list.lock(platform).iter().nth(turn % count).map_or(0, |pool| pool.number.load(Relaxed));
-        for (last, end) in [(first.saturating_sub(1), u32::MAX), (0, first)] {
+        for (last, end) in [(first.saturating_sub(1), u64::MAX), (0, first)] {
             let mut next = self.enter_next(platform, None, last, end);
             while let Some(pool) = next {
                 // SAFETY: it is visited, so that it stays until it is left.
@@ -166,8 +165,8 @@ impl PagePools {
         &self,
         platform: &P,
         visited: Option<&PagePool>,
-        last: u32,
-        end: u32,
+        last: u64,
+        end: u64,
     ) -> Option<NonNull<PagePool>> {
         let list = self.list.lock(platform);
         let is_next = |pool: &&PagePool| (last + 1..end).contains(&pool.number.load(Relaxed));

@@ -102,11 +102,11 @@ impl<P: Platform> Audited for PoolsOn<'_, P> {
         for pool in list.iter() {
             check(core::ptr::eq(pool.prev.load(Relaxed), before), "a link of the list of pools", 0)?;
             before = pool;
-            let (number, inner, mut pages) = (pool.number.load(Relaxed), pool.inner.lock(self.platform()), Pages::ZERO);
+            let (mark, inner, mut pages) = (pool.mark(), pool.inner.lock(self.platform()), Pages::ZERO);
             for (page, length) in inner.idle.iter(window) {
                 let is_run = window.class_of(page) == LARGE && window.is_pooled(page);
                 check(is_run && window.run_pages(page) == pages_of(length), "an idle run of a pool", page.index())?;
-                check(is_idle(window, page, number), "the owner of an idle run", page.index())?;
+                check(is_idle(window, page, mark), "the owner of an idle run", page.index())?;
                 pages += pages_of(length);
             }
             check(pages == inner.idle.pages(), "idle pages of a pool", pages.0)?;

@@ -1,7 +1,5 @@
 //! Runs go out of a pool and come back (get, put), and idle ones go back to the zones.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::idle::{self, NotInFlight, length_of, pages_of};
 use super::page_pool::{Inner, PagePool};
 use super::page_pools::PoolsOn;
@@ -41,7 +39,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         let run = self.pages.take(ZoneKind::Normal, pages, Order::PAGE, Purpose::Run)?;
         let window = self.window();
         window.set_pooled(run.page, pages);
-        idle::own(window, run.page, pool.number.load(Relaxed));
+        idle::own(window, run.page, pool.mark());
         window.set_class(Span::new(run.page, Pages(1)), LARGE);
         pool.inner.lock(self.platform()).in_flight += pages;
         Ok(window.addr_of(run.page))
@@ -92,7 +90,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         if window.class_of(page) != LARGE || !window.is_pooled(page) {
             return Err(InvalidFree::ForeignPointer);
         }
-        let claimed = idle::claim(window, page, pool.number.load(Relaxed));
+        let claimed = idle::claim(window, page, pool.mark());
         claimed.map(|()| (page, length_of(window.run_pages(page)))).map_err(|why| match why {
             NotInFlight::Idle => InvalidFree::DoubleFree,
             NotInFlight::Foreign => InvalidFree::ForeignPointer,
