@@ -126,7 +126,7 @@ fn overcommit() -> Check {
     let mode = number_in("/proc/sys/vm/overcommit_memory");
     let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
     let with = "mappings are charged as they are touched";
-    let without = "where it is 2, all that the heap has grown to is charged, touched or not";
+    let without = "where it is 2, what is mapped is charged, touched or not; a quiet heap unmaps what it released";
     check("overcommit", mode.is_some_and(|m| m < 2), found, with, without)
 }
 

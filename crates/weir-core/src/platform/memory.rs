@@ -61,6 +61,10 @@ pub trait Memory: Host {
         let _ = run;
         false
     }
+    /// Whether the system counts all that is mapped, used or not, against what all processes together may have.
+    fn is_commit_strict(&self) -> bool {
+        false
+    }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused>;
     /// Maps metadata, which is better mapped apart from blocks of programs.

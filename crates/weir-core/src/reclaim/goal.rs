@@ -153,7 +153,7 @@ const IN_USE: [Step; 3] = [Evict, Shrink, CachesAgain];
 
 const CALM: Row = Row {
     kind: Kind::Calm,
-    steps: IDLE.with(&[OldMetadata, Merge, Sparse]),
+    steps: IDLE.with(&[OldMetadata, Merge, Sparse, Mappings]),
     cushion: Cushion::Peak,
     splits: Backing::Small,
     empties_below: NEVER,
@@ -204,10 +204,18 @@ const BALANCE: Row = Row {
 static GOALS: [Row; 16] = [
     CALM,
     Row { kind: Kind::FirstQuiet, empties_below: ALWAYS, drains: Drains::All, ..CALM },
-    Row { kind: Kind::Rest, steps: IDLE.with(&[Merge]), pools: Pools::Idle, need: Need::None, ..PRESSURE },
+    Row { kind: Kind::Rest, steps: IDLE.with(&[Merge, Mappings]), pools: Pools::Idle, need: Need::None, ..PRESSURE },
     PRESSURE,
     Row { kind: Kind::Severe, drains: Drains::AllAndSink, priority: LAST_BOOSTED, ..HARDEST },
-    Row { kind: Kind::Purge, drains: Drains::All, pools: Pools::IdleOfAll, need: Need::None, priority: 0, ..HARDEST },
+    Row {
+        kind: Kind::Purge,
+        steps: HARDEST.steps.with(&[Mappings]),
+        drains: Drains::All,
+        pools: Pools::IdleOfAll,
+        need: Need::None,
+        priority: 0,
+        ..HARDEST
+    },
     NODE,
     Row { kind: Kind::SevereNode, splits: Backing::Huge, ..NODE },
     Row {

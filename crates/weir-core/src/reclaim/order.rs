@@ -5,7 +5,7 @@ use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
 
 /// The order.
-pub const ORDER: [Step; 21] = [
+pub const ORDER: [Step; 22] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
@@ -27,6 +27,7 @@ pub const ORDER: [Step; 21] = [
     Step::Filled,
     Step::Sparse,
     Step::Metadata,
+    Step::Mappings,
 ];
 
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
@@ -167,8 +168,8 @@ mod tests {
             &[Step::Shrink],
             // Dear for what they bring: single pages, and pages inside slabs.
             &[Step::CachesAgain, Step::Runs, Step::SlabPages, Step::Filled, Step::Sparse],
-            // It describes what all the others released.
-            &[Step::Metadata],
+            // It describes what all the others released, which is of no use mapped either.
+            &[Step::Metadata, Step::Mappings],
         ];
         let rest: std::vec::Vec<_> = ORDER.into_iter().filter(|&step| step != Step::BlocksAgain).collect();
         assert_eq!(rest, tiers.concat());

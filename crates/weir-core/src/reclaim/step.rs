@@ -41,6 +41,8 @@ pub enum Step {
     Sparse,
     /// Metadata of what is free now.
     Metadata,
+    /// Whole free pageblocks without memory are unmapped, where the system counts what is mapped.
+    Mappings,
     /// Split huge pages are cooled, so that the kernel leaves them split. It is in no goal's row: it ends them all but one
     /// ([`super::order::run`]).
     Cool,

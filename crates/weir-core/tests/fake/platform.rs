@@ -70,6 +70,10 @@ impl Memory for Fake {
         !fails
     }
 
+    fn is_commit_strict(&self) -> bool {
+        self.is_commit_strict.load(Relaxed)
+    }
+
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
         let align = align.max(self.unit);
         let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };

@@ -48,6 +48,8 @@ pub struct Linux {
     pub(super) huge_on_touch: AtomicBool,
     pub(super) huge_on_advice: AtomicBool,
     pub(super) may_have_huge: AtomicBool,
+    /// `vm.overcommit_memory` is 2, as of the background thread's start.
+    pub(super) is_commit_strict: AtomicBool,
     /// Where the heap and its metadata lie.
     pub(super) addresses: AddressLayout,
     /// How memory is released.
@@ -68,6 +70,7 @@ impl Linux {
             huge_on_touch: AtomicBool::new(false),
             huge_on_advice: AtomicBool::new(false),
             may_have_huge: AtomicBool::new(false),
+            is_commit_strict: AtomicBool::new(false),
             addresses: AddressLayout::new(),
             releaser: Releaser::new(),
             merging: Merging::new(),
@@ -101,6 +104,11 @@ impl Linux {
         let is_dense = self.lockless() && rseq::is_dense();
         let cpus = if is_dense { tasks::affinity_count().unwrap_or(1) } else { 1 };
         self.nodes_each.store(parts(cpus, self.numa_nodes.load(Relaxed)), Relaxed);
+    }
+
+    /// Reads whether what is mapped counts against all processes. For a thread with a descriptor table of its own.
+    pub(crate) fn look_at_commit(&self) {
+        self.is_commit_strict.store(machine::is_commit_strict(), Relaxed);
     }
 
     /// The NUMA node that a node of the engine's is a part of. The first ones are the first parts of each: few have workers.

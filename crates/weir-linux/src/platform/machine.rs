@@ -1,6 +1,6 @@
 //! Features of this machine, read without changing anything: for the engine's choices and for `weir doctor`.
 
-use crate::os::file::text::{chosen, list_count};
+use crate::os::file::text::{chosen, list_count, number};
 use crate::os::mman::{self, MADV_DONTNEED};
 use crate::os::page;
 use crate::os::{fd, futex, tasks};
@@ -53,6 +53,12 @@ pub fn huge_pages() -> HugePages {
     let mode = huge_pages_of(file);
     let _ = fd::close(file);
     mode
+}
+
+/// Whether the kernel counts all that is mapped, used or not, against what all processes may have (`vm.overcommit_memory` 2).
+pub(crate) fn is_commit_strict() -> bool {
+    let mut buf = [0u8; 16];
+    fd::read_file(c"/proc/sys/vm/overcommit_memory", &mut buf).ok().and_then(number) == Some(2)
 }
 
 /// Opens the file that says the mode: it can be read again where no file may be opened any more.

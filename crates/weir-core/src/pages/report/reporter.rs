@@ -129,8 +129,8 @@ impl<P: Platform> HeapPages<P> {
 
 impl<P: Platform> Reclaimable for HeapPages<P> {
     fn steps(&self) -> Steps {
-        use Step::{Blocks, BlocksAgain, Cool, Metadata, OldMetadata, Refused, Runs};
-        Steps::of(&[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata])
+        use Step::{Blocks, BlocksAgain, Cool, Mappings, Metadata, OldMetadata, Refused, Runs};
+        Steps::of(&[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata, Mappings])
     }
 
     fn count(&self, goal: &Goal) -> usize {
@@ -147,9 +147,13 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
                 }
                 self.scan_zones(step, goal)
             }
-            // Nothing will be wanted soon of what describes the free memory of a quiet program, and the next window may be
-            // long.
-            Step::Metadata if goal.ended.is_some_and(|ended| !ended.quiet) => 0,
+            // Nothing will be wanted soon of the free memory of a quiet program, nor of what describes it, and the next window may
+            // be long.
+            Step::Metadata | Step::Mappings if goal.ended.is_some_and(|ended| !ended.quiet) => 0,
+            Step::Mappings => {
+                self.unmap_bare();
+                0
+            }
             Step::OldMetadata | Step::Metadata => {
                 return Reclaimed::moved(self.sites().map(|site| site.release_descriptions()).sum());
             }

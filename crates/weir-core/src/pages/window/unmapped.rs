@@ -1,6 +1,7 @@
 //! Whole free pageblocks that are unmapped, as the system refuses a mapping: `RLIMIT_AS`, `RLIMIT_DATA` and a strict
 //! overcommit count what is mapped, used or not. Until the heap grows again they are holes of its window, and those it grows
-//! into first.
+//! into first. A strict overcommit counts it against all processes. There, what was released in a quiet window, or at rest, is
+//! unmapped at once ([`HeapPages::unmap_bare`]): the process that is refused memory may be another one.
 //!
 //! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped. Both happen under the window's turn
 //! to grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
@@ -28,19 +29,36 @@ impl<P: Platform> HeapPages<P> {
 
     /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes.
     pub(crate) fn unmap_free(&self, bytes: usize) -> usize {
+        self.unmap(bytes, false)
+    }
+
+    /// Unmaps whole free pageblocks of which neither memory nor a description is left, where the system counts what is mapped
+    /// against all processes.
+    pub(crate) fn unmap_bare(&self) {
+        if self.platform.is_commit_strict() {
+            self.unmap(usize::MAX, true);
+        }
+    }
+
+    /// See the two before.
+    fn unmap(&self, bytes: usize, are_bare: bool) -> usize {
         let mut growing = self.normal.growing(&self.platform);
         let (mut unmapped, mut batch) = (0, [BlockNo(0); BATCH]);
         for node in self.nodes.iter() {
             while unmapped < bytes {
                 let most = (bytes - unmapped).div_ceil(PAGEBLOCK).min(BATCH);
-                let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(&self.normal, &mut batch[..most]);
+                let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(
+                    &self.normal,
+                    &mut batch[..most],
+                    are_bare,
+                );
                 if n == 0 {
                     break;
                 }
                 let gone = growing.unmap(&mut batch[..n]);
                 unmapped += gone * PAGEBLOCK;
                 let kept = batch[gone..n].iter().copied();
-                node.zone(ZoneKind::Normal).lock(&self.platform).put_in(&self.normal, kept, true);
+                node.zone(ZoneKind::Normal).lock(&self.platform).put_in(&self.normal, kept, !are_bare);
                 if gone < n {
                     break;
                 }

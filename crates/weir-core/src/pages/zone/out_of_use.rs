@@ -112,10 +112,10 @@ const LEVELS: [usize; 4] = [WHOLE_BARE, WHOLE_REPORTED, WHOLE_BACKED, WHOLE_REFU
 
 impl FreeAreas {
     /// Takes whole free pageblocks out of the zone, as many as `out` has room for; returns how many. They are holes of the
-    /// window from now on.
-    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [BlockNo]) -> usize {
+    /// window from now on. If they `are_bare`, it takes no others.
+    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [BlockNo], are_bare: bool) -> usize {
         let mut taken = 0;
-        for level in LEVELS {
+        for &level in if are_bare { &LEVELS[..1] } else { &LEVELS[..] } {
             while taken < out.len() {
                 let block = self.lists[By::Free as usize].heads[level][REPORT_ORDER as usize];
                 if block == BlockNo::NONE {

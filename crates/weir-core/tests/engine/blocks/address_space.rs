@@ -95,3 +95,62 @@ fn a_size_beyond_everything_fails_at_once() {
     }
     assert_eq!(world.fake().stats().address_bytes.load(Relaxed), before);
 }
+
+/// A heap at rest after a peak, where the system counts what is mapped against all processes.
+fn at_rest_after_a_peak(nodes: usize, size: usize) -> World {
+    let fake = Fake::new();
+    fake.node_count.store(nodes, Relaxed);
+    fake.is_commit_strict.store(true, Relaxed);
+    let mut world = World::new(fake);
+    while world.held.len() * size < LIMIT {
+        world.alloc(size);
+    }
+    while world.held.len() * size > LIMIT / 10 {
+        world.free(world.held.len() - 1, false);
+    }
+    while world.heap.reclaim().balance_calm() {}
+    world.audit();
+    world
+}
+
+#[test]
+fn what_a_quiet_heap_released_is_unmapped_where_what_is_mapped_counts() {
+    for (nodes, size) in [(1, 1000), (1, 100_000), (2, MIB)] {
+        let mut world = at_rest_after_a_peak(nodes, size);
+        let mapped = |world: &World| world.fake().stats().address_bytes.load(Relaxed) as usize;
+        let rest = mapped(&world);
+        assert!(rest < LIMIT / 4, "{rest} bytes are mapped, after blocks of {size}");
+        // What is in use stays, and the heap grows into the gaps.
+        world.check_contents();
+        let top = world.held.iter().map(|held| held.addr).max().unwrap() + LIMIT;
+        while world.held.len() * size < LIMIT {
+            world.alloc(size).unwrap();
+        }
+        assert!(mapped(&world) < LIMIT * 5 / 4 && world.held.iter().all(|held| held.addr < top));
+        world.check_contents();
+        // Nothing of it waits for a quiet window where the program asks.
+        while world.held.len() * size > LIMIT / 10 {
+            world.free(world.held.len() - 1, false);
+        }
+        world.heap.purge();
+        assert!(mapped(&world) < LIMIT / 4);
+        world.audit();
+        assert_eq!(world.fake().take_misuses(), []);
+    }
+}
+
+#[test]
+fn what_the_system_does_not_unmap_lets_the_heap_rest_all_the_same() {
+    let mut world = at_rest_after_a_peak(1, MIB);
+    while world.held.len() * MIB < LIMIT {
+        world.alloc(MIB).unwrap();
+    }
+    while world.held.len() > 10 {
+        world.free(world.held.len() - 1, false);
+    }
+    world.fake().fail(Call::UnmapAt, u64::MAX);
+    let windows = (0..100).take_while(|_| world.heap.reclaim().balance_calm()).count();
+    assert!(windows < 100);
+    world.audit();
+    assert!(world.heap.figures().usage().idle < LIMIT / 10);
+}

@@ -147,6 +147,10 @@ impl Memory for Linux {
         unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_ok()
     }
 
+    fn is_commit_strict(&self) -> bool {
+        self.is_commit_strict.load(Relaxed)
+    }
+
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
         // A program whose first block is a large one.
         self.lockless();

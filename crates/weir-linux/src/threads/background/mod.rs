@@ -333,6 +333,9 @@ impl Background {
             self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
             self.leave(REFUSED, 0)
         };
+        if sources.is_private() {
+            self.heap.platform().look_at_commit();
+        }
         let has_rights = credentials::has_rights();
         credentials::give_up_rights();
         // After that, as the listener begins with what this thread has.
