@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => {
             log(options.log);
             ignore_signal_of_file_size();
+            be_io_flusher();
             serve::serve(&options)
         }
         Command::Stat(options) => serve::stat(&options),
@@ -71,6 +72,16 @@ fn log(level: tracing::Level) {
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false);
     let log = log.with_ansi(std::io::stderr().is_terminal()).log_internal_errors(false);
     if std::env::var_os("JOURNAL_STREAM").is_some() { log.without_time().init() } else { log.init() }
+}
+
+/// Has the kernel free no memory for this process by I/O, which may be to a file system on one of its own exports, and wait for
+/// this process. Threads have that of the one that starts them.
+fn be_io_flusher() {
+    if let Err(why) = rustix::process::configure_io_flusher_behavior(true) {
+        tracing::debug!(
+            "no I/O flusher, so an export that is mounted on this machine may hang when memory is short: {why}"
+        );
+    }
 }
 
 /// A write beyond the limit of file sizes is an error (`EFBIG`), and not the server's end.

@@ -259,6 +259,30 @@ impl Drop for Killed {
     }
 }
 
+/// The kernel has a thread inherit it.
+#[test]
+fn the_server_is_an_io_flusher_before_it_has_other_threads() {
+    if !crate::support::has("strace") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-X", "raw", "-e", "trace=prctl,clone,clone3", "-o", "calls"]);
+    // It ends, as nothing is there to be exported.
+    command.args([env!("CARGO_BIN_EXE_weir-nbd"), "serve", "--export", "d=nothing", "--log", "debug"]);
+    let output = command.current_dir(folder.path()).output().expect("it runs");
+    let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap_or_default();
+    if calls.is_empty() {
+        return weir_testing::skip!("no process can be traced");
+    }
+    // `PR_SET_IO_FLUSHER`.
+    let asked = calls.lines().position(|call| call.contains("prctl(0x39, ")).expect("it asks for it");
+    let first = calls.lines().position(|call| call.contains("clone")).expect("it has threads");
+    assert!(asked < first, "{calls}");
+    let (is_granted, log) = (calls.lines().nth(asked).is_some_and(|call| call.ends_with("= 0")), output.stderr);
+    assert_eq!(String::from_utf8_lossy(&log).contains("no I/O flusher"), !is_granted, "{calls}");
+}
+
 #[test]
 fn a_thread_for_reloads_and_the_last_flush_is_there_from_the_start() {
     // Where the system refuses it later, a reload ended the server.
