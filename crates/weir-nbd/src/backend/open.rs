@@ -3,7 +3,7 @@
 use super::data_map::DataMap;
 use super::flush::Flusher;
 use super::medium::{ALIGNMENT, Direct, Medium};
-use super::volume::{Kind, Volume};
+use super::volume::{Kind, Volume, Zeroes};
 use super::volume_lock::VolumeLock;
 use crate::base::Failure;
 use crate::base::size::Size;
@@ -145,8 +145,8 @@ impl Volume {
         let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
             FileType::BlockDevice => {
                 let sector = fs::ioctl_blksszget(file)?;
-                let has_zeroes = has_zeroes(found.st_rdev);
-                (Kind::BlockDevice { sector, has_zeroes }, fs::seek(file, fs::SeekFrom::End(0))?)
+                let zeroes = zeroes_of(found.st_rdev);
+                (Kind::BlockDevice { sector, zeroes }, fs::seek(file, fs::SeekFrom::End(0))?)
             }
             _ => (Kind::File, found.st_size as u64),
         };
@@ -154,11 +154,19 @@ impl Volume {
     }
 }
 
-/// The block device, or the one that it is a partition of, has a command for zeroes. Where nothing says so it has none.
-fn has_zeroes(device: u64) -> bool {
+/// How the block device, or the one that it is a partition of, makes zeroes. Where nothing says that it has a command, it has none.
+/// Linux before 6.17 does not say whether that is fast: there it is taken to be.
+fn zeroes_of(device: u64) -> Zeroes {
     let of_it = format!("/sys/dev/block/{}:{}", fs::major(device), fs::minor(device));
-    let most = |queue: &str| std::fs::read_to_string(format!("{of_it}/{queue}/write_zeroes_max_bytes")).ok();
-    most("queue").or_else(|| most("../queue")).is_some_and(|most| most.trim() != "0")
+    let can = |what: &str| {
+        let most = |queue| std::fs::read_to_string(format!("{of_it}/{queue}/{what}")).ok();
+        most("queue").or_else(|| most("../queue")).map(|most| most.trim() != "0")
+    };
+    match (can("write_zeroes_max_bytes"), can("write_zeroes_unmap_max_bytes")) {
+        (Some(true), Some(false)) => Zeroes::ByCommand,
+        (Some(true), _) => Zeroes::Fast,
+        _ => Zeroes::AsData,
+    }
 }
 
 fn identity(found: &fs::Stat) -> FileId {

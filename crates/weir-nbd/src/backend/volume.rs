@@ -18,10 +18,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub enum Kind {
     /// A regular file.
     File,
-    /// A block device, which discards and zeroes whole sectors of this many bytes. `has_zeroes`: it has a command for that.
-    BlockDevice { sector: u32, has_zeroes: bool },
+    /// A block device, which discards and zeroes whole sectors of this many bytes.
+    BlockDevice { sector: u32, zeroes: Zeroes },
     /// A file in memory (`memfd`), gone with the server.
     Memory,
+}
+
+/// How a block device makes zeroes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroes {
+    /// It has no command for that: they are written as data.
+    AsData,
+    /// By a command. It may take as long as writing.
+    ByCommand,
+    /// By a command that is fast, as it writes nothing.
+    Fast,
 }
 
 /// The bytes of an export.

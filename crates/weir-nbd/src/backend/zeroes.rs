@@ -1,7 +1,7 @@
 //! Trimming and writing zeroes: by the file system or the device where it can, else as data.
 
 use super::cached::Change;
-use super::volume::{Kind, Volume};
+use super::volume::{Kind, Volume, Zeroes};
 use crate::buffers::Buffer;
 use crate::io::{Inline, allocate, discard, on_thread, yield_once};
 use crate::protocol::{ErrorCode, Fault};
@@ -31,15 +31,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Punches a hole; or discards, on a device without a command for zeroes: what is read there then is not known.
+    /// Punches a hole in a file. A device discards, and what is read there then is not known: it may free nothing for a hole, and
+    /// write zeroes.
     async fn release(&self, range: Range<u64>) -> io::Result<()> {
-        if self.may_punch() {
-            match self.allocate(PUNCH, range.clone()).await {
-                Err(why) if is_unsupported(&why) && matches!(self.kind, Kind::BlockDevice { .. }) => {}
-                result => return result,
-            }
+        match self.kind {
+            Kind::BlockDevice { .. } if range.is_empty() => Ok(()),
+            Kind::BlockDevice { .. } => discard(&self.medium.file, range).await,
+            _ => self.allocate(PUNCH, range).await,
         }
-        if range.is_empty() { Ok(()) } else { discard(&self.medium.file, range).await }
     }
 
     /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
@@ -72,14 +71,14 @@ impl Volume {
     /// Zeroes by one call.
     async fn zero(&self, range: Range<u64>, no_hole: bool, fast: bool) -> io::Result<()> {
         let is_device = matches!(self.kind, Kind::BlockDevice { .. });
-        if !no_hole && self.may_punch() {
+        if !no_hole && self.may_punch(fast) {
             match self.allocate(PUNCH, range.clone()).await {
                 Err(why) if is_unsupported(&why) => {}
                 Ok(()) => return self.reach(range.end).await,
                 failed => return failed,
             }
         }
-        // A device without a command for zeroes is sent them as data by the kernel: not what is called fast.
+        // A device without a command for zeroes is sent them as data by the kernel, and a command may be slow too.
         if fast && is_device {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
@@ -106,8 +105,12 @@ impl Volume {
 
     /// Whether a hole is worth a call. Of a device without a command for zeroes the kernel drops what waits to be written in
     /// its page cache, and then refuses: what was there before is read again.
-    fn may_punch(&self) -> bool {
-        !matches!(self.kind, Kind::BlockDevice { has_zeroes: false, .. })
+    fn may_punch(&self, fast: bool) -> bool {
+        match self.kind {
+            Kind::BlockDevice { zeroes: Zeroes::AsData, .. } => false,
+            Kind::BlockDevice { zeroes: Zeroes::ByCommand, .. } => !fast,
+            _ => true,
+        }
     }
 
     async fn allocate(&self, mode: FallocateFlags, range: Range<u64>) -> io::Result<()> {
@@ -170,7 +173,7 @@ mod tests {
     fn what_a_device_without_a_command_for_zeroes_declines_changes_nothing() {
         run(async {
             let mut volume = Source::Memory(Size(8192)).open(false, None).expect("memory");
-            volume.kind = Kind::BlockDevice { sector: 512, has_zeroes: false };
+            volume.kind = Kind::BlockDevice { sector: 512, zeroes: Zeroes::AsData };
             volume.write(0, Buffer::copy_of(&[7; 8192]).expect("memory")).await.expect("memory");
             for no_hole in [false, true] {
                 let declined = volume.write_zeroes(0..4096, no_hole, true).await;
@@ -180,6 +183,24 @@ mod tests {
             assert!(read().await.filled() == [7; 8192]);
             volume.write_zeroes(100..5000, false, false).await.expect("they are written");
             assert!(*read().await.filled() == [vec![7; 100], vec![0; 4900], vec![7; 3192]].concat());
+        });
+    }
+
+    #[test]
+    fn a_command_for_zeroes_is_no_discard_and_may_be_slow() {
+        run(async {
+            let mut volume = Source::Memory(Size(8192)).open(false, None).expect("memory");
+            volume.kind = Kind::BlockDevice { sector: 512, zeroes: Zeroes::ByCommand };
+            volume.write(0, Buffer::copy_of(&[7; 8192]).expect("memory")).await.expect("memory");
+            let read = async |volume: &Volume| volume.read(0..8192).await.map_err(|(why, _)| why).expect("memory");
+            volume.trim(0..8192).await.expect("it is a hint");
+            assert!(read(&volume).await.filled() == [7; 8192], "memory cannot discard");
+            let declined = volume.write_zeroes(0..4096, false, true).await;
+            assert!(declined.is_err_and(|why| why.code == ErrorCode::NotSupported));
+            assert!(read(&volume).await.filled() == [7; 8192]);
+            volume.kind = Kind::BlockDevice { sector: 512, zeroes: Zeroes::Fast };
+            volume.write_zeroes(0..4096, false, true).await.expect("a command is there");
+            assert!(*read(&volume).await.filled() == [[0; 4096], [7; 4096]].concat());
         });
     }
 
