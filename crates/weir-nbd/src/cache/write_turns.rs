@@ -5,7 +5,7 @@
 //! then keeps an I/O error for the file, which fails the next flush, and which of the two the disk has is not known.
 //!
 //! So a direct write shares the turn of each stretch of the file that it touches, and a write through the page cache has
-//! it alone. A stretch is as long as the largest page of Linux, as the kernel drops whole pages.
+//! it alone. A stretch is as long as the largest folio of a file: the kernel drops and marks whole folios.
 //!
 //! **No deadlock, and none starves.** Stretches share a few turns. A write takes its turns in ascending order, and holds
 //! them for one call to the kernel, in which it waits for no turn. A turn is given in the order in which it was asked
@@ -14,8 +14,9 @@
 use std::ops::Range;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Bytes of a stretch: a page where pages are largest.
-const STRETCH: u64 = 64 << 10;
+/// Bytes of a stretch: the largest folio of the page cache where pages have 4 KiB. Where they are larger a folio may be so too,
+/// but readahead makes none of that size.
+const STRETCH: u64 = 2 << 20;
 /// Turns of a file: so many small writes at random meet seldom, and a long write takes few.
 const TURNS: u64 = 64;
 
@@ -65,6 +66,7 @@ mod tests {
         let take = |range, is_direct| Box::pin(turns.take(range, is_direct));
         let direct = take(0..4096, true).now_or_never().expect("nobody else");
         let other = take(4096..8192, true).now_or_never().expect("direct writes do not wait for each other");
+        assert!(take(1 << 20..(1 << 20) + 512, false).now_or_never().is_none(), "one folio may have both");
         let _far = take(STRETCH..STRETCH + 1, false).now_or_never().expect("another stretch");
         let mut part = take(512..1024, false);
         assert!(part.as_mut().now_or_never().is_none());
