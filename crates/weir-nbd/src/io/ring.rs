@@ -45,9 +45,16 @@ pub(super) fn current() -> Option<Rc<Ring>> {
     RING.with(|ring| ring.get().cloned())
 }
 
-/// Opens this thread's ring. The thread has to be in its runtime.
+/// Opens this thread's ring, if the kernel lets it use all that is needed. The thread has to be in its runtime.
 pub(super) fn open() -> Result<Rc<Ring>> {
-    let ring = build()?;
+    let (ring, mut probe) = (build()?, Probe::new());
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
+    if !needed.iter().all(|code| probe.is_supported(*code)) {
+        return Err(Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old"));
+    }
+    // It hands in nothing: each of the system calls may be refused alone.
+    hand_in(&ring)?;
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     ring.submitter().register_eventfd(event.as_raw_fd())?;
     // SAFETY: the descriptor is owned, and one and the same as long as it is registered.
@@ -66,15 +73,6 @@ fn build() -> Result<IoUring> {
 }
 
 impl Ring {
-    /// Does this kernel let this process use all that is needed?
-    pub fn probe() -> Result<()> {
-        let (ring, mut probe) = (build()?, Probe::new());
-        ring.submitter().register_probe(&mut probe)?;
-        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE, opcode::Fallocate::CODE];
-        let is_there = needed.iter().all(|code| probe.is_supported(*code));
-        is_there.then_some(()).ok_or_else(|| Error::new(ErrorKind::Unsupported, "this kernel's io_uring is too old"))
-    }
-
     /// Performs an operation. The result is the kernel's: a negative one is an error.
     pub(super) async fn perform(&self, mut operation: Operation) -> (i32, Operation) {
         let (entry, (done, result)) = (operation.entry(), oneshot::channel());

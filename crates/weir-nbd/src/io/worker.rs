@@ -91,18 +91,6 @@ pub enum Engine {
     Threads,
 }
 
-impl Engine {
-    /// Chooses once for all workers: never `Auto`. With the error for which io_uring was refused, if it was.
-    pub fn choose(self) -> io::Result<(Self, Option<io::Error>)> {
-        match (self, ring::Ring::probe()) {
-            (Self::Threads, _) => Ok((Self::Threads, None)),
-            (_, Ok(())) => Ok((Self::Uring, None)),
-            (Self::Uring, Err(why)) => Err(why),
-            (Self::Auto, Err(why)) => Ok((Self::Threads, Some(why))),
-        }
-    }
-}
-
 /// A thread's worker.
 pub struct Worker {
     runtime: LocalRuntime,
@@ -110,6 +98,8 @@ pub struct Worker {
     remote: Remote,
     /// The task that serves its ring; an error ends it.
     ring: Option<JoinHandle<io::Error>>,
+    /// Why it has no ring, if it was to have one.
+    pub refused: Option<io::Error>,
 }
 
 impl Worker {
@@ -128,13 +118,19 @@ impl Worker {
             let _entered = runtime.enter();
             ring::open()
         });
-        let ring = ring.transpose()?.map(|ring| runtime.spawn_local(ring.run()));
+        let (ring, refused) = match ring {
+            Some(Ok(ring)) => (Some(runtime.spawn_local(ring.run())), None),
+            Some(Err(why)) if engine == Engine::Uring => {
+                return Err(io::Error::other(format!("io_uring is refused: {why}")));
+            }
+            other => (None, other.and_then(Result::err)),
+        };
         // The first of the threads.
         runtime.spawn_blocking(|| {});
         let (sender, errands) = unbounded_channel();
         let remote = Remote::new(sender);
         REMOTE.set(Some(remote.clone()));
-        Ok(Self { runtime, errands, remote, ring })
+        Ok(Self { runtime, errands, remote, ring, refused })
     }
 
     /// The way to this worker for other threads.

@@ -13,7 +13,7 @@ use crate::buffers::{Pools, locked};
 use crate::cache::BlockCache;
 use crate::command_line::Serve;
 use crate::export::Exports;
-use crate::io::{self, Engine, blocking};
+use crate::io::{self, blocking};
 use crate::session::{Context, Home, TlsMode};
 use crate::transport::{Address, Listener, load_tls};
 use sd_notify::NotifyState;
@@ -142,14 +142,9 @@ async fn run(options: &Serve) -> Result<(), Failure> {
         opened = blocking(opened) => opened?,
         event = events.stops.next() => return event.into_end(),
     };
-    let (engine, refused) = settings.io.choose().map_err(Failure::because("io_uring is refused"))?;
-    let io = if engine == Engine::Uring { "io_uring" } else { "threads" };
-    if let Some(why) = refused {
-        warn!("io_uring is refused ({why}): I/O is done by threads");
-    }
     let volumes = settings.exports.iter().map(|export| export.source.descriptors()).sum();
     let max_connections = descriptors::allow(settings.max_connections, volumes, settings.workers);
-    let seats = workers::start(settings.workers, engine, &context, &ends)?;
+    let (seats, io) = workers::start(settings.workers, settings.io, &context, &ends)?;
     let (context_, seats_) = (context.clone(), seats.clone());
     let welcome = Rc::new(Welcome { context: context_, seats: seats_, max_connections, is_full: Cell::new(false) });
     let mut acceptors = JoinSet::new();
@@ -383,6 +378,7 @@ mod tests {
     use crate::buffers::Buffer;
     use crate::cache::{BLOCK, CachedFile, FileId};
     use crate::export::Definition;
+    use crate::io::Engine;
     use crate::session::Limits;
     use std::future::{pending, ready};
     use std::os::unix::fs::MetadataExt;
@@ -417,7 +413,7 @@ mod tests {
             };
             let context = Context::new(exports, TlsMode::default(), limits, Some(cache), Pools::new());
             let (ends, ended) = unbounded_channel();
-            let seats = workers::start(1, Engine::Threads, &context, &ends).expect("a worker");
+            let (seats, _) = workers::start(1, Engine::Threads, &context, &ends).expect("a worker");
             for export in context.exports().iter().cloned() {
                 let (written, is_written) = tokio::sync::oneshot::channel();
                 seats[0].remote.run(move || {

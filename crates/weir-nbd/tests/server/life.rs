@@ -442,14 +442,23 @@ fn refuse_io_uring(command: &mut Command) {
 
 #[test]
 fn where_io_uring_is_refused_threads_do_the_work() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let server = Server::spawn(folder, &["--export", "m=memory:1M"], refuse_io_uring);
-    assert!(server.log().contains("io_uring is refused") && server.log().contains("by threads"), "{}", server.log());
-    let mut client = server.structured("m");
-    assert_eq!(client.error(WRITE, 0, 0, 3, b"abc"), 0);
-    assert_eq!(client.read(0, 0, 3), b"abc");
-    assert_eq!(server.stat()["io"], "threads");
-    server.stop();
+    // Any of its calls.
+    for (call, why) in [
+        (libc::SYS_io_uring_setup, libc::EPERM),
+        (libc::SYS_io_uring_register, libc::EPERM),
+        (libc::SYS_io_uring_enter, libc::ENOSYS),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("disk"), [0; 4096]).expect("a file");
+        let server = Server::spawn(folder, &["--export", "d=disk"], |command| refuse(command, call, why));
+        let log = server.log();
+        assert!(log.contains("io_uring is refused") && log.contains("by threads"), "{log}");
+        let mut client = server.structured("d");
+        assert_eq!(client.error(WRITE, FUA, 0, 3, b"abc"), 0);
+        assert_eq!(client.read(0, 0, 3), b"abc");
+        assert_eq!(server.stat()["io"], "threads");
+        server.stop();
+    }
     // With `--io uring` it is an error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
     command.args(["serve", "--log", "error", "--export", "m=memory:1M", "--io", "uring", "--listen", "127.0.0.1:0"]);
