@@ -39,8 +39,8 @@ impl Source {
     /// Descriptors that it needs at most.
     pub fn descriptors(&self) -> usize {
         match self {
-            // The file, the same for direct I/O, and for its lock.
-            Self::Path { .. } => 3,
+            // The file, and the same for direct I/O.
+            Self::Path { .. } => 2,
             Self::Memory(_) => 1,
         }
     }
@@ -62,12 +62,12 @@ impl Source {
                     (opened, _) => opened,
                 };
                 let opened = opened.map_err(Failure::because(self));
-                Volume::new(opened?, read_only, cache, true).map_err(Failure::because(self))
+                Volume::new(opened?, read_only, cache, self).map_err(Failure::because(self))
             }
             Self::Memory(size) => {
                 let file = fs::memfd_create("weir-nbd", MemfdFlags::CLOEXEC).map_err(Failure::because(self))?;
                 fs::ftruncate(&file, size.0).map_err(Failure::because(self))?;
-                let volume = Volume::new(file, read_only, None, false).map_err(Failure::because(self))?;
+                let volume = Volume::new(file, read_only, None, self).map_err(Failure::because(self))?;
                 Ok(Volume { kind: Kind::Memory, ..volume })
             }
         }
@@ -105,23 +105,26 @@ fn create_file(path: &Path, how: OFlags, size: u64) -> rustix::io::Result<OwnedF
 }
 
 impl Volume {
-    /// `is_shared`: others can open the file too.
-    fn new(file: OwnedFd, read_only: bool, cache: Option<&Arc<BlockCache>>, is_shared: bool) -> Result<Self, Failure> {
+    /// The volume of a file that was opened as `source`.
+    fn new(file: OwnedFd, read_only: bool, cache: Option<&Arc<BlockCache>>, source: &Source) -> Result<Self, Failure> {
+        let file = Arc::new(file);
         let unknown = Failure::because::<rustix::io::Errno>("its size");
         let (found, kind, size) = Self::inspect(&file).map_err(unknown)?;
         // `st_blocks` counts units of 512 bytes on every file system.
         let is_sparse = (found.st_blocks as u64) < size.div_ceil(512);
         let data = (kind == Kind::File).then(|| Arc::new(DataMap::new(size, !is_sparse)));
         let inline = Inline::probe(&file);
+        let id = identity(&found);
         // A file that is in memory is not copied there once more.
-        let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(&found)));
-        let takes_lock = is_shared && !read_only;
-        let lock = takes_lock.then(|| VolumeLock::take(&file, identity(&found), cached.is_some())).transpose()?;
+        let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(id));
+        // Others can open a path too.
+        let takes_lock = matches!(source, Source::Path { .. }) && !read_only;
+        let lock = takes_lock.then(|| VolumeLock::take(&file, id, source, cached.is_some())).transpose()?;
         let direct = cached.as_ref().and_then(|cached| {
             let direct = Arc::new(open_direct(&file, read_only)?);
             Some(Direct { file: direct, turns: cached.turns().clone() })
         });
-        let medium = Arc::new(Medium { file: Arc::new(file), direct, inline, _lock: lock.flatten() });
+        let medium = Arc::new(Medium { file, direct, inline, _lock: lock.flatten() });
         // Dirty blocks of this file are another export's: its flusher writes them, and this file cannot be written.
         let written_back = cached.clone().filter(|_| !read_only);
         let flusher = Arc::new(Flusher::new(medium.clone(), written_back));

@@ -6,8 +6,8 @@
 
 use crate::base::Failure;
 use crate::cache::FileId;
-use rustix::fs::{self, Mode, OFlags};
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,55 +22,67 @@ static HELD: Mutex<Option<HashMap<FileId, Weak<VolumeLock>>>> = Mutex::new(None)
 
 /// A volume that this process writes, locked until this is dropped.
 pub struct VolumeLock {
-    /// Opened for the lock alone: it belongs to what was opened, and not to the process.
-    _file: OwnedFd,
+    /// The lock belongs to what was opened, and not to the process.
+    file: Arc<OwnedFd>,
 }
 
 impl VolumeLock {
-    /// Locks an open file, known as `id`, that will be written. `is_alone`: nobody else may write it.
-    pub fn take(file: &OwnedFd, id: FileId, is_alone: bool) -> std::result::Result<Option<Arc<Self>>, Failure> {
+    /// Locks an open file, `source` and known as `id`, that will be written. `is_alone`: nobody else may write it.
+    pub fn take(
+        file: &Arc<OwnedFd>,
+        id: FileId,
+        source: &dyn Display,
+        is_alone: bool,
+    ) -> std::result::Result<Option<Arc<Self>>, Failure> {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         let held = held.get_or_insert_default();
         if let Some(lock) = held.get(&id).and_then(Weak::upgrade) {
             return Ok(Some(lock));
         }
         held.retain(|_, lock| lock.strong_count() > 0);
-        match open(file, is_alone) {
-            Ok(Some(file)) => {
-                let lock = Arc::new(Self { _file: file });
+        let lock = Arc::new(Self { file: file.clone() });
+        match lock.try_take(is_alone) {
+            Ok(true) => {
                 held.insert(id, Arc::downgrade(&lock));
                 Ok(Some(lock))
             }
-            Ok(None) => Err(Failure::new(
+            Ok(false) => Err(Failure::new(
                 "another program has locked it for writing: a second server, or QEMU; a server without --cache can \
                  share it with another without",
             )),
+            Err(why) if is_alone => {
+                tracing::warn!("{source}: no lock keeps others from writing it, which the cache does not see: {why}");
+                Ok(None)
+            }
             Err(why) => {
-                tracing::debug!("no lock: {why}");
+                tracing::debug!("{source}: no lock: {why}");
                 Ok(None)
             }
         }
     }
+
+    /// Locks the file; `false` if another's locks are in the way.
+    fn try_take(&self, is_alone: bool) -> Result<bool> {
+        // First it takes its own, then it looks at others'. If two do so at the same time, at least one sees the other.
+        for byte in [Some(WRITES), is_alone.then_some(ALONE)].into_iter().flatten() {
+            match control(&self.file, libc::F_OFD_SETLK, libc::F_RDLCK, byte) {
+                // Another has the byte, or all of the file, for itself: whichever program that is.
+                Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => return Ok(false),
+                locked => drop(locked?),
+            }
+        }
+        Ok(!(is_others(&self.file, ALONE)? || is_alone && is_others(&self.file, WRITES)?))
+    }
 }
 
-/// Opens the file once more, with locks; `None` if another's are in the way.
-fn open(file: &OwnedFd, is_alone: bool) -> Result<Option<OwnedFd>> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let own = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    // First it takes its own, then it looks at others'. If two do so at the same time, at least one sees the other.
-    for byte in [Some(WRITES), is_alone.then_some(ALONE)].into_iter().flatten() {
-        match own_lock(&own, byte) {
-            // Another has the byte, or all of the file, for itself: whichever program that is.
-            Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => return Ok(None),
-            locked => locked?,
+impl Drop for VolumeLock {
+    /// What hangs below may have the file open for longer.
+    fn drop(&mut self) {
+        for byte in [WRITES, ALONE] {
+            // It may have no locks.
+            let _ = control(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK, byte);
         }
     }
-    let is_taken = is_others(&own, ALONE)? || is_alone && is_others(&own, WRITES)?;
-    Ok((!is_taken).then_some(own))
-}
-
-fn own_lock(file: &OwnedFd, byte: i64) -> Result<()> {
-    control(file, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
 }
 
 /// Does another hold the byte?
@@ -100,6 +112,7 @@ mod tests {
     use crate::base::size::Size;
     use crate::buffers::Buffer;
     use crate::cache::{BLOCK, BlockCache};
+    use rustix::fs::{self, Mode, OFlags};
 
     #[test]
     fn a_volume_that_another_locks_for_itself_is_not_served() {

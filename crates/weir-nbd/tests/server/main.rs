@@ -8,6 +8,7 @@ mod integrity;
 mod life;
 mod limits;
 mod locked;
+mod locks;
 mod pools;
 mod requests;
 mod storage;

@@ -65,22 +65,33 @@ pub fn has(program: &str) -> bool {
 
 /// Has a system call of a command fail, by seccomp.
 pub fn refuse(command: &mut Command, call: libc::c_long, why: i32) {
+    // What the filter sees begins with the number of the system call.
+    refuse_where(command, &[(0, call as u32)], why);
+}
+
+/// Has a system call of a command fail where its second argument is so.
+pub fn refuse_second(command: &mut Command, call: libc::c_long, second: i32, why: i32) {
+    // The lower half, as on all processors that these tests run on.
+    let place = std::mem::offset_of!(libc::seccomp_data, args) as u32 + 8;
+    refuse_where(command, &[(0, call as u32), (place, second as u32)], why);
+}
+
+/// Has a system call of a command fail where all these words of what the filter sees are so.
+fn refuse_where(command: &mut Command, words: &[(u32, u32)], why: i32) {
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let jump = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     let end = libc::BPF_RET | libc::BPF_K;
-    let filter = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let refused = libc::SECCOMP_RET_ERRNO | why as u32;
-    // The number of the system call is the first field of what the filter sees.
-    let program = [
-        filter(load, 0, 0, 0),
-        filter(jump, 0, 1, call as u32),
-        filter(end, 0, 0, refused),
-        filter(end, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
+    let filter = |code: u32, jf: usize, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: jf as u8, k };
+    let left = |number: usize| 2 * (words.len() - 1 - number) + 1;
+    let looks = words.iter().enumerate();
+    let mut program: Vec<_> = looks
+        .flat_map(|(number, (place, word))| [filter(load, 0, *place), filter(jump, left(number), *word)])
+        .collect();
+    program.push(filter(end, 0, libc::SECCOMP_RET_ERRNO | why as u32));
+    program.push(filter(end, 0, libc::SECCOMP_RET_ALLOW));
     // SAFETY: between fork and exec; both calls act on the child alone, and the filter is copied by the kernel.
     unsafe {
         command.pre_exec(move || {
-            let mut program = program;
             let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
             let is_set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0;
