@@ -3,14 +3,15 @@
 //! One `fdatasync` at a time, by one open file. The kernel reports a failed write-back once to each open file, to
 //! whichever call comes first, and then forgets the data that was lost. With two calls under way, one could succeed
 //! because the other was told. So requests that come while a call is under way wait for the next one, which is theirs
-//! together. After a failure no flush succeeds any more, since it is not known which data is on the disk.
+//! together. After a failure no flush of that file succeeds any more, since it is not known which data is on the disk.
 //!
 //! Where the block cache has dirty blocks, they are written to the file first.
 
 use super::medium::Medium;
-use crate::cache::{BLOCK, CachedFile, Run};
+use crate::cache::{BLOCK, CachedFile, FileId, Run};
 use crate::io;
 use futures_util::future::join_all;
+use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +35,7 @@ pub struct Flusher {
     medium: Arc<Medium>,
     /// The cached file that is written below before a flush; none of a volume that is only read.
     cached: Option<Arc<CachedFile>>,
+    id: FileId,
     state: Mutex<State>,
     /// A task waits for the time to write dirty blocks below.
     is_due: AtomicBool,
@@ -46,14 +48,21 @@ struct State {
     is_running: bool,
     /// Requests that the next call serves.
     waiting: Vec<Waiter>,
-    /// The first call that failed.
-    failed: Option<i32>,
 }
 
+/// Files of which a flush has failed, and how. A file that is opened anew is not told by the kernel.
+static FAILED: Mutex<BTreeMap<FileId, i32>> = Mutex::new(BTreeMap::new());
+
 impl Flusher {
-    pub(super) fn new(medium: Arc<Medium>, cached: Option<Arc<CachedFile>>) -> Self {
+    /// The flushes of a file known as `id`.
+    pub(super) fn new(medium: Arc<Medium>, cached: Option<Arc<CachedFile>>, id: FileId) -> Self {
         let (is_due, has_failed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { medium, cached, state: Mutex::default(), is_due, has_failed }
+        Self { medium, cached, id, state: Mutex::default(), is_due, has_failed }
+    }
+
+    /// How a flush of this file has failed, if one has since the server was started.
+    pub(super) fn failed(&self) -> Option<i32> {
+        FAILED.lock().unwrap_or_else(PoisonError::into_inner).get(&self.id).copied()
     }
 
     /// All blocks that were dirty before this was called are in the file when it returns. After an error, those that
@@ -100,8 +109,7 @@ impl Flusher {
         // Also where some blocks cannot be written: the others are in the file now, and there is no later flush.
         let synced = io::sync(&self.medium.file, self.medium.inline).await;
         // The kernel reports lost data once: this flush may succeed without it.
-        let failed = self.state.lock().unwrap_or_else(PoisonError::into_inner).failed;
-        failed.map_or(Ok(()), |error| Err(Error::from_raw_os_error(error))).and(written).and(synced)
+        self.failed().map_or(Ok(()), |error| Err(Error::from_raw_os_error(error))).and(written).and(synced)
     }
 
     /// Waits for the next round.
@@ -135,10 +143,10 @@ impl Flusher {
     /// Flushes until no request waits.
     async fn run(self: Arc<Self>) {
         loop {
-            let (waiting, failed) = {
+            let waiting = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 state.is_running = !state.waiting.is_empty();
-                (std::mem::take(&mut state.waiting), state.failed)
+                std::mem::take(&mut state.waiting)
             };
             if waiting.is_empty() {
                 return;
@@ -149,7 +157,7 @@ impl Flusher {
             };
             let written = written.err().map(|why| why.raw_os_error().unwrap_or(libc::EIO));
             // What could not be written is not lost: a later flush may succeed.
-            let synced = match failed.or(written) {
+            let synced = match self.failed().or(written) {
                 None if waiting.iter().any(|waiter| waiter.syncs) => self.sync_once().await,
                 before => before,
             };
@@ -164,9 +172,9 @@ impl Flusher {
     async fn sync_once(&self) -> Option<i32> {
         let why = self.sync().await.err()?;
         tracing::error!("a flush failed, and what was written before may be lost: {why}; every later one fails too");
-        let failed = Some(why.raw_os_error().unwrap_or(libc::EIO));
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = failed;
-        failed
+        let failed = why.raw_os_error().unwrap_or(libc::EIO);
+        FAILED.lock().unwrap_or_else(PoisonError::into_inner).insert(self.id, failed);
+        Some(failed)
     }
 }
 
@@ -217,10 +225,13 @@ pub async fn write_back(medium: &Medium, cached: &CachedFile) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::open::{Source, identity};
     use super::super::testing::run;
     use super::*;
+    use crate::base::size::Size;
     use crate::buffers::Buffer;
     use crate::io::Inline;
+    use rustix::fs::fstat;
     use std::cell::RefCell;
     use std::os::fd::OwnedFd;
 
@@ -228,10 +239,17 @@ mod tests {
         Arc::new(Medium { file: Arc::new(file), direct: None, inline: Inline::Never, _lock: None })
     }
 
+    /// Of a file of its own.
+    fn flusher() -> Arc<Flusher> {
+        let file: OwnedFd = tempfile::tempfile().expect("a file").into();
+        let id = identity(&fstat(&file).expect("a file"));
+        Arc::new(Flusher::new(medium(file), None, id))
+    }
+
     #[test]
     fn many_flushes_succeed() {
         run(async {
-            let flusher = Arc::new(Flusher::new(medium(tempfile::tempfile().expect("a file").into()), None));
+            let flusher = flusher();
             let results = futures_util::future::join_all((0..20).map(|_| flusher.flush())).await;
             assert!(results.iter().all(Result::is_ok));
         });
@@ -240,14 +258,17 @@ mod tests {
     #[test]
     fn after_a_failure_no_flush_succeeds() {
         run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let source = |create| Source::Path { path: folder.path().join("disk"), create: Some(Size(create)) };
+            let before = source(1 << 20).open(false, None).expect("a volume");
+            before.flush().await.expect("a file can be flushed");
             // A pipe cannot be flushed.
             let (_reader, writer) = std::io::pipe().expect("a pipe");
-            let mut flusher = Arc::new(Flusher::new(medium(writer.into()), None));
-            assert!(flusher.flush().await.is_err());
-            // The same on a file that can be.
-            let file = medium(tempfile::tempfile().expect("a file").into());
-            Arc::get_mut(&mut flusher).expect("it is idle").medium = file;
-            for again in [flusher.flush().await, flusher.flush_at_end().await] {
+            let failed = Flusher::new(medium(writer.into()), None, before.flusher.id);
+            assert!(Arc::new(failed).flush().await.is_err());
+            // Not of what is opened anew either.
+            let after = source(2 << 20).open(false, None).expect("a volume");
+            for again in [before.flush().await, after.flush().await, after.flusher.flush_at_end().await] {
                 let error = again.expect_err("it has failed before");
                 assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
             }
@@ -277,7 +298,7 @@ mod tests {
     #[test]
     fn a_flush_that_comes_during_one_waits_for_the_next() {
         run(async {
-            let flusher = Arc::new(Flusher::new(medium(tempfile::tempfile().expect("a file").into()), None));
+            let flusher = flusher();
             let order = RefCell::new(Vec::new());
             let flush = async |name| {
                 flusher.flush().await.expect("a file can be flushed");

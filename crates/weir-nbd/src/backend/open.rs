@@ -36,6 +36,14 @@ impl fmt::Display for Source {
 }
 
 impl Source {
+    /// It leads to the same bytes, whatever is to be made where nothing is.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Path { path, .. }, Self::Path { path: other, .. }) => path == other,
+            _ => self == other,
+        }
+    }
+
     /// Descriptors that it needs at most.
     pub fn descriptors(&self) -> usize {
         match self {
@@ -127,7 +135,10 @@ impl Volume {
         let medium = Arc::new(Medium { file, direct, inline, _lock: lock.flatten() });
         // Dirty blocks of this file are another export's: its flusher writes them, and this file cannot be written.
         let written_back = cached.clone().filter(|_| !read_only);
-        let flusher = Arc::new(Flusher::new(medium.clone(), written_back));
+        let flusher = Arc::new(Flusher::new(medium.clone(), written_back, id));
+        if flusher.failed().is_some() {
+            tracing::warn!("{source}: a flush of it has failed, and every one will until the server is started anew");
+        }
         let known = cached.as_ref().map_or_else(Arc::<AtomicU64>::default, |cached| cached.size().clone());
         known.fetch_max(size, Relaxed);
         Ok(Self { medium, cached, kind, size: known, read_only, data, flusher })
@@ -172,7 +183,7 @@ fn zeroes_of(device: u64) -> Zeroes {
     }
 }
 
-fn identity(found: &fs::Stat) -> FileId {
+pub(super) fn identity(found: &fs::Stat) -> FileId {
     match FileType::from_raw_mode(found.st_mode) {
         FileType::BlockDevice => FileId { device: found.st_rdev, inode: None },
         _ => FileId { device: found.st_dev, inode: Some(found.st_ino) },

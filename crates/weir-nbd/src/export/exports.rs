@@ -61,8 +61,7 @@ impl Definition {
 
     /// It names the same bytes, for the same use.
     fn is_same_volume(&self, other: &Self) -> bool {
-        let volume = |one: &Self| (one.name.clone(), one.source.clone(), one.read_only);
-        volume(self) == volume(other)
+        self.name == other.name && self.read_only == other.read_only && self.source.is_same(&other.source)
     }
 }
 
@@ -256,5 +255,19 @@ mod tests {
         assert_eq!(reopen(|definition| definition.tls_only = true), (true, "".into(), true));
         assert!(!reopen(|definition| definition.read_only = true).0);
         assert!(!reopen(|definition| definition.source = Source::Memory("2M".parse().expect("a size"))).0);
+    }
+
+    #[test]
+    fn what_would_be_made_leaves_a_volume_that_is_there_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let with = |create: &str, before: &Exports| {
+            let source = Source::Path { path: folder.path().join("disk"), create: create.parse().ok() };
+            Exports::open(vec![Definition { source, ..memory("a") }], None, before, None).expect("a file")
+        };
+        let volume = |exports: &Exports| exports.find("a").expect("a").volume.clone();
+        let first = with("1M", &Exports::default());
+        let second = with("2M", &first);
+        assert!(Arc::ptr_eq(&volume(&first), &volume(&second)));
+        assert!(Arc::ptr_eq(&volume(&first), &volume(&with("", &second))));
     }
 }
