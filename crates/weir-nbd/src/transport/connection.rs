@@ -24,6 +24,10 @@ use tokio_rustls::TlsAcceptor;
 /// Bytes that a client has to move a second, inside a message.
 const FLOOR: u128 = 1024;
 
+/// A deadline that is found to be over so late says nothing of the client: this process has stood still, as when a virtual machine
+/// is paused.
+const LATE: Duration = Duration::from_secs(1);
+
 /// Bytes both ways, with TLS or without.
 pub trait Wire: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Wire for T {}
@@ -130,12 +134,18 @@ impl Turn<'_> {
         let moved = match bytes.as_mut().now_or_never() {
             Some(moved) => moved?,
             None => {
-                let until = *self.until.get_or_insert_with(|| Instant::now() + self.connection.patience);
-                let Ok(moved) = timeout_at(until, bytes).await else {
-                    self.connection.cut_off();
-                    return Err(ErrorKind::TimedOut.into());
-                };
-                moved?
+                let patience = self.connection.patience;
+                loop {
+                    let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
+                    match timeout_at(until, &mut bytes).await {
+                        Ok(moved) => break moved?,
+                        Err(_) if until.elapsed() > LATE => self.until = None,
+                        Err(_) => {
+                            self.connection.cut_off();
+                            return Err(ErrorKind::TimedOut.into());
+                        }
+                    }
+                }
             }
         };
         self.connection.moved.set(self.connection.moved.get() + moved as u64);
@@ -150,5 +160,39 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.connection.turns.set(self.connection.turns.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::testing::run;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::thread::{sleep, spawn};
+    use tokio::io::AsyncReadExt;
+
+    #[test]
+    fn time_in_which_the_server_stood_still_is_not_the_clients() {
+        run(async {
+            let (own, mut client) = UnixStream::pair().expect("a pair");
+            own.set_nonblocking(true).expect("a socket");
+            let patience = Duration::from_secs(1);
+            let (connection, mut reader, _writer) = Connection::open(own.into(), patience).expect("a connection");
+            let (mut turn, mut bytes) = (connection.turn(), [0; 8]);
+            let stand_still = async {
+                sleep(patience + 2 * LATE);
+                spawn(move || {
+                    sleep(patience / 20);
+                    client.write_all(b"rest").map(|()| client)
+                })
+            };
+            let (read, writing) = futures_util::future::join(turn.take(reader.read(&mut bytes)), stand_still).await;
+            let _client = writing.join().expect("no panic").expect("the server reads");
+            assert_eq!(read.expect("it is served"), 4);
+            assert!(!connection.has_stalled());
+            // One that takes its time itself is disconnected.
+            assert!(turn.take(reader.read(&mut bytes)).await.is_err() && connection.has_stalled());
+        });
     }
 }
