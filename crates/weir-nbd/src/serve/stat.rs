@@ -24,7 +24,11 @@ pub fn stat(options: &Stat) -> Result<(), Failure> {
     let text = ask().map_err(no_answer(&name))?;
     let report: Report = serde_json::from_str(&text).map_err(Failure::because(&name))?;
     let shown = if options.json { text } else { table(&report) };
-    std::io::stdout().write_all(shown.as_bytes()).map_err(Failure::because("standard output"))
+    match std::io::stdout().write_all(shown.as_bytes()) {
+        // Its reader needs no more.
+        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(Failure::because("standard output")),
+    }
 }
 
 /// Connects to the first of these sockets at which a server listens. A server that was killed has left its socket's file. Where none

@@ -412,6 +412,18 @@ fn statistics_count_what_clients_do() {
 }
 
 #[test]
+fn stat_says_nothing_of_a_reader_that_has_gone() {
+    let server = Server::start(&["--export", "m=memory:1M"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+    command.args(["stat", "--control"]).arg(server.path("c")).stdout(writer).stderr(Stdio::piped());
+    let output = command.spawn().and_then(Child::wait_with_output).expect("it runs");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    server.stop();
+}
+
+#[test]
 fn stat_finds_a_server_whose_folder_is_not_in_its_environment() {
     let [service, session, other] = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
     // As systemd names the folders of a service that has two.
