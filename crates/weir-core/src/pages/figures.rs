@@ -9,7 +9,7 @@ use super::window::Window;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, MAX_ORDER, MAX_RUN, PAGE, PAGEBLOCK, Pages};
 use crate::base::zone_class::ZoneClass;
-use crate::pages::zone::Zone;
+use crate::pages::zone::locked::Zone;
 use crate::platform::Platform;
 use crate::telemetry::trace::Place;
 

@@ -7,7 +7,8 @@ use core::sync::atomic::{
 
 use super::page_set::PageSet;
 use super::report::releaser::RUNS;
-use super::zone::{FreeAreas, Zone};
+use super::zone::FreeAreas;
+use super::zone::locked::Zone;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGE};
 use crate::platform::lock::{Lock, RankTurn};
@@ -63,7 +64,7 @@ pub struct Node {
 impl Node {
     const fn new(number: u16) -> Self {
         Self {
-            zones: [Lock::new(FreeAreas::new(number)), Lock::new(FreeAreas::new(number))],
+            zones: [Zone::new(FreeAreas::new(number)), Zone::new(FreeAreas::new(number))],
             batch: Lock::new(Isolated::new()),
         }
     }

@@ -28,7 +28,8 @@ use crate::base::zone_class::ZoneClass;
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::request::Short;
 use crate::pages::window::Window;
-use crate::pages::zone::{FreeAreas, Zone};
+use crate::pages::zone::FreeAreas;
+use crate::pages::zone::locked::Zone;
 use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::rank;
 use crate::platform::{Host, Platform};
@@ -116,6 +117,11 @@ impl UserZones {
         Self { first: AtomicPtr::new(core::ptr::null_mut()), lock: Lock::new(0), pool_bytes: AtomicU64::new(0) }
     }
 
+    /// Whether there are none, for those who need not know of one that comes or goes meanwhile.
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.load(Acquire).is_null()
+    }
+
     /// All zones; the caller holds the lock, or is the only thread.
     pub(super) fn iter(&self) -> impl Iterator<Item = &UserZone> {
         // SAFETY: `add_zone` promises that a zone lives, where it is, until it is removed from the list. The caller keeps that
@@ -127,7 +133,7 @@ impl UserZones {
     /// Passes its locks to the turn of a rank: the list's before the zones'.
     pub(crate) fn freeze<P: Platform>(&self, turn: &RankTurn<'_, P>) {
         turn.lock(&self.lock);
-        turn.locks(|| self.iter().map(|zone| &zone.areas));
+        turn.locks(|| self.iter().map(|zone| zone.areas.lock_of_rank()));
     }
 }
 
@@ -158,7 +164,7 @@ impl UserZone {
         areas.add(&window, BlockNo(0).row(count));
         Self {
             window,
-            areas: Lock::new(areas),
+            areas: Zone::new(areas),
             below,
             memory,
             number: AtomicU64::new(0),

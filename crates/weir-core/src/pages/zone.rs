@@ -7,6 +7,7 @@
 
 mod audit;
 mod lists;
+pub mod locked;
 mod out_of_use;
 mod pageblocks;
 mod place;
@@ -21,8 +22,6 @@ use crate::pages::pageblock::{Advice, Look};
 use crate::pages::request::Short;
 use crate::pages::window::Window;
 use crate::platform::Contents;
-use crate::platform::lock::Lock;
-use crate::platform::rank;
 use crate::policy::refault::Refault;
 use crate::policy::working_set::Peak;
 
@@ -76,9 +75,6 @@ pub(crate) struct Closed {
     /// Those handed out before their pageblock was closed, and not given back yet.
     pub(crate) used: Pages,
 }
-
-/// A zone behind its lock.
-pub type Zone = Lock<FreeAreas, { rank::ZONE }>;
 
 /// The lists and counts of a zone.
 pub struct FreeAreas {

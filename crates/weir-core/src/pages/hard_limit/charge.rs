@@ -5,6 +5,7 @@ use crate::base::units::{Order, Pages};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::{Node, ZoneKind};
 use crate::pages::request::Purpose;
+use crate::pages::user_zone::UserZone;
 use crate::platform::Platform;
 
 impl<P: Platform> HeapPages<P> {
@@ -14,21 +15,21 @@ impl<P: Platform> HeapPages<P> {
         (limit != 0).then_some(limit as usize)
     }
 
-    /// Bytes that count against the limit. O(zones).
+    /// Bytes that count against the limit. O(zones), without their locks: nodes would wait for one another there. What a thread
+    /// took is seen by all that hold room after its own hold ended (`limit.rs`).
     fn charged(&self) -> usize {
-        let zones = self.sites().map(|site| {
-            let zone = site.zone.lock(&self.platform);
-            (zone.used + zone.idle).bytes()
-        });
-        let zones = zones.sum::<usize>();
-        let user = self.user.lock.lock(&self.platform);
-        let of_user = self.user.iter().filter(|zone| !zone.is_foreign()).map(|zone| {
-            let areas = zone.areas.lock(&self.platform);
-            if zone.memory.reported { areas.used + areas.idle } else { areas.pages }.bytes()
-        });
-        let of_user = of_user.sum::<usize>();
-        drop(user);
-        zones + of_user + self.gauges.metadata_bytes.get() as usize + self.hard_limit.blocks()
+        let zones = self.sites().map(|site| site.zone.resident()).sum::<Pages>() + self.charged_zones();
+        zones.bytes() + self.gauges.metadata_bytes.get() as usize + self.hard_limit.blocks()
+    }
+
+    /// Pages of the program's zones that count.
+    fn charged_zones(&self) -> Pages {
+        if self.user.is_empty() {
+            return Pages::ZERO;
+        }
+        let _list = self.user.lock.lock(&self.platform);
+        let of = |zone: &UserZone| if zone.memory.reported { zone.areas.resident() } else { zone.window.pages() };
+        self.user.iter().filter(|zone| !zone.is_foreign()).map(of).sum()
     }
 
     /// Bytes that may still become resident below the limit; `usize::MAX` without one.

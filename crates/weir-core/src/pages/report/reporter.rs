@@ -163,7 +163,7 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     }
 
     fn end_window(&self, ended: Ended) {
-        let roll = |zone: &crate::pages::zone::Zone| {
+        let roll = |zone: &crate::pages::zone::locked::Zone| {
             let mut zone = zone.lock(&self.platform);
             let used = zone.used.0;
             zone.peak.roll(used, ended.windows, ended.quiet);
@@ -182,7 +182,7 @@ unsafe impl<P: Platform> Freeze<P> for HeapPages<P> {
     fn freeze(&self, turn: &RankTurn<'_, P>) {
         self.nodes.freeze(turn);
         [&self.normal, &self.low].iter().for_each(|window| window.freeze(turn));
-        turn.locks(|| self.sites().map(|site| site.zone));
+        turn.locks(|| self.sites().map(|site| site.zone.lock_of_rank()));
         self.user.freeze(turn);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::user_cache::{LimitError, Spec};
 use weir_core::pages::user_zone::MemoryKind;
-use weir_core::platform::Diagnostics;
+use weir_core::platform::{Diagnostics, rank};
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
 use weir_core::reclaim::budget::Room;
 
@@ -298,6 +298,23 @@ fn charged(heap: &weir_core::heap::Heap<Fake>) -> usize {
         heap.reclaim().budget_figures().resident - heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
     tunables.hard_limit.set(limit);
     charged
+}
+
+/// Else nodes would wait for one another there.
+#[test]
+fn what_counts_is_known_without_the_locks_of_the_zones() {
+    let turns = |limit: u64| {
+        let fake = Fake::new();
+        fake.node_count.store(16, Relaxed);
+        let world = World::new(fake).leak();
+        world.fake().tunables().hard_limit.set(limit);
+        assert!(!world.heap.alloc(1 << 20).is_null());
+        *world.fake().turns.lock().unwrap() = Some(Vec::new());
+        assert!(!world.heap.alloc(1 << 20).is_null());
+        let turns = world.fake().turns.lock().unwrap().take().unwrap();
+        [rank::ZONE, rank::USER_ZONES].map(|rank| turns.iter().filter(|turn| turn.rank == rank).count())
+    };
+    assert_eq!(turns(1 << 40), turns(0));
 }
 
 /// Each of two allocations wants a pageblock of its own, as a huge page comes whole; there is room for one. The second comes
