@@ -6,4 +6,8 @@ pub trait Topology {
     fn nodes(&self) -> usize;
     /// The node that the caller runs on.
     fn node(&self) -> usize;
+    /// The NUMA node that node `node` is a part of. Memory is as near to one of its parts as to another.
+    fn numa_node(&self, node: usize) -> usize {
+        node
+    }
 }

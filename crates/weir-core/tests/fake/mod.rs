@@ -103,8 +103,12 @@ pub struct Fake {
     clock: AtomicU64,
     /// Time that each look at the clock takes, ns.
     pub clock_step: AtomicU64,
+    /// Time in which no thread ran, ns.
+    pub stood_still: AtomicU64,
     plans: [Plan; 7],
     pub node_count: AtomicUsize,
+    /// NUMA nodes that these are parts of; at first each is one.
+    pub numa_nodes: AtomicUsize,
     pub huge: AtomicBool,
     /// Huge pages come to what asked for them.
     pub huge_on_advice: AtomicBool,
@@ -235,8 +239,10 @@ impl Fake {
             memory: Mutex::default(),
             clock: AtomicU64::new(1_000_000_000),
             clock_step: AtomicU64::new(0),
+            stood_still: AtomicU64::new(0),
             plans: Default::default(),
             node_count: AtomicUsize::new(1),
+            numa_nodes: AtomicUsize::new(usize::MAX),
             huge: AtomicBool::new(false),
             huge_on_advice: AtomicBool::new(false),
             may_have_huge: AtomicBool::new(false),
@@ -305,6 +311,12 @@ impl Fake {
     /// Lets `ms` milliseconds pass.
     pub fn pass_ms(&self, ms: u64) {
         self.clock.fetch_add(ms * 1_000_000, Relaxed);
+    }
+
+    /// Lets `ms` milliseconds pass in which no thread runs, as while the process is stopped.
+    pub fn stand_still_ms(&self, ms: u64) {
+        self.stood_still.fetch_add(ms * 1_000_000, Relaxed);
+        self.pass_ms(ms);
     }
 
     /// Calls of kind `call` fail from now on where `pattern` has a bit for them.

@@ -1,7 +1,7 @@
 //! The fake as the engine sees it: the traits of a platform.
 
 use super::*;
-use weir_core::base::time::Time;
+use weir_core::base::time::{Nanos, Time};
 use weir_core::base::units::Class;
 use weir_core::platform::lock::RankTurn;
 
@@ -248,6 +248,10 @@ impl Clock for Fake {
     fn now(&self) -> Time {
         Time(self.clock.fetch_add(self.clock_step.load(Relaxed), Relaxed))
     }
+
+    fn cpu_time(&self) -> Nanos {
+        Nanos(self.now().0 - self.stood_still.load(Relaxed))
+    }
 }
 
 impl Topology for Fake {
@@ -261,6 +265,10 @@ impl Topology for Fake {
         let hook = locked(&self.homing).take();
         hook.into_iter().for_each(|hook| hook());
         NODE.get().min(self.node_count.load(Relaxed) - 1)
+    }
+
+    fn numa_node(&self, node: usize) -> usize {
+        node % self.numa_nodes.load(Relaxed)
     }
 }
 

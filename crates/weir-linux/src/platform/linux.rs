@@ -111,11 +111,6 @@ impl Linux {
         self.is_commit_strict.store(machine::is_commit_strict(), Relaxed);
     }
 
-    /// The NUMA node that a node of the engine's is a part of. The first ones are the first parts of each: few have workers.
-    pub(crate) fn numa_node(&self, node: usize) -> usize {
-        node % self.numa_nodes.load(Relaxed)
-    }
-
     /// Whether the machine has several NUMA nodes.
     pub(crate) fn has_numa_nodes(&self) -> bool {
         self.numa_nodes.load(Relaxed) > 1
@@ -168,6 +163,11 @@ impl Topology for Linux {
         // CPUs may be more than they were at the start.
         let part = if each <= 1 { 0 } else { rseq::index() / (zone_cpus() * numa_nodes) % each };
         part * numa_nodes + numa_node
+    }
+
+    fn numa_node(&self, node: usize) -> usize {
+        // The first ones are the first parts of each: few have workers.
+        node % self.numa_nodes.load(Relaxed)
     }
 }
 

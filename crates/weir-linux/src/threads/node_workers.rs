@@ -9,6 +9,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 use weir_core::base::cause::Cause;
+use weir_core::platform::Topology;
 
 use crate::os::fd;
 use crate::os::file::path::FixedPath;

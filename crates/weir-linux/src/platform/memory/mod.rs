@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused};
+use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::page;
