@@ -15,6 +15,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::sparse::LONGEST_PAUSE;
 use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
@@ -37,7 +38,7 @@ const PAUSE_ASKED: u64 = 19;
 /// A call that takes longer is slow, ns: the system has to look for a huge page. On a machine at rest one takes 0.7 ms, on
 /// one whose processors are all busy up to 10.
 const SLOW: Nanos = Nanos::of_ms(30);
-/// The pause after a slow one: 0.1 % of a CPU.
+/// The pause after a slow one: 0.1 % of a CPU, and [`LONGEST_PAUSE`] at most.
 const PAUSE_SLOW: u64 = 999;
 /// Pause after the system had no huge page, ns: khugepaged's (`alloc_sleep_millisecs`).
 const PAUSE_SHORT: Nanos = Nanos::of_ms(60_000);
@@ -98,9 +99,9 @@ impl<P: Platform> Watch<'_, P> {
     fn look_for_still(&self, blocks: core::ops::Range<BlockNo>) -> (Option<BlockNo>, bool) {
         let pages = &self.caches.pages;
         let mut goes_on = false;
-        for node in pages.nodes.iter() {
-            let zone = node.zone(ZoneKind::Normal);
-            let look = zone.lock(&pages.platform).look_for_still(&pages.normal, blocks.clone());
+        for (node, row) in pages.normal.rows(blocks) {
+            let zone = pages.nodes.get(node).zone(ZoneKind::Normal);
+            let look = zone.lock(&pages.platform).look_for_still(&pages.normal, row);
             goes_on |= look.goes_on;
             if look.due.is_some() {
                 return (look.due, goes_on);
@@ -113,9 +114,10 @@ impl<P: Platform> Watch<'_, P> {
     fn collapse(&self, block: BlockNo) -> Result<Nanos, Nanos> {
         let pages = &self.caches.pages;
         let (p, page) = (&pages.platform, block.first());
-        let begin = p.now();
+        let (begin, cpu_begin) = (p.now(), p.cpu_time());
         let outcome = p.collapse(Run { addr: pages.normal.addr_of(page), len: PAGEBLOCK });
-        let took = p.now().since(begin);
+        // The process may have been stopped meanwhile, or its thread had no CPU.
+        let took = p.now().since(begin).min(p.cpu_time().saturating_sub(cpu_begin));
         match outcome {
             Collapse::Unfit => {}
             Collapse::Short => return Err(PAUSE_SHORT),
@@ -126,6 +128,6 @@ impl<P: Platform> Watch<'_, P> {
                 stats::add(&p.stats().huge_made, 1);
             }
         }
-        if took > SLOW { Err(took * PAUSE_SLOW) } else { Ok(took) }
+        if took > SLOW { Err((took * PAUSE_SLOW).min(LONGEST_PAUSE)) } else { Ok(took) }
     }
 }

@@ -58,14 +58,12 @@ impl<P: Platform> Watch<'_, P> {
 
     /// The next pageblock of `blocks` that no huge page is known to back and its node, or where to look next.
     fn next_small(&self, blocks: Range<BlockNo>) -> Result<(BlockNo, usize), BlockNo> {
-        let found = self.caches.pages.nodes.iter().enumerate().filter_map(|(node, of)| {
-            let block = of
-                .zone(ZoneKind::Normal)
-                .lock(&self.caches.pages.platform)
-                .next_small(&self.caches.pages.normal, blocks.clone())?;
-            Some((block, node))
-        });
-        found.min().ok_or(blocks.end)
+        let (pages, end) = (&self.caches.pages, blocks.end);
+        let found = |(node, row): (usize, Range<BlockNo>)| {
+            let zone = pages.nodes.get(node).zone(ZoneKind::Normal).lock(&pages.platform);
+            Some((zone.next_small(&pages.normal, row)?, node))
+        };
+        pages.normal.rows(blocks).find_map(found).ok_or(end)
     }
 
     /// Bytes reported of `block`, and pages inside its slabs that are to be.

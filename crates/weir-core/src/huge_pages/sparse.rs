@@ -40,7 +40,7 @@ const BUSY: u64 = 5;
 /// Then a look that took long is also paid for by a pause of so many times that: at most 0.1 % of a CPU.
 const PAUSE: u64 = 1000;
 /// A pause at most, ns.
-const LONGEST_PAUSE: Nanos = Nanos(60_000_000_000);
+pub(super) const LONGEST_PAUSE: Nanos = Nanos(60_000_000_000);
 /// Looks after the last change: the first sees what has changed, the second splits it.
 const LOOKS_AFTER: u32 = 2;
 /// How often khugepaged comes by (`scan_sleep_millisecs`), ns.

@@ -350,6 +350,17 @@ impl Window {
     /// The turn to grow. Threads that run short together wait here for the first of them. They are to look again before they grow
     /// the window too: the pages are in a zone before the turn ends.
     pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
+    /// The pageblocks `blocks`, below the top, in rows of one node; and that node.
+    pub(crate) fn rows(&self, mut blocks: Range<BlockNo>) -> impl Iterator<Item = (usize, Range<BlockNo>)> {
+        core::iter::from_fn(move || {
+            let first = blocks.start;
+            let node = BlockNo::each(blocks.clone()).next().map(|block| self.node_of_block(block))?;
+            let end = BlockNo::each(blocks.clone()).find(|&block| self.node_of_block(block) != node);
+            blocks.start = end.unwrap_or(blocks.end);
+            Some((node.into(), first..blocks.start))
+        })
+    }
+
         Growing { window: self, platform, growth: self.growth.lock(platform), advice: Advice::None, probes: false }
     }
 

@@ -1,11 +1,13 @@
 //! When metadata is measured again for the page of counters.
 
-use crate::base::time::Time;
+use crate::base::time::{Nanos, Time};
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Metadata is measured again only after so many times as long as it took: at most 0.1 % of a CPU.
 const PAUSE: u64 = 1000;
+/// A pause at most: the process may have been stopped during a measurement.
+const LONGEST: Nanos = Nanos::of_ms(60_000);
 
 /// The end of the pause after the last measurement, ns.
 pub(in crate::heap) struct MeasurePause(AtomicU64);
@@ -22,7 +24,7 @@ impl MeasurePause {
 
     /// Begins anew after a measurement from `begin` to `end`.
     pub(in crate::heap) fn restart(&self, begin: Time, end: Time) {
-        self.0.store((end + end.since(begin) * PAUSE).0, Relaxed);
+        self.0.store((end + (end.since(begin) * PAUSE).min(LONGEST)).0, Relaxed);
     }
 }
 
@@ -36,5 +38,9 @@ mod tests {
         assert!(pause.is_over(Time(0)));
         pause.restart(Time(1_000), Time(1_500));
         assert!(!pause.is_over(Time(501_499)) && pause.is_over(Time(501_500)));
+        // The process was stopped for an hour meanwhile.
+        let end = Time::ZERO + Nanos::of_ms(3_600_000);
+        pause.restart(Time::ZERO, end);
+        assert!(!pause.is_over(end + Nanos::of_ms(59_999)) && pause.is_over(end + Nanos::of_ms(60_000)));
     }
 }

@@ -137,8 +137,9 @@ fn a_pageblock_that_changed_meanwhile_does_not_count_as_one_huge_page() {
 
 #[test]
 fn long_calls_and_a_system_that_is_short_are_left_in_peace_for_a_time() {
-    // A call of 40 ms is paid for by 40 s, a shortage by a minute.
-    for (outcome, ms, pause) in [(Collapse::Done, 40, 40_000), (Collapse::Short, 1, 60_000)] {
+    // A call of 40 ms is paid for by 40 s, a shortage by a minute, as is the longest call.
+    let cases = [(Collapse::Done, 40, 40_000), (Collapse::Short, 1, 60_000), (Collapse::Done, 3_600_000, 60_000)];
+    for (outcome, ms, pause) in cases {
         let mut world = full_of_runs(LARGE);
         says(&world, outcome, ms);
         assert_eq!(at_rest(&world).len(), 1, "and the balancer does not wait for it");
@@ -182,4 +183,13 @@ fn none_is_put_where_the_owner_the_limit_the_pressure_or_the_system_says_no() {
         assert!(at_rest(&world).is_empty());
     }
     assert!(at_rest(&full_of_runs(LARGE / 2)).is_empty(), "small heaps gain nothing");
+}
+
+#[test]
+fn a_call_in_which_the_process_stood_still_was_not_slow() {
+    let world = full_of_runs(LARGE);
+    // SAFETY: the world outlives the collapse, for which alone the hook is kept.
+    let heap: &'static Heap<Fake> = unsafe { &*std::ptr::from_ref::<Heap<Fake>>(&world.heap) };
+    world.fake().while_it_collapses(move || heap.platform().stand_still_ms(3_600_000));
+    assert!(at_rest(&world).len() > 10);
 }

@@ -5,10 +5,10 @@ use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::Diagnostics;
+use weir_core::platform::{Diagnostics, rank};
 use weir_core::telemetry::trace::{Event, Kind, Place};
 
-use crate::fake::Fake;
+use crate::fake::{Fake, run_on_node};
 use crate::held::World;
 use crate::reclaim::order::{RUN, bytes, calm, free_where, full_pageblocks, pressure, released, world};
 
@@ -252,6 +252,28 @@ fn a_full_pageblock_of_slabs_is_looked_at_without_a_lock_of_each() {
     locks(0);
     let [none, all] = [locks(0), locks(BLOCKS)];
     assert!(all - none < BLOCKS * 16, "{} looks at the locks held, for pageblocks of 256 slabs or more", all - none);
+}
+
+/// Each pageblock is of one node, and a look at it takes the lock of that one's zone alone.
+#[test]
+fn a_look_for_what_the_kernel_filled_takes_no_more_locks_on_a_machine_of_many_nodes() {
+    const BLOCKS: usize = 64;
+    let turns = |nodes: usize| {
+        let fake = Fake::new();
+        fake.node_count.store(nodes, Relaxed);
+        fake.may_have_huge.store(true, Relaxed);
+        let mut world = World::new(fake);
+        for node in 0..nodes {
+            run_on_node(node);
+            (0..BLOCKS / nodes * PAGEBLOCK / RUN).for_each(|_| assert!(world.alloc(RUN).is_some()));
+        }
+        *world.fake().turns.lock().unwrap() = Some(Vec::new());
+        pressure(&world, Level::Some);
+        let turns = world.fake().turns.lock().unwrap().take().unwrap();
+        turns.iter().filter(|turn| turn.rank == rank::ZONE && turn.is_taken).count()
+    };
+    let [one, many] = [turns(1), turns(8)];
+    assert!(many - one < BLOCKS * 3, "{one} turns of one node's lock, {many} of eight nodes'");
 }
 
 #[test]
