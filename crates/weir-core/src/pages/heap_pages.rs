@@ -71,6 +71,12 @@ impl<P: Platform> HeapPages<P> {
         if count == 1 { 0 } else { self.platform.node().min(count - 1) }
     }
 
+    /// The other parts of the NUMA node that node `node` is a part of.
+    fn siblings(&self, node: usize) -> impl Iterator<Item = usize> {
+        let numa_node = self.platform.numa_node(node);
+        (0..self.nodes.count()).filter(move |&other| other != node && self.platform.numa_node(other) == numa_node)
+    }
+
     /// The node that `page` lies on.
     #[inline]
     pub(crate) fn node_of(&self, kind: ZoneKind, page: PageNo) -> &Node {
@@ -100,8 +106,8 @@ impl<P: Platform> HeapPages<P> {
 
     // ---- pages taken and given ---------------------------------------------------------------------------------
 
-    /// Takes `pages` pages for `purpose`, aligned to `align`: of the caller's node, which grows for it, else of
-    /// another's.
+    /// Takes `pages` pages for `purpose`, aligned to `align`: of the caller's node; else what is resident in a sibling, a part of
+    /// the same NUMA node, that has its lock free. Else the caller's node grows for it, and other nodes serve if it cannot.
     pub(crate) fn take(&self, kind: ZoneKind, pages: Pages, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();
         let (_hold, most_fresh) = self.hold_pages(pages, huge);
@@ -109,8 +115,13 @@ impl<P: Platform> HeapPages<P> {
             let mut zone = self.nodes.get(node).zone(kind).lock(&self.platform);
             zone.take(self.window(kind), pages, align, purpose, huge, most_fresh)
         };
+        let take_resident = |node: usize| {
+            let mut zone = self.nodes.get(node).zone(kind).try_lock(&self.platform)?;
+            zone.take(self.window(kind), pages, align, purpose, huge, Pages::ZERO).ok()
+        };
         let home = self.home();
         let run = take_of(home)
+            .or_else(|Short| self.siblings(home).find_map(take_resident).ok_or(Short))
             .or_else(|Short| {
                 // More address space would be no help against the hard limit.
                 if most_fresh < Pages::MAX {
@@ -172,11 +183,15 @@ impl<P: Platform> HeapPages<P> {
             if let Ok(run) = take_of(home) {
                 return Ok(run);
             }
+            let zone = self.nodes.get(home).zone(kind).lock(&self.platform);
+            let (pages, end) = (zone.pages, zone.end);
+            drop(zone);
+            growing.have = pages;
             if self.map_again(&mut growing, kind, blocks, home) {
                 continue;
             }
             let is_normal = kind == ZoneKind::Normal;
-            (growing.advice, growing.probes) = if is_normal { self.advice() } else { (Advice::None, false) };
+            (growing.advice, growing.probes) = if is_normal { self.advice(home, end) } else { (Advice::None, false) };
             let row = growing.grow(blocks, home)?;
             let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
             self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);

@@ -46,10 +46,10 @@ pub(crate) const fn heads_run(class: Class) -> bool {
 
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
 const WINDOW: usize = 4 << 40;
-/// Least growth of the heap's mapping, bytes, once it has so much; before that it doubles. A small program stays within what
-/// `mlockall` may lock (8 MiB, mostly).
+/// Least growth of a node, bytes, once it has so much; before that it doubles. A small program stays within what `mlockall` may
+/// lock (8 MiB, mostly).
 const GROW_MIN: usize = 8 << 20;
-/// Most growth of the heap's mapping, bytes.
+/// Most growth of a node, bytes.
 const GROW_MAX: usize = 1 << 30;
 /// Longest part of the window that a step over another mapping takes. Steps double up to it; so any
 /// mapping is got over in few tries, and no more than this is lost behind it.
@@ -108,6 +108,9 @@ pub struct Growing<'a, P: Platform> {
     pub(super) window: &'a Window,
     pub(super) platform: &'a P,
     pub(super) growth: Guard<'a, Growth, P, { rank::GROWTH }>,
+    /// Pages that the node has which grows: it gets a part of so many. So what all nodes have mapped and do not use is a part of
+    /// the heap, however many there are.
+    pub(super) have: Pages,
     /// Whether what is mapped asks for huge pages whatever the setting `huge_heap` is.
     pub(super) advice: Advice,
     /// Whether probes among it do not ask.
@@ -154,7 +157,7 @@ impl<P: Platform> Growing<'_, P> {
 
     /// Pageblocks to grow by at a time.
     pub(super) fn wanted(&self) -> usize {
-        let have = self.growth.blocks * PAGEBLOCK;
+        let have = self.have.blocks() * PAGEBLOCK;
         (have / 8).clamp(have.clamp(PAGEBLOCK, GROW_MIN), GROW_MAX) / PAGEBLOCK
     }
 
@@ -347,9 +350,6 @@ impl Window {
         BlockNo(0)..self.top().block()
     }
 
-    /// The turn to grow. Threads that run short together wait here for the first of them. They are to look again before they grow
-    /// the window too: the pages are in a zone before the turn ends.
-    pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
     /// The pageblocks `blocks`, below the top, in rows of one node; and that node.
     pub(crate) fn rows(&self, mut blocks: Range<BlockNo>) -> impl Iterator<Item = (usize, Range<BlockNo>)> {
         core::iter::from_fn(move || {
@@ -361,7 +361,17 @@ impl Window {
         })
     }
 
-        Growing { window: self, platform, growth: self.growth.lock(platform), advice: Advice::None, probes: false }
+    /// The turn to grow. Threads that run short together wait here for the first of them. They are to look again before they grow
+    /// the window too: the pages are in a zone before the turn ends.
+    pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
+        Growing {
+            window: self,
+            platform,
+            growth: self.growth.lock(platform),
+            have: Pages::ZERO,
+            advice: Advice::None,
+            probes: false,
+        }
     }
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {

@@ -87,6 +87,8 @@ pub struct FreeAreas {
     blocks: Pageblocks,
     /// Pages mapped into the zone.
     pub pages: Pages,
+    /// The end of the row of pageblocks that it got last.
+    pub(in crate::pages) end: BlockNo,
     /// Pages handed out (a batch that is being reported counts as free).
     pub used: Pages,
     /// Free pages that are backed.
@@ -115,6 +117,7 @@ impl FreeAreas {
             hints: [[BlockNo::NONE; 2]; 4],
             blocks: Pageblocks::new(node),
             pages: Pages::ZERO,
+            end: BlockNo(0),
             used: Pages::ZERO,
             idle: Pages::ZERO,
             closed: Closed { pages: Pages::ZERO, used: Pages::ZERO },
@@ -264,6 +267,7 @@ impl FreeAreas {
 
     /// Adds the fresh pageblocks `blocks`, which are in use from now on.
     pub fn add(&mut self, window: &Window, blocks: Range<BlockNo>) {
+        self.end = blocks.end;
         // Backwards, so that the list hands out ascending addresses.
         for block in BlockNo::each(blocks).rev() {
             let pageblock = self.blocks.at_mut(window, block);

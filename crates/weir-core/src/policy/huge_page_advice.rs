@@ -20,11 +20,13 @@ const JUDGED_BY: usize = 8;
 const FILLED_PAGES: Pages = Pages(7 * Pages::BLOCK.0);
 /// Pages of the newest of them that must have been filled.
 const FILLED_OF_NEWEST: Pages = Pages(Pages::BLOCK.0 * 3 / 4);
-/// Pageblocks at the end of a heap that need not be filled yet. A heap of many sizes has a slab of each there that is handed out in
+/// Pageblocks at the end of a node that need not be filled yet. A heap of many sizes has a slab of each there that is handed out in
 /// part: by 77 sizes, some 300 pages in all.
-const YOUNG: u32 = 4;
-/// Pageblocks that it looks back at for them, one after the other. Before those it looks at probes alone.
+const YOUNG: usize = 4;
+/// Pageblocks of its node that it looks back at for them, one after the other. Before those it looks at probes alone.
 const NEAR: u32 = 64;
+/// Pageblocks, of any node, among which it looks for those.
+const FAR: u32 = 1024;
 /// Pageblocks from which on a heap learns of its growth. One of 32 MiB keeps the peak within a few percent: as it ends to
 /// grow, a huge page or two are not filled.
 pub(crate) const LEARNS_FROM: u32 = 16;
@@ -53,21 +55,33 @@ fn probe_every(pageblocks: u32) -> u32 {
     (pageblocks / 32).next_power_of_two().max(16)
 }
 
-/// The pageblocks that a heap which ends at `end` looks back at, the last first. The very first may lack pages.
-fn looked_at(end: BlockNo) -> impl Iterator<Item = BlockNo> {
-    let (near, step) = (end.0.saturating_sub(NEAR), probe_every(end.0));
-    let probes = (1..near.div_ceil(step)).rev().map(move |nth| nth * step);
-    (near.max(1)..end.0).rev().chain(probes).map(BlockNo)
+/// The pageblocks that a node looks back at, the last first; its last one ends at `end`. The very first may lack pages.
+fn looked_at(end: BlockNo, is_own: impl Fn(BlockNo) -> bool) -> impl Iterator<Item = BlockNo> {
+    let (mut block, mut near, step) = (end.0, NEAR, probe_every(end.0));
+    core::iter::from_fn(move || {
+        while block > 0 {
+            block = if near > 0 && end.0 - block < FAR { block - 1 } else { (block - 1) / step * step };
+            if block > 0 && is_own(BlockNo(block)) {
+                near = near.saturating_sub(1);
+                return Some(BlockNo(block));
+            }
+        }
+        None
+    })
 }
 
-/// Whether a heap that ends at `end` grows dense. `filled` says how many pages of a pageblock were filled, as far as that shows.
-pub(crate) fn grows_dense(end: BlockNo, mut filled: impl FnMut(BlockNo) -> Option<Pages>) -> bool {
+/// Whether a node grows dense, the last pageblock of which ends at `end`. It judges by its own: those it has used up, while other
+/// nodes may have begun theirs just now. `filled` says how many pages of a pageblock were filled, as far as that shows.
+pub(crate) fn grows_dense(
+    end: BlockNo,
+    is_own: impl Fn(BlockNo) -> bool,
+    mut filled: impl FnMut(BlockNo) -> Option<Pages>,
+) -> bool {
     if end.0 < LEARNS_FROM {
         return false;
     }
-    let counts = |block: BlockNo, pages: Pages| is_filled(pages) || end.0 - block.0 > YOUNG;
-    let shown = |block| filled(block).filter(|&pages| counts(block, pages));
-    let mut shown = looked_at(end).filter_map(shown).take(JUDGED_BY);
+    let shown = |(age, block)| filled(block).filter(|&pages| age >= YOUNG || is_filled(pages));
+    let mut shown = looked_at(end, is_own).enumerate().filter_map(shown).take(JUDGED_BY);
     // What is newest counts most: a program that fills no more stops the heap at the next probe.
     let Some(newest) = shown.next().filter(|&pages| pages >= FILLED_OF_NEWEST) else { return false };
     newest + shown.sum() >= FILLED_PAGES
@@ -145,17 +159,22 @@ mod tests {
         // 1 TiB.
         assert!(probes(0..1 << 19) < 256, "{}", probes(0..1 << 19));
         for end in [16, 17, 64, 65, 300, 5000, 1 << 19] {
-            let seen: Vec<BlockNo> = looked_at(BlockNo(end)).collect();
+            let seen: Vec<BlockNo> = looked_at(BlockNo(end), |_| true).collect();
             assert!(seen.is_sorted_by(|a, b| a > b) && seen.iter().all(|block| (1..end).contains(&block.0)), "{end}");
             assert!(seen.iter().skip(NEAR as usize).all(|&block| is_probe(block)), "{end}");
             assert!(seen.len() < 256, "{end}");
+            // Rows of eight pageblocks of two nodes.
+            let is_own = |block: BlockNo| block.0 / 8 % 2 == 1;
+            let own: Vec<BlockNo> = looked_at(BlockNo(end), is_own).collect();
+            assert!(own.is_sorted_by(|a, b| a > b) && own.iter().all(|&block| is_own(block)), "{end}");
+            assert!(own.len() >= (end as usize / 2).min(NEAR as usize) - 4, "{end}: {}", own.len());
         }
     }
 
     #[test]
     fn the_last_pageblocks_that_show_it_say_whether_a_heap_grows_dense() {
         let dense = |end: u32, filled: fn(u32) -> Option<usize>| {
-            grows_dense(BlockNo(end), |block| filled(block.0).map(|percent| Pages::BLOCK * percent / 100))
+            grows_dense(BlockNo(end), |_| true, |block| filled(block.0).map(|percent| Pages::BLOCK * percent / 100))
         };
         assert!(dense(16, |_| Some(100)) && !dense(15, |_| Some(100)));
         assert!(!dense(1000, |_| None) && !dense(1000, |block| (block > 995).then_some(100)));

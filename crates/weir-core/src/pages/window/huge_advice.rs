@@ -75,10 +75,12 @@ impl<P: Platform> HeapPages<P> {
             && self.events.has_room()
     }
 
-    /// Whether what the heap grows by next is to ask for huge pages, and whether probes among it are not.
+    /// Whether what node `node` grows by next is to ask for huge pages, and whether probes among it are not. Its last row ends at
+    /// `end`.
     #[cold]
-    pub(in crate::pages) fn advice(&self) -> (Advice, bool) {
-        let (p, end) = (&self.platform, self.normal.top().block());
+    pub(in crate::pages) fn advice(&self, node: usize, end: BlockNo) -> (Advice, bool) {
+        let p = &self.platform;
+        let is_own = |block| usize::from(self.normal.node_of_block(block)) == node;
         let is_asked = self.may_ask_for_huge() && p.huge_on_advice() && !p.huge_on_touch();
         let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed));
         let mut has_runs = false;
@@ -87,7 +89,7 @@ impl<P: Platform> HeapPages<P> {
             has_runs |= fill == Fill::Unknown;
             self.shows_filled(block, fill)
         };
-        if is_asked && is_time && grows_dense(end, filled) {
+        if is_asked && is_time && grows_dense(end, is_own, filled) {
             p.note_huge();
             (Advice::Asks, has_runs)
         } else {

@@ -7,7 +7,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Diagnostics;
 use weir_core::reclaim::budget::Room;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, run_on_node};
 use crate::held::World;
 use crate::reclaim::order::calm;
 
@@ -17,7 +17,12 @@ const LEARNS_FROM: usize = 32 * MIB;
 
 /// An empty heap where huge pages come to those who ask, and what was touched is resident.
 fn asking() -> World {
+    asking_on(1)
+}
+
+fn asking_on(nodes: usize) -> World {
     let fake = Fake::new();
+    fake.node_count.store(nodes, Relaxed);
     fake.huge_on_advice.store(true, Relaxed);
     fake.really.store(true, Relaxed);
     World::new(fake)
@@ -56,6 +61,32 @@ fn what_a_heap_of_filled_objects_grows_by_asks() {
     hold(&mut world, 8000, 3 * LEARNS_FROM);
     let asked = asked(&world);
     assert!(bytes(&asked) >= LEARNS_FROM && world.fake().may_have_huge.load(Relaxed), "{asked:x?}");
+}
+
+#[test]
+fn so_it_is_where_several_nodes_grow_by_turns() {
+    let mut world = asking_on(2);
+    // Rows come to be longer than what need not be filled yet.
+    for slice in 1..=8 * LEARNS_FROM / MIB {
+        run_on_node(slice % 2);
+        hold(&mut world, 30_000, slice * MIB);
+        if slice == 4 * LEARNS_FROM / MIB {
+            asked(&world);
+        }
+    }
+    let asked = bytes(&asked(&world));
+    assert!(asked >= 3 * LEARNS_FROM, "{asked} of the last {}", 4 * LEARNS_FROM);
+}
+
+#[test]
+fn a_node_that_fills_nothing_does_not_ask_beside_one_that_fills_all() {
+    let mut world = asking_on(2);
+    hold(&mut world, 8000, 3 * LEARNS_FROM);
+    assert!(!asked(&world).is_empty());
+    run_on_node(1);
+    (0..100).for_each(|_| assert!(!world.heap.alloc(MIB).is_null(), "nothing writes to it"));
+    assert!(asked(&world).is_empty());
+    world.leak();
 }
 
 #[test]

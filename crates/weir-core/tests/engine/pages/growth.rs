@@ -8,7 +8,7 @@ use weir_core::pages::window::Window;
 use weir_core::pages::zone::{FreeAreas, Purpose};
 use weir_core::platform::{Diagnostics, Reach};
 
-use crate::fake::{Call, Fake};
+use crate::fake::{Call, Fake, run_on, run_on_node};
 use crate::held::World;
 
 const MIB: usize = 1 << 20;
@@ -154,6 +154,42 @@ fn threads_that_run_short_together_grow_the_heap_once() {
     // One growth is 8 MiB, and 48 blocks are 2.
     let bytes = world.fake().stats().address_bytes.load(Relaxed) as usize;
     assert!(bytes <= 8 * MIB, "{} MiB for 2", bytes / MIB);
+}
+
+#[test]
+fn a_node_grows_by_a_part_of_what_it_has_and_not_of_what_all_have() {
+    let mut fake = Fake::new();
+    fake.window = 4 * GIB;
+    fake.node_count.store(8, Relaxed);
+    let world = World::new(fake);
+    (0..512).for_each(|_| assert!(!world.heap.alloc(MIB).is_null()));
+    for node in 1..8 {
+        run_on_node(node);
+        assert!(!world.heap.alloc(MIB).is_null());
+    }
+    let bytes = world.fake().stats().address_bytes.load(Relaxed) as usize;
+    assert!(bytes <= 512 * MIB * 9 / 8 + 7 * 8 * MIB, "{} MiB for 519", bytes / MIB);
+    world.leak();
+}
+
+/// Parts of a NUMA node take what is resident and free in another before they grow; NUMA nodes do not.
+#[test]
+fn a_part_of_a_numa_node_takes_what_its_siblings_have_idle() {
+    for (numa_nodes, mapped) in [(1, 64..88), (2, 120..160)] {
+        let fake = Fake::new();
+        fake.node_count.store(2, Relaxed);
+        fake.numa_nodes.store(numa_nodes, Relaxed);
+        let mut world = World::new(fake);
+        (0..64).for_each(|_| assert!(world.alloc(MIB).is_some()));
+        world.free_all();
+        // What the first CPU's buckets keep stays there.
+        run_on(1);
+        run_on_node(1);
+        (0..64).for_each(|_| assert!(world.alloc(MIB).is_some()));
+        let bytes = world.fake().stats().address_bytes.load(Relaxed) as usize / MIB;
+        assert!(mapped.contains(&bytes), "{numa_nodes}: {bytes} MiB for 64");
+        world.audit();
+    }
 }
 
 /// A thread has grown the window and not yet added what came of it to the zone, as another extends the last run before it.
