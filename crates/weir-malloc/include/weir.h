@@ -143,7 +143,8 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own. They may not destroy their
  * own cache: weir_cache_destroy() would wait for the call that it is in. A C++ exception that leaves one of them is named,
  * and the process is aborted, whatever abort_on_misuse says: an object would be left half made. They may not be left by
- * longjmp() or pthread_exit() either.
+ * longjmp() or pthread_exit() either. A thread that is cancelled (pthread_cancel()) in init or fini ends after it. In ctor or dtor
+ * it ends at once: the object is lost, and counts as in use.
  *
  * To call free() with an object is the same as weir_cache_free() for a cache without a dtor and without
  * WEIR_CACHE_LIMITED. For the others it is an error, as free() calls no dtor and counts nothing back. The error is found,
@@ -487,6 +488,8 @@ int weir_page_pool_stats(weir_page_pool *pool, struct weir_page_pool_stats *stat
  *     another thread. After a second it is named on standard error. It is not called again before it has returned.
  * A C++ exception that leaves it is named, and it is not called again. It may not end its thread (pthread_exit(), or
  * longjmp() out of it): what it holds would never be given back. In a callback exit() ends the process as everywhere.
+ * A thread of the program's that is cancelled (pthread_cancel()) in it ends after it. The waits of weir_queue_serve() and
+ * weir_page_pool_wait() are no cancellation points: end them by weir_queue_destroy(), or by a timeout.
  *
  * In a forked child no thread calls anything, until it registers something, puts something into an evictable cache or calls
  * weir_resume_after_fork(). There is no need to where the child executes a program. File descriptors of below are the
@@ -622,7 +625,7 @@ int weir_queue_fd(weir_queue *queue);
  * Sets what is called before an allocation of `bytes` fails because of the setting hard_limit; returns what was set before.
  * The callback runs on the thread that allocates, which may hold locks of the program's. It must not wait for any, nor
  * leave by an exception. It may allocate: what does not fit then fails. If it freed something, it returns 1, and the
- * allocation is tried again.
+ * allocation is tried again. If the thread is cancelled meanwhile it ends after it.
  */
 typedef int weir_limit_callback(size_t bytes);
 weir_limit_callback *weir_on_limit(weir_limit_callback *callback);
@@ -646,7 +649,7 @@ void weir_resume_after_fork(void);
  * threads may call it at once. It may use the cache, but not destroy it: weir_evictable_destroy() is refused there, or, where
  * Weir evicts on a thread of its own, leaves memory of the cache behind. A C++ exception that leaves it is named, and the
  * process is aborted, whatever abort_on_misuse says: entries would stay pinned. It may not be left by longjmp() or
- * pthread_exit() either.
+ * pthread_exit() either. A thread that is cancelled in it ends after it.
  *
  * A forked child has the cache as it was; an empty one where entries lie in a zone of the parent's. Its first
  * weir_evictable_prepare() does what weir_resume_after_fork() does, so that the cache gives way there too.

@@ -15,12 +15,13 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     messages::internal_error(file, line)
 }
 
-// Unoptimised, the prebuilt `core` refers to the personality routine of Rust's unwinder. It is never called
-// (`panic = "abort"`), and it must not be exported: a program that links Rust's own `std` dynamically has the
-// real one.
+// Frames that call a program's function name the personality routine of Rust's unwinder, as the prebuilt `core` does. Exceptions
+// end before they come there (`weir_linux::os::catch`). What passes is libc's forced unwinding, by which a cancelled thread ends:
+// with `panic = "abort"` no frame has anything to drop. The routine must not be exported: a program that links Rust's own `std`
+// dynamically has the real one.
 core::arch::global_asm!(
     ".globl rust_eh_personality",
     ".hidden rust_eh_personality",
     "rust_eh_personality:",
-    crate::arch::panic::trap!()
+    crate::arch::panic::go_on_unwinding!()
 );

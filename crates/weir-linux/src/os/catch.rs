@@ -6,12 +6,15 @@
 //!
 //! An exception of C++ is ended as `catch (...)` does, where the loader found the C++ runtime. A panic of Rust is not freed: only
 //! the runtime that made it could. Rust's counts of panics stay as they are. So `std::thread::panicking` is true on this thread
-//! from now on, and the thread must end soon. Forced unwinding, by which `pthread_exit` and cancellation end a thread, passes
-//! through.
+//! from now on, and the thread must end soon.
+//!
+//! Forced unwinding, by which `pthread_exit` and cancellation end a thread, passes through: no landing of Rust's is on its way. What
+//! must not be left so is called by [`uncancelled`]. That costs more than [`catch`] does.
 //!
 //! In a program without an unwinder, or with `panic = "abort"`, nothing is thrown, and a panic ends the process.
 
 use crate::os::symbol::weak_symbol;
+use crate::os::thread_block::is_own_thread;
 
 weak_symbol!(
     /// The unwinder's function (libgcc_s or libunwind), by which a personality routine says where to go on.
@@ -20,6 +23,10 @@ weak_symbol!(
 weak_symbol!(
     /// Its function by which a personality routine gives a register to where it goes on.
     set_register = "_Unwind_SetGR": unsafe extern "C" fn(*mut u8, i32, usize)
+);
+weak_symbol!(
+    /// libc's function by which a thread says whether it may be cancelled now.
+    set_cancel_state = "pthread_setcancelstate" in libc of "GLIBC_2.2.5": unsafe extern "C" fn(i32, *mut i32) -> i32
 );
 weak_symbol!(begin_catch = "__cxa_begin_catch": unsafe extern "C" fn(*mut u8) -> *mut u8);
 weak_symbol!(end_catch = "__cxa_end_catch": unsafe extern "C" fn());
@@ -94,6 +101,20 @@ pub unsafe fn catch(function: Function, arguments: Arguments) -> Result<usize, T
         _ = unsafe { end_exception(exception) };
     }
     Err(Thrown)
+}
+
+/// Calls a function of the program's. If another thread cancels this one meanwhile, that takes effect afterwards.
+pub fn uncancelled<R>(f: impl FnOnce() -> R) -> R {
+    const DISABLE: i32 = 1;
+    // libc has no record of a thread of Weir's own.
+    let Some(set) = set_cancel_state().filter(|_| !is_own_thread()) else { return f() };
+    let mut before = DISABLE;
+    // SAFETY: libc's function, by its name, and a place for the state.
+    unsafe { set(DISABLE, &mut before) };
+    let result = f();
+    // SAFETY: libc's function, and a state that it gave. It takes null for the place of the old one.
+    unsafe { set(before, core::ptr::null_mut()) };
+    result
 }
 
 /// Ends an exception that was caught. `false`: the C++ runtime's functions for that are not there.

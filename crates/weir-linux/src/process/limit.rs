@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 
+use crate::os::catch::uncancelled;
 use crate::os::thread_block;
 
 /// Frees memory of the program's, for an allocation of so many bytes that will fail otherwise. Not 0: it freed some,
@@ -30,7 +31,7 @@ pub fn limit_reached(bytes: usize) -> bool {
     if !thread_block::enter_limit() {
         return false;
     }
-    let freed = callback(bytes) != 0;
+    let freed = uncancelled(|| callback(bytes)) != 0;
     thread_block::leave_limit();
     freed
 }

@@ -10,6 +10,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use weir_core::caches::geometry::MAX_OBJECT;
 use weir_core::caches::user_cache::{self, CacheId, Flags, LimitError, MakeError, Spec};
+use weir_linux::os::catch::uncancelled;
 use weir_linux::process::heap::{HEAP, make_cache, set_cache_move};
 
 /// `weir_cache_init`.
@@ -126,7 +127,9 @@ unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache:
     // SAFETY: `weir_cache_create` passed its cache, which outlives its objects; the function is the program's.
     unsafe {
         let cache = &(*cache.cast::<Handle<Cache>>()).value;
-        cache.init.is_none_or(|init| call((cache.id, "init"), init as usize, object, cache.size, null_mut()) == 0)
+        cache.init.is_none_or(|init| {
+            uncancelled(|| call((cache.id, "init"), init as usize, object, cache.size, null_mut())) == 0
+        })
     }
 }
 
@@ -136,7 +139,7 @@ unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u
         let cache = &(*cache.cast::<Handle<Cache>>()).value;
         cache.mark.check_free(object);
         if let Some(fini) = cache.fini {
-            call((cache.id, "fini"), fini as usize, object, cache.size, null_mut());
+            uncancelled(|| call((cache.id, "fini"), fini as usize, object, cache.size, null_mut()));
         }
     }
 }

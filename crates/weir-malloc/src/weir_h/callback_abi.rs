@@ -7,7 +7,7 @@ use crate::weir_h::handle::{self, Home, Named, named, retire};
 use crate::weir_h::structs::{read, tell};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use weir::heap;
-use weir_linux::os::catch::{Function, catch};
+use weir_linux::os::catch::{Function, catch, uncancelled};
 use weir_linux::process::callbacks::{
     self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, FdError, Panicked, ProgramQueue, RegisterError,
     Registration, ScanReason, Thread,
@@ -65,7 +65,7 @@ unsafe fn call(function: usize, arguments: [usize; 3]) -> Result<usize, Panicked
     let function = unsafe { core::mem::transmute::<usize, Function>(function) };
     let [a, b, c] = arguments;
     // SAFETY: as above.
-    unsafe { catch(function, [a, b, c, 0, 0, 0]) }.map_err(|_| Panicked)
+    uncancelled(|| unsafe { catch(function, [a, b, c, 0, 0, 0]) }).map_err(|_| Panicked)
 }
 
 impl Callback for Functions {

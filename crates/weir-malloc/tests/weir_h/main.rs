@@ -7,7 +7,7 @@ mod object_caches;
 mod page_pools;
 mod shrinkers;
 
-use common::{Kind, Mode, passes};
+use common::{Kind, Mode, all_pass, passes};
 
 passing! {
     caches: "caches.c";
@@ -17,6 +17,12 @@ passing! {
     refused_finalizer: "refused_fini.c";
     settings_and_figures_by_name: "ctl.c";
     zones: "zones.c";
+}
+
+/// A thread that is cancelled in a callback leaves nothing behind that others wait for.
+#[test]
+fn a_thread_is_cancelled_in_a_callback() {
+    all_pass(Kind::C, "cancelled.c", &["ctor", "dtor", "init", "fini", "on_evict", "scan"], Mode::Plain);
 }
 
 /// A locked zone that the kernel refuses costs caches nothing.

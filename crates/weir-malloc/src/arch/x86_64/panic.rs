@@ -1,10 +1,10 @@
-//! An instruction that ends the process.
+//! A personality routine that has nothing to do in its frame.
 #![cfg(panic = "abort")]
 
-/// The instruction, as text.
-macro_rules! trap {
+/// Its body, as text: it returns `_URC_CONTINUE_UNWIND`.
+macro_rules! go_on_unwinding {
     () => {
-        "ud2"
+        "mov eax, 8\nret"
     };
 }
-pub(crate) use trap;
+pub(crate) use go_on_unwinding;
