@@ -542,7 +542,8 @@ weir_callback *weir_shrinker_register(const struct weir_shrinker *shrinker, size
 /*
  * Unregisters a shrinker or a subscription. When this returns, it is not called any more: if another thread is in it,
  * that is waited for. Inside the callback itself this returns at once. So it does where waiting would never end, as two
- * callbacks unregister each other: the other one is then still in its call. Returns 0; NULL is allowed, and does nothing.
+ * callbacks unregister each other: the other one is then still in its call. A call that is waited for may ask for figures by
+ * weir_callback_stats() until it ends. Returns 0; NULL is allowed, and does nothing.
  */
 int weir_unregister(weir_callback *callback);
 

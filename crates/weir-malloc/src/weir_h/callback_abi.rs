@@ -3,7 +3,7 @@
 
 use crate::errno::{EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::WrongCall;
-use crate::weir_h::handle::{self, Home, Named, named, retire};
+use crate::weir_h::handle::{self, Home, Named, named, retire, take};
 use crate::weir_h::structs::{read, tell};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use weir::heap;
@@ -21,6 +21,8 @@ pub type Handle = handle::Handle<Registration>;
 
 impl Named for Registration {
     const KIND: usize = 0x7765_6972_0063_616c;
+    /// Not whether it is being unregistered: a call of it that still runs may ask for its figures.
+    const LOOKED_AT: usize = !1;
     const WRONG: WrongCall = WrongCall::NoCallback;
 }
 
@@ -55,7 +57,8 @@ unsafe impl Send for Functions {}
 // SAFETY: nothing is done with the pointer here but to pass it on, to one call at a time.
 unsafe impl Sync for Functions {}
 
-/// Calls a function of the program's.
+/// Calls a function of the program's. A thread of the program's that is cancelled meanwhile ends after it: the call has to be over
+/// for others.
 ///
 /// # Safety
 /// The function, of whatever type, takes these arguments.
@@ -243,7 +246,10 @@ pub unsafe extern "C" fn weir_unregister(handle: *mut Handle) -> c_int {
         return refuse(EINVAL);
     }
     // SAFETY: the handle is the caller's, who gives it up.
-    unsafe { retire(handle) }.unregister();
+    let Some(registration) = (unsafe { take(handle) }) else { return refuse(EINVAL) };
+    registration.unregister();
+    // SAFETY: the same handle. The copy that `take` left there is a pointer, which is not used any more.
+    unsafe { retire(handle) };
     0
 }
 

@@ -3,6 +3,7 @@
 use crate::misuse::{WrongCall, misuse};
 use core::mem::{ManuallyDrop, size_of};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weir::heap;
 
 /// Memory for a value that C is to have, freed again where there comes to be none.
@@ -47,14 +48,14 @@ pub trait Named: Sized {
 #[repr(C)]
 pub struct Handle<T> {
     /// [`Named::KIND`].
-    kind: usize,
+    kind: AtomicUsize,
     pub value: T,
 }
 
 impl<T: Named> Home<Handle<T>> {
     /// Puts a handle of the value there.
     pub fn hand_out(self, value: T) -> *mut Handle<T> {
-        self.fill(Handle { kind: T::KIND, value })
+        self.fill(Handle { kind: AtomicUsize::new(T::KIND), value })
     }
 }
 
@@ -66,11 +67,28 @@ impl<T: Named> Home<Handle<T>> {
 pub unsafe fn named<'a, T: Named>(handle: *mut Handle<T>) -> Option<&'a T> {
     // SAFETY: the caller's promise; the first word of a handle that was given up is another.
     let found = unsafe { handle.as_ref() }?;
-    if found.kind & T::LOOKED_AT != T::KIND & T::LOOKED_AT {
+    if found.kind.load(Relaxed) & T::LOOKED_AT != T::KIND & T::LOOKED_AT {
         misuse(T::WRONG, handle.addr());
         return None;
     }
     Some(&found.value)
+}
+
+/// Takes the value out of a handle that stays there until [`retire`]. `None`, and misuse: it is taken already. For a kind of which
+/// the lowest bit is 0 and is not looked at.
+///
+/// # Safety
+/// From [`Home::hand_out`], and given up by the program.
+pub unsafe fn take<T: Named>(handle: *mut Handle<T>) -> Option<T> {
+    const { assert!(T::KIND & 1 == 0 && T::LOOKED_AT & 1 == 0) };
+    // SAFETY: the caller's promise.
+    let kind = unsafe { &(*handle).kind };
+    if kind.fetch_or(1, Relaxed) & 1 != 0 {
+        misuse(T::WRONG, handle.addr());
+        return None;
+    }
+    // SAFETY: the caller's promise, and the first to come.
+    Some(unsafe { (&raw const (*handle).value).read() })
 }
 
 /// Ends a handle, and returns what was in it.
@@ -81,7 +99,7 @@ pub unsafe fn retire<T: Named>(handle: *mut Handle<T>) -> T {
     // SAFETY: the caller's promise.
     unsafe {
         // Volatile, as nothing reads it before the block is freed, and `named` of the same pointer after.
-        (&raw mut (*handle).kind).write_volatile(0);
+        (*handle).kind.as_ptr().write_volatile(0);
         let value = (&raw const (*handle).value).read();
         heap::free(handle.cast());
         value

@@ -7,6 +7,7 @@ passing! {
     plain: "shrinkers.c", "plain";
     one_does_not_return: "shrinkers.c", "stuck";
     the_only_one_does_not_return: "shrinkers.c", "stuck_alone";
+    one_that_is_unregistered_asks_for_its_figures: "shrinkers.c", "asking";
     one_unregisters_itself: "shrinkers.c", "self";
     the_programs_own_thread_serves: "shrinkers.c", "queue";
     a_queue_is_destroyed_in_use: "shrinkers.c", "destroyed";

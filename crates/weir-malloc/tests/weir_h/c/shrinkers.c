@@ -192,6 +192,32 @@ static void self(void) {
     }
 }
 
+/* One asks for its figures while another thread unregisters it, and waits for it. */
+static volatile int unregisters, has_asked;
+static size_t ask_scan(size_t bytes, int reason, void *data) {
+    struct cache *cache = data;
+    cache->scans++;
+    WAIT_FOR(unregisters);
+    usleep(50000);
+    struct weir_callback_stats stats = {0};
+    CHECK(p_callback_stats(cache->callback, &stats, sizeof stats) == 0 && stats.calls > 0);
+    has_asked = 1;
+    return WEIR_SCAN_STOP;
+}
+
+static void asking(void) {
+    static struct cache cache;
+    fill_cache(&cache, 10000);
+    struct weir_shrinker shrinker = {.name = "asking", .count = count_cache, .scan = ask_scan, .data = &cache};
+    cache.callback = p_shrinker_register(&shrinker, sizeof shrinker);
+    CHECK(cache.callback);
+    limit(1 << 20);
+    WAIT_FOR(cache.scans > 0);
+    unregisters = 1;
+    CHECK(p_unregister(cache.callback) == 0 && has_asked);
+    limit(0);
+}
+
 /* The program's own thread serves: by waiting, and by a descriptor. */
 static void queue(void) {
     weir_queue *queue = p_queue_create();
@@ -386,6 +412,7 @@ int main(int argc, char **argv) {
     RUN(stuck);
     RUN(stuck_alone);
     RUN(self);
+    RUN(asking);
     RUN(queue);
     RUN(destroyed);
     RUN(pressure);
