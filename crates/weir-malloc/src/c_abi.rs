@@ -5,6 +5,7 @@
 //! `names` exports them.
 
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
+use crate::first;
 use crate::misuse::{WrongCall, misuse};
 use crate::weir_h::cache_abi::is_object;
 use core::ffi::{c_int, c_void};
@@ -23,6 +24,7 @@ fn malloc(size: usize) -> *mut u8 {
 /// `malloc`, when its fast path failed.
 #[cold]
 pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
+    first::malloc_is_called();
     or_enomem(malloc::counted_alloc_slow(size))
 }
 

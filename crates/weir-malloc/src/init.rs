@@ -26,6 +26,7 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
     // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment. On
     // musl what it passes is not used, as sanitizers' shared runtimes are for glibc alone.
     unsafe { weir_linux::process::environment::reexec::without_weir_if_sanitized(argv, envp) };
+    crate::first::look();
     // SAFETY: `envp` is the loader's array on glibc; on musl it is not looked at, as libc's own `environ` is set.
     unsafe { weir_linux::process::heap::init(envp) };
     crate::interposed::look_up();

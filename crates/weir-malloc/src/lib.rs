@@ -13,6 +13,7 @@
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
 //! | `arch` | what is written for each processor: `malloc` and `free` when nothing is missing, by hand, and C++'s jumps |
 //! | `names` | the names under which C finds those two, glibc's second names among them |
+//! | `first` | the first `malloc` of the process, where that is another: a program's own, or a wrapper |
 //! | `cxx` | C++ `operator new` and `operator delete`, which form calls which, and how a failed `new` throws from a library that cannot |
 //! | `weir_h` | what `weir.h` declares |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
@@ -43,6 +44,7 @@ mod cxx;
 #[cfg(not(target_feature = "crt-static"))]
 mod deepbind;
 mod errno;
+mod first;
 mod glibc_abi;
 mod init;
 mod interposed;

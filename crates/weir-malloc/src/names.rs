@@ -3,11 +3,12 @@
 //!
 //! Programs that wrap malloc call the wrapped one by a second name. A block from one name may be freed by the other, so all of
 //! them have to be ours. No exported function calls another. A call by name would go to the first definition in the process, such
-//! as that very wrapper, and never return. There are two exceptions. The standard says which of C++'s operators calls which by
-//! name, and programs count on it: see `cxx::new`. And `reallocarray` calls `realloc` by name, as glibc's does.
+//! as that very wrapper, and never return. There are three exceptions. The standard says which of C++'s operators calls which by
+//! name, and programs count on it: see `cxx::new`. As in glibc `reallocarray` calls `realloc` by name. And C23's `free_sized` and
+//! `free_aligned_sized` call `free` so.
 
 use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
-use crate::arch::jump::first_in_process;
+use crate::arch::jump::{first_in_process, jump_by_table};
 use crate::c_abi;
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use core::ffi::{c_int, c_void};
@@ -76,23 +77,33 @@ macro_rules! export_posix_memalign {
 
 export_posix_memalign!(posix_memalign __posix_memalign);
 
-/// Exports `free` under each of the names given. What else a form is passed is not used. A program that Weir is preloaded into
-/// was never tested with a malloc that relies on it.
+/// Exports `free` under each of the names given.
 macro_rules! export_free {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+    ($($name:ident)*) => {$(
         #[doc = concat!("`", stringify!($name), "`. Null is allowed; `errno` is kept.")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(block: *mut u8 $(, $argument: $type)*) {
-            free!()
+        pub unsafe extern "C" fn $name(block: *mut u8) {
+            free!(c_abi::free_slow)
         }
     )*};
 }
 
-export_free! {
-    free();
-    __libc_free();
-    cfree();
+export_free!(free __libc_free cfree);
+
+/// Exports C23's other forms of `free`, which go on to the first `free` of the process.
+macro_rules! export_sized_free {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`. As glibc's it is the first `free` of the process, and trusts no size.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(block: *mut u8, $($argument: $type),*) {
+            jump_by_table!(free)
+        }
+    )*};
+}
+
+export_sized_free! {
     free_sized(_size: usize);
     free_aligned_sized(_align: usize, _size: usize);
 }

@@ -47,6 +47,11 @@ impl<P: Platform> Heap<P> {
         self.lookup(addr).is_some()
     }
 
+    /// Whether `addr` is in the address space that the heap has for pages.
+    pub fn covers(&self, addr: usize) -> bool {
+        ZoneKind::ALL.into_iter().any(|kind| self.pages().window(kind).page_of(addr).is_some())
+    }
+
     /// Finds the block that begins at `addr`; `None`: no block does.
     pub(super) fn lookup(&self, addr: usize) -> Option<Found> {
         self.lookup_pages(addr).unwrap_or_else(|| self.mapped().len_of(addr).map(Found::Mapped))

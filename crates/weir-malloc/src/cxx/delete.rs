@@ -5,7 +5,21 @@
 
 use crate::arch::fast_path::free;
 use crate::arch::jump::{jump_by_table, third_to_second};
+use crate::first;
 use core::ffi::c_void;
+use weir::heap;
+
+/// What the fast path did not free. Where the program has a `malloc` of its own the block may be that one's.
+#[cold]
+unsafe extern "C" fn slow(block: *mut u8) {
+    if first::frees(block) {
+        // SAFETY: the caller's promise: null, or a block that is not used any more.
+        unsafe { first::free(block) }
+    } else {
+        // SAFETY: the same, checked by the heap.
+        unsafe { heap::free(block) }
+    }
+}
 
 /// Exports one form of `operator delete` that frees the block, whatever else it is passed.
 macro_rules! delete {
@@ -14,7 +28,7 @@ macro_rules! delete {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: *mut u8 $(, $argument: $type)*) {
-            free!()
+            free!(slow)
         }
     )*};
 }

@@ -13,7 +13,9 @@
 
 use crate::arch::fast_path::{allocate, allocate_aligned};
 use crate::arch::jump::{jump, jump_by_table, unless_ours};
+use crate::cxx::alloc_aligned;
 use crate::cxx::throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
+use crate::first;
 use core::ffi::c_void;
 use weir_linux::process::malloc;
 
@@ -22,25 +24,30 @@ const DEFAULT_ALIGN: usize = 16;
 
 // The calls of the slow paths stay the last act of each function, so that they become jumps: see `cxx::throw`.
 
+/// What the fast path did not allocate. Null when memory is refused.
+fn alloc_slow(size: usize) -> *mut u8 {
+    if first::is_anothers() { first::alloc(DEFAULT_ALIGN, size) } else { malloc::counted_alloc_slow(size) }
+}
+
 #[cold]
 extern "C" fn throwing_slow(size: usize) -> *mut u8 {
-    let block = malloc::counted_alloc_slow(size);
+    let block = alloc_slow(size);
     if block.is_null() { weir_new_or_throw(size, DEFAULT_ALIGN) } else { block }
 }
 
 #[cold]
 extern "C" fn nothrow_slow(size: usize) -> *mut u8 {
-    let block = malloc::counted_alloc_slow(size);
+    let block = alloc_slow(size);
     if block.is_null() { weir_new_or_null(size, DEFAULT_ALIGN) } else { block }
 }
 
 extern "C" fn throwing_aligned(size: usize, align: usize) -> *mut u8 {
-    let block = malloc::counted_alloc_aligned(align, size);
+    let block = alloc_aligned(align, size);
     if block.is_null() { weir_new_or_throw(size, align) } else { block }
 }
 
 extern "C" fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
-    let block = malloc::counted_alloc_aligned(align, size);
+    let block = alloc_aligned(align, size);
     if block.is_null() { weir_new_or_null(size, align) } else { block }
 }
 

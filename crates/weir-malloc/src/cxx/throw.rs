@@ -16,12 +16,12 @@
 //! into a scope of its own, `dlsym` finds them in the moment of failure.
 
 use crate::arch::throw::define_throwing;
+use crate::cxx::alloc_aligned;
 use crate::next_symbol::{lookup, next_dlopen};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir_linux::messages;
 use weir_linux::os::catch;
-use weir_linux::process::malloc;
 use weir_linux::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;
@@ -53,7 +53,7 @@ unsafe extern "C" {
 define_throwing!(caught, current_handler, retry, thrower);
 
 extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
-    malloc::counted_alloc_aligned(align, size)
+    alloc_aligned(align, size)
 }
 
 /// Ends an exception that a nothrow `new` caught.

@@ -23,7 +23,14 @@ fn replaced_operators(mode: Mode) {
     }
 }
 
-in_all_modes! { cxx_operators replaced_operators }
+/// A program's own `malloc` is what its `new` calls. One that only wraps the next one is no allocator.
+fn operators_of_an_own_malloc(mode: Mode) {
+    for program in ["own_malloc.cpp", "wrapped_malloc.cpp"] {
+        passes(Kind::Cxx, program, &[], mode);
+    }
+}
+
+in_all_modes! { cxx_operators replaced_operators operators_of_an_own_malloc }
 
 /// The malloc family returns what the C library's own does, and so is `errno` after it.
 #[test]

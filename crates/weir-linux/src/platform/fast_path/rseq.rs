@@ -52,6 +52,8 @@ const IS_FAST: usize = 1;
 const IS_COUNTED: usize = 2;
 /// One allocation in some is guarded, so that each is looked at.
 const IS_GUARDED: usize = 4;
+/// The program may have a `malloc` of its own.
+const IS_UNUSED: usize = 8;
 
 /// Auxiliary vector entry: bytes of the rseq area that the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: usize = 27;
@@ -115,6 +117,12 @@ pub(crate) fn set_guarded(is_guarded: bool) {
     set(IS_GUARDED, is_guarded);
 }
 
+/// No hand-written fast path of an allocation is taken from now on, or again. For a library that does not know yet whether it is
+/// the program's malloc.
+pub fn set_unused(is_unused: bool) {
+    set(IS_UNUSED, is_unused);
+}
+
 fn set(what: usize, is_on: bool) {
     if is_on {
         STATE.fetch_or(what, SeqCst);
@@ -135,7 +143,7 @@ pub(crate) fn is_watched() -> bool {
 fn show_state() {
     let mut state = STATE.load(SeqCst);
     loop {
-        let sizes = if state & IS_FAST != 0 { MAX_SIZE + 1 } else { 0 };
+        let sizes = if state & (IS_FAST | IS_UNUSED) == IS_FAST { MAX_SIZE + 1 } else { 0 };
         let (is_counted, is_guarded) = (state & IS_COUNTED != 0, state & IS_GUARDED != 0);
         FAST_SIZES.store(if is_counted || is_guarded { 0 } else { sizes }, SeqCst);
         SAMPLED_SIZES.store(if is_counted && !is_guarded { sizes } else { 0 }, SeqCst);

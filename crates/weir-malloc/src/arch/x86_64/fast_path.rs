@@ -72,9 +72,9 @@ macro_rules! allocate {
     };
 }
 
-/// The body of a function `(block, ...)`.
+/// The body of a function `(block, ...)`; `$slow` has the signature `unsafe extern "C" fn(*mut u8)`.
 macro_rules! free {
-    () => {
+    ($slow:path) => {
         core::arch::naked_asm!(
             // As an allocation's.
             ".p2align 7",
@@ -101,7 +101,7 @@ macro_rules! free {
             "63:",
             "ret",
             ".cfi_endproc",
-            slow = sym $crate::c_abi::free_slow,
+            slow = sym $slow,
             heap = sym weir_linux::process::heap::HEAP,
             area = sym weir_linux::platform::fast_path::rseq::AREA,
             id = sym weir_linux::platform::fast_path::rseq::ID,

@@ -13,7 +13,8 @@ void *malloc(size_t size) {
     memcpy(block - 16, &size, sizeof size);
     return block;
 }
-void free(void *block) { CHECK(!block || is_own(block)); }
+static int frees;
+void free(void *block) { CHECK(!block || is_own(block)), frees++; }
 void *calloc(size_t count, size_t size) {
     void *block = malloc(count * size);
     return block ? memset(block, 0, count * size) : NULL;
@@ -37,5 +38,12 @@ int main(void) {
     CHECK(!reallocarray(NULL, SIZE_MAX, 2) && errno == ENOMEM);
     CHECK((text = strdup("hello")) && is_own(text));
     free(text);
+    /* Not in every libc. */
+    void (*sized)(void *, size_t) = dlsym(RTLD_DEFAULT, "free_sized");
+    void (*aligned_sized)(void *, size_t, size_t) = dlsym(RTLD_DEFAULT, "free_aligned_sized");
+    CHECK((sized && aligned_sized) || !is_weir());
+    if (sized) sized(malloc(10), 10), sized(NULL, 10);
+    if (aligned_sized) aligned_sized(malloc(10), 16, 10), aligned_sized(NULL, 16, 10);
+    CHECK(frees >= 7 || !sized);
     return 0;
 }
