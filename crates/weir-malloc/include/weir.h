@@ -137,7 +137,7 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  *   ctor   at each allocation; 0, or another value: it failed, and so does the allocation
  *   dtor   at each free
  *   fini   before its slab is released: on a thread of the library's own ("weir-fini"), in weir_trim() or in
- *          weir_cache_destroy(); never inside another allocation or free
+ *          weir_cache_destroy(); never inside another allocation or free, nor in malloc_trim()
  *
  * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
  * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own. They may not destroy their

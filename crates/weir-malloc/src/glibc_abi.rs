@@ -16,9 +16,10 @@ weak_symbol!(
 );
 
 /// `malloc_trim`: everything idle is released now; 1 if anything was. The pad, glibc's slack at the top
-/// of its heap, has no counterpart: Weir's heap has no top.
+/// of its heap, has no counterpart: Weir's heap has no top. Libraries call it on any thread. So no `fini` of a cache is called
+/// here: what waits for one is left to the finalizer thread.
 pub fn malloc_trim(_pad: usize) -> c_int {
-    c_int::from(heap::trim())
+    c_int::from(HEAP.purge_unfinalized() > 0)
 }
 
 /// glibc's `struct mallinfo2`, and with `int` in place of `size_t` its older `struct mallinfo`.

@@ -312,7 +312,8 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Everything idle is released now, whatever it costs to get it again: `malloc_trim`. Returns bytes.
+    /// Everything idle is released now, whatever it costs to get it again. Finalizers of user caches are called; the view's
+    /// `purge` ([`Heap::reclaim`]) calls none. Returns bytes.
     pub fn purge(&self) -> usize {
         if !self.pages().is_reporting() {
             return 0;

@@ -164,6 +164,7 @@ compiled_here! {
     alloc_aligned = <> alloc_aligned(align: usize, size: usize) -> *mut u8;
     alloc_low32 = <> alloc_low32(size: usize) -> *mut u8;
     purge = <> purge() -> usize;
+    purge_unfinalized = <reclaim> purge() -> usize;
     usage = <figures> usage() -> Usage;
     mapped_count = <figures> mapped_count() -> usize;
     may_grow = <reclaim> may_grow(bytes: usize) -> bool;

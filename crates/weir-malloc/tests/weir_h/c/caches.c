@@ -74,6 +74,27 @@ static void plain(void) {
     CHECK(p_cache_destroy(cache) == 0 && p_cache_destroy(NULL) == 0);
 }
 
+/* malloc_trim() calls no fini: whoever calls it may hold what that waits for. */
+static pthread_t trimmer;
+static int finalized;
+static void fini_elsewhere(void *object, size_t size) {
+    CHECK(!pthread_equal(pthread_self(), trimmer));
+    __atomic_add_fetch(&finalized, 1, __ATOMIC_RELAXED);
+}
+
+static void trimmed(void) {
+    weir_cache *cache = p_cache_create("trimmed", SIZE, 64, NULL, NULL, NULL, fini_elsewhere, 0);
+    static void *object[MANY];
+    trimmer = pthread_self();
+    CHECK(cache && p_cache_alloc_batch(cache, object, MANY) == MANY);
+    p_cache_free_batch(cache, object, MANY);
+    malloc_trim(0);
+    WAIT_FOR(__atomic_load_n(&finalized, __ATOMIC_RELAXED) >= MANY);
+    /* The thread may have the last slab in hand, and all are gone then. */
+    WAIT_FOR(stats_of(cache).slab_bytes == 0);
+    CHECK(p_cache_destroy(cache) == 0);
+}
+
 static void constructed(void) {
     weir_cache *cache = p_cache_create("constructed", SIZE, 64, ctor, dtor, init, fini, 0);
     CHECK(cache);
@@ -245,6 +266,7 @@ int main(void) {
     if (!is_weir()) skip_all("it is of Weir's own");
     plain();
     constructed();
+    trimmed();
     signals();
     limits();
     refused();
