@@ -15,6 +15,9 @@ use weir::heap;
 use weir_linux::os::page;
 use weir_linux::process::malloc;
 
+/// musl answers some calls in another way than glibc.
+const IS_MUSL: bool = cfg!(target_env = "musl");
+
 /// `malloc` within another function. Of no bytes: a block of its own.
 #[inline(always)]
 fn malloc(size: usize) -> *mut u8 {
@@ -45,7 +48,7 @@ pub fn calloc(count: usize, size: usize) -> *mut u8 {
     }
 }
 
-/// `realloc`. Of null: `malloc`. To no bytes: `free`, and null, as glibc does.
+/// `realloc`. Of null: `malloc`. To no bytes: as glibc does, `free`, and null; where libc is musl, a block of its own, as there.
 #[inline(always)]
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     if malloc::stays(block, size) {
@@ -62,17 +65,17 @@ unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
         return malloc(size);
     }
-    if size == 0 {
-        // SAFETY: not null, and the caller's promise: a live block.
-        unsafe { heap::free(block) };
-        return null_mut();
-    }
     if is_object(block) {
         misuse(WrongCall::Resized, block.addr());
         return fail(EINVAL);
     }
+    if size == 0 && !IS_MUSL {
+        // SAFETY: not null, and the caller's promise: a live block.
+        unsafe { heap::free(block) };
+        return null_mut();
+    }
     // SAFETY: not null, size not zero, and the caller's promise: a live block. On failure the heap left it alone.
-    or_enomem(unsafe { malloc::counted_realloc(block, size) })
+    or_enomem(unsafe { malloc::counted_realloc(block, size.max(1)) })
 }
 
 /// The type of `realloc`.
@@ -99,10 +102,11 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
     or_enomem(malloc::counted_alloc_aligned(align, size))
 }
 
-/// `memalign`: as `aligned_alloc`, but glibc rounds an odd alignment up to the next power of two.
+/// `memalign`: as `aligned_alloc`, but glibc rounds an odd alignment up to the next power of two. musl takes 0 alone.
 #[cold]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
     match align.checked_next_power_of_two() {
+        Some(power) if IS_MUSL && power != align.max(1) => fail(EINVAL),
         Some(align) => or_enomem(malloc::counted_alloc_aligned(align, size)),
         None => fail(EINVAL),
     }

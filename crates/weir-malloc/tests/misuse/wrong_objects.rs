@@ -51,7 +51,7 @@ named! {
     freed_by_free_under_a_limit: "freed-limited", ["free() of an object of a cache"];
     freed_by_free_and_found_by_a_batch: "freed-in-a-batch", ["free() of an object of a cache"];
     freed_by_free_and_finalized: "freed-and-finalized", ["free() of an object of a cache"];
-    freed_by_realloc: "deleted-by-realloc", ["free() of an object of a cache"];
+    freed_by_realloc: "deleted-by-realloc", ["realloc() of an object of a cache"];
     resized: "resized", ["realloc() of an object of a cache"];
     resized_without_a_dtor: "resized-plain", ["realloc() of an object of a cache"];
     freed_twice: "twice", ["double free"];

@@ -54,6 +54,17 @@ static void moves(void) {
     for (int i = 0; i < 64; i++) CHECK(holds(beside[i], 64 + i * 512, i)), free(beside[i]);
 }
 
+/* realloc to no bytes, as the C library has it: glibc frees the block, musl gives one of no bytes. */
+static void to_nothing(void) {
+    char *p = realloc(malloc(50), 0), *q = reallocarray(malloc(5000), 0, 8);
+#ifdef __GLIBC__
+    CHECK(!p && !q);
+#else
+    CHECK(p && q);
+#endif
+    free(p), free(q);
+}
+
 static void big_alignments(void) {
     for (size_t align = 4096; align <= (size_t)16 << 20; align *= 2) {
         void *block[6];
@@ -88,6 +99,7 @@ int main(void) {
     zeroes(0);
     zeroes(1);
     moves();
+    to_nothing();
     big_alignments();
     usable();
     return 0;
