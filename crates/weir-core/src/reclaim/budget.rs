@@ -18,17 +18,20 @@ pub struct Room {
     pub used: u64,
     /// No other process shares the limit.
     pub is_own: bool,
+    /// The number of the control group that has the limit; 0: no group has it, or none is known. By it processes tell whether they
+    /// live below one limit, as others may be as large.
+    pub group: u64,
 }
 
 impl Room {
     /// Below a limit that others may share.
     pub const fn shared(capacity: u64, used: u64) -> Self {
-        Self { capacity, used, is_own: false }
+        Self { capacity, used, is_own: false, group: 0 }
     }
 
     /// Below a limit of this process alone: a setting, or a target.
     pub const fn own(capacity: u64, used: u64) -> Self {
-        Self { capacity, used, is_own: true }
+        Self { capacity, used, is_own: true, group: 0 }
     }
 
     /// Bytes that may still become resident.
@@ -48,9 +51,9 @@ const LOST: Nanos = Nanos(5_000_000_000);
 /// See the module. All in bytes.
 ///
 /// No lock guards the parts. What threads do between two loads of a reading shifts the estimate by their requests, until the next
-/// reading. It may count bytes twice meanwhile. One order is kept: what is handed out is added to `fresh` before it is taken from
-/// `promised`, and `promised` is loaded first. Else a reader could find bytes in neither, just where they are missing
-/// (`weir-models/tests/reclaim/budget.rs`).
+/// reading. It may count bytes twice meanwhile. One order is kept: bytes go from `promised` to `fresh`, and from there to `late` or
+/// `used`. They are added to the next part before they are taken from the last one, and the parts are loaded in this order. Else a
+/// reader could find bytes in neither, just where they are missing (`weir-models/tests/reclaim/budget.rs`).
 pub struct Budget {
     capacity: AtomicU64,
     used: AtomicU64,
@@ -69,6 +72,7 @@ pub struct Budget {
     /// When the first of that was promised, ns.
     promised_at: AtomicU64,
     is_own: AtomicBool,
+    group: AtomicU64,
     /// Half of what was free at the reading is gone since.
     is_old: AtomicBool,
 }
@@ -78,8 +82,8 @@ impl Budget {
         /// Nothing is known.
         #[allow(clippy::new_without_default, reason = "const, and only ever a field")]
         pub fn new() -> Self {
-            let [capacity, used, released, fresh, handed_out_at, late, late_since, promised, promised_at] =
-                array![AtomicU64::new(0); 9];
+            let [capacity, used, released, fresh, handed_out_at, late, late_since, promised, promised_at, group] =
+                array![AtomicU64::new(0); 10];
             Self {
                 capacity,
                 used,
@@ -91,6 +95,7 @@ impl Budget {
                 promised,
                 promised_at,
                 is_own: AtomicBool::new(false),
+                group,
                 is_old: AtomicBool::new(false),
             }
         }
@@ -107,9 +112,9 @@ impl Budget {
             self.promised.store(0, Relaxed);
         }
         let estimate = self.room(released);
-        let is_same = (estimate.capacity, estimate.is_own) == (room.capacity, room.is_own);
-        let (fresh, late, promised) =
-            (self.fresh.swap(0, Relaxed), self.late.load(Relaxed), self.promised.load(Relaxed));
+        let limit = |room: &Room| (room.capacity, room.is_own, room.group);
+        let is_same = limit(&estimate) == limit(&room);
+        let [fresh, late, promised] = [&self.fresh, &self.late, &self.promised].map(|bytes| bytes.load(Relaxed));
         let told = fresh.saturating_add(late);
         let shown = room.used.saturating_sub(estimate.used.saturating_sub(told.saturating_add(promised)));
         let is_over = |since: &AtomicU64| now.since(Time(since.load(Relaxed))) >= LATE;
@@ -120,11 +125,14 @@ impl Budget {
         if is_new {
             self.late_since.store(now.0, Relaxed);
         }
-        self.late.store(late, Relaxed);
-        self.released.store(released, Relaxed);
-        self.used.store(room.used, Relaxed);
+        // In the reverse of the order in which `room` loads them.
         self.is_own.store(room.is_own, Relaxed);
+        self.group.store(room.group, Relaxed);
+        self.released.store(released, Relaxed);
+        self.used.store(room.used, Release);
         self.capacity.store(room.capacity, Release);
+        self.late.store(late, Release);
+        let _ = self.fresh.fetch_update(Release, Relaxed, |now| Some(now.saturating_sub(fresh)));
         let expected = estimate.used.saturating_sub(late.saturating_add(promised));
         if is_same { room.used.wrapping_sub(expected).cast_signed() } else { 0 }
     }
@@ -163,16 +171,15 @@ impl Budget {
 
     /// The estimate now; `released` bytes have been released in all.
     pub(crate) fn room(&self, released: u64) -> Room {
-        let capacity = self.capacity.load(Relaxed);
+        let capacity = self.capacity.load(Acquire);
+        // What is above a lowered limit has to go before anything is free.
+        // In this order: what moves from one to the next meanwhile counts twice for a moment, and is never in neither.
+        let parts = [&self.promised, &self.fresh, &self.late, &self.used];
+        let used = parts.iter().fold(0u64, |sum, bytes| sum.saturating_add(bytes.load(Acquire)));
         // A forked child counts what it released from 0 on.
         let since = released.saturating_sub(self.released.load(Relaxed));
-        // What is above a lowered limit has to go before anything is free.
-        // In this order: what is handed out meanwhile counts twice for a moment, and is never in neither.
-        let promised = self.promised.load(Acquire);
-        let added = [&self.late, &self.fresh];
-        let added = added.iter().fold(promised, |sum, bytes| sum.saturating_add(bytes.load(Relaxed)));
-        let used = self.used.load(Relaxed).saturating_add(added).saturating_sub(since);
-        Room { capacity, used, is_own: self.is_own.load(Relaxed) }
+        let (is_own, group) = (self.is_own.load(Relaxed), self.group.load(Relaxed));
+        Room { capacity, used: used.saturating_sub(since), is_own, group }
     }
 
     /// In a forked child: its own thread reads anew. Threads that had promises are not there.

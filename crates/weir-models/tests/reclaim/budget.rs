@@ -91,6 +91,38 @@ fn no_reading_loses_what_is_about_to_be_touched() {
     });
 }
 
+/// Another thread looks while a reading is under way: what the reading moves from one part to another is in one of them.
+#[test]
+fn a_reading_under_way_hides_nothing() {
+    weir_models::check(2, || {
+        let (budget, has_promised) = (fresh(), Arc::new(AtomicBool::new(false)));
+        let (taking, reading, promised) = (budget.clone(), budget.clone(), has_promised.clone());
+        let taker = thread::spawn(move || take(&taking, false, &promised));
+        let reader = thread::spawn(move || _ = reading.read(Room::shared(CAPACITY, 0), 0, Time(2)));
+        if has_promised.load(Acquire) {
+            assert!(budget.room(0).used >= BYTES, "bytes in neither");
+        }
+        [taker, reader].into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// What was handed out and is told to be about to show does show.
+#[test]
+fn what_shows_is_never_in_neither() {
+    weir_models::check(3, || {
+        let budget = fresh();
+        take(&budget, false, &AtomicBool::new(false));
+        let other = budget.clone();
+        let reader = thread::spawn(move || {
+            other.read(Room::shared(CAPACITY, 0), 0, Time(2));
+            other.read(Room::shared(CAPACITY, BYTES), 0, Time(3));
+        });
+        assert!(budget.room(0).used >= BYTES, "bytes in neither");
+        reader.join().unwrap();
+        assert_eq!(budget.room(0).used, BYTES);
+    });
+}
+
 /// Two that promise at once, one of which has not handed out yet: its bytes stay in the estimate.
 #[test]
 fn each_promise_is_its_own() {
