@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::base::cost::{Cost, POINTS};
+use crate::base::time::{Nanos, Time};
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::tables::{CacheRow, EvictableRow, Row, Table, ZoneRow};
 use crate::telemetry::trace::Ring;
@@ -15,7 +16,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -141,6 +142,9 @@ pub struct Stats {
     pub pressure_events: AtomicU64,
     /// Current pressure level (0 none, 1 some, 2 severe).
     pub pressure_level: AtomicU64,
+    /// When the last pressure event was heard, ns of the monotonic clock; 0: none was since the process (or its last `fork`) began.
+    /// The level is only as true as this is new, as a process that stands still does not hear of relief.
+    pub pressure_heard_at: AtomicU64,
     /// Time from a pressure event to the last idle byte given back.
     pub pressure_latency: Histogram,
     /// The longest such time, ns.
@@ -243,6 +247,8 @@ pub struct Stats {
     pub heap_addresses: [AtomicU64; 2],
     /// Likewise of the metadata, as far as addresses were given to it.
     pub metadata_addresses: [AtomicU64; 2],
+    /// The number of the control group that has the limit of the first zone ([`Room::group`](crate::reclaim::budget::Room::group)).
+    pub limit_group: AtomicU64,
     /// The last batches reported.
     pub trace: Ring,
     /// Zones.
@@ -314,6 +320,12 @@ impl Stats {
             self.evictable_caches.clear();
             self.costs.clear();
         }
+    }
+
+    /// Whether pressure was heard of in the last `hold` ns before `now`.
+    pub(crate) fn hears_pressure(&self, now: Time, hold: Nanos) -> bool {
+        let at = self.pressure_heard_at.load(Relaxed);
+        at != 0 && now.since(Time(at)) <= hold
     }
 
     /// Adds one pressure event's time from signal to memory back.

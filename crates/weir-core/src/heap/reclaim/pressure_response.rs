@@ -140,7 +140,9 @@ impl<P: Platform> Reclaim<'_, P> {
     /// A pressure event: the level rises, if it does, and stays until relief.
     pub(crate) fn pressure_is(&self, level: Level, now: Time) {
         let before = self.heap.reclaim.pressure.raise(level, now);
-        self.heap.platform().stats().pressure_level.store(level.max(before) as u64, Relaxed);
+        let stats = self.heap.platform().stats();
+        stats.pressure_heard_at.store(now.0, Relaxed);
+        stats.pressure_level.store(level.max(before) as u64, Relaxed);
         if level > before {
             self.heap.parts().reclaimable().iter().for_each(|part| part.pressure_changed(level));
         }
@@ -258,11 +260,17 @@ impl<P: Platform> Reclaim<'_, P> {
         }
     }
 
+    /// The control group that has the tightest limit but the hard one ([`Room::group`]).
+    pub fn limit_group(&self) -> u64 {
+        self.budget_room().group
+    }
+
     /// In a forked child: nothing is known of its limits, and no thread of the parent's is there.
     pub(crate) fn inherit_pressure(&self) {
         self.heap.reclaim.node_balancer.inherit();
         self.heap.reclaim.pressure.inherit();
-        self.heap.platform().stats().pressure_level.store(Level::None as u64, Relaxed);
+        let stats = self.heap.platform().stats();
+        [&stats.pressure_level, &stats.pressure_heard_at].into_iter().for_each(|figure| figure.store(0, Relaxed));
         self.heap.reclaim.budget.inherit();
         self.heap.pages().events.told_by(&self.normal_zone());
         self.heap.reclaim.throttle.inherit();

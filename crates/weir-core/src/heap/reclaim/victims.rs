@@ -31,10 +31,12 @@ impl<P: Platform> Reclaim<'_, P> {
         let step = |resident: Pages| boost_step(resident, is_severe);
         let alone = step(self.resident_pages());
         let Some(mut order) = self.own_order(alone).filter(|order| order.bytes() > released) else { return alone };
-        // Who has heard nothing by now does not hear of this pressure, and gives nothing.
-        let is_heard = platform.now().since(self.heap.reclaim.pressure.began()) > HEARD_NS;
-        self.heap.platform().neighbours(&mut |page| {
-            if !is_heard || page.pressure_level.load(Relaxed) > 0 {
+        // Who has heard nothing by now does not hear of this pressure, and gives nothing. Nor does one that heard of it long ago: it
+        // was stopped since, or events reach this process alone.
+        let (now, hold) = (platform.now(), self.relief_ns() + HEARD_NS);
+        let is_heard = now.since(self.heap.reclaim.pressure.began()) > HEARD_NS;
+        platform.neighbours(&mut |page| {
+            if !is_heard || page.hears_pressure(now, hold) {
                 let resident = page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
                 add(&mut order, page, step(Pages::in_bytes(resident as usize)));
             }
@@ -53,11 +55,12 @@ impl<P: Platform> Reclaim<'_, P> {
             return all;
         }
         let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return all };
-        let (capacity, mut given) = (self.normal_zone().managed.bytes() as u64, 0u64);
+        let limit = (self.normal_zone().managed.bytes() as u64, self.limit_group());
+        let mut given = 0u64;
         let (mut seen, mut others) = (0u64, 0u64);
         let unseen = self.heap.platform().neighbours(&mut |page| {
             seen += 1;
-            if capacity_of(page) == Some(capacity) {
+            if limit_of(page) == Some(limit) {
                 others += 1;
                 add(&mut order, page, Pages::ZERO);
                 // What calm windows release goes on whatever is missing.
@@ -88,9 +91,9 @@ fn add(order: &mut VictimOrder, page: &Stats, alone: Pages) {
     }
 }
 
-/// Bytes that may be resident below the tightest limit of a page's process, as it told last.
-fn capacity_of(page: &Stats) -> Option<u64> {
+/// Bytes that may be resident below the tightest limit of a page's process, and the group that has it, as it told last.
+fn limit_of(page: &Stats) -> Option<(u64, u64)> {
     let zones = page.zones.copied();
     let (mut rows, _) = zones.read::<ZoneRow>()?;
-    rows.next().map(|normal| normal.capacity)
+    rows.next().map(|normal| (normal.capacity, page.limit_group.load(Relaxed)))
 }

@@ -146,6 +146,23 @@ fn below_one_limit_the_cheapest_give_what_is_missing_and_the_dear_what_these_do_
     end(all);
 }
 
+#[test]
+fn limits_of_one_size_that_two_groups_have_are_two() {
+    let all = below_one_limit([1, 2]);
+    all.iter().zip([7, 8]).for_each(|(process, group)| {
+        process.heap.platform().stats().limit_group.store(group, Relaxed);
+    });
+    let in_group = |group| move |capacity, used| Room { group, ..Room::shared(capacity, used) };
+    let lacks = is_short_of(&all[1], CAPACITY, in_group(8));
+    assert!(balances(&all[1], &mut Turn::default()) >= lacks, "the other's group is not short");
+    end(all);
+    let all = below_one_limit([1, 2]);
+    all.iter().for_each(|process| process.heap.platform().stats().limit_group.store(8, Relaxed));
+    is_short_of(&all[1], CAPACITY, in_group(8));
+    assert_eq!(balances(&all[1], &mut Turn::default()), 0, "it is one group");
+    end(all);
+}
+
 /// A hundred processes below one limit, of which one in ten is dear. A burst makes pressure severe; after it milder events go on.
 #[test]
 fn after_a_burst_the_dear_keep_what_the_cheap_can_give() {
@@ -276,6 +293,29 @@ fn who_does_not_hear_of_the_pressure_is_not_waited_for() {
     // The cheapest has heard nothing by now. The third has, and is dearer.
     let given = all[1].hears(Level::Some);
     assert!((2 * ALONE..=2 * ALONE + MIB).contains(&given), "{given}");
+    end(all);
+}
+
+/// A process that is stopped while pressure lasts tells of it for ever, as it never hears of relief.
+#[test]
+fn who_heard_of_pressure_long_ago_is_not_waited_for() {
+    let all = processes([1, 2].into_iter());
+    let alone = ALONE..=ALONE + MIB;
+    assert!(all[0].hears(Level::Some) > 0);
+    let platform = all[1].heap.platform();
+    for _ in 0..2 {
+        platform.pass_ms(3_000);
+        all[1].heap.reclaim().relieve_if_due();
+        assert_eq!(all[1].hears(Level::Some), 0, "it may be about to hear");
+        platform.pass_ms(600);
+        let given = all[1].hears(Level::Some);
+        assert!(alone.contains(&given), "{given}");
+        all[1].publish();
+    }
+    // The pressure goes on, and the other is back.
+    all[0].heap.platform().pass_ms(7_200);
+    all[0].hears(Level::Some);
+    assert_eq!(all[1].hears(Level::Some), 0);
     end(all);
 }
 

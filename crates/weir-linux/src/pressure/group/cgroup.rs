@@ -273,6 +273,8 @@ pub struct GroupDir {
     pub depth: usize,
     /// Descriptors of files kept open, by level and [`GroupFile`]; -1: none. `None`: files are closed after reading.
     kept: Option<[[Cell<i32>; GroupFile::COUNT]; KEPT_LEVELS]>,
+    /// [`GroupDir::number`] by level, once it was looked up.
+    numbers: [Cell<u64>; KEPT_LEVELS],
 }
 
 impl GroupDir {
@@ -280,7 +282,7 @@ impl GroupDir {
     pub fn open(group: &Cgroup) -> Result<Self> {
         use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
         let fd = fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?;
-        let mut dir = Self { fd, version: group.version, depth: group.depth, kept: None };
+        let mut dir = Self { fd, version: group.version, depth: group.depth, kept: None, numbers: Default::default() };
         // Before Linux 4.14 no group has a type.
         let is_root = |up| dir.is_root(up) && dir.lacks(up, GroupFile::Max.name(Version::V2));
         if dir.version == Version::V2 && dir.depth > 0 && is_root(dir.depth) {
@@ -320,6 +322,24 @@ impl GroupDir {
     pub fn close(self) {
         let kept = self.kept.iter().flatten().flatten().map(Cell::get).filter(|&file| file >= 0);
         kept.chain([self.fd]).for_each(|file| _ = fd::close(file));
+    }
+
+    /// The number (inode) of the ancestor `up` levels above: no other group of the machine has it. 0: it cannot be had, or it would
+    /// not say which limit holds, as in v1 a group tells of limits that are out of sight.
+    pub fn number(&self, up: usize) -> u64 {
+        let known = self.numbers.get(up);
+        if let Some(number) = known.map(Cell::get).filter(|&number| number != 0) {
+            return number;
+        }
+        let inode = || {
+            let dir = self.open_file(up, b".", fd::O_PATH)?;
+            let stat = fd::fstat(dir);
+            fd::close(dir)?;
+            Ok(stat?.id.1)
+        };
+        let number = if self.version == Version::V2 { inode().unwrap_or_else(|_: Errno| 0) } else { 0 };
+        known.into_iter().for_each(|known| known.set(number));
+        number
     }
 
     /// Opens a file of the ancestor `up` levels above (0: the group itself).

@@ -88,7 +88,7 @@ pub fn read_ahead(dir: &GroupDir) {
     for up in 0..=dir.depth {
         let limits = own_limits(dir, up);
         if up == 0 || limits.lowest().is_some() {
-            let _ = (usage(dir, up), stat_value(dir, up, b""));
+            let _ = (usage(dir, up), stat_value(dir, up, b""), dir.number(up));
         }
     }
 }

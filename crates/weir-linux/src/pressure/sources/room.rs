@@ -15,7 +15,8 @@ const PERCENT_NEAR: u64 = 25;
 
 /// The room below the limits of a group and of its visible ancestors.
 pub(super) fn of_group(group: &GroupDir) -> impl Iterator<Item = Room> {
-    memcg::rooms(group, PERCENT_NEAR).map(|room| Room::shared(room.limit, room.working_set))
+    memcg::rooms(group, PERCENT_NEAR)
+        .map(|room| Room { group: group.number(room.up), ..Room::shared(room.limit, room.working_set) })
 }
 
 /// The machine's room, by the text of `/proc/meminfo`.

@@ -136,6 +136,7 @@ fn cache_row(cache: &CacheStats) -> CacheRow {
 
 fn write_zones(heap: &Engine) {
     let budget = heap.reclaim().budget_figures();
+    STATS.limit_group.store(heap.reclaim().limit_group(), Relaxed);
     STATS.zones.write(|add| {
         // Where there are more zones than rows, those of further nodes are left out.
         for of_further_nodes in [false, true] {
