@@ -239,7 +239,7 @@ impl CallbackThreads {
         while let Some(seen) = self.shared.seen() {
             match self.heap.callbacks().take(self.heap.platform(), &self.shared) {
                 Taken::Again => {}
-                Taken::Sleep(until) => sleep(&self.shared, seen, until),
+                Taken::Sleep(until) => self.sleep(&self.shared, seen, until),
                 Taken::Job(job) => {
                     // Where no callback is late, the other thread is only just back from one, and about to count itself. A
                     // thread made for that would be one too many. The group is charged for it, above its `memory.high` with a
@@ -295,7 +295,7 @@ impl CallbackThreads {
             }
             match self.heap.callbacks().take(self.heap.platform(), queue) {
                 Taken::Again => {}
-                Taken::Sleep(until) => sleep(queue, seen, until),
+                Taken::Sleep(until) => self.sleep(queue, seen, until),
                 Taken::Job(job) => {
                     let ran = self.heap.callbacks().run(self.heap.platform(), job);
                     if ran.gone || self.forks.load(Relaxed) != forks {
@@ -309,6 +309,13 @@ impl CallbackThreads {
         }
         true
     }
+
+    /// Sleeps until something is posted to the queue since `seen` was read, or the time is there.
+    fn sleep(&self, queue: &Queue, seen: u32, until: Option<Time>) {
+        let left = until.map(|at| at.since(Time(monotonic_ns())).0);
+        let _ = futex_wait(queue.posted(), seen, left);
+        self.heap.callbacks().woke(self.heap.platform(), until);
+    }
 }
 
 /// Has memory behind the stack that the thread will need. A thread that takes its first page as it is to evict would be charged for
@@ -316,12 +323,6 @@ impl CallbackThreads {
 #[inline(never)]
 fn touch_stack() {
     core::hint::black_box([0u8; TOUCHED]);
-}
-
-/// Sleeps until something is posted to the queue since `seen` was read, or the time is there.
-fn sleep(queue: &Queue, seen: u32, until: Option<Time>) {
-    let left = until.map(|at| at.since(Time(monotonic_ns())).0);
-    let _ = futex_wait(queue.posted(), seen, left);
 }
 
 extern "C" fn run_shared(threads: *mut u8) -> *mut u8 {

@@ -24,7 +24,7 @@ pub enum Taken {
     Job(Job),
     /// The thread looks again: something was named.
     Again,
-    /// The thread sleeps on [`Queue::posted`], and looks again at this time at the latest, ns.
+    /// The thread sleeps on [`Queue::posted`], and looks again at this time at the latest, ns. It says so by [`Callbacks::woke`].
     Sleep(Option<Time>),
 }
 
@@ -89,6 +89,20 @@ impl Callbacks {
             wake_at = [wake_at, late_at, name_at].into_iter().flatten().min();
         }
         Taken::Sleep(wake_at)
+    }
+
+    /// The calling thread, one of a queue's, woke from a sleep until `until` at the latest. Where that was so long ago the process
+    /// stood still meanwhile, and the callbacks that run stood still with it.
+    pub fn woke<P: Wait + Clock>(&self, platform: &P, until: Option<Time>) {
+        let now = platform.now();
+        if until.is_none_or(|until| now.since(until) < SLOW_NS) {
+            return;
+        }
+        for entry in self.list.lock(platform).iter().filter(|entry| entry.is(RUNNING)) {
+            entry.since.store(now.0, Relaxed);
+            // Its call may end at this moment.
+            let _ = entry.called.fetch_update(Relaxed, Relaxed, |called| (called != 0).then_some(now.0));
+        }
     }
 
     /// Names the callbacks that have run for too long. For the balancer: each thread that could do it in [`Callbacks::take`] may be

@@ -14,6 +14,8 @@
 //! - **Patience.** An allocation waits for an evictable cache for [`CACHE_PATIENCE`] at least, late or not. Its thread may get no
 //!   CPU for long, where many programs are short of memory at once. Who does not wait goes on to take what is not there, and
 //!   is killed. The cache's own code needs no lock of the program's, and a listener of its seldom does.
+//! - **Standing still.** A process may be stopped or frozen. Who wakes long after its own time takes what runs for begun just now,
+//!   and an allocation waits once more.
 //! - **Spared.** An allocation that reclaims for itself and waited for a callback in vain spares it: none waits for it for a
 //!   hundred times `callback_ms`. What is posted is posted all the same, and the balancer goes on waiting.
 //! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
@@ -269,7 +271,7 @@ impl Callbacks {
         let is_patient = class == Class::Cache && who != Waiter::Balancer;
         let spares = is_patient || who == Waiter::Direct;
         let patience = callback_ns(platform).max(if is_patient { CACHE_PATIENCE } else { Nanos::ZERO });
-        let deadline = begin + patience;
+        let (mut deadline, mut stood_still) = (begin + patience, false);
         loop {
             let seen = self.finished.load(SeqCst);
             let now = platform.now();
@@ -300,6 +302,11 @@ impl Callbacks {
             }
             drop(list);
             platform.wait_for(&self.finished, seen, Some((deadline - now).0));
+            // Who wakes so late was stopped or frozen, with the thread that it waits for.
+            let now = platform.now();
+            if is_patient && !stood_still && now.since(deadline) >= callback_ns(platform) {
+                (deadline, stood_still) = (now + patience, true);
+            }
         }
     }
 
@@ -359,8 +366,8 @@ impl Callbacks {
     }
 
     /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to them.
-    /// Until one serves it, no allocation waits for it. The child hears of pressure anew. What was posted is void. A callback that was told of pressure is to be told of relief,
-    /// as soon as a thread takes it.
+    /// Until one serves it, no allocation waits for it. The child hears of pressure anew. What was posted is void. A callback that was
+    /// told of pressure is to be told of relief, as soon as a thread takes it.
     pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
         let mut list = self.list.lock(platform);

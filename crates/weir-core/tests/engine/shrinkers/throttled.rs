@@ -175,6 +175,24 @@ fn an_evictable_cache_is_waited_for_for_a_second() {
 }
 
 #[test]
+fn an_allocation_that_stood_still_with_the_process_waits_once_more() {
+    let just_below_min = 2 * half_of_min() - 4096 + PAGEBLOCK as u64;
+    let (heap, queue, cache) = short_with(Class::Cache, just_below_min);
+    let is_stopped = AtomicBool::new(true);
+    heap.platform().while_callbacks_are_waited_for(move || {
+        if is_stopped.swap(false, SeqCst) {
+            heap.platform().pass_ms(86_400_000);
+        } else {
+            serve(heap, queue);
+        }
+    });
+    heap.reclaim().read_room(Room::shared(GIB, GIB - just_below_min));
+    waits(heap);
+    assert!(cache.entry().stats().calls > 0 && !cache.entry().stats().is_late);
+    cache.unregister(heap);
+}
+
+#[test]
 fn an_evictable_cache_whose_thread_is_late_is_waited_for_all_the_same() {
     let just_below_min = 2 * half_of_min() - 4096 + PAGEBLOCK as u64;
     let (heap, queue, cache) = short_with(Class::Cache, just_below_min);

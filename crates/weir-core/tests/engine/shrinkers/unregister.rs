@@ -51,6 +51,41 @@ fn a_callback_that_never_returns_is_named_once_and_others_are_called_meanwhile()
     other.unregister(heap);
 }
 
+/// The process is stopped while a callback runs, and continued.
+#[test]
+fn a_callback_that_stood_still_with_the_process_is_not_named() {
+    let (heap, queue) = (heap(), queue());
+    let (enters, is_in) = channel();
+    let (let_go, waits): (Sender<()>, Receiver<()>) = channel();
+    let waits = Mutex::new((enters, waits));
+    let on_scan: OnScan = Box::new(move |_| {
+        let waits = waits.lock().unwrap();
+        waits.0.send(()).unwrap();
+        waits.1.recv().unwrap();
+        Ok(STOP)
+    });
+    let (stopped, _) = register(heap, queue, shrinker("stopped", Class::Program), SIZE, Some(on_scan));
+    pressure(heap, Level::Some);
+    let thread = thread::spawn(move || serve(heap, queue));
+    is_in.recv().unwrap();
+    let (callbacks, platform) = (heap.callbacks(), heap.platform());
+    let sleeps = || match callbacks.take(platform, queue) {
+        Taken::Sleep(until) => until,
+        other => panic!("{other:?}"),
+    };
+    let until = sleeps();
+    platform.pass_ms(86_400_000);
+    callbacks.woke(platform, until);
+    sleeps();
+    assert!(platform.slow.lock().unwrap().is_empty() && !stopped.entry().stats().is_late);
+    platform.pass_ms(SLOW_NS.0 / 1_000_000);
+    serve(heap, queue);
+    assert_eq!(*platform.slow.lock().unwrap(), ["stopped"]);
+    (0..2).for_each(|_| let_go.send(()).unwrap());
+    thread.join().unwrap();
+    stopped.unregister(heap);
+}
+
 #[test]
 fn one_whose_queue_has_no_other_thread_is_named_by_the_balancer() {
     let (heap, queue) = (heap(), queue());
