@@ -6,7 +6,7 @@
 //!
 //! An exception of C++ is ended as `catch (...)` does, where the loader found the C++ runtime. A panic of Rust is not freed: only
 //! the runtime that made it could. Rust's counts of panics stay as they are. So `std::thread::panicking` is true on this thread
-//! from now on, and the thread must end soon.
+//! from now on, and the thread ends soon if another can take its place.
 //!
 //! Forced unwinding, by which `pthread_exit` and cancellation end a thread, passes through: no landing of Rust's is on its way. What
 //! must not be left so is called by [`uncancelled`]. That costs more than [`catch`] does.

@@ -26,7 +26,7 @@ use crate::os::symbol::weak_symbol;
 /// The longest pause between two trims, ns: reclaim waits for a shrinker for 50 ms (`callback_ms`), a trim included.
 const MOST_PAUSE_NS: u64 = 20_000_000;
 /// Bytes that are worth a trim: a batch of a shrinker's.
-const WORTH: u64 = 64 << 10;
+pub const WORTH: usize = 64 << 10;
 
 /// The `malloc_trim` of the first object which has one, as the loader finds it. No weak reference: the preloaded library defines the name.
 static MALLOC_TRIM: LibcSymbol = LibcSymbol::new(c"malloc_trim");
@@ -105,7 +105,7 @@ pub fn trims() -> u64 {
 
 /// Has the allocator release what is free, if that is worth it. On a thread of libc's that holds nothing.
 pub fn settle() {
-    let is_worth = || EVICTED.load(Relaxed).saturating_sub(TRIMMED.load(Relaxed)) >= WORTH;
+    let is_worth = || EVICTED.load(Relaxed).saturating_sub(TRIMMED.load(Relaxed)) >= WORTH as u64;
     if !is_worth() || IS_BUSY.swap(true, Acquire) {
         return;
     }

@@ -253,9 +253,9 @@ impl CallbackThreads {
                     if self.forks.load(Relaxed) != forks {
                         return;
                     }
-                    // What was thrown has left its traces on the thread (`os/catch.rs`).
-                    if ran.panicked {
-                        self.start_one();
+                    // What was thrown has left its traces on the thread (`os/catch.rs`). Where no other can be made, and none is
+                    // free, it goes on all the same: else no callback would be called any more.
+                    if ran.panicked && (self.start_one() || self.free.load(Acquire) > 0) {
                         return;
                     }
                     if self.free.fetch_add(1, AcqRel) >= STANDBY {
@@ -267,14 +267,14 @@ impl CallbackThreads {
         }
     }
 
-    fn start_one(&'static self) {
-        if self.free.fetch_add(1, AcqRel) >= STANDBY {
+    /// Has one more thread stand by, unless enough do; `false`: refused.
+    fn start_one(&'static self) -> bool {
+        let is_one = self.free.fetch_add(1, AcqRel) < STANDBY;
+        let is_made = is_one && self.spawn_shared();
+        if !is_made {
             self.free.fetch_sub(1, AcqRel);
-            return;
         }
-        if !self.spawn_shared() {
-            self.free.fetch_sub(1, AcqRel);
-        }
+        is_made || !is_one
     }
 
     /// Makes a thread for the shared queue, which the caller has counted as free; `false`: refused.

@@ -81,6 +81,8 @@ unsafe impl Content for Bytes {
     type Key = [u8];
     type Value = [u8];
 
+    const OWNS_MEMORY: bool = false;
+
     #[inline]
     fn is_same(a: &[u8], b: &[u8]) -> bool {
         a == b

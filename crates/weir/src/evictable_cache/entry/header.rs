@@ -72,6 +72,9 @@ pub unsafe trait Content: 'static + Sized {
     /// The type of what entries hold.
     type Value: ?Sized;
 
+    /// Whether a key or a value may own memory beside the block.
+    const OWNS_MEMORY: bool;
+
     /// Whether two keys are the same.
     fn is_same(a: &Self::Key, b: &Self::Key) -> bool;
 

@@ -2,6 +2,7 @@
 
 use core::alloc::Layout;
 use core::marker::PhantomData;
+use core::mem::needs_drop;
 use core::ptr::NonNull;
 
 use super::header::{Content, Header};
@@ -50,6 +51,8 @@ impl<K, V> Typed<K, V> {
 unsafe impl<K: Eq + 'static, V: 'static> Content for Typed<K, V> {
     type Key = K;
     type Value = V;
+
+    const OWNS_MEMORY: bool = needs_drop::<K>() || needs_drop::<V>();
 
     #[inline]
     fn is_same(a: &K, b: &K) -> bool {

@@ -45,9 +45,11 @@ impl<C: Content> Shrink for Registered<C> {
 
     fn scan(&self, bytes: usize, _: ScanReason) -> usize {
         let freed = self.cache().evict(bytes, self.1);
-        // Entries that a weigher weighs are more than their blocks: what goes lies where the program allocates, or in the zone.
-        if self.cache().weigher.is_some() && self.1 != Part::InZone {
-            other_malloc::evict(freed);
+        // What key and value own goes with them: that lies where the program allocates, or in the zone.
+        if C::OWNS_MEMORY && self.1 != Part::InZone && freed > 0 {
+            // Where nothing weighs it, it may be any number of bytes, and is worth a trim.
+            let least = if self.cache().weigher.is_some() { 0 } else { other_malloc::WORTH };
+            other_malloc::evict(freed.max(least));
         }
         // All that is left is pinned: the batches of this run that are left would search in vain.
         if freed == 0 { STOP } else { freed }

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use weir::{ByteCache, EvictableCache, RemovalCause, settings};
 use weir_testing::wait_until;
@@ -95,12 +95,62 @@ fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_th
     });
 }
 
+/// Nothing weighs what they own, so the cache has a bound.
+#[test]
+fn values_of_another_allocator_that_nothing_weighs_are_released_by_it_too() {
+    in_child(|| {
+        struct Page(Vec<u8>);
+        let cache = EvictableCache::<u64, Page>::builder().max_bytes(1 << 30).build().unwrap();
+        (0..8_000).for_each(|key| drop(cache.insert(key, Page(vec![1; 16 << 10])).unwrap()));
+        assert!(cache.iter().all(|page| page.0[0] == 1));
+        let limit = resident() - (32 << 20);
+        settings::set("limit", &limit.to_string()).unwrap();
+        wait_until("the process to be smaller than its limit", || resident() < limit);
+        settings::set("limit", "0").unwrap();
+        assert!(weir_linux::platform::other_malloc::trims() > 0);
+    });
+}
+
 /// Threads of this process that call its callbacks.
 fn callback_threads() -> usize {
     let is_one = |task: &std::fs::DirEntry| {
         std::fs::read(task.path().join("comm")).is_ok_and(|name| name.starts_with(b"weir-callbacks"))
     };
     std::fs::read_dir("/proc/self/task").unwrap().flatten().filter(is_one).count()
+}
+
+/// From now on no thread of this process makes another one.
+fn refuse_threads() {
+    use linux_raw_sys::general::{__NR_clone, __NR_clone3};
+    let line = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let is = |call: u32| line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call, 1);
+    let refuses = line(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32, 0);
+    let load = line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0);
+    let allows = line(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0);
+    let mut lines = [load, is(__NR_clone), refuses, is(__NR_clone3), refuses, allows];
+    let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_mut_ptr() };
+    let (set, all_threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: the kernel copies the program.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::syscall(libc::SYS_seccomp, set, all_threads, &raw const program), 0);
+    }
+}
+
+#[test]
+fn where_no_thread_can_be_made_a_listener_that_panics_does_not_end_the_last_one() {
+    const PANICS: usize = 4;
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    in_child(|| {
+        let listener = |_: &u64, _: &[u8; 4000], cause| {
+            assert!(cause != RemovalCause::Pressure || CALLS.fetch_add(1, SeqCst) >= PANICS, "a listener's panic");
+        };
+        let cache = EvictableCache::builder().on_evict(listener).build().unwrap();
+        (0..4_000).for_each(|key| drop(cache.insert(key, [1; 4000]).unwrap()));
+        refuse_threads();
+        settings::set("limit", "1M").unwrap();
+        wait_until("a call after the panics", || CALLS.load(SeqCst) > PANICS);
+    });
 }
 
 #[test]
