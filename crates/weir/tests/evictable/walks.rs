@@ -34,6 +34,30 @@ fn each_entry_comes_once_and_stays_with_its_guard() {
     assert_eq!(bytes.iter().map(|entry| usize::from(entry[0])).sum::<usize>(), 49 * 25);
 }
 
+/// Bytes that describe the entries of a cache.
+fn metadata(cache: &EvictableCache<u64, u64>) -> usize {
+    cache.stats().metadata_bytes
+}
+
+#[test]
+fn what_described_the_entries_that_a_walk_takes_out_goes_with_them() {
+    let cache = EvictableCache::<u64, u64>::builder().shards(1).build().unwrap();
+    drop(cache.insert(0, 0).unwrap());
+    let with_one = metadata(&cache);
+    let fill = || (0..10_000).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    fill();
+    cache.retain(|_, _| false);
+    assert!(metadata(&cache) <= with_one, "{} bytes, and {with_one} with one", metadata(&cache));
+    // Removed while another thread walks.
+    fill();
+    let mut walk = cache.iter();
+    drop(walk.next());
+    (0..10_000).for_each(|key| assert!(cache.remove(&key)));
+    assert!(metadata(&cache) > 4 * with_one, "entries keep their numbers as long as it goes on");
+    drop(walk);
+    assert!(metadata(&cache) <= with_one, "{} bytes, and {with_one} with one", metadata(&cache));
+}
+
 #[test]
 fn what_is_there_all_the_time_comes_once_whatever_else_comes_and_goes() {
     let live = Count::default();

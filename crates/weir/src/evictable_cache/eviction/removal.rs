@@ -88,7 +88,7 @@ impl<C: Content> Shared<C> {
         let (place, cause) = found(&state)?;
         let mut victims = Victims::new(self, cause);
         self.take(&mut state, place, &mut victims);
-        let is_outgrown = state.storage.as_ref().is_some_and(Storage::is_outgrown);
+        let is_outgrown = state.is_outgrown();
         drop(state);
         victims.tell_and_drop();
         if is_outgrown {
@@ -172,8 +172,10 @@ impl<C: Content> Shared<C> {
 
     /// Looks at a few entries of a shard, in turn, and takes those out whose time is over.
     pub fn sweep_some(&self, home: usize) {
-        if let Some(now) = self.time() {
-            self.sweep_in_turn(home, now, SWEPT, Part::All);
+        if let Some(now) = self.time()
+            && self.sweep_in_turn(home, now, SWEPT, Part::All).0 > 0
+        {
+            self.fit_shard(home, Storage::is_outgrown);
         }
     }
 

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use weir_core::base::time::Time;
 
 use super::state::Found;
+use super::storage::Storage;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::entry::victims::Victims;
@@ -83,6 +84,7 @@ impl<C: Content> Shared<C> {
         drop(state);
         if let Some(over) = over {
             Victims::tell_and_drop(over);
+            self.fit_shard(self.home(hash), Storage::is_outgrown);
         }
         None
     }

@@ -121,6 +121,11 @@ pub enum Found {
 }
 
 impl State {
+    /// Whether a smaller storage is due, and no walk keeps the one that is there.
+    pub fn is_outgrown(&self) -> bool {
+        self.walks == 0 && self.storage.as_ref().is_some_and(Storage::is_outgrown)
+    }
+
     /// The place of a key in the index. The key is compared under the lock.
     #[inline]
     pub fn find<C: Content>(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<usize> {

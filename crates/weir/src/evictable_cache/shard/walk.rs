@@ -8,6 +8,7 @@ use core::cmp::Reverse;
 
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
+use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
 
 /// Entries that are held at a time.
@@ -101,6 +102,12 @@ impl<C: Content> Walk<'_, C> {
             let mut state = self.shared.shards()[self.home].lock();
             // A forked child counts none.
             state.walks = state.walks.saturating_sub(1);
+            let is_outgrown = state.is_outgrown();
+            drop(state);
+            // What went during the walk left the storage as it was.
+            if is_outgrown {
+                self.shared.fit_shard(self.home, Storage::is_outgrown);
+            }
         }
     }
 }

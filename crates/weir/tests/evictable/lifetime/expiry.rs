@@ -223,6 +223,27 @@ fn what_is_over_leaves_whatever_a_listener_removes_meanwhile() {
 }
 
 #[test]
+fn what_described_entries_goes_as_insertions_or_look_ups_find_them_over() {
+    for inserts in [true, false] {
+        let clock = Clock::default();
+        let builder = EvictableCache::<u64, u64>::builder().shards(1).time_to_live(seconds(1));
+        let cache = builder.clock(clock.read()).build().unwrap();
+        (0..10_000).for_each(|key| drop(cache.insert(key, key).unwrap()));
+        let full = cache.stats().metadata_bytes;
+        clock.pass(1);
+        for step in 0..10_000 {
+            match inserts {
+                true => drop(cache.insert(step % 10, step).unwrap()),
+                false => assert!(cache.get(&step).is_none()),
+            }
+        }
+        assert!(cache.len() <= 10, "{}", cache.len());
+        let left = cache.stats().metadata_bytes;
+        assert!(left < full / 4, "{left} bytes of {full}");
+    }
+}
+
+#[test]
 fn threads_that_use_entries_as_they_end_find_true_values_and_leave_none_behind() {
     let (clock, live) = (Clock::default(), Count::default());
     let cache = EvictableCache::<u64, Counted>::builder()
