@@ -8,6 +8,13 @@ use super::host::system;
 
 /// One computation in so many is timed, the first among them: to read the clock is a system call here.
 const TIMED: u64 = 16;
+/// From so many timed computations on a time counts as at most [`CAP`] means. A process that was stopped meanwhile, or a connection
+/// that hung, says little of the next miss.
+const KNOWN: u64 = 8;
+/// See [`KNOWN`].
+const CAP: u64 = 16;
+/// At so many, half of them are forgotten: the mean is that of the last thousand or so.
+const REMEMBERED: u64 = 1024;
 /// What was before counts as much as so much time: rates of one window alone would swing.
 const REMEMBERED_NS: u64 = 1_000_000_000;
 /// Rates are in 1,000 seconds, so that few are zero.
@@ -18,7 +25,7 @@ const RATE_NS: u64 = 1_000_000_000_000;
 #[repr(align(64))]
 pub struct Worth {
     computed: AtomicU64,
-    /// Time of those that were timed, ns.
+    /// Time of those that were timed and not forgotten, ns.
     compute_ns: AtomicU64,
     timed: AtomicU64,
     /// When the cache was made, ns; the rest is as of the last look at the rates.
@@ -51,11 +58,17 @@ impl Worth {
     }
 
     fn note(&self, took: Nanos) {
-        self.compute_ns.fetch_add(took.0, Relaxed);
-        self.timed.fetch_add(1, Relaxed);
+        let is_known = self.timed.load(Relaxed) >= KNOWN;
+        let most = if is_known { self.miss_ns().max(1).saturating_mul(CAP) } else { u64::MAX };
+        self.compute_ns.fetch_add(took.0.min(most), Relaxed);
+        // One thread finds this number. What others add meanwhile stays.
+        if self.timed.fetch_add(1, Relaxed) + 1 == REMEMBERED {
+            self.compute_ns.fetch_sub(self.compute_ns.load(Relaxed) / 2, Relaxed);
+            self.timed.fetch_sub(REMEMBERED / 2, Relaxed);
+        }
     }
 
-    /// Mean time of a computation, ns; 0: none was timed.
+    /// Mean time of a computation of late, ns; 0: none was timed.
     pub fn miss_ns(&self) -> u64 {
         self.compute_ns.load(Relaxed) / self.timed.load(Relaxed).max(1)
     }
@@ -101,5 +114,18 @@ mod tests {
         assert_eq!((0..33).filter(|_| worth.begin().is_some()).count(), 3);
         [10, 20, 60].iter().for_each(|&ns| worth.note(Nanos(ns)));
         assert_eq!(worth.miss_ns(), 30);
+    }
+
+    #[test]
+    fn the_mean_forgets_and_one_long_time_does_not_make_it() {
+        let worth = Worth::new();
+        let note = |count, ns| (0..count).for_each(|_| worth.note(Nanos(ns)));
+        note(100_000, 1_000_000);
+        note(1, 8 * 3600 * 1_000_000_000);
+        assert!((1_000_000..1_050_000).contains(&worth.miss_ns()), "{}", worth.miss_ns());
+        note(10_000, 100_000_000);
+        assert!((90_000_000..=100_000_000).contains(&worth.miss_ns()), "{}", worth.miss_ns());
+        note(10_000, 1_000);
+        assert!(worth.miss_ns() < 300_000, "{}", worth.miss_ns());
     }
 }
