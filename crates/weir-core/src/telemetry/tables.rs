@@ -5,6 +5,9 @@
 //! rows, then sets `ended` to the same. A reader has the whole table if both are equal in its copy. `ended` lies before the rows
 //! and `begun` behind them. So the copy has `ended` first and `begun` last, the reverse of the order in which they were written.
 //! If both lay before the rows, a write that begins after the copy has passed them would go unseen.
+//!
+//! The kernel promises no order for its copy of another process's memory. A reader would take a mixed table for a whole one if that
+//! copy loaded `ended` later than some row, and the rest of a write fell in between. It would show wrong figures once.
 
 use core::sync::atomic::{
     AtomicU64,

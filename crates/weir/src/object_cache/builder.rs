@@ -124,7 +124,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// its own cache keeps it for good.
     ///
     /// Values are dropped when their slab is released: on a thread of the library's, in [`heap::trim`] on the thread that calls it,
-    /// or as the cache ends. So who calls that, or drops the cache, must not hold what the drop of a value waits for.
+    /// or as the cache ends. So who calls that, or drops the cache, must not hold what the drop of a value waits for. A drop that
+    /// panics then ends the process.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].

@@ -43,9 +43,10 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// ```
 ///
 /// # Locks
-/// No lock of the cache is held while code of the program's runs: closures, futures, wakers, weigher, listener, `Drop`. Only `Eq`
-/// of keys runs under a shard's lock: it must not use an evictable cache, nor wait for a thread that does. A debug build panics
-/// where it does; else it may wait for itself. A panic in any of them leaves the cache whole; one as it is dropped drops the
+/// No lock of the cache is held while code of the program's runs: closures, futures, wakers, weigher, listener, `Drop`. Only what
+/// compares keys runs under a shard's lock: `Eq`, [`Equivalent`](crate::Equivalent) and `Borrow`. It must not use an evictable
+/// cache, nor wait for a thread that does: a debug build panics where it does, else it may wait for itself. Nor should it allocate:
+/// where memory is short that waits for a second for this shard's eviction, and may fail beside a full cache. A panic in any of them leaves the cache whole; one as it is dropped drops the
 /// rest, of which the listener is not told.
 ///
 /// The end of a cache waits for an eviction under pressure that is under way on a thread of Weir's. So who drops the last handle
@@ -64,6 +65,10 @@ use crate::evictable_cache::load::fresh::Fresh;
 ///
 /// A guard of an entry in such a zone may be cloned and dropped in the child, which changes nothing. It pins nothing there: its key
 /// and value may be read only while the parent keeps a guard of its own. In huge pages of the pool they are not there at all.
+///
+/// # Where Weir does not run
+/// On macOS, FreeBSD and Windows the cache is a plain one, with a bound and without reclaim. A forked child must not use it, as
+/// another thread may have held a lock of it. A debug build does not notice `Eq` that uses a cache.
 pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
     pub(super) shared: Owner<Typed<K, V>>,
     pub(super) hasher: S,

@@ -149,7 +149,8 @@ macro_rules! common_options {
         /// `expire`. Insertions, which each look at a few entries, find it as well.
         ///
         /// Times are exact to a tick of the kernel's coarse clock, either way: 4 ms at the usual 250 ticks a second. A shorter
-        /// time may be over at once.
+        /// time may be over at once. They stand still while the machine is suspended. Where that matters, as for a name server's
+        /// answers, [`Self::clock`] takes a clock that goes on (`CLOCK_BOOTTIME`).
         pub fn time_to_live(mut self, time: core::time::Duration) -> Self {
             self.options.ages.live = $crate::evictable_cache::eviction::expiry::nanoseconds(time);
             self
@@ -189,8 +190,9 @@ macro_rules! common_options {
             self
         }
 
-        /// A clock for caches whose entries have an end: the time since any moment in the past. For tests: without one the cache
-        /// takes the system's monotonic time as of its last tick, some milliseconds ago.
+        /// A clock for caches whose entries have an end: the time since any moment in the past. For tests, and for times that go on
+        /// while the machine is suspended. Without one the cache takes the system's monotonic time as of its last tick, some
+        /// milliseconds ago.
         pub fn clock(mut self, clock: impl Fn() -> core::time::Duration + Send + Sync + 'static) -> Self {
             let clock = move || $crate::evictable_cache::eviction::expiry::nanoseconds(clock()).0;
             self.options.ages.clock = self.options.keep(clock, |at| at as *mut _);

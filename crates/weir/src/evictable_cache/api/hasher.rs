@@ -29,7 +29,8 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// assert_eq!((cache.get_copied(&Part("a", 1)), cache.get_copied(&Part("a", 2))), (Some(7), None));
 /// ```
 ///
-/// Equivalent values have the same hash.
+/// Equivalent values have the same hash. The comparison runs under a lock of the cache
+/// ([locks](crate::EvictableCache#locks)).
 pub trait Equivalent<K: ?Sized> {
     /// Whether this and the key are the same.
     fn equivalent(&self, key: &K) -> bool;
