@@ -331,13 +331,13 @@ impl GroupDir {
         if let Some(number) = known.map(Cell::get).filter(|&number| number != 0) {
             return number;
         }
-        let inode = || {
+        let inode = || -> Result<u64> {
             let dir = self.open_file(up, b".", fd::O_PATH)?;
             let stat = fd::fstat(dir);
             fd::close(dir)?;
             Ok(stat?.id.1)
         };
-        let number = if self.version == Version::V2 { inode().unwrap_or_else(|_: Errno| 0) } else { 0 };
+        let number = if self.version == Version::V2 { inode().unwrap_or(0) } else { 0 };
         known.into_iter().for_each(|known| known.set(number));
         number
     }
@@ -377,6 +377,7 @@ mod tests {
     use super::*;
     use crate::os::file::descriptor_table::private_table;
     use proptest::prelude::*;
+    use std::os::unix::fs::MetadataExt;
     use std::vec::Vec;
 
     fn find(cgroup: &str, mountinfo: &str, there: &[&str]) -> [Option<(Version, std::string::String, usize)>; 2] {
@@ -510,6 +511,8 @@ mod tests {
         let read = |dir: &GroupDir, up| dir.read_file(up, GroupFile::Max, &mut [0; 8]).map(<[u8]>::to_vec);
         let both = || [read(&passing, 0), read(&keeping, 0), read(&keeping, 1)];
         assert_eq!(both(), [Ok(b"1".to_vec()), Ok(b"1".to_vec()), Ok(b"2".to_vec())]);
+        let inode = |dir: &std::path::Path| std::fs::metadata(dir).unwrap().ino();
+        assert_eq!([0, 1, 0].map(|up| keeping.number(up)), [inode(&own), inode(top), inode(&own)]);
         // What is written anew is read, what has another file of the name is not: it is the open one.
         std::fs::write(top.join("memory.max"), "3").unwrap();
         std::fs::remove_file(own.join("memory.max")).unwrap();
