@@ -31,6 +31,8 @@ pub struct Caches<P> {
     pub(crate) idle: Lock<Idle, { rank::CACHE_WINDOWS }>,
     /// Bytes that became resident, since all CPUs' runs went back, while some were in buckets.
     pub(crate) fresh_beside_runs: AtomicUsize,
+    /// Memory for the further nodes' domains of malloc's classes, of each as it is used; 0: not mapped yet.
+    pub(super) malloc_domains: AtomicUsize,
 }
 
 impl<P: Platform> Caches<P> {
@@ -45,6 +47,7 @@ impl<P: Platform> Caches<P> {
             shells_from: AtomicU64::new(0),
             idle: Lock::new(Idle::new()),
             fresh_beside_runs: AtomicUsize::new(0),
+            malloc_domains: AtomicUsize::new(0),
         }
     }
 }

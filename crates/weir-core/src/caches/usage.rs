@@ -186,7 +186,7 @@ impl<P: Platform> Measured for Caches<P> {
         let next = |group: &usize| self.stash.lock(&self.pages.platform).group_after(Some(*group));
         let first = self.stash.lock(&self.pages.platform).group_after(None);
         let groups = core::iter::successors(first, next).map(|addr| of(Run { addr, len: GROUP }));
-        let domains = self.table.iter().map(|cache| cache.domains.more_bytes());
+        let domains = self.domain_runs().map(of);
         let table = self.table.chunk_runs().map(of);
         cpus.sum::<usize>() + groups.sum::<usize>() + domains.sum::<usize>() + table.sum::<usize>()
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
+use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::caches::depot::Depot;
 use crate::caches::slab::lists::{SlabLists, Slabs};
@@ -26,9 +27,14 @@ impl Domain {
     }
 }
 
+/// Bytes of so many domains, whole pages.
+pub(super) fn domain_bytes(count: usize) -> usize {
+    (count * size_of::<Domain>()).next_multiple_of(PAGE)
+}
+
 /// A cache's domains: the first node's, and those of nodes 1 and up.
 pub(crate) struct Domains {
-    /// Mapped at their first use; [`unavailable`] if that failed.
+    /// Mapped at their first use, or a part of what malloc's classes share; [`unavailable`] if there was no memory.
     pub(super) more: AtomicPtr<Domain>,
     /// How many those are: written before `more`.
     pub(super) more_count: AtomicU32,
@@ -45,9 +51,12 @@ impl Domains {
         Self { more: AtomicPtr::new(core::ptr::null_mut()), more_count: AtomicU32::new(0), home: Domain::new() }
     }
 
-    /// Bytes of those of nodes 1 and up, all of which are resident.
-    pub(in crate::caches) fn more_bytes(&self) -> usize {
-        ((self.iter().count() - 1) * size_of::<Domain>()).next_multiple_of(PAGE)
+    /// The mapping of those of nodes 1 and up, of a cache that has one of its own.
+    pub(super) fn more_run(&self) -> Option<Run> {
+        let more = self.more.load(Acquire);
+        let is_mapped = !more.is_null() && more != unavailable();
+        let count = self.more_count.load(Relaxed) as usize;
+        is_mapped.then(|| Run { addr: more as usize, len: domain_bytes(count) })
     }
 
     /// All domains, the first node's first.

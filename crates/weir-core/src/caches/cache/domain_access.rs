@@ -1,12 +1,13 @@
 //! Which domain of a cache an object is of, and a visit to a domain's depot. An object is put back in the domain that it is from.
 //! On one node that costs one look at the number of nodes, and of a cache that was used on the first node alone one at its domains.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::base::run::Run;
+use crate::base::size_class::COUNT;
 use crate::base::units::{PAGE, PageNo};
 use crate::caches::cache::Cache;
-use crate::caches::cache::domain::{Domain, Domains, unavailable};
+use crate::caches::cache::domain::{Domain, domain_bytes, unavailable};
 use crate::caches::depot::Depot;
 use crate::caches::geometry::Geometry;
 use crate::caches::heap_caches::Caches;
@@ -40,7 +41,7 @@ impl<P: Platform> Caches<P> {
         }
         let mut more = domains.more.load(Acquire);
         if more.is_null() {
-            more = self.map_domains(domains);
+            more = self.map_domains(cache);
         }
         if more == unavailable() {
             return &domains.home;
@@ -51,33 +52,68 @@ impl<P: Platform> Caches<P> {
     }
 
     #[cold]
-    fn map_domains(&self, domains: &Domains) -> *mut Domain {
-        let platform = &self.pages.platform;
+    fn map_domains(&self, cache: &Cache) -> *mut Domain {
+        let (platform, domains) = (&self.pages.platform, &cache.domains);
         let count = self.pages.nodes.count() - 1;
-        let bytes = (count * size_of::<Domain>()).next_multiple_of(PAGE);
-        let mapped = platform.map_metadata(bytes, PAGE).map_or(unavailable(), |at| at as *mut Domain);
-        if mapped != unavailable() {
+        let (ours, own) = self.domain_memory(cache, count);
+        // Not while a fork holds the locks of all domains: those that came meanwhile would be released unlocked.
+        let table = self.table.lock(platform);
+        let theirs = domains.more.load(Acquire);
+        if !theirs.is_null() {
+            // A thread that was quicker decided for all: slabs may be in its domains already.
+            drop(table);
+            own.into_iter().for_each(|run| platform.unmap(run));
+            return theirs;
+        }
+        if ours != unavailable() {
             for i in 0..count {
-                // SAFETY: the memory was mapped just now, is long enough for `count` domains and page-aligned, and no
-                // other thread has its address yet.
-                unsafe { mapped.add(i).write(Domain::new()) };
+                // SAFETY: the memory is page-aligned, mapped for good, and long enough for `count` domains of this cache. No other
+                // thread uses them before `more` is stored, which happens once, under the table's lock.
+                unsafe { ours.add(i).write(Domain::new()) };
             }
         }
         domains.more_count.store(count as u32, Relaxed);
-        // Not while a fork holds the locks of all domains: those that came meanwhile would be released unlocked.
-        let table = self.table.lock(platform);
-        // A thread that was quicker decided for all: slabs may be in its domains already.
-        let placed = domains.more.compare_exchange(core::ptr::null_mut(), mapped, AcqRel, Acquire);
-        drop(table);
-        match placed {
-            Ok(_) => mapped,
-            Err(theirs) => {
-                if mapped != unavailable() {
-                    platform.unmap(Run { addr: mapped as usize, len: bytes });
-                }
-                theirs
+        domains.more.store(ours, Release);
+        ours
+    }
+
+    /// Memory for `count` domains of a cache, or [`unavailable`]; and the mapping, if it has one of its own.
+    fn domain_memory(&self, cache: &Cache, count: usize) -> (*mut Domain, Option<Run>) {
+        let number = cache.shape.get().number as usize;
+        let is_of_malloc = (1..=COUNT).contains(&number);
+        let own = if is_of_malloc { None } else { self.map_run(domain_bytes(count)) };
+        let place = if is_of_malloc { (number - 1) * count } else { 0 };
+        let run = if is_of_malloc { self.malloc_domains(count) } else { own };
+        (run.map_or(unavailable(), |run| (run.addr as *mut Domain).wrapping_add(place)), own)
+    }
+
+    /// Memory for the domains of all of malloc's classes, `count` of each. They share it, as a page has room for those of several.
+    fn malloc_domains(&self, count: usize) -> Option<Run> {
+        let len = domain_bytes(count * COUNT);
+        let there = self.malloc_domains.load(Acquire);
+        if there > 0 {
+            return Some(Run { addr: there, len });
+        }
+        let run = self.map_run(len)?;
+        match self.malloc_domains.compare_exchange(0, run.addr, AcqRel, Acquire) {
+            Ok(_) => Some(run),
+            Err(addr) => {
+                self.pages.platform.unmap(run);
+                Some(Run { addr, len })
             }
         }
+    }
+
+    fn map_run(&self, len: usize) -> Option<Run> {
+        self.pages.platform.map_metadata(len, PAGE).ok().map(|addr| Run { addr, len })
+    }
+
+    /// Memory of the further nodes' domains, as far as it may be resident.
+    pub(in crate::caches) fn domain_runs(&self) -> impl Iterator<Item = Run> {
+        let addr = self.malloc_domains.load(Acquire);
+        let of_malloc = (addr > 0).then(|| Run { addr, len: domain_bytes((self.pages.nodes.count() - 1) * COUNT) });
+        let others = self.table.numbers_after(COUNT).filter_map(|number| self.table.get(number).domains.more_run());
+        of_malloc.into_iter().chain(others)
     }
 
     /// The domain that the slab with `page` is of.

@@ -12,7 +12,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use weir_core::heap::Heap;
 use weir_core::platform::rank;
 
-use crate::fake::{Fake, Turn, run_on, run_on_node};
+use crate::fake::{Call, Fake, Turn, run_on, run_on_node};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A malloc or a free on the fast path, ns: measured (docs/results/speed.md).
@@ -209,6 +209,25 @@ fn further_zones_serve_further_cpus() {
         let [one, many] = [32, 8].map(|zone_cpus| run(step, 32, zone_cpus, 8000).rate);
         assert!(many >= least * one, "{name}: {many} calls/us of four zones, {one} of one");
     }
+}
+
+/// A process on the second of two nodes maps what malloc's classes need there once for all of them.
+#[test]
+fn a_process_on_another_node_makes_few_mappings_for_its_classes() {
+    let calls = |node| {
+        let fake = Fake::new();
+        fake.node_count.store(2, Relaxed);
+        let heap = Box::new(Heap::new(fake));
+        run_on_node(node);
+        let blocks: Vec<_> = (1..=60).map(|class| alloc(&heap, class * 100)).collect();
+        // SAFETY: each block is freed once.
+        blocks.into_iter().for_each(|block| unsafe { heap.free(block) });
+        heap.audit().unwrap();
+        run_on_node(0);
+        heap.platform().calls(Call::Map)
+    };
+    let [first, second] = [0, 1].map(calls);
+    assert!(second <= first + 1, "{second} mappings for {first} on the first node");
 }
 
 /// `cargo test -p weir-memory-core --test engine -- --ignored --nocapture many_cpus`
