@@ -9,8 +9,9 @@ use crate::base::units::{PAGE, PageNo};
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain::{Domain, domain_bytes, unavailable};
 use crate::caches::depot::Depot;
-use crate::caches::geometry::Geometry;
+use crate::caches::geometry::{Geometry, MAX_BATCH};
 use crate::caches::heap_caches::Caches;
+use crate::caches::slab::pieces::bits;
 use crate::platform::Platform;
 use crate::platform::lock::Guard;
 use crate::platform::rank;
@@ -136,7 +137,8 @@ impl<P: Platform> Caches<P> {
         self.pages.nodes.count() == 1 || cache.domains.more.load(Acquire).is_null()
     }
 
-    /// Splits objects into stretches of one domain each.
+    /// Calls `f` with the objects of each domain, in their order: once for a domain and at most [`MAX_BATCH`] objects, however these
+    /// are mixed.
     pub(in crate::caches) fn by_domain<'a>(
         &'a self,
         cache: &'a Cache,
@@ -146,13 +148,25 @@ impl<P: Platform> Caches<P> {
         if !objects.is_empty() && self.is_on_one_node(cache) {
             return f(&cache.domains.home, objects);
         }
-        let mut rest = objects;
-        while let Some(&first) = rest.first() {
-            let domain = self.domain_of_object(cache, first);
-            let same = |&object: &*mut u8| core::ptr::eq(self.domain_of_object(cache, object), domain);
-            let n = rest.iter().copied().take_while(same).count();
-            f(domain, &rest[..n]);
-            rest = &rest[n..];
+        objects.chunks(MAX_BATCH).for_each(|batch| self.sort_by_domain(cache, batch, &mut f));
+    }
+
+    /// Not inlined: on one node its array takes nothing of the stack, which may be small.
+    #[inline(never)]
+    fn sort_by_domain<'a>(&'a self, cache: &'a Cache, batch: &[*mut u8], f: &mut impl FnMut(&'a Domain, &[*mut u8])) {
+        // Bit i: object i is still to be given to `f`.
+        let mut rest = u64::MAX >> (MAX_BATCH - batch.len());
+        while rest != 0 {
+            let domain = self.domain_of_object(cache, batch[rest.trailing_zeros() as usize]);
+            let (mut of_domain, mut n) = ([core::ptr::null_mut(); MAX_BATCH], 0);
+            for i in bits(rest) {
+                if core::ptr::eq(self.domain_of_object(cache, batch[i]), domain) {
+                    of_domain[n] = batch[i];
+                    n += 1;
+                    rest &= !(1 << i);
+                }
+            }
+            f(domain, &of_domain[..n]);
         }
     }
 }

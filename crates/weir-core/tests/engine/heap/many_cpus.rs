@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use weir_core::heap::Heap;
-use weir_core::platform::rank;
+use weir_core::platform::{Diagnostics, rank};
 
 use crate::fake::{Call, Fake, Turn, run_on, run_on_node};
 use std::sync::atomic::Ordering::Relaxed;
@@ -97,6 +97,18 @@ fn handed(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
     theirs.len() as u64
 }
 
+/// Each block is freed by a random CPU, 120 at a time: tasks that go to whichever thread is free.
+fn stolen(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
+    if cpus[at].held.len() >= 120 {
+        // SAFETY: each block is freed once.
+        return cpus[at].held.drain(..).map(|block| unsafe { heap.free(block) }).count() as u64;
+    }
+    let to = cpus[at].random(cpus.len());
+    let block = alloc(heap, 64);
+    cpus[to].held.push_back(block);
+    1
+}
+
 /// 16 blocks of 33 to 128 KiB.
 fn middle(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
     let size = (33 << 10) + cpus[at].random(95 << 10);
@@ -121,8 +133,15 @@ fn waves(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
     1
 }
 
-const PROGRAMS: [(&str, Step); 6] =
-    [("small", small), ("shared", shared), ("handed", handed), ("middle", middle), ("large", large), ("waves", waves)];
+const PROGRAMS: [(&str, Step); 7] = [
+    ("small", small),
+    ("shared", shared),
+    ("handed", handed),
+    ("stolen", stolen),
+    ("middle", middle),
+    ("large", large),
+    ("waves", waves),
+];
 
 /// What a run took.
 struct Outcome {
@@ -209,6 +228,39 @@ fn further_zones_serve_further_cpus() {
         let [one, many] = [32, 8].map(|zone_cpus| run(step, 32, zone_cpus, 8000).rate);
         assert!(many >= least * one, "{name}: {many} calls/us of four zones, {one} of one");
     }
+}
+
+/// A batch whose objects are of several nodes goes to the depot of each by one visit, however they are mixed.
+#[test]
+fn a_batch_takes_the_lock_of_each_depot_once() {
+    const NODES: usize = 4;
+    let fake = Fake::new();
+    fake.node_count.store(NODES, Relaxed);
+    let heap = Box::new(Heap::new(fake));
+    let mut of_nodes: Vec<Vec<*mut u8>> = (0..NODES)
+        .map(|node| {
+            run_on(node);
+            run_on_node(node);
+            (0..256).map(|_| alloc(&heap, 64)).collect()
+        })
+        .collect();
+    // The second CPU of the first node: its bucket holds nothing yet.
+    run_on(NODES);
+    run_on_node(0);
+    let misses = || heap.platform().stats().free_misses.load(Relaxed);
+    let before = misses();
+    *heap.platform().turns.lock().unwrap() = Some(Vec::new());
+    for i in 0..NODES * 256 {
+        let block = of_nodes[i % NODES].pop().unwrap();
+        // SAFETY: each block is freed once.
+        unsafe { heap.free(block) };
+    }
+    let turns = heap.platform().turns.lock().unwrap().take().unwrap();
+    let visits = turns.iter().filter(|turn| turn.rank == rank::DEPOT && turn.is_taken).count() as u64;
+    let batches = misses() - before;
+    // A depot that lacks shells takes a few turns more.
+    assert!(batches >= 8 && visits <= NODES as u64 * (batches + 8), "{visits} visits for {batches} batches");
+    heap.audit().unwrap();
 }
 
 /// A process on the second of two nodes maps what malloc's classes need there once for all of them.
