@@ -137,33 +137,59 @@ fn cache_row(cache: &CacheStats) -> CacheRow {
 fn write_zones(heap: &Engine) {
     let budget = heap.reclaim().budget_figures();
     STATS.limit_group.store(heap.reclaim().limit_group(), Relaxed);
-    STATS.zones.write(|add| {
-        // Where there are more zones than rows, those of further nodes are left out.
-        for of_further_nodes in [false, true] {
-            heap.pages().each_zone(|zone| {
-                if (zone.place != Place::User && zone.number > 0) != of_further_nodes {
-                    return;
-                }
-                let mut row = zone_row(&zone);
-                // The budget is of all nodes together: it is told with the first.
-                if (zone.place, zone.number) == (Place::Normal, 0) {
-                    let limits = [budget.capacity, budget.free, budget.min, budget.low, budget.high];
-                    [row.capacity, row.free, row.min, row.low, row.high] = limits.map(|bytes| bytes as u64);
-                }
-                add(row);
-            });
-        }
-    });
+    let limits = [budget.capacity, budget.free, budget.min, budget.low, budget.high].map(|bytes| bytes as u64);
+    STATS.zones.write(|add| zone_rows(|f| heap.pages().each_zone(f), limits, add));
 }
 
-fn zone_row(zone: &ZoneFigures) -> ZoneRow {
-    let kind = match zone.place {
+/// Nodes with a row for each of their zones. Those of further nodes are added up.
+const NODES: u64 = 6;
+
+/// Tells the rows of all zones. Where they are more than there are places, those of NORMAL of further nodes are left out. None of LOW32
+/// is: `weir why` adds these up.
+fn zone_rows(each_zone: impl Fn(&mut dyn FnMut(ZoneFigures)), limits: [u64; 5], add: &mut dyn FnMut(ZoneRow)) {
+    for turn in 0..3 {
+        let mut others = ZoneRow::default();
+        each_zone(&mut |zone| {
+            let its_turn = match (zone.place, zone.number) {
+                (Place::Normal, 0) | (Place::Low32, _) => 0,
+                (Place::User, _) => 1,
+                (Place::Normal, _) => 2,
+            };
+            if its_turn != turn {
+                return;
+            }
+            let mut row = zone_row(&zone);
+            if zone.place != Place::User && zone.number >= NODES {
+                let ZoneRow { bytes, used, idle, .. } = others;
+                others = ZoneRow { bytes: bytes + row.bytes, used: used + row.used, idle: idle + row.idle, ..others };
+                others.name = name_of(zone.place, format_args!(", others"));
+                return;
+            }
+            // The budget is of all nodes together: it is told with the first.
+            if (zone.place, zone.number) == (Place::Normal, 0) {
+                [row.capacity, row.free, row.min, row.low, row.high] = limits;
+            }
+            add(row);
+        });
+        if others != ZoneRow::default() {
+            add(others);
+        }
+    }
+}
+
+fn name_of(place: Place, which: core::fmt::Arguments<'_>) -> Name {
+    let kind = match place {
         Place::Normal => "NORMAL",
         Place::Low32 => "LOW32",
         Place::User => "zone",
     };
     let mut name = Name::EMPTY;
-    let _ = write!(name, "{kind} {}", zone.number);
+    let _ = write!(name, "{kind}{which}");
+    name
+}
+
+fn zone_row(zone: &ZoneFigures) -> ZoneRow {
+    let name = name_of(zone.place, format_args!(" {}", zone.number));
     ZoneRow { name, bytes: zone.bytes as u64, used: zone.used as u64, idle: zone.idle as u64, ..ZoneRow::default() }
 }
 
@@ -207,5 +233,28 @@ mod tests {
         assert_eq!(zone(Place::Normal, 0), "NORMAL 0");
         assert_eq!(zone(Place::Low32, 12), "LOW32 12");
         assert_eq!(zone(Place::User, u64::MAX), std::format!("zone {}", u64::MAX));
+    }
+
+    #[test]
+    fn many_nodes_have_rows_for_all_that_is_below_4_gib() {
+        use std::{string::String, vec::Vec};
+        let each_zone = |f: &mut dyn FnMut(ZoneFigures)| {
+            let mut tell = |place, number| f(ZoneFigures { place, number, bytes: 100, used: 10, idle: 1 });
+            for node in 0..16 {
+                tell(Place::Normal, node);
+                tell(Place::Low32, node);
+            }
+            (0..9).for_each(|number| tell(Place::User, number));
+        };
+        let mut rows = Vec::new();
+        zone_rows(each_zone, [5; 5], &mut |row| rows.push(row));
+        let name = |row: &ZoneRow| String::from(row.name());
+        let low = |row: &&ZoneRow| row.name().starts_with("LOW32");
+        // 16 have places.
+        assert_eq!(rows[..16].iter().filter(low).map(|row| row.bytes).sum::<u64>(), 1600);
+        assert_eq!(rows.iter().filter(|row| !low(row)).map(|row| row.idle).sum::<u64>(), 16 + 9);
+        assert_eq!((name(&rows[0]), rows[0].capacity, rows[1].capacity), ("NORMAL 0".into(), 5, 0));
+        assert_eq!([name(&rows[7]), name(&rows[8])], ["LOW32, others", "zone 0"]);
+        assert_eq!(rows.last().map(|row| (name(row), row.used)), Some(("NORMAL, others".into(), 100)));
     }
 }
