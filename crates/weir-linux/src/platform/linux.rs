@@ -44,6 +44,8 @@ pub struct Linux {
     /// NUMA nodes, and the engine's nodes of each; 0: the settings were not read yet.
     numa_nodes: AtomicUsize,
     nodes_each: AtomicUsize,
+    /// Threads with neighbouring numbers that use one part of each NUMA node; stored before `nodes_each`.
+    part_threads: AtomicUsize,
     /// Whether fresh memory of the heap comes as huge pages, whether it gets them if it asks, and whether it ever did.
     pub(super) huge_on_touch: AtomicBool,
     pub(super) huge_on_advice: AtomicBool,
@@ -67,6 +69,7 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             numa_nodes: AtomicUsize::new(1),
             nodes_each: AtomicUsize::new(0),
+            part_threads: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
             huge_on_advice: AtomicBool::new(false),
             may_have_huge: AtomicBool::new(false),
@@ -102,8 +105,10 @@ impl Linux {
     /// that of those that run. By the numbers of CPUs, one thread would come to use the zones of all.
     pub(crate) fn count_nodes(&self) {
         let is_dense = self.lockless() && rseq::is_dense();
-        let cpus = if is_dense { tasks::affinity_count().unwrap_or(1) } else { 1 };
-        self.nodes_each.store(parts(cpus, self.numa_nodes.load(Relaxed)), Relaxed);
+        let zone_cpus = TUNABLES.zone_cpus.get() as usize;
+        let (threads, parts) = if is_dense { machine::parts(zone_cpus, self.numa_nodes.load(Relaxed)) } else { (1, 1) };
+        self.part_threads.store(threads, Relaxed);
+        self.nodes_each.store(parts, Release);
     }
 
     /// Reads whether what is mapped counts against all processes. For a thread with a descriptor table of its own.
@@ -115,16 +120,6 @@ impl Linux {
     pub(crate) fn has_numa_nodes(&self) -> bool {
         self.numa_nodes.load(Relaxed) > 1
     }
-}
-
-/// Parts of each NUMA node, where as many threads run on each.
-fn parts(cpus: usize, numa_nodes: usize) -> usize {
-    cpus.div_ceil(zone_cpus() * numa_nodes).max(1)
-}
-
-/// Threads that run at once and share a zone.
-fn zone_cpus() -> usize {
-    TUNABLES.zone_cpus.get() as usize
 }
 
 impl Host for Linux {
@@ -157,11 +152,11 @@ impl Topology for Linux {
     fn node(&self) -> usize {
         // A program whose first block is a large one.
         self.lockless();
-        let (numa_nodes, each) = (self.numa_nodes.load(Relaxed), self.nodes_each.load(Relaxed));
+        let (numa_nodes, each) = (self.numa_nodes.load(Relaxed), self.nodes_each.load(Acquire));
         // Threads on a node that was added later use the last of those that were there at the start.
         let numa_node = if numa_nodes == 1 { 0 } else { numa_node_now().min(numa_nodes - 1) };
         // CPUs may be more than they were at the start.
-        let part = if each <= 1 { 0 } else { rseq::index() / (zone_cpus() * numa_nodes) % each };
+        let part = if each <= 1 { 0 } else { rseq::index() / self.part_threads.load(Relaxed) % each };
         part * numa_nodes + numa_node
     }
 
@@ -246,16 +241,5 @@ impl CpuOps for Linux {
 
     fn fence(&self) -> bool {
         rseq::fence()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numa_nodes_have_parts_where_more_than_16_cpus_share_one() {
-        assert_eq!([parts(1, 1), parts(16, 1), parts(17, 1), parts(64, 1)], [1, 1, 2, 4]);
-        assert_eq!([parts(64, 8), parts(128, 2), parts(512, 8)], [1, 4, 4]);
     }
 }

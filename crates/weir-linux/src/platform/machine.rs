@@ -1,6 +1,7 @@
 //! Features of this machine, read without changing anything: for the engine's choices and for `weir doctor`.
 
-use crate::os::file::text::{chosen, list_count, number};
+use crate::os::file::path::FixedPath;
+use crate::os::file::text::{chosen, list_bits, list_count, number};
 use crate::os::mman::{self, MADV_DONTNEED};
 use crate::os::page;
 use crate::os::{fd, futex, tasks};
@@ -98,11 +99,52 @@ pub fn process_madvise() -> bool {
 }
 
 /// One more than the highest number of a NUMA node; 1 where there is one node or the kernel does not say.
-pub(crate) fn node_count() -> usize {
+pub fn node_count() -> usize {
     if fd::stat(c"/sys/devices/system/node/node1").is_err() {
         return 1;
     }
     online_nodes().map_or(1, |(_, highest)| highest + 1)
+}
+
+/// Words of a mask of CPUs.
+const MASK_WORDS: usize = 128;
+
+/// How many threads use one part of each NUMA node, and how many parts each has, if `zone_cpus` threads that run at once are to
+/// share one.
+pub fn parts(zone_cpus: usize, numa_nodes: usize) -> (usize, usize) {
+    let mut own = [0; MASK_WORDS];
+    match tasks::affinity(&mut own) {
+        Ok(_) => parts_of(&own, zone_cpus, numa_nodes, node_cpus),
+        Err(_) => (1, 1),
+    }
+}
+
+/// [`parts`] of a process that runs on all CPUs of `own`: its threads spread over the NUMA nodes that these are of. It may be bound
+/// to some, and a node may be of memory alone.
+fn parts_of(
+    own: &[u64],
+    zone_cpus: usize,
+    numa_nodes: usize,
+    cpus_of: impl Fn(usize) -> Option<[u64; MASK_WORDS]>,
+) -> (usize, usize) {
+    let cpus = own.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+    let meets = |cpus: [u64; MASK_WORDS]| cpus.iter().zip(own).any(|(node, own)| node & own != 0);
+    // So few CPUs share one part wherever they are.
+    let reached = match numa_nodes {
+        1 => 1,
+        _ if cpus <= zone_cpus => 1,
+        _ => (0..numa_nodes).filter(|&node| cpus_of(node).is_some_and(meets)).count().max(1),
+    };
+    let threads = zone_cpus * reached;
+    (threads, cpus.div_ceil(threads).max(1))
+}
+
+/// The CPUs of a NUMA node; `None`: it has none, or the kernel does not say.
+pub(crate) fn node_cpus(node: usize) -> Option<[u64; MASK_WORDS]> {
+    let (mut list, mut cpus) = ([0; 1024], [0; MASK_WORDS]);
+    let path = FixedPath::format(format_args!("/sys/devices/system/node/node{node}/cpulist"))?;
+    list_bits(fd::read_file(path.as_c_str(), &mut list).ok()?, &mut cpus)?;
+    Some(cpus)
 }
 
 /// A bound above every CPU index of this machine; `usize::MAX` where the kernel does not say.
@@ -123,11 +165,40 @@ mod tests {
         assert_eq!(ends(true), [false, false, true, false]);
     }
 
+    /// The parts of a process that may use the first `cpus` CPUs, on a machine with these CPUs on each NUMA node.
+    fn parts_on(cpus: usize, nodes: &[core::ops::Range<usize>]) -> usize {
+        let mask = |cpus: core::ops::Range<usize>| {
+            let mut mask = [0; MASK_WORDS];
+            cpus.for_each(|cpu| mask[cpu / 64] |= 1 << (cpu % 64));
+            mask
+        };
+        let cpus_of = |node: usize| nodes.get(node).cloned().filter(|cpus| !cpus.is_empty()).map(mask);
+        parts_of(&mask(0..cpus), 16, nodes.len(), cpus_of).1
+    }
+
+    #[test]
+    fn numa_nodes_have_parts_where_more_than_16_cpus_share_one() {
+        let of_one = [1, 16, 17, 64].map(|cpus| parts_on(cpus, &[0..cpus]));
+        assert_eq!(of_one, [1, 1, 2, 4]);
+        assert_eq!(parts_on(128, &[0..64, 64..128]), 4);
+        assert_eq!(parts_on(64, &[0..8, 8..16, 16..24, 24..32, 32..40, 40..48, 48..56, 56..64]), 1);
+    }
+
+    #[test]
+    fn only_nodes_with_cpus_that_the_process_may_use_count() {
+        assert_eq!(parts_on(64, &[0..64, 64..128]), 4, "it is bound to one of two");
+        assert_eq!(parts_on(64, &[0..64, 0..0]), 4, "the second is of memory alone");
+        assert_eq!(parts_on(32, &[0..16, 16..32, 32..48, 48..64]), 1, "it is bound to two of four");
+        assert_eq!(parts_on(64, &[0..0, 0..0]), 4, "the kernel does not say");
+    }
+
     #[test]
     fn this_machine_answers() {
         let (count, size) = possible_cpus().unwrap();
         assert!(count >= 1 && size >= count && count >= crate::os::tasks::affinity_count().unwrap());
         assert!(node_count() >= online_nodes().map_or(1, |(count, _)| count));
         let _ = (huge_pages(), process_madvise(), membarrier_rseq());
+        assert!(node_cpus(0).is_none_or(|cpus| cpus.iter().any(|&word| word > 0)));
+        assert_eq!(node_cpus(usize::MAX), None);
     }
 }

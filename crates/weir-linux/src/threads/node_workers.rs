@@ -11,12 +11,10 @@ use core::sync::atomic::{
 use weir_core::base::cause::Cause;
 use weir_core::platform::Topology;
 
-use crate::os::fd;
-use crate::os::file::path::FixedPath;
-use crate::os::file::text;
 use crate::os::process::set_thread_name;
 use crate::os::tasks::{affinity, set_affinity};
 use crate::platform::linux::Engine;
+use crate::platform::machine;
 use crate::threads::at_work::AT_WORK;
 use crate::threads::raw_thread::RawThread;
 
@@ -87,10 +85,8 @@ extern "C" fn run(workers: usize, node: usize) -> ! {
 
 /// Runs on the NUMA node's CPUs from now on, those of them that the program may use; else where it is.
 fn move_to(node: usize) {
-    let (mut list, mut cpus, mut own) = ([0u8; 1024], [0u64; 128], [0u64; 128]);
-    if let Some(path) = FixedPath::format(format_args!("/sys/devices/system/node/node{node}/cpulist"))
-        && let Ok(read) = fd::read_file(path.as_c_str(), &mut list)
-        && text::list_bits(read, &mut cpus).is_some()
+    let mut own = [0; 128];
+    if let Some(mut cpus) = machine::node_cpus(node)
         && affinity(&mut own).is_ok()
     {
         cpus.iter_mut().zip(own).for_each(|(node, own)| *node &= own);
