@@ -10,7 +10,7 @@ use crate::inspect::control::{ASKING, AT_ONCE, Control, ONES_PATIENCE as PATIENC
 use crate::inspect::page::Inspected;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use weir_core::telemetry::tunables::{TABLE, Tunables, Unit};
+use weir_core::telemetry::tunables::{Effect, TABLE, Tunables, Unit};
 
 /// Changes a setting of each of these processes, as `weir ctl PID set NAME VALUE` does. They keep it. Those that do not answer are
 /// waited for at the same time.
@@ -43,6 +43,14 @@ pub(crate) fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
             "weir: process {pid} cannot be steered any more: only the program itself can change `{name}` again\n"
         ));
     }
+    if let CtlAction::Set { name, .. } = &options.action
+        && counts_at_start(name)
+    {
+        let variable = format!("WEIR_{}", name.to_uppercase());
+        output::say(format_args!(
+            "weir: process {pid} goes on as it was started: `{name}` counts from the next start, by {variable}\n"
+        ));
+    }
     Ok(0)
 }
 
@@ -54,6 +62,11 @@ fn ended_by(answer: &str) -> Option<String> {
         _ => false,
     };
     answer.lines().filter_map(figure).find(ends).map(|(name, _)| name)
+}
+
+/// Whether a setting counts only as a process starts.
+fn counts_at_start(name: &str) -> bool {
+    TABLE.iter().any(|setting| setting.name == name && setting.effect() == Effect::AtStart)
 }
 
 /// The request as the process reads it.
@@ -164,6 +177,11 @@ mod tests {
         for (name, wrong) in [("limit", "64 M 5"), ("limit", "(bytes)"), ("limit", "1 (x bytes)"), ("report", "1 ms")] {
             assert_eq!(in_unit(name, wrong).map_err(|why| why.status), Err(2), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_counts_at_the_start_alone_is_known() {
+        assert_eq!(["zone_cpus", "limit", "unknown"].map(counts_at_start), [true, false, false]);
     }
 
     #[test]

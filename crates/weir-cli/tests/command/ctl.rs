@@ -251,6 +251,17 @@ fn memory_is_released_when_it_is_asked_for_and_the_amount_is_told() {
 }
 
 #[test]
+fn of_a_setting_that_counts_at_the_start_it_is_said() {
+    let Some(subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    let set = weir(&["ctl", &pid, "set", "zone_cpus", "4"]);
+    assert_eq!((set.status.code(), text(&set.stdout).as_str()), (Some(0), "zone_cpus 4 count\n"));
+    assert!(text(&set.stderr).contains("WEIR_ZONE_CPUS"), "{}", text(&set.stderr));
+    let other = weir(&["ctl", &pid, "set", "idle_ms", "600"]);
+    assert_eq!((other.status.code(), text(&other.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
 fn switched_off_the_socket_is_gone_and_a_killed_process_leaves_none() {
     let Some(subject) = steered() else { return };
     let pid = subject.pid().to_string();

@@ -1,8 +1,9 @@
 //! Every setting of Weir, in one table: name, default, range, unit, meaning and source of the default. The table also
 //! says what is done beyond storing the value when it is set.
 //!
-//! A setting is read on slow paths by one relaxed load. Any setting may be set at any time while the process runs; the
-//! next decision uses the new value. Documents, the command line, the Rust API and `weir_ctl` are made from [`TABLE`].
+//! A setting is read on slow paths by one relaxed load. Any setting may be set at any time while the process runs. The
+//! next decision uses the new value, unless the setting is of [`Effect::AtStart`]. Documents, the command line, the Rust
+//! API and `weir_ctl` are made from [`TABLE`].
 
 use crate::base::time::Nanos;
 
@@ -155,8 +156,8 @@ tunables! {
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";
-    zone_cpus = 16, 1, 65_536, Count,
-        "Threads that run at once and share a zone of free pages, and depots. A process whose threads have numbers above that has several of both, so that these do not wait for one lock; Linux numbers threads densely (mm_cid) since 6.3, and on kernels before there is one. How many there are is counted once, at the start.",
+    zone_cpus = 16, 1, 65_536, Count => Effect::AtStart,
+        "Threads that run at once and share a zone of free pages, and depots. A process whose threads have numbers above that has several of both, so that these do not wait for one lock; Linux numbers threads densely (mm_cid) since 6.3, and on kernels before there is one. How many there are is counted once, at the start: a value that is set later changes nothing.",
         "choice by simulation: docs/results/threads.md, Many CPUs";
     rseq = 1, 0, 1, Switch,
         "Where libc does not register threads for restartable sequences (musl, glibc before 2.35), have each do it at its first allocation: a call takes a few nanoseconds then. 0: threads that start from now on do not, and each of their calls takes a slow path: for a program that registers by itself, or whose own filter kills at `rseq`.",

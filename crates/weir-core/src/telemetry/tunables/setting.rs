@@ -66,6 +66,8 @@ pub enum Effect {
     Guard,
     /// CPUs' buckets are emptied, and are no more, or are again.
     Check,
+    /// Nothing: the value counts as the process starts, and not after that.
+    AtStart,
 }
 
 /// One setting, as the documents and the command line show it.

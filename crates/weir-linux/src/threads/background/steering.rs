@@ -140,7 +140,7 @@ fn is_in_sandbox(sandbox: Option<&Sandbox>) -> bool {
 /// Does what follows from a setting's new value, but for [`Effect::Rearm`]: the thread that waits for sources arms them.
 pub fn take_effect(heap: &Engine, effect: Effect) {
     match effect {
-        Effect::Wake | Effect::Rearm => {}
+        Effect::Wake | Effect::Rearm | Effect::AtStart => {}
         Effect::Reporting => heap.reclaim().set_reporting(TUNABLES.report.get() != 0),
         Effect::HugeHeap => heap.reclaim().follow_huge_heap(),
         Effect::Profile => switch::follow_setting(heap),

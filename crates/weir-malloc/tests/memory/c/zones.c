@@ -1,11 +1,15 @@
 /* With WEIR_ZONE_CPUS=1: two threads that run at once take pages from a zone each. They allocate by turns, each spinning until it is
    its turn. From one zone their blocks lie in the same pageblocks of 2 MiB, as what was taken last is behind what was taken before.
-   The kernel may give both threads the same index for a while, so that only one of all rounds has to show it. */
+   The kernel may give both threads the same index for a while, so that only one of all rounds has to show it. A value that is set
+   while the process runs changes nothing. */
 #include "check.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
+#include "weir.h"
+
+NAMED(ctl)
 
 enum { ROUNDS = 100, COUNT = 40, BYTES = 60000, PAGEBLOCK = 2 << 20, FEATURE_SIZE = 27, HAS_INDEX = 28 };
 static int cpu_of[2];
@@ -45,6 +49,8 @@ int main(void) {
         if (CPU_ISSET(cpu, &all)) cpu_of[found++] = cpu;
     if (found < 2) skip_all("one CPU");
     if (getauxval(FEATURE_SIZE) < HAS_INDEX) skip_all("the kernel does not number the threads that run");
+    uint64_t one_for_all = 65536;
+    CHECK(!p_ctl || p_ctl("zone_cpus", NULL, NULL, &one_for_all, sizeof one_for_all) == 0);
     pthread_t threads[2];
     for (intptr_t i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, allocate, (void *)i) == 0);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
