@@ -5,6 +5,7 @@ use crate::base::units::bytes;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 use weir_core::base::units::PAGE;
+use weir_core::telemetry::tunables::Tunables;
 use weir_linux::os::process::auxiliary;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
@@ -27,6 +28,7 @@ pub(super) fn checks() -> Vec<Check> {
         process_madvise(),
         locked_memory(),
         numa(),
+        zones(),
         system_psi(),
     ]);
     checks.extend(group_checks());
@@ -92,14 +94,22 @@ fn rseq() -> Check {
     check("rseq", good, found, with, "per-CPU buckets behind a lock: about 25 ns more for a malloc and free")
 }
 
-fn mm_cid() -> Check {
-    const WITH_MM_CID: usize = 28;
-    // Bytes of the area that the kernel fills in; not there before Linux 6.3.
+/// Bytes of the rseq area that the kernel fills in; not there before Linux 6.3.
+fn rseq_features() -> Option<usize> {
     const AT_RSEQ_FEATURE_SIZE: u32 = 27;
-    let size = auxiliary(AT_RSEQ_FEATURE_SIZE).filter(|&size| size > 0);
-    let found = size.map_or("not offered".into(), |s| format!("{s} bytes of rseq features"));
+    auxiliary(AT_RSEQ_FEATURE_SIZE).filter(|&size| size > 0)
+}
+
+/// Whether these have the number of the thread among those of its process.
+fn has_mm_cid() -> bool {
+    rseq_features() >= Some(28)
+}
+
+fn mm_cid() -> Check {
+    let found = rseq_features().map_or("not offered".into(), |s| format!("{s} bytes of rseq features"));
     let with = "as many buckets as threads run at once, not as CPUs exist";
-    check("mm_cid", size >= Some(WITH_MM_CID), found, with, "buckets by CPU number: more of them on large machines")
+    let without = "buckets by CPU number: more of them on large machines; one zone for all CPUs of a NUMA node";
+    check("mm_cid", has_mm_cid(), found, with, without)
 }
 
 fn membarrier() -> Check {
@@ -212,7 +222,22 @@ fn locked_memory() -> Check {
 fn numa() -> Check {
     let nodes = machine::online_nodes().map_or(1, |(count, _)| count);
     let found = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
-    check("NUMA", true, found, "a heap and a balancer a node", "")
+    check("NUMA", true, found, "a node's memory serves its own CPUs first; one balancer for all nodes", "")
+}
+
+/// The zones of a process that is started as this one was.
+fn zones() -> Check {
+    let zone_cpus = Tunables::new().zone_cpus.get() as usize;
+    let nodes = machine::node_count();
+    let parts = if has_mm_cid() { machine::parts(zone_cpus, nodes).1 } else { 1 };
+    let found = format!("{} at most for a process on these CPUs", nodes * parts);
+    check(
+        "zones",
+        true,
+        found,
+        "each serves up to `zone_cpus` (16) threads that run at once, where mm_cid is there",
+        "",
+    )
 }
 
 const WITHOUT_PSI: &str = "no stalls are reported: limits and their headroom are read instead";
