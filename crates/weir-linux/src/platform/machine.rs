@@ -165,31 +165,32 @@ mod tests {
         assert_eq!(ends(true), [false, false, true, false]);
     }
 
-    /// The parts of a process that may use the first `cpus` CPUs, on a machine with these CPUs on each NUMA node.
-    fn parts_on(cpus: usize, nodes: &[core::ops::Range<usize>]) -> usize {
-        let mask = |cpus: core::ops::Range<usize>| {
+    /// The parts of a process that may use the first `cpus` CPUs, on a machine of NUMA nodes with these: the first CPU of each, and
+    /// the one behind its last.
+    fn parts_on(cpus: usize, nodes: &[(usize, usize)]) -> usize {
+        let mask = |(first, end): (usize, usize)| {
             let mut mask = [0; MASK_WORDS];
-            cpus.for_each(|cpu| mask[cpu / 64] |= 1 << (cpu % 64));
+            (first..end).for_each(|cpu| mask[cpu / 64] |= 1 << (cpu % 64));
             mask
         };
-        let cpus_of = |node: usize| nodes.get(node).cloned().filter(|cpus| !cpus.is_empty()).map(mask);
-        parts_of(&mask(0..cpus), 16, nodes.len(), cpus_of).1
+        let cpus_of = |node: usize| nodes.get(node).copied().filter(|&(first, end)| first < end).map(mask);
+        parts_of(&mask((0, cpus)), 16, nodes.len(), cpus_of).1
     }
 
     #[test]
     fn numa_nodes_have_parts_where_more_than_16_cpus_share_one() {
-        let of_one = [1, 16, 17, 64].map(|cpus| parts_on(cpus, &[0..cpus]));
+        let of_one = [1, 16, 17, 64].map(|cpus| parts_on(cpus, &[(0, cpus)]));
         assert_eq!(of_one, [1, 1, 2, 4]);
-        assert_eq!(parts_on(128, &[0..64, 64..128]), 4);
-        assert_eq!(parts_on(64, &[0..8, 8..16, 16..24, 24..32, 32..40, 40..48, 48..56, 56..64]), 1);
+        assert_eq!(parts_on(128, &[(0, 64), (64, 128)]), 4);
+        assert_eq!(parts_on(64, &[(0, 8), (8, 16), (16, 24), (24, 32), (32, 40), (40, 48), (48, 56), (56, 64)]), 1);
     }
 
     #[test]
     fn only_nodes_with_cpus_that_the_process_may_use_count() {
-        assert_eq!(parts_on(64, &[0..64, 64..128]), 4, "it is bound to one of two");
-        assert_eq!(parts_on(64, &[0..64, 0..0]), 4, "the second is of memory alone");
-        assert_eq!(parts_on(32, &[0..16, 16..32, 32..48, 48..64]), 1, "it is bound to two of four");
-        assert_eq!(parts_on(64, &[0..0, 0..0]), 4, "the kernel does not say");
+        assert_eq!(parts_on(64, &[(0, 64), (64, 128)]), 4, "it is bound to one of two");
+        assert_eq!(parts_on(64, &[(0, 64), (0, 0)]), 4, "the second is of memory alone");
+        assert_eq!(parts_on(32, &[(0, 16), (16, 32), (32, 48), (48, 64)]), 1, "it is bound to two of four");
+        assert_eq!(parts_on(64, &[(0, 0), (0, 0)]), 4, "the kernel does not say");
     }
 
     #[test]
