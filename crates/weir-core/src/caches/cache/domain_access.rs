@@ -137,8 +137,8 @@ impl<P: Platform> Caches<P> {
         self.pages.nodes.count() == 1 || cache.domains.more.load(Acquire).is_null()
     }
 
-    /// Calls `f` with the objects of each domain, in their order: once for a domain and at most [`MAX_BATCH`] objects, however these
-    /// are mixed.
+    /// Calls `f` with the objects of each domain, in their order: once for a domain and at most [`MAX_BATCH`] objects, however
+    /// these are mixed.
     pub(in crate::caches) fn by_domain<'a>(
         &'a self,
         cache: &'a Cache,

@@ -144,8 +144,8 @@ fn write_zones(heap: &Engine) {
 /// Nodes with a row for each of their zones. Those of further nodes are added up.
 const NODES: u64 = 6;
 
-/// Tells the rows of all zones. Where they are more than there are places, those of NORMAL of further nodes are left out. None of LOW32
-/// is: `weir why` adds these up.
+/// Tells the rows of all zones. Where they are more than there are places, those of NORMAL of further nodes are left out. None of
+/// LOW32 is: `weir why` adds these up.
 fn zone_rows(each_zone: impl Fn(&mut dyn FnMut(ZoneFigures)), limits: [u64; 5], add: &mut dyn FnMut(ZoneRow)) {
     for turn in 0..3 {
         let mut others = ZoneRow::default();
