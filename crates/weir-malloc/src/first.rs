@@ -13,9 +13,10 @@ use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use weir_core::base::size_class::MIN_ALIGN;
+use weir_core::base::units::PAGE;
 use weir_linux::platform::fast_path::rseq;
 use weir_linux::process::heap::HEAP;
-use weir_linux::process::malloc::is_block;
+use weir_linux::process::malloc::{is_block, is_guarded};
 
 /// Who serves the first `malloc`.
 static WHOSE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -109,5 +110,11 @@ pub unsafe fn free(block: *mut u8) {
 /// Whether a block that is deleted is the first `free`'s.
 #[inline]
 pub fn frees(block: *mut u8) -> bool {
-    WHOSE.load(Relaxed) != WEIRS && !is_block(block.addr())
+    if WHOSE.load(Relaxed) == WEIRS {
+        return false;
+    }
+    let addr = block.addr();
+    // Outside the heap's pages Weir's blocks begin at a page, but for guarded ones. To look them up takes a lock.
+    let may_be_weirs = HEAP.covers(addr) || addr.is_multiple_of(PAGE) || is_guarded(addr);
+    !may_be_weirs || !is_block(addr)
 }

@@ -230,7 +230,7 @@ fn zones() -> Check {
     let zone_cpus = Tunables::new().zone_cpus.get() as usize;
     let nodes = machine::node_count();
     let parts = if has_mm_cid() { machine::parts(zone_cpus, nodes).1 } else { 1 };
-    let found = format!("{} at most for a process on these CPUs", nodes * parts);
+    let found = format!("{} at most for a process on these CPUs, by default", nodes * parts);
     check(
         "zones",
         true,

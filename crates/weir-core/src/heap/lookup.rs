@@ -47,9 +47,12 @@ impl<P: Platform> Heap<P> {
         self.lookup(addr).is_some()
     }
 
-    /// Whether `addr` is in the address space that the heap has for pages.
+    /// Whether `addr` is on a page of the heap that is in use. In its windows may also be holes, with mappings of others in them.
     pub fn covers(&self, addr: usize) -> bool {
-        ZoneKind::ALL.into_iter().any(|kind| self.pages().window(kind).page_of(addr).is_some())
+        ZoneKind::ALL.into_iter().any(|kind| {
+            let window = self.pages().window(kind);
+            window.page_of(addr).is_some_and(|page| window.class_of(page) != NOTHING)
+        })
     }
 
     /// Finds the block that begins at `addr`; `None`: no block does.

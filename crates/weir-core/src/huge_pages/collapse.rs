@@ -116,8 +116,8 @@ impl<P: Platform> Watch<'_, P> {
         let (p, page) = (&pages.platform, block.first());
         let (begin, cpu_begin) = (p.now(), p.cpu_time());
         let outcome = p.collapse(Run { addr: pages.normal.addr_of(page), len: PAGEBLOCK });
-        // The process may have been stopped meanwhile, or its thread had no CPU.
-        let took = p.now().since(begin).min(p.cpu_time().saturating_sub(cpu_begin));
+        // The process may have been stopped meanwhile, or its thread had no CPU: that is not the call's.
+        let (took, worked) = (p.now().since(begin), p.cpu_time().saturating_sub(cpu_begin));
         match outcome {
             Collapse::Unfit => {}
             Collapse::Short => return Err(PAUSE_SHORT),
@@ -128,6 +128,7 @@ impl<P: Platform> Watch<'_, P> {
                 stats::add(&p.stats().huge_made, 1);
             }
         }
-        if took > SLOW { Err((took * PAUSE_SLOW).min(LONGEST_PAUSE)) } else { Ok(took) }
+        let is_slow = took.min(worked) > SLOW;
+        if is_slow { Err((worked * PAUSE_SLOW).min(LONGEST_PAUSE)) } else { Ok(took.min(SLOW)) }
     }
 }

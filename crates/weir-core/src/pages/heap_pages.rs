@@ -106,8 +106,9 @@ impl<P: Platform> HeapPages<P> {
 
     // ---- pages taken and given ---------------------------------------------------------------------------------
 
-    /// Takes `pages` pages for `purpose`, aligned to `align`: of the caller's node; else what is resident in a sibling, a part of
-    /// the same NUMA node, that has its lock free. Else the caller's node grows for it, and other nodes serve if it cannot.
+    /// Takes `pages` pages for `purpose`, aligned to `align`: of the caller's node; else a run that is resident in a sibling, a part
+    /// of the same NUMA node, that has its lock free. A slab would be the sibling's: the next object would take a slab more. Else
+    /// the caller's node grows for it, and other nodes serve if it cannot.
     pub(crate) fn take(&self, kind: ZoneKind, pages: Pages, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();
         let (_hold, most_fresh) = self.hold_pages(pages, huge);
@@ -121,7 +122,10 @@ impl<P: Platform> HeapPages<P> {
         };
         let home = self.home();
         let run = take_of(home)
-            .or_else(|Short| self.siblings(home).find_map(take_resident).ok_or(Short))
+            .or_else(|Short| {
+                let mut siblings = self.siblings(home).filter(|_| purpose == Purpose::Run);
+                siblings.find_map(take_resident).ok_or(Short)
+            })
             .or_else(|Short| {
                 // More address space would be no help against the hard limit.
                 if most_fresh < Pages::MAX {
@@ -187,11 +191,12 @@ impl<P: Platform> HeapPages<P> {
             let (pages, end) = (zone.pages, zone.end);
             drop(zone);
             growing.have = pages;
+            let is_normal = kind == ZoneKind::Normal;
+            (growing.advice, growing.probes) =
+                if is_normal { self.advice(home, pages, end) } else { (Advice::None, false) };
             if self.map_again(&mut growing, kind, blocks, home) {
                 continue;
             }
-            let is_normal = kind == ZoneKind::Normal;
-            (growing.advice, growing.probes) = if is_normal { self.advice(home, end) } else { (Advice::None, false) };
             let row = growing.grow(blocks, home)?;
             let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
             self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);

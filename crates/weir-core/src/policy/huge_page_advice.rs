@@ -27,7 +27,7 @@ const YOUNG: usize = 4;
 const NEAR: u32 = 64;
 /// Pageblocks, of any node, among which it looks for those.
 const FAR: u32 = 1024;
-/// Pageblocks from which on a heap learns of its growth. One of 32 MiB keeps the peak within a few percent: as it ends to
+/// Pageblocks from which on a node learns of its growth. One of 32 MiB keeps the peak within a few percent: as it ends to
 /// grow, a huge page or two are not filled.
 pub(crate) const LEARNS_FROM: u32 = 16;
 

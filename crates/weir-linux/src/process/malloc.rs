@@ -123,6 +123,11 @@ pub unsafe fn free_moved(block: *mut u8) {
     }
 }
 
+/// Whether `addr` is where guarded blocks lie.
+pub fn is_guarded(addr: usize) -> bool {
+    slots::owns(addr)
+}
+
 /// Whether a block of this heap begins at `addr`.
 pub fn is_block(addr: usize) -> bool {
     slots::owns(addr) || HEAP.is_block(addr)

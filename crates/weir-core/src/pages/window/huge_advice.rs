@@ -15,7 +15,7 @@ use crate::pages::report::slices;
 use crate::pages::window::Growing;
 use crate::pages::zone::sparse::Fill;
 use crate::platform::Platform;
-use crate::policy::huge_page_advice::{PAUSE, grows_dense, is_probe, owed};
+use crate::policy::huge_page_advice::{LEARNS_FROM, PAUSE, grows_dense, is_probe, owed};
 use crate::telemetry::trace::Place;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -75,14 +75,14 @@ impl<P: Platform> HeapPages<P> {
             && self.events.has_room()
     }
 
-    /// Whether what node `node` grows by next is to ask for huge pages, and whether probes among it are not. Its last row ends at
-    /// `end`.
+    /// Whether what node `node` grows by next is to ask for huge pages, and whether probes among it are not. It has so many `pages`,
+    /// and its last row ends at `end`.
     #[cold]
-    pub(in crate::pages) fn advice(&self, node: usize, end: BlockNo) -> (Advice, bool) {
+    pub(in crate::pages) fn advice(&self, node: usize, pages: Pages, end: BlockNo) -> (Advice, bool) {
         let p = &self.platform;
         let is_own = |block| usize::from(self.normal.node_of_block(block)) == node;
         let is_asked = self.may_ask_for_huge() && p.huge_on_advice() && !p.huge_on_touch();
-        let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed));
+        let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed)) && pages.blocks() >= LEARNS_FROM as usize;
         let mut has_runs = false;
         let filled = |block| {
             let fill = self.fill(block);

@@ -12,13 +12,15 @@ use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
-use crate::pages::pageblock::Pageblock;
+use crate::pages::pageblock::{Advice, Pageblock};
 use crate::pages::window::Growing;
 use crate::pages::zone::FreeAreas;
 use crate::platform::{Placed, Platform};
 
 /// Pageblocks that leave a zone at a time, under its lock.
-const BATCH: usize = 16;
+const BATCH: usize = 32;
+/// Holes that quiet windows make at most, of the 65,530 mappings that a process may have.
+const HOLES: usize = 4096;
 
 impl<P: Platform> HeapPages<P> {
     /// Free bytes of the heap's window, in whole pageblocks or not: what [`HeapPages::unmap_free`] may give, at most.
@@ -29,24 +31,26 @@ impl<P: Platform> HeapPages<P> {
 
     /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes.
     pub(crate) fn unmap_free(&self, bytes: usize) -> usize {
-        self.unmap(bytes, false)
+        self.unmap(bytes, false, 1)
     }
 
     /// Unmaps whole free pageblocks of which neither memory nor a description is left, where the system counts what is mapped
     /// against all processes.
     pub(crate) fn unmap_bare(&self) {
         if self.platform.is_commit_strict() {
-            self.unmap(usize::MAX, true);
+            // The larger the heap, the longer the rows that are worth a hole.
+            let least = self.normal.pages().blocks().div_ceil(HOLES).min(BATCH);
+            self.unmap(usize::MAX, true, least);
         }
     }
 
-    /// See the two before.
-    fn unmap(&self, bytes: usize, are_bare: bool) -> usize {
-        let mut growing = self.normal.growing(&self.platform);
-        let (mut unmapped, mut batch) = (0, [BlockNo(0); BATCH]);
+    /// See the two before. Rows of fewer than `least` pageblocks stay. Threads that grow the heap have their turn between batches.
+    fn unmap(&self, bytes: usize, are_bare: bool, least: usize) -> usize {
+        let (mut unmapped, mut batch) = (0, [(BlockNo(0), Advice::None); BATCH]);
         for node in self.nodes.iter() {
             while unmapped < bytes {
                 let most = (bytes - unmapped).div_ceil(PAGEBLOCK).min(BATCH);
+                let mut growing = self.normal.growing(&self.platform);
                 let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(
                     &self.normal,
                     &mut batch[..most],
@@ -55,7 +59,7 @@ impl<P: Platform> HeapPages<P> {
                 if n == 0 {
                     break;
                 }
-                let gone = growing.unmap(&mut batch[..n]);
+                let gone = growing.unmap(&mut batch[..n], least);
                 unmapped += gone * PAGEBLOCK;
                 let kept = batch[gone..n].iter().copied();
                 node.zone(ZoneKind::Normal).lock(&self.platform).put_in(&self.normal, kept, !are_bare);
@@ -71,27 +75,32 @@ impl<P: Platform> HeapPages<P> {
     /// Maps unmapped pageblocks of node `node` again, at least `blocks` in a row; whether there were such.
     pub(crate) fn map_again(&self, growing: &mut Growing<'_, P>, kind: ZoneKind, blocks: usize, node: usize) -> bool {
         let Some(row) = growing.map_again(blocks, node) else { return false };
-        let all = BlockNo::each(row);
-        let bytes = (all.len() * PAGEBLOCK) as u64;
+        let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
         self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);
+        let all = BlockNo::each(row).map(|block| (block, growing.advice_of(block)));
         self.nodes.get(node).zone(kind).lock(&self.platform).put_in(self.window(kind), all, false);
         true
     }
 }
 
 impl<P: Platform> Growing<'_, P> {
-    /// Unmaps pageblocks that are in no zone, row by row, up to the first that the system refuses to. Returns how many went,
-    /// which are the first of `blocks` then.
-    fn unmap(&mut self, blocks: &mut [BlockNo]) -> usize {
-        blocks.sort_unstable();
-        let mut gone = 0;
-        for row in blocks.chunk_by(|before, block| before.next() == *block) {
-            let addr = self.window.addr_of(row[0].first());
-            if !self.platform.unmap_at(Run { addr, len: row.len() * PAGEBLOCK }) {
-                break;
+    /// Unmaps pageblocks that are in no zone, in rows of `least` or more, up to the first row that the system refuses to. Returns
+    /// how many went, which are the first of `blocks` then.
+    fn unmap(&mut self, blocks: &mut [(BlockNo, Advice)], least: usize) -> usize {
+        blocks.sort_unstable_by_key(|&(block, _)| block);
+        let (mut gone, mut from) = (0, 0);
+        while let Some(row) = blocks[from..].chunk_by(|(before, _), (block, _)| before.next() == *block).next() {
+            let (first, len) = (row[0].0, row.len());
+            if len >= least {
+                let run = Run { addr: self.window.addr_of(first.first()), len: len * PAGEBLOCK };
+                if !self.platform.unmap_at(run) {
+                    break;
+                }
+                BlockNo::each(first.row(len)).for_each(|block| self.mark(block, true));
+                blocks[gone..from + len].rotate_left(from - gone);
+                gone += len;
             }
-            row.iter().for_each(|&block| self.mark(block, true));
-            gone += row.len();
+            from += len;
         }
         gone
     }
@@ -114,8 +123,8 @@ impl<P: Platform> Growing<'_, P> {
             // Whatever lies there now: if it is another's mapping, this is a hole for good.
             BlockNo::each(first.row(count)).for_each(|block| self.mark(block, false));
             if placed == Placed::Done {
-                if self.asks_for_huge() {
-                    self.platform.advise_huge(run(count));
+                if self.advice != Advice::None || self.asks_for_huge() {
+                    self.advise(first.row(count));
                 }
                 return Some(first.row(count));
             }

@@ -112,8 +112,8 @@ const LEVELS: [usize; 4] = [WHOLE_BARE, WHOLE_REPORTED, WHOLE_BACKED, WHOLE_REFU
 
 impl FreeAreas {
     /// Takes whole free pageblocks out of the zone, as many as `out` has room for; returns how many. They are holes of the
-    /// window from now on. If they `are_bare`, it takes no others.
-    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [BlockNo], are_bare: bool) -> usize {
+    /// window from now on. If they `are_bare`, it takes no others. With each comes what it asked for.
+    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [(BlockNo, Advice)], are_bare: bool) -> usize {
         let mut taken = 0;
         for &level in if are_bare { &LEVELS[..1] } else { &LEVELS[..] } {
             while taken < out.len() {
@@ -127,21 +127,27 @@ impl FreeAreas {
                 (pageblock.free, pageblock.backed) = (PageSet::EMPTY, PageSet::EMPTY);
                 (pageblock.huge, pageblock.dirty, pageblock.refused) = (false, false, false);
                 pageblock.lazy = false;
-                (pageblock.look, pageblock.bare, pageblock.advice) = (Look::None, true, Advice::None);
+                (pageblock.look, pageblock.bare) = (Look::None, true);
+                out[taken] = (block, core::mem::take(&mut pageblock.advice));
                 self.relink(window, block);
-                out[taken] = block;
                 taken += 1;
             }
         }
         taken
     }
 
-    /// Puts pageblocks that were taken out into the zone again: freshly mapped ones, or, if `is_old`, with what they held.
-    pub(crate) fn put_in(&mut self, window: &Window, blocks: impl DoubleEndedIterator<Item = BlockNo>, is_old: bool) {
+    /// Puts pageblocks that were taken out into the zone again, with what they ask for: freshly mapped ones, or, if `is_old`, with
+    /// what they held.
+    pub(crate) fn put_in(
+        &mut self,
+        window: &Window,
+        blocks: impl DoubleEndedIterator<Item = (BlockNo, Advice)>,
+        is_old: bool,
+    ) {
         // Backwards, so that the list hands out ascending addresses.
-        for block in blocks.rev() {
+        for (block, advice) in blocks.rev() {
             let pageblock = self.blocks.at_mut(window, block);
-            pageblock.free = PageSet::FULL;
+            (pageblock.free, pageblock.advice) = (PageSet::FULL, advice);
             pageblock.backed = if is_old { PageSet::FULL } else { PageSet::EMPTY };
             self.pages += Pages::BLOCK;
             self.idle += pageblock.idle().len();

@@ -192,6 +192,24 @@ fn a_part_of_a_numa_node_takes_what_its_siblings_have_idle() {
     }
 }
 
+/// A slab belongs to the node of its pages. One taken of a sibling would serve one batch of objects here.
+#[test]
+fn a_part_of_a_numa_node_takes_no_slabs_of_its_siblings() {
+    let fake = Fake::new();
+    fake.node_count.store(2, Relaxed);
+    fake.numa_nodes.store(1, Relaxed);
+    let mut world = World::new(fake);
+    (0..64).for_each(|_| assert!(world.alloc(MIB).is_some()));
+    world.free_all();
+    run_on(1);
+    run_on_node(1);
+    let used = |world: &World| world.fake().stats().page_bytes.load(Relaxed) as usize;
+    let before = used(&world);
+    (0..20_000).for_each(|_| assert!(world.alloc(64).is_some()));
+    assert!(used(&world) - before < 2 * MIB, "{} KiB for 1,250", (used(&world) - before) >> 10);
+    world.audit();
+}
+
 /// A thread has grown the window and not yet added what came of it to the zone, as another extends the last run before it.
 #[test]
 fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {

@@ -2,7 +2,7 @@
 //!
 //! A neighbour in the group that grows by 100 MiB a second takes 25 MiB between two readings, and a limit of 512 MiB has
 //! 16 MiB left when the balancer is to wake. So the nearer the limit, the sooner the next look: each comes when about a quarter
-//! of what is left will have gone. Below min no look can be too late. What the heap itself takes is no reason: the budget's
+//! of what is left will have gone. Below min growth of less than a MiB is no reason. What the heap itself takes is no reason: the budget's
 //! estimate follows that without a look.
 
 use weir_core::base::units::Pages;
@@ -10,6 +10,8 @@ use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 
 const MS: u64 = 1_000_000;
+/// Growth below it may be the kernel's steps of 64 pages a CPU, bytes.
+const NOISE: u64 = 1 << 20;
 /// Between two readings of all that cannot notify, while the heap is warm.
 pub(super) const READ_INTERVAL_NS: u64 = 250 * MS;
 /// The usual time near a limit, where a neighbour that begins to grow has no rate yet.
@@ -52,9 +54,9 @@ impl Pace {
         }
         let free = room.free();
         let most = if free < room.capacity / NEAR { NEAR_NS } else { READ_INTERVAL_NS };
-        // Below min the balancer is awake and looks by itself, as far as there is something to give. No look is too late there.
+        // Below min each step of the kernel's count would be a reason.
         let is_behind = free < Marks::of(Pages::in_bytes(room.capacity as usize), 0).min.bytes() as u64;
-        let lately = if is_behind { 0 } else { self.lately };
+        let lately = if is_behind && self.lately < NOISE { 0 } else { self.lately };
         let part = u128::from(free / PARTS) * u128::from(HALF_NS);
         let until = part.checked_div(u128::from(lately)).unwrap_or(u128::MAX);
         self.interval = until.clamp(LEAST_NS.into(), most.into()) as u64;
@@ -127,14 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn at_a_full_limit_no_growth_is_looked_after() {
-        let mut pace = Pace::new();
-        for at in 1..20 {
-            pace.note(left(0), 100 << 20, at * NEAR_NS);
-            assert_eq!(pace.interval, NEAR_NS, "{pace:?}");
+    fn at_a_full_limit_growth_is_forgotten_too() {
+        let (mut pace, mut looks) = (Pace::new(), 0);
+        pace.note(left(0), 100 << 20, 0);
+        assert_eq!(pace.interval, LEAST_NS);
+        while pace.interval < NEAR_NS {
+            pace.note(left(0), 0, pace.at + pace.interval);
+            looks += 1;
+            assert!(looks < 3000, "{pace:?}");
         }
-        pace.note(left(100 * MIB), 0, 20 * NEAR_NS);
-        assert!(pace.interval < NEAR_NS, "it is remembered: {pace:?}");
     }
 
     /// The kernel charges a CPU 64 pages at a time, and takes back what it did not use.

@@ -42,7 +42,7 @@ const REST_NS: u64 = 15_000_000_000;
 /// How long the node balancer works before the thread looks at everything else again.
 const SLICE_NS: u64 = 10_000_000;
 /// Between two looks for relief, where balance has not returned. While nobody waits for it each look doubles that, so that a
-/// limit that stays near does not wake a process at rest for ever.
+/// limit that stays near wakes a process at rest once a minute.
 const RELIEF_NS: u64 = 1_000_000_000;
 /// The longest such time: so long a level that is shown may have ended.
 const RELIEF_MOST_NS: u64 = 60_000_000_000;

@@ -144,8 +144,8 @@ fn write_zones(heap: &Engine) {
 /// Nodes with a row for each of their zones. Those of further nodes are added up.
 const NODES: u64 = 6;
 
-/// Tells the rows of all zones. Where they are more than there are places, those of NORMAL of further nodes are left out. None of
-/// LOW32 is: `weir why` adds these up.
+/// Tells the rows of all zones. Where they are more than there are places, those told last are left out: NORMAL of further nodes,
+/// then zones of the program's. None of LOW32 is: `weir why` adds these up.
 fn zone_rows(each_zone: impl Fn(&mut dyn FnMut(ZoneFigures)), limits: [u64; 5], add: &mut dyn FnMut(ZoneRow)) {
     for turn in 0..3 {
         let mut others = ZoneRow::default();
@@ -252,7 +252,7 @@ mod tests {
         let low = |row: &&ZoneRow| row.name().starts_with("LOW32");
         // 16 have places.
         assert_eq!(rows[..16].iter().filter(low).map(|row| row.bytes).sum::<u64>(), 1600);
-        assert_eq!(rows.iter().filter(|row| !low(row)).map(|row| row.idle).sum::<u64>(), 16 + 9);
+        assert_eq!(rows.iter().filter(|row| !low(row)).map(|row| row.idle).sum::<u64>(), 16 + 9, "some have no place");
         assert_eq!((name(&rows[0]), rows[0].capacity, rows[1].capacity), ("NORMAL 0".into(), 5, 0));
         assert_eq!([name(&rows[7]), name(&rows[8])], ["LOW32, others", "zone 0"]);
         assert_eq!(rows.last().map(|row| (name(row), row.used)), Some(("NORMAL, others".into(), 100)));

@@ -47,8 +47,8 @@ impl<C: Content> Shrink for Registered<C> {
         let freed = self.cache().evict(bytes, self.1);
         // What key and value own goes with them: that lies where the program allocates, or in the zone.
         if C::OWNS_MEMORY && self.1 != Part::InZone && freed > 0 {
-            // Where nothing weighs it, it may be any number of bytes, and is worth a trim.
-            let least = if self.cache().weigher.is_some() { 0 } else { other_malloc::WORTH };
+            // Where nothing weighs it, it may be any number of bytes: each fourth batch is worth a trim.
+            let least = if self.cache().weigher.is_some() { 0 } else { other_malloc::WORTH / 4 };
             other_malloc::evict(freed.max(least));
         }
         // All that is left is pinned: the batches of this run that are left would search in vain.
