@@ -304,7 +304,7 @@ impl Callbacks {
             platform.wait_for(&self.finished, seen, Some((deadline - now).0));
             // Who wakes so late was stopped or frozen, with the thread that it waits for.
             let now = platform.now();
-            if is_patient && !stood_still && now.since(deadline) >= calling::SLOW_NS {
+            if is_patient && !stood_still && now.since(deadline) >= callback::SLOW_NS {
                 (deadline, stood_still) = (now + patience, true);
             }
         }
