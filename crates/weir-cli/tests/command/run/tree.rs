@@ -131,8 +131,9 @@ fn an_orphan_that_ended_counts_for_the_limit() {
     let source = "#include <stdlib.h>\n#include <string.h>\n\
         int main(void) { char *p = malloc(60 << 20); memset(p, 1, 60 << 20); return p[9] - 1; }";
     let Some(large) = compile(bench.dir.path(), "large", source, &["-O0"]) else { return };
-    // The shell's child goes at once; the orphan holds the pipe until it ends.
-    let script = format!("(({}; echo) &) | read -r line; true", large.to_str().unwrap());
+    // The shell's child goes at once. The orphan is there until `weir` has waited for it.
+    let waits = "(read -r orphan; while kill -0 $orphan 2>/dev/null; do sleep 0.01; done)";
+    let script = format!("((({}; :) & echo $!) | {waits})", large.to_str().unwrap());
     let said = stderr(&bench.run(&["--limit", "32M", "--", "sh", "-c", &script]));
     assert!(said.contains("32.0 MiB a process, exceeded"), "{said}");
 }
