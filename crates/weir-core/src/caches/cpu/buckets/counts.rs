@@ -106,7 +106,7 @@ impl PerCpu {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::boxed::Box;
