@@ -252,7 +252,7 @@ fn top(page: &Page, column: Column, (width, height): (u16, u16), command: &str) 
     let mut model = top::model::Model::new(Duration::from_secs(1), true);
     (model.order.column, model.order.is_tree) = (column, width % 2 == 0);
     let (processes, machine) = ((1..=3).map(process).collect(), [1 << 30, 1 << 29]);
-    model.take(top::sample::Sample { processes, machine, stall: None });
+    model.take(top::sample::Sample { processes, unknown: 1, machine, stall: None });
     let Ok(text) = top::drawn(&mut model, width, height);
     check_text(&text);
     assert_eq!(text.lines().count(), usize::from(height));
