@@ -27,7 +27,7 @@ pub struct VolumeLock {
 }
 
 impl VolumeLock {
-    /// Locks an open file, `source` and known as `id`, that will be written. `is_alone`: nobody else may write it.
+    /// Locks an open file, `source` and known as `id`, that will be written. `is_alone`: no other may write it.
     pub fn take(
         file: &Arc<OwnedFd>,
         id: FileId,

@@ -86,7 +86,7 @@ impl Agent {
         // A request that goes by its own window.
         let request = pod.request_of(container).filter(|_| self.rules.requests.is_some() && infeasible.is_none());
         // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason. Where the kubelet
-        // would not do it, nobody is asked for memory.
+        // would not do it, no process is asked for memory.
         let is_feasible = infeasible != Some(&Infeasible::Both) && !pod.is_infeasible() && !pod.is_stuck();
         let may_lower = may_lower && container.is_ready && !container.was_killed && is_feasible;
         let wish = match watched.wish(&self.rules, held, request, most_before, may_exceed)? {

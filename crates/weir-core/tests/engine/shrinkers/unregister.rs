@@ -51,12 +51,10 @@ fn a_callback_that_never_returns_is_named_once_and_others_are_called_meanwhile()
     other.unregister(heap);
 }
 
-/// The process is stopped while a callback runs, and continued.
-#[test]
-fn a_callback_that_stood_still_with_the_process_is_not_named() {
-    let (heap, queue) = (heap(), queue());
+/// A scan that says when it has begun, and ends when it is let go.
+fn held() -> (OnScan, Receiver<()>, Sender<()>) {
     let (enters, is_in) = channel();
-    let (let_go, waits): (Sender<()>, Receiver<()>) = channel();
+    let (let_go, waits) = channel();
     let waits = Mutex::new((enters, waits));
     let on_scan: OnScan = Box::new(move |_| {
         let waits = waits.lock().unwrap();
@@ -64,6 +62,14 @@ fn a_callback_that_stood_still_with_the_process_is_not_named() {
         waits.1.recv().unwrap();
         Ok(STOP)
     });
+    (on_scan, is_in, let_go)
+}
+
+/// The process is stopped while a callback runs, and continued.
+#[test]
+fn a_callback_that_stood_still_with_the_process_is_not_named() {
+    let (heap, queue) = (heap(), queue());
+    let (on_scan, is_in, let_go) = held();
     let (stopped, _) = register(heap, queue, shrinker("stopped", Class::Program), SIZE, Some(on_scan));
     pressure(heap, Level::Some);
     let thread = thread::spawn(move || serve(heap, queue));
@@ -89,15 +95,7 @@ fn a_callback_that_stood_still_with_the_process_is_not_named() {
 #[test]
 fn one_whose_queue_has_no_other_thread_is_named_by_the_balancer() {
     let (heap, queue) = (heap(), queue());
-    let (enters, is_in) = channel();
-    let (let_go, waits): (Sender<()>, Receiver<()>) = channel();
-    let waits = Mutex::new((enters, waits));
-    let on_scan: OnScan = Box::new(move |_| {
-        let waits = waits.lock().unwrap();
-        waits.0.send(()).unwrap();
-        waits.1.recv().unwrap();
-        Ok(STOP)
-    });
+    let (on_scan, is_in, let_go) = held();
     let (stuck, _) = register(heap, queue, shrinker("alone", Class::Program), SIZE, Some(on_scan));
     pressure(heap, Level::Some);
     let thread = thread::spawn(move || serve(heap, queue));
