@@ -212,7 +212,7 @@ impl Sampler {
     fn note_without(&mut self, pid: i32, known: &mut ProcessRecord, stats: &StatsFile) {
         let (kind, why) = match &known.loaded {
             LibraryState::Absent(why) => (WITHOUT, why.as_str()),
-            LibraryState::Loaded if known.bytes >= CHECKED_FROM && has_own_malloc(known, stats) => {
+            LibraryState::Loaded if has_own_malloc(pid, known, stats) => {
                 (WITHOUT, "has a malloc of its own")
             }
             LibraryState::LoadedUncounted if stats.path().is_some() => {
@@ -307,10 +307,15 @@ fn stat_of(pid: i32) -> Option<(Process, Stat)> {
     Some((process, stat))
 }
 
-/// Whether all that the process counted in its page is that it never allocated.
-fn has_own_malloc(known: &ProcessRecord, stats: &StatsFile) -> bool {
+/// Whether the process has much memory, and all that it counted in its page is that it never allocated.
+fn has_own_malloc(pid: i32, known: &ProcessRecord, stats: &StatsFile) -> bool {
+    if known.bytes < CHECKED_FROM {
+        return false;
+    }
     let page = stats.pages_of(&HashSet::from([known.inner_pid as u32])).next();
     page.is_some_and(|page| page.address_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
+        // One that executes another program after it was sampled has that one's empty page, and not yet its memory.
+        && stat_of(pid).is_some_and(|(_, now)| now.rss * procfs::page_size() >= CHECKED_FROM)
 }
 
 /// Resident bytes, and the process's part of them.
