@@ -212,9 +212,7 @@ impl Sampler {
     fn note_without(&mut self, pid: i32, known: &mut ProcessRecord, stats: &StatsFile) {
         let (kind, why) = match &known.loaded {
             LibraryState::Absent(why) => (WITHOUT, why.as_str()),
-            LibraryState::Loaded if has_own_malloc(pid, known, stats) => {
-                (WITHOUT, "has a malloc of its own")
-            }
+            LibraryState::Loaded if has_own_malloc(pid, known, stats) => (WITHOUT, "has a malloc of its own"),
             LibraryState::LoadedUncounted if stats.path().is_some() => {
                 (UNCOUNTED, "has another user, rights or namespace")
             }
