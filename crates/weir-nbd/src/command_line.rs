@@ -54,7 +54,7 @@ pub struct Serve {
     /// The certificate's private key, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
-    /// Clients need a certificate of this authority, in PEM.
+    /// Clients need a certificate of this authority, in PEM: those without TLS are refused.
     #[arg(long, value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
     /// Refuse clients without TLS.

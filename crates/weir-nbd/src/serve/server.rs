@@ -15,7 +15,7 @@ use crate::command_line::Serve;
 use crate::export::Exports;
 use crate::io::{self, blocking};
 use crate::session::{Context, Home, TlsMode};
-use crate::transport::{Address, Listener, load_tls};
+use crate::transport::{Address, Listener, TlsFiles, load_tls};
 use sd_notify::NotifyState;
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -209,7 +209,7 @@ fn follow_group(settings: &Settings, started: &Settings, has_cache: bool) -> Res
 
 fn open_tls(settings: &Settings) -> Result<TlsMode, Failure> {
     let Some(files) = &settings.tls else { return Ok(TlsMode::default()) };
-    Ok(TlsMode { config: Some(load_tls(files)?), required: files.required })
+    Ok(TlsMode { config: Some(load_tls(files)?), required: files.is_required() })
 }
 
 /// Opens all listening sockets: their descriptors, and what keeps their names.
@@ -225,7 +225,7 @@ fn listen(settings: &Settings) -> Result<(Vec<OwnedFd>, impl Send + use<>), Fail
     }
     for listener in &listeners {
         info!("listening on {}", listener.name);
-        if listener.is_public && !settings.tls.as_ref().is_some_and(|tls| tls.required) {
+        if listener.is_public && !settings.tls.as_ref().is_some_and(TlsFiles::is_required) {
             warn!("other machines can reach {} without TLS", listener.name);
         }
     }

@@ -185,15 +185,18 @@ fn merge_tls(serve: &Serve, file: Option<TlsFiles>) -> Result<Option<TlsFiles>, 
     let own = serve.tls_certificate.clone().zip(serve.tls_key.clone());
     let mut tls = match (own, file) {
         (Some((certificate, key)), Some(file)) => TlsFiles { certificate, key, ..file },
-        (Some((certificate, key)), None) => TlsFiles { certificate, key, client_ca: None, required: false },
+        (Some((certificate, key)), None) => TlsFiles { certificate, key, client_ca: None, required: None },
         (None, Some(file)) => file,
         (None, None) if serve.tls_required || serve.tls_client_ca.is_some() => {
             return Err(Failure::new("TLS is asked for, but there is no --tls-certificate, nor one in the file"));
         }
         (None, None) => return Ok(None),
     };
+    // The option says that clients need a certificate: an entry that lets others in does not undo it.
+    if serve.tls_required || serve.tls_client_ca.is_some() {
+        tls.required = Some(true);
+    }
     tls.client_ca = serve.tls_client_ca.clone().or(tls.client_ca);
-    tls.required |= serve.tls_required;
     Ok(Some(tls))
 }
 
@@ -319,13 +322,20 @@ mod tests {
             let options = [&["--export", "a=memory:1M"], options].concat();
             let tls = settings(&options, file).expect("valid").tls.expect("a certificate");
             let text = |path: PathBuf| path.to_string_lossy().into_owned();
-            (text(tls.certificate), text(tls.key), tls.client_ca.map(text), tls.required)
+            let is_required = tls.is_required();
+            (text(tls.certificate), text(tls.key), tls.client_ca.map(text), is_required)
         };
         let new = ["--tls-certificate", "c2", "--tls-key", "k2"];
         assert_eq!(tls(&new, &strict), ("c2".into(), "k2".into(), Some("ca".into()), true));
         assert_eq!(tls(&["--tls-client-ca", "ca2"], &strict), ("c".into(), "k".into(), Some("ca2".into()), true));
         assert_eq!(tls(&new, ""), ("c2".into(), "k2".into(), None, false));
         assert_eq!(tls(&["--tls-required"], file), ("c".into(), "k".into(), None, true));
+        // An authority for clients' certificates requires them, unless the file says the contrary.
+        let with_ca = format!("{file}client-ca = 'ca'\n");
+        let open = format!("{with_ca}required = false\n");
+        assert!(tls(&[], &with_ca).3 && tls(&new, &with_ca).3 && !tls(&[], &open).3);
+        assert!(tls(&["--tls-client-ca", "ca2"], file).3 && tls(&["--tls-client-ca", "ca2"], &open).3);
+        assert!(tls(&["--tls-required"], &open).3);
     }
 
     #[test]

@@ -20,9 +20,16 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Clients need a certificate of this authority.
     pub client_ca: Option<PathBuf>,
-    /// Clients without TLS are refused.
-    #[serde(default)]
-    pub required: bool,
+    /// Whether clients without TLS are refused, if it is written.
+    pub required: Option<bool>,
+}
+
+impl TlsFiles {
+    /// Clients without TLS are refused. An authority for their certificates is of no use without that, unless it is written that
+    /// both kinds of client may come.
+    pub fn is_required(&self) -> bool {
+        self.required.unwrap_or(self.client_ca.is_some())
+    }
 }
 
 /// Loads them. TLS 1.2 and 1.3 are spoken. `ring` is the library that does the arithmetic.

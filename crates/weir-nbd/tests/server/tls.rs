@@ -203,6 +203,13 @@ fn clients_need_a_certificate_where_an_authority_is_given() {
     let mut client = secured(&server, &roots, Some(&other)).expect("its own side is done");
     let _ = client.wire.write_all(&[&IHAVEOPT.to_be_bytes()[..], &LIST.to_be_bytes(), &[0; 4]].concat());
     assert!(client.wire.read_exact(&mut [0; 20]).is_err(), "nor with that of another authority");
+    // Nor without TLS.
+    let mut client = server.connect();
+    client.greet();
+    assert_eq!(client.outcome(LIST, b""), ERR_TLS_REQD);
+    assert_eq!(client.outcome(GO, &export_request("m", &[])), ERR_TLS_REQD);
+    client.send_option(EXPORT_NAME, b"m");
+    assert!(client.ends().is_empty());
     server.stop();
 }
 
