@@ -10,6 +10,7 @@ use crate::transport::{Connection, Input, Reader, Writer};
 use rustix::net::Shutdown;
 use slab::Slab;
 use std::cell::{OnceCell, RefCell};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -93,6 +94,10 @@ impl Home {
                 info!("{peer}: disconnected, as it has not read or written, or too slowly")
             }
             Ok(()) => info!("{peer}: left export '{name}'"),
+            // Its socket is closed for what it sends, so that no end of its TLS comes.
+            Err(why) if context.is_stopping() && why.kind() == ErrorKind::UnexpectedEof => {
+                info!("{peer}: disconnected, as the server stops")
+            }
             Err(why) => info!("{peer}: lost: {why}"),
         }
     }

@@ -214,6 +214,19 @@ fn clients_need_a_certificate_where_an_authority_is_given() {
 }
 
 #[test]
+fn a_stop_calls_no_client_with_tls_lost() {
+    let Keys { folder, roots, .. } = keys();
+    let mut server = Server::start_in(folder, &[&TLS[..], &["--export", "m=memory:1M"]].concat());
+    let mut client = secured(&server, &roots, None).expect("a session");
+    client.go("m");
+    assert_eq!(client.read_simple(0, 512), [0; 512]);
+    server.signal(libc::SIGTERM);
+    assert!(server.wait().success());
+    let log = server.log();
+    assert!(log.contains("disconnected, as the server stops") && !log.contains("lost"), "{log}");
+}
+
+#[test]
 fn garbage_for_tls_ends_the_session_and_only_that_one() {
     let Keys { folder, roots, .. } = keys();
     let server = Server::start_in(folder, &[&TLS[..], &["--export", "m=memory:1M"]].concat());
