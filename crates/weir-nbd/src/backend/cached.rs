@@ -163,7 +163,8 @@ impl Volume {
             let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
             // Before it adds more: where nothing can be written below, what waits does not grow without end. One write may
             // be longer than all that may wait.
-            if (done == 0 || block.is_multiple_of(UNLOOKED)) && cached.is_too_dirty() {
+            let more = (UNLOOKED * SIZE).min((bytes.len() - done) as u64);
+            if (done == 0 || block.is_multiple_of(UNLOOKED)) && cached.is_too_dirty(more) {
                 self.flusher.write_back().await?;
             }
             let part = &bytes[done..(done + BLOCK - at).min(bytes.len())];

@@ -20,6 +20,7 @@ pub struct CachedFile {
     size: Arc<AtomicU64>,
     /// Blocks to be written below; none where writes are not answered before they are there.
     dirty: Option<DirtyBlocks>,
+    dirty_bytes: AtomicU64,
     /// Blocks of it that were put into the store.
     inserted: AtomicU64,
     turns: Arc<WriteTurns>,
@@ -43,8 +44,8 @@ fn part_of(block: u64, range: &Range<u64>) -> Range<usize> {
 impl CachedFile {
     pub(super) fn new(cache: Arc<Shared>, number: u32, writes_back: bool) -> Self {
         let dirty = writes_back.then(DirtyBlocks::default);
-        let inserted = AtomicU64::new(0);
-        Self { cache, number, size: Arc::default(), dirty, inserted, turns: Arc::default() }
+        let [dirty_bytes, inserted] = [const { AtomicU64::new(0) }; 2];
+        Self { cache, number, size: Arc::default(), dirty, dirty_bytes, inserted, turns: Arc::default() }
     }
 
     /// The file's size, bytes: one number, so that all agree on what its last whole block is.
@@ -57,9 +58,9 @@ impl CachedFile {
         &self.turns
     }
 
-    /// Writes have to wait for some to be written below.
-    pub fn is_too_dirty(&self) -> bool {
-        self.cache.is_too_dirty()
+    /// Before `more` bytes become dirty: whether they have to wait for some to be written below.
+    pub fn is_too_dirty(&self, more: u64) -> bool {
+        self.cache.is_too_dirty(&self.dirty_bytes, more)
     }
 
     /// Bytes of blocks that the cache may hold at most.
@@ -200,7 +201,7 @@ impl CachedFile {
                 data.filled_mut()[at..at + bytes.len()].copy_from_slice(bytes);
             }
             dirty.add(block, data);
-            self.cache.dirtied();
+            self.cache.dirtied(&self.dirty_bytes);
             self.cache.store.remove(self.key(block));
             Some(Ok(()))
         });
@@ -217,7 +218,7 @@ impl CachedFile {
                 if part.len() < BLOCK {
                     dirty.patch(block, part.start, &[0; BLOCK][..part.len()]);
                 } else if dirty.remove(block) {
-                    self.cache.cleaned();
+                    self.cache.cleaned(&self.dirty_bytes);
                 }
             });
         }
@@ -238,7 +239,7 @@ impl CachedFile {
             // The file has changed: a fetch that began before may have the block as it was.
             cache.stripes.change(self.stripe(block), |generation| {
                 if let Some(data) = dirty.take(block, *version) {
-                    cache.cleaned();
+                    cache.cleaned(&self.dirty_bytes);
                     // Trimmed or zeroed meanwhile: which of the two the file has is not known.
                     let is_known = generation.is_some() && generation == *noted;
                     if is_known { self.put(block, data) } else { cache.store.remove(self.key(block)) }

@@ -110,12 +110,18 @@ pub struct CacheFigures {
     pub written_back: u64,
 }
 
-/// Most dirty bytes, above which writes wait: half a second of a disk of 128 MB/s.
+/// Most dirty bytes: half a second of a disk of 128 MB/s.
 const DIRTY: u64 = 64 << 20;
+/// Writes to a file wait where it has more than so many times the dirty bytes that are left free. So a file that cannot be written
+/// leaves a part to others, and others a part of that. Alone, a file may have three quarters of all.
+const MOST_OF_FREE: u64 = 3;
+/// Writing a file below lags behind where it has more than so many times that: a write may wait before it has reached its most.
+/// It has caught up when the file has as much as is free.
+const LAGS: u64 = 2;
 /// Dirty bytes that a cache without a bound may have however small it is: a write below of the most blocks.
 const LEAST_DIRTY: u64 = 1 << 20;
 
-/// How many bytes are dirty, and whether it was told that writing them below lags behind.
+/// How many bytes of all files are dirty, and whether it was told that writing them below lags behind.
 ///
 /// The lock is held while the bytes change and while that is told. So of a block that becomes dirty and one that is cleaned at
 /// the same time the later one tells last. Otherwise a cache with nothing dirty could be called congested, and not grow.
@@ -134,20 +140,22 @@ impl DirtyBytes {
         self.lags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block more. Where that is too much, it tells so each time, as reclaim forgets it.
-    fn add_block(&self, is_too_much: impl FnOnce(u64) -> bool, tell: impl FnOnce(bool)) {
+    /// A block more of a file with `own` dirty bytes. Where that is too much of both, it tells so each time, as reclaim forgets it.
+    fn add_block(&self, own: &AtomicU64, is_too_much: impl FnOnce(u64, u64) -> bool, tell: impl FnOnce(bool)) {
         let mut lags = self.lock();
-        if is_too_much(self.bytes.fetch_add(BLOCK as u64, Relaxed) + BLOCK as u64) {
+        let [own, all] = [own, &self.bytes].map(|bytes| bytes.fetch_add(BLOCK as u64, Relaxed) + BLOCK as u64);
+        if is_too_much(own, all) {
             *lags = true;
             tell(true);
         }
     }
 
-    /// A block less. Where few are left, it tells so, once.
-    fn remove_block(&self, is_little: impl FnOnce(u64) -> bool, tell: impl FnOnce(bool)) {
+    /// A block less. Where few are left, it tells so, once. If another file lags still, its next block tells that: one that can
+    /// not be written has none, and does not stop the cache's growth for all.
+    fn remove_block(&self, own: &AtomicU64, is_little: impl FnOnce(u64, u64) -> bool, tell: impl FnOnce(bool)) {
         let mut lags = self.lock();
-        let bytes = self.bytes.fetch_sub(BLOCK as u64, Relaxed) - BLOCK as u64;
-        if *lags && is_little(bytes) {
+        let [own, all] = [own, &self.bytes].map(|bytes| bytes.fetch_sub(BLOCK as u64, Relaxed) - BLOCK as u64);
+        if *lags && is_little(own, all) {
             *lags = false;
             tell(false);
         }
@@ -179,15 +187,16 @@ impl Shared {
         })
     }
 
-    /// A block became dirty. Above the limit writing lags behind.
-    pub fn dirtied(&self) {
-        self.dirty_bytes.add_block(|bytes| bytes > self.dirty_limit(bytes), |lags| self.store.set_congested(lags));
+    /// A block of a file became dirty: it has `own` dirty bytes.
+    pub fn dirtied(&self, own: &AtomicU64) {
+        let lags = |own, all| own > LAGS * self.free(all);
+        self.dirty_bytes.add_block(own, lags, |lags| self.store.set_congested(lags));
     }
 
-    /// A block is not dirty any more. At half of the limit writing has caught up.
-    pub fn cleaned(&self) {
-        let is_little = |bytes| bytes <= self.dirty_limit(bytes) / 2;
-        self.dirty_bytes.remove_block(is_little, |lags| self.store.set_congested(lags));
+    /// A block of the file is not dirty any more.
+    pub fn cleaned(&self, own: &AtomicU64) {
+        let has_caught_up = |own, all| own <= self.free(all);
+        self.dirty_bytes.remove_block(own, has_caught_up, |lags| self.store.set_congested(lags));
     }
 
     /// Bytes of blocks that the cache may hold at most, by its own bound or the machine's memory, and by the process's limit.
@@ -207,10 +216,14 @@ impl Shared {
         }
     }
 
-    /// Writes have to wait for some to be written below.
-    pub fn is_too_dirty(&self) -> bool {
-        let dirty = self.dirty_bytes.get();
-        dirty > self.dirty_limit(dirty)
+    /// How many bytes more may be dirty, beside these of all files.
+    fn free(&self, dirty: u64) -> u64 {
+        self.dirty_limit(dirty).saturating_sub(dirty)
+    }
+
+    /// Before `more` bytes of a file become dirty, which has `own` of them: whether some have to be written below first.
+    pub fn is_too_dirty(&self, own: &AtomicU64, more: u64) -> bool {
+        own.load(Relaxed) + more > MOST_OF_FREE * self.free(self.dirty_bytes.get() + more)
     }
 
     /// Figures of what the cache holds and did.
@@ -232,37 +245,61 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn dirtied(max: Option<u64>, bytes: u64) -> (Shared, bool) {
-        let shared = Shared::new(max).expect("a cache");
-        (0..bytes / BLOCK as u64).for_each(|_| shared.dirtied());
-        let is_too_dirty = shared.is_too_dirty();
-        (shared, is_too_dirty)
+    const SIZE: u64 = BLOCK as u64;
+
+    /// A cache, and its one file's dirty bytes.
+    fn dirtied(max: Option<u64>, bytes: u64) -> (Shared, AtomicU64) {
+        let (shared, own) = (Shared::new(max).expect("a cache"), AtomicU64::new(0));
+        (0..bytes / SIZE).for_each(|_| shared.dirtied(&own));
+        (shared, own)
     }
 
     #[test]
     fn an_empty_cache_without_a_bound_takes_few_dirty_blocks() {
-        assert!(!dirtied(None, LEAST_DIRTY).1);
-        let (shared, is_too_dirty) = dirtied(None, 2 << 20);
-        assert!(is_too_dirty);
-        (0..(2 << 20) / BLOCK).for_each(|_| shared.cleaned());
-        assert!(!shared.is_too_dirty() && !*shared.dirty_bytes.lock());
+        let (shared, own) = dirtied(None, LEAST_DIRTY / 4 * 3);
+        assert!(!shared.is_too_dirty(&own, 0) && shared.is_too_dirty(&own, SIZE) && *shared.dirty_bytes.lock());
+        (0..LEAST_DIRTY / 4 * 3 / SIZE).for_each(|_| shared.cleaned(&own));
+        assert!(!shared.is_too_dirty(&own, SIZE) && !*shared.dirty_bytes.lock());
+        assert_eq!((own.into_inner(), shared.dirty_bytes.get()), (0, 0));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_room_to_others_and_all_stay_within_the_bound() {
+        const LIMIT: u64 = 1 << 20;
+        let shared = Shared::new(Some(4 * LIMIT)).expect("a cache");
+        let files = [const { AtomicU64::new(0) }; 4];
+        for own in &files {
+            while !shared.is_too_dirty(own, SIZE) {
+                shared.dirtied(own);
+            }
+        }
+        let had = files.each_ref().map(|own| own.load(Relaxed) / SIZE);
+        assert_eq!(had, [192, 48, 12, 3], "three quarters of what the others have left");
+        // The last is written, and the first is not.
+        assert!(*shared.dirty_bytes.lock());
+        shared.cleaned(&files[3]);
+        assert!(!*shared.dirty_bytes.lock(), "the cache may grow");
+        shared.dirtied(&files[3]);
+        assert!(*shared.dirty_bytes.lock() && shared.dirty_bytes.get() < LIMIT);
     }
 
     #[test]
     fn what_is_told_last_of_dirty_bytes_is_so() {
         let (dirty, told) = (DirtyBytes::default(), std::sync::atomic::AtomicBool::new(false));
+        let own = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let (added, is_added) = std::sync::mpsc::channel();
             let (cleaned, is_cleaned) = std::sync::mpsc::channel();
-            let (dirty, told) = (&dirty, &told);
+            let (dirty, told, own) = (&dirty, &told, &own);
             scope.spawn(move || {
                 is_added.recv().expect("a block is dirty");
-                dirty.remove_block(|bytes| bytes == 0, |lags| told.store(lags, Relaxed));
+                dirty.remove_block(own, |own, all| own == 0 && all == 0, |lags| told.store(lags, Relaxed));
                 // The other thread may have stopped to wait for it.
                 let _ = cleaned.send(());
             });
             dirty.add_block(
-                |_| true,
+                own,
+                |_, _| true,
                 |lags| {
                     added.send(()).expect("the other thread waits");
                     // It cleans the block before this is told, if it can.
@@ -276,16 +313,18 @@ mod tests {
 
     #[test]
     fn a_larger_cache_takes_more_dirty_blocks() {
-        let (shared, is_too_dirty) = dirtied(None, 2 << 20);
-        assert!(is_too_dirty);
+        let (shared, own) = dirtied(None, 2 << 20);
+        assert!(shared.is_too_dirty(&own, 0));
         shared.store.set_congested(false);
         let block = || Buffer::copy_of(&[1; BLOCK]).expect("memory");
-        (0..8 * LEAST_DIRTY / BLOCK as u64).for_each(|at| shared.store.insert((0, at), block()));
-        assert!(!shared.is_too_dirty());
+        (0..12 * LEAST_DIRTY / SIZE).for_each(|at| shared.store.insert((0, at), block()));
+        assert!(!shared.is_too_dirty(&own, 0));
     }
 
     #[test]
     fn a_bound_says_how_many_dirty_blocks_there_may_be() {
-        assert!(!dirtied(Some(32 << 20), 8 << 20).1 && dirtied(Some(32 << 20), (8 << 20) + BLOCK as u64).1);
+        let (shared, own) = dirtied(Some(32 << 20), 6 << 20);
+        assert!(!shared.is_too_dirty(&own, 0) && shared.is_too_dirty(&own, SIZE), "three quarters of a quarter");
+        assert!(!shared.is_too_dirty(&AtomicU64::new(0), SIZE), "another file's");
     }
 }

@@ -202,11 +202,14 @@ fn fua_is_in_the_file_when_it_is_answered_and_the_rest_comes_by_itself() {
     }
 }
 
-/// A server with `cache`, which writes back, of a sparse file of 4 MiB that it cannot write behind the first MiB.
+/// A server with `cache`, which writes back, of two sparse files of 4 MiB that it cannot write behind their first MiB: `d` and
+/// `e`.
 fn start_short(engine: &str, cache: &str) -> Server {
     use std::os::unix::process::CommandExt;
     let folder = tempfile::tempdir().expect("a folder");
-    File::create(folder.path().join("disk")).and_then(|file| file.set_len(4 << 20)).expect("a sparse file");
+    for name in ["disk", "other"] {
+        File::create(folder.path().join(name)).and_then(|file| file.set_len(4 << 20)).expect("a sparse file");
+    }
     let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: between fork and exec, the call only changes the child's limit.
     let low = |command: &mut Command| unsafe {
@@ -215,7 +218,8 @@ fn start_short(engine: &str, cache: &str) -> Server {
             _ => Err(std::io::Error::last_os_error()),
         });
     };
-    Server::spawn(folder, &["--export", "d=disk", "--io", engine, "--cache", cache, "--write-back"], low)
+    let exports = ["--export", "d=disk", "--export", "e=other"];
+    Server::spawn(folder, &[&exports[..], &["--io", engine, "--cache", cache, "--write-back"]].concat(), low)
 }
 
 /// Lets the server write all of it from now on.
@@ -285,6 +289,33 @@ fn what_waits_to_be_written_below_has_a_bound() {
         assert!(client.read(0, 1 << 20, (accepted * length) as usize).iter().all(|byte| *byte == 9));
         lengthen(&server);
         assert_eq!(client.error(WRITE, 0, (1 << 20) + accepted * length, length, &[9; 64 << 10]), 0);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_room_for_what_waits_of_others() {
+    for engine in engines() {
+        let server = start_short(engine, "1M");
+        let mut client = server.structured("d");
+        let (length, mut accepted) = (64 << 10, 0);
+        while client.error(WRITE, 0, (1 << 20) + accepted * length, length, &[9; 64 << 10]) == 0 {
+            accepted += 1;
+            assert!(accepted < 40);
+        }
+        let mut other = server.structured("e");
+        // Again where the server has written some of it by itself in between, as it does every second.
+        crate::support::eventually("four writes wait", || {
+            assert_eq!(other.error(FLUSH, 0, 0, 0, b""), 0);
+            assert_eq!(counted(&server, "dirty_bytes"), accepted * length);
+            for block in 0..4 {
+                assert_eq!(other.error(WRITE, 0, block * BLOCK as u64, BLOCK as u64, &[8; BLOCK]), 0);
+            }
+            counted(&server, "dirty_bytes") == accepted * length + 4 * BLOCK as u64
+        });
+        lengthen(&server);
+        assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
+        assert_eq!(read_file(&server, 1 << 20, 64 << 10), [9; 64 << 10]);
         server.stop();
     }
 }
