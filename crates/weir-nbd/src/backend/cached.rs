@@ -521,7 +521,7 @@ mod tests {
             let zeroing = cached.begin_write(0..512, false);
             let dirty = cached.dirty().expect("it writes back");
             let writing = dirty.writing().await;
-            let run = dirty.next_run(0, 1).expect("memory").expect("the block is dirty");
+            let run = dirty.next_run(0, u64::MAX).expect("memory").expect("the block is dirty");
             let noted = cached.before_writing_back(&run);
             let zeroes = async {
                 // The write of the next 512 bytes comes now.

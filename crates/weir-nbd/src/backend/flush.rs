@@ -198,15 +198,16 @@ fn next_runs(from: &mut u64, next_run: impl Fn(u64) -> Result<Option<Run>>) -> R
     Ok(runs)
 }
 
-/// Writes all blocks that are dirty now. Those that cannot be written stay dirty, and the first error is returned; the
-/// others are written all the same.
+/// Writes all blocks that are dirty when its turn comes, and none that becomes dirty later: else a client that writes at the
+/// disk's speed would keep a flush waiting. Those that cannot be written stay dirty, and the first error is returned; the others
+/// are written all the same.
 pub async fn write_back(medium: &Medium, cached: &CachedFile) -> Result<()> {
     let Some(dirty) = cached.dirty() else { return Ok(()) };
     // Another has it where the file is exported twice.
     let _writing = dirty.writing().await;
-    let (mut from, mut result) = (0, Ok(()));
+    let (newest, mut from, mut result) = (dirty.added(), 0, Ok(()));
     loop {
-        let runs = match next_runs(&mut from, |from| dirty.next_run(from, u64::MAX)) {
+        let runs = match next_runs(&mut from, |from| dirty.next_run(from, newest)) {
             Ok(runs) if runs.is_empty() => return result,
             Ok(runs) => runs,
             Err(why) => return result.and(Err(why)),
@@ -230,6 +231,7 @@ mod tests {
     use super::*;
     use crate::base::size::Size;
     use crate::buffers::Buffer;
+    use crate::cache::BlockCache;
     use crate::io::Inline;
     use rustix::fs::fstat;
     use std::cell::RefCell;
@@ -295,6 +297,30 @@ mod tests {
         room.set(9);
         assert_eq!(next_runs(&mut from, next_run).expect("memory").len(), AT_ONCE);
         assert!(next_runs(&mut from, |_| Ok(None)).expect("nothing is dirty").is_empty());
+    }
+
+    #[test]
+    fn a_round_leaves_what_becomes_dirty_during_it_to_the_next() {
+        run(async {
+            let file = tempfile::tempfile().expect("a file");
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let cached = cache.file(FileId { device: 1, inode: None });
+            let medium = medium(file.try_clone().expect("a file").into());
+            let write = |block| assert!(cached.write_dirty(block, 0, &[7; BLOCK], None).expect("memory"));
+            let is_dirty = |block| cached.dirty().expect("it writes back").contains(block);
+            [5, 9, 100].into_iter().for_each(write);
+            // While the round's first writes are under way: before it, in it and behind it.
+            let new = [4, 6, 10, 50, 99, 101, 200];
+            let written = async {
+                write_back(&medium, &cached).await.expect("the file can be written");
+                assert!(![5, 9, 100].iter().any(|block| is_dirty(*block)));
+                assert!(new.iter().all(|block| is_dirty(*block)));
+            };
+            futures_util::future::join(written, async { new.into_iter().for_each(write) }).await;
+            write_back(&medium, &cached).await.expect("the file can be written");
+            assert!(!new.iter().any(|block| is_dirty(*block)));
+            assert_eq!(fstat(&file).expect("a file").st_size, 201 * BLOCK as i64);
+        });
     }
 
     #[test]

@@ -6,21 +6,26 @@ use crate::buffers::Buffer;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most blocks of one write below: 1 MiB.
 const MAX_RUN: usize = (1 << 20) / BLOCK;
 
-/// A dirty block. The version tells whether it was written again while it was being written below.
+/// A dirty block. The version tells whether it was written again while it was being written below. The number is how many were
+/// added before it.
 struct Dirty {
     data: Buffer,
     version: u64,
+    number: u64,
 }
 
 /// The dirty blocks of one file.
 #[derive(Default)]
 pub struct DirtyBlocks {
     blocks: Mutex<BTreeMap<u64, Dirty>>,
+    /// How many were added, ever. It changes under the lock of the blocks.
+    added: AtomicU64,
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -87,14 +92,22 @@ impl DirtyBlocks {
 
     /// Adds a block that is not dirty yet.
     pub fn add(&self, block: u64, data: Buffer) {
-        let before = self.lock().insert(block, Dirty { data, version: 0 });
+        let mut blocks = self.lock();
+        let number = self.added.fetch_add(1, Relaxed);
+        let before = blocks.insert(block, Dirty { data, version: 0, number });
         debug_assert!(before.is_none(), "a dirty block is patched");
     }
 
-    /// The next dirty blocks in a row from `from` on, below `end`.
-    pub fn next_run(&self, from: u64, end: u64) -> io::Result<Option<Run>> {
+    /// How many blocks were added by now: each that is dirty now has a lower number.
+    pub fn added(&self) -> u64 {
+        let _blocks = self.lock();
+        self.added.load(Relaxed)
+    }
+
+    /// The next dirty blocks in a row from `from` on, of those with numbers below `newest`.
+    pub fn next_run(&self, from: u64, newest: u64) -> io::Result<Option<Run>> {
         let blocks = self.lock();
-        let mut following = blocks.range(from..end);
+        let mut following = blocks.range(from..).filter(|(_, dirty)| dirty.number < newest);
         let Some((&first, _)) = following.next() else { return Ok(None) };
         let length = 1 + following.zip(first + 1..).take(MAX_RUN - 1).take_while(|((at, _), next)| *at == next).count();
         let mut run = Run { first, data: Buffer::take(length * BLOCK)?, versions: Vec::with_capacity(length) };
@@ -132,7 +145,11 @@ mod tests {
         let run = dirty.next_run(6, 100).expect("memory").expect("a run");
         assert_eq!((run.first, run.versions.len()), (9, 1));
         assert!(dirty.next_run(10, 100).expect("memory").is_none());
-        assert!(dirty.next_run(6, 9).expect("memory").is_none());
+        // Block 5 was the third, and 9 the fourth.
+        let run = dirty.next_run(0, 2).expect("memory").expect("a run");
+        assert_eq!((run.first, run.versions.len()), (3, 2));
+        assert!(dirty.next_run(5, 2).expect("memory").is_none() && dirty.next_run(6, 3).expect("memory").is_none());
+        assert_eq!(dirty.added(), 4);
         assert!(dirty.touches(5..7) && !dirty.touches(6..9) && !dirty.touches(4..4));
     }
 
