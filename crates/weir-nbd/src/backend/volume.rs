@@ -68,7 +68,7 @@ impl Volume {
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
-    /// The bytes are in memory: a read is a copy, and never waits for a disk.
+    /// The bytes are in memory: a read is a copy, and waits for no disk, unless they were swapped out.
     pub fn is_in_memory(&self) -> bool {
         self.medium.inline == Inline::Always
     }

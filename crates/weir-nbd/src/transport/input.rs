@@ -179,7 +179,8 @@ impl Input {
     /// Receives what is there, or comes soon if that is expected.
     async fn look(&mut self) -> Option<Result<usize>> {
         let look = self.busy_poll.look();
-        // First the client gets what it waits for, and other clients have their turn.
+        // First the client gets what it waits for: `Session::wait` sends it, and goes on here at once. So a client that always
+        // has more goes on until tokio has it stop for others.
         yield_once().await;
         loop {
             self.connection.socket.set_eager(look.is_some());
