@@ -627,6 +627,9 @@ int weir_queue_fd(weir_queue *queue);
  * The callback runs on the thread that allocates, which may hold locks of the program's. It must not wait for any, nor
  * leave by an exception. It may allocate: what does not fit then fails. If it freed something, it returns 1, and the
  * allocation is tried again. If the thread is cancelled meanwhile it ends after it.
+ *
+ * One thread at a time is in it. An allocation of another thread that is about to fail meanwhile waits until it returns,
+ * and is tried again; then it calls the callback itself. If that takes longer than the setting callback_ms, it fails.
  */
 typedef int weir_limit_callback(size_t bytes);
 weir_limit_callback *weir_on_limit(weir_limit_callback *callback);

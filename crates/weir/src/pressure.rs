@@ -222,6 +222,9 @@ fn limit_function(address: usize) -> Option<fn(usize) -> bool> {
 /// The function is called on the thread that allocates, which may hold locks of the program's: it must not wait for any. It may
 /// allocate: an allocation that does not fit then fails without another call. If the function panics, the process ends.
 ///
+/// One thread at a time is in it. An allocation of another thread that is about to fail meanwhile waits until it returns, and is
+/// tried again; then it calls the function itself. If that takes longer than the setting `callback_ms`, it fails.
+///
 /// ```
 /// use std::sync::Mutex;
 /// use weir::pressure;

@@ -1,6 +1,6 @@
 //! Memory of reclaim, and what it shares with the program's threads.
 
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::platform::event_count::EventCount;
 use crate::reclaim::budget::Budget;
@@ -15,10 +15,10 @@ pub(super) struct State {
     pub(super) budget: Budget,
     pub(super) pressure: Pressure,
     /// On which throttled allocations wait: very little is free, and the balancer makes progress. It tells them of that, and when
-    /// it goes to sleep.
+    /// it goes to sleep. On it wait as well those that another thread's call of the program at the hard limit may help.
     pub(super) throttle: EventCount,
-    /// A program's callback at the hard limit is under way.
-    pub(super) in_hard_limit: AtomicBool,
+    /// The thread that is in the program's callback at the hard limit; 0: none.
+    pub(super) in_hard_limit: AtomicUsize,
     /// Until then direct reclaim is not tried, as it brought nothing, ns.
     pub(super) fruitless_until: AtomicU64,
 }
@@ -31,7 +31,7 @@ impl State {
             budget: Budget::new(),
             pressure: Pressure::new(),
             throttle: EventCount::new(),
-            in_hard_limit: AtomicBool::new(false),
+            in_hard_limit: AtomicUsize::new(0),
             fruitless_until: AtomicU64::new(0),
         }
     }

@@ -411,7 +411,7 @@ impl Callbacks {
 }
 
 /// Tells threads apart: the address of a word that each has.
-fn thread_of<P: Wait>(platform: &P) -> usize {
+pub(crate) fn thread_of<P: Wait>(platform: &P) -> usize {
     platform.held_ranks().map_or(0, |word| core::ptr::from_ref(word) as usize)
 }
 

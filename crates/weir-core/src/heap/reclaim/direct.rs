@@ -11,6 +11,7 @@ use crate::base::cause::Cause;
 use crate::base::time::{Nanos, Time};
 use crate::base::units::Pages;
 use crate::base::zone_class::{ZoneClass, ZoneList};
+use crate::evict::shrinkers::thread_of;
 use crate::heap::Heap;
 use crate::heap::view::view;
 use crate::pages::Short;
@@ -168,21 +169,42 @@ impl<P: Platform> Direct<'_, P> {
         let is_found = is_possible
             && (self.reclaim_and_try(Kind::HardLimit, missing, attempt)
                 || self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt)
-                || self.has_program_freed(bytes) && self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt));
+                || self.ask_program(bytes, attempt));
         if !is_found {
             stats::add(&self.heap.platform().stats().hard_limit_failures, 1);
         }
     }
 
-    /// Tells the program of an allocation that is about to fail; whether it has freed something.
-    fn has_program_freed(&self, bytes: usize) -> bool {
-        // The callback may allocate, and so come here again, on this thread or on one that it waits for.
-        if self.heap.reclaim.in_hard_limit.swap(true, Acquire) {
-            return false;
+    /// Tells the program of an allocation that is about to fail; whether `attempt` succeeds after that. While another thread is in
+    /// the callback, this one waits for what that frees. It waits for `callback_ms` at most, as the callback may wait for it.
+    fn ask_program(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
+        let (platform, state) = (self.heap.platform(), &self.heap.reclaim);
+        let (me, caller) = (thread_of(platform), &state.in_hard_limit);
+        let end = platform.now() + platform.tunables().callback_ms.ns();
+        loop {
+            match caller.compare_exchange(0, me, Acquire, Acquire) {
+                Ok(_) => {
+                    let is_worth_it = platform.hard_limit_reached(bytes);
+                    caller.store(0, Release);
+                    state.throttle.tell(platform);
+                    return is_worth_it && self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt);
+                }
+                // The callback's own allocation would call it without end.
+                Err(other) if other == me || !platform.may_wait() => return false,
+                Err(other) => {
+                    while caller.load(Acquire) == other {
+                        let now = platform.now();
+                        if now >= end {
+                            return false;
+                        }
+                        state.throttle.wait_unless(platform, Some((end - now).0), || caller.load(Acquire) != other);
+                    }
+                }
+            }
+            if self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt) {
+                return true;
+            }
         }
-        let is_worth_it = self.heap.platform().hard_limit_reached(bytes);
-        self.heap.reclaim.in_hard_limit.store(false, Release);
-        is_worth_it
     }
 
     /// Evicts from an exclusive class of zones, more and more, until `attempt` succeeds or nothing is left.

@@ -275,6 +275,6 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.pages().events.told_by(&self.normal_zone());
         self.heap.reclaim.throttle.inherit();
         self.heap.pages().hard_limit.inherit();
-        self.heap.reclaim.in_hard_limit.store(false, Relaxed);
+        self.heap.reclaim.in_hard_limit.store(0, Relaxed);
     }
 }

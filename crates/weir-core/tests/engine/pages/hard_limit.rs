@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::channel;
 use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::caches::user_cache::{LimitError, Spec};
 use weir_core::pages::user_zone::MemoryKind;
-use weir_core::platform::{Diagnostics, rank};
+use weir_core::platform::{Clock, Diagnostics, rank};
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
 use weir_core::reclaim::budget::Room;
 
@@ -243,6 +245,63 @@ fn a_callback_may_free_something_before_an_allocation_fails_and_allocate_itself(
     assert!(world.alloc(300_000).is_some(), "what the callback freed serves the allocation");
     *world.fake().hard_limit_callback.lock().unwrap() = None;
     assert!(world.alloc(300_000).is_none());
+}
+
+/// The first thread is in the callback until the second waits for it.
+#[test]
+fn an_allocation_has_what_the_callback_of_another_thread_frees() {
+    let mut world = world();
+    while world.alloc(300_000).is_some() {}
+    let blocks = [0, 0].map(|_| world.give_up(world.held.len() - 1).addr);
+    let (heap, fake) = (&*world.heap, world.fake());
+    let (waits, is_waited_for) = channel();
+    let (frees, has_freed) = channel();
+    let (is_waited_for, has_freed) = (Mutex::new(is_waited_for), Mutex::new(has_freed));
+    fake.while_callbacks_are_waited_for(move || {
+        waits.send(()).unwrap();
+        has_freed.lock().unwrap().recv().unwrap();
+    });
+    let (calls, calls_begun) = channel();
+    let at = NonNull::from(heap).addr().get();
+    *fake.hard_limit_callback.lock().unwrap() = Some(Box::new(move |_| {
+        // SAFETY: the heap outlives the callback, which runs inside one of its calls.
+        let heap = unsafe { &*(at as *const weir_core::heap::Heap<Fake>) };
+        calls.send(()).unwrap();
+        is_waited_for.lock().unwrap().recv().unwrap();
+        // SAFETY: the blocks are given up, once: there is one call.
+        blocks.iter().for_each(|&block| unsafe { heap.free(block as *mut u8) });
+        true
+    }));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let block = heap.alloc(300_000).addr();
+            frees.send(()).unwrap();
+            block
+        });
+        calls_begun.recv().unwrap();
+        let blocks = [heap.alloc(300_000).addr(), first.join().unwrap()];
+        assert!(!blocks.contains(&0), "{blocks:x?}");
+        // SAFETY: allocated just now.
+        blocks.iter().for_each(|&block| unsafe { heap.free(block as *mut u8) });
+    });
+    fake.hard_limit_callback.lock().unwrap().take();
+}
+
+#[test]
+fn a_callback_that_waits_for_an_allocation_of_another_thread_goes_on_when_that_has_failed() {
+    let mut world = world();
+    while world.alloc(300_000).is_some() {}
+    let at = NonNull::from(&*world.heap).addr().get();
+    *world.fake().hard_limit_callback.lock().unwrap() = Some(Box::new(move |_| {
+        // SAFETY: the heap outlives the callback, which runs inside one of its calls.
+        let heap = unsafe { &*(at as *const weir_core::heap::Heap<Fake>) };
+        std::thread::scope(|scope| scope.spawn(|| heap.alloc(300_000).is_null()).join().unwrap())
+    }));
+    let before = world.fake().now();
+    assert!(world.alloc(300_000).is_none());
+    let waited = world.fake().now().since(before).0;
+    assert!(waited >= world.fake().tunables().callback_ms.ns().0, "{waited}");
+    world.fake().hard_limit_callback.lock().unwrap().take();
 }
 
 #[test]
