@@ -404,10 +404,13 @@ fn lengths_and_runs_have_limits() {
     for len in [0, PAGE, 2 * MIB + PAGE, usize::MAX / BLOCK * BLOCK] {
         assert_eq!(Zone::anonymous(len).err(), Some(ZoneError::Size { size: len }));
     }
-    // It is a multiple, and too much.
-    let why = Zone::anonymous(1 << 62).map(drop).unwrap_err();
-    let bounds = format!("from {BLOCK} to {}", (1_usize << 62) - BLOCK);
-    assert!(why.to_string().ends_with(&bounds), "{why}");
+    // It is a multiple, and too much: the number of a page has 32 bits.
+    for len in [1 << 44, (16 << 40) + (4 << 20), 1 << 62] {
+        let why = Zone::anonymous(len).map(drop).unwrap_err();
+        assert_eq!(why, ZoneError::Size { size: len });
+        let bounds = format!("from {BLOCK} to {}", (1_usize << 44) - BLOCK);
+        assert!(why.to_string().ends_with(&bounds), "{why}");
+    }
     let zone = Zone::anonymous(8 * MIB).unwrap();
     assert!(zone.alloc(0).is_none() && zone.alloc(MAX_RUN + 1).is_none() && zone.alloc_aligned(1, 3).is_none());
     assert!(zone.alloc_aligned(1, MAX_RUN).is_some_and(|run| run.as_ptr().addr().is_multiple_of(MAX_RUN)));
