@@ -23,7 +23,7 @@
 
 use weir_core::telemetry::tunables::{Effect, TABLE};
 use weir_linux::platform::statics::TUNABLES;
-use weir_linux::process::heap::{BACKGROUND, HEAP};
+use weir_linux::process::heap::{BACKGROUND, HEAP, on_first_use};
 use weir_linux::threads::background::steering;
 
 pub use weir_core::telemetry::tunables::{Setting, SettingError, SettingErrorKind, Unit};
@@ -38,6 +38,7 @@ pub fn all() -> impl Iterator<Item = &'static Setting> {
 /// # Errors
 /// [`SettingErrorKind::Unknown`].
 pub fn get(name: &str) -> Result<u64, SettingError> {
+    on_first_use();
     TUNABLES.get(name)
 }
 
@@ -46,6 +47,7 @@ pub fn get(name: &str) -> Result<u64, SettingError> {
 /// # Errors
 /// The setting is not there, or the text not a value of it; then nothing has changed.
 pub fn set(name: &str, value: &str) -> Result<(), SettingError> {
+    on_first_use();
     TUNABLES.set(name, value).map(take_effect)
 }
 
@@ -59,6 +61,7 @@ pub fn set(name: &str, value: &str) -> Result<(), SettingError> {
 /// assert_eq!(weir::settings::get("idle_ms"), Ok(500));
 /// ```
 pub fn set_number(name: &str, value: u64) -> Result<(), SettingError> {
+    on_first_use();
     TUNABLES.set_number(name, value).map(take_effect)
 }
 
