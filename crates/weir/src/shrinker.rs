@@ -56,6 +56,7 @@
 
 use core::fmt;
 use core::mem::ManuallyDrop;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, ProgramQueue};
 
@@ -92,6 +93,10 @@ impl OwnedRegistration {
         Self(ManuallyDrop::new(registration))
     }
 }
+
+// A panic of the callback ends it, and leaves the registration as it was.
+impl UnwindSafe for OwnedRegistration {}
+impl RefUnwindSafe for OwnedRegistration {}
 
 impl Drop for OwnedRegistration {
     fn drop(&mut self) {

@@ -1,6 +1,6 @@
 //! Panics in a program's own code cost no object, and no other value than the one that they are about.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use weir::{CacheBox, ObjectCache, Retained};
@@ -106,6 +106,39 @@ fn hooks_of_kept_values_may_panic() {
         wait_for_used(|| cache.stats().used, 0);
     }
     assert!(failed > 1000, "{failed} panics");
+}
+
+#[test]
+fn a_kept_value_is_handed_out_again_as_a_panic_of_its_closure_left_it() {
+    let on_free = |value: &mut [u64; 2]| {
+        value[0] += 1;
+        assert!(value[1] != 7, "before the rest");
+        value[1] = 0;
+    };
+    let cache: ObjectCache<[u64; 2], Retained> =
+        ObjectCache::builder("half").limit(1).retained(|| Some([0; 2]), |_| (), on_free).unwrap();
+    let mut value = cache.alloc().unwrap();
+    value[1] = 7;
+    let at = (&raw const *value).addr();
+    assert!(panics(|| drop(value)));
+    let mut again = cache.alloc().unwrap();
+    assert_eq!(((&raw const *again).addr(), *again), (at, [1, 7]));
+    again[1] = 0;
+}
+
+/// No panic leaves one of them half-way, so a program may use them in `catch_unwind`.
+#[test]
+fn handles_may_cross_catch_unwind() {
+    fn crosses<T: UnwindSafe + RefUnwindSafe>() {}
+    crosses::<weir::zone::Zone>();
+    crosses::<weir::zone::Pages<'_>>();
+    crosses::<weir::PagePool>();
+    crosses::<weir::ObjectCache<u64>>();
+    crosses::<weir::EvictableCache<u64, u64>>();
+    crosses::<weir::shrinker::Shrinker>();
+    crosses::<weir::shrinker::CallbackQueue>();
+    crosses::<weir::pressure::Subscription>();
+    crosses::<weir::pressure::PressureEvents>();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The memory of a zone: how it is mapped, and how it is released.
 
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use weir_core::base::run::Run;
@@ -185,6 +186,10 @@ pub(super) struct Home(NonNull<State>);
 unsafe impl Send for Home {}
 // SAFETY: all that a shared reference reaches is atomic, behind a lock, or never changes.
 unsafe impl Sync for Home {}
+
+// None of the program's code runs inside a zone's calls, so that no panic leaves one half-way.
+impl UnwindSafe for Home {}
+impl RefUnwindSafe for Home {}
 
 impl Home {
     pub(super) fn new(size: usize, kind: Kind) -> Result<Self, ZoneError> {
