@@ -133,11 +133,16 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  *
  * What happens to an object, in this order:
  *
- *   init   when its slab (a few pages of objects) is made; 0, or another value: it failed, and so does the allocation
+ *   init   when its slab (a few pages of objects) is made, for all objects of that; 0, or another value: it failed, and so
+ *          does the allocation
  *   ctor   at each allocation; 0, or another value: it failed, and so does the allocation
  *   dtor   at each free
  *   fini   before its slab is released: on a thread of the library's own ("weir-fini"), in weir_trim() or in
- *          weir_cache_destroy(); never inside another allocation or free, nor in malloc_trim()
+ *          weir_cache_destroy(). Where init failed, at once for those objects of the slab for which it had not: in the
+ *          allocation, or in weir_cache_set_reserve(). Never inside another allocation or free, nor in malloc_trim()
+ *
+ * A slab has 8 objects or more of up to 4 KiB: with an init 128 of 32 bytes, for example, and 1024 of 16. The first allocation
+ * calls init for all of them, and all or none are kept. A limit does not bound them.
  *
  * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
  * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own. They may not destroy their

@@ -93,6 +93,11 @@ fn alignments_and_sizes_are_kept() {
     let _unit = nothing.alloc(()).unwrap();
     let pages = ObjectCache::<u8>::builder("pages").align(4096).build().unwrap();
     assert!((&raw const *pages.alloc(1).unwrap()).addr().is_multiple_of(4096));
+    // Whatever the type needs by itself.
+    for align in [0, 3, 6, 48, 8192] {
+        let made = ObjectCache::<u64>::builder("odd").align(align).build();
+        assert_eq!(made.err(), Some(CacheError::Alignment { align, max: 4096 }));
+    }
     assert_eq!(
         ObjectCache::<[u8; 200_000]>::new("large").err(),
         Some(CacheError::ObjectSize { size: 200_000, max: 131_072 })
@@ -178,6 +183,44 @@ fn a_cache_that_its_own_value_has_the_last_handle_of_stays() {
         weir::heap::trim();
         IS_DROPPED.load(SeqCst)
     });
+}
+
+/// [`ObjectCacheBuilder::retained`](weir::ObjectCacheBuilder::retained) says how many.
+#[test]
+fn the_first_allocation_makes_the_values_of_one_slab() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    fn made<T: Default + Send + 'static>() -> usize {
+        MADE.store(0, Relaxed);
+        let new = || {
+            MADE.fetch_add(1, Relaxed);
+            Some(T::default())
+        };
+        let cache: ObjectCache<T, Retained> =
+            ObjectCache::builder("one").limit(1).retained(new, |_| (), |_| ()).unwrap();
+        assert!(cache.alloc().is_some());
+        MADE.load(Relaxed)
+    }
+    let small = [made::<u64>(), made::<[u64; 3]>(), made::<[u64; 4]>(), made::<[u64; 16]>()];
+    assert_eq!(small, [1024, 341, 128, 32]);
+    assert_eq!([made::<[u64; 32]>(), made::<[[u64; 32]; 2]>(), made::<[[u64; 32]; 8]>()], [16, 8, 8]);
+}
+
+/// The dropped ones are those of the slab that could not be had as a whole.
+#[test]
+fn values_of_a_slab_that_cannot_be_made_are_dropped_in_the_allocation() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    static DROPPERS: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
+    struct Noted([u64; 3]);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            DROPPERS.lock().unwrap().push(std::thread::current().id());
+        }
+    }
+    let new = || (MADE.fetch_add(1, Relaxed) < 9).then(|| Noted([0; 3]));
+    let cache: ObjectCache<Noted, Retained> =
+        ObjectCache::builder("tenth").retained(new, |_| (), |value| value.0[0] += 1).unwrap();
+    assert!(cache.alloc().is_none());
+    assert_eq!(*DROPPERS.lock().unwrap(), [std::thread::current().id(); 9]);
 }
 
 #[test]

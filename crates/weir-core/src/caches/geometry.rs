@@ -99,7 +99,18 @@ impl Geometry {
 
     /// That of cache `number`, with objects of `size` bytes ([`MIN_OBJECT`] to [`MAX_OBJECT`]).
     pub const fn new(number: usize, size: usize) -> Self {
-        let pages = slab_pages(size, header_words(number));
+        // Of small objects a slab has many: short ones would come and go too often.
+        Self::of_slabs(number, size, if size <= 1024 { 4 } else { 1 })
+    }
+
+    /// That of a cache with initialised objects. As all objects of a slab are made for the first allocation, slabs are short.
+    pub(crate) const fn of_initialised(number: usize, size: usize) -> Self {
+        Self::of_slabs(number, size, 1)
+    }
+
+    /// With slabs of `shortest` pages at least.
+    const fn of_slabs(number: usize, size: usize, shortest: usize) -> Self {
+        let pages = slab_pages(size, header_words(number), shortest);
         let most = clamp(MAX_CPU_BYTES / size, FEW, if number <= COUNT { MAX_MALLOC_BUCKET } else { MAX_USER_BUCKET });
         let least = clamp(most / MIN_SHARE, 2, most);
         let start = clamp(most / START_SHARE, least, most);
@@ -231,18 +242,18 @@ const fn header_words(number: usize) -> usize {
     if number < BUCKETED { HEADER_WORDS } else { NUMBER_WORD + 1 }
 }
 
-/// The pages of a slab.
+/// The pages of a slab, `shortest` at least.
 ///
 /// A slab begins at a multiple of the power of two above its length, its *slot*. What is left of the slot counts as wasted: where a
 /// heap consists of one class nothing else takes it, and huge pages have it resident. What is left over behind the last object is
 /// resident in any case. The first length is taken that wastes little of both, else the one that wastes least.
-const fn slab_pages(size: usize, header_words: usize) -> usize {
+const fn slab_pages(size: usize, header_words: usize, shortest: usize) -> usize {
     // A sixteenth of the slot and a 32nd of the slab; of large objects, of which a slab has few, an eighth and a 24th (choice).
     let (of_slot, of_slab) = if size <= 4096 { (16, 32) } else { (8, 24) };
     // Longer ones had a buffer that grows through all classes leave 0.8 MiB more behind.
     let most = if size <= MAX_SIZE { MAX_PAGES / 2 } else { MAX_PAGES };
     let objects_wanted = if size <= 4096 { 8 } else { (PAGE * 8) / size };
-    let mut pages = if size <= 1024 { 4 } else { 1 };
+    let mut pages = shortest;
     let mut best = 0;
     let mut best_waste = usize::MAX;
     while pages <= most {

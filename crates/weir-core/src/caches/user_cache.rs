@@ -69,7 +69,8 @@ impl<P: Platform> Caches<P> {
         let size = spec.size.max(MIN_OBJECT).next_multiple_of(spec.align.max(8));
         let number = self.table.take_number(&self.pages.platform).ok_or(MakeError::NoMemory)?;
         let cache = self.table.get(number);
-        let geometry = Geometry::new(number, size);
+        let geometry_of = if spec.init.is_some() { Geometry::of_initialised } else { Geometry::new };
+        let geometry = geometry_of(number, size);
         cache.shape.set(geometry);
         cache.tuning.reset(&geometry);
         cache.counts.reset();

@@ -94,7 +94,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         Spec {
             name: self.name.as_bytes(),
             size: size_of::<T>().max(1),
-            align: self.align.max(align_of::<T>()),
+            // What is no power of two is refused, and stays what it is for that.
+            align: if self.align.is_power_of_two() { self.align.max(align_of::<T>()) } else { self.align },
             flags: Flags { zero: false, no_reclaim: self.no_reclaim, no_merge: self.no_merge },
             limit: self.limit,
             ..Spec::default()
@@ -123,9 +124,14 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// `on_alloc` and `on_free` are called at each use. The closures must not use this cache. A value that owns the last handle of
     /// its own cache keeps it for good.
     ///
+    /// The first allocation makes all values of a slab, or none, whatever the limit is. There are 8 or more of up to 4 KiB: 128 of
+    /// 32 bytes, for example, and 1024 of 16. They stay until none of them is in use. So a value had better hold what it owns in
+    /// itself, as an array. For what is scarce, such as file descriptors, this is no place.
+    ///
     /// Values are dropped when their slab is released: on a thread of the library's, in [`heap::trim`] on the thread that calls it,
-    /// or as the cache ends. So who calls that, or drops the cache, must not hold what the drop of a value waits for. A drop that
-    /// panics then ends the process.
+    /// or as the cache ends. Where `new` cannot make all values of a slab, those that it made are dropped at once: in the
+    /// allocation, or in [`ObjectCache::set_reserve`]. So who calls one of these, or drops the cache, must not hold what the drop
+    /// of a value waits for. A drop that panics then ends the process.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].
@@ -134,13 +140,13 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// use weir::{ObjectCache, Retained};
     ///
     /// let lines: ObjectCache<Vec<u8>, Retained> = ObjectCache::builder("lines")
-    ///     .retained(|| Some(Vec::with_capacity(4096)), |_| (), |line| line.clear())
+    ///     .retained(|| Some(Vec::with_capacity(100)), |_| (), |line| line.clear())
     ///     .unwrap();
     /// let mut line = lines.alloc().unwrap();
     /// line.extend(b"no allocation here");
     /// drop(line);
     /// let line = lines.alloc().unwrap();
-    /// assert!(line.is_empty() && line.capacity() >= 4096);
+    /// assert!(line.is_empty() && line.capacity() >= 100);
     /// ```
     pub fn retained<N, A, F>(self, new: N, on_alloc: A, on_free: F) -> Result<ObjectCache<T, Retained>, CacheError>
     where

@@ -28,9 +28,9 @@ use crate::stats::CacheStats;
 /// Free objects are reclaimed when memory is short; objects in use are never touched.
 ///
 /// A panic of a value's drop, of a closure, or of what makes values costs the value that it is about and no object. The
-/// value's object is freed, and so are the others of a batch. Only the drop of a retained value whose slab is released
-/// may not panic: that ends the process. It runs on a thread of the library's, in [`heap::trim`](crate::heap::trim) on the
-/// thread that calls it, or as the cache ends.
+/// value's object is freed, and so are the others of a batch. A retained value is left as the panic of `on_alloc` or `on_free` left
+/// it, and is handed out again. Only the drop of a retained value may not panic: that ends the process.
+/// [`retained`](crate::ObjectCacheBuilder::retained) says where it runs.
 ///
 /// ```
 /// use weir::ObjectCache;
