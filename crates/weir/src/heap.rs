@@ -53,11 +53,13 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
     if align.is_power_of_two() { HEAP.alloc_aligned(align, size) } else { core::ptr::null_mut() }
 }
 
-/// Allocates whole pages below 4 GiB, for compressed pointers and code generators; null when there are none left.
+/// Allocates whole pages below 4 GiB, for compressed pointers and code generators: 4 MiB at a time at most. Null for more, and when
+/// there are none left.
 ///
 /// ```
 /// let block = weir::heap::alloc_low32(64 << 10);
 /// assert!(!block.is_null() && block.addr() < 1 << 32);
+/// assert!(weir::heap::alloc_low32((4 << 20) + 1).is_null());
 /// // SAFETY: allocated here, and not used any more.
 /// unsafe { weir::heap::free(block) };
 /// ```
