@@ -2,6 +2,8 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN};
+use weir_core::base::units::PAGE;
+use weir_linux::process::heap::HEAP;
 
 use crate::heap;
 
@@ -50,12 +52,7 @@ unsafe impl GlobalAlloc for Weir {
         if layout.align() <= MIN_ALIGN {
             return heap::alloc_zeroed(layout.size());
         }
-        let block = heap::alloc_aligned(layout.align(), layout.size());
-        if !block.is_null() {
-            // SAFETY: a fresh block of at least that size.
-            unsafe { block.write_bytes(0, layout.size()) };
-        }
-        block
+        HEAP.alloc_zeroed_aligned(layout.align(), layout.size())
     }
 
     #[inline]
@@ -64,6 +61,10 @@ unsafe impl GlobalAlloc for Weir {
             // SAFETY: the caller's block; the heap keeps it where its class serves both sizes. A block that stays
             // in a class larger than its new size's must not be freed by size, so such a one is moved.
             return unsafe { realloc_by_size(block, layout, size) };
+        }
+        if layout.align() <= PAGE && layout.size() > MAX_SIZE && size > MAX_SIZE {
+            // SAFETY: the caller's block; one of more than a size class begins on a page, before and after.
+            return unsafe { heap::realloc(block, size) };
         }
         // SAFETY: a layout of the same alignment; blocks are distinct.
         unsafe {

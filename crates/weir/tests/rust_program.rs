@@ -52,6 +52,36 @@ fn burst_comes_back() {
     assert!(has_background_thread());
 }
 
+#[repr(align(64))]
+struct Line([u64; 8]);
+
+/// What is zero already is not touched, whatever its alignment, and what grows is not copied.
+#[test]
+fn large_blocks_of_lines_cost_no_more_than_others() {
+    let _alone = alone();
+    const LINES: usize = (256 << 20) / size_of::<Line>();
+    let before = resident();
+    // SAFETY: 0 is a number.
+    let lines = unsafe { Box::<[Line]>::new_zeroed_slice(LINES).assume_init() };
+    assert!(resident() < before + (4 << 20), "{} of {before}", resident());
+    assert!(lines[LINES - 1].0 == [0; 8] && lines.as_ptr().addr().is_multiple_of(64));
+    let mut lines = lines.into_vec();
+    lines[0].0[0] = 7;
+    lines.reserve_exact(LINES);
+    assert!(resident() < before + (4 << 20) && lines[0].0[0] == 7, "{} of {before}", resident());
+    assert!(lines.as_ptr().addr().is_multiple_of(64));
+    lines.truncate(LINES / 2);
+    lines.shrink_to_fit();
+    assert!(lines[0].0[0] == 7 && lines.as_ptr().addr().is_multiple_of(64));
+    // Those of a size class, and what lies between, are zero as well.
+    for len in [1, 10, 100, 1000, 10_000] {
+        drop(vec![7_u8; len * 64]);
+        // SAFETY: 0 is a number.
+        let lines = unsafe { Box::<[Line]>::new_zeroed_slice(len).assume_init() };
+        assert!(lines.iter().all(|line| line.0 == [0; 8]) && lines.as_ptr().addr().is_multiple_of(64));
+    }
+}
+
 #[test]
 fn children_of_many_threads_have_a_whole_heap() {
     let _alone = alone();

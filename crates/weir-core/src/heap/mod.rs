@@ -189,7 +189,11 @@ impl<P: Platform> Heap<P> {
             // SAFETY: allocated just now.
             return unsafe { self.large().zeroed(self.large().alloc_run(size, MIN_ALIGN)) };
         }
-        let class = class_of(size);
+        self.alloc_zeroed_class(class_of(size))
+    }
+
+    #[inline]
+    fn alloc_zeroed_class(&self, class: Class) -> *mut u8 {
         let object = self.alloc_class(class);
         if !object.is_null() {
             // All of it: programs that ask for the usable size expect zeros there too.
@@ -197,6 +201,18 @@ impl<P: Platform> Heap<P> {
             unsafe { ptr::write_bytes(object, 0, size_of(class)) };
         }
         object
+    }
+
+    /// Allocates `size` zero bytes aligned to `align`, a power of two.
+    pub fn alloc_zeroed_aligned(&self, align: usize, size: usize) -> *mut u8 {
+        if align <= MIN_ALIGN {
+            return self.alloc_zeroed(size);
+        }
+        match class_aligned(size.max(1), align) {
+            Some(class) => self.alloc_zeroed_class(class),
+            // SAFETY: allocated just now.
+            None => unsafe { self.large().zeroed(self.large().alloc_run(size.max(1), align)) },
+        }
     }
 
     /// Allocates `size` bytes aligned to `align`, a power of two.

@@ -162,6 +162,7 @@ macro_rules! compiled_here {
 compiled_here! {
     alloc_zeroed = <> alloc_zeroed(size: usize) -> *mut u8;
     alloc_aligned = <> alloc_aligned(align: usize, size: usize) -> *mut u8;
+    alloc_zeroed_aligned = <> alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8;
     alloc_low32 = <> alloc_low32(size: usize) -> *mut u8;
     purge = <> purge() -> usize;
     purge_unfinalized = <reclaim> purge() -> usize;
