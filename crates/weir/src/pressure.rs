@@ -82,7 +82,8 @@ pub struct Subscription {
 
 /// The events from now on, as an iterator that waits for the next one, and never ends.
 ///
-/// A reader that is slow misses events, and sees the latest: [`Event::generation`] counts all of them.
+/// A reader that is slow misses events, and sees the latest: [`Event::generation`] counts all of them. A forked child may go on
+/// with it, but for [`PressureEvents::raw_fd`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -132,7 +133,8 @@ impl PressureEvents {
     }
 
     /// A file descriptor that is readable when there is an event that [`PressureEvents::try_next`] has not given yet: for
-    /// an event loop or an async runtime. It is closed with this iterator.
+    /// an event loop or an async runtime. It is closed with this iterator. In a forked child it is the parent's, and tells of
+    /// nothing: a child makes new [`events`].
     ///
     /// With tokio, for example:
     ///

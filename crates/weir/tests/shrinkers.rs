@@ -316,6 +316,21 @@ fn a_descriptor_tells_of_what_came_before_it_and_of_the_relief() {
     drop((ballast, pressed));
 }
 
+/// The child does nothing but wait.
+#[test]
+fn a_forked_child_hears_of_pressure_by_the_events_of_its_parent() {
+    let guard = Pressure::alone();
+    let ballast = Blocks::of(16 << 20, 4000);
+    let pressed = Pressure::begin_alone(guard);
+    wait_until("pressure", || pressure::latest().level >= Level::Some);
+    let mut events = pressure::events();
+    in_forked(|| {
+        // What it hears first is that its parent's pressure is not its own.
+        while events.next_timeout(PATIENCE / 4).unwrap().level == Level::None {}
+    });
+    drop((ballast, pressed));
+}
+
 #[test]
 fn a_descriptor_that_the_system_refuses_is_no_lack_of_memory() {
     let mut events = pressure::events();

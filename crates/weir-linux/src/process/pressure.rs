@@ -84,8 +84,10 @@ impl Reader {
         Self(())
     }
 
-    /// Sleeps until the generation is no longer `seen`, for `ns` at most, or for no reason.
+    /// Sleeps until the generation is no longer `seen`, for `ns` at most, or for no reason. In a forked child, which may do nothing
+    /// else, it starts the thread that listens.
     pub fn wait(&self, seen: u32, ns: Option<u64>) {
+        BACKGROUND.be_there();
         HEAP.callbacks().events().wait(HEAP.platform(), seen, ns);
     }
 }

@@ -177,6 +177,13 @@ impl Background {
         self.freed();
     }
 
+    /// Starts the thread if it is not there.
+    pub(crate) fn be_there(&'static self) {
+        if self.state.load(Acquire) != RUNNING {
+            self.freed();
+        }
+    }
+
     /// A parameter was set: wakes the thread, if it sleeps, to look at it.
     pub fn wake(&self) {
         if self.state.load(Acquire) == RUNNING {
