@@ -169,3 +169,17 @@ fn an_evictable_cache_of_which_a_listener_panicked_is_scanned_again() {
     cache.unregister(heap);
     assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 0);
 }
+
+#[test]
+fn an_evictable_cache_of_which_a_listener_panicked_hears_of_the_relief_that_came_meanwhile() {
+    for class in [Class::Cache, Class::Program] {
+        let (heap, queue) = (heap(), queue());
+        let (cache, told) = register(heap, queue, shrinker("cache", class), SIZE, Some(Box::new(|_| Err(Panicked))));
+        pressure(heap, Level::Some);
+        heap.reclaim().note_pressure(Level::None, Cause::Pressure);
+        assert_eq!((serve(heap, queue), told.scans.lock().unwrap().len()), (1, 1), "both in one run");
+        // A program's own is never called again.
+        assert_eq!(told.relieved.load(SeqCst), u32::from(class == Class::Cache));
+        cache.unregister(heap);
+    }
+}
