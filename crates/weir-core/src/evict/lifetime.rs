@@ -20,22 +20,17 @@ impl Times {
         Self { live_until: now.saturating_add(live), idle_until: now.saturating_add(idle), idle }
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended. An end that saturated is none, whatever the clock says.
     #[inline]
-    pub const fn is_over(&self, now: Time) -> bool {
-        is_past(self.live_until, now) || is_past(self.idle_until, now)
+    pub fn is_over(&self, now: Time) -> bool {
+        now.min(Time(FOR_EVER.0 - 1)) >= self.live_until.min(self.idle_until)
     }
 
-    /// Notes a use.
+    /// Notes a use. Who looked at its clock before another and comes after it moves no end back.
     #[inline]
-    pub const fn use_at(&mut self, now: Time) {
-        self.idle_until = now.saturating_add(self.idle);
+    pub fn use_at(&mut self, now: Time) {
+        self.idle_until = self.idle_until.max(now.saturating_add(self.idle));
     }
-}
-
-/// Whether an end is past; one that saturated is none, whatever the clock says.
-const fn is_past(until: Time, now: Time) -> bool {
-    until.0 != FOR_EVER.0 && now.0 >= until.0
 }
 
 #[cfg(test)]
@@ -48,6 +43,8 @@ mod tests {
         assert!(!both.is_over(Time(119)) && both.is_over(Time(120)));
         both.use_at(Time(115));
         assert!(!both.is_over(Time(134)) && both.is_over(Time(135)));
+        both.use_at(Time(105));
+        assert!(!both.is_over(Time(134)), "who looked at its clock before is late");
         both.use_at(Time(149));
         assert!(both.is_over(Time(150)), "use does not prolong its life");
         let mut never = Times::new(Time(100), FOR_EVER, FOR_EVER);
