@@ -4,18 +4,37 @@
 //!
 //! - the 10 bits of the hash above those by which places are chosen;
 //! - how far the place is from where a search for the hash begins;
-//! - the entry's address in the low 48 bits: what a process has on Linux, Windows, macOS and FreeBSD.
+//! - the entry's address in the low 48 bits: what a process has on Linux, Windows and FreeBSD with the CPUs that are named below,
+//!   unless the program's allocator has tags in upper bits. Elsewhere a place has 16 bytes, and the address all its bits.
 //!
 //! A search reads an entry only where the first two are right. So but for one entry in 1,000 it reads only the one that it is
 //! for. The distance says where an entry's search begins. So an entry that leaves is followed up by those behind it without a
 //! look at them, and there are no marks of deleted ones.
 
-/// A place.
-#[cfg(not(any(target_os = "android", target_os = "illumos", target_os = "solaris")))]
-pub type Word = u64;
-/// A place where addresses use upper bits: Android has tags there, and Solaris memory at the top of the address space.
-#[cfg(any(target_os = "android", target_os = "illumos", target_os = "solaris"))]
-pub type Word = u128;
+/// Defines a place: narrow where addresses have 48 bits. Android and Apple's systems have tags in upper bits. Solaris has memory at
+/// the top of the address space, and so has Linux on some CPUs (sparc64).
+macro_rules! word {
+    (narrow where $where:meta) => {
+        /// A place.
+        #[cfg($where)]
+        pub type Word = u64;
+        /// A place where addresses use upper bits.
+        #[cfg(not($where))]
+        pub type Word = u128;
+    };
+}
+
+word!(narrow where all(
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64",
+        target_arch = "s390x"
+    ),
+    not(any(target_os = "android", target_os = "illumos", target_os = "solaris", target_vendor = "apple"))
+));
 
 /// Bits of a distance.
 const DISTANCE_BITS: u32 = 6;
@@ -176,6 +195,16 @@ pub(crate) fn prefetch<T>(value: &T) {
 mod tests {
     use super::*;
     use std::collections::HashMap;
+
+    #[test]
+    fn an_address_that_a_place_has_no_room_for_changes_nothing() {
+        let mut places = vec![0; 16];
+        let mut index = Index::new(&mut places);
+        let wide = 1 << 60;
+        let inserts = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| index.insert(5, wide)));
+        assert_eq!(inserts.is_ok(), ADDRESS_BITS > 60);
+        assert_eq!(index.find(5, |at| at == wide).is_some(), inserts.is_ok());
+    }
 
     /// Against a map, with hashes of which many collide in place, in tag, and in both; an entry's address tells its hash.
     #[test]
