@@ -51,7 +51,7 @@ impl fmt::Display for CacheError {
             Self::Unweighed { key, value } => write!(
                 f,
                 "a cache of {key} and {value}, which own memory that it cannot see: call weighed() where both implement \
-                 weir::Weigh, or weigher(|key, value| bytes), or max_bytes()"
+                 weir::Weigh, or weigher(|key, value| bytes); max_bytes() without them bounds their entries' blocks alone"
             ),
             Self::OutOfMemory => f.write_str("no memory for the cache or its reserve"),
             Self::NotLimited => f.write_str("the cache was made without a limit, and cannot have one later"),

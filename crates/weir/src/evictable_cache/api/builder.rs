@@ -49,7 +49,8 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     ///
     /// If it is not called, an entry counts its block: key, value and 16 bytes. What key and value own counts as well where they
     /// are of common types: `Vec<u8>`, `String`, `Arc<str>` and their like. Key or value of another type may own memory. Then
-    /// call [`Self::weighed`], this, or [`Self::max_bytes`].
+    /// call [`Self::weighed`] or this. With [`Self::max_bytes`] alone a cache is built all the same, and what such a type owns does
+    /// not count: the bound is as one on the number of entries.
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {
         self.options.weigher = self.options.keep(weigher, |at| at as *mut _);
         self
@@ -83,8 +84,11 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
             _ if self.owned.is_some() => self.owned,
             Known::Block => None,
             Known::Common => Some(weigh::heap_bytes as fn(&K, &V) -> usize),
-            Known::Unknown if self.options.max != usize::MAX => None,
-            Known::Unknown => return Err(CacheError::Unweighed { key: type_name::<K>(), value: type_name::<V>() }),
+            Known::Part if self.options.max != usize::MAX => Some(weigh::heap_bytes as _),
+            Known::Nothing if self.options.max != usize::MAX => None,
+            Known::Part | Known::Nothing => {
+                return Err(CacheError::Unweighed { key: type_name::<K>(), value: type_name::<V>() });
+            }
         };
         let Some(owned) = owned else { return Ok(self) };
         let block = self.options.place.size(Layout::new::<Block<K, V>>());

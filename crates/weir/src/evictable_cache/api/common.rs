@@ -121,8 +121,10 @@ macro_rules! common_options {
             self
         }
 
-        /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. Where
-        /// Weir does not run, and while the setting `background` is 0, nobody says when memory is short, and the bound is 256
+        /// A bound that the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. What a key
+        /// or a value owns that the cache cannot see does not count, unless it is weighed.
+        ///
+        /// Where Weir does not run, and while the setting `background` is 0, nobody says when memory is short, and the bound is 256
         /// MiB then. What was above that as it was set goes as entries come under new keys, or by `set_max_bytes(usize::MAX)`.
         pub fn max_bytes(mut self, bytes: usize) -> Self {
             self.options.max = bytes;

@@ -202,21 +202,25 @@ pub enum Known {
     Block,
     /// Entries are weighed by [`heap_bytes`].
     Common,
+    /// How much the key owns is not known, or how much the value does: [`heap_bytes`] is what the other one owns.
+    Part,
     /// How much entries own is not known.
-    Unknown,
+    Nothing,
 }
 
 /// How entries of these types are weighed where the program does not say.
 pub fn known<K: 'static, V: 'static>() -> Known {
-    let is_known = |is_owner: bool, type_id| !is_owner || is_common(type_id);
-    match (needs_drop::<K>(), needs_drop::<V>()) {
-        (false, false) => Known::Block,
-        (key, value) if is_known(key, TypeId::of::<K>()) && is_known(value, TypeId::of::<V>()) => Known::Common,
-        _ => Known::Unknown,
+    let owners = [(needs_drop::<K>(), TypeId::of::<K>()), (needs_drop::<V>(), TypeId::of::<V>())];
+    let mut owners = owners.into_iter().filter_map(|(is_owner, type_id)| is_owner.then(|| is_common(type_id)));
+    match (owners.next(), owners.next()) {
+        (None, _) => Known::Block,
+        (Some(true), None | Some(true)) => Known::Common,
+        (Some(true), _) | (_, Some(true)) => Known::Part,
+        _ => Known::Nothing,
     }
 }
 
-/// Bytes that a key and a value of common types own.
+/// Bytes that a key and a value own, as far as they are of common types.
 pub fn heap_bytes<K: 'static, V: 'static>(key: &K, value: &V) -> usize {
     heap_bytes_of(key).saturating_add(heap_bytes_of(value))
 }

@@ -88,6 +88,7 @@ fn what_owns_memory_that_nobody_weighs_does_not_build_without_a_bound() {
     for part in ["HashMap", "weighed()", "weigher(|key, value| bytes)", "max_bytes()"] {
         assert!(said.contains(part), "{said}");
     }
+    assert!(said.contains("blocks alone"), "what a bound counts then: {said}");
     assert!(Cache::builder().max_bytes(1 << 20).build().is_ok());
     assert!(Cache::builder().weigher(|_, map| map.capacity() * 17).build().is_ok());
     assert!(
@@ -112,4 +113,13 @@ fn the_true_size_of_blocks_is_told() {
     // This program's allocator is glibc's.
     let sizes = [0, 1, 24, 25, 1000].map(|size| heap::program_block_size(Layout::from_size_align(size, 1).unwrap()));
     assert_eq!(sizes, [0, 32, 32, 48, 1008]);
+}
+
+#[test]
+fn what_is_known_of_a_key_or_a_value_counts_although_the_other_is_not() {
+    type Map = HashMap<u64, u64>;
+    let by_key = EvictableCache::<String, Map>::builder().max_bytes(1 << 20).build().unwrap();
+    assert!(by_key.insert("k".repeat(10_000), Map::new()).unwrap().weight() > 10_000);
+    let by_value = EvictableCache::<Vec<Option<u8>>, Vec<u8>>::builder().max_bytes(1 << 20).build().unwrap();
+    assert!(by_value.insert(vec![None], vec![0; 10_000]).unwrap().weight() > 10_000);
 }
