@@ -731,7 +731,7 @@ weir_entry *weir_evictable_prepare(weir_evictable *cache, const void *key, size_
  * Puts a prepared entry into the cache, in the place of the key's former one. Returns 0, and the entry is pinned. What the cache
  * refuses for its weight is the program's alone until the pin ends. Returns -1 where the entry is not taken and is still
  * prepared. The errno is EFBIG if it is larger than the cache may be now, or ENOMEM. ENOSPC says that all that would have to go
- * for it is pinned. The key's former entry leaves in each case.
+ * for it is pinned, or goes for other threads' entries. The key's former entry leaves in each case.
  */
 int weir_evictable_publish(weir_evictable *cache, weir_entry *entry);
 

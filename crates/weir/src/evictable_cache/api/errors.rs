@@ -14,7 +14,7 @@ pub enum Refusal {
         /// The weight that the cache may hold now, bytes.
         target: usize,
     },
-    /// Everything that would have to go for the entry is pinned.
+    /// Everything that would have to go for the entry is pinned, or goes for the insertions of other threads just now.
     Full,
     /// There is no memory for the entry, and none could be had by evictions.
     OutOfMemory,
@@ -26,7 +26,9 @@ impl fmt::Display for Refusal {
             Self::TooLarge { weight, target } => {
                 write!(f, "an entry of {weight} bytes: the cache may hold {target} now")
             }
-            Self::Full => f.write_str("all entries of the cache are pinned"),
+            Self::Full => {
+                f.write_str("all that would have to go for the entry is pinned, or goes for other insertions")
+            }
             Self::OutOfMemory => f.write_str("no memory for an entry of the cache"),
         }
     }
