@@ -1,9 +1,10 @@
 //! All entries in turn: iteration, and `retain`.
 
 use crate::counted::{Count, Counted};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 use weir::{ByteCache, EvictableCache, RemovalCause};
 
 fn filled(live: &Count, entries: u64) -> EvictableCache<u64, Counted> {
@@ -120,4 +121,24 @@ fn retain_takes_out_what_it_is_told_to_and_may_use_the_cache() {
     assert_eq!(pinned.check(), 3);
     cache.retain(|_, _| true);
     assert_eq!((cache.len(), cache.stats().removed), (50, 450));
+}
+
+/// The clock is asked before the lock is taken, each time.
+#[test]
+fn a_walk_past_entries_of_which_the_time_is_over_gives_the_lock_back() {
+    const ENTRIES: u64 = 10_000;
+    let (time, calls) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (now, asked) = (time.clone(), calls.clone());
+    let clock = move || {
+        asked.fetch_add(1, SeqCst);
+        Duration::from_secs(now.load(SeqCst))
+    };
+    let cache = EvictableCache::<u64, u64>::builder().shards(1).time_to_live(Duration::from_secs(10)).clock(clock);
+    let cache = cache.build().unwrap();
+    (0..ENTRIES).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    time.store(10, SeqCst);
+    calls.store(0, SeqCst);
+    assert_eq!(cache.iter().count(), 0);
+    assert!(calls.load(SeqCst) > ENTRIES / 100, "{}", calls.load(SeqCst));
+    assert_eq!(cache.len() as u64, ENTRIES);
 }

@@ -13,6 +13,8 @@ use crate::evictable_cache::shared::Shared;
 
 /// Entries that are held at a time.
 const BATCH: usize = 16;
+/// Entries that are looked at under the lock at a time, where the time of many is over.
+const LOOKS: usize = 64;
 
 /// A walk through a cache.
 pub struct Walk<'a, C: Content> {
@@ -71,7 +73,7 @@ impl<C: Content> Shared<C> {
 }
 
 impl<C: Content> Walk<'_, C> {
-    /// Holds the next entries of this shard; whether there were any.
+    /// Holds the next entries of this shard; whether there may be more.
     fn fill(&mut self) -> bool {
         let now = self.shared.time();
         let mut state = self.shared.shards()[self.home].lock();
@@ -79,11 +81,13 @@ impl<C: Content> Walk<'_, C> {
             state.walks += 1;
             self.is_in = true;
         }
-        let mut count = 0;
+        let (mut count, mut looks) = (0, 0);
         while count < BATCH
+            && looks < LOOKS
             && let Some(storage) = &state.storage
             && let Some(entry) = storage.next_in_use(&mut self.at)
         {
+            looks += 1;
             // SAFETY: in the storage, under the lock: the cache holds it.
             if now.is_some_and(|now| storage.is_over(unsafe { entry.as_ref() }, now)) {
                 continue;
@@ -93,7 +97,7 @@ impl<C: Content> Walk<'_, C> {
             count += 1;
         }
         self.given = BATCH - count;
-        count > 0
+        count > 0 || looks == LOOKS
     }
 
     /// Goes out of the shard.
