@@ -291,6 +291,10 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// Takes out the entries for which `is_kept` does not hold. The closure is called under no lock, and may use the cache;
     /// entries that are put in meanwhile may come or not.
     ///
+    /// Values that are being computed as this begins, of keys that have none, are not kept
+    /// ([`EvictableCache::get_or_insert_with`]): what they were made of may have changed by then. Who waits for one computes it
+    /// again.
+    ///
     /// ```
     /// let cache = weir::EvictableCache::<u32, u32>::builder().build().unwrap();
     /// (0..100).for_each(|key| drop(cache.insert(key, key * key)));

@@ -20,7 +20,7 @@ const NO_THREAD: usize = 0;
 pub struct Flight {
     hash: u32,
     /// The block that is to be the entry; it has its key.
-    entry: NonNull<Header>,
+    pub entry: NonNull<Header>,
     /// The thread that computes; none, where a task does.
     pub thread: usize,
     /// The thread on which the task runs just now.
@@ -111,9 +111,9 @@ impl Flights {
         }
     }
 
-    /// Outdates all flights: all keys are removed.
-    pub fn outdate_all(&self) {
-        self.iter().for_each(Flight::outdate);
+    /// Outdates the flights for which `is_meant` holds.
+    pub fn outdate_if(&self, is_meant: impl Fn(&Flight) -> bool) {
+        self.iter().filter(|flight| is_meant(flight)).for_each(Flight::outdate);
     }
 
     /// Unlinks the flights of other threads than the calling one, in a forked child, which has none of them. So it does with

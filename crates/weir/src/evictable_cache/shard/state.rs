@@ -134,6 +134,15 @@ impl State {
         storage.find(hash, |entry| is_it(unsafe { C::key(entry) }))
     }
 
+    /// Outdates the flights of keys that have no entry. An update of an entry is not among them.
+    pub fn outdate_loads<C: Content>(&self) {
+        self.flights.outdate_if(|flight| {
+            // SAFETY: the block of a linked flight has its key, under the lock.
+            let key = unsafe { C::key(flight.entry) };
+            self.find::<C>(flight.hash(), |other| C::is_same(other, key)).is_none()
+        });
+    }
+
     /// Looks a key up, which is a use of its entry; `now` is what time it is, where entries have an end.
     ///
     /// The use is noted under the lock: the lock is needed for what is taken anyway, and the storage that notes may move.

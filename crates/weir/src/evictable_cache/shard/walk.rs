@@ -37,6 +37,10 @@ impl<C: Content> Shared<C> {
 
     /// Takes out the entries for which `is_kept` does not hold.
     pub fn retain(&self, mut is_kept: impl FnMut(&C::Key, &C::Value) -> bool) {
+        // What lands from here on is not kept: the walk may be past its place by then.
+        for shard in self.shards() {
+            shard.lock().outdate_loads::<C>();
+        }
         for hold in self.walk() {
             if !is_kept(hold.key(), hold.value()) {
                 self.remove_held(&hold);

@@ -44,10 +44,16 @@ fn what_is_removed_meanwhile_stays_removed() {
     assert_eq!(after(&cache(), load, |cache| assert!(!cache.remove(&8))), (1, Some(1)), "another key");
     let cache = cache();
     let sift = |cache: &EvictableCache<u64, u64>| cache.retain(|_, _| false);
+    // What the predicate did not see is not kept: it may be what was to go.
+    assert_eq!(after(&cache, load, sift), (1, None));
     for removal in [remove, EvictableCache::clear, sift] {
         drop(cache.insert(7, 10).unwrap());
         assert_eq!(after(&cache, update, removal), (11, None));
     }
+    // An update of what the predicate keeps is not lost.
+    drop(cache.insert(7, 10).unwrap());
+    assert_eq!(after(&cache, update, |cache| cache.retain(|_, _| true)), (11, Some(11)));
+    cache.clear();
     // The next ones are kept.
     assert_eq!(after(&cache, load, |_| ()), (1, Some(1)));
     assert_eq!(after(&cache, update, |_| ()), (2, Some(2)));
