@@ -670,7 +670,7 @@ typedef struct weir_entry weir_entry;
 #define WEIR_EVICTED_FOR_ROOM 0u     /* another one needed room */
 #define WEIR_EVICTED_FOR_PRESSURE 1u /* memory is short */
 #define WEIR_EVICTED_REMOVED 2u      /* the program removed it, or destroyed the cache */
-#define WEIR_EVICTED_REPLACED 3u     /* another value was inserted under its key */
+#define WEIR_EVICTED_REPLACED 3u     /* another value was inserted under its key, or was to be and was refused */
 #define WEIR_EVICTED_REJECTED 4u     /* it was not taken: weir_evictable_publish() failed, or it was heavy and seldom asked for */
 
 /* How a cache is to be. Zero everything first: zero is each one's default. */

@@ -157,7 +157,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         let mut fresh = match self.fresh(hash, key) {
             Ok(fresh) => fresh,
             Err(key) => {
-                self.shared.remove(hash, |other| *other == key);
+                self.shared.displace(hash, |other| *other == key);
                 let (weight, target) = (size_of::<Block<K, V>>(), self.shared.place.largest());
                 let is_large = weight > target;
                 self.shared.reject(&key, &value);

@@ -10,7 +10,8 @@ pub enum RemovalCause {
     Pressure,
     /// The program removed it: `remove`, `retain`, `clear`, or the end of the cache.
     Removed,
-    /// Another value was inserted under its key.
+    /// Another value was inserted under its key. Also where that was refused: the entry leaves all the same, as it is out of date,
+    /// and the refused value is told of as [`RemovalCause::Rejected`].
     Replaced,
     /// The entry's time was over. What goes for room, by pressure or by `clear` has that cause, without a look at its time.
     Expired,
@@ -38,7 +39,7 @@ pub struct EvictableStats {
     pub removed: u64,
     /// Entries whose time was over, as they were found. What went for room, by pressure or by `clear` is counted as that.
     pub expired: u64,
-    /// Entries whose key got another value.
+    /// Entries whose key got another value, or was to get one that was refused.
     pub replaced: u64,
     /// Values that were not taken, or are not kept.
     pub rejected: u64,

@@ -41,22 +41,32 @@ impl Drop for Inside<'_> {
 
 impl<C: Content> Shared<C> {
     /// Takes a key's entry out; whether there was one whose time was not over.
-    pub fn remove(&self, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> bool {
+    pub fn remove(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> bool {
+        self.remove_for(RemovalCause::Removed, hash, is_it)
+    }
+
+    /// Takes a key's entry out that another value was to replace, which was refused: it is out of date.
+    pub fn displace(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) {
+        self.remove_for(RemovalCause::Replaced, hash, is_it);
+    }
+
+    /// Takes a key's entry out for a cause; false where its time was over, or there is none.
+    fn remove_for(&self, why: RemovalCause, hash: u32, mut is_it: impl FnMut(&C::Key) -> bool) -> bool {
         let now = self.time();
         let cause = self.remove_if(self.home(hash), |state| {
             state.flights.outdate::<C>(hash, &mut is_it);
             let (place, storage) = (state.find::<C>(hash, is_it)?, state.storage.as_ref()?);
             // SAFETY: in the index, under the lock: the cache holds it.
             let is_over = now.is_some_and(|now| storage.is_over(unsafe { storage.at(place).as_ref() }, now));
-            Some((place, if is_over { RemovalCause::Expired } else { RemovalCause::Removed }))
+            Some((place, if is_over { RemovalCause::Expired } else { why }))
         });
-        cause == Some(RemovalCause::Removed)
+        cause == Some(why)
     }
 
     /// Ends the flight of an entry that the cache does not keep. The value that an update was made of leaves with it, under one lock:
     /// who updates next must not find it.
     pub fn land_unkept(&self, mut landing: Landing<'_>, hash: u32, is_it: impl FnMut(&C::Key) -> bool) {
-        let mut victims = Victims::new(self, RemovalCause::Removed);
+        let mut victims = Victims::new(self, RemovalCause::Replaced);
         if landing.is_update {
             let mut state = self.shards()[self.home(hash)].lock();
             // What came meanwhile is not what the update was made of.
@@ -97,12 +107,13 @@ impl<C: Content> Shared<C> {
         Some(cause)
     }
 
-    /// Takes the entry at a place of the index out, for the victims' cause: removed, or its time is over.
+    /// Takes the entry at a place of the index out, for the victims' cause: removed, to be replaced, or its time is over.
     fn take(&self, state: &mut State, place: usize, victims: &mut Victims<'_, C>) {
         let Some(storage) = &mut state.storage else { return };
         let weight = victims.push(storage.take(place));
         match victims.cause() {
             RemovalCause::Expired => state.counts.expired += 1,
+            RemovalCause::Replaced => state.counts.replaced += 1,
             _ => state.counts.removed += 1,
         }
         self.count_out(1, weight);

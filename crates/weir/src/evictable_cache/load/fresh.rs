@@ -176,7 +176,7 @@ impl<'a, C: Content> Fresh<'a, C> {
                 match landing {
                     Some(landing) => shared.land_unkept(landing, hash, is_it),
                     // The value that this one was to replace is not to be found any more.
-                    None => _ = shared.remove(hash, is_it),
+                    None => shared.displace(hash, is_it),
                 }
                 return Err(self.reject(why));
             }
