@@ -26,6 +26,12 @@ const THREADS: usize = 16;
 /// How long the upstream may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a failure of the upstream counts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What came of a question: an answer, or why there is none.
+type Outcome = Result<Answer, String>;
+
 /// An answer as the upstream sent it.
 struct Answer {
     message: Vec<u8>,
@@ -107,17 +113,21 @@ fn key(question: &[u8]) -> Option<Vec<u8>> {
 
 struct Forwarder {
     upstream: SocketAddr,
-    answers: EvictableCache<Vec<u8>, Answer>,
+    answers: EvictableCache<Vec<u8>, Outcome>,
 }
 
 impl Forwarder {
     fn new(upstream: SocketAddr) -> Result<Self, Box<dyn Error>> {
         let answers = EvictableCache::builder()
             .name("answers")
-            .weigher(|key: &Vec<u8>, answer: &Answer| {
-                key.capacity() + answer.message.capacity() + answer.times.capacity() * 8
+            .weigher(|key: &Vec<u8>, outcome: &Outcome| {
+                let answer = |answer: &Answer| answer.message.capacity() + answer.times.capacity() * 8;
+                key.capacity() + outcome.as_ref().map_or_else(String::capacity, answer)
             })
-            .expire_after(|_, answer: &Answer| Expiry { live: Some(answer.live()), ..Expiry::default() })
+            .expire_after(|_, outcome: &Outcome| {
+                let live = outcome.as_ref().map_or(PAUSE, Answer::live);
+                Expiry { live: Some(live), ..Expiry::default() }
+            })
             .build()?;
         Ok(Self { upstream, answers })
     }
@@ -139,10 +149,12 @@ impl Forwarder {
         Answer::new(message).ok_or_else(|| io::Error::other("an answer that is damaged"))
     }
 
-    /// The answer to a question. The upstream is asked once for all threads that want the same at a time.
+    /// The answer to a question. The upstream is asked once for all threads that want the same at a time. Where it fails all of
+    /// them have that at once, as the failure is a value: an error of the closure would have each ask in turn.
     fn reply(&self, question: &[u8]) -> io::Result<Vec<u8>> {
         let key = key(question).ok_or_else(|| io::Error::other("no question"))?;
-        let answer = self.answers.try_get_or_insert_with(key, || self.ask(question))?;
+        let outcome = self.answers.get_or_insert_with(key, || self.ask(question).map_err(|why| why.to_string()));
+        let answer = outcome.as_ref().map_err(|why| io::Error::other(why.as_str()))?;
         Ok(answer.reply([question[0], question[1]]))
     }
 

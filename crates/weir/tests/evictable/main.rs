@@ -5,6 +5,7 @@ mod hostile;
 mod model;
 #[cfg(plain)]
 mod plain;
+mod sleeping;
 #[cfg(not(plain))]
 mod statistics;
 mod threads;

@@ -51,6 +51,10 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// [`EvictableCache::get_or_insert_async`] of a future that can fail: its error is returned to the caller alone, and the next
     /// who waits loads.
     ///
+    /// So those who wait for a value that cannot be had fail one after another, and a time limit of `load` alone is waited for by
+    /// each in turn. Give the whole call one as well, or have the failure as a value that lives for a moment
+    /// ([`EvictableCache::try_get_or_insert_with`]).
+    ///
     /// # Errors
     /// The future's own.
     ///

@@ -61,8 +61,10 @@ impl ByteCache {
     /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold. The key's former value leaves then,
     /// as by a refused [`EvictableCache::insert`](crate::EvictableCache::insert).
     pub fn fill(&self, key: &[u8], len: usize) -> Result<ByteFill<'_>, Refusal> {
-        let hash = self.hash(key);
-        self.begin(hash, key, len).map(ByteFill).inspect_err(|_| _ = self.shared.remove(hash, |other| other == key))
+        let fresh = self.begin_new(key, len)?;
+        // SAFETY: the block is the fresh entry's alone.
+        Bytes::zeroed(unsafe { Bytes::room(fresh.entry) });
+        Ok(ByteFill(fresh))
     }
 
     /// [`ByteCache::fill`] and [`ByteFill::publish`] of a copy.
@@ -70,9 +72,12 @@ impl ByteCache {
     /// # Errors
     /// Those of [`EvictableCache::insert`](crate::EvictableCache::insert).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteEntry<'_>, Refusal> {
-        let mut fill = self.fill(key, value.len()).inspect_err(|_| self.shared.reject(key, value))?;
-        fill.copy_from_slice(value);
-        fill.publish().map_err(|(_, why)| why)
+        let fresh = self.begin_new(key, value.len()).inspect_err(|_| self.shared.reject(key, value))?;
+        // SAFETY: the block is the fresh entry's alone, and has room for a value of this length.
+        unsafe {
+            Bytes::value_of(fresh.entry).cast().copy_from_nonoverlapping(NonNull::from(value).cast::<u8>(), value.len())
+        };
+        ByteFill(fresh).publish().map_err(|(_, why)| why)
     }
 
     /// Gets the entry of a key, or that of a value of `len` bytes that `fill` fills. `fill` runs once for all that want the
@@ -92,16 +97,24 @@ impl ByteCache {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
-        let fresh = match self.get_or_begin(key, len) {
-            Ok(fresh) => fresh,
-            Err(found) => {
-                // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
-                drop(fill);
-                return Ok(found);
-            }
+        let (hash, is_it) = (self.hash(key), |other: &[u8]| other == key);
+        // A block is for who fills it: it may be large. Who waits for another needs none.
+        let found = match self.shared.get_or_see(hash, is_it) {
+            Ok(hold) => Some(hold),
+            Err(true) => self.shared.follow(hash, is_it),
+            Err(false) => None,
         };
-        // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
-        let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
+        if let Some(hold) = found {
+            // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
+            drop(fill);
+            return Ok(Ok(ByteEntry(hold)));
+        }
+        let fresh = match self.begin_load(hash, key, len) {
+            Ok(fresh) => fresh,
+            Err(why) => return Ok(Err(why)),
+        };
+        // SAFETY: the block is the fresh entry's alone.
+        let fill = |fresh: &mut Fresh<'_, Bytes>| fill(Bytes::zeroed(unsafe { Bytes::room(fresh.entry) }));
         Ok(Ok(ByteEntry(self.shared.get_or_compute(fresh, fill)?)))
     }
 
@@ -136,19 +149,26 @@ impl ByteCache {
         len: usize,
         fill: impl AsyncFnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
-        let fresh = match self.get_or_begin(key, len) {
-            Ok(fresh) => fresh,
-            Err(found) => {
-                // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
-                drop(fill);
-                return Ok(found);
-            }
+        let (hash, is_it) = (self.hash(key), |other: &[u8]| other == key);
+        // As in `get_or_fill`.
+        let found = match self.shared.get_or_see(hash, is_it) {
+            Ok(hold) => Some(hold),
+            Err(true) => self.shared.follow_async(hash, is_it).await,
+            Err(false) => None,
         };
-        // SAFETY: the block is the fresh entry's alone, and every byte of it was written. Nobody reads the value before the future
-        // below has ended, and what `fill` made of the reference is dropped by then. `get_or_load` drops a future that has not
-        // ended before the entry.
-        let value = unsafe { Bytes::value_of(fresh.entry).as_mut() };
-        let load = async move { fill(value).await };
+        if let Some(hold) = found {
+            // By name, while the hold is in a variable: a panic drops that, and not what a function gives.
+            drop(fill);
+            return Ok(Ok(ByteEntry(hold)));
+        }
+        let fresh = match self.begin_load(hash, key, len) {
+            Ok(fresh) => fresh,
+            Err(why) => return Ok(Err(why)),
+        };
+        // SAFETY: the block is the fresh entry's alone. Nobody reads the value before the future below has ended, and what `fill`
+        // made of the reference is dropped by then. `get_or_load` drops a future that has not ended before the entry.
+        let room = unsafe { Bytes::room(fresh.entry) };
+        let load = async move { fill(Bytes::zeroed(room)).await };
         Ok(Ok(ByteEntry(self.shared.get_or_load(fresh, load, |_, ()| ()).await?)))
     }
 
@@ -199,6 +219,7 @@ impl ByteCache {
         ByteFill(unsafe { Fresh::new(&self.shared, entry.cast::<Header>()) })
     }
 
+    /// A block with its key, of which the value is not written.
     fn begin(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let shared = &*self.shared;
         let most = shared.place.largest().min(shared.room.most());
@@ -210,13 +231,15 @@ impl ByteCache {
         Ok(unsafe { self.begin_in(entry, key, len) })
     }
 
-    /// [`Self::begin`] of what is wanted in any case and is not there. `Err`: the entry, or that there is no memory.
-    fn get_or_begin(&self, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Result<ByteEntry<'_>, Refusal>> {
+    /// [`Self::begin`] of what is to take the place of the key's value, which leaves where that is refused.
+    fn begin_new(&self, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let hash = self.hash(key);
-        if let Some(hold) = self.shared.get(hash, |other| other == key) {
-            return Err(Ok(ByteEntry(hold)));
-        }
-        self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len)).map_err(Err)
+        self.begin(hash, key, len).inspect_err(|_| self.shared.displace(hash, |other| other == key))
+    }
+
+    /// [`Self::begin`] of what is wanted in any case.
+    fn begin_load(&self, hash: u32, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+        self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len))
     }
 
     /// [`Self::begin`] where the cache or its place has no room.
@@ -234,8 +257,6 @@ impl ByteCache {
         // SAFETY: the caller's promise.
         unsafe {
             Bytes::begin(entry, key, len);
-            // So that every byte has a value.
-            Bytes::value_of(entry).cast::<u8>().write_bytes(0, len);
             Fresh::new(&self.shared, entry)
         }
     }

@@ -182,6 +182,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// The entry of a key, or that of the value that `compute` returns. Other threads that want the same key meanwhile wait for
     /// it; if `compute` panics, the next of them computes.
     ///
+    /// Who waits gets the value also where its time is over as it comes.
+    ///
     /// A load gives an entry in every case. Where the cache does not keep it ([`Refusal`] says why that may be), it is held by
     /// its guard alone. The next call for the key computes it again.
     ///
@@ -206,6 +208,10 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
 
     /// [`EvictableCache::get_or_insert_with`] of a closure that can fail: its error is returned to the caller alone, and
     /// the next who waits computes.
+    ///
+    /// So those who wait for a value that cannot be had fail one after another. Where each failure takes a second the hundredth
+    /// caller has its own after 100. Make a failure a value that lives for a moment
+    /// ([`expire_after`](crate::EvictableCacheBuilder::expire_after)) where all are to have it at once.
     ///
     /// # Errors
     /// The closure's own.

@@ -1,6 +1,7 @@
 //! Entries of a key and a value in bytes, of lengths given at insertion.
 
 use core::alloc::Layout;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use super::header::{Content, Header};
@@ -73,6 +74,25 @@ impl Bytes {
             let at = value_offset(key, len).unwrap_unchecked();
             NonNull::slice_from_raw_parts(entry.cast::<u8>().add(at), len)
         }
+    }
+
+    /// The place of the value, to be written.
+    ///
+    /// # Safety
+    /// The block was begun, and is the caller's alone as long as the reference lives.
+    pub unsafe fn room<'a>(entry: NonNull<Header>) -> &'a mut [MaybeUninit<u8>] {
+        // SAFETY: the block has its lengths.
+        let value = unsafe { Self::value_of(entry) };
+        // SAFETY: in the block, which the caller promises, and any bytes are such values.
+        unsafe { core::slice::from_raw_parts_mut(value.cast().as_ptr(), value.len()) }
+    }
+
+    /// Zeros in such a place.
+    pub fn zeroed(room: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+        // SAFETY: borrowed exclusively.
+        unsafe { room.as_mut_ptr().write_bytes(0, room.len()) };
+        // SAFETY: every byte was written, and the reference is the one that was given.
+        unsafe { &mut *(core::ptr::from_mut(room) as *mut [u8]) }
     }
 }
 

@@ -17,15 +17,12 @@ use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::shard::state::{Found, ShardGuard};
 use crate::evictable_cache::shared::Shared;
 
-/// The state of a key, as a look-up finds it.
-enum Boarding<'a, 'f, C: Content> {
+/// The state of a key, as a look-up finds it where no other computes.
+enum Boarded<'a, 'f, C: Content> {
     /// The entry.
     There(Hold<'a, C>),
-    /// No flight, nor an entry where that is what is wanted: the value is to be computed, and the flight is linked until its
-    /// landing. The entry, if there is one.
+    /// No entry, or one that is not what is wanted: the value is to be computed, and the flight is linked until its landing.
     First(Option<Hold<'a, C>>, Landing<'f>),
-    /// Another's flight, under the lock.
-    Behind(Behind<'a>),
 }
 
 /// Who boards.
@@ -33,8 +30,18 @@ enum Boarding<'a, 'f, C: Content> {
 enum Wants {
     /// The value, as it is or as another computes it.
     Value,
+    /// The value, after a wait for another who computed it. There was none before, so what is there came since then: it is taken
+    /// also where its time is over.
+    Awaited,
     /// To compute the value anew, alone.
     Turn,
+}
+
+impl Wants {
+    /// The value, of who has waited for it or not.
+    const fn value(has_waited: bool) -> Self {
+        if has_waited { Self::Awaited } else { Self::Value }
+    }
 }
 
 /// Another's flight, found under the lock.
@@ -46,6 +53,23 @@ struct Behind<'a> {
     runner: usize,
     /// The calling thread computes.
     is_own: bool,
+}
+
+impl<'a> Behind<'a> {
+    /// The flight of a key, which a thread awaits from now on, or a task; where there is none, the lock.
+    fn find<C: Content>(
+        state: ShardGuard<'a>,
+        hash: u32,
+        is_it: impl FnMut(&C::Key) -> bool,
+        is_task: bool,
+    ) -> Result<Self, ShardGuard<'a>> {
+        let Some(other) = state.flights.find::<C>(hash, is_it) else { return Err(state) };
+        let (flight, runner, is_own) = (other.address(), other.thread, other.is_run_here());
+        if !is_task {
+            other.is_awaited.set(true);
+        }
+        Ok(Self { state, flight, runner, is_own })
+    }
 }
 
 /// A future that computes, and its flight. Code of the program's that the future runs, or drops, for the key of the flight would
@@ -68,24 +92,8 @@ impl<F> Drop for Load<'_, F> {
     }
 }
 
-/// Another's flight of `fresh`'s key than `own`, which is awaited from now on; where there is none, the lock.
-fn behind<'a, C: Content>(
-    state: ShardGuard<'a>,
-    own: &Flight,
-    fresh: &Fresh<'_, C>,
-) -> Result<Behind<'a>, ShardGuard<'a>> {
-    let Some(other) = state.flights.find::<C>(fresh.hash(), |key| C::is_same(key, fresh.key())) else {
-        return Err(state);
-    };
-    let (flight, runner, is_own) = (other.address(), other.thread, other.is_run_here());
-    if !own.is_of_task() {
-        other.is_awaited.set(true);
-    }
-    Ok(Behind { state, flight, runner, is_own })
-}
-
 impl<C: Content> Shared<C> {
-    /// Looks for the entry of `fresh`'s key; where that is not enough, and another's flight is not there, links this one.
+    /// Looks for the entry of `fresh`'s key. Where that is not enough, and another's flight is not there, links this one.
     ///
     /// Whoever wants the value was counted as it missed it. A turn is counted here, once, as it comes.
     ///
@@ -97,9 +105,10 @@ impl<C: Content> Shared<C> {
         fresh: &Fresh<'a, C>,
         flight: &'f Flight,
         wants: Wants,
-    ) -> Boarding<'a, 'f, C> {
+    ) -> Result<Boarded<'a, 'f, C>, Behind<'a>> {
         let (hash, is_turn) = (fresh.hash(), wants == Wants::Turn);
         let shard = &self.shards()[self.home(hash)];
+        let is_it = |key: &C::Key| C::is_same(key, fresh.key());
         loop {
             let now = self.time();
             // The program's clock, or a listener below, may have forked.
@@ -107,15 +116,18 @@ impl<C: Content> Shared<C> {
             let mut state = shard.lock();
             if is_turn {
                 // Before the look-up, which is a use of the entry.
-                state = match behind::<C>(state, flight, fresh) {
-                    Ok(behind) => return Boarding::Behind(behind),
+                state = match Behind::find::<C>(state, hash, is_it, flight.is_of_task()) {
+                    Ok(behind) => return Err(behind),
                     Err(state) => state,
                 };
             }
-            let former = match state.look_up::<C>(hash, |key| C::is_same(key, fresh.key()), now) {
+            let former = match state.look_up::<C>(hash, is_it, now) {
                 // SAFETY: in the index, under the lock.
-                Found::Entry(entry) if !is_turn => return Boarding::There(unsafe { self.pin(entry) }),
+                Found::Entry(entry) if !is_turn => return Ok(Boarded::There(unsafe { self.pin(entry) })),
                 Found::Entry(entry) => Some(entry),
+                Found::Over(place) if wants == Wants::Awaited => {
+                    return Ok(Boarded::There(self.pin_at(&state, place)));
+                }
                 Found::Over(place) => {
                     let over = self.take_over(&mut state, place);
                     drop(state);
@@ -125,8 +137,8 @@ impl<C: Content> Shared<C> {
                 Found::Nothing => None,
             };
             if !is_turn {
-                state = match behind::<C>(state, flight, fresh) {
-                    Ok(behind) => return Boarding::Behind(behind),
+                state = match Behind::find::<C>(state, hash, is_it, flight.is_of_task()) {
+                    Ok(behind) => return Err(behind),
                     Err(state) => state,
                 };
             }
@@ -142,8 +154,76 @@ impl<C: Content> Shared<C> {
             if let Some(count) = due {
                 shard.spread(count, |state| &mut state.flights);
             }
-            return Boarding::First(former, landing);
+            return Ok(Boarded::First(former, landing));
         }
+    }
+
+    /// What `board` gives, after the ends of the flights that it finds instead; it hears whether there were any.
+    fn wait_to<'a, T>(&'a self, hash: u32, mut board: impl FnMut(bool) -> Result<T, Behind<'a>>) -> T {
+        let shard = &self.shards()[self.home(hash)];
+        let mut has_waited = false;
+        loop {
+            match board(has_waited) {
+                Ok(boarded) => return boarded,
+                Err(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
+            }
+            has_waited = true;
+        }
+    }
+
+    /// [`Shared::wait_to`] of a task.
+    async fn wait_to_async<'a, T>(&'a self, hash: u32, mut board: impl FnMut(bool) -> Result<T, Behind<'a>>) -> T {
+        let waiting = Waiting::new(&self.shards()[self.home(hash)]);
+        let boarding = poll_fn(|context| {
+            // Wakers are code of the program's, so they are cloned and dropped under no lock.
+            let waker = context.waker().clone();
+            match board(waiting.has_waited()) {
+                Ok(boarded) => {
+                    drop(waker);
+                    Poll::Ready(boarded)
+                }
+                Err(behind) => {
+                    // SAFETY: this future is pinned.
+                    unsafe { waiting.wait(behind.state, behind.flight, waker) };
+                    Poll::Pending
+                }
+            }
+        });
+        // This and the waker above are dropped by name, while what came of boarding is in a variable (see this file's head).
+        let boarded = boarding.await;
+        drop(waiting);
+        boarded
+    }
+
+    /// Looks for the entry of a key of which another's flight was seen, whatever its time, or for a flight.
+    fn meet<'a>(
+        &'a self,
+        hash: u32,
+        is_it: impl Fn(&C::Key) -> bool,
+        is_task: bool,
+    ) -> Result<Option<Hold<'a, C>>, Behind<'a>> {
+        let now = self.time();
+        let mut state = self.shards()[self.home(hash)].lock();
+        match state.look_up::<C>(hash, &is_it, now) {
+            // SAFETY: in the index, under the lock.
+            Found::Entry(entry) => Ok(Some(unsafe { self.pin(entry) })),
+            Found::Over(place) => Ok(Some(self.pin_at(&state, place))),
+            Found::Nothing => match Behind::find::<C>(state, hash, is_it, is_task) {
+                Ok(behind) => Err(behind),
+                Err(_) => Ok(None),
+            },
+        }
+    }
+
+    /// The entry of a key of which another was seen to compute the value. `None`: it is to be computed still. Who has no block for
+    /// the value yet waits so.
+    pub fn follow(&self, hash: u32, is_it: impl Fn(&C::Key) -> bool) -> Option<Hold<'_, C>> {
+        self.wait_to(hash, |_| self.meet(hash, &is_it, false))
+    }
+
+    /// [`Shared::follow`] of a task.
+    pub async fn follow_async(&self, hash: u32, is_it: impl Fn(&C::Key) -> bool) -> Option<Hold<'_, C>> {
+        self.wait_to_async(hash, |_| self.meet(hash, &is_it, true)).await
     }
 
     /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not.
@@ -156,19 +236,16 @@ impl<C: Content> Shared<C> {
         mut fresh: Fresh<'a, C>,
         compute: impl FnOnce(&mut Fresh<'a, C>) -> Result<(), E>,
     ) -> Result<Hold<'a, C>, E> {
-        let shard = &self.shards()[self.home(fresh.hash())];
         let flight = Flight::new(fresh.hash(), fresh.entry);
+        // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put_or_hold`.
+        let board = |has_waited| unsafe { self.board(&fresh, &flight, Wants::value(has_waited)) };
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
-        let landing = loop {
-            // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put_or_hold`.
-            match unsafe { self.board(&fresh, &flight, Wants::Value) } {
-                Boarding::There(hold) => {
-                    drop((fresh, compute));
-                    return Ok(hold);
-                }
-                Boarding::First(_, landing) => break landing,
-                Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
+        let landing = match self.wait_to(fresh.hash(), board) {
+            Boarded::There(hold) => {
+                drop((fresh, compute));
+                return Ok(hold);
             }
+            Boarded::First(_, landing) => landing,
         };
         let begun = self.worth.begin();
         compute(&mut fresh)?;
@@ -187,17 +264,13 @@ impl<C: Content> Shared<C> {
         mut fresh: Fresh<'a, C>,
         compute: impl FnOnce(&mut Fresh<'a, C>, Option<&C::Value>) -> Result<(), E>,
     ) -> Result<Hold<'a, C>, E> {
-        let shard = &self.shards()[self.home(fresh.hash())];
         let flight = Flight::new(fresh.hash(), fresh.entry);
+        // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put`.
+        let board = |_| unsafe { self.board(&fresh, &flight, Wants::Turn) };
         // The landing is dropped first: the key outlives the flight, and no code of the program's runs in the drop of the former
         // value while others wait.
-        let (former, landing) = loop {
-            // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put`.
-            match unsafe { self.board(&fresh, &flight, Wants::Turn) } {
-                Boarding::First(former, landing) => break (former, landing),
-                Boarding::Behind(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
-                Boarding::There(_) => unreachable!("an entry is not what is wanted"),
-            }
+        let Boarded::First(former, landing) = self.wait_to(fresh.hash(), board) else {
+            unreachable!("an entry is not what is wanted")
         };
         compute(&mut fresh, former.as_ref().map(Hold::value))?;
         fresh.has_value = true;
@@ -210,45 +283,21 @@ impl<C: Content> Shared<C> {
     /// who waits computes.
     pub async fn get_or_load<'a, T, E>(
         &'a self,
-        mut fresh: Fresh<'a, C>,
+        fresh: Fresh<'a, C>,
         load: impl Future<Output = Result<T, E>>,
         put: impl FnOnce(&mut Fresh<'a, C>, T),
     ) -> Result<Hold<'a, C>, E> {
         let flight = Flight::of_task(fresh.hash(), fresh.entry);
+        // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after them.
+        let board = |has_waited| unsafe { self.board(&fresh, &flight, Wants::value(has_waited)) };
+        let boarded = self.wait_to_async(fresh.hash(), board).await;
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
-        let landing = {
-            let waiting = Waiting::new(&self.shards()[self.home(fresh.hash())]);
-            let board = poll_fn(|context| {
-                // Wakers are code of the program's, so they are cloned and dropped under no lock.
-                let waker = context.waker().clone();
-                // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after
-                // them.
-                match unsafe { self.board(&fresh, &flight, Wants::Value) } {
-                    Boarding::There(hold) => {
-                        drop(waker);
-                        Poll::Ready(Ok(hold))
-                    }
-                    Boarding::First(_, landing) => {
-                        drop(waker);
-                        Poll::Ready(Err(landing))
-                    }
-                    Boarding::Behind(behind) => {
-                        // SAFETY: this future is pinned.
-                        unsafe { waiting.wait(behind.state, behind.flight, waker) };
-                        Poll::Pending
-                    }
-                }
-            });
-            // This and the waker above are dropped by name, while what came of boarding is in a variable (see this file's head).
-            let boarded = board.await;
-            drop(waiting);
-            match boarded {
-                Ok(hold) => {
-                    drop((fresh, load, put));
-                    return Ok(hold);
-                }
-                Err(landing) => landing,
+        let landing = match boarded {
+            Boarded::There(hold) => {
+                drop((fresh, load, put));
+                return Ok(hold);
             }
+            Boarded::First(_, landing) => landing,
         };
         let begun = self.worth.begin();
         // Dropped before the landing, so that two loads of the key are never there at once.
@@ -256,8 +305,13 @@ impl<C: Content> Shared<C> {
         let value = poll_fn(|context| load.poll(context)).await?;
         drop(load);
         self.worth.end(begun);
-        put(&mut fresh, value);
-        fresh.has_value = true;
-        Ok(fresh.put_or_hold(landing))
+        // Code of the program's that weighs the value, or is told of what leaves for it, is inside the load as well.
+        Ok(flight.run_here(|| {
+            // In this order, so that the landing is dropped first.
+            let (mut fresh, landing) = (fresh, landing);
+            put(&mut fresh, value);
+            fresh.has_value = true;
+            fresh.put_or_hold(landing)
+        }))
     }
 }

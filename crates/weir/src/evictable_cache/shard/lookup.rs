@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use weir_core::base::time::Time;
 
-use super::state::Found;
+use super::state::{Found, State};
 use super::storage::Storage;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::hold::Hold;
@@ -16,6 +16,13 @@ impl<C: Content> Shared<C> {
     pub fn get(&self, hash: u32, is_it: impl FnMut(&C::Key) -> bool) -> Option<Hold<'_, C>> {
         // SAFETY: in the index, under the lock.
         self.look_up(hash, is_it, |entry| unsafe { self.pin(entry) })
+    }
+
+    /// [`Shared::get`]; or whether another computes the key's value just now.
+    pub fn get_or_see(&self, hash: u32, is_it: impl Fn(&C::Key) -> bool) -> Result<Hold<'_, C>, bool> {
+        let is_computed = |state: &State| state.flights.find::<C>(hash, &is_it).is_some();
+        // SAFETY: in the index, under the lock.
+        self.look_up_at(hash, &is_it, |entry| unsafe { self.pin(entry) }, self.time(), is_computed)
     }
 
     /// Holds an entry.
@@ -31,6 +38,13 @@ impl<C: Content> Shared<C> {
         }
     }
 
+    /// Holds the entry at a place of the index, which a look-up found under the lock that is given.
+    pub fn pin_at(&self, state: &State, place: usize) -> Hold<'_, C> {
+        let storage = state.storage.as_ref().expect("the entry is in it");
+        // SAFETY: in the index, under the lock.
+        unsafe { self.pin(storage.at(place)) }
+    }
+
     /// The value that `take` takes of a key's entry under the shard's lock; that counts as a use.
     #[inline]
     pub fn look_up<T>(
@@ -42,7 +56,7 @@ impl<C: Content> Shared<C> {
         if self.ages.is_some() {
             return self.look_up_in_time(hash, is_it, take);
         }
-        self.look_up_at(hash, is_it, take, None)
+        self.look_up_at(hash, is_it, take, None, |_| ()).ok()
     }
 
     /// [`Shared::look_up`] where entries have an end: what is over is not there.
@@ -53,17 +67,19 @@ impl<C: Content> Shared<C> {
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
     ) -> Option<T> {
-        self.look_up_at(hash, is_it, take, self.time())
+        self.look_up_at(hash, is_it, take, self.time(), |_| ()).ok()
     }
 
+    /// What `take` takes of a key's entry under the shard's lock, or what `miss` takes of the shard.
     #[inline(always)]
-    fn look_up_at<T>(
+    fn look_up_at<T, M>(
         &self,
         hash: u32,
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
         now: Option<Time>,
-    ) -> Option<T> {
+        miss: impl FnOnce(&State) -> M,
+    ) -> Result<T, M> {
         let mut state = self.shards()[self.home(hash)].lock();
         let over = match state.look_up::<C>(hash, is_it, now) {
             Found::Entry(entry) => {
@@ -75,18 +91,19 @@ impl<C: Content> Shared<C> {
                 if let Some(weight) = seen {
                     self.choice.see(hash, weight, &self.room);
                 }
-                return Some(taken);
+                return Ok(taken);
             }
             Found::Over(place) => Some(self.take_over(&mut state, place)),
             Found::Nothing => None,
         };
         state.counts.misses += 1;
+        let missed = miss(&state);
         drop(state);
         if let Some(over) = over {
             Victims::tell_and_drop(over);
             self.fit_shard(self.home(hash), Storage::is_outgrown);
         }
-        None
+        Err(missed)
     }
 
     /// Whether a key is there; that counts as nothing.

@@ -59,8 +59,10 @@ fn clear_ends_although_a_listener_puts_entries_back() {
 
 #[test]
 fn what_a_refused_value_was_to_replace_leaves() {
-    let live = Count::default();
+    let (live, told) = (Count::default(), Arc::new(Mutex::new(Vec::new())));
+    let heard = told.clone();
     let builder = EvictableCache::<u64, crate::counted::Counted>::builder().max_bytes(100);
+    let builder = builder.on_evict(move |_, value, cause| heard.lock().unwrap().push((value.number, cause)));
     let cache = builder.weigher(|_, value| value.number as usize).build().unwrap();
     drop(cache.insert(1, live.make(10)).unwrap());
     assert!(matches!(cache.insert(1, live.make(200)).map(drop).unwrap_err().refusal, Refusal::TooLarge { .. }));
@@ -71,10 +73,20 @@ fn what_a_refused_value_was_to_replace_leaves() {
     assert_eq!(cache.insert(1, live.make(30)).map(drop).unwrap_err().refusal, Refusal::Full);
     assert!(!cache.contains(&1) && cache.contains(&2));
     drop(pinned);
+    // An update that is not kept, of what is there.
+    drop(cache.insert(1, live.make(10)).unwrap());
+    drop(cache.upsert_with(1, |former| live.make(former.unwrap().number + 200)));
+    assert!(!cache.contains(&1));
+    // The program removed nothing, but wanted others in their places.
+    let (replaced, rejected) = (RemovalCause::Replaced, RemovalCause::Rejected);
+    let (to, room) = (std::mem::take(&mut *told.lock().unwrap()), RemovalCause::Room);
+    assert_eq!(to, [(10, replaced), (200, rejected), (10, room), (30, rejected), (10, replaced), (210, rejected)]);
+    assert_eq!((cache.stats().removed, cache.stats().replaced, cache.stats().rejected), (0, 2, 3));
     let bytes = ByteCache::builder().max_bytes(1000).build().unwrap();
     drop(bytes.insert(b"key", b"former").unwrap());
     assert!(matches!(bytes.insert(b"key", &[1; 2000]).map(drop), Err(Refusal::TooLarge { .. })));
     assert!(bytes.get(b"key").is_none() && bytes.is_empty());
+    assert_eq!((bytes.stats().removed, bytes.stats().replaced, bytes.stats().rejected), (0, 1, 1));
 }
 
 #[test]

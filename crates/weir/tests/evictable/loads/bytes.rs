@@ -1,9 +1,15 @@
 //! `get_or_fill_async`: blocks that futures fill in place, once for all who want them.
 
+#[cfg(not(plain))]
+use crate::sleeping::Sleeper;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
+#[cfg(not(plain))]
+use std::{cell::Cell, future::poll_fn, thread};
+#[cfg(not(plain))]
+use weir::zone::Zone;
 use weir::{ByteCache, Refusal};
 
 fn cache() -> ByteCache {
@@ -112,4 +118,91 @@ fn lengths_beyond_memory_are_refused_and_nothing_is_called() {
     let fill = async |_: &mut [u8]| -> Result<(), ()> { unreachable!("there is nothing to fill") };
     let mut huge = pin!(cache.get_or_fill_async(b"key", usize::MAX, fill));
     assert!(matches!(poll(huge.as_mut()), Poll::Ready(Ok(Err(Refusal::OutOfMemory)))));
+}
+
+/// A cache in a zone that has room for a few blocks of [`LARGE`] bytes, and three entries in it that together are larger than one.
+#[cfg(not(plain))]
+fn in_a_zone() -> ByteCache {
+    let zone: &'static Zone = Box::leak(Box::new(Zone::anonymous(4 << 20).unwrap()));
+    let cache = ByteCache::builder().shards(1).zone(zone).build().unwrap();
+    (0..3u8).for_each(|key| drop(cache.insert(&[key], &[key; LARGE / 2]).unwrap()));
+    cache
+}
+
+#[cfg(not(plain))]
+const LARGE: usize = 512 << 10;
+
+/// Four were put in, and nothing went for those that waited.
+#[cfg(not(plain))]
+fn assert_that_nothing_went(cache: &ByteCache) {
+    assert!((0..3u8).all(|key| cache.contains(&[key])));
+    assert_eq!((cache.stats().insertions, cache.stats().evicted_for_room), (4, 0));
+}
+
+#[cfg(not(plain))]
+#[test]
+fn tasks_that_wait_for_a_block_take_no_memory_for_it() {
+    let (cache, gate) = (in_a_zone(), Cell::new(false));
+    let fill = || async {
+        let fill = async |block: &mut [u8]| {
+            poll_fn(|_| if gate.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+            block.fill(1);
+            Ok::<(), ()>(())
+        };
+        cache.get_or_fill_async(b"key", LARGE, fill).await.unwrap().map(|found| found[LARGE - 1])
+    };
+    let mut tasks: Vec<_> = (0..16).map(|_| Box::pin(fill())).collect();
+    assert!(tasks.iter_mut().all(|task| poll(task.as_mut()).is_pending()));
+    gate.set(true);
+    tasks.iter_mut().for_each(|task| assert_eq!(poll(task.as_mut()), Poll::Ready(Ok(1))));
+    assert_that_nothing_went(&cache);
+    assert_eq!((cache.stats().hits, cache.stats().misses), (0, 16));
+}
+
+#[cfg(not(plain))]
+#[test]
+fn threads_that_wait_for_a_block_take_no_memory_for_it() {
+    let cache = &in_a_zone();
+    thread::scope(|scope| {
+        let fill = |block: &mut [u8]| {
+            for _ in 0..16 {
+                Sleeper::spawn(scope, || {
+                    let never = |_: &mut [u8]| -> Result<(), ()> { panic!("another fills it") };
+                    assert_eq!(cache.get_or_fill(b"key", LARGE, never).unwrap().unwrap()[0], 1);
+                })
+                .wait();
+            }
+            block.fill(1);
+            Ok::<(), ()>(())
+        };
+        assert_eq!(cache.get_or_fill(b"key", LARGE, fill).unwrap().unwrap()[0], 1);
+    });
+    assert_that_nothing_went(cache);
+}
+
+/// The key of a load that fills it is found in the block, and who waits for it has none: it has the next turn all the same.
+#[test]
+fn who_waited_for_a_block_that_failed_fills_it_from_zeros() {
+    let cache = cache();
+    let mut failing = pin!(cache.get_or_fill_async(b"key", 300, async |block: &mut [u8]| {
+        block.fill(9);
+        turn().await;
+        Err("failed")
+    }));
+    let next = async |block: &mut [u8]| {
+        assert!(block.iter().all(|byte| *byte == 0));
+        turn().await;
+        block.fill(2);
+        Ok::<(), ()>(())
+    };
+    let mut others: Vec<_> = (0..3).map(|_| Box::pin(cache.get_or_fill_async(b"key", 300, next))).collect();
+    assert!(poll(failing.as_mut()).is_pending());
+    assert!(others.iter_mut().all(|other| poll(other.as_mut()).is_pending()));
+    assert!(matches!(poll(failing.as_mut()), Poll::Ready(Err("failed"))));
+    assert!(others.iter_mut().all(|other| poll(other.as_mut()).is_pending()));
+    for other in &mut others {
+        let Poll::Ready(Ok(Ok(found))) = poll(other.as_mut()) else { panic!("it is filled") };
+        assert_eq!(found[..], [2; 300]);
+    }
+    assert_eq!(cache.stats().insertions, 1);
 }

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Barrier, OnceLock};
+use std::sync::{Barrier, LazyLock, OnceLock};
+use std::task::{Context, Waker};
 use std::thread;
 use weir::EvictableCache;
 use weir_testing::wait_until;
@@ -255,4 +256,22 @@ fn a_thread_that_waits_for_a_value_computes_it_itself_in_a_child_that_its_handle
             assert_eq!(status, 0, "signal {}", status & 127);
         });
     });
+}
+
+#[test]
+fn code_that_ends_a_task_s_load_and_blocks_for_its_key_panics() {
+    static CACHE: LazyLock<EvictableCache<u64, u64>> = LazyLock::new(|| {
+        let asks = |_: &u64, &value: &u64| {
+            if value == 1 {
+                CACHE.get_or_insert_with(1, || 2);
+            }
+            1
+        };
+        EvictableCache::builder().shards(1).weigher(asks).build().unwrap()
+    });
+    let mut task = Box::pin(CACHE.get_or_insert_async(1, async { 1 }));
+    let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    let said = catch_unwind(AssertUnwindSafe(poll)).unwrap_err();
+    assert!(said.downcast_ref::<&str>().unwrap().contains("asks for the key whose value it computes"));
+    assert_eq!(*CACHE.get_or_insert_with(1, || 5), 5);
 }

@@ -3,13 +3,13 @@
 use crate::counted::{Count, Counted};
 #[cfg(not(plain))]
 use crate::eviction::reclaim::in_child;
+use crate::sleeping::Sleeper;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, mpsc};
-use std::{fs, path::Path, thread};
+use std::sync::{Arc, Barrier};
+use std::thread;
 #[cfg(not(plain))]
 use weir::{ByteCache, heap, settings, zone::Zone};
 use weir::{EvictableCache, Favour, Refusal, RemovalCause};
-use weir_testing::wait_until;
 
 #[test]
 fn what_is_larger_than_the_cache_is_held_by_its_guard() {
@@ -170,17 +170,11 @@ fn what_others_wait_for_is_kept_whatever_it_weighs() {
     let live = Count::default();
     let cache = full_of_light_ones(&live, Favour::Entries, Arc::default());
     let loads = AtomicUsize::new(0);
-    let (says, hears) = mpsc::channel();
     thread::scope(|scope| {
         let slow = || {
             loads.fetch_add(1, SeqCst);
-            scope.spawn(|| {
-                says.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
-                assert_eq!(cache.get_or_insert_with(1000, || live.make(8)).check(), 7);
-            });
-            let waiter = Path::new("/proc").join(hears.recv().unwrap()).join("stat");
-            let sleeps = || fs::read_to_string(&waiter).unwrap().contains(") S ");
-            wait_until("the other thread to wait for the value", sleeps);
+            let other = || assert_eq!(cache.get_or_insert_with(1000, || live.make(8)).check(), 7);
+            Sleeper::spawn(scope, other).wait();
             live.make(7)
         };
         assert_eq!(cache.get_or_insert_with(1000, slow).check(), 7);
