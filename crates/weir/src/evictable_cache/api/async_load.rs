@@ -17,8 +17,9 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// waits for its own key by this function. Give `load` a time limit where either may happen.
     ///
     /// # Panics
-    /// As [`EvictableCache::get_or_insert_with`] if that is called inside `load`, or by what `load` drops, for the same key. Called
-    /// for another task's key it blocks its thread: do not use it on a runtime's threads for keys that tasks load.
+    /// As [`EvictableCache::get_or_insert_with`] if that is called for the same key inside `load`, by what `load` drops, or by what
+    /// runs before the value is in: the weigher, `expire_after`, a listener. Called for another task's key it blocks its thread: do
+    /// not use it on a runtime's threads for keys that tasks load.
     ///
     /// ```
     /// use std::sync::Arc;
