@@ -211,7 +211,7 @@ pub enum Known {
 /// How entries of these types are weighed where the program does not say.
 pub fn known<K: 'static, V: 'static>() -> Known {
     let owners = [(needs_drop::<K>(), TypeId::of::<K>()), (needs_drop::<V>(), TypeId::of::<V>())];
-    let mut owners = owners.into_iter().filter_map(|(is_owner, type_id)| is_owner.then(|| is_common(type_id)));
+    let mut owners = owners.into_iter().filter(|(is_owner, _)| *is_owner).map(|(_, type_id)| is_common(type_id));
     match (owners.next(), owners.next()) {
         (None, _) => Known::Block,
         (Some(true), None | Some(true)) => Known::Common,
