@@ -40,6 +40,8 @@ pub struct Agent {
     deferred: HashSet<Named>,
     /// What kubelets have said that they can never do.
     infeasible: HashMap<Named, Infeasible>,
+    /// What containers were raised to that their node can never hold, bytes.
+    outsized: HashMap<Named, u64>,
     /// When requests were last to be given back, or refused.
     waiting: HashMap<Named, Instant>,
     /// UIDs of pods of which a request was changed at this look.
@@ -129,6 +131,7 @@ impl Agent {
             said: HashSet::new(),
             deferred: HashSet::new(),
             infeasible: HashMap::new(),
+            outsized: HashMap::new(),
             waiting: HashMap::new(),
             requested: HashSet::new(),
             is_silent: false,

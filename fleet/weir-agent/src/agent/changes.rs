@@ -1,6 +1,6 @@
 //! What is changed of pods after a look: it is settled, given back, raised and lowered here.
 
-use super::{AGAIN, Agent, Infeasible, Lowering, Seats, sample, say, seat, seats_of};
+use super::{AGAIN, Agent, Infeasible, Lowering, Named, Seats, sample, say, seat, seats_of};
 use crate::api::patch::is_slow;
 use crate::api::pod::{Container, Held, Pod, is_infeasible};
 use crate::machine::look::Looked;
@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use weir_policy::limits::{Watched, Wish};
 
+/// A container is not raised by less where its node cannot hold what it should get.
+const LEAST_RAISE: u64 = 16 << 20;
+
 impl Agent {
     /// Ends what was begun, settles what another agent left, raises what is short, and lowers the one that has most to spare.
     pub(super) async fn resize(&mut self, rows: &[Row], unread: &[Looked]) {
@@ -24,6 +27,7 @@ impl Agent {
         self.requested.clear();
         self.waiting.retain(|_, at| at.elapsed() < AGAIN);
         self.infeasible.retain(|(uid, _), _| pods.iter().any(|pod| pod.uid == *uid));
+        self.outsized.retain(|(uid, _), _| pods.iter().any(|pod| pod.uid == *uid));
         // Where nothing is changed there may be no right to take back either.
         if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;
@@ -82,7 +86,8 @@ impl Agent {
         let before = pod.before(container);
         let most_before = before.most()?;
         let (watched, may_exceed) = (self.watched.get(path)?, resize == Resize::Both);
-        let infeasible = self.infeasible.get(&(pod.uid.clone(), container.name.clone()));
+        let named = (pod.uid.clone(), container.name.clone());
+        let infeasible = self.infeasible.get(&named);
         // A request that goes by its own window.
         let request = pod.request_of(container).filter(|_| self.rules.requests.is_some() && infeasible.is_none());
         // Not what is not ready yet; nor again what was killed for memory, until it has ended for another reason. Where the kubelet
@@ -94,7 +99,7 @@ impl Agent {
             wish => wish,
         };
         let to = match wish {
-            Wish::Raise(to) => pod.raising(container, to)?,
+            Wish::Raise(to) => pod.raising(container, self.feasible(&named, held, to, most_before)?)?,
             // A request that stays has to be below the limit.
             Wish::Lower(to) if infeasible.is_some() => {
                 let least = container.wanted.request?.saturating_add(1 << 20);
@@ -108,6 +113,13 @@ impl Agent {
         };
         // Whole MiB may be no less.
         (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
+    }
+
+    /// What a container is raised to. Where its node can never hold that, half of the way, again and again.
+    fn feasible(&self, named: &Named, held: u64, to: u64, before: u64) -> Option<u64> {
+        let outsized = self.outsized.get(named).filter(|&&it| (held..=to).contains(&it) && before < to);
+        let to = outsized.map_or(to, |outsized| held.midpoint(*outsized));
+        (outsized.is_none() || to - held >= LEAST_RAISE).then_some(to)
     }
 
     /// Raises what was killed below a limit that was lowered, and what is lowered of a pod that is set to off. It may have no
@@ -174,7 +186,9 @@ impl Agent {
                 if is_changed && !self.may_ask(&pod.uid) {
                     continue;
                 }
-                if is_changed && pod.is_infeasible() {
+                if is_changed && to.most() != container.wanted.most() {
+                    self.outsized.extend(container.wanted.most().map(|most| (named.clone(), most)));
+                } else if is_changed && pod.is_infeasible() {
                     self.infeasible.entry(named.clone()).or_insert(Infeasible::Request);
                 }
                 deferred.insert(named);

@@ -257,10 +257,22 @@ impl Pod {
         are_to_be.map(|it| (it, instead(it))).collect()
     }
 
-    /// What a container holds without a request of the agent's that waits for room.
+    /// What a container holds without a request of the agent's that waits for room, or a raise that its node can never hold.
     fn withdrawn(&self, container: &Container) -> Held {
+        if let Some(held) = self.outsized(container) {
+            return held;
+        }
         let request = self.roomless(container).filter(|_| self.request_of(container).is_some());
         Held { request: request.or(container.wanted.request), ..container.wanted }
+    }
+
+    /// What a container holds without a raise of the agent's above what it had before, where its node can never hold that. A limit that
+    /// may be above its request takes no room of the node.
+    fn outsized(&self, container: &Container) -> Option<Held> {
+        let is_in_vain = self.is_infeasible() && self.is_ours(container) && self.request_of(container).is_none();
+        let held = container.actual.filter(|_| is_in_vain && !container.restarts && !self.is_fixed)?;
+        let most = [self.before(container), held].into_iter().max_by_key(Held::most)?;
+        (most.most() < container.wanted.most()).then_some(most)
     }
 
     /// The containers but one that have a request of the agent's which waits for room, and what they hold without it. Beside them no

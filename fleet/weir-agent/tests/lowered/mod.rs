@@ -2,9 +2,10 @@
 
 use super::fake::{self, Answer, BOUND, Fake, Kubelet, MIB, WEB};
 use super::{BEFORE, FIRST, TO};
+use serde_json::json;
 use std::time::Duration;
 use weir_agent::agent::Agent;
-use weir_agent::api::pod::{Held, LOWERED_FROM, RESIZE};
+use weir_agent::api::pod::{Held, LOWERED_FROM, Noted, RESIZE};
 use weir_agent::options::Options;
 
 /// The containers' IDs.
@@ -99,6 +100,30 @@ async fn a_request_that_the_kubelet_can_never_change_is_asked_for_once() {
     assert!(case.agent.metrics.text().contains("outcome=\"deferred\"} 1\n"));
 }
 
+/// As where `both` asks for more than the whole node has. The pod could be resized by nobody else, either.
+#[tokio::test]
+async fn a_raise_that_its_node_can_never_hold_is_taken_back() {
+    let mut case = Lowered::new(&[]);
+    let had = Held { request: BEFORE.limit, ..BEFORE };
+    let noted = Noted { before: had, was: had.limit, asked: Some(384 * MIB), ..Noted::default() };
+    let text = json!({"app": noted}).to_string();
+    let resources = |memory: &str| json!({"requests": {"memory": memory}, "limits": {"memory": memory}});
+    case.fake.state().unseen(|pod| {
+        pod["metadata"]["annotations"][LOWERED_FROM] = text.into();
+        pod["spec"]["containers"][0]["resources"] = resources("384Mi");
+        pod["status"]["containerStatuses"][0]["resources"] = resources("256Mi");
+        pod["status"]["qosClass"] = "Guaranteed".into();
+        pod["status"]["conditions"] = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible",
+            "message": "Node didn't have enough capacity: memory"}]);
+    });
+    case.until("it is taken back", |it| it.fake.pod().containers[0].wanted == had).await;
+    for _ in 0..3 {
+        case.agent.round().await.unwrap();
+    }
+    assert_eq!(case.fake.changed(), ["/resize"]);
+    assert!(case.agent.metrics.text().contains("outcome=\"deferred\"} 1\n"));
+}
+
 /// A pod whose containers an agent has lowered, and the next agent, which has no group to look at.
 pub struct Lowered {
     pub fake: Fake,
@@ -109,9 +134,9 @@ pub struct Lowered {
 impl Lowered {
     pub fn new(more: &[&str]) -> Self {
         let mut pod = fake::pod("Burstable", "256Mi", [APP, SIDE]);
-        let low = serde_json::json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
-        let noted = serde_json::json!({"app": FIRST, "side": FIRST}).to_string();
-        pod["metadata"]["annotations"] = serde_json::json!({LOWERED_FROM: noted});
+        let low = json!({"requests": {"memory": "32Mi"}, "limits": {"memory": "100Mi"}});
+        let noted = json!({"app": FIRST, "side": FIRST}).to_string();
+        pod["metadata"]["annotations"] = json!({LOWERED_FROM: noted});
         for nth in [0, 1] {
             pod["spec"]["containers"][nth]["resources"] = low.clone();
             pod["status"]["containerStatuses"][nth]["resources"] = low.clone();

@@ -211,6 +211,39 @@ fn a_request_that_its_kubelet_can_never_follow_is_withdrawn() {
     assert!(infeasible((32, 512), (64, 128)).is_stuck());
 }
 
+/// A guaranteed pod asks for as much as it may use, and a container without a limit for what it needs.
+#[test]
+fn a_raise_that_its_node_can_never_hold_is_withdrawn() {
+    let held = |mib: u64| Held { request: Some(mib * MIB), limit: Some(mib * MIB) };
+    let outsized = |before, wanted, actual, obstacle: &str| {
+        let mut it = raised((wanted, wanted), (actual, actual), Some(obstacle));
+        it.class = "Guaranteed".into();
+        let noted =
+            Noted { before: held(before), was: Some(actual * MIB), asked: Some(wanted * MIB), ..Noted::default() };
+        it.lowered_from = [("app".to_owned(), noted)].into();
+        it
+    };
+    for (before, wanted, actual, obstacle, expected) in [
+        (100, 150, 100, "Infeasible: no room", 100),
+        (100, 150, 120, "Infeasible: no room", 120), // raised before
+        (100, 150, 80, "Infeasible: no room", 100),
+        (100, 100, 80, "Infeasible: no room", 100), // it had that, and asks for no more
+        (100, 150, 100, "Deferred: no room", 150),  // there may be room later
+    ] {
+        let it = outsized(before, wanted, actual, obstacle);
+        let instead: Vec<Held> = it.deferred().into_iter().map(|(_, to)| to).collect();
+        assert_eq!(instead, [held(expected)], "{before} {wanted} {actual} {obstacle}");
+    }
+    let it = outsized(100, 150, 100, "Infeasible: no room");
+    assert!(!it.is_stuck());
+    assert_eq!(it.without_waiting("other").collect::<Vec<_>>(), [("app", held(100))]);
+    let mut it = outsized(100, 150, 100, "Infeasible: no room");
+    it.class = "Burstable".into();
+    let request = |mib: u64| Held { limit: None, ..held(mib) };
+    (it.containers[0].wanted, it.containers[0].actual) = (request(150), Some(request(100)));
+    assert_eq!(it.deferred().first().map(|(_, to)| *to), Some(request(100)));
+}
+
 #[test]
 fn a_pod_is_stuck_where_more_waits_than_the_agent_s_requests() {
     for (wanted, actual, obstacle, expected) in [
