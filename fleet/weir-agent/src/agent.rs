@@ -257,8 +257,10 @@ impl Agent {
 
 /// What the policy goes by, of a container that may use so much.
 fn sample(looked: &Looked, most: Option<u64>) -> Sample {
-    let (needed, charge) = (looked.needed(), looked.charge);
-    Sample { needed, charged: charge.charged, held: charge.limit.or(most), stall: charge.stall.unwrap_or(0.0) }
+    let charge = looked.charge;
+    // What its pod has no room for beside it leaves it less than its limit. That falls with its own.
+    let [needed, charged] = [looked.needed(), charge.charged].map(|bytes| bytes.saturating_add(charge.beside));
+    Sample { needed, charged, held: charge.limit.or(most), stall: charge.stall.unwrap_or(0.0) }
 }
 
 fn seats_of(pods: &[Arc<Pod>]) -> Seats<'_> {

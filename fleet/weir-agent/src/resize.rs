@@ -9,6 +9,7 @@
 use crate::api::patch::{self, Failure};
 use crate::api::pod::{Container, Held, Noted, Pod};
 use crate::api::pods::Pods;
+use crate::machine::groups::beside;
 use kube::Client;
 use std::fmt;
 use std::path::PathBuf;
@@ -152,15 +153,16 @@ impl Resizer {
             Ok(noted) => noted,
             Err(why) => return why.into(),
         };
-        // A request alone is a figure for the scheduler: nobody has to give anything for it.
-        let given = match change.to.limit {
-            Some(limit) => match give(change.directory.clone(), limit).await {
+        // Its pod's limit falls by as much. A request alone is a figure for the scheduler: nobody has to give anything for it.
+        let most = change.to.limit.map(|limit| limit.saturating_sub(beside(&change.directory)));
+        let given = match most {
+            Some(most) => match give(change.directory.clone(), most).await {
                 Ok(given) => Some(given),
                 Err(why) => return Outcome::NotGiven(why),
             },
             None => None,
         };
-        let outcome = self.set(&pod, change, before).await;
+        let outcome = self.set(&pod, change, before, most).await;
         // Held until the limit is there, or is not to come.
         drop(given);
         outcome
@@ -236,7 +238,7 @@ impl Resizer {
         }
     }
 
-    async fn set(&self, pod: &Pod, change: &Change, before: Held) -> Outcome {
+    async fn set(&self, pod: &Pod, change: &Change, before: Held, most: Option<u64>) -> Outcome {
         let name = &change.container;
         match self.replace(pod, change, How::Made).await {
             Ok(()) => {}
@@ -257,7 +259,7 @@ impl Resizer {
         });
         let done = tokio::select! {
             done = done => done,
-            used = outgrown(change) => {
+            used = outgrown(change, most) => {
                 return self.take_back(pod, change, before, format!("it uses {used} bytes meanwhile")).await;
             }
         };
@@ -340,12 +342,12 @@ impl Change {
     }
 }
 
-/// Ends once a container uses as much as its limit is to be, with the bytes that it uses. A request alone is outgrown never.
-async fn outgrown(change: &Change) -> u64 {
-    let Some(limit) = change.to.limit else { return std::future::pending().await };
+/// Ends once a container uses the most that it may, with the bytes that it uses. A request alone is outgrown never.
+async fn outgrown(change: &Change, most: Option<u64>) -> u64 {
+    let Some(most) = most else { return std::future::pending().await };
     loop {
         match shrink::used(&change.directory) {
-            Ok(used) if used >= limit => return used,
+            Ok(used) if used >= most => return used,
             _ => tokio::time::sleep(LOOK).await,
         }
     }

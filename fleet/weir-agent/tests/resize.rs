@@ -91,6 +91,26 @@ async fn a_limit_is_lowered_after_it_was_noted_and_raised_to_what_it_was() {
     assert_eq!(case.held(), (BEFORE, Some(BEFORE)));
 }
 
+/// Its pod's limit falls with its own, and more is charged to the pod than to its containers.
+#[tokio::test]
+async fn a_limit_is_not_lowered_to_what_its_pod_has_no_room_for() {
+    for (beside, expected) in [(40 * MIB, "lowered"), (60 * MIB, "not_given")] {
+        let mut case = Case::new(50 * MIB).await;
+        let pod = case.change.directory.join("kubepods/podu");
+        let own = pod.join("a".repeat(64));
+        std::fs::create_dir_all(&own).unwrap();
+        for (directory, charged) in [(&pod, 50 * MIB + beside), (&own, 50 * MIB)] {
+            let files = [("memory.max", BEFORE.limit.unwrap()), ("memory.current", charged)];
+            for (name, bytes) in files {
+                std::fs::write(directory.join(name), bytes.to_string()).unwrap();
+            }
+            std::fs::write(directory.join("cgroup.procs"), "").unwrap();
+        }
+        case.change.directory = own;
+        assert_eq!(case.lower().await.name(), expected);
+    }
+}
+
 #[tokio::test]
 async fn a_request_is_changed_without_asking_anybody_for_memory() {
     // More is charged than the limit would be lowered to: that does not matter.

@@ -1,5 +1,7 @@
 use super::*;
 use crate::api::pod::Held;
+use crate::machine::figures::Figures;
+use crate::machine::groups::{Charge, Group};
 use clap::Parser;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -94,6 +96,34 @@ async fn what_a_kubelet_can_never_do_is_not_tried_again() {
         }
         assert_eq!(agent.wish(Path::new(GROUP), pod, &pod.containers[0], true), None);
     }
+}
+
+#[tokio::test]
+async fn of_what_a_node_can_never_hold_half_is_asked_for() {
+    let (mut agent, _root) = alone(&[]);
+    let held = Held { request: Some(1000 << 20), limit: Some(1000 << 20) };
+    let container = Container { name: "app".into(), wanted: held, is_ready: true, ..Container::default() };
+    let (class, resize) = ("Guaranteed".into(), Some("both".into()));
+    let pod = Pod { class, resize, containers: vec![container], ..Pod::default() };
+    let sample = Sample { needed: 960 << 20, charged: 960 << 20, held: held.limit, stall: 0.0 };
+    agent.watched.get_mut(Path::new(GROUP)).unwrap().note(Duration::ZERO, sample);
+    for (outsized, expected) in
+        [(None, Some(1500)), (Some(1500), Some(1250)), (Some(1250), Some(1125)), (Some(1020), None)]
+    {
+        agent.outsized.extend(outsized.map(|mib: u64| ((String::new(), "app".to_owned()), mib << 20)));
+        let to = agent.wish(Path::new(GROUP), &pod, &pod.containers[0], true).and_then(|(_, to)| to.limit);
+        assert_eq!(to, expected.map(|mib: u64| mib << 20), "{outsized:?}");
+    }
+}
+
+/// Its limit is far away, and its pod's is not.
+#[test]
+fn what_its_pod_has_no_room_for_beside_it_is_needed() {
+    let group = Group { path: GROUP.into(), place: None, pids: Vec::new() };
+    let charge = Charge { charged: 100, limit: Some(500), beside: 390, ..Charge::default() };
+    let looked = Looked { group, figures: Figures::default(), charge, processes: Vec::new() };
+    let sample = sample(&looked, None);
+    assert_eq!((sample.needed, sample.charged, sample.held), (490, 490, Some(500)));
 }
 
 #[tokio::test]

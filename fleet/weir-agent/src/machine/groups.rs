@@ -41,6 +41,8 @@ pub struct Charge {
     pub swapped: u64,
     /// The limit; none: there is none.
     pub limit: Option<u64>,
+    /// What the group's limit lets it use, and its pod's does not, for what is charged to the pod beside it.
+    pub beside: u64,
     /// Share of the last ten seconds in which some task of the group waited for memory; none on version 1.
     pub stall: Option<f64>,
 }
@@ -100,9 +102,27 @@ impl Groups {
             droppable: group.droppable(),
             swapped: group.swapped(),
             limit: group.limit(),
+            beside: beside(&directory),
             stall: Stall::read(&directory.join("memory.pressure")).map(share),
         })
     }
+}
+
+/// What the limit of a container's group lets it use, and its pod's does not: more is charged to the pod beside it than the pod's
+/// limit has beside its own. That may be a volume in memory, which a container has filled that has ended by now.
+pub fn beside(directory: &Path) -> u64 {
+    more_beside(directory).unwrap_or(0)
+}
+
+fn more_beside(directory: &Path) -> Option<u64> {
+    place::of(directory).filter(|(_, parts)| *parts == directory.iter().count())?;
+    let [own, pod] = [directory, directory.parent()?].map(|it| weir_cli::shrink::Group::of(it).ok());
+    let (own, pod) = (own?, pod?);
+    let room = pod.limit()?.saturating_sub(own.limit()?);
+    let more = pod.charged().ok()?.saturating_sub(own.charged().ok()?).saturating_sub(room);
+    // File pages are read last: that costs the kernel most.
+    let dropped = |more: u64| more.saturating_sub(pod.droppable().saturating_sub(own.droppable()));
+    Some(if more == 0 { 0 } else { dropped(more) })
 }
 
 /// The share of the last ten seconds in which some task waited.
@@ -149,7 +169,7 @@ mod tests {
         let place = Some(Place { pod: "abc".into(), container: id.clone() });
         assert_eq!((all[1].path.as_path(), &all[1].place), (Path::new(&container), &place));
         assert_eq!((&all[1].pids[..], all.len()), (&[7, 9][..], 2));
-        let charge = Charge { charged: 1000, droppable: 300, swapped: 70, limit: None, stall: Some(0.125) };
+        let charge = Charge { charged: 1000, droppable: 300, swapped: 70, stall: Some(0.125), ..Charge::default() };
         assert_eq!(groups.charge(Path::new(&container)), Some(charge));
         assert_eq!(groups.charge(Path::new("gone")), None);
 
@@ -162,9 +182,36 @@ mod tests {
         ]);
         let groups = Groups::at(v1.path()).unwrap();
         assert_eq!(groups.all().len(), 1);
-        let charge = Charge { charged: 1000, droppable: 300, swapped: 0, limit: None, stall: None };
+        let charge = Charge { charged: 1000, droppable: 300, ..Charge::default() };
         assert_eq!(groups.charge(Path::new("a")), Some(charge));
         assert_eq!(groups.directory(Path::new("a")), v1.path().join("memory/a"));
+    }
+
+    /// A container has filled a volume in memory and has ended: its pages are the pod's.
+    #[test]
+    fn what_is_charged_to_the_pod_beside_its_containers_is_known() {
+        let container = format!("kubepods/burstable/podabc/{}", "0123456789abcdef".repeat(4));
+        let file = |name: &str| format!("{container}/{name}");
+        for (limit, charged, expected) in [
+            ("1000", "700", 400),
+            ("1000", "320", 20),  // file pages
+            ("1300", "700", 100), // the other container's part is not used by that
+            ("2000", "700", 0),
+            ("max", "700", 0),
+        ] {
+            let v2 = tree(&[
+                ("cgroup.controllers", "memory\n"),
+                ("kubepods/burstable/podabc/memory.max", limit),
+                ("kubepods/burstable/podabc/memory.current", charged),
+                ("kubepods/burstable/podabc/memory.stat", "inactive_file 50\n"),
+                (&file("memory.max"), "1000"),
+                (&file("memory.current"), "270"),
+                (&file("memory.stat"), "inactive_file 20\n"),
+            ]);
+            let groups = Groups::at(v2.path()).unwrap();
+            assert_eq!(groups.charge(Path::new(&container)).unwrap().beside, expected, "{limit} {charged}");
+            assert_eq!(groups.charge(Path::new("kubepods/burstable/podabc")).unwrap().beside, 0);
+        }
     }
 
     #[test]
