@@ -77,13 +77,12 @@ impl Recommender {
     /// behind that object.
     pub async fn publish(&self, pods: &[(String, (String, String), OfPod)]) -> (usize, Vec<Failure>) {
         let (mut written, mut refused) = (0, Vec::new());
-        let mut all: Vec<Autoscaler> = lock(&self.known).values().cloned().collect();
+        let mut all: Vec<Autoscaler> = lock(&self.known).all.values().cloned().collect();
         let name = |object: &Autoscaler| (object.namespace.clone(), object.name.clone());
         let done = lock(&self.silent).take().map_or(0, |silent| all.partition_point(|it| name(it) <= silent));
         all.rotate_left(done);
         for mut object in all {
-            let of_object =
-                pods.iter().filter(|(namespace, owner, _)| (namespace, owner) == (&object.namespace, &object.target));
+            let of_object = pods.iter().filter(|(namespace, owner, _)| object.is_for(namespace, owner));
             let own = most(of_object.map(|(_, _, of_pod)| of_pod.clone()));
             let begun = Instant::now();
             match self.publish_one(&mut object, own).await {

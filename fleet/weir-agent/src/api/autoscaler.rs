@@ -90,6 +90,25 @@ impl Autoscaler {
         })
     }
 
+    /// Now that what was known of it was another. What a node has said since was heard now, however its clock goes.
+    pub fn heard_at(mut self, now: i64, known: Option<&Self>) -> Self {
+        let Some(known) = known else { return self };
+        for (name, needs) in &mut self.needs {
+            let before = known.needs.get(name).filter(|before| before.at == needs.at);
+            needs.heard = before.map_or(now, |before| before.heard);
+        }
+        self
+    }
+
+    /// Whether it is for pods of this namespace that this controller has made: its kind and name. A CronJob's jobs are named by it
+    /// and the minute.
+    pub fn is_for(&self, namespace: &str, (kind, name): &(String, String)) -> bool {
+        let (of, target) = &self.target;
+        let minute = || name.strip_prefix(target.as_str())?.strip_prefix('-')?.parse::<u64>().ok();
+        let is_of_cron = || kind == "Job" && of == "CronJob" && minute().is_some();
+        self.namespace == namespace && ((kind, name) == (of, target) || is_of_cron())
+    }
+
     /// The recommendations that its status should have.
     fn recommendations(&self, all: &BTreeMap<String, Recommendation>) -> Value {
         let of = |name: &String, it: &Recommendation| {
@@ -187,6 +206,26 @@ mod tests {
         let it = of(json!([{"name": "weir"}])).unwrap();
         assert_eq!(it.target, ("Deployment".into(), "web".into()));
         assert_eq!(it.needs["needs.weir.dev/n1"].containers["app"], [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_cron_jobs_pods_are_found_by_their_job() {
+        let is_for = |target: (&str, &str), namespace: &str, owner: (&str, &str)| {
+            let target = json!({"kind": target.0, "name": target.1});
+            let it = Autoscaler::of(&object(json!({"targetRef": target, "recommenders": [{"name": "weir"}]}))).unwrap();
+            it.is_for(namespace, &(owner.0.into(), owner.1.into()))
+        };
+        let nightly = ("CronJob", "nightly");
+        assert!(is_for(nightly, "shop", ("Job", "nightly-29311200")));
+        assert!(is_for(("Job", "nightly-29311200"), "shop", ("Job", "nightly-29311200")));
+        for (namespace, kind, name) in [
+            ("other", "Job", "nightly-29311200"),
+            ("shop", "Job", "nightly-backup-29311200"),
+            ("shop", "Job", "nightly-"),
+            ("shop", "StatefulSet", "nightly-29311200"),
+        ] {
+            assert!(!is_for(nightly, namespace, (kind, name)), "{namespace} {kind} {name}");
+        }
     }
 
     #[test]

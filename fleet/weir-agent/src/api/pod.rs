@@ -104,7 +104,7 @@ pub struct Pod {
     pub merge: bool,
     /// The annotation [`LOWERED_FROM`], by container.
     pub lowered_from: BTreeMap<String, Noted>,
-    /// Its controller: kind and name. A Deployment's pods have that, not its ReplicaSet.
+    /// Its controller: kind and name. Pods of a Deployment or an Argo Rollout have that, not its ReplicaSet.
     pub owner: Option<(String, String)>,
     /// Its containers.
     pub containers: Vec<Container>,
@@ -348,16 +348,19 @@ fn container(spec: &v1::Container, status: Option<&v1::ContainerStatus>) -> Cont
     }
 }
 
+/// What names a ReplicaSet's hash in its pods' labels, and what such a ReplicaSet belongs to.
+const HASHES: [(&str, &str); 2] = [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
+
 /// The controller. A ReplicaSet of a Deployment's is named by the Deployment and the hash in the pod's label.
 fn owner(pod: &v1::Pod) -> Option<(String, String)> {
     let owners = pod.metadata.owner_references.as_ref()?;
     let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-    let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash"));
-    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
-    match (owner.kind.as_str(), deployment) {
-        ("ReplicaSet", Some(name)) => Some(("Deployment".into(), name.into())),
-        (kind, _) => Some((kind.into(), owner.name.clone())),
-    }
+    let above = HASHES.into_iter().find_map(|(label, kind)| {
+        let hash = pod.metadata.labels.as_ref()?.get(label)?;
+        Some((kind.to_owned(), owner.name.strip_suffix(hash.as_str())?.strip_suffix('-')?.to_owned()))
+    });
+    let own = || (owner.kind.clone(), owner.name.clone());
+    Some(above.filter(|_| owner.kind == "ReplicaSet").unwrap_or_else(own))
 }
 
 #[cfg(test)]

@@ -43,6 +43,23 @@ fn what_the_agent_goes_by_is_found() {
 }
 
 #[test]
+fn a_pod_is_of_what_has_made_its_replica_set() {
+    let owner = |kind: &str, name: &str, label: &str| {
+        let owner = json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": "r", "controller": true});
+        let pod = json!({"metadata": {"labels": {label: "5d9f"}, "ownerReferences": [owner]}});
+        Pod::of(&serde_json::from_value(pod).unwrap()).owner.unwrap()
+    };
+    for (kind, name, label, expected) in [
+        ("ReplicaSet", "web-5d9f", "pod-template-hash", ("Deployment", "web")),
+        ("ReplicaSet", "web-5d9f", "rollouts-pod-template-hash", ("Rollout", "web")),
+        ("ReplicaSet", "web-5d9f", "other", ("ReplicaSet", "web-5d9f")),
+        ("StatefulSet", "web-5d9f", "pod-template-hash", ("StatefulSet", "web-5d9f")),
+    ] {
+        assert_eq!(owner(kind, name, label), (expected.0.to_owned(), expected.1.to_owned()), "{kind} {label}");
+    }
+}
+
+#[test]
 fn a_resize_keeps_the_class() {
     let limits = |request: &str| json!({"requests": {"memory": request}, "limits": {"memory": "128Mi"}});
     let holding = |class: &str, resources| {
