@@ -238,9 +238,9 @@ impl Agent {
         }
         let of_pods: Vec<_> = of_pods.into_values().collect();
         let (written, refused) = recommender.publish(&of_pods).await;
-        for why in refused {
-            self.say_once(&format!("a recommendation cannot be written: {why:?}"));
-        }
+        let trouble = recommender.trouble();
+        let refused = refused.into_iter().map(|why| format!("a recommendation cannot be written: {why:?}"));
+        refused.chain(trouble).for_each(|line| self.say_once(&line));
         written as u64
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The pods of one object run on many nodes, and each agent sees its own. So each says in an annotation of the object what its
 //! pods need, and the first of those that said something lately writes the status: the most of all. A node that says nothing
-//! for a while does not count. All nodes watch the object: the more of them say something, the rarer each says it again.
+//! for a while does not count. All nodes watch the object: the more of them say something, the rarer each says it again. When it
+//! was said goes by the clock of the agent that heard it: one node's that is wrong is no word on the others.
 //!
 //! A container that was just started knows nothing of the window before it, nor does an agent. So until one was watched for a
 //! window, what was said before stays, for a window after it was last known to be true: a quiet hour after a rollout or a restart
@@ -43,7 +44,15 @@ pub struct Measured {
 pub type OfPod = BTreeMap<String, Measured>;
 /// A namespace and a name.
 type Name = (String, String);
-type Known = Arc<Mutex<BTreeMap<Name, Autoscaler>>>;
+type Known = Arc<Mutex<Objects>>;
+
+/// What the API has said.
+#[derive(Default)]
+struct Objects {
+    all: BTreeMap<Name, Autoscaler>,
+    /// Why they are not to be had from it.
+    trouble: Option<String>,
+}
 
 /// See the module.
 pub struct Recommender {
@@ -70,6 +79,11 @@ impl Recommender {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &autoscaler::resource());
         let watching = tokio::spawn(keep(api, known.clone()));
         Self { client, annotation: autoscaler::annotation(node), window, known, silent: Mutex::default(), watching }
+    }
+
+    /// Why the API does not say which objects there are.
+    pub fn trouble(&self) -> Option<String> {
+        lock(&self.known).trouble.clone()
     }
 
     /// Says what pods need. `pods`: the namespace, the controller and the recommendations of each. The number of statuses
@@ -115,7 +129,7 @@ impl Recommender {
         }
         // A clock that was wrong may have been ahead.
         let longest = COUNTS * again(object);
-        let counts = |needs: &Needs| now.as_second().abs_diff(needs.at) < longest;
+        let counts = |needs: &Needs| now.as_second().abs_diff(needs.heard) < longest;
         let gone: BTreeMap<String, Needs> = object.needs.extract_if(.., |_, needs| !counts(needs)).collect();
         if object.needs.keys().next() != Some(&self.annotation) {
             return Ok(false);
@@ -160,6 +174,7 @@ fn measured(own: &OfPod, at: i64) -> Needs {
     let figures = |it: &Recommendation| [it.lower, it.target, it.upper];
     Needs {
         at,
+        heard: at,
         containers: own.iter().map(|(name, it)| (name.clone(), figures(&it.recommended))).collect(),
         known: own.keys().map(|name| (name.clone(), at)).collect(),
     }
@@ -216,19 +231,32 @@ async fn keep(api: Api<DynamicObject>, known: Known) {
     let name = |object: &DynamicObject| {
         (object.metadata.namespace.clone().unwrap_or_default(), object.metadata.name.clone().unwrap_or_default())
     };
+    // What a new list has: it takes the place of what is known once it is whole.
+    let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
-        let mut known = lock(&known);
+        if let Ok(watcher::Event::Init) = event {
+            // It is about to be asked, and has said nothing yet.
+            listed.clear();
+            continue;
+        }
+        let now = jiff::Timestamp::now().as_second();
+        let Objects { all, trouble } = &mut *lock(&known);
+        *trouble =
+            event.as_ref().err().map(|why| format!("VerticalPodAutoscalers are not to be had from the API: {why}"));
+        let entry = |object: &DynamicObject, all: &BTreeMap<Name, Autoscaler>| {
+            let name = name(object);
+            let heard = Autoscaler::of(object)?.heard_at(now, all.get(&name));
+            Some((name, heard))
+        };
         match event {
-            Ok(watcher::Event::Init) => known.clear(),
-            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                match Autoscaler::of(&object) {
-                    Some(it) => drop(known.insert(name(&object), it)),
-                    None => drop(known.remove(&name(&object))),
-                };
-            }
-            Ok(watcher::Event::Delete(object)) => drop(known.remove(&name(&object))),
-            // The kind may not be there.
-            Ok(watcher::Event::InitDone) | Err(_) => {}
+            Ok(watcher::Event::InitApply(object)) => listed.extend(entry(&object, all)),
+            Ok(watcher::Event::InitDone) => *all = std::mem::take(&mut listed),
+            Ok(watcher::Event::Apply(object)) => match entry(&object, all) {
+                Some((name, it)) => drop(all.insert(name, it)),
+                None => drop(all.remove(&name(&object))),
+            },
+            Ok(watcher::Event::Delete(object)) => drop(all.remove(&name(&object))),
+            Ok(watcher::Event::Init) | Err(_) => {}
         }
     }
 }
@@ -238,7 +266,7 @@ mod tests {
     use super::*;
 
     fn needs(at: i64, target: u64) -> Needs {
-        Needs { at, containers: [("app".to_owned(), [1, target, 900])].into(), known: BTreeMap::new() }
+        Needs { at, containers: [("app".to_owned(), [1, target, 900])].into(), ..Needs::default() }
     }
 
     #[test]

@@ -103,6 +103,48 @@ async fn what_nodes_said_that_are_gone_is_removed() {
     assert_eq!(names, ["needs.weir.dev/n1", "needs.weir.dev/there", "own"]);
 }
 
+/// The clock of one is an hour ahead: it would take all others for gone, and they it.
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong_counts_as_long_as_it_is_heard() {
+    let now = jiff::Timestamp::now().as_second();
+    let fake = saying(json!({"needs.weir.dev/there": said(now, now, 90)}));
+    let first = recommender(&fake, "n1");
+    assert_eq!(publish(&first, &[pod(100)]).await, 1);
+    let recommends = async |mib: u64| {
+        let recommended = async {
+            while target(&fake) != mib {
+                assert!(first.publish(&[pod(100)]).await.1.is_empty());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, recommended).await.unwrap_or_else(|_| panic!("never {mib} MiB"));
+    };
+    for (at, mib) in [(now + 3600, 300), (now + 4200, 400)] {
+        fake.annotate(WEB, "needs.weir.dev/wrong", &said(at, at, mib));
+        recommends(mib).await;
+    }
+    assert_eq!(fake.object(WEB)["metadata"]["annotations"].as_object().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn that_the_objects_cannot_be_listed_is_told() {
+    let fake = Fake::with(WEB, scaler());
+    fake.state().is_up = false;
+    let recommender = recommender(&fake, "n1");
+    let is_told = async |expected: bool| {
+        let told = async {
+            while recommender.trouble().is_some() != expected {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, told).await.expect("it is told");
+    };
+    is_told(true).await;
+    fake.state().is_up = true;
+    is_told(false).await;
+    assert_eq!(publish(&recommender, &[pod(100)]).await, 1);
+}
+
 /// Where many nodes say something each says it again more rarely.
 #[tokio::test]
 async fn of_many_nodes_what_one_said_counts_for_longer() {

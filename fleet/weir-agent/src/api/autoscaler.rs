@@ -18,8 +18,11 @@ const NAME: usize = 63;
 /// What a node says of the pods of an autoscaler that it runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Needs {
-    /// When, seconds since 1970.
+    /// When, seconds since 1970, by the node's clock.
     pub at: i64,
+    /// When this agent heard it, by its own clock. As it begins to listen it knows no more than the node says.
+    #[serde(skip)]
+    pub heard: i64,
     /// Lower bound, target and upper bound by container, bytes: the most of all its pods.
     pub containers: BTreeMap<String, [u64; 3]>,
     /// When these were last known to be true, by container, seconds since 1970: see [`crate::recommend`].
@@ -83,7 +86,7 @@ impl Autoscaler {
             target: (text(&spec["targetRef"]["kind"])?, text(&spec["targetRef"]["name"])?),
             needs: annotations
                 .filter(|(name, _)| name.starts_with(NEEDS))
-                .filter_map(|(name, json)| Some((name.clone(), serde_json::from_str(json).ok()?)))
+                .filter_map(|(name, json)| Some((name.clone(), needs(json)?)))
                 .collect(),
             policies: policies.into_iter().flatten().map(policy).collect(),
             recommended: object.data["status"]["recommendation"]["containerRecommendations"].clone(),
@@ -164,6 +167,11 @@ impl Autoscaler {
     fn api(&self, client: &Client) -> Api<DynamicObject> {
         Api::namespaced_with(client.clone(), &self.namespace, &resource())
     }
+}
+
+fn needs(json: &str) -> Option<Needs> {
+    let needs: Needs = serde_json::from_str(json).ok()?;
+    Some(Needs { heard: needs.at, ..needs })
 }
 
 fn policy(policy: &Value) -> Policy {

@@ -158,6 +158,11 @@ impl Fake {
         self.state().change(&format!("{WEB}/status"), json!({"status": {"containerStatuses": statuses}}));
     }
 
+    /// Another says something in an annotation.
+    pub fn annotate(&self, path: &str, name: &str, text: &str) {
+        self.state().change(path, json!({"metadata": {"annotations": {name: text}}}));
+    }
+
     /// Paths of the changes that came.
     pub fn changed(&self) -> Vec<String> {
         self.state().changes.iter().map(|(path, _)| path.trim_start_matches(WEB).to_owned()).collect()
