@@ -16,8 +16,8 @@ const FOLDER: &str = "library";
 /// Above the libraries of both C libraries, 1.3 MiB each, and their links.
 const SIZE_LIMIT: &str = "16Mi";
 
-/// The most that the init container asks for and may use: copying takes 7 MiB of it, page cache included, and a few ms of a CPU. The
-/// limit of CPU as well, where it is above the request: a LimitRange may say how many times the request it may be.
+/// The most that the init container asks for and may use: copying takes 7 MiB of it, page cache included, and a few ms of a CPU.
+/// The limit of CPU as well, where it is above the request: a LimitRange may say how many times the request it may be.
 const MOST: [(&str, &str); 2] = [("cpu", "50m"), ("memory", "32Mi")];
 
 /// What the loader is told. glibc's loader replaces `$LIB` by its folder of libraries (`lib/x86_64-linux-gnu`, `lib64`,
