@@ -153,7 +153,7 @@ impl Resizer {
             Ok(noted) => noted,
             Err(why) => return why.into(),
         };
-        // Its pod's limit falls by as much. A request alone is a figure for the scheduler: nobody has to give anything for it.
+        // Its pod's limit falls by as much. A request alone is a figure for the scheduler, for which no process gives anything.
         let most = change.to.limit.map(|limit| limit.saturating_sub(beside(&change.directory)));
         let given = match most {
             Some(most) => match give(change.directory.clone(), most).await {

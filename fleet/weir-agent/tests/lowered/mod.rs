@@ -100,7 +100,7 @@ async fn a_request_that_the_kubelet_can_never_change_is_asked_for_once() {
     assert!(case.agent.metrics.text().contains("outcome=\"deferred\"} 1\n"));
 }
 
-/// As where `both` asks for more than the whole node has. The pod could be resized by nobody else, either.
+/// As where `both` asks for more than the whole node has. No other could resize the pod, either.
 #[tokio::test]
 async fn a_raise_that_its_node_can_never_hold_is_taken_back() {
     let mut case = Lowered::new(&[]);
