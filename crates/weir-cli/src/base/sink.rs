@@ -3,8 +3,9 @@
 use crate::base::descriptors::{TOO_MANY, is_too_many};
 use crate::base::failure::{Failure, Kind};
 use crate::base::own_name::OwnName;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
+use rustix::stdio::{stderr, stdout};
 use std::fs::{File, OpenOptions};
 use std::io::{Result, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -45,8 +46,18 @@ impl ResultFile {
             None => std::io::stdout().write_all(bytes.as_ref()).and_then(|()| std::io::stdout().flush()),
             Some(mut file) => empty(&file).and_then(|()| file.write_all(bytes.as_ref())),
         };
-        written.map_err(|why| Failure::of_weir(format!("cannot write {name}: {why}: is its disk full?")))
+        written.map_err(|why| unwritten(&name, &why))
     }
+}
+
+/// A result that was to be written to what has this name.
+pub fn unwritten(name: &str, error: &std::io::Error) -> Failure {
+    let advice = match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => ": is its disk full?",
+        Some(Errno::PIPE) => ": nothing reads it any more",
+        _ => "",
+    };
+    Failure::of_weir(format!("cannot write {name}: {error}{advice}"))
 }
 
 /// Opens a file for results that are written while the program runs, without truncating it: see [`empty`].
@@ -58,15 +69,21 @@ pub fn open_beside_program(option: &str, path: &Path) -> std::result::Result<Fil
     open(path, OFlags::empty()).map_err(|e| refusal(option, path, &e))
 }
 
-/// Refuses results of which one would be written over another. Each option's file is there by now.
+/// Refuses results of which one would be written over another, or over what the program writes. Each option's file is there by
+/// now.
 pub fn are_apart(results: &[(&str, Option<&Path>)]) -> std::result::Result<(), Failure> {
-    let mut seen: Vec<(&str, (u64, u64))> = Vec::new();
+    let streams = [("standard output", fstat(stdout())), ("standard error", fstat(stderr()))];
+    let of_stream = |stat: rustix::fs::Stat| {
+        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some((stat.st_dev, stat.st_ino))
+    };
+    let mut seen: Vec<(&str, (u64, u64))> =
+        streams.into_iter().filter_map(|(name, stat)| Some((name, of_stream(stat.ok()?)?))).collect();
     for &(option, path) in results {
         let Some(path) = path.filter(|path| *path != Path::new("-")) else { continue };
         let Some(identity) = identity(path) else { continue };
         if let Some((other, _)) = seen.iter().find(|(_, of_other)| *of_other == identity) {
             let path = path.display();
-            return Err(Failure::of_weir(format!("{other} and {option} name one file, {path}: give each its own")));
+            return Err(Failure::of_weir(format!("{other} and {option} are one file, {path}: give each its own")));
         }
         seen.push((option, identity));
     }

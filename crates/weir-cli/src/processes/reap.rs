@@ -28,32 +28,35 @@ pub fn adopt_orphans() {
 
 /// Forwards signals until the program has ended, and, with `all`, until no process of its tree is left.
 pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut signals::CaughtSignals) -> ReapedProgram {
-    let (mut ended, mut peak) = (None, 0);
+    let (mut seen, mut peak) = (Seen::default(), 0);
+    // First without waiting: it may have ended before its SIGCHLD could be caught.
+    let mut origins: Vec<_> = caught.pending().collect();
     loop {
-        // First without waiting: it may have ended before its SIGCHLD could be caught.
-        let has_children;
-        (ended, has_children) = reap(program, ended, tree, &mut peak);
-        if let Some(end) = ended
-            && (!all || !has_children || is_empty(tree))
+        // The program may have ended before the signal that came with it: it goes to those that are left, not to a zombie.
+        seen = reap(program, seen.ended, tree, &mut peak);
+        // A stop that came with the program's was the whole group's.
+        let is_news = |signal| signal != libc::SIGCHLD && !(signal == libc::SIGTSTP && seen.stopped.is_some());
+        origins.iter().filter(|origin| is_news(origin.signal)).for_each(|origin| match seen.ended {
+            None => signals::forward(origin, &[program]),
+            // Where `/proc` shows an outer PID namespace, its numbers are not ours to send to.
+            Some(_) if tree::own_pid() == Some(std::process::id() as i32) => signals::forward(origin, &tree.pids()),
+            Some(_) => {}
+        });
+        if let Some(end) = seen.ended
+            && (!all || !seen.has_children || is_empty(tree))
         {
             return ReapedProgram { end, peak };
         }
-        let origins: Vec<_> = caught.wait().collect();
-        // The program may have ended before the signal that came with it: it goes to those that are left, not to a zombie.
-        ended = reap(program, ended, tree, &mut peak).0;
-        for origin in origins {
-            if origin.signal == libc::SIGCHLD {
-                continue;
+        // What goes on again does not stop this process.
+        let goes_on = origins.iter().any(|origin| origin.signal == libc::SIGCONT);
+        origins = match seen.stopped {
+            Some(signal) if !goes_on => {
+                signals::stop_too(signal);
+                // Now it goes on: a stop that came before is over.
+                caught.pending().filter(|origin| origin.signal != libc::SIGTSTP).collect()
             }
-            match ended {
-                None => signals::forward(&origin, &[program]),
-                // Where `/proc` shows an outer PID namespace, its numbers are not ours to send to.
-                Some(_) if tree::own_pid() == Some(std::process::id() as i32) => {
-                    signals::forward(&origin, &tree.pids());
-                }
-                Some(_) => {}
-            }
-        }
+            _ => caught.wait().collect(),
+        };
     }
 }
 
@@ -62,16 +65,22 @@ fn is_empty(tree: &tree::ProcessTree) -> bool {
     tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
 }
 
-/// Waits for all children that changed state, without blocking: the program's end, if it has `ended` or does now, and whether there
-/// is any child left. The largest resident set of those of the tree that ended is noted.
+/// What became of the children.
+#[derive(Default)]
+struct Seen {
+    /// The program's end.
+    ended: Option<ProgramEnd>,
+    /// The signal that stopped the program just now.
+    stopped: Option<i32>,
+    has_children: bool,
+}
+
+/// Waits for all children that changed state, without blocking; the program may have `ended` before. The largest resident set of
+/// those of the tree that ended is noted.
 ///
 /// A program that was waited for is gone, and its number may be another process's: that one's end is not the program's.
-fn reap(
-    program: i32,
-    mut ended: Option<ProgramEnd>,
-    tree: &tree::ProcessTree,
-    peak: &mut u64,
-) -> (Option<ProgramEnd>, bool) {
+fn reap(program: i32, ended: Option<ProgramEnd>, tree: &tree::ProcessTree, peak: &mut u64) -> Seen {
+    let mut seen = Seen { ended, ..Seen::default() };
     loop {
         let mut status = 0;
         // SAFETY: the kernel fills a status and a usage record of their types.
@@ -81,20 +90,20 @@ fn reap(
             (libc::wait4(-1, &raw mut status, flags, &raw mut usage), usage)
         };
         if pid <= 0 {
-            return (ended, pid == 0);
+            return Seen { has_children: pid == 0, ..seen };
         }
         if !libc::WIFSTOPPED(status) && tree.reaped(pid) {
             *peak = (*peak).max(usage.ru_maxrss as u64 * 1024);
         }
-        if pid != program || ended.is_some() {
+        if pid != program || seen.ended.is_some() {
             continue;
         }
         if libc::WIFEXITED(status) {
-            ended = Some(ProgramEnd::Exited(libc::WEXITSTATUS(status)));
+            seen.ended = Some(ProgramEnd::Exited(libc::WEXITSTATUS(status)));
         } else if libc::WIFSIGNALED(status) {
-            ended = Some(ProgramEnd::Killed(libc::WTERMSIG(status)));
+            seen.ended = Some(ProgramEnd::Killed(libc::WTERMSIG(status)));
         } else if libc::WIFSTOPPED(status) {
-            signals::stop_too(libc::WSTOPSIG(status));
+            seen.stopped = Some(libc::WSTOPSIG(status));
         }
     }
 }

@@ -2,6 +2,8 @@
 //! something.
 
 use libc::{SIGPWR, SIGSTKFLT};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use signal_hook::consts::*;
 use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
@@ -145,22 +147,29 @@ fn is_groups(signal: i32) -> bool {
     }
 }
 
-/// Stops this process if job control stopped the program, so that a shell sees the job stopped. `SIGSTOP` is no part of it: who
-/// sends it to the program alone has that alone go on.
+/// Stops this process if job control stopped the program, so that a shell sees the job stopped, and continues it. `SIGSTOP` is no
+/// part of it: who sends it to the program alone has that alone go on. So has who stops a program that is no job of a shell's.
 pub fn stop_too(signal: i32) {
-    if !matches!(signal, SIGTSTP | SIGTTIN | SIGTTOU) {
+    if !matches!(signal, SIGTSTP | SIGTTIN | SIGTTOU) || !is_shells_job() {
         return;
     }
     // SAFETY: sends a signal to this process.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
+/// Whether this process may be a job of a shell's: there is a terminal, and the group is not that of the session's leader.
+fn is_shells_job() -> bool {
+    // SAFETY: both ask for a number.
+    let is_leaders = unsafe { libc::getpgrp() == libc::getsid(0) };
+    !is_leaders && open("/dev/tty", OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).is_ok()
+}
+
 /// Ends this process by the signal that ended the program, without a second core dump. Returns if it does not work.
 pub fn die_of(signal: i32) {
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is a value of its type; all else acts on this process's signals only.
+    // Not the limit of a core's size: a kernel that hands cores to a program does not heed it.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // SAFETY: acts on this process's signals only; the set is a value of its type.
     unsafe {
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(signal, libc::SIG_DFL);
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);

@@ -7,6 +7,7 @@ mod trace;
 mod verdict;
 mod watch;
 
+use crate::base::descriptors::{TOO_MANY, is_too_many};
 use crate::base::failure::Failure;
 use crate::base::sink::{self, ResultFile};
 use crate::base::{json, output};
@@ -62,7 +63,6 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
         trace.begin();
     }
     let ended = watch::watch(options, program, &stats, &mut sampler, &mut caught, trace.as_mut());
-    signals::release();
     let mut results = Vec::new();
     results.extend(trace.map(|mut trace| {
         trace.follow(&stats);
@@ -231,6 +231,10 @@ fn spawn_failure(program: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::PermissionDenied if error.raw_os_error() == Some(libc::EACCES) => {
             Failure::not_executable(format!("{name}: not executable: check its mode, and that it is an ordinary file"))
         }
+        _ if is_too_many(error) => Failure::of_weir(format!("{name}: cannot be started: {TOO_MANY}")),
+        _ if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => Failure::of_weir(format!(
+            "{name}: no process can be started: {error}: see `ulimit -u`, the limits of the cgroup and free memory"
+        )),
         _ => Failure::not_executable(format!("{name}: cannot be executed: {error}")),
     }
 }
@@ -238,11 +242,17 @@ fn spawn_failure(program: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::failure::WEIR_FAILED;
 
     #[test]
     fn each_refusal_of_the_kernel_has_its_own_words() {
-        let said = |errno| spawn_failure(Path::new("/bin/sh"), &std::io::Error::from_raw_os_error(errno)).to_string();
+        let failure = |errno| spawn_failure(Path::new("/bin/sh"), &std::io::Error::from_raw_os_error(errno));
+        let said = |errno| failure(errno).to_string();
         assert!(said(libc::EACCES).contains("check its mode"), "{}", said(libc::EACCES));
         assert!(said(libc::EPERM).contains("cannot be executed: Operation not permitted"), "{}", said(libc::EPERM));
+        // The program is not to blame.
+        let own = [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE].map(|errno| failure(errno).status);
+        assert_eq!(own, [WEIR_FAILED; 4]);
+        assert!(said(libc::EAGAIN).contains("no process can be started"), "{}", said(libc::EAGAIN));
     }
 }

@@ -50,9 +50,6 @@ impl Trace {
     /// The last of it; what could not be written.
     pub fn finish(mut self) -> Result<(), Failure> {
         let flushed = self.file.flush();
-        match self.error.map_or(flushed, Err) {
-            Ok(()) => Ok(()),
-            Err(e) => Err(Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", self.path.display()))),
-        }
+        self.error.map_or(flushed, Err).map_err(|error| sink::unwritten(&self.path.display().to_string(), &error))
     }
 }

@@ -30,6 +30,8 @@ pub fn watch(
         let watching = Watching { interval: options.stats_interval, stats, sampler: &mut *sampler, is_over, trace };
         let watcher = std::thread::Builder::new().spawn_scoped(scope, move || watching.run());
         let ended = reap::wait(program, options.wait, &tree, caught);
+        // Before the watcher is waited for: it may wait for a reader of what it writes.
+        signals::release();
         drop(over);
         (ended, watcher.err())
     });

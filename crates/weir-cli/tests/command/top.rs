@@ -1,9 +1,7 @@
 //! `weir top` on a real terminal (a pseudo-terminal), and as text.
 
-use crate::subject::{Subject, says, text, wait_for, weir};
-use rustix::fs::{Mode, OFlags};
+use crate::subject::{Subject, says, terminal, text, wait_for, weir};
 use rustix::process::Signal;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,12 +16,7 @@ struct Top(Child);
 impl Top {
     /// On a new terminal, which may be its session's; the terminal's outer and inner end.
     fn start(arguments: &[&str], is_sessions: bool) -> (Self, File, File) {
-        let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&outer).unwrap();
-        unlockpt(&outer).unwrap();
-        let name = ptsname(&outer, Vec::new()).unwrap();
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let inner = File::from(rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap());
+        let (outer, inner) = terminal();
         tcsetwinsize(&inner, size(80, 24)).unwrap();
         let end = || Stdio::from(inner.try_clone().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -38,7 +31,7 @@ impl Top {
                 Ok(())
             });
         }
-        (Self(command.spawn().unwrap()), File::from(outer), inner)
+        (Self(command.spawn().unwrap()), outer, inner)
     }
 
     fn kill(&self, signal: Signal) {

@@ -2,4 +2,5 @@
 
 mod bench;
 mod command;
+mod stopping;
 mod tree;

@@ -1,5 +1,8 @@
 //! Parts that the tests of running processes share: the library as it is built, and a program under it.
 
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -216,8 +219,12 @@ pub fn hold_listener(pid: u32) -> Option<Held> {
     let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|entry| entry.path());
     let listener =
         threads.find(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "weir\n"))?;
-    let thread: i32 = listener.file_name()?.to_str()?.parse().ok()?;
-    // SAFETY: calls on a thread of this test's child; the status is of its type.
+    hold(listener.file_name()?.to_str()?.parse().ok()?)
+}
+
+/// Has a thread stop, and no other of its process. None: it is not allowed.
+pub fn hold(thread: i32) -> Option<Held> {
+    // SAFETY: calls on a thread of a process that this test started; the status is of its type.
     unsafe {
         let none = std::ptr::null_mut::<libc::c_void>();
         let mut status = 0;
@@ -308,6 +315,16 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         found.is_some()
     });
     found.unwrap()
+}
+
+/// A new terminal: its outer and its inner end.
+pub fn terminal() -> (File, File) {
+    let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&outer).unwrap();
+    unlockpt(&outer).unwrap();
+    let name = ptsname(&outer, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    (File::from(outer), File::from(rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap()))
 }
 
 pub fn is_root() -> bool {
