@@ -102,8 +102,7 @@ fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {
 }
 
 fn why_not_loaded(inspected: &Inspected) -> (String, &'static str) {
-    let program = PathBuf::from(format!("/proc/{}/exe", inspected.process.pid()));
-    if let Some(why) = program_file::unfitness(&program) {
+    if let Some(why) = program_file::unfitness_of(&inspected.process) {
         let name = inspected.process.exe().map_or("the program".into(), |path| path.display().to_string());
         return (format!("{name} {why}"), "a library cannot be preloaded into it: link it with Weir");
     }

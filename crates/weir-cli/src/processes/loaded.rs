@@ -44,7 +44,7 @@ pub fn judge(process: &Process, before: Option<&LibraryState>, library: &str) ->
         Err(ProcError::PermissionDenied(_)) => "cannot be read: it has other rights",
         Err(_) => return before.cloned().unwrap_or(LibraryState::MissingSince(Instant::now())),
     };
-    if let Some(why) = program_file::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
+    if let Some(why) = program_file::unfitness_of(process) {
         return LibraryState::Absent(why.to_owned());
     }
     after_loading(before, LibraryState::Absent(why.to_owned()))

@@ -1,9 +1,10 @@
 //! A program's file: where it is, and whether the loader can preload a library into it.
 
 use super::regular;
-use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, FileKind, ReadCache};
+use object::elf::{DT_SONAME, EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP, ProgramHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
+use procfs::process::Process;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::fs::File;
 use std::io::Read;
@@ -50,11 +51,26 @@ pub fn preload_obstacle(path: &Path) -> Option<String> {
 }
 
 /// Why the loader cannot preload into the file at `path` itself; `None` if it can, or if the file is a script.
-pub fn unfitness(path: &Path) -> Option<&'static str> {
-    privileged(path).or_else(|| match kind(path)? {
+fn unfitness(path: &Path) -> Option<&'static str> {
+    privileged(path).or_else(|| unfit_kind(path))
+}
+
+/// Why the loader could not preload into a running process.
+pub fn unfitness_of(process: &Process) -> Option<&'static str> {
+    let program = PathBuf::from(format!("/proc/{}/exe", process.pid()));
+    unfit_kind(&program).or_else(|| match process.auxv().ok()?.get(&libc::AT_SECURE) {
+        Some(0) | None => None,
+        Some(_) => {
+            Some("runs with more rights than its caller (setuid, setgid, file capabilities or a security module)")
+        }
+    })
+}
+
+fn unfit_kind(path: &Path) -> Option<&'static str> {
+    match kind(path)? {
         ProgramKind::Unfit(why) => Some(why),
         ProgramKind::Dynamic | ProgramKind::Script(_) => None,
-    })
+    }
 }
 
 /// The loader ignores preloads if the program runs with rights that its caller does not have.
@@ -152,9 +168,17 @@ fn elf_kind(file: File) -> ProgramKind {
     }
     match header.program_headers(endian, &data) {
         Ok(headers) if headers.iter().any(|header| header.p_type(endian) == PT_INTERP) => ProgramKind::Dynamic,
+        // A loader, which preloads into the program that it is given: a static program has no name for others to need it by.
+        Ok(headers) if headers.iter().any(|header| has_name(header, endian, &data)) => ProgramKind::Dynamic,
         Ok(_) => ProgramKind::Unfit("is statically linked"),
         Err(_) => incomplete,
     }
+}
+
+/// Whether it is the part of a file that gives it a name as a library.
+fn has_name<'data>(header: &ProgramHeader64<Endianness>, endian: Endianness, data: impl ReadRef<'data>) -> bool {
+    let entries = header.dynamic(endian, data).ok().flatten().unwrap_or_default();
+    entries.iter().any(|entry| entry.d_tag(endian) == DT_SONAME)
 }
 
 /// The program that a `#!` line runs; through `env`, the one that `env` runs.
@@ -191,6 +215,18 @@ mod tests {
         std::fs::write(&script, format!("#!{}\n", own.display())).unwrap();
         assert_eq!(kind(&script), Some(ProgramKind::Script(own)));
         assert_eq!(preload_obstacle(&script), None);
+    }
+
+    /// A bundle starts its program by a loader of its own.
+    #[test]
+    fn a_loader_preloads_into_the_program_that_it_is_given() {
+        let data = ReadCache::new(File::open("/proc/self/exe").unwrap());
+        let header = FileHeader64::<Endianness>::parse(&data).unwrap();
+        let endian = header.endian().unwrap();
+        let headers = header.program_headers(endian, &data).unwrap();
+        let loader = headers.iter().find_map(|header| header.interpreter(endian, &data).unwrap()).unwrap();
+        let loader = PathBuf::from(std::ffi::OsString::from_vec(loader.to_vec()));
+        assert_eq!(preload_obstacle(&loader), None, "{}", loader.display());
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Look {
         let in_memory = mounts.iter().filter(|mount| mount.is_in_memory()).map(|mount| mount.device).collect();
         let stacks = mappings::stack_pointers(pid);
         let known = stacks.as_deref().unwrap_or_default();
-        let mappings = mappings::sort(&mapped.0, known, &in_memory, &areas, program_end::of);
+        let mappings = mappings::sort(&mapped.0, known, &in_memory, &areas, |map| program_end::of(pid, map));
         let status = maps::status(process).ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
@@ -244,7 +244,7 @@ fn allocator(inspected: &Inspected, weir: Option<&OfWeir>, mappings: &[Mapping])
             _ => false,
         })
     };
-    Some(match program_file::unfitness(program) {
+    Some(match program_file::unfitness_of(&inspected.process) {
         Some(why) => format!("an allocator of its own: the program {why}"),
         None if has("ld-musl") => "musl's malloc".to_owned(),
         None if has("libc.so.6") || has("libc-2.") => "glibc's malloc".to_owned(),

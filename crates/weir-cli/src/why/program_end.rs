@@ -8,17 +8,21 @@ use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
 use procfs::process::{MMapPath, MemoryMap};
 use rustix::fs::fstat;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Program headers that are looked at: linkers write some ten.
 const SEGMENTS: usize = 64;
 const PAGE: u64 = 4096;
 
-/// The end of the variables of the file of which `map` is a part, in that process's addresses; `None`: the file cannot be read, or
+/// The end of the variables of the file of which `map` is a part, in addresses of the process; `None`: the file cannot be read, or
 /// does not say.
-pub fn of(map: &MemoryMap) -> Option<u64> {
+pub fn of(pid: i32, map: &MemoryMap) -> Option<u64> {
     let MMapPath::Path(path) = &map.pathname else { return None };
-    // In another mount namespace the name may be another file's.
-    let found = regular::find(path).filter(|found| fstat(found).is_ok_and(|stat| stat.st_ino == map.inode))?;
+    // In another mount namespace the name may be another file's, or none. The kernel lets root alone follow the link.
+    let is_it = |found: &OwnedFd| fstat(found).is_ok_and(|stat| stat.st_ino == map.inode);
+    let link = || regular::find(Path::new(&format!("/proc/{pid}/map_files/{:x}-{:x}", map.address.0, map.address.1)));
+    let found = regular::find(path).filter(is_it).or_else(|| link().filter(is_it))?;
     let data = ReadCache::new(regular::open(&found)?);
     let header = FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
@@ -42,7 +46,7 @@ fn end(
 
 #[cfg(test)]
 mod tests {
-    use procfs::process::{MMPermissions, Process};
+    use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
     use std::hint::black_box;
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -53,7 +57,19 @@ mod tests {
         let (begin, end) = (LARGE.as_ptr().addr() as u64, LARGE.as_ptr_range().end.addr() as u64);
         let maps = Process::myself().unwrap().maps().unwrap();
         let before = maps.iter().filter(|map| map.address.0 <= begin && map.perms.contains(MMPermissions::WRITE));
-        let found = before.filter_map(super::of).max().expect("the program's own file");
+        let before: Vec<_> = before.cloned().collect();
+        let pid = std::process::id() as i32;
+        let found = before.iter().filter_map(|map| super::of(pid, map)).max().expect("the program's own file");
         assert!((end..end + (1 << 20)).contains(&found), "{found:x} for {begin:x} to {end:x}");
+        if std::fs::read_dir("/proc/self/map_files").unwrap().flatten().any(|link| link.metadata().is_err()) {
+            return weir_testing::skip!("only root follows a mapping to its file");
+        }
+        // As a container has them, of which the names are none here.
+        let unnamed = |map: MemoryMap| match map.pathname {
+            MMapPath::Path(_) => MemoryMap { pathname: MMapPath::Path("/no/such".into()), ..map },
+            _ => map,
+        };
+        let of_container = before.into_iter().map(unnamed).filter_map(|map| super::of(pid, &map)).max();
+        assert_eq!(of_container, Some(found));
     }
 }

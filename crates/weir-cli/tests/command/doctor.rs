@@ -1,5 +1,7 @@
 //! `weir doctor` from outside.
 
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -86,4 +88,31 @@ fn a_full_standard_output_is_said_and_a_closed_pipe_is_not() {
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("settings").stdout(writer).output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Root looks, of whom a setuid program of root's has no more rights; it runs for another user.
+#[test]
+fn a_running_program_with_rights_of_its_file_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    for (bits, group) in [(0o4755, None), (0o2755, Some(12_345))] {
+        let program = folder.path().join("sleep");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        if chown(&program, Some(0), group).is_err() {
+            return weir_testing::skip!("only root makes a setuid program of root's");
+        }
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
+        let mut command = Command::new(&program);
+        command.arg("3600").env("LD_PRELOAD", "/no/such/libweir.so").uid(65_534).gid(65_534);
+        let Ok(mut child) = command.spawn() else { return weir_testing::skip!("another user cannot reach it") };
+        let ids = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let (_, text) = doctor(&[&child.id().to_string()]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let has_rights = ids.contains("Uid:\t65534\t0\t") || ids.contains("Gid:\t65534\t12345\t");
+        if !has_rights {
+            return weir_testing::skip!("setuid files do not count here");
+        }
+        assert!(text.contains("runs with more rights than its caller (setuid, "), "{text}");
+    }
 }
