@@ -215,7 +215,8 @@ pub struct ProfileOptions {
     /// The process to look at, one of your own, or as root any; or a profile in a file
     #[arg(value_name = "PID|FILE")]
     pub subject: PathBuf,
-    /// Where to write the profile: pprof's format, unless --format or an ending (.html, .txt, .collapsed) says otherwise
+    /// Where to write the profile: pprof's format, unless --format or an ending (.html, .txt, .collapsed) says otherwise; - is
+    /// standard output, where text is written
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// How long to sample; of a process that samples already: show what was allocated in this time [default: 30, if

@@ -65,9 +65,10 @@ pub fn profile(options: &ProfileOptions) -> Result<i32, Failure> {
     Ok(0)
 }
 
-/// The format that is asked for, by its name or by that of the file; text for people, pprof's for files.
+/// The format that is asked for, by its name or by that of the file; text for people, as on standard output, pprof's for files.
 fn format(options: &ProfileOptions) -> Result<ProfileFormat, Failure> {
-    let ending = options.output.as_deref().map(|path| path.extension().and_then(|ending| ending.to_str()));
+    let file = options.output.as_deref().filter(|path| *path != Path::new("-"));
+    let ending = file.map(|path| path.extension().and_then(|ending| ending.to_str()));
     let format = options.format.unwrap_or(match ending {
         None | Some(Some("txt")) => ProfileFormat::Text,
         Some(Some("html" | "htm")) => ProfileFormat::Flame,

@@ -434,3 +434,13 @@ fn the_process_has_no_more_memory_than_before() {
     let after = metadata(&pid);
     assert!(after < before + (1 << 20), "{before} bytes of metadata before, {after} after");
 }
+
+/// A file's name chooses the format, and `-` is none.
+#[test]
+fn standard_output_gets_text_by_either_name() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "heap profile: 1: 64 [1: 64] @ heap_v2/1\n1: 64 [1: 64] @ 0x1000\nMAPPED_LIBRARIES:\n")
+        .unwrap();
+    let file = file.path().to_str().unwrap();
+    assert_eq!(says(&["profile", file, "-o", "-"]), says(&["profile", file]));
+}
