@@ -324,6 +324,12 @@ impl Window {
         unsafe { Pageblock::node(self.block(block)) }
     }
 
+    /// Whether `block`, below the top, was unmapped. Under the turn to grow.
+    pub(in crate::pages) fn is_unmapped(&self, block: BlockNo) -> bool {
+        // SAFETY: the caller names a pageblock below the top, and the array is mapped for good as far as that.
+        unsafe { Pageblock::is_unmapped(self.block(block)) }
+    }
+
     /// The node that `page`, below the top, lies on: that of its pageblock, which never changes.
     #[inline]
     pub(crate) fn node_of(&self, page: PageNo) -> usize {

@@ -8,7 +8,7 @@
 mod audit;
 mod lists;
 pub mod locked;
-mod out_of_use;
+pub(in crate::pages) mod out_of_use;
 mod pageblocks;
 mod place;
 mod relink;
@@ -93,6 +93,8 @@ pub struct FreeAreas {
     pub used: Pages,
     /// Free pages that are backed.
     pub idle: Pages,
+    /// Pages that were idle of pageblocks on their way out of the zone: resident until these are unmapped.
+    leaving: Pages,
     /// Pages of closed pageblocks, and those of them that are handed out.
     closed: Closed,
     /// Peak of `used` over the last windows: what the working set may want again.
@@ -120,6 +122,7 @@ impl FreeAreas {
             end: BlockNo(0),
             used: Pages::ZERO,
             idle: Pages::ZERO,
+            leaving: Pages::ZERO,
             closed: Closed { pages: Pages::ZERO, used: Pages::ZERO },
             peak: Peak::new(),
             torn: false,

@@ -175,6 +175,7 @@ pub struct Fake {
     /// The blocks that the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
     hook: Mutex<Option<Hook>>,
+    unmapping: Mutex<Option<Hook>>,
     /// The task for the next question of how many nodes there are, on the thread that asks.
     counting: Mutex<Option<Hook>>,
     /// The task for the next question on which node a thread runs.
@@ -281,6 +282,7 @@ impl Fake {
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
+            unmapping: Mutex::default(),
             counting: Mutex::default(),
             homing: Mutex::default(),
             waiting: Mutex::default(),
@@ -440,12 +442,17 @@ impl Fake {
         std::mem::take(&mut locked(&self.cooled))
     }
 
+    /// `hook` runs on a thread of its own at each call that unmaps a part of a window.
+    pub fn while_it_unmaps(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.unmapping) = Some(Box::new(hook));
+    }
+
     /// Does what the test wants done meanwhile.
-    fn run_hook(&self) {
-        let hook = locked(&self.hook).take();
+    fn run_hook(&self, of: &Mutex<Option<Hook>>) {
+        let hook = locked(of).take();
         if let Some(hook) = hook {
             std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
-            *locked(&self.hook) = Some(hook);
+            *locked(of) = Some(hook);
         }
     }
 

@@ -10,7 +10,7 @@ impl Host for Fake {
         let fails = self.fails(Call::Release);
         self.check_release(runs);
         locked(&self.released).push(runs.to_vec());
-        self.run_hook();
+        self.run_hook(&self.hook);
         // A failing call still does a part of its work.
         let taken = if fails { runs.len() / 2 } else { runs.len() };
         let pinned = locked(&self.pinned).clone();
@@ -64,6 +64,7 @@ impl Memory for Fake {
 
     fn unmap_at(&self, run: Run) -> bool {
         let fails = self.fails(Call::UnmapAt);
+        self.run_hook(&self.unmapping);
         if !fails {
             locked(&self.memory).unmap_at(run);
         }
@@ -83,7 +84,7 @@ impl Memory for Fake {
     fn release_metadata(&self, runs: &[Run]) -> bool {
         let fails = self.fails(Call::Release);
         self.check_release(runs);
-        self.run_hook();
+        self.run_hook(&self.hook);
         let keeps = self.keeps_metadata.load(Relaxed);
         self.metadata_refusals.fetch_add(keeps.into(), Relaxed);
         let fails = fails || keeps;

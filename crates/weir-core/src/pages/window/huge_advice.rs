@@ -80,7 +80,8 @@ impl<P: Platform> HeapPages<P> {
     #[cold]
     pub(in crate::pages) fn advice(&self, node: usize, pages: Pages, end: BlockNo) -> (Advice, bool) {
         let p = &self.platform;
-        let is_own = |block| usize::from(self.normal.node_of_block(block)) == node;
+        // What is unmapped shows nothing.
+        let is_own = |block| usize::from(self.normal.node_of_block(block)) == node && !self.normal.is_unmapped(block);
         let is_asked = self.may_ask_for_huge() && p.huge_on_advice() && !p.huge_on_touch();
         let is_time = p.now() >= Time(self.huge_asks_from.load(Relaxed)) && pages.blocks() >= LEARNS_FROM as usize;
         let mut has_runs = false;

@@ -13,8 +13,10 @@ use crate::base::units::{BlockNo, PAGEBLOCK};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::{Advice, Pageblock};
+use crate::pages::report::slices;
 use crate::pages::window::Growing;
 use crate::pages::zone::FreeAreas;
+use crate::pages::zone::out_of_use::Out;
 use crate::platform::{Placed, Platform};
 
 /// Pageblocks that leave a zone at a time, under its lock.
@@ -29,47 +31,60 @@ impl<P: Platform> HeapPages<P> {
         self.nodes.iter().map(|node| free(&node.zone(ZoneKind::Normal).lock(&self.platform))).sum()
     }
 
-    /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes.
+    /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes. Threads that grow the
+    /// heap have their turn between batches.
     pub(crate) fn unmap_free(&self, bytes: usize) -> usize {
-        self.unmap(bytes, false, 1)
-    }
-
-    /// Unmaps whole free pageblocks of which neither memory nor a description is left, where the system counts what is mapped
-    /// against all processes.
-    pub(crate) fn unmap_bare(&self) {
-        if self.platform.is_commit_strict() {
-            // The larger the heap, the longer the rows that are worth a hole.
-            let least = self.normal.pages().blocks().div_ceil(HOLES).min(BATCH);
-            self.unmap(usize::MAX, true, least);
-        }
-    }
-
-    /// See the two before. Rows of fewer than `least` pageblocks stay. Threads that grow the heap have their turn between batches.
-    fn unmap(&self, bytes: usize, are_bare: bool, least: usize) -> usize {
-        let (mut unmapped, mut batch) = (0, [(BlockNo(0), Advice::None); BATCH]);
-        for node in self.nodes.iter() {
+        let (mut unmapped, mut batch) = (0, [Out::default(); BATCH]);
+        for (number, node) in self.nodes.iter().enumerate() {
             while unmapped < bytes {
                 let most = (bytes - unmapped).div_ceil(PAGEBLOCK).min(BATCH);
                 let mut growing = self.normal.growing(&self.platform);
-                let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(
-                    &self.normal,
-                    &mut batch[..most],
-                    are_bare,
-                );
-                if n == 0 {
-                    break;
-                }
-                let gone = growing.unmap(&mut batch[..n], least);
+                let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(&self.normal, &mut batch[..most]);
+                let gone = self.unmap(&mut growing, number, &mut batch[..n]);
                 unmapped += gone * PAGEBLOCK;
-                let kept = batch[gone..n].iter().copied();
-                node.zone(ZoneKind::Normal).lock(&self.platform).put_in(&self.normal, kept, !are_bare);
-                if gone < n {
+                if n == 0 || gone < n {
                     break;
                 }
             }
         }
-        self.gauges.address_bytes.sub(unmapped as u64, &self.platform.stats().address_bytes);
         unmapped
+    }
+
+    /// Unmaps whole free pageblocks of which neither memory nor a description is left, where the system counts what is mapped
+    /// against all processes. Threads that grow the heap have their turn between rows.
+    pub(crate) fn unmap_bare(&self) {
+        if !self.platform.is_commit_strict() {
+            return;
+        }
+        // The larger the heap, the longer the rows that are worth a hole.
+        let least = self.normal.pages().blocks().div_ceil(HOLES).min(BATCH);
+        let (mut from, mut batch) = (BlockNo(0), [Out::default(); BATCH]);
+        for slice in slices(&self.normal) {
+            from = from.max(slice.start);
+            while let Some((number, blocks)) = self.normal.rows(from..slice.end).next() {
+                let mut growing = self.normal.growing(&self.platform);
+                let mut zone = self.nodes.get(number).zone(ZoneKind::Normal).lock(&self.platform);
+                let (n, next) = zone.take_bare_row(&self.normal, blocks, least, &mut batch);
+                drop(zone);
+                from = next;
+                if self.unmap(&mut growing, number, &mut batch[..n]) < n {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Unmaps pageblocks that were taken out of the zone of node `node`, up to the first row that the system refuses to. That and
+    /// all after it come back. Returns how many went.
+    fn unmap(&self, growing: &mut Growing<'_, P>, node: usize, blocks: &mut [Out]) -> usize {
+        if blocks.is_empty() {
+            return 0;
+        }
+        let gone = growing.unmap(blocks);
+        let kept = blocks[gone..].iter().copied();
+        self.nodes.get(node).zone(ZoneKind::Normal).lock(&self.platform).put_in(&self.normal, kept);
+        self.gauges.address_bytes.sub((gone * PAGEBLOCK) as u64, &self.platform.stats().address_bytes);
+        gone
     }
 
     /// Maps unmapped pageblocks of node `node` again, at least `blocks` in a row; whether there were such.
@@ -77,30 +92,26 @@ impl<P: Platform> HeapPages<P> {
         let Some(row) = growing.map_again(blocks, node) else { return false };
         let bytes = (BlockNo::each(row.clone()).len() * PAGEBLOCK) as u64;
         self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);
-        let all = BlockNo::each(row).map(|block| (block, growing.advice_of(block)));
-        self.nodes.get(node).zone(kind).lock(&self.platform).put_in(self.window(kind), all, false);
+        let all = BlockNo::each(row).map(|block| Out::new(block, growing.advice_of(block)));
+        self.nodes.get(node).zone(kind).lock(&self.platform).put_in(self.window(kind), all);
         true
     }
 }
 
 impl<P: Platform> Growing<'_, P> {
-    /// Unmaps pageblocks that are in no zone, in rows of `least` or more, up to the first row that the system refuses to. Returns
-    /// how many went, which are the first of `blocks` then.
-    fn unmap(&mut self, blocks: &mut [(BlockNo, Advice)], least: usize) -> usize {
-        blocks.sort_unstable_by_key(|&(block, _)| block);
-        let (mut gone, mut from) = (0, 0);
-        while let Some(row) = blocks[from..].chunk_by(|(before, _), (block, _)| before.next() == *block).next() {
-            let (first, len) = (row[0].0, row.len());
-            if len >= least {
-                let run = Run { addr: self.window.addr_of(first.first()), len: len * PAGEBLOCK };
-                if !self.platform.unmap_at(run) {
-                    break;
-                }
-                BlockNo::each(first.row(len)).for_each(|block| self.mark(block, true));
-                blocks[gone..from + len].rotate_left(from - gone);
-                gone += len;
+    /// Unmaps pageblocks that are in no zone, up to the first row of them that the system refuses to. Returns how many went, which
+    /// are the first of `blocks` then.
+    fn unmap(&mut self, blocks: &mut [Out]) -> usize {
+        blocks.sort_unstable_by_key(|out| out.block);
+        let mut gone = 0;
+        for row in blocks.chunk_by(|before, out| before.block.next() == out.block) {
+            let (first, len) = (row[0].block, row.len());
+            let run = Run { addr: self.window.addr_of(first.first()), len: len * PAGEBLOCK };
+            if !self.platform.unmap_at(run) {
+                break;
             }
-            from += len;
+            BlockNo::each(first.row(len)).for_each(|block| self.mark(block, true));
+            gone += len;
         }
         gone
     }
@@ -139,9 +150,7 @@ impl<P: Platform> Growing<'_, P> {
         let end = self.window.top().block();
         let (mut first, mut count) = (from, 0);
         for block in BlockNo::each(from..end) {
-            // SAFETY: a pageblock below the top.
-            let is_unmapped = unsafe { Pageblock::is_unmapped(self.window.block(block)) };
-            if is_unmapped && self.window.node_of_block(block) as usize == node {
+            if self.window.is_unmapped(block) && self.window.node_of_block(block) as usize == node {
                 count += 1;
                 if count == most {
                     break;

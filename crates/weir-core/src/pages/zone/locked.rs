@@ -15,7 +15,7 @@ pub struct Zone {
     resident: Resident,
 }
 
-/// Pages that are in use, or free and backed. They have a line of their own: it stays in the caches of those who read it as long as
+/// Pages that are in use, or free and backed, or on their way out of the zone. They have a line of their own: it stays in the caches of those who read it as long as
 /// nothing becomes resident and nothing is released.
 #[repr(align(64))]
 struct Resident(AtomicUsize);
@@ -75,7 +75,7 @@ impl<P: Wait> Drop for ZoneTurn<'_, P> {
     /// The lock is given back after this.
     #[inline]
     fn drop(&mut self) {
-        let resident = (self.areas.used + self.areas.idle).0;
+        let resident = (self.areas.used + self.areas.idle + self.areas.leaving).0;
         if self.resident.load(Relaxed) != resident {
             self.resident.store(resident, Relaxed);
         }

@@ -110,45 +110,105 @@ impl FreeAreas {
 /// In this order: what is dearer to have again goes later.
 const LEVELS: [usize; 4] = [WHOLE_BARE, WHOLE_REPORTED, WHOLE_BACKED, WHOLE_REFUSED];
 
+/// What is behind a pageblock out of its zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Behind {
+    /// It is mapped anew: nothing.
+    #[default]
+    New,
+    /// What its state says: it was released.
+    Released,
+    /// Memory.
+    Memory,
+}
+
+/// A whole pageblock out of its zone: a hole of the window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Out {
+    pub(crate) block: BlockNo,
+    advice: Advice,
+    behind: Behind,
+}
+
+impl Out {
+    /// A pageblock that is mapped anew, and what it asks for.
+    pub(crate) fn new(block: BlockNo, advice: Advice) -> Self {
+        Self { block, advice, behind: Behind::New }
+    }
+}
+
 impl FreeAreas {
-    /// Takes whole free pageblocks out of the zone, as many as `out` has room for; returns how many. They are holes of the
-    /// window from now on. If they `are_bare`, it takes no others. With each comes what it asked for.
-    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [(BlockNo, Advice)], are_bare: bool) -> usize {
-        let mut taken = 0;
-        for &level in if are_bare { &LEVELS[..1] } else { &LEVELS[..] } {
-            while taken < out.len() {
-                let block = self.lists[By::Free as usize].heads[level][REPORT_ORDER as usize];
-                if block == BlockNo::NONE {
-                    break;
-                }
-                let pageblock = self.blocks.at_mut(window, block);
-                self.idle -= pageblock.idle().len();
-                self.pages -= Pages::BLOCK;
-                (pageblock.free, pageblock.backed) = (PageSet::EMPTY, PageSet::EMPTY);
-                (pageblock.huge, pageblock.dirty, pageblock.refused) = (false, false, false);
-                pageblock.lazy = false;
-                (pageblock.look, pageblock.bare) = (Look::None, true);
-                out[taken] = (block, core::mem::take(&mut pageblock.advice));
-                self.relink(window, block);
-                taken += 1;
-            }
+    /// Takes whole free pageblocks out of the zone, as many as `out` has room for; returns how many.
+    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [Out]) -> usize {
+        let next = |zone: &Self| {
+            let mut heads =
+                LEVELS.iter().map(|&level| zone.lists[By::Free as usize].heads[level][REPORT_ORDER as usize]);
+            heads.find(|&block| block != BlockNo::NONE)
+        };
+        for (taken, out) in out.iter_mut().enumerate() {
+            let Some(block) = next(self) else { return taken };
+            *out = self.take_block_out(window, block);
         }
-        taken
+        out.len()
     }
 
-    /// Puts pageblocks that were taken out into the zone again, with what they ask for: freshly mapped ones, or, if `is_old`, with
-    /// what they held.
-    pub(crate) fn put_in(
+    /// Takes a row of bare pageblocks out of the zone, the first that begins in `blocks`, as many as `out` has room for; returns how
+    /// many, and where to look on. One of fewer than `least` stays, unless it lies beside a hole: then it makes no further one.
+    pub(crate) fn take_bare_row(
         &mut self,
         window: &Window,
-        blocks: impl DoubleEndedIterator<Item = (BlockNo, Advice)>,
-        is_old: bool,
-    ) {
+        blocks: Range<BlockNo>,
+        least: usize,
+        out: &mut [Out],
+    ) -> (usize, BlockNo) {
+        let is_bare = |&block: &BlockNo| {
+            let pageblock = self.blocks.get(window, block);
+            pageblock.is_some_and(|pageblock| pageblock.free.is_full() && Self::whole_level(pageblock) == WHOLE_BARE)
+        };
+        let Some(first) = BlockNo::each(blocks.clone()).find(is_bare) else { return (0, blocks.end) };
+        let top = window.top().block();
+        let len = BlockNo::each(first..top).take(out.len()).take_while(is_bare).count();
+        let row = first.row(len);
+        let before = first.0.checked_sub(1).map(BlockNo);
+        let mut beside = before.into_iter().chain((row.end < top).then_some(row.end));
+        if len < least && !beside.any(|block| window.is_unmapped(block)) {
+            return (0, row.end);
+        }
+        for (block, out) in BlockNo::each(row.clone()).zip(out) {
+            *out = self.take_block_out(window, block);
+        }
+        (len, row.end)
+    }
+
+    /// With it comes what it asked for. What is resident of it counts until [`FreeAreas::put_in`].
+    fn take_block_out(&mut self, window: &Window, block: BlockNo) -> Out {
+        let pageblock = self.blocks.at_mut(window, block);
+        let idle = pageblock.idle().len();
+        self.idle -= idle;
+        self.leaving += idle;
+        self.pages -= Pages::BLOCK;
+        pageblock.free = PageSet::EMPTY;
+        let backed = core::mem::replace(&mut pageblock.backed, PageSet::EMPTY);
+        (pageblock.huge, pageblock.refused, pageblock.look) = (false, false, Look::None);
+        let behind = if backed.is_empty() { Behind::Released } else { Behind::Memory };
+        let advice = core::mem::take(&mut pageblock.advice);
+        self.relink(window, block);
+        Out { block, advice, behind }
+    }
+
+    /// Puts pageblocks that were taken out into the zone again, with what they ask for. Nothing is on its way out any more.
+    pub(crate) fn put_in(&mut self, window: &Window, blocks: impl DoubleEndedIterator<Item = Out>) {
+        self.leaving = Pages::ZERO;
         // Backwards, so that the list hands out ascending addresses.
-        for (block, advice) in blocks.rev() {
+        for Out { block, advice, behind } in blocks.rev() {
             let pageblock = self.blocks.at_mut(window, block);
             (pageblock.free, pageblock.advice) = (PageSet::FULL, advice);
-            pageblock.backed = if is_old { PageSet::FULL } else { PageSet::EMPTY };
+            match behind {
+                Behind::New => (pageblock.dirty, pageblock.lazy, pageblock.bare) = (false, false, true),
+                // It stays dirty if it was released lazily, and is recalled under pressure.
+                Behind::Released => {}
+                Behind::Memory => pageblock.backed = PageSet::FULL,
+            }
             self.pages += Pages::BLOCK;
             self.idle += pageblock.idle().len();
             self.relink(window, block);

@@ -68,7 +68,7 @@ impl FreeAreas {
     }
 
     /// The level of a whole free pageblock.
-    fn whole_level(block: &State) -> usize {
+    pub(super) fn whole_level(block: &State) -> usize {
         match (block.backed.is_empty(), block.bare, block.refused) {
             (true, true, _) => WHOLE_BARE,
             (true, false, _) => WHOLE_REPORTED,

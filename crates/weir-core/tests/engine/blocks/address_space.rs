@@ -1,6 +1,8 @@
 //! The system maps no more: what the heap has mapped and does not use serves blocks of any size.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake};
@@ -100,6 +102,10 @@ fn a_size_beyond_everything_fails_at_once() {
 fn at_rest_after_a_peak(nodes: usize, size: usize) -> World {
     let fake = Fake::new();
     fake.node_count.store(nodes, Relaxed);
+    at_rest_on(fake, size)
+}
+
+fn at_rest_on(fake: Fake, size: usize) -> World {
     fake.is_commit_strict.store(true, Relaxed);
     let mut world = World::new(fake);
     while world.held.len() * size < LIMIT {
@@ -153,4 +159,68 @@ fn what_the_system_does_not_unmap_lets_the_heap_rest_all_the_same() {
     assert!(windows < 100);
     world.audit();
     assert!(world.heap.figures().usage().idle < LIMIT / 10);
+}
+
+/// The kernel takes what was released lazily when it is short itself. Until then it holds what it held.
+#[test]
+fn what_was_released_lazily_and_stays_mapped_is_not_known_to_be_zero() {
+    for is_purged in [false, true] {
+        let fake = Fake::new();
+        fake.tunables().report_lazily.set(1);
+        fake.fail(Call::UnmapAt, u64::MAX);
+        let mut world = at_rest_on(fake, MIB);
+        assert!(world.fake().calls(Call::UnmapAt) > 0);
+        if is_purged {
+            world.fake().take_released();
+            world.heap.purge();
+            let released: usize = world.fake().take_released().concat().iter().map(|run| run.len).sum();
+            assert!(released > LIMIT / 2, "{released} bytes went for good");
+        }
+        while world.held.len() * MIB < LIMIT {
+            world.alloc_zeroed(MIB).unwrap();
+        }
+    }
+}
+
+/// A heap in which rows of more than one pageblock are worth a hole, and a lone one is not.
+#[test]
+fn a_row_that_is_too_short_holds_up_no_other() {
+    const ROWS: usize = 560;
+    let mut fake = Fake::new();
+    fake.window = 24 << 30;
+    fake.is_commit_strict.store(true, Relaxed);
+    let world = World::new(fake);
+    let mut blocks: Vec<usize> = (0..ROWS * 8).map(|_| world.heap.alloc(2 * MIB).addr()).collect();
+    blocks.sort_unstable();
+    let mapped = || world.fake().stats().address_bytes.load(Relaxed) as usize / (2 * MIB);
+    // Of each eight the first stays, and of every tenth eight the third.
+    let stays = |i: usize| i % 8 == 0 || i % 80 == 2;
+    for (i, &addr) in blocks.iter().enumerate().filter(|&(i, _)| !stays(i)) {
+        assert!(i > 0 && addr % (2 * MIB) == 0);
+        // SAFETY: allocated above.
+        unsafe { world.heap.free(addr as *mut u8) };
+    }
+    while world.heap.reclaim().balance_calm() {}
+    let (used, lone) = (ROWS + ROWS / 10, ROWS / 10);
+    let left = mapped();
+    assert!((used..used + 2 * lone).contains(&left), "{left} pageblocks for {used} in use and {lone} alone");
+    world.leak();
+}
+
+/// Pageblocks on their way out count against the hard limit until they are gone.
+#[test]
+fn what_waits_to_be_unmapped_counts_against_the_hard_limit() {
+    let world = filled(1, MIB);
+    world.fake().tunables().hard_limit.set(2 * LIMIT as u64);
+    world.fake().fail(Call::UnmapAt, u64::MAX);
+    let heap: &'static Heap<Fake> = &world.leak().heap;
+    let seen: &'static AtomicUsize = Box::leak(Box::new(AtomicUsize::new(0)));
+    let before = heap.reclaim().budget_figures().free;
+    heap.platform().while_it_unmaps(move || {
+        let free = heap.reclaim().budget_figures().free;
+        let _ = seen.compare_exchange(0, free, Relaxed, Relaxed);
+    });
+    assert!(heap.alloc(5 * MIB).is_null());
+    let seen = seen.load(Relaxed);
+    assert!(seen > 0 && seen <= before, "{before} bytes of room, and {seen} meanwhile");
 }

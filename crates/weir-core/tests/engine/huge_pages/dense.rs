@@ -89,6 +89,24 @@ fn a_node_that_fills_nothing_does_not_ask_beside_one_that_fills_all() {
     world.leak();
 }
 
+/// Where what is mapped counts against all processes, what was released of it is unmapped at rest.
+#[test]
+fn what_was_unmapped_asks_again() {
+    let mut world = asking();
+    world.fake().is_commit_strict.store(true, Relaxed);
+    hold(&mut world, 30_000, 6 * LEARNS_FROM);
+    while world.held.len() * 30_000 > 2 * LEARNS_FROM {
+        world.free(world.held.len() - 1, false);
+    }
+    (0..10).for_each(|_| calm(&world));
+    let mapped = world.fake().stats().address_bytes.load(Relaxed) as usize;
+    assert!(mapped < 3 * LEARNS_FROM, "{mapped} bytes are mapped");
+    asked(&world);
+    hold(&mut world, 30_000, 6 * LEARNS_FROM);
+    let bytes = bytes(&asked(&world));
+    assert!(bytes >= 3 * LEARNS_FROM, "{bytes} of {}", 4 * LEARNS_FROM);
+}
+
 #[test]
 fn it_counts_single_pages_and_gives_them_back_as_any_heap_and_what_that_split_is_cooled_once() {
     let mut world = asking();
