@@ -72,9 +72,14 @@ impl<P: Platform> HeapPages<P> {
     }
 
     /// The other parts of the NUMA node that node `node` is a part of.
-    fn siblings(&self, node: usize) -> impl Iterator<Item = usize> {
+    pub(in crate::pages) fn siblings(&self, node: usize) -> impl Iterator<Item = usize> {
+        self.parts(node).filter(move |&other| other != node)
+    }
+
+    /// All parts of that NUMA node.
+    pub(in crate::pages) fn parts(&self, node: usize) -> impl Iterator<Item = usize> {
         let numa_node = self.platform.numa_node(node);
-        (0..self.nodes.count()).filter(move |&other| other != node && self.platform.numa_node(other) == numa_node)
+        (0..self.nodes.count()).filter(move |&other| self.platform.numa_node(other) == numa_node)
     }
 
     /// The node that `page` lies on.

@@ -17,7 +17,8 @@ pub trait Workers: Diagnostics {
     fn has_balancer_thread(&self) -> bool {
         self.tunables().background.get() != 0
     }
-    /// Has a thread on `node` call [`crate::heap::reclaim::Reclaim::balance_node`], where there can be one.
+    /// Has a thread on the NUMA node of which `node` is the first part call [`crate::heap::reclaim::Reclaim::balance_node`], where
+    /// there can be one.
     fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
         let _ = (node, cause, severe);
     }

@@ -280,7 +280,7 @@ pub struct Goal {
     pub may_write: bool,
     /// The calm window that ends, at the end of one.
     pub ended: Option<Ended>,
-    /// The one node it is for; `None`: all.
+    /// The NUMA node it is for, by one of its parts; `None`: all.
     pub node: Option<usize>,
     /// The class of zones that memory is wanted of: what lies in others is no use.
     pub zone: ZoneClass,

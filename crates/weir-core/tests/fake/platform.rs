@@ -325,6 +325,7 @@ impl Workers for Fake {
     }
 
     fn wake_node_worker(&self, node: usize, _: Cause, _: bool) {
+        assert!(!locked(&self.released).is_empty(), "a thread is made before anything is released");
         locked(&self.summoned).push(node);
     }
 

@@ -1,5 +1,5 @@
-//! Workers of the engine's further nodes. Each releases what is free of its node, on the CPUs of the NUMA node that this is a
-//! part of. The background thread, beside them, goes through all nodes, the first one first.
+//! Workers of further NUMA nodes, each under the number of its first part. Each releases what is free of all parts, on the CPUs of
+//! that NUMA node. The background thread, beside them, goes through all nodes, the first one first.
 //!
 //! A worker lives for the length of a pressure event. There is nothing to keep it for, and a thread that is not there
 //! holds no rights which the program gives up meanwhile. Whoever ends the background thread waits for the workers too.
@@ -18,7 +18,7 @@ use crate::platform::machine;
 use crate::threads::at_work::AT_WORK;
 use crate::threads::raw_thread::RawThread;
 
-/// Nodes that have workers, counting the first, which needs none; what is free of further nodes the background thread
+/// NUMA nodes that have workers, counting the first, which needs none; what is free of further ones the background thread
 /// releases alone.
 const WORKERS_MAX: usize = 8;
 
@@ -28,7 +28,7 @@ struct Worker {
     task: AtomicU32,
 }
 
-/// The workers of a heap, one for each node; the first node's is never started.
+/// The workers of a heap, one for each NUMA node; the first one's is never started.
 pub struct NodeWorkers {
     heap: &'static Engine,
     workers: [Worker; WORKERS_MAX],

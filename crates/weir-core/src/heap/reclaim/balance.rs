@@ -151,7 +151,7 @@ impl<P: Platform> Reclaim<'_, P> {
         got.released
     }
 
-    /// Releases the free pages of one node; returns bytes. For that node's worker
+    /// Releases the free pages of the NUMA node that `node` is a part of; returns bytes. For that NUMA node's worker
     /// ([`crate::platform::Workers::wake_node_worker`]).
     pub fn balance_node(&self, node: usize, cause: Cause, severe: bool) -> usize {
         if node >= self.heap.pages().nodes.count() {

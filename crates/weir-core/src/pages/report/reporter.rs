@@ -81,25 +81,38 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 }
 
 impl<P: Platform> HeapPages<P> {
-    /// Under pressure each further node that has a batch's worth of idle pages also gets a worker of its own. Releasing them
-    /// costs most on another node. The balancer goes through all nodes itself too, and finds done what workers did. So they may
-    /// be late, or refused.
+    /// Under pressure each further NUMA node that has a batch's worth of idle pages also gets a worker of its own, whatever parts it
+    /// is in. Releasing them costs most on another node. The balancer goes through all nodes itself too, and finds done what workers
+    /// did. So they may be late, or refused.
     fn wake_workers(&self, goal: &Goal) {
-        for number in 1..self.nodes.count() {
-            let node = self.nodes.get(number);
-            let idle = |kind| node.zone(kind).lock(&self.platform).idle;
-            if idle(ZoneKind::Normal) + idle(ZoneKind::Low32) >= Pages::BLOCK * BATCH {
+        for number in (1..self.nodes.count()).filter(|&number| self.siblings(number).all(|other| other > number)) {
+            let idle = |node, kind| self.nodes.get(node).zone(kind).lock(&self.platform).idle;
+            let of = |node| idle(node, ZoneKind::Normal) + idle(node, ZoneKind::Low32);
+            if self.parts(number).map(of).sum::<Pages>() >= Pages::BLOCK * BATCH {
                 let severe = goal.kind == Kind::Severe;
                 self.platform.wake_node_worker(number, goal.cause, severe);
             }
         }
     }
 
+    /// The first batch is released before any worker is made: above a limit where the kernel holds up who takes memory, that may take
+    /// seconds.
+    fn scan_blocks(&self, step: Step, goal: &Goal) -> usize {
+        let mut bytes = 0;
+        if goal.is_pressure() && self.nodes.count() > 1 {
+            let first = (Pages::BLOCK * BATCH).bytes().min(goal.bytes);
+            bytes = self.scan_zones(step, &Goal { bytes: first, ..*goal });
+            self.wake_workers(goal);
+        }
+        bytes + self.scan_zones(step, &Goal { bytes: goal.bytes.saturating_sub(bytes), ..*goal })
+    }
+
     fn scan_zones(&self, step: Step, goal: &Goal) -> usize {
         let (nodes, mut bytes) = (self.nodes.count(), 0);
         let left = |bytes| Goal { bytes: goal.bytes.saturating_sub(bytes), ..*goal };
         if let Some(node) = goal.node {
-            return ZoneKind::ALL.into_iter().map(|kind| self.site(kind, node).scan(step, goal)).sum();
+            let of = |node| ZoneKind::ALL.map(|kind| self.site(kind, node).scan(step, goal));
+            return self.parts(node).flat_map(of).sum();
         }
         let own = |mut bytes: usize| {
             self.each_user_zone(|site| {
@@ -141,12 +154,7 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
         let bytes = match step {
             Step::Refused | Step::Runs | Step::Cool => self.scan_zones(step, goal),
-            Step::Blocks | Step::BlocksAgain => {
-                if goal.is_pressure() {
-                    self.wake_workers(goal);
-                }
-                self.scan_zones(step, goal)
-            }
+            Step::Blocks | Step::BlocksAgain => self.scan_blocks(step, goal),
             // Nothing will be wanted soon of the free memory of a quiet program, nor of what describes it, and the next window may
             // be long.
             Step::Metadata | Step::Mappings if goal.ended.is_some_and(|ended| !ended.quiet) => 0,

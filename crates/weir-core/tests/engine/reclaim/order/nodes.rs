@@ -28,6 +28,38 @@ fn further_nodes_with_much_to_give_get_workers_under_pressure() {
     assert!(summoned.contains(&1) && summoned.iter().all(|&node| node == 1), "{summoned:?}");
 }
 
+/// A thread of its own on a part of the balancer's NUMA node releases nothing sooner, and above `memory.high` it takes long to
+/// make one.
+#[test]
+fn a_numa_node_of_several_parts_has_one_worker_for_all_of_them() {
+    for numa_nodes in [1, 2] {
+        let fake = Fake::new();
+        fake.node_count.store(4, Relaxed);
+        fake.numa_nodes.store(numa_nodes, Relaxed);
+        let mut world = World::new(fake);
+        let fill = |world: &mut World| {
+            for node in 0..4 {
+                run_on_node(node);
+                let before = world.held.len();
+                (0..20 * PAGEBLOCK / RUN).for_each(|_| assert!(world.alloc(RUN).is_some()));
+                assert!(world.held.len() > before);
+            }
+        };
+        fill(&mut world);
+        free_where(&mut world, |_| true);
+        if numa_nodes == 2 {
+            let bytes = world.heap.reclaim().balance_node(1, Cause::Pressure, false);
+            assert!((35 * PAGEBLOCK..45 * PAGEBLOCK).contains(&bytes), "{bytes} bytes of two parts");
+            fill(&mut world);
+            free_where(&mut world, |_| true);
+        }
+        world.fake().take_released();
+        assert!(pressure(&world, Level::Some) >= 70 * PAGEBLOCK);
+        let summoned = world.fake().take_summoned();
+        assert!(summoned.iter().all(|&node| node == 1) && summoned.is_empty() == (numa_nodes == 1), "{summoned:?}");
+    }
+}
+
 #[test]
 fn nodes_take_turns_in_what_is_released_for_a_block() {
     let fake = Fake::new();
