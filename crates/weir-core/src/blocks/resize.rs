@@ -48,7 +48,8 @@ impl<P: Platform> Mapped<'_, P> {
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         let step = if self.pages.hard_limit().is_some() { 0 } else { (len / SLACK).min(MOST_SLACK) };
         let mut new = if size <= len && len - size <= step { block } else { null_mut() };
-        if size > len && size - len < step {
+        // Where addresses are memory, there is no slack either.
+        if size > len && size - len < step && !self.pages.platform.populates() {
             // What ends below the last size that stays in the heap must not look longer when it is freed.
             let most = if size <= LAST_MAPPED { LAST_MAPPED } else { usize::MAX };
             new = self.remap(block as usize, len, (len + step).min(most));

@@ -47,7 +47,7 @@ pub(crate) const fn heads_run(class: Class) -> bool {
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
 const WINDOW: usize = 4 << 40;
 /// Least growth of a node, bytes, once it has so much; before that it doubles. A small program stays within what `mlockall` may
-/// lock (8 MiB, mostly).
+/// lock (8 MiB, mostly). Where all that is mapped gets memory at once it is the most as well.
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of a node, bytes.
 const GROW_MAX: usize = 1 << 30;
@@ -158,7 +158,9 @@ impl<P: Platform> Growing<'_, P> {
     /// Pageblocks to grow by at a time.
     pub(super) fn wanted(&self) -> usize {
         let have = self.have.blocks() * PAGEBLOCK;
-        (have / 8).clamp(have.clamp(PAGEBLOCK, GROW_MIN), GROW_MAX) / PAGEBLOCK
+        let wanted = (have / 8).clamp(have.clamp(PAGEBLOCK, GROW_MIN), GROW_MAX);
+        let is_much = wanted > GROW_MIN && self.platform.populates();
+        (if is_much { GROW_MIN } else { wanted }) / PAGEBLOCK
     }
 
     /// Maps pageblocks and what describes them.

@@ -65,6 +65,10 @@ pub trait Memory: Host {
     fn is_commit_strict(&self) -> bool {
         false
     }
+    /// Whether what is mapped now gets all its memory at once, as after `mlockall(MCL_FUTURE)`. Takes some system calls.
+    fn populates(&self) -> bool {
+        false
+    }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused>;
     /// Maps metadata, which is better mapped apart from blocks of programs.

@@ -118,6 +118,8 @@ pub struct Fake {
     pub populate_ms: AtomicU64,
     /// Mapping memory takes its time.
     pub is_slow: AtomicBool,
+    /// What is mapped gets its memory at once.
+    pub populates: AtomicBool,
     /// What is mapped counts against all processes.
     pub is_commit_strict: AtomicBool,
     pub lockless: bool,
@@ -249,6 +251,7 @@ impl Fake {
             may_have_huge: AtomicBool::new(false),
             populate_ms: AtomicU64::new(0),
             is_slow: AtomicBool::new(false),
+            populates: AtomicBool::new(false),
             is_commit_strict: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,

@@ -75,6 +75,10 @@ impl Memory for Fake {
         self.is_commit_strict.load(Relaxed)
     }
 
+    fn populates(&self) -> bool {
+        self.populates.load(Relaxed)
+    }
+
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
         let align = align.max(self.unit);
         let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };

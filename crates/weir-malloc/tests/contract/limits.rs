@@ -33,6 +33,11 @@ fn a_process_that_has_allocated_can_be_locked() {
     met("lock");
 }
 
+#[test]
+fn a_process_that_locks_all_that_it_maps_has_little_mapped_ahead() {
+    met("future");
+}
+
 /// The limit is there from the start: the heap reserves less.
 #[test]
 fn limited_from_the_start() {

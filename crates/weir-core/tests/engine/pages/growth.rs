@@ -226,3 +226,31 @@ fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {
     assert!(zone.extend(&window, more, false, Pages::MAX).is_ok());
     assert_eq!(zone.pages, window.top() - PageNo(0));
 }
+
+/// After `mlockall(MCL_FUTURE)` what is mapped ahead is memory.
+#[test]
+fn where_all_that_is_mapped_gets_memory_little_is_mapped_ahead() {
+    for (populates, ahead, slack) in [(false, 20..64, 7..9), (true, 0..11, 0..1)] {
+        let world = World::new(Fake::new());
+        let fake = world.fake();
+        let ahead_now = || {
+            let stats = fake.stats();
+            (stats.address_bytes.load(Relaxed) - stats.page_bytes.load(Relaxed)) as usize / MIB
+        };
+        // The heap is large by the time that the program locks its memory.
+        (0..256).for_each(|_| assert!(!world.heap.alloc(MIB).is_null()));
+        while ahead_now() > 1 {
+            assert!(!world.heap.alloc(MIB).is_null());
+        }
+        fake.populates.store(populates, Relaxed);
+        let most = (0..64).map(|_| (world.heap.alloc(MIB), ahead_now()).1).max().unwrap();
+        assert!(ahead.contains(&most), "{populates}: {most} MiB are mapped ahead");
+        let block = world.heap.alloc(64 * MIB);
+        // SAFETY: the block is the test's.
+        let block = unsafe { world.heap.realloc(block, 64 * MIB + 4096) };
+        // SAFETY: as above.
+        let len = unsafe { world.heap.usable_size(block) };
+        assert!(slack.contains(&((len - 64 * MIB) / MIB)), "{populates}: {len} bytes");
+        world.leak();
+    }
+}

@@ -151,6 +151,16 @@ impl Memory for Linux {
         self.is_commit_strict.load(Relaxed)
     }
 
+    fn populates(&self) -> bool {
+        // The kernel tells by a mapping alone, and any thread may change it at any time.
+        let Ok(at) = mman::mmap_anonymous(page::bytes(), 0) else { return false };
+        let mut resident = [0];
+        let looked = mman::mincore(at, &mut resident, page::bytes());
+        // SAFETY: just mapped, and no other code has the address.
+        let _ = unsafe { mman::munmap(at, page::bytes()) };
+        looked.is_ok() && resident[0] & 1 == 1
+    }
+
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
         // A program whose first block is a large one.
         self.lockless();

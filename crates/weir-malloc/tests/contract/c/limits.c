@@ -1,4 +1,5 @@
-/* Limits of the system are met as the C library meets them. argv[1]: beyond, as, data or lock. */
+/* Limits of the system are met as the C library meets them. argv[1]: beyond, as, data, lock
+   or future. */
 #include "check.h"
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -82,6 +83,22 @@ static void locked(void) {
     for (size_t size = 1; size < 30 << 20; size *= 3) free(malloc(size));
 }
 
+/* In a process that locks all that it maps, what is mapped ahead is memory: little is. */
+static void locked_ahead(void) {
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    free(malloc(100));
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) || mlockall(MCL_CURRENT | MCL_FUTURE)) {
+        puts("SKIPPED: so much may not be locked"), exit(77);
+    }
+    size_t before = bytes_of("/proc/self/status", "VmLck:"), live = 0;
+    while (live < 192 << 20) {
+        for (int i = 0; i < 256; i++, live += 4096) CHECK(malloc(4096));
+        size_t locked = bytes_of("/proc/self/status", "VmLck:") - before;
+        /* A part of them describes the others, and pageblocks have ends. */
+        if (locked > live + live / 32 + (12 << 20)) printf("%zu bytes locked for %zu\n", locked, live), CHECK(!"few");
+    }
+}
+
 int main(int count, char **argv) {
     alarm(250);
     CHECK(count == 2);
@@ -89,6 +106,7 @@ int main(int count, char **argv) {
     else if (strcmp(argv[1], "as") == 0) limited(RLIMIT_AS);
     else if (strcmp(argv[1], "data") == 0) limited(RLIMIT_DATA);
     else if (strcmp(argv[1], "lock") == 0) locked();
+    else if (strcmp(argv[1], "future") == 0) locked_ahead();
     else CHECK(!"known");
     return 0;
 }
