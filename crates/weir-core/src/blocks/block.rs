@@ -85,6 +85,11 @@ impl Constancy {
         self.agreed > 0 && self.surprises == surprises && self.unlooked < (1 << (self.agreed - 1)) - 1
     }
 
+    /// Whether the last look found what was expected.
+    pub(crate) fn has_agreed(self) -> bool {
+        self.agreed > 0
+    }
+
     /// Frees of the block for which that stays so.
     pub(crate) fn frees_unlooked(self, surprises: u8) -> u8 {
         let all = if self.is_sure(surprises) { (1 << (self.agreed - 1)) - 1 - self.unlooked } else { 0 };

@@ -143,7 +143,7 @@ impl<P: Platform> Mapped<'_, P> {
             end_loan(&mut blocks, addr, lent.frees(), lent.frees() - 1);
             let Some(block) = blocks.remove(addr) else { continue };
             let resident = block.run.len - block.untouched;
-            blocks.note_freed(resident, block.run.len);
+            blocks.note_freed(resident, resident, block.run.len);
             if let Some(gone) = self.keep_freed(&mut blocks, block, resident) {
                 drop(blocks);
                 self.unmap_kept(gone);

@@ -271,6 +271,15 @@ impl<P: Platform> Mapped<'_, P> {
 
 // A block is freed: it is retained for a while, if that costs no peak.
 
+/// Part of a block that must have gone since it was touched for it to count as swapped out. Its owner may have released some of it.
+const SWAPPED_PART: usize = 4;
+
+/// Whether a block lies in swap, as far as a look tells. One of which nothing is resident may do so: to release it costs little.
+/// Where the look before found the same, it was released then, and stayed untouched.
+fn is_in_swap(block: &Block, resident: usize, touched: usize) -> bool {
+    resident == 0 && !block.constancy.has_agreed() || touched - resident > block.run.len / SWAPPED_PART
+}
+
 impl<P: Platform> Mapped<'_, P> {
     /// Frees the block mapped on its own that begins at `addr`: it is kept for a while, if that costs no peak. `false`: none does.
     pub(crate) fn free_mapped(&self, addr: usize) -> bool {
@@ -292,7 +301,10 @@ impl<P: Platform> Mapped<'_, P> {
             found = look(&self.pages.platform, block.run);
             blocks = self.lock();
         }
-        let resident = block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
+        let mut resident =
+            block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
+        let touched = resident.max(block.run.len - untouched);
+        let is_swapped = looks && is_in_swap(&block, resident, touched);
         if is_sure {
             block.constancy.skip(1);
         } else if looks {
@@ -303,7 +315,12 @@ impl<P: Platform> Mapped<'_, P> {
         if let Some(look) = found.filter(|_| !block.huge) {
             blocks.density.observe(look.filled);
         }
-        blocks.note_freed(resident, block.run.len);
+        blocks.note_freed(resident, touched, block.run.len);
+        if is_swapped {
+            drop(blocks);
+            resident = self.leave_swap(block.run, resident);
+            blocks = self.lock();
+        }
         if blocks.untouched > 0 && !blocks.has_room(resident) {
             drop(blocks);
             self.look_at_untouched();
@@ -320,6 +337,14 @@ impl<P: Platform> Mapped<'_, P> {
             self.pages.events.freed(&self.pages.platform, resident);
         }
         true
+    }
+
+    /// Releases what was freed and lies in swap: its next owner would wait for the disk at each first write. Returns what is resident
+    /// then, of `resident` bytes.
+    #[cold]
+    fn leave_swap(&self, run: Run, resident: usize) -> usize {
+        let is_done = self.pages.is_reporting() && self.pages.platform.release(&[run], false).runs == 1;
+        if is_done { 0 } else { resident }
     }
 
     /// Keeps a block that was freed, if there is room; returns one to unmap.

@@ -53,10 +53,10 @@ impl Blocks {
         self.peak.note(touched);
     }
 
-    /// A block of `len` bytes was freed, `resident` of which have memory behind them.
-    pub(crate) fn note_freed(&mut self, resident: usize, len: usize) {
-        self.expected.sub(self.filled.of(len).saturating_sub(resident));
-        self.filled.observe(resident, len);
+    /// A block of `len` bytes was freed, `resident` of which have memory behind them, and `touched` have had it.
+    pub(crate) fn note_freed(&mut self, resident: usize, touched: usize, len: usize) {
+        self.expected.sub(self.filled.of(len).saturating_sub(touched));
+        self.filled.observe(touched, len);
         self.churn.free(resident);
         self.note(resident);
     }

@@ -7,7 +7,7 @@ use weir_core::heap::Heap;
 use weir_core::platform::{Diagnostics, Memory};
 use weir_core::reclaim::budget::Room;
 
-use crate::fake::{Call, Fake};
+use crate::fake::{Call, Fake, memory};
 
 pub const MIB: usize = 1 << 20;
 
@@ -307,11 +307,36 @@ fn no_pageblock_is_looked_at_twice() {
     }
 }
 
+/// What lies in swap is not resident, and a program that writes to it waits for the disk.
+#[test]
+fn a_freed_block_that_lies_in_swap_is_not_kept_there() {
+    for (swapped, is_released) in [(0, false), (4 * MIB, false), (32 * MIB, true), (64 * MIB, true)] {
+        for is_looked_at in [false, true] {
+            let mut peaks = Peaks::new();
+            let part = peaks.filled(64 * MIB);
+            if is_looked_at {
+                let next = peaks.alloc(5 * MIB);
+                peaks.free(next);
+            }
+            let run = Run { addr: part.addr.addr(), len: 64 * MIB };
+            memory::wipe(Run { len: swapped, ..run });
+            peaks.heap.platform().take_released();
+            peaks.free(part);
+            let released = peaks.heap.platform().take_released().concat();
+            // Nothing tells a block of which a part was never touched from one of which it is in swap, unless it was looked at.
+            let expected = is_released && (is_looked_at || swapped == run.len);
+            let is_whole = released.iter().any(|gone| gone.addr == run.addr && gone.len >= run.len);
+            assert_eq!(is_whole, expected, "{swapped} {is_looked_at}: {released:x?}");
+        }
+    }
+}
+
 /// What lies behind the size that was asked for last is released where that was asked for before, and nowhere else.
 #[test]
 fn a_block_that_grows_inside_its_slack_releases_nothing() {
     let peaks = Peaks::new();
     let (heap, fake) = (&peaks.heap, peaks.heap.platform());
+    fake.take_released();
     let mut block = heap.alloc(32 * MIB);
     let mut resize = |size: usize| {
         fake.fail(Call::Release, 0);
