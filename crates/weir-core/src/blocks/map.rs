@@ -339,8 +339,8 @@ impl<P: Platform> Mapped<'_, P> {
         true
     }
 
-    /// Releases what was freed and lies in swap: its next owner would wait for the disk at each first write. Returns what is resident
-    /// then, of `resident` bytes.
+    /// Releases what was freed and lies in swap: its next owner would wait for the disk at each first write. Returns what is
+    /// resident then, of `resident` bytes.
     #[cold]
     fn leave_swap(&self, run: Run, resident: usize) -> usize {
         let is_done = self.pages.is_reporting() && self.pages.platform.release(&[run], false).runs == 1;

@@ -81,9 +81,9 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
 }
 
 impl<P: Platform> HeapPages<P> {
-    /// Under pressure each further NUMA node that has a batch's worth of idle pages also gets a worker of its own, whatever parts it
-    /// is in. Releasing them costs most on another node. The balancer goes through all nodes itself too, and finds done what workers
-    /// did. So they may be late, or refused.
+    /// Under pressure each further NUMA node that has a batch's worth of idle pages, in whatever parts, also gets a worker of its
+    /// own. Releasing them costs most on another node. The balancer goes through all nodes itself too, and finds done what
+    /// workers did. So they may be late, or refused.
     fn wake_workers(&self, goal: &Goal) {
         for number in (1..self.nodes.count()).filter(|&number| self.siblings(number).all(|other| other > number)) {
             let idle = |node, kind| self.nodes.get(node).zone(kind).lock(&self.platform).idle;
@@ -95,8 +95,8 @@ impl<P: Platform> HeapPages<P> {
         }
     }
 
-    /// The first batch is released before any worker is made: above a limit where the kernel holds up who takes memory, that may take
-    /// seconds.
+    /// The first batch is released before any worker is made: above a limit where the kernel holds up who takes memory, that may
+    /// take seconds.
     fn scan_blocks(&self, step: Step, goal: &Goal) -> usize {
         let mut bytes = 0;
         if goal.is_pressure() && self.nodes.count() > 1 {

@@ -15,8 +15,8 @@ pub struct Zone {
     resident: Resident,
 }
 
-/// Pages that are in use, or free and backed, or on their way out of the zone. They have a line of their own: it stays in the caches of those who read it as long as
-/// nothing becomes resident and nothing is released.
+/// Pages that are in use, or free and backed, or on their way out of the zone. They have a line of their own: it stays in the
+/// caches of those who read it as long as nothing becomes resident and nothing is released.
 #[repr(align(64))]
 struct Resident(AtomicUsize);
 
@@ -43,8 +43,8 @@ impl Zone {
         &self.areas
     }
 
-    /// Pages in use, or free and backed, as the last turn left them. The lock orders nothing here. Whoever is to see what a thread
-    /// took must have synchronized with that thread since.
+    /// Pages in use, free and backed, or on their way out, as the last turn left them. The lock orders nothing here. Whoever is to
+    /// see what a thread took must have synchronized with that thread since.
     pub(in crate::pages) fn resident(&self) -> Pages {
         Pages(self.resident.0.load(Relaxed))
     }

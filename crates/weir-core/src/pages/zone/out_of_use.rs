@@ -152,8 +152,8 @@ impl FreeAreas {
         out.len()
     }
 
-    /// Takes a row of bare pageblocks out of the zone, the first that begins in `blocks`, as many as `out` has room for; returns how
-    /// many, and where to look on. One of fewer than `least` stays, unless it lies beside a hole: then it makes no further one.
+    /// Takes a row of bare pageblocks out of the zone, the first that begins in `blocks`, as many as `out` has room for. Returns
+    /// how many, and where to look on. One of fewer than `least` stays, unless it lies beside a hole: then it makes no further one.
     pub(crate) fn take_bare_row(
         &mut self,
         window: &Window,
