@@ -7,10 +7,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::base::cost::USUAL_TOUCH_NS;
+use weir_core::base::run::Run;
 use weir_core::base::units::PAGE;
 
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::mman;
+use crate::platform::memory::residence;
 
 /// Bytes of a stretch.
 const STRETCH: usize = 64 * PAGE;
@@ -49,6 +51,20 @@ impl TouchTime {
 /// `None`: there is no memory for it, or nothing tells the time.
 fn measure() -> Option<u64> {
     let at = mman::mmap_anonymous(STRETCHES * STRETCH, 0).ok()?;
+    let ns = time_of(at);
+    // SAFETY: the mapping of above, of which nothing is used any more.
+    let _ = unsafe { mman::munmap(at, STRETCHES * STRETCH) };
+    ns
+}
+
+/// The time of a touch, by a new mapping of all stretches. `None`: the kernel has put memory there already, as it does for a program
+/// that locks all that it will map (`MCL_FUTURE`); or nothing tells the time.
+fn time_of(at: *mut u8) -> Option<u64> {
+    let mut pages = [1; STRETCHES * STRETCH / PAGE];
+    residence(Run { addr: at as usize, len: STRETCHES * STRETCH }, &mut pages).ok()?;
+    if pages.iter().any(|&page| page & 1 == 1) {
+        return None;
+    }
     let mut times = [0; STRETCHES];
     for (number, time) in times.iter_mut().enumerate() {
         let begun = thread_cpu_ns();
@@ -58,8 +74,6 @@ fn measure() -> Option<u64> {
         }
         *time = thread_cpu_ns().saturating_sub(begun);
     }
-    // SAFETY: the mapping of above, of which nothing is used any more.
-    let _ = unsafe { mman::munmap(at, STRETCHES * STRETCH) };
     times.sort_unstable();
     let ns = times[STRETCHES / 2] * MIB / STRETCH as u64;
     (ns > 0).then_some(ns)
@@ -76,5 +90,15 @@ mod tests {
         // A fault takes more than 10 ns, and less than a millisecond of a CPU.
         assert!((256 * 10..256 * 1_000_000).contains(&first), "{first}");
         assert_eq!((time.ns(), time.ns()), (first, first));
+    }
+
+    #[test]
+    fn what_has_memory_already_tells_nothing_of_the_price() {
+        let at = mman::mmap_anonymous(STRETCHES * STRETCH, 0).unwrap();
+        // SAFETY: inside the mapping, which no other code has the address of.
+        unsafe { at.write_volatile(1) };
+        assert_eq!(time_of(at), None);
+        // SAFETY: nothing uses it any more.
+        unsafe { mman::munmap(at, STRETCHES * STRETCH) }.unwrap();
     }
 }
