@@ -4,20 +4,30 @@
 //! and copies what a forked child shares. So the page table is read first ([`super::page_table`]). A page may be shared between the
 //! look and the call; then it is copied, as a write would.
 //!
+//! Nor does the call heed the machine's mode, or that the program locked the memory. With `never` the machine is to have no
+//! huge pages. A program locks memory to have no page faults, and a fault would wait here for the copy. So both are asked first.
+//!
 //! The call copies while every other call on the address space, and every first touch, waits. In a guest of a hypervisor the copy is
 //! slow where the host has no memory behind the huge page yet: 6 to 8 ms for 0.8. So a huge page is touched and given back before:
 //! the system hands out first what came back last.
 
 use weir_core::base::run::Run;
-use weir_core::base::units::PAGEBLOCK;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Collapse;
 
-use crate::os::mman;
+use crate::os::mman::{self, MADV_COLD};
 use crate::os::syscall::{Errno, Result};
+use crate::platform::machine::{self, HugePages};
 use crate::platform::memory::page_table::own_pages;
+use crate::platform::memory::release;
 
 /// For a thread with a descriptor table of its own. `run` is a whole pageblock.
 pub(in crate::platform) fn collapse(run: Run) -> Collapse {
+    collapse_under(machine::huge_pages, run)
+}
+
+/// With the machine's mode, which is read where files may be opened.
+fn collapse_under(mode: impl FnOnce() -> HugePages, run: Run) -> Collapse {
     match is_own(run) {
         Ok(true) => {}
         Ok(false) => return Collapse::Unfit,
@@ -27,6 +37,13 @@ pub(in crate::platform) fn collapse(run: Run) -> Collapse {
     if unsafe { mman::madvise(run.addr as *mut u8, 0, mman::MADV_COLLAPSE) }.is_err() {
         return Collapse::Never;
     }
+    // It may be another mode by the time of the next try.
+    if mode() == HugePages::Never {
+        return Collapse::Short;
+    }
+    if is_locked(run) {
+        return Collapse::Unfit;
+    }
     warm_up();
     // SAFETY: the mapping is the engine's; the advice changes no contents.
     match unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_COLLAPSE) } {
@@ -34,10 +51,17 @@ pub(in crate::platform) fn collapse(run: Run) -> Collapse {
         Err(Errno::ENOMEM) => Collapse::Short,
         // A filter.
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => Collapse::Never,
-        // Of this pageblock alone: it has several mappings, or the advice to have none (`EINVAL`); or a page is locked, or pinned
-        // by I/O (`EAGAIN`). Also where this program is to have no huge pages (`EINVAL`): each pageblock is asked for once.
+        // Of this pageblock alone: it has several mappings, or the advice to have none (`EINVAL`); or I/O has
+        // locked a page, or pinned it (`EAGAIN`). Also where this program is to have no huge pages (`EINVAL`): each pageblock is
+        // asked for once.
         Err(_) => Collapse::Unfit,
     }
+}
+
+/// Whether the program locked the mapping of `run`. The kernel then refuses `MADV_COLD`. Else one page counts as not used of late, until
+/// it is copied. Of a pageblock that is locked in part the kernel makes no huge page by itself.
+fn is_locked(run: Run) -> bool {
+    release::one(Run { len: PAGE, ..run }, MADV_COLD) == Err(Errno::EINVAL)
 }
 
 /// Touches a huge page and gives it back. If there is none, or no room for it, nothing is lost.
@@ -75,7 +99,7 @@ fn is_own(run: Run) -> Result<bool> {
 mod tests {
     use super::*;
     use crate::os::mman::{mmap_anonymous, munmap};
-    use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
+    use weir_core::base::units::PAGEBLOCK_PAGES;
 
     /// Calls `f` with a pageblock, unmapped afterwards.
     fn with_pageblock(f: impl FnOnce(Run)) {
@@ -103,6 +127,31 @@ mod tests {
                 // SAFETY: as in `write`.
                 assert_eq!(unsafe { ((run.addr + page * PAGE) as *const usize).read_volatile() }, page + 1);
             }
+        });
+    }
+
+    #[test]
+    fn memory_that_the_program_locked_is_left_alone() {
+        with_pageblock(|run| {
+            write(run);
+            if let Err(why) = mman::mlock(run.addr as *mut u8, run.len) {
+                return weir_testing::skip!("mlock says {why} (ulimit -l)");
+            }
+            assert_eq!(collapse_under(|| HugePages::Madvise, run), Collapse::Unfit);
+        });
+    }
+
+    #[test]
+    fn none_is_made_while_the_machine_is_to_have_none() {
+        with_pageblock(|run| {
+            write(run);
+            if !matches!(collapse_under(|| HugePages::Madvise, run), Collapse::Done) {
+                return weir_testing::skip!("no huge page is to be had here");
+            }
+        });
+        with_pageblock(|run| {
+            write(run);
+            assert_eq!(collapse_under(|| HugePages::Never, run), Collapse::Short);
         });
     }
 
