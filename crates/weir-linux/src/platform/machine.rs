@@ -50,9 +50,9 @@ pub fn online_nodes() -> Option<(usize, usize)> {
 
 /// The mode of transparent huge pages. Those of a kernel with longer pages are longer than a pageblock: it counts as one without.
 pub fn huge_pages() -> HugePages {
-    let Some(file) = open_huge_pages() else { return HugePages::Absent };
-    let mode = huge_pages_of(file);
-    let _ = fd::close(file);
+    let Some(files) = ModeFiles::open() else { return HugePages::Absent };
+    let mode = files.mode();
+    files.close();
     mode
 }
 
@@ -62,21 +62,48 @@ pub(crate) fn is_commit_strict() -> bool {
     fd::read_file(c"/proc/sys/vm/overcommit_memory", &mut buf).ok().and_then(number) == Some(2)
 }
 
-/// Opens the file that says the mode: it can be read again where no file may be opened any more.
-pub(crate) fn open_huge_pages() -> Option<i32> {
-    let has_them = page::bytes() == PAGE;
-    has_them.then(|| fd::open(c"/sys/kernel/mm/transparent_hugepage/enabled", fd::O_RDONLY).ok()).flatten()
+/// The files that say the mode, open: they can be read again where no file may be opened any more.
+pub(crate) struct ModeFiles {
+    /// Of all huge pages.
+    all: i32,
+    /// Of those of 2 MiB, which decides unless it says that it inherits (Linux 6.8).
+    own: Option<i32>,
 }
 
-/// The mode that an open file says.
-pub(crate) fn huge_pages_of(file: i32) -> HugePages {
-    let mut buf = [0u8; 64];
-    let text = fd::pread(file, &mut buf, 0).ok().and_then(|len| buf.get(..len));
-    match text.and_then(chosen) {
-        Some(b"always") => HugePages::Always,
-        Some(b"madvise") => HugePages::Madvise,
-        Some(_) => HugePages::Never,
-        None => HugePages::Absent,
+impl ModeFiles {
+    pub(crate) fn open() -> Option<Self> {
+        let open = |path| fd::open(path, fd::O_RDONLY).ok();
+        if page::bytes() != PAGE {
+            return None;
+        }
+        let all = open(c"/sys/kernel/mm/transparent_hugepage/enabled")?;
+        Some(Self { all, own: open(c"/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled") })
+    }
+
+    /// The mode that they say now.
+    pub(crate) fn mode(&self) -> HugePages {
+        let says = |file: i32| {
+            let mut buf = [0u8; 64];
+            let text = fd::pread(file, &mut buf, 0).ok().and_then(|len| buf.get(..len));
+            text.and_then(chosen).and_then(mode_named)
+        };
+        self.own.and_then(says).or_else(|| says(self.all)).unwrap_or(HugePages::Absent)
+    }
+
+    fn close(self) {
+        for file in [Some(self.all), self.own].into_iter().flatten() {
+            let _ = fd::close(file);
+        }
+    }
+}
+
+/// `None`: another file says it.
+fn mode_named(name: &[u8]) -> Option<HugePages> {
+    match name {
+        b"always" => Some(HugePages::Always),
+        b"madvise" => Some(HugePages::Madvise),
+        b"inherit" => None,
+        _ => Some(HugePages::Never),
     }
 }
 
@@ -163,6 +190,31 @@ mod tests {
         let ends = |on_advice| [Always, Madvise, Never, Absent].map(|mode: HugePages| mode.ends(on_advice));
         assert_eq!(ends(false), [false, true, true, false]);
         assert_eq!(ends(true), [false, false, true, false]);
+    }
+
+    /// Files with such texts.
+    fn mode_of(all: &str, own: Option<&str>) -> HugePages {
+        let file = |text: &str| {
+            // SAFETY: the name is a C string; the call gives a new descriptor.
+            let file = unsafe { libc::memfd_create(c"mode".as_ptr(), 0) };
+            fd::write(file, text.as_bytes()).unwrap();
+            file
+        };
+        let files = ModeFiles { all: file(all), own: own.map(file) };
+        let mode = files.mode();
+        files.close();
+        mode
+    }
+
+    #[test]
+    fn the_mode_of_huge_pages_of_this_size_decides_unless_it_inherits() {
+        const ALL: [&str; 3] = ["[always] madvise never\n", "always [madvise] never\n", "always madvise [never]\n"];
+        let with = |own: Option<&str>| ALL.map(|all| mode_of(all, own));
+        assert_eq!(with(None), [Always, Madvise, Never]);
+        assert_eq!(with(Some("always [inherit] madvise never\n")), [Always, Madvise, Never]);
+        assert_eq!(with(Some("always inherit madvise [never]\n")), [Never; 3]);
+        assert_eq!(with(Some("[always] inherit madvise never\n")), [Always; 3]);
+        assert_eq!(mode_of("", None), Absent);
     }
 
     /// The parts of a process that may use the first `cpus` CPUs, on a machine of NUMA nodes with these: the first CPU of each, and

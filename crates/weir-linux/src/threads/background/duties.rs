@@ -15,7 +15,7 @@ use crate::os::rights::credentials::MainThread;
 use crate::os::rights::sandbox::Sandbox;
 use crate::os::tasks;
 use crate::platform::linux::Engine;
-use crate::platform::machine::{self, HugePages};
+use crate::platform::machine::{HugePages, ModeFiles};
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page::Sharing;
 use crate::pressure::events::{Events, Heat};
@@ -78,8 +78,8 @@ pub(super) struct Loop<'a> {
     pub is_listener_refused: bool,
     /// Starts it; `false`: a limit refuses it.
     pub start_listener: &'a dyn Fn(&mut Sources) -> bool,
-    /// The file of the machine's mode of huge pages, in the thread's own table of files.
-    pub huge_mode: Option<i32>,
+    /// The files of the machine's mode of huge pages, in the thread's own table of files.
+    pub huge_mode: Option<ModeFiles>,
     /// The thread's filters, by a file that is open since its start, unless a limit refused that.
     pub filters: Option<Sandbox>,
     /// The page of counters, as far as others may map it.
@@ -417,8 +417,8 @@ impl<'a> Loop<'a> {
     fn look_for_huge_pages(&self) {
         let platform = self.heap.platform();
         let (on_touch, on_advice) = (platform.huge_on_touch(), platform.huge_on_advice());
-        let file = self.huge_mode.filter(|_| on_touch || !platform.may_have_huge());
-        let mode = file.map_or(HugePages::Absent, machine::huge_pages_of);
+        let files = self.huge_mode.as_ref().filter(|_| on_touch || !platform.may_have_huge());
+        let mode = files.map_or(HugePages::Absent, ModeFiles::mode);
         if on_touch && (mode.ends(on_advice) || has_no_huge_pages(on_advice)) {
             self.heap.reclaim().forget_huge();
         } else if mode == HugePages::Always && !platform.may_have_huge() && !has_no_huge_pages(false) {

@@ -359,7 +359,7 @@ impl Background {
             waker: &self.waker,
             is_listener_refused,
             start_listener: &|sources| self.start_listener(sources),
-            huge_mode: if sources.is_private() { machine::open_huge_pages() } else { None },
+            huge_mode: if sources.is_private() { machine::ModeFiles::open() } else { None },
             filters: sources.is_private().then(Sandbox::look).and_then(Result::ok),
             sharing: Sharing::new(sources.is_private()),
             figures: Figures::default(),
