@@ -183,6 +183,15 @@ pub fn memory_stays_resident(why: Errno) {
     }
 }
 
+/// The kernel refuses to take huge pages of a zone back into the system's pool.
+#[cold]
+pub fn pool_stays_taken(why: Errno) {
+    say(format_args!(
+        "weir: free huge pages of a zone stay taken from the system's pool: the kernel refuses to take them back (madvise: {why}). \
+         Linux 5.18 and later do, unless a sandbox forbids it"
+    ));
+}
+
 /// The environment gives a setting a value that it cannot have.
 pub fn setting_ignored(name: &[u8], value: &[u8], reason: fmt::Arguments<'_>) {
     say(format_args!("weir: WEIR_{}={}: {reason}; ignored", Bytes(name), Bytes(value)));

@@ -320,7 +320,7 @@ typedef struct weir_zone weir_zone;
 
 #define WEIR_ZONE_ANONYMOUS 0u /* private memory */
 #define WEIR_ZONE_MEMFD 1u     /* of a memfd or a file on tmpfs or hugetlbfs, which gets holes where it is free */
-#define WEIR_ZONE_HUGETLB 2u   /* huge pages of 2 MiB from the system's pool; they are released whole (Linux 5.14) */
+#define WEIR_ZONE_HUGETLB 2u   /* huge pages of 2 MiB from the system's pool (Linux 5.14); they are released whole (5.18) */
 #define WEIR_ZONE_LOCKED 3u    /* locked in memory: what is free stays resident */
 
 /*

@@ -111,6 +111,23 @@ fn private_memory_leaves_and_reads_as_zero_again() {
 }
 
 #[test]
+fn memory_that_the_program_locked_stays_and_says_so_until_it_is_unlocked() {
+    let _alone = alone();
+    let zone = Zone::anonymous(2 * MIB).unwrap();
+    let (run, _) = use_it(&zone).remove(0);
+    let (at, len) = (run.as_ptr() as *mut u8, run.capacity());
+    if let Err(why) = mman::mlock(at, len) {
+        return skip!("{why} (ulimit -l)");
+    }
+    assert!(zone.is_reported());
+    drop(run);
+    trim_until("the lock to be noticed", || !zone.is_reported());
+    // SAFETY: a call on memory of the zone, which changes no contents.
+    assert_eq!(unsafe { libc::munlock(at.cast(), len) }, 0);
+    trim_until("it to leave", || zone.is_reported() && resident(&zone) == 0);
+}
+
+#[test]
 fn a_file_gets_holes_where_it_is_free() {
     let _alone = alone();
     let Some(fd) = memfd(16 * MIB) else { return };

@@ -10,6 +10,7 @@ use weir_core::pages::Hold;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Memory, Released};
+use weir_linux::messages;
 use weir_linux::os::mman::{
     self, MADV_DONTFORK, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_NORESERVE,
     MAP_PRIVATE, MAP_SHARED,
@@ -58,6 +59,14 @@ impl Kind {
             Self::Anonymous | Self::HugePages => Release::DontNeed,
             Self::File { .. } => Release::PunchHole,
             Self::Locked => Release::Never,
+        }
+    }
+
+    /// Tells once why free memory stays.
+    fn says_that_it_stays(self) -> fn(Errno) {
+        match self {
+            Self::HugePages => messages::pool_stays_taken,
+            _ => messages::memory_stays_resident,
         }
     }
 
@@ -152,7 +161,9 @@ impl Host for Backing {
             Release::Never => Released { runs: 0, contents: Contents::Zero, error: Errno::EPERM.0 as u32 },
             Release::DontNeed => {
                 let lazily = calm && !self.huge && TUNABLES.report_lazily.get() != 0;
-                self.releaser.release(runs, lazily)
+                let released = self.releaser.release(runs, lazily);
+                self.refused.store(released.error != 0, Relaxed);
+                released
             }
             Release::PunchHole => {
                 let (done, refused) = self.releaser.punch_holes(runs);
@@ -217,7 +228,7 @@ impl Home {
             let backing = Backing {
                 release: kind.release(),
                 huge: shape.huge,
-                releaser: Releaser::new(),
+                releaser: Releaser::telling(kind.says_that_it_stays()),
                 refused: AtomicBool::new(false),
                 hollow: Hollow::new(memory.addr, NonNull::slice_from_raw_parts(bits, words)),
             };

@@ -104,8 +104,8 @@ impl Zone {
     }
 
     /// A zone of `size` bytes in huge pages of 2 MiB from the system's pool. They are taken from the pool as they are
-    /// handed out, and returned to it when they are released. Where the pool (`vm.nr_hugepages`) is empty, [`Zone::alloc`]
-    /// returns `None`; the zone can be made all the same. Needs Linux 5.14 or later.
+    /// handed out, and returned to it when they are released, which needs Linux 5.18. Where the pool (`vm.nr_hugepages`) is
+    /// empty, [`Zone::alloc`] returns `None`; the zone can be made all the same. Needs Linux 5.14 or later.
     ///
     /// A forked child does not have the memory: a touch of it there is a fault (`SIGSEGV`).
     ///
@@ -233,8 +233,8 @@ impl Zone {
         unsafe { Pages::new(&self.0, run, false) }
     }
 
-    /// Whether free memory of the zone is released. False for a locked zone, always; false where the file refused it (a
-    /// sealed memfd), which is tried again under pressure.
+    /// Whether free memory of the zone is released. False for a locked zone, always; false where the kernel refused it the last
+    /// time (a sealed memfd, pages that the program locked, huge pages before Linux 5.18), which is tried again under pressure.
     pub fn is_reported(&self) -> bool {
         self.0.is_reported()
     }

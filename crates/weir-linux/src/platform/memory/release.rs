@@ -26,7 +26,6 @@ const RANGES: usize = 128;
 const PASSING: u32 = 2;
 
 /// Releases memory, and remembers which calls the kernel refuses.
-#[derive(Default)]
 pub struct Releaser {
     /// `process_madvise` was refused where `madvise` was not, and will be again.
     no_batches: AtomicBool,
@@ -36,13 +35,20 @@ pub struct Releaser {
     passing: AtomicU32,
     /// The message why memory stays was written.
     said: AtomicBool,
+    /// Writes it.
+    say: fn(Errno),
 }
 
 impl Releaser {
     /// No call was refused yet.
     pub const fn new() -> Self {
+        Self::telling(messages::memory_stays_resident)
+    }
+
+    /// The same for memory of which another message tells.
+    pub const fn telling(say: fn(Errno)) -> Self {
         let [no_batches, no_lazy, said] = [const { AtomicBool::new(false) }; 3];
-        Self { no_batches, no_lazy, passing: AtomicU32::new(0), said }
+        Self { no_batches, no_lazy, passing: AtomicU32::new(0), said, say }
     }
 
     /// Releases `runs`, which must be free, up to the first that is refused.
@@ -95,7 +101,7 @@ impl Releaser {
         if let Some(why) = refused
             && self.is_to_be_said(why)
         {
-            messages::memory_stays_resident(why);
+            (self.say)(why);
         }
     }
 
