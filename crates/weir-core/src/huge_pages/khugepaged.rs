@@ -1,4 +1,4 @@
-//! Pageblocks that the kernel filled up behind the engine's back.
+//! Pageblocks that the kernel filled up behind the engine's back, and those to which it gave single pages.
 //!
 //! Where huge pages are `always`, khugepaged may put one behind a pageblock of which a single page is in use
 //! (`max_ptes_none` is 511). Then all that was reported of it, and of its slabs, is resident again. The kernel does not say so. So
@@ -6,6 +6,10 @@
 //! under pressure, and all of them before the balancer sleeps. What was found is counted as idle again, and is reported
 //! at once where most of the huge page is free. The kernel's thread comes by every ten seconds at most, and memory
 //! counts for more than what it may try again.
+//!
+//! Where huge pages are `always`, the first touch of a pageblock may bring a single page all the same: memory is fragmented, or the
+//! group has no room for a huge page. The same looks find those, as a huge page is resident as a whole or not at all. They count as
+//! single pages from then on. One that the program has touched whole cannot be told from a huge page.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -27,8 +31,8 @@ use crate::telemetry::stats;
 const LOOKS: u32 = 256;
 
 impl<P: Platform> Watch<'_, P> {
-    /// Looks at up to `count` pageblocks that no huge page is known to back. Reports again those that the kernel filled
-    /// and that are mostly free; returns bytes.
+    /// Looks at up to `count` pageblocks. Reports again those that the kernel filled and that are mostly free; returns bytes.
+    /// Those that are no huge pages do not count as such any more.
     pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> usize {
         if !self.caches.pages.platform.may_have_huge() {
             return 0;
@@ -40,13 +44,21 @@ impl<P: Platform> Watch<'_, P> {
             if from >= blocks {
                 from = 0;
             }
-            let found = self.next_small(BlockNo(from)..BlockNo(blocks.min(from + LOOKS)));
-            let next = found.map_or_else(|next| next, |(block, _)| block.next()).0;
+            let found = self.next_in_use(BlockNo(from)..BlockNo(blocks.min(from + LOOKS)));
+            let next = found.map_or_else(|next| next, |(block, ..)| block.next()).0;
             (gone_over, from) = (gone_over + (next - from), next);
-            if let Ok((block, node)) = found {
+            if let Ok((block, is_huge, node)) = found {
                 asked += 1;
-                let (reported, left) = self.report_if_filled(goal, block, node);
-                (bytes, inside) = (bytes + reported, inside + left);
+                let addr = self.caches.pages.normal.addr_of(block.first());
+                let resident = self.caches.pages.platform.resident(Run { addr, len: PAGEBLOCK });
+                match resident {
+                    Some(PAGEBLOCK_PAGES) if !is_huge => {
+                        let (reported, left) = self.report_filled_one(goal, block, node);
+                        (bytes, inside) = (bytes + reported, inside + left);
+                    }
+                    Some(1..PAGEBLOCK_PAGES) if is_huge => self.forget_one(block, node),
+                    _ => {}
+                }
             }
         }
         self.state.filled_from.store(from, Relaxed);
@@ -56,28 +68,32 @@ impl<P: Platform> Watch<'_, P> {
         bytes
     }
 
-    /// The next pageblock of `blocks` that no huge page is known to back and its node, or where to look next.
-    fn next_small(&self, blocks: Range<BlockNo>) -> Result<(BlockNo, usize), BlockNo> {
+    /// The next pageblock of `blocks` to look at, whether it counts as a huge page, and its node; or where to look next.
+    fn next_in_use(&self, blocks: Range<BlockNo>) -> Result<(BlockNo, bool, usize), BlockNo> {
         let (pages, end) = (&self.caches.pages, blocks.end);
         let found = |(node, row): (usize, Range<BlockNo>)| {
             let zone = pages.nodes.get(node).zone(ZoneKind::Normal).lock(&pages.platform);
-            Some((zone.next_small(&pages.normal, row)?, node))
+            let (block, is_huge) = zone.next_in_use(&pages.normal, row)?;
+            Some((block, is_huge, node))
         };
         pages.normal.rows(blocks).find_map(found).ok_or(end)
     }
 
-    /// Bytes reported of `block`, and pages inside its slabs that are to be.
-    fn report_if_filled(&self, goal: &Goal, block: BlockNo, node: usize) -> (usize, Pages) {
+    /// `block` counts as a huge page and is none. Its free pages go like any others; so something has changed.
+    fn forget_one(&self, block: BlockNo, node: usize) {
+        let pages = &self.caches.pages;
+        let zone = pages.nodes.get(node).zone(ZoneKind::Normal);
+        zone.lock(&pages.platform).forget_huge(&pages.normal, block.row(1));
+        self.look_again();
+    }
+
+    /// All of `block` is resident. Bytes reported of it, and pages inside its slabs that are to be.
+    fn report_filled_one(&self, goal: &Goal, block: BlockNo, node: usize) -> (usize, Pages) {
         let window = &self.caches.pages.normal;
-        let addr = window.addr_of(block.first());
-        let resident = self.caches.pages.platform.resident(Run { addr, len: PAGEBLOCK });
-        if resident != Some(PAGEBLOCK_PAGES) {
-            return (0, Pages::ZERO);
-        }
         let inside = self.refill_slabs(block, node);
         let mut zone = self.caches.pages.nodes.get(node).zone(ZoneKind::Normal).lock(&self.caches.pages.platform);
         // Pages may have been handed out and touched between the two looks: then all of it may well be resident.
-        if zone.next_small(window, block.row(1)).is_none() {
+        if zone.next_in_use(window, block.row(1)) != Some((block, false)) {
             return (0, Pages::ZERO);
         }
         let Some(used) = zone.collapsed(window, block, inside) else { return (0, Pages::ZERO) };

@@ -95,7 +95,7 @@ impl<P: Platform> Watch<'_, P> {
 
 // What reclaim asks of the watch.
 
-/// Pageblocks looked at in a calm window for whether the kernel filled them up. The kernel's khugepaged goes through 8 in 10 s by
+/// Pageblocks looked at in a calm window for whether the kernel filled them up, or gave them single pages. The kernel's khugepaged goes through 8 in 10 s by
 /// default.
 const FILLED_CALM: usize = 16;
 /// Pageblocks looked at under pressure, at about 2 us each.

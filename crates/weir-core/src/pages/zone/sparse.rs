@@ -134,10 +134,11 @@ impl FreeAreas {
         }
     }
 
-    /// The first of `blocks` that is in use and that no huge page is known to back; some of its pages may be reported.
-    pub(crate) fn next_small(&self, window: &Window, blocks: Range<BlockNo>) -> Option<BlockNo> {
-        let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
-        self.each(window, blocks).find(|(_, pageblock)| is_small(pageblock)).map(|(block, _)| block)
+    /// The first of `blocks` that counts as a huge page (`true`), or is in use and does not; some of its pages may be reported then.
+    pub(crate) fn next_in_use(&self, window: &Window, blocks: Range<BlockNo>) -> Option<(BlockNo, bool)> {
+        let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.dirty;
+        let found = self.each(window, blocks).find(|(_, pageblock)| pageblock.huge || is_small(pageblock));
+        found.map(|(block, pageblock)| (block, pageblock.huge))
     }
 
     /// The first row of `blocks` that asks for huge pages, with nothing behind it yet, asks no more. Returns it; it is

@@ -274,6 +274,29 @@ fn a_program_that_switches_them_off_is_given_back_by_single_pages() {
     assert_eq!((bytes(&released(&world)), splits(&world)), (free, BLOCKS as u64));
 }
 
+/// Each pageblock counts as a huge page, and the program never touched a quarter of it. So `resident` shows what is behind it.
+#[test]
+fn a_pageblock_that_the_kernel_gave_single_pages_gives_them_back_one_by_one() {
+    for really in [false, true] {
+        let mut world = world(true);
+        world.fake().really.store(really, Relaxed);
+        let mut untouched = Vec::new();
+        for _ in 0..BLOCKS {
+            runs(&mut world, PAGEBLOCK / RUN * 3 / 4);
+            untouched.extend((0..PAGEBLOCK / RUN / 4).map(|_| world.heap.alloc(RUN)));
+        }
+        let base = base(&world);
+        free_where(&mut world, |addr| !((addr - base) / RUN).is_multiple_of(2));
+        let free = BLOCKS * PAGEBLOCK / RUN * 3 / 8 * RUN;
+        wait_for_rest(&world);
+        let idle = world.heap.audit().unwrap().idle_pages * PAGE;
+        assert_eq!((bytes(&released(&world)), idle), if really { (free, 0) } else { (0, free) });
+        assert!(world.fake().huge.load(Relaxed), "others may get huge pages");
+        // SAFETY: runs of the heap's, which nothing else has.
+        untouched.into_iter().for_each(|run| unsafe { world.heap.free(run) });
+    }
+}
+
 /// In truth huge pages are there from before.
 #[test]
 fn what_was_never_handed_out_of_a_huge_page_goes_after_the_program_switched_them_off() {
