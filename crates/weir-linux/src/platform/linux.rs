@@ -75,7 +75,7 @@ impl Linux {
             may_have_huge: AtomicBool::new(false),
             is_commit_strict: AtomicBool::new(false),
             addresses: AddressLayout::new(),
-            releaser: Releaser::new(),
+            releaser: Releaser::new(messages::memory_stays_resident),
             merging: Merging::new(),
             touch_time: TouchTime::new(),
         }

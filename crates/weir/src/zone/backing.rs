@@ -228,7 +228,7 @@ impl Home {
             let backing = Backing {
                 release: kind.release(),
                 huge: shape.huge,
-                releaser: Releaser::telling(kind.says_that_it_stays()),
+                releaser: Releaser::new(kind.says_that_it_stays()),
                 refused: AtomicBool::new(false),
                 hollow: Hollow::new(memory.addr, NonNull::slice_from_raw_parts(bits, words)),
             };

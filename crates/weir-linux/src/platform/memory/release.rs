@@ -16,7 +16,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weir_core::base::run::Run;
 use weir_core::platform::{Contents, Released};
 
-use crate::messages;
 use crate::os::mman::{self, MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
 use crate::os::syscall::{Errno, retry};
 
@@ -35,18 +34,13 @@ pub struct Releaser {
     passing: AtomicU32,
     /// The message why memory stays was written.
     said: AtomicBool,
-    /// Writes it.
+    /// What writes it.
     say: fn(Errno),
 }
 
 impl Releaser {
-    /// No call was refused yet.
-    pub const fn new() -> Self {
-        Self::telling(messages::memory_stays_resident)
-    }
-
-    /// The same for memory of which another message tells.
-    pub const fn telling(say: fn(Errno)) -> Self {
+    /// No call was refused yet. `say` is told why memory stays, once.
+    pub const fn new(say: fn(Errno)) -> Self {
         let [no_batches, no_lazy, said] = [const { AtomicBool::new(false) }; 3];
         Self { no_batches, no_lazy, passing: AtomicU32::new(0), said, say }
     }
@@ -176,6 +170,7 @@ fn finish_torn(runs: &[Run], mut bytes: usize, advice: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages;
     use crate::os::mman::MAP_NORESERVE;
     use crate::platform::machine;
     use weir_core::base::units::PAGE;
@@ -197,7 +192,7 @@ mod tests {
     #[test]
     fn runs_go_and_what_lies_between_stays() {
         let (at, runs) = memory(600);
-        let released = Releaser::new().release(&runs, false);
+        let released = Releaser::new(messages::memory_stays_resident).release(&runs, false);
         assert_eq!(released, Released { runs: 300, contents: Contents::Zero, error: 0 });
         assert!((0..600).all(|i| byte(at + i * PAGE) == if i % 2 == 0 { 0 } else { 7 }));
     }
@@ -210,7 +205,7 @@ mod tests {
             weir_testing::skip!("mlock says {why} (ulimit -l)");
             return;
         }
-        let give_back = Releaser::new();
+        let give_back = Releaser::new(messages::memory_stays_resident);
         let released = give_back.release(&runs, false);
         assert_eq!((released.runs, released.error), (10, Errno::EINVAL.0 as u32));
         assert_eq!(give_back.no_batches.load(Relaxed), !machine::process_madvise());
@@ -224,7 +219,7 @@ mod tests {
     #[test]
     fn a_refusal_is_told_once_it_lasts_and_once_in_all() {
         for passing in [Errno::EAGAIN, Errno::ENOMEM] {
-            let give_back = Releaser::new();
+            let give_back = Releaser::new(messages::memory_stays_resident);
             let (_, runs) = memory(4);
             let two = || [give_back.is_to_be_said(passing), give_back.is_to_be_said(passing)];
             assert_eq!(two(), [false; 2], "it may go the next time");
@@ -233,7 +228,7 @@ mod tests {
             assert_eq!(two(), [true, false]);
             assert!(!give_back.is_to_be_said(Errno::EINVAL));
         }
-        let give_back = Releaser::new();
+        let give_back = Releaser::new(messages::memory_stays_resident);
         assert_eq!([give_back.is_to_be_said(Errno::EINVAL), give_back.is_to_be_said(Errno::EPERM)], [true, false]);
     }
 
@@ -242,15 +237,15 @@ mod tests {
         let (at, runs) = memory(64);
         let locked = (at + 20 * PAGE) as *mut u8;
         let is_locked = mman::mlock(locked, PAGE).is_ok();
-        Releaser::new().cool(&runs);
-        Releaser::new().cool(&[]);
+        Releaser::new(messages::memory_stays_resident).cool(&runs);
+        Releaser::new(messages::memory_stays_resident).cool(&[]);
         assert!((0..64).all(|i| byte(at + i * PAGE) == 7), "a page is locked: {is_locked}");
     }
 
     #[test]
     fn what_goes_lazily_has_undefined_contents() {
         let (at, runs) = memory(64);
-        let released = Releaser::new().release(&runs, true);
+        let released = Releaser::new(messages::memory_stays_resident).release(&runs, true);
         assert_eq!(released, Released { runs: 32, contents: Contents::Undefined, error: 0 });
         assert!([0, 7].contains(&byte(at)));
     }
