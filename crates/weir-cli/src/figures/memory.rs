@@ -55,16 +55,15 @@ pub struct Measured {
     pub merged: u64,
     pub metadata: u64,
     pub untouched: u64,
+    /// The resident set of the whole process then; 0: it is not known.
+    pub process: u64,
 }
 
 impl Measured {
     /// By a page, and when, ns of the monotonic clock; none: never yet.
     pub fn of(page: &Stats) -> Option<(Self, u64)> {
-        let it = &page.measured;
-        let all = [&it.live, &it.idle, &it.fragmented, &it.merged, &it.metadata, &it.untouched];
-        let [live, idle, fragmented, merged, metadata, untouched] = all.map(|figure| figure.load(Relaxed));
-        let at = it.at.load(Relaxed);
-        (at > 0).then_some((Self { live, idle, fragmented, merged, metadata, untouched }, at))
+        let ([live, idle, fragmented, merged, metadata, untouched, process], at) = page.measured.found()?;
+        Some((Self { live, idle, fragmented, merged, metadata, untouched, process }, at))
     }
 
     /// Resident bytes of Weir's.
@@ -94,7 +93,7 @@ impl Measured {
     fn is_beyond(&self, resident: u64) -> bool {
         let beside = self.fragmented.saturating_add(self.merged);
         let stays = self.live.saturating_sub(self.untouched).saturating_add(self.metadata).saturating_add(beside);
-        stays.saturating_sub(resident) > SLACK.max(resident / SLACK_SHARE)
+        !is_little(stays.saturating_sub(resident), resident)
     }
 }
 
@@ -106,6 +105,17 @@ impl Measured {
         // Memory that was never touched has not come to the resident set.
         grown > GROWTH.max(resident / GROWTH_SHARE) && resident.saturating_sub(self.resident()) >= grown / 2
     }
+
+    /// Whether the resident set has grown since, and by more than a little of it what was not resident may have been touched.
+    fn is_touched(&self, resident: u64) -> bool {
+        let grown = resident.saturating_sub(self.process.max(self.resident()));
+        grown.min(self.untouched) > GROWTH.max(resident / GROWTH_SHARE)
+    }
+}
+
+/// Whether so much may be left out of `all` bytes.
+pub fn is_little(bytes: u64, all: u64) -> bool {
+    bytes <= SLACK.max(all / SLACK_SHARE)
 }
 
 /// Bytes of pages and of blocks that a heap has handed out.
@@ -119,8 +129,10 @@ impl Memory {
         match Measured::of(page) {
             Some((measured, at)) => {
                 let ago = now_ns.saturating_sub(at);
-                // At rest, and where nothing is released, no thread measures while it grows.
-                if ago > FRESH_NS && measured.is_outgrown(held(page), resident_bytes) {
+                // At rest, and where nothing is released, no thread measures while it grows, or the program fills what it has.
+                let has_changed =
+                    || measured.is_outgrown(held(page), resident_bytes) || measured.is_touched(resident_bytes);
+                if ago > FRESH_NS && has_changed() {
                     return Self { resident_bytes, measured_ns_ago: Some(ago), ..Self::default() };
                 }
                 Self::part(resident_bytes, measured, Some(ago))
@@ -152,11 +164,20 @@ impl Memory {
         Some([live_bytes?, idle_bytes?, fragmented_bytes?, merged_bytes, metadata_bytes?, not_weirs_bytes?])
     }
 
-    /// The sum of two processes; parts that are unknown are left out.
-    pub fn and(&self, other: &Self) -> Self {
-        let [one, two] = [self, other].map(|it| it.parts().unwrap_or_default());
-        let resident_bytes = self.resident_bytes.saturating_add(other.resident_bytes);
-        Self { resident_bytes, ..Self::default() }.with_parts(std::array::from_fn(|i| one[i].saturating_add(two[i])))
+    /// The sum of some processes. Those of which the parts are unknown count as not Weir's if they are a small part of it; else the
+    /// parts of the sum are unknown.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let (mut resident_bytes, mut unknown, mut sum) = (0u64, 0u64, [0u64; 6]);
+        for it in all {
+            resident_bytes = resident_bytes.saturating_add(it.resident_bytes);
+            let parts = it.parts().unwrap_or_else(|| {
+                unknown = unknown.saturating_add(it.resident_bytes);
+                [0, 0, 0, 0, 0, it.resident_bytes]
+            });
+            sum = std::array::from_fn(|i| sum[i].saturating_add(parts[i]));
+        }
+        let it = Self { resident_bytes, ..Self::default() };
+        if is_little(unknown, resident_bytes) { it.with_parts(sum) } else { it }
     }
 }
 
@@ -195,6 +216,14 @@ impl fmt::Display for Memory {
     }
 }
 
+/// A process's part of its resident set, in which pages that several processes have count by their number, and the others' part;
+/// bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Share {
+    pub own: u64,
+    pub others: u64,
+}
+
 /// Where the memory of Weir's heaps is by the counters of pages, in the words of `weir.h`. The figures of several processes are
 /// each as of the end of that process's last calm window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,26 +242,45 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// The sum of all pages. None: more than a little of it was handed out by heaps that never told where it is. Without a
-    /// measurement a window's end tells it too, if it was not long before: when at least half of what is held now was there.
-    pub fn of<'a>(pages: impl Iterator<Item = &'a Stats>) -> Option<Self> {
+    /// The sum of all pages, each of a process with a share. None: more than a little of it was handed out by heaps that
+    /// never told where it is. Without a measurement a window's end tells it too, if it was not long before: when at
+    /// least half of what is held now was there.
+    pub fn of<'a>(pages: impl Iterator<Item = (&'a Stats, Share)>) -> Option<Self> {
         let mut untold = 0u64;
-        let sum = pages.fold(Self::default(), |sum, page| {
+        let sum = pages.fold(Self::default(), |sum, (page, share)| {
             let all = [&page.live_bytes, &page.idle_bytes, &page.fragmented_bytes, &page.merged_bytes];
-            let [live, idle, fragmented, merged] = all.map(|figure| figure.load(Relaxed));
-            let known = [live, idle, fragmented, merged].into_iter().fold(0, u64::saturating_add);
-            let is_told = Measured::of(page).is_some() || held(page) <= SLACK.max(known.saturating_mul(2));
+            let [live_bytes, idle_bytes, fragmented_bytes, merged_bytes] = all.map(|figure| figure.load(Relaxed));
+            let metadata_bytes = page.metadata_bytes.load(Relaxed);
+            let it = Self { live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes };
+            let known = it.bytes().saturating_sub(metadata_bytes);
+            let is_told = page.measured.at.load(Relaxed) > 0 || held(page) <= SLACK.max(known.saturating_mul(2));
             untold = untold.saturating_add(if is_told { 0 } else { held(page).saturating_sub(known) });
-            Self {
-                live_bytes: sum.live_bytes.saturating_add(live),
-                idle_bytes: sum.idle_bytes.saturating_add(idle),
-                fragmented_bytes: sum.fragmented_bytes.saturating_add(fragmented),
-                merged_bytes: sum.merged_bytes.saturating_add(merged),
-                metadata_bytes: sum.metadata_bytes.saturating_add(page.metadata_bytes.load(Relaxed)),
-            }
+            sum.and(&it.own_part(share))
         });
-        let all = sum.parts().into_iter().fold(0, u64::saturating_add);
-        (untold <= SLACK.max(all / SLACK_SHARE)).then_some(sum)
+        is_little(untold, sum.bytes()).then_some(sum)
+    }
+
+    fn with(parts: [u64; 5]) -> Self {
+        let [live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes] = parts;
+        Self { live_bytes, idle_bytes, fragmented_bytes, merged_bytes, metadata_bytes }
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let (one, two) = (self.parts(), other.parts());
+        Self::with(std::array::from_fn(|i| one[i].saturating_add(two[i])))
+    }
+
+    /// All parts together.
+    fn bytes(&self) -> u64 {
+        self.parts().into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Without what is others' of it: forked processes have their parent's heap, and each tells of all of it.
+    fn own_part(&self, share: Share) -> Self {
+        let all = self.bytes();
+        let others = all.saturating_sub(share.own).min(share.others);
+        let part = |bytes: u64| u128::from(bytes) * u128::from(all - others) / u128::from(all.max(1));
+        Self::with(self.parts().map(|bytes| part(bytes) as u64))
     }
 
     /// In the order of [`PARTS`].
@@ -243,7 +291,7 @@ impl Heap {
     /// As parts of a resident set, if they fit into it: else what was said is of another.
     pub fn within(&self, resident_bytes: u64) -> Memory {
         let parts = self.parts();
-        let rest = resident_bytes.checked_sub(parts.into_iter().fold(0, u64::saturating_add));
+        let rest = resident_bytes.checked_sub(self.bytes());
         let memory = Memory { resident_bytes, ..Memory::default() };
         let [live, idle, fragmented, merged, metadata] = parts;
         rest.map_or(memory, |rest| memory.with_parts([live, idle, fragmented, merged, metadata, rest]))
@@ -263,7 +311,7 @@ mod tests {
     use super::*;
 
     fn measured([live, idle, fragmented, metadata, untouched]: [u64; 5]) -> Measured {
-        Measured { live, idle, fragmented, merged: 0, metadata, untouched }
+        Measured { live, idle, fragmented, merged: 0, metadata, untouched, process: 0 }
     }
 
     #[test]
@@ -287,7 +335,19 @@ mod tests {
         let merged = Memory::part(100, Measured { merged: 7, ..measured([50, 20, 5, 3, 8]) }, None);
         assert_eq!(merged.parts(), Some([42, 20, 5, 7, 3, 23]));
         assert!(merged.to_string().contains("merged"));
-        assert_eq!(it.and(&it).parts(), Some([84, 40, 10, 0, 6, 60]));
+        assert_eq!(Memory::sum([it, it].iter()).parts(), Some([84, 40, 10, 0, 6, 60]));
+    }
+
+    #[test]
+    fn a_sum_is_unknown_where_more_than_a_little_of_it_is() {
+        let of = |resident: u64, parts: Option<[u64; 6]>| {
+            let it = Memory { resident_bytes: resident << 20, ..Memory::default() };
+            parts.map_or(it, |parts| it.with_parts(parts.map(|part| part << 20)))
+        };
+        let known = of(100, Some([60, 20, 5, 0, 5, 10]));
+        assert_eq!(Memory::sum([known, of(20, None)].iter()), of(120, None));
+        assert_eq!(Memory::sum([known, of(2, None)].iter()), of(102, Some([60, 20, 5, 0, 5, 12])));
+        assert_eq!(Memory::sum(std::iter::empty()).parts(), Some([0; 6]));
     }
 
     #[test]
@@ -308,25 +368,60 @@ mod tests {
         told.page_bytes.store(8 << 20, Relaxed);
         told.live_bytes.store(6 << 20, Relaxed);
         untold.page_bytes.store(8 << 20, Relaxed);
-        let sum = Heap::of([&small, &told].into_iter());
+        let of = |pages: &[&Stats]| Heap::of(pages.iter().map(|page| (*page, Share::default())));
+        let sum = of(&[&small, &told]);
         assert_eq!(sum, Some(Heap { live_bytes: 6 << 20, ..Heap::default() }));
-        assert_eq!(Heap::of([&told, &untold].into_iter()), None);
+        assert_eq!(of(&[&told, &untold]), None);
         let large = Stats::new();
         large.live_bytes.store(1 << 30, Relaxed);
-        let sum = Heap::of([&large, &untold].into_iter());
+        let sum = of(&[&large, &untold]);
         assert_eq!(sum.map(|heap| heap.live_bytes), Some(1 << 30), "of a large heap it is a small part");
         untold.live_bytes.store(4 << 10, Relaxed);
-        assert_eq!(Heap::of([&untold].into_iter()), None, "told when it had just begun");
-        untold.measured.at.store(1, Relaxed);
-        assert_eq!(Heap::of([&untold].into_iter()).map(|heap| heap.live_bytes), Some(4 << 10));
-        assert_eq!(Heap::of(std::iter::empty()), Some(Heap::default()));
+        assert_eq!(of(&[&untold]), None, "told when it had just begun");
+        untold.measured.note(1, [0; 7]);
+        assert_eq!(of(&[&untold]).map(|heap| heap.live_bytes), Some(4 << 10));
+        assert_eq!(of(&[]), Some(Heap::default()));
+    }
+
+    #[test]
+    fn what_forked_processes_share_counts_once() {
+        let pages = [0; 9].map(|_| Stats::new());
+        for page in &pages {
+            page.live_bytes.store(900 << 20, Relaxed);
+            page.metadata_bytes.store(18 << 20, Relaxed);
+            page.measured.note(1, [0; 7]);
+        }
+        let share = Share { own: 102 << 20, others: 816 << 20 };
+        let sum = Heap::of(pages.iter().map(|page| (page, share))).unwrap();
+        assert_eq!((sum.live_bytes >> 20, sum.metadata_bytes >> 20), (900, 18));
+        // Memory that is not resident is no part of what is shared.
+        let libraries = Share { own: 20 << 20, others: 3 << 20 };
+        assert!((914..=915).contains(&(Heap::of([(&pages[0], libraries)].into_iter()).unwrap().bytes() >> 20)));
+        let small = Share { own: 1 << 30, others: 3 << 20 };
+        assert_eq!(Heap::of([(&pages[0], small)].into_iter()).unwrap().bytes() >> 20, 918);
+    }
+
+    #[test]
+    fn what_was_touched_since_it_was_measured_is_unknown() {
+        const LATER: u64 = 5_000_000_000;
+        let page = Stats::new();
+        page.mapped_bytes.store(1 << 30, Relaxed);
+        let of = |resident: u64, now| Memory::of(&page, resident, now).parts();
+        for process in [20 << 20, 0] {
+            page.measured.note(1, [1 << 30, 0, 0, 0, 0, 1 << 30, process]);
+            assert_eq!(of((1 << 30) + (20 << 20), LATER), None, "the program may have filled it");
+            assert!(of((1 << 30) + (20 << 20), 1000).is_some(), "just measured");
+        }
+        // It is the program's own memory that was there before.
+        page.measured.note(1, [1 << 30, 0, 0, 0, 0, 1 << 30, 500 << 20]);
+        assert_eq!(of(520 << 20, LATER), Some([0, 0, 0, 0, 0, 520 << 20]));
+        assert_eq!(of(800 << 20, LATER), None);
     }
 
     #[test]
     fn a_heap_that_grew_since_it_was_measured_is_unknown() {
         let page = Stats::new();
-        page.measured.at.store(1, Relaxed);
-        page.measured.live.store(30 << 20, Relaxed);
+        page.measured.note(1, [30 << 20, 0, 0, 0, 0, 0, 0]);
         let of = |page: &Stats, resident: u64, now| Memory::of(page, resident, now).parts().is_some();
         page.page_bytes.store(600 << 20, Relaxed);
         assert!(!of(&page, 610 << 20, 5_000_000_000) && of(&page, 610 << 20, 1000));

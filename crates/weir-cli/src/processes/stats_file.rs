@@ -12,7 +12,7 @@
 use crate::processes::tree;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::io::Result;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -96,9 +96,11 @@ impl StatsFile {
     }
 
     /// The pages of these processes as they are now: one that executed another program has the last one that it took.
-    pub fn pages_of(&self, pids: &HashSet<u32>) -> impl Iterator<Item = &Stats> {
+    /// Each with what is said of its process.
+    pub fn pages_of<T: Copy>(&self, processes: &HashMap<u32, T>) -> impl Iterator<Item = (&Stats, T)> {
         let all = self.pages().map(|page| (page.pid.load(Relaxed), page));
-        let last: HashMap<u32, &Stats> = all.filter(|(pid, _)| pids.contains(pid)).collect();
+        let last: HashMap<u32, (&Stats, T)> =
+            all.filter_map(|(pid, page)| Some((pid, (page, *processes.get(&pid)?)))).collect();
         last.into_values()
     }
 
@@ -169,7 +171,8 @@ mod tests {
             page.live_bytes.store(live, Relaxed);
             page.magic.store(MAGIC, Relaxed);
         }
-        let live: u64 = stats.pages_of(&HashSet::from([7, 8])).map(|page| page.live_bytes.load(Relaxed)).sum();
+        let live: u64 =
+            stats.pages_of(&HashMap::from([(7, ()), (8, ())])).map(|(page, ())| page.live_bytes.load(Relaxed)).sum();
         assert_eq!(live, 50);
     }
 

@@ -200,7 +200,7 @@ impl Stat {
     /// All processes of a table are one point.
     fn add_table(&mut self, table: Table) {
         let at = self.time(table.at_ns);
-        let memory = table.processes.iter().fold(Memory::default(), |sum, line| sum.and(&line.memory));
+        let memory = Memory::sum(table.processes.iter().map(|line| &line.memory));
         self.samples.add(at, memory);
         self.table = Some(table);
     }

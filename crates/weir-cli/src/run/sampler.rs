@@ -10,7 +10,7 @@
 
 use super::verdict;
 use crate::base::units::monotonic_ns;
-use crate::figures::memory::{Heap, Memory};
+use crate::figures::memory::{Heap, Memory, Share};
 use crate::figures::run::{ExcludedProcess, LimitReport, ProcessMemory, ResidentSum};
 use crate::processes::loaded::{self, LibraryState};
 use crate::processes::maps;
@@ -173,7 +173,8 @@ impl Sampler {
             // By the ids of their own PID namespaces.
             // A process that executed a program without Weir has pages of what it was before.
             let on_weir = self.known.values().filter(|known| !matches!(known.loaded, LibraryState::Absent(_)));
-            let inner: HashSet<u32> = on_weir.map(|known| known.inner_pid as u32).collect();
+            let share = |known: &ProcessRecord| Share { own: known.bytes, others: known.shared };
+            let inner: HashMap<u32, Share> = on_weir.map(|known| (known.inner_pid as u32, share(known))).collect();
             sum.heap = Heap::of(stats.pages_of(&inner));
             let unknown = Memory { resident_bytes: sum.bytes, ..Memory::default() };
             self.curve.add(monotonic_ns(), sum.heap.map_or(unknown, |heap| heap.within(sum.bytes)));
@@ -310,8 +311,8 @@ fn has_own_malloc(pid: i32, known: &ProcessRecord, stats: &StatsFile) -> bool {
     if known.bytes < CHECKED_FROM {
         return false;
     }
-    let page = stats.pages_of(&HashSet::from([known.inner_pid as u32])).next();
-    page.is_some_and(|page| page.address_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
+    let page = stats.pages_of(&HashMap::from([(known.inner_pid as u32, ())])).next();
+    page.is_some_and(|(page, ())| page.address_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
         // One that executes another program after it was sampled has that one's empty page, and not yet its memory.
         && stat_of(pid).is_some_and(|(_, now)| now.rss * procfs::page_size() >= CHECKED_FROM)
 }

@@ -73,6 +73,7 @@ fn hit_rates<'a>(pages: impl Iterator<Item = &'a Stats>) -> [Option<f64>; 2] {
         let [fast, misses, out, missed, large] =
             [&page.fast_frees, &page.free_misses, &page.objects_out, &page.alloc_misses, &page.large_allocs]
                 .map(|count| count.load(Relaxed));
+        let out = out.saturating_sub(page.parents_objects.load(Relaxed));
         // The fast path does not count as it goes. A process that was killed, or ended by `_exit`, before its first
         // count has only its misses to show.
         if fast.saturating_add(out) == 0 {
@@ -235,5 +236,10 @@ mod tests {
         let pages = [page([70, 20, 10, 5, 20]), page([0, 9, 0, 9, 9])];
         assert_eq!(hit_rates(pages.iter()), [Some(0.75), Some(1.0 - 20.0 / 90.0)]);
         assert_eq!(hit_rates(pages[1..].iter()), [None, None]);
+        // A forked child that was killed before its first count has its parent's objects.
+        let child = page([70, 20, 1_000_000, 5, 20]);
+        child.reset_totals();
+        child.free_misses.store(9, Relaxed);
+        assert_eq!(hit_rates([child].iter()), [None, None]);
     }
 }

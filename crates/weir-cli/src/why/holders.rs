@@ -43,16 +43,17 @@ impl Holder {
 pub fn all(page: &Page) -> Vec<Holder> {
     let (caches, _) = rows(&page.caches);
     let mut all: Vec<Holder> = caches.iter().map(cache).collect();
+    let of_runs = caches.iter().filter(|row| row.is_of_runs());
+    let in_buckets = of_runs.map(|row| row.free_cpu.saturating_mul(row.size)).fold(0, u64::saturating_add);
     let slabs = caches.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
     // What is handed out is counted always, and the caches' rows are of a measurement. Before the first one nothing says
     // which part of it is slabs.
     let is_measured = Measured::of(page).is_some();
-    let singles = [
-        (MAX_SIZE, if is_measured { page.page_bytes.load(Relaxed).saturating_sub(slabs) } else { 0 }),
-        (MAX_RUN.bytes(), page.mapped_bytes.load(Relaxed)),
-    ];
+    let runs = if is_measured { page.page_bytes.load(Relaxed).saturating_sub(slabs) } else { 0 };
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
-    all.extend(singles.into_iter().map(|(size, held)| whole(above(size), 0, held)));
+    let (runs, cached_bytes) = (whole(above(MAX_SIZE), 0, runs), in_buckets.min(runs));
+    all.push(Holder { used_bytes: runs.used_bytes - cached_bytes, cached_bytes, ..runs });
+    all.push(whole(above(MAX_RUN.bytes()), 0, page.mapped_bytes.load(Relaxed)));
     let (evictable, _) = rows::<EvictableRow, _>(&page.evictable_caches);
     all.extend(
         evictable
@@ -92,20 +93,33 @@ mod tests {
     use super::*;
     use weir_core::telemetry::stats::{PAGE_BYTES, Stats};
 
+    fn of(stats: &Stats) -> Vec<Holder> {
+        // SAFETY: the page is `stats`, which has so many bytes, and nothing writes to it.
+        let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(stats).cast::<u8>(), PAGE_BYTES) };
+        all(&Page::of(bytes).unwrap())
+    }
+
     #[test]
     fn small_blocks_that_no_row_counts_yet_are_not_told_as_large_ones() {
         let stats = Stats::new();
         stats.page_bytes.store(3 << 20, Relaxed);
         stats.mapped_bytes.store(5 << 20, Relaxed);
-        let names = |stats: &Stats| -> Vec<String> {
-            // SAFETY: the page is `stats`, which has so many bytes, and nothing writes to it.
-            let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(stats).cast::<u8>(), PAGE_BYTES) };
-            all(&Page::of(bytes).unwrap()).into_iter().map(|holder| holder.name).collect()
-        };
+        let names = |stats: &Stats| -> Vec<String> { of(stats).into_iter().map(|holder| holder.name).collect() };
         let [runs, mapped] =
             [MAX_SIZE, MAX_RUN.bytes()].map(|size| format!("blocks of more than {}", bytes(size as u64)));
         assert_eq!(names(&stats), [&*mapped]);
-        stats.measured.at.store(1, Relaxed);
+        stats.measured.note(1, [0; 7]);
         assert_eq!(names(&stats), [mapped, runs]);
+    }
+
+    #[test]
+    fn runs_in_buckets_are_not_in_use() {
+        let stats = Stats::new();
+        stats.page_bytes.store(3 << 20, Relaxed);
+        stats.measured.note(1, [0; 7]);
+        let row = CacheRow { number: 78, size: 64 << 10, used: 8, free_cpu: 16, ..CacheRow::default() };
+        stats.caches.write(|add| add(row));
+        let runs = of(&stats).remove(0);
+        assert_eq!([runs.held_bytes, runs.used_bytes, runs.cached_bytes].map(|bytes| bytes >> 20), [3, 2, 1]);
     }
 }

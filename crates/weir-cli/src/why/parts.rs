@@ -149,6 +149,7 @@ mod tests {
             merged: 0,
             metadata,
             untouched,
+            process: 0,
         };
         let measured = measured.map(of);
         let mappings = mappings.iter().map(|&(kind, bytes)| mapping(kind, bytes)).collect();

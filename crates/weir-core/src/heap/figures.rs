@@ -53,21 +53,16 @@ impl<P: Platform> MemoryFigures<'_, P> {
     }
 
     /// Goes on with measuring where the memory is, for the page of counters, by `looks` looks at pageblocks of 2 MiB, about
-    /// 2 us each; `None`: it is not done yet, and is to be gone on with.
-    pub fn measure(&self, measurement: &mut Measurement, looks: usize) -> Option<Usage> {
-        let (usage, stats) = (self.usage_by(measurement, looks)?, self.heap.platform().stats());
-        let to = &stats.measured;
-        let stores = [
-            (&to.live, usage.live),
-            (&to.idle, usage.idle),
-            (&to.fragmented, usage.fragmented),
-            (&to.merged, usage.merged),
-            (&to.metadata, usage.metadata),
-            (&to.untouched, usage.untouched),
-        ];
-        stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
+    /// 2 us each; `None`: it is not done yet, and is to be gone on with. `resident`: bytes of the whole process that are resident,
+    /// 0 where they are not known.
+    pub fn measure(&self, measurement: &mut Measurement, looks: usize, resident: u64) -> Option<Usage> {
+        let usage = self.usage_by(measurement, looks)?;
+        let Usage { live, idle, fragmented, merged, metadata, untouched, .. } = usage;
+        let [live, idle, fragmented, merged, metadata, untouched] =
+            [live, idle, fragmented, merged, metadata, untouched].map(|bytes| bytes as u64);
+        let found = [live, idle, fragmented, merged, metadata, untouched, resident];
+        self.heap.platform().stats().measured.note(self.heap.platform().now().0, found);
         self.note_metadata(usage.metadata);
-        to.at.store(self.heap.platform().now().0, Relaxed);
         Some(usage)
     }
 

@@ -5,7 +5,11 @@
 //! of them at one instant. The background thread brings up to date what is more than a counter: the measured figures
 //! and the tables ([`crate::telemetry::tables`]), each of one instant.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 
 use crate::base::cost::{Cost, POINTS};
 use crate::base::time::{Nanos, Time};
@@ -16,7 +20,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -90,7 +94,8 @@ impl Opening {
     }
 }
 
-/// Where the memory was when it was last measured, bytes: as [`Usage`](crate::reclaim::Usage) has it.
+/// Where the memory was when it was last measured, bytes: as [`Usage`](crate::reclaim::Usage) has it. A reader tells a copy that a
+/// measurement changed half-way as one of a table ([`crate::telemetry::tables`]): the first word and the last are not the same.
 #[repr(C)]
 pub struct Measured {
     /// When, ns of the monotonic clock; 0: never.
@@ -107,6 +112,33 @@ pub struct Measured {
     pub metadata: AtomicU64,
     /// [`Usage::untouched`](crate::reclaim::Usage::untouched).
     pub untouched: AtomicU64,
+    /// The resident set of the whole process then; 0: it is not known.
+    pub resident: AtomicU64,
+    /// As `at`, and written before the figures.
+    pub begun: AtomicU64,
+}
+
+impl Measured {
+    /// The figures in the order in which they lie here.
+    fn figures(&self) -> [&AtomicU64; 7] {
+        [&self.live, &self.idle, &self.fragmented, &self.merged, &self.metadata, &self.untouched, &self.resident]
+    }
+
+    /// Notes what was found at a time, ns: live, idle, fragmented, merged, metadata, untouched, and the process's resident set.
+    pub fn note(&self, at: u64, found: [u64; 7]) {
+        self.begun.store(at, Relaxed);
+        fence(Release);
+        self.figures().into_iter().zip(found).for_each(|(figure, bytes)| figure.store(bytes, Relaxed));
+        self.at.store(at, Release);
+    }
+
+    /// What [`Measured::note`] noted last, and when. `None`: nothing was yet, or it is being noted just now.
+    pub fn found(&self) -> Option<([u64; 7], u64)> {
+        let at = self.at.load(Acquire);
+        let found = self.figures().map(|figure| figure.load(Relaxed));
+        fence(Acquire);
+        (at > 0 && self.begun.load(Relaxed) == at).then_some((found, at))
+    }
 }
 
 /// The control channel.
@@ -145,7 +177,8 @@ pub struct Stats {
     /// When the last pressure event was heard, ns of the monotonic clock; 0: none was since the process (or its last `fork`) began.
     /// The level is only as true as this is new, as a process that stands still does not hear of relief.
     pub pressure_heard_at: AtomicU64,
-    /// Time from a pressure event to the last idle byte given back.
+    /// Time from a pressure event to the last idle byte given back, with the time for which others went first. What the balancer
+    /// has caches evict below a limit of the process's own comes after that.
     pub pressure_latency: Histogram,
     /// The longest such time, ns.
     pub pressure_latency_max: AtomicU64,
@@ -178,6 +211,8 @@ pub struct Stats {
     pub free_misses: AtomicU64,
     /// Objects now handed out or waiting in a bucket, that is, not in a slab.
     pub objects_out: AtomicU64,
+    /// Those that were when the process was forked: allocations of its parent's.
+    pub parents_objects: AtomicU64,
     /// Allocations larger than the largest size class that no bucket served.
     pub large_allocs: AtomicU64,
     /// Bytes of objects, runs and blocks that the program holds, as of the last window's end
@@ -257,7 +292,7 @@ pub struct Stats {
     pub evictable_caches: Table<{ EVICTABLE_CACHES * EvictableRow::WORDS }>,
     /// The cost curve: what it would cost the process to do without its cheapest bytes. Each point is of all bytes up to it.
     pub costs: Table<{ POINTS * Cost::WORDS }>,
-    /// Object caches that were ever used.
+    /// Object caches that were ever used. Their totals are of the caches: a forked child's go on from its parent's.
     pub caches: Table<{ CACHES * CacheRow::WORDS }>,
 }
 
@@ -308,6 +343,7 @@ impl Stats {
         self.direct_stalls.clear();
         self.release_times.clear();
         self.trace.clear();
+        self.parents_objects.store(self.objects_out.load(Relaxed), Relaxed);
         // What the thread that is not there was to tell.
         let singles = [&self.sharing, &self.sharing_error, &self.control.state, &self.control.error, &self.background];
         singles.into_iter().for_each(|state| state.store(0, Relaxed));
@@ -339,4 +375,31 @@ impl Stats {
 #[inline]
 pub fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_that_is_being_noted_is_not_read() {
+        let stats = Stats::new();
+        assert_eq!(stats.measured.found(), None);
+        stats.measured.note(5, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(stats.measured.found(), Some(([1, 2, 3, 4, 5, 6, 7], 5)));
+        let words = core::mem::offset_of!(Measured, begun) / 8;
+        assert_eq!((core::mem::offset_of!(Measured, at), words * 8 + 8), (0, size_of::<Measured>()));
+        stats.measured.begun.store(9, Relaxed);
+        assert_eq!(stats.measured.found(), None);
+        stats.reset_totals();
+        assert_eq!(stats.measured.found(), None);
+    }
+
+    #[test]
+    fn a_child_knows_which_objects_are_its_parents() {
+        let stats = Stats::new();
+        stats.objects_out.store(7, Relaxed);
+        stats.reset_totals();
+        assert_eq!([&stats.objects_out, &stats.parents_objects].map(|count| count.load(Relaxed)), [7, 7]);
+    }
 }

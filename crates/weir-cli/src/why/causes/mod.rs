@@ -37,7 +37,7 @@ mod tests {
 
     fn measured(mib: [u64; 5]) -> Option<Measured> {
         let [live, idle, fragmented, metadata, untouched] = mib.map(|mib| mib << 20);
-        Some(Measured { live, idle, fragmented, merged: 0, metadata, untouched })
+        Some(Measured { live, idle, fragmented, merged: 0, metadata, untouched, process: 0 })
     }
 
     fn look(mappings: &[(Kind, u64)], mib: [u64; 5]) -> Look {

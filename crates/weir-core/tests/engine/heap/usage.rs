@@ -252,7 +252,7 @@ fn a_measurement_is_made_in_parts_of_so_many_looks() {
     let (mut measurement, mut parts) = (weir_core::heap::figures::Measurement::default(), 0);
     let found = loop {
         let visits = world.heap.figures().pageblock_visits();
-        let found = world.heap.figures().measure(&mut measurement, LOOKS);
+        let found = world.heap.figures().measure(&mut measurement, LOOKS, 0);
         // A part may end with a block, of which all pageblocks are looked at; and each look may be at a slab's too.
         assert!(world.heap.figures().pageblock_visits() - visits <= 2 * LOOKS);
         parts += 1;

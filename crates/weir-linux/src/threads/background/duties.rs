@@ -407,7 +407,7 @@ impl<'a> Loop<'a> {
     }
 
     fn measure_and_tell(&mut self, _: &Heard) -> Result<(), End> {
-        self.figures.go_on(self.heap);
+        self.figures.go_on(self.heap, self.sources);
         self.steering.tell_subscribers(self.waker, self.sources);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
+use crate::pressure::sources::Sources;
 
 /// In a busy process the figures are brought up to date again only after so many times as long as it took on a CPU. So it takes
 /// at most 0.1 % of one.
@@ -54,29 +55,31 @@ impl Figures {
     }
 
     /// Goes on with a measurement that is being made, for a bounded time.
-    pub fn go_on(&mut self, heap: &Engine) {
+    pub fn go_on(&mut self, heap: &Engine, sources: &Sources) {
         if self.is_under_way() {
-            self.measure(heap, LOOKS);
+            self.measure(heap, sources, LOOKS);
         }
     }
 
     /// Brings them up to date now, however long that takes: for who asks for them.
-    pub fn bring_up_to_date(&mut self, heap: &Engine) -> Usage {
+    pub fn bring_up_to_date(&mut self, heap: &Engine, sources: &Sources) -> Usage {
         self.under_way = None;
         if TUNABLES.merge.get() != 0 {
             heap.platform().merging.look();
         }
         loop {
-            if let Some(usage) = self.measure(heap, usize::MAX) {
+            if let Some(usage) = self.measure(heap, sources, usize::MAX) {
+                heap.figures().publish();
                 return usage;
             }
         }
     }
 
-    fn measure(&mut self, heap: &Engine, looks: usize) -> Option<Usage> {
+    fn measure(&mut self, heap: &Engine, sources: &Sources, looks: usize) -> Option<Usage> {
         let begun = thread_cpu_ns();
+        let resident = if sources.is_private() { sources.resident().unwrap_or(0) } else { 0 };
         let (measurement, took) = self.under_way.get_or_insert_default();
-        let Some(usage) = heap.figures().measure(measurement, looks) else {
+        let Some(usage) = heap.figures().measure(measurement, looks, resident) else {
             *took += thread_cpu_ns().saturating_sub(begun);
             return None;
         };

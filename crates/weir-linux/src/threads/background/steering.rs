@@ -191,7 +191,7 @@ impl Host for BackgroundHost<'_> {
         self.sources.note_others(room, others);
         // And so is the pressure, which may have ended since.
         self.heap.reclaim().relieve_if_due();
-        let usage = self.figures.bring_up_to_date(self.heap);
+        let usage = self.figures.bring_up_to_date(self.heap, self.sources);
         [
             ("live", usage.live),
             ("idle", usage.idle),
