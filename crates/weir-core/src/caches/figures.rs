@@ -52,7 +52,8 @@ pub struct CacheStats {
     pub bucket: [usize; 3],
     /// Objects of the depot that will be wanted again.
     pub working_set: usize,
-    /// Time since an allocation last found the depot empty, ns, as of the last window's end.
+    /// Time since an allocation last found the depot empty, ns, as of the last window's end. What was before the first window's
+    /// end does not count. 0 for a run class, which has no depot.
     pub stale_ns: u64,
     /// Trims that took something.
     pub trims: u64,
@@ -154,7 +155,7 @@ impl<P: Platform> Caches<P> {
     }
 
     fn figures_of(&self, number: usize) -> CacheStats {
-        let (cache, clock) = (self.table.get(number), self.pages.events.clock());
+        let cache = self.table.get(number);
         let (g, counts) = (cache.shape.get(), &cache.counts);
         let bucket = [cache.tuning.ceiling(), g.bucket[0].into(), g.bucket[2].into()];
         let bucket = if number < BUCKETED { bucket } else { [0; 3] };
@@ -187,12 +188,13 @@ impl<P: Platform> Caches<P> {
             stats.slab_bytes += slabs.slabs * usize::from(g.pages) * crate::base::units::PAGE;
             out += slabs.slabs * usize::from(g.objects) - slabs.free - slabs.isolated;
         }
-        stats.stale_ns = clock.since(short_at).0;
+        stats.stale_ns = if g.is_of_runs() { 0 } else { self.pages.events.age(short_at).0 };
         let (held, crossed) = self.cpu.held(g.class());
         (stats.free_cpu, stats.crossed) = (held, crossed as u64);
         stats.used = out.saturating_sub(stats.free_depot + held);
         let frees = self.cpu.pushes_of(g.class()) + counts.slow_frees.load(Relaxed);
-        stats.requests = (frees + stats.used as u64).saturating_sub(cache.user.frees_before.load(Relaxed));
+        let requests = (frees + stats.used as u64).saturating_sub(cache.user.frees_before.load(Relaxed));
+        stats.requests = cache.user.told_requests(requests);
         stats
     }
 }

@@ -42,6 +42,8 @@ pub struct Events {
     slow_paths: AtomicU32,
     /// The time as of the last window's end or pressure event, ns: exact enough for ages, and read at no cost.
     clock: AtomicU64,
+    /// The first such time.
+    first_tick: AtomicU64,
 }
 
 impl Events {
@@ -56,6 +58,7 @@ impl Events {
             has_room: AtomicBool::new(true),
             slow_paths: AtomicU32::new(0),
             clock: AtomicU64::new(0),
+            first_tick: AtomicU64::new(0),
         }
     }
 
@@ -143,8 +146,15 @@ impl Events {
     /// Reads the clock for the others.
     pub(crate) fn tick<P: Clock>(&self, platform: &P) -> Time {
         let now = platform.now();
-        self.clock.store(now.0, Relaxed);
+        if self.clock.swap(now.0, Relaxed) == 0 {
+            self.first_tick.store(now.0, Relaxed);
+        }
         now
+    }
+
+    /// The time since what [`Events::clock`] said then. What was before the first tick counts as of that.
+    pub(crate) fn age(&self, then: Time) -> Nanos {
+        self.clock().since(then.max(Time(self.first_tick.load(Relaxed))))
     }
 }
 

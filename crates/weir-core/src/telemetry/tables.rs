@@ -17,6 +17,7 @@ use core::sync::atomic::{
 
 use super::name::{NAME_WORDS, Name};
 use crate::base::cost::Cost;
+use crate::base::run_class;
 
 /// The most words that a row has.
 const MOST_WORDS: usize = 28;
@@ -72,6 +73,14 @@ macro_rules! rows {
     )*};
 }
 
+impl CacheRow {
+    /// Whether it is of a run class: it has neither depots nor slabs.
+    pub fn is_of_runs(&self) -> bool {
+        let nth = (self.number as usize).checked_sub(run_class::FIRST.index());
+        nth.is_some_and(|nth| nth < run_class::RUN_CLASSES)
+    }
+}
+
 rows! {
     /// An object cache: malloc's size classes, and those of the program. The words are those of
     /// [`CacheStats`](crate::caches::figures::CacheStats).
@@ -106,7 +115,7 @@ rows! {
         bucket,
         /// Objects of the depot that will be wanted again.
         working_set,
-        /// Time since an allocation last found the depot empty, ns.
+        /// Time since an allocation last found the depot empty, ns; 0 where there is no depot.
         stale_ns,
         /// Trims that took something.
         trims,

@@ -132,6 +132,8 @@ pub(crate) struct UserPart {
     /// Frees that are none of an allocation that succeeded: pushes of the caches that had the number before, and objects that the
     /// program could not use.
     pub frees_before: AtomicU64,
+    /// The most allocations that were told of.
+    requests: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
 }
 
@@ -146,6 +148,7 @@ impl UserPart {
             fini: AtomicPtr::new(null_mut()),
             data: AtomicPtr::new(null_mut()),
             frees_before: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; NAME_WORDS],
         }
     }
@@ -159,10 +162,19 @@ impl UserPart {
         self.reserve.store(0, Relaxed);
         self.limit.store(spec.limit, Relaxed);
         self.used.store(0, Relaxed);
+        self.requests.store(0, Relaxed);
         self.init.store(spec.init.map_or(null_mut(), |f| f as *mut ()), Relaxed);
         self.fini.store(spec.fini.map_or(null_mut(), |f| f as *mut ()), Relaxed);
         self.data.store(spec.data, Relaxed);
         self.name.iter().zip(Name::ended(spec.name).words()).for_each(|(to, word)| to.store(word, Relaxed));
+    }
+
+    /// So many allocations succeeded by a reading, or as many as one before found, if these were more. A thread had objects in hand
+    /// then, which counted as freed and as used.
+    pub(crate) fn told_requests(&self, now: u64) -> u64 {
+        let before = self.requests.load(Relaxed);
+        // Not written where nothing happens: a forked child shares this memory with its parent.
+        if now <= before { before } else { self.requests.fetch_max(now, Relaxed).max(now) }
     }
 
     /// Name.

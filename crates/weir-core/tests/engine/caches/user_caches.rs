@@ -417,3 +417,44 @@ fn each_node_has_its_own_slabs(heap: Box<Heap<Fake>>) {
     heap.audit().unwrap();
     run_on_node(0);
 }
+
+/// A drain that releases a CPU's slots holds a batch of objects, which are freed and not yet back, as often as it releases.
+#[test]
+fn requests_do_not_fall_whoever_has_objects_in_hand() {
+    let heap: &'static Heap<Fake> = Box::leak(heap());
+    let id = heap.user_caches().make(&spec(1024)).unwrap();
+    let objects = take(heap, id, 1000);
+    give(heap, id, objects);
+    let seen: &'static std::sync::Mutex<Vec<u64>> = Box::leak(Box::default());
+    let note = move || seen.lock().unwrap().push(heap.user_caches().stats(id).requests);
+    note();
+    heap.platform().during_release(note);
+    heap.purge();
+    note();
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() > 2 && seen.is_sorted(), "{seen:?}");
+}
+
+/// The clock is that of a machine that has been up for a month.
+#[test]
+fn what_an_allocation_found_before_the_first_window_ended_is_not_as_old_as_the_machine() {
+    let heap = heap();
+    heap.platform().pass_ms(30 * 24 * 3_600_000);
+    let block = heap.alloc(100);
+    // SAFETY: allocated just now.
+    unsafe { heap.free(block) };
+    let stale = || {
+        let mut most = 0;
+        heap.user_caches().each(&mut |cache| most = most.max(cache.stale_ns));
+        most
+    };
+    assert_eq!(stale(), 0);
+    calm(&heap);
+    assert_eq!(stale(), 0);
+    heap.platform().pass_ms(5000);
+    calm(&heap);
+    assert!((5_000_000_000..60_000_000_000).contains(&stale()), "{}", stale());
+    let mut of_runs = 0;
+    heap.user_caches().each(&mut |cache| of_runs += u64::from(cache.is_of_runs()) * cache.stale_ns);
+    assert_eq!(of_runs, 0);
+}
