@@ -85,6 +85,8 @@ impl<C: Content> Shared<C> {
             #[cfg(not(plain))]
             gathering: Gathering::new(),
             worth: Worth::new(),
+            #[cfg(not(plain))]
+            parents: [const { AtomicU64::new(0) }; 5],
         };
         // SAFETY: a fresh block of this layout. The cache stays where it is until `destroy`, by which the process forgets it.
         unsafe {

@@ -52,6 +52,9 @@ pub struct Shared<C: Content> {
     pub gathering: Gathering,
     /// What its hits are worth.
     pub worth: Worth,
+    /// What was counted before the process's last fork: hits, misses, insertions, evictions for room and for pressure.
+    #[cfg(not(plain))]
+    pub parents: [AtomicU64; 5],
 }
 
 // SAFETY: all state is atomic or behind locks. Keys and values are `Send` and `Sync`, as all that makes a cache demands,

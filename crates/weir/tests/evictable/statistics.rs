@@ -1,6 +1,6 @@
 //! Caches on the page of statistics, which other processes read.
 
-use crate::eviction::reclaim::in_child;
+use crate::eviction::reclaim::{forked::in_forked, in_child};
 use weir::EvictableCache;
 use weir_core::base::cost::Cost;
 use weir_core::telemetry::tables::EvictableRow;
@@ -39,6 +39,25 @@ fn a_cache_is_shown_with_what_it_holds_even_while_it_is_used() {
         wait_until("the cache is not shown any more", || {
             free_some();
             self::row().is_none()
+        });
+    });
+}
+
+#[test]
+fn a_forked_child_shows_its_own_counts() {
+    in_child(|| {
+        let cache = EvictableCache::<u64, u64>::builder().name("shown").max_bytes(8 << 20).build().unwrap();
+        (0..100).for_each(|key| drop(cache.insert(key, key).unwrap()));
+        (0..150).for_each(|key| drop(cache.get(&key)));
+        in_forked(|| {
+            (0..110).for_each(|key| drop(cache.get(&key)));
+            wait_until("the child shows its cache", || {
+                free_some();
+                row().is_some()
+            });
+            let row = row().unwrap();
+            assert_eq!((row.entries, row.hits, row.misses, row.insertions), (100, 100, 10, 0), "{row:?}");
+            assert_eq!(cache.stats().hits, 200, "the cache's own figures are of its whole life");
         });
     });
 }

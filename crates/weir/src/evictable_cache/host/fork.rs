@@ -32,7 +32,7 @@ unsafe impl<C: Content> Evictable for Shared<C> {
 
     /// In a forked child: other threads' computations will never end, and what they were about to put in will never come.
     fn inherit(&self) {
-        let (mut bytes, mut entries, mut is_whole) = (0, 0, true);
+        let (mut bytes, mut entries, mut is_whole, mut counts) = (0, 0, true, Counts::default());
         let is_parents = matches!(self.place, Place::Zone(zone) | Place::First(zone) if zone.is_foreign());
         if is_parents {
             // First, as it makes known that entries may be the parent's.
@@ -50,6 +50,7 @@ unsafe impl<C: Content> Evictable for Shared<C> {
             shard.landings.landed(|_| ());
             state.waiters.inherit();
             state.walks = 0;
+            counts.add(&state.counts);
             if is_parents {
                 // The entries are not this process's to read or write, and may not be there at all.
                 core::mem::forget(state.storage.take());
@@ -63,6 +64,7 @@ unsafe impl<C: Content> Evictable for Shared<C> {
             self.room.bytes.store(bytes, Relaxed);
             self.room.entries.store(entries, Relaxed);
         }
+        self.parents.iter().zip(counts.told()).for_each(|(to, count)| to.store(count, Relaxed));
         self.scans.inherit();
         self.calls.inherit();
         self.gathering.inherit();
@@ -82,17 +84,21 @@ impl<C: Content> Shared<C> {
         }
         let [hit_rate, return_rate] = self.worth.rates(HEAP.platform().now(), all.hits, all.returned);
         let bytes = self.room.bytes.load(Relaxed);
+        // The cache's own figures are of its whole life; what is told to others is of this process.
+        let told = all.told();
+        let [hits, misses, insertions, evicted_for_room, evicted_for_pressure] =
+            core::array::from_fn(|i| told[i].saturating_sub(self.parents[i].load(Relaxed)));
         Some(EvictableRow {
             name: self.name,
             bytes: bytes as u64,
             entries: self.room.entries.load(Relaxed) as u64,
             target_bytes: self.room.goal() as u64,
             max_bytes: self.room.most() as u64,
-            hits: all.hits,
-            misses: all.misses,
-            insertions: all.insertions,
-            evicted_for_room: all.for_room,
-            evicted_for_pressure: all.for_pressure,
+            hits,
+            misses,
+            insertions,
+            evicted_for_room,
+            evicted_for_pressure,
             spare_bytes: self.spare(bytes) as u64,
             hit_rate,
             return_rate,

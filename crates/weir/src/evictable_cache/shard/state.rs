@@ -29,6 +29,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Those that are told to other processes.
+    #[cfg(not(plain))]
+    pub fn told(&self) -> [u64; 5] {
+        [self.hits, self.misses, self.insertions, self.for_room, self.for_pressure]
+    }
+
     /// Adds another shard's.
     pub fn add(&mut self, other: &Self) {
         self.hits += other.hits;
