@@ -38,7 +38,7 @@ pub(crate) struct Rest {
 
 /// Responds to what was heard; `rest` is given if the heap is at rest.
 pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
-    let cause = events.cause();
+    let (heard, cause) = (monotonic_ns(), events.cause());
     heap.callbacks().name_slow(heap.platform());
     // A stall, or a group that is full of file pages. While much memory is left, it would not end if this process gave its caches.
     let is_others = events.is_doubtful() && heap.reclaim().has_plenty();
@@ -57,7 +57,6 @@ pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Optio
         }
         rest.is_empty = true;
     }
-    let heard = monotonic_ns();
     stats::add(&STATS.pressure_events, 1);
     if is_others {
         heap.reclaim().balance_stall(cause);
@@ -79,6 +78,16 @@ fn delay(idle: u64, has_pools: bool, process: u32) -> u64 {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn the_time_for_which_others_go_first_is_part_of_the_response() {
+        let (heap, waker) = (crate::process::heap::HEAP.engine(), Waker::new());
+        let events = Events { level: Level::Some, source: Some(Source::SystemStall), ..Events::default() };
+        respond(heap, &events, &waker, Some(&mut Rest::default()));
+        let wait = delay(STATS.idle_bytes.load(Relaxed), heap.page_pools().has_idle_pages(), getpid());
+        let longest = STATS.pressure_latency_max.load(Relaxed);
+        assert!(longest >= wait, "{longest} ns of {wait}");
+    }
 
     #[test]
     fn the_largest_come_first_and_none_waits_long() {
