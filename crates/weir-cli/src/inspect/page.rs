@@ -4,7 +4,7 @@ use super::locate;
 use super::memory_reader::{MOST_PLACES, PATIENCE, read_each, read_memory};
 use crate::base::descriptors::{TOO_MANY, is_too_many, may_open};
 use crate::base::failure::{Failure, Kind};
-use crate::processes::maps;
+use crate::processes::{clock, maps};
 use procfs::ProcError;
 use procfs::process::{MemoryMaps, Process};
 use std::fmt;
@@ -58,8 +58,21 @@ impl Page {
         let mut bytes = vec![0; PAGE_BYTES];
         (0..TRIES).find_map(|_| {
             read_memory(pid, &[address], &mut bytes).ok()?;
-            Self::of(&bytes).filter(Self::is_good)
+            Self::of(&bytes).filter(Self::is_good).map(|page| page.in_time_of(pid))
         })
+    }
+
+    /// With the times of a process by this process's clock.
+    fn in_time_of(self, pid: i32) -> Self {
+        let behind = clock::ahead(pid).saturating_neg();
+        for time in [&self.measured.at, &self.measured.begun, &self.pressure_heard_at] {
+            // 0 is no time: it says that something never was.
+            let at = time.load(Relaxed);
+            if at > 0 {
+                time.store(at.saturating_add_signed(behind).max(1), Relaxed);
+            }
+        }
+        self
     }
 }
 
@@ -201,7 +214,7 @@ impl Inspected {
         }
         let (magic, version) = (page.0.magic.load(Relaxed), page.0.version.load(Relaxed));
         match (magic == MAGIC, version == VERSION) {
-            (true, true) => Ok(page),
+            (true, true) => Ok(page.in_time_of(self.process.pid())),
             (true, false) => Err(Missing::OtherVersion(version)),
             (false, _) => Err(Missing::NotLoaded),
         }
@@ -213,7 +226,8 @@ impl Inspected {
         let places = some.iter().enumerate().filter_map(|(nth, it)| Some((nth, it.process.pid(), it.likely_place()?)));
         let (nths, from): (Vec<_>, Vec<_>) = places.map(|(nth, pid, address)| (nth, (pid, address))).unzip();
         read_each(&from, PAGE_BYTES, |place, bytes| {
-            pages[nths[place]] = bytes.ok().and_then(Page::of).filter(Page::is_good);
+            let good = bytes.ok().and_then(Page::of).filter(Page::is_good);
+            pages[nths[place]] = good.map(|page| page.in_time_of(from[place].0));
             true
         });
         pages.into_iter().zip(some).map(|(page, it)| page.map_or_else(|| it.page(), Ok)).collect()
@@ -304,9 +318,11 @@ impl Inspected {
     }
 }
 
-/// Whether no table of it was being written.
+/// Whether no table of it was being written, nor a measurement.
 fn is_whole(page: &Stats) -> bool {
-    page.caches.read::<CacheRow>().is_some()
+    let (never, is_found) = (page.measured.at.load(Relaxed) == 0, page.measured.found().is_some());
+    (never || is_found)
+        && page.caches.read::<CacheRow>().is_some()
         && page.zones.read::<ZoneRow>().is_some()
         && page.evictable_caches.read::<EvictableRow>().is_some()
         && page.costs.read::<Cost>().is_some()
