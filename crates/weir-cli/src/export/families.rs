@@ -2,6 +2,7 @@
 
 use super::histogram::{Distribution, seconds};
 use super::snapshot::{Figures, Snapshot};
+use crate::base::units::monotonic_ns;
 use crate::figures::less;
 use crate::figures::released::CAUSES;
 use crate::figures::times::Times;
@@ -157,6 +158,12 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "Time that the process would lose in ten seconds without its cheapest memory, by the share of what it could do without."
     Gauge "pressure_level" NONE [page pressure_level]
         "Memory pressure as the process sees it: 0 none, 1 some, 2 severe."
+    Gauge "pressure_heard_age" SECONDS [|it, write| {
+        let heard = Some(it.page.pressure_heard_at.load(Relaxed)).filter(|&at| at > 0);
+        heard.map_or(Ok(()), |at| write(&[], Value::Real(seconds(monotonic_ns().saturating_sub(at)))))
+    }]
+        "Time since the process last heard of memory pressure; no sample if it never did. Its level is only as true as \
+         this is new: a process that is stopped does not hear of relief."
     Counter "pressure_events" NONE [page pressure_events] "Times that memory pressure was heard of."
     Counter "reliefs" NONE [page reliefs] "Times that memory pressure was over."
     Counter "released" BYTES [|it, write| each(write, "cause", &CAUSES, |i| count(&it.page.given_back[i]))]
@@ -174,7 +181,9 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "Time that the release of a batch took."
     Histogram "pressure_response" SECONDS
         [|it, write| write(&[], Value::Histogram(Distribution::of(&Times::from(&it.page.pressure_latency), None)))]
-        "Time from a pressure event to the last idle byte released. The sum is estimated from the buckets."
+        "Time from a pressure event to the last idle byte released, with the time for which other processes went first. \
+         What caches are told to evict below a limit of the process's own comes after that. The sum is estimated from \
+         the buckets."
     Gauge "pressure_response_max" SECONDS [page seconds pressure_latency_max] "The longest such time since the start."
     Histogram "direct_stall" SECONDS [|it, write| {
         let times = Times::from(&it.page.direct_stalls);
@@ -263,9 +272,11 @@ pub static OF_CACHES: &[Family<Figures>] = families! {
     Gauge "cache_bucket_objects" NONE [cache bucket] "Objects that a CPU's bucket may hold now; 0: it has none."
     Gauge "cache_working_set_objects" NONE [cache working_set] "Objects of the depot that will be wanted again."
     Gauge "cache_stale" SECONDS
-        [|it, write| of_rows(&it.caches, "cache", write, |c| Some(Value::Real(seconds(c.stale_ns))))]
-        "Time since an allocation last found the depot empty."
-    Counter "cache_requests" NONE [cache requests] "Allocations that succeeded."
+        [|it, write| of_rows(&it.caches, "cache", write, |c| (!c.is_of_runs()).then_some(Value::Real(seconds(c.stale_ns))))]
+        "Time since an allocation last found the depot empty, but for time before the process's first window ended; no \
+         sample of a cache without a depot."
+    Counter "cache_requests" NONE [cache requests]
+        "Allocations that succeeded. A forked child's totals of object caches, this and the following, go on from its parent's."
     Counter "cache_failures" NONE [cache failures] "Allocations that failed."
     Counter "cache_depot_visits" NONE [cache visits] "Visits to the depot."
     Counter "cache_misses" NONE [cache misses] "Allocations that found bucket and depot empty."

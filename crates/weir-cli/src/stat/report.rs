@@ -36,6 +36,8 @@ pub struct Report {
     /// What it would cost to have less memory, as far as it is known.
     less: Option<Less>,
     pressure: &'static str,
+    /// How long ago the process last heard of pressure, ns; none: never. One that is stopped does not hear that it is over.
+    pressure_heard_ns_ago: Option<u64>,
     background_thread: bool,
     released_bytes: Released,
     /// Bytes that were touched again soon after they were released.
@@ -102,6 +104,9 @@ impl Report {
             window,
             less: Less::of(page),
             pressure: level(page.pressure_level.load(Relaxed)),
+            pressure_heard_ns_ago: Some(page.pressure_heard_at.load(Relaxed))
+                .filter(|&at| at > 0)
+                .map(|at| at_ns.saturating_sub(at)),
             background_thread: page.background.load(Relaxed) != 0,
             released_bytes: Released::by([&**page]),
             touched_again_bytes: page.refault_bytes.load(Relaxed),
@@ -136,7 +141,9 @@ impl Report {
             text += &format!("{less}\n");
         }
         let (by_cause, again) = (self.released_bytes.by_cause(), bytes(self.touched_again_bytes));
-        text += &format!("pressure {}; released: {by_cause}; touched again {again}\n", self.pressure);
+        let heard = self.pressure_heard_ns_ago.filter(|_| self.pressure != level(0));
+        let heard = heard.map_or_else(String::new, |ago| format!(", heard {} ago", nanoseconds(ago)));
+        text += &format!("pressure {}{heard}; released: {by_cause}; touched again {again}\n", self.pressure);
         for TimesOf { of, count, median_ns, p99_ns, most_ns, .. } in self.times.iter().filter(|it| it.count > 0) {
             let [half, most, all] = [median_ns, p99_ns, most_ns].map(|ns| ns.map_or("-".into(), nanoseconds));
             text += &format!("{of}: {count} times, half below {half}, 99 % below {most}, all below {all}\n");
@@ -234,6 +241,19 @@ mod tests {
             assert!(serde_json::to_string(&report).is_ok());
             assert!(!report.text(true).chars().any(|c| c.is_control() && c != '\n'), "{byte}");
         }
+    }
+
+    #[test]
+    fn a_level_is_shown_with_when_it_was_heard_of() {
+        let inspected = Inspected::new(std::process::id() as i32).unwrap();
+        let text = |level: u64| {
+            let page = Page::of(&[0; PAGE_BYTES]).unwrap();
+            page.pressure_level.store(level, Relaxed);
+            page.pressure_heard_at.store(monotonic_ns() - 3_000_000_000, Relaxed);
+            Report::of(&inspected, Told { page, settings: [].into(), mergeable: None, silent: None }).text(false)
+        };
+        assert!(text(2).contains("pressure severe, heard 3.0"), "{}", text(2));
+        assert!(text(0).contains("pressure none; released"), "{}", text(0));
     }
 
     /// The process chose it: it cannot add lines of its own.
