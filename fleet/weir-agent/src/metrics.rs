@@ -70,9 +70,11 @@ const BYTES: [Figure; 4] = [
 /// A gauge of a share for each container.
 const RATIOS: [Figure; 2] = [
     ("container_stalled", "Share of ten seconds in which some task waited for memory.", |it| it.looked.charge.stall),
-    ("container_touched_again", "Share of what was released that was touched again soon after.", |it| {
-        Some(it.looked.figures.refault_share())
-    }),
+    (
+        "container_touched_again",
+        "Share of what was released since its processes' start that was touched again soon.",
+        |it| Some(it.looked.figures.refault_share()),
+    ),
 ];
 
 impl Metrics {
@@ -103,11 +105,12 @@ impl Collector for Metrics {
         let (gauge, in_bytes, in_seconds) = (MetricType::Gauge, Unit::Bytes, Unit::Seconds);
         let mut memory = to.encode_descriptor(
             "container_memory",
-            "What the container's processes with Weir hold, by state; evictable is a part of live.",
+            "What the container's processes with Weir hold, by state; evictable is a part of live. What forked processes \
+             share counts in each. No samples while more than a sixteenth is of processes of which it is unknown.",
             Some(&in_bytes),
             gauge,
         )?;
-        for row in &state.rows {
+        for row in state.rows.iter().filter(|row| row.looked.figures.has_parts()) {
             let it = &row.looked.figures;
             let all = [("live", it.live), ("idle", it.idle), ("fragmented", it.fragmented), ("merged", it.merged)];
             for (name, bytes) in all.into_iter().chain([("evictable", it.evictable)]) {

@@ -3,6 +3,10 @@
 use serde::Serialize;
 use weir_cli::survey::{Cost, Process};
 
+/// Bytes, and as a share of the resident sets 1 / LITTLE_SHARE, that may be missing in the parts.
+const LITTLE: u64 = 1 << 20;
+const LITTLE_SHARE: u64 = 16;
+
 /// See the module; bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Figures {
@@ -10,6 +14,8 @@ pub struct Figures {
     pub processes: u64,
     /// Their resident sets; what several share counts in each.
     pub resident: u64,
+    /// Resident sets of those of which the parts are unknown: no part of the following.
+    pub unknown: u64,
     /// In use by the programs.
     pub live: u64,
     /// Free, and can be released.
@@ -37,6 +43,7 @@ impl Figures {
         Self {
             processes: self.processes + 1,
             resident: self.resident.saturating_add(memory.resident_bytes),
+            unknown: self.unknown.saturating_add(if memory.parts().is_some() { 0 } else { memory.resident_bytes }),
             live: self.live.saturating_add(part(memory.live_bytes)),
             idle: self.idle.saturating_add(idle),
             fragmented: self.fragmented.saturating_add(part(memory.fragmented_bytes)),
@@ -47,6 +54,11 @@ impl Figures {
             released: self.released.saturating_add(process.released_bytes),
             touched_again: self.touched_again.saturating_add(process.touched_again_bytes),
         }
+    }
+
+    /// Whether the parts are known, but for a little. A sum without what is unknown would look as if memory had been freed.
+    pub fn has_parts(&self) -> bool {
+        self.unknown <= LITTLE.max(self.resident / LITTLE_SHARE)
     }
 
     /// The share of what was released that was touched again soon after.
@@ -75,7 +87,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn process(resident: u64, idle: Option<u64>, costs: &[Cost]) -> Process {
-        let memory = Memory { resident_bytes: resident, idle_bytes: idle, live_bytes: idle, ..Memory::default() };
+        let memory = Memory { resident_bytes: resident, ..Memory::default() };
+        let memory = idle.map_or(memory, |idle| memory.with_parts([idle, idle, 0, 0, 0, 0]));
         Process {
             pid: 1,
             started_ticks: 1,
@@ -102,5 +115,8 @@ mod tests {
         assert_eq!(sum.spare, 22 * MIB);
         let sum = sum.and(&process(3 * MIB, None, &costs), u64::MAX);
         assert_eq!((sum.spare, sum.resident, sum.refault_share()), (25 * MIB, 203 * MIB, 0.25));
+        assert_eq!((sum.unknown, sum.has_parts()), (3 * MIB, true));
+        let sum = sum.and(&process(20 * MIB, None, &costs), u64::MAX);
+        assert_eq!((sum.unknown, sum.has_parts()), (23 * MIB, false));
     }
 }
