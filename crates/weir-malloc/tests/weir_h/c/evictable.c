@@ -117,7 +117,9 @@ static void leaving(void) {
     p_evictable_release(cache, put(cache, 299, 1000));
     CHECK(told[WEIR_EVICTED_REPLACED] == 1);
     CHECK(!put(cache, 1, 64 << 10) && p_evictable_remove(cache, &(uint64_t){299}, 8) == 0);
-    CHECK(p_evictable_destroy(cache) == 0 && told[WEIR_EVICTED_REMOVED] == left);
+    /* The key of the refused one may have had an entry, which it was to replace. */
+    CHECK(p_evictable_destroy(cache) == 0);
+    CHECK(told[WEIR_EVICTED_REMOVED] + told[WEIR_EVICTED_REPLACED] - 1 == left && told[WEIR_EVICTED_REPLACED] <= 2);
 }
 
 static weir_evictable *doomed;

@@ -39,7 +39,7 @@ pub struct EvictableStats {
     pub removed: u64,
     /// Entries whose time was over, as they were found. What went for room, by pressure or by `clear` is counted as that.
     pub expired: u64,
-    /// Entries whose key got another value, or was to get one that was refused.
+    /// Entries of keys that got another value, or were to get one that was refused.
     pub replaced: u64,
     /// Values that were not taken, or are not kept.
     pub rejected: u64,

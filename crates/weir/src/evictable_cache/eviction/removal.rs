@@ -183,8 +183,8 @@ impl<C: Content> Shared<C> {
         victims
     }
 
-    /// Looks at a few entries of a shard, in turn, and takes those out whose time is over. The `latest` one stays, as its time may
-    /// be over as it comes: who waited for it looks for it.
+    /// Looks at a few entries of a shard, in turn, and takes out those that are over. The `latest` one stays, as it may be over as it
+    /// comes: who waited for it looks for it.
     pub fn sweep_some(&self, home: usize, now: Time, latest: &Header) {
         let mut left = SWEPT;
         let is_another = |number: &u32| *number != latest.number.get();
