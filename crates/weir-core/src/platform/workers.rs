@@ -32,6 +32,10 @@ pub trait Workers: Diagnostics {
         let _ = bytes;
         false
     }
+    /// Whether that would call the program.
+    fn hears_hard_limit(&self) -> bool {
+        false
+    }
     /// Whether the calling thread may wait for the balancer: not if it is the balancer's.
     fn may_wait(&self) -> bool {
         true

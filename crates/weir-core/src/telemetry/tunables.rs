@@ -130,7 +130,7 @@ tunables! {
         "Time after the last pressure event before there is relief, and caches of the program's may grow again; over it the watermarks that pressure raised fall back.",
         "Linux, accounting/psi: the window of an unprivileged trigger, 2 s: no event in it means no pressure";
     callback_ms = 50, 1, 60_000, Milliseconds,
-        "How long the answer to memory pressure waits for a program's own shrinkers. One that takes longer goes on beside it, and is not called again before it returns; others are served meanwhile.",
+        "How long the answer to memory pressure waits for a program's own shrinkers. One that takes longer goes on beside it, and is not called again before it returns; others are served meanwhile. At the hard limit, how long an allocation waits for another thread's callback.",
         "choice: most caches drop some megabytes in less, and pressure is answered within a tenth of a second";
     reclaim_cpu_percent = 25, 1, 100, Percent,
         "Share of a CPU that the balancer takes to reclaim what is in use by caches of the program's. Not kept to under severe pressure.",

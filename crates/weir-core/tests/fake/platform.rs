@@ -343,6 +343,10 @@ impl Workers for Fake {
         self.more_neighbours.load(Relaxed)
     }
 
+    fn hears_hard_limit(&self) -> bool {
+        true
+    }
+
     fn hard_limit_reached(&self, bytes: usize) -> bool {
         assert_eq!(RANKS.with(|r| r.load(Relaxed)), 0, "a program's callback under a lock");
         locked(&self.at_hard_limit).push(bytes);

@@ -281,6 +281,10 @@ impl Workers for Linux {
         BACKGROUND.does_the_work()
     }
 
+    fn hears_hard_limit(&self) -> bool {
+        limit::is_set()
+    }
+
     fn hard_limit_reached(&self, bytes: usize) -> bool {
         limit::limit_reached(bytes)
     }

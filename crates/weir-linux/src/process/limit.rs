@@ -23,6 +23,12 @@ pub fn on_limit(callback: Option<LimitCallback>) -> Option<LimitCallback> {
     function(CALLBACK.swap(callback.map_or(0, |callback| callback as usize), AcqRel))
 }
 
+/// Whether there is a callback.
+#[cold]
+pub fn is_set() -> bool {
+    CALLBACK.load(Acquire) != 0
+}
+
 /// An allocation of `bytes` would exceed `hard_limit`: whether the program freed something. What the callback itself
 /// allocates does not call it again: that fails.
 #[cold]

@@ -221,9 +221,11 @@ impl Shared {
         self.dirty_limit(dirty).saturating_sub(dirty)
     }
 
-    /// Before `more` bytes of a file become dirty, which has `own` of them: whether some have to be written below first.
+    /// Before `more` bytes of a file become dirty, which has `own` of them: whether some have to be written below first. One that
+    /// has none does not wait, however much others have.
     pub fn is_too_dirty(&self, own: &AtomicU64, more: u64) -> bool {
-        own.load(Relaxed) + more > MOST_OF_FREE * self.free(self.dirty_bytes.get() + more)
+        let own = own.load(Relaxed);
+        own > 0 && own + more > MOST_OF_FREE * self.free(self.dirty_bytes.get() + more)
     }
 
     /// Figures of what the cache holds and did.

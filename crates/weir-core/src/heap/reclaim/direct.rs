@@ -180,6 +180,9 @@ impl<P: Platform> Direct<'_, P> {
     fn ask_program(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
         let (platform, state) = (self.heap.platform(), &self.heap.reclaim);
         let (me, caller) = (thread_of(platform), &state.in_hard_limit);
+        if caller.load(Acquire) == 0 && !platform.hears_hard_limit() {
+            return false;
+        }
         let end = platform.now() + platform.tunables().callback_ms.ns();
         loop {
             match caller.compare_exchange(0, me, Acquire, Acquire) {

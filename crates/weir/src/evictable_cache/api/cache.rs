@@ -180,9 +180,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     }
 
     /// The entry of a key, or that of the value that `compute` returns. Other threads that want the same key meanwhile wait for
-    /// it; if `compute` panics, the next of them computes.
-    ///
-    /// Who waits gets the value also where its time is over as it comes.
+    /// it. If `compute` panics, or the time of its value is over as it comes, the next of them computes.
     ///
     /// A load gives an entry in every case. Where the cache does not keep it ([`Refusal`] says why that may be), it is held by
     /// its guard alone. The next call for the key computes it again.
@@ -243,8 +241,9 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// queue, too. Look-ups find the present value meanwhile.
     ///
     /// It gives an entry in every case, as [`EvictableCache::get_or_insert_with`] does. Where the cache does not keep it the key's
-    /// former value leaves all the same. What is removed or put in by others while `compute` runs counts as later, and stays so. A
-    /// value that left for memory is not there for `compute`, so this is for what may start anew.
+    /// former value leaves all the same. What is removed or put in by others while `compute` runs counts as later, and stays so. So
+    /// does a [`retain`](Self::retain) that begins meanwhile, if the key had no value. A value that left for memory is not there
+    /// for `compute`, so this is for what may start anew.
     ///
     /// # Panics
     /// As [`EvictableCache::get_or_insert_with`].

@@ -1,9 +1,7 @@
 //! Entries taken out: one, all, and those whose time is over.
 
-use core::iter::from_fn;
-
 use crate::evictable_cache::api::stats::RemovalCause;
-use crate::evictable_cache::entry::header::{Content, Header};
+use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::hold::Hold;
 use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::load::landing::Landing;
@@ -183,22 +181,23 @@ impl<C: Content> Shared<C> {
         victims
     }
 
-    /// Looks at a few entries of a shard, in turn, and takes out those that are over. The `latest` one stays, as it may be over as it
-    /// comes: who waited for it looks for it.
-    pub fn sweep_some(&self, home: usize, now: Time, latest: &Header) {
-        let mut left = SWEPT;
-        let is_another = |number: &u32| *number != latest.number.get();
-        let next = |storage: &mut Storage| from_fn(|| storage.next_over(now, &mut left)).find(is_another);
-        if self.sweep(home, Part::All, next).0 > 0 {
+    /// Looks at a few entries of a shard, in turn, and takes out those that are over.
+    pub fn sweep_some(&self, home: usize) {
+        if let Some(now) = self.time()
+            && self.sweep_in_turn(home, now, SWEPT, Part::All).0 > 0
+        {
             self.fit_shard(home, Storage::is_outgrown);
         }
     }
 
     /// Looks at more entries, of any shard; how much of a part became free.
     pub fn sweep_for_pressure(&self, part: Part) -> usize {
-        let mut left = SWEPT_FOR_PRESSURE;
-        let over = |now| self.sweep(self.next_turn(), part, |storage| storage.next_over(now, &mut left)).1;
-        self.time().map_or(0, over)
+        self.time().map_or(0, |now| self.sweep_in_turn(self.next_turn(), now, SWEPT_FOR_PRESSURE, part).1)
+    }
+
+    /// Looks at so many entries of a shard, from where the last sweep ended.
+    fn sweep_in_turn(&self, home: usize, now: Time, mut left: u32, part: Part) -> (usize, usize) {
+        self.sweep(home, part, |storage| storage.next_over(now, &mut left))
     }
 
     /// Takes all entries out whose time is over; how many there were. Each that is there from the beginning is looked at, whatever

@@ -30,18 +30,8 @@ enum Boarded<'a, 'f, C: Content> {
 enum Wants {
     /// The value, as it is or as another computes it.
     Value,
-    /// The value, after a wait for another who computed it. There was none before, so what is there came since then: it is taken
-    /// also where its time is over.
-    Awaited,
     /// To compute the value anew, alone.
     Turn,
-}
-
-impl Wants {
-    /// The value, of who has waited for it or not.
-    const fn value(has_waited: bool) -> Self {
-        if has_waited { Self::Awaited } else { Self::Value }
-    }
 }
 
 /// Another's flight, found under the lock.
@@ -125,9 +115,6 @@ impl<C: Content> Shared<C> {
                 // SAFETY: in the index, under the lock.
                 Found::Entry(entry) if !is_turn => return Ok(Boarded::There(unsafe { self.pin(entry) })),
                 Found::Entry(entry) => Some(entry),
-                Found::Over(place) if wants == Wants::Awaited => {
-                    return Ok(Boarded::There(self.pin_at(&state, place)));
-                }
                 Found::Over(place) => {
                     let over = self.take_over(&mut state, place);
                     drop(state);
@@ -158,26 +145,24 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// What `board` gives, after the ends of the flights that it finds instead; it hears whether there were any.
-    fn wait_to<'a, T>(&'a self, hash: u32, mut board: impl FnMut(bool) -> Result<T, Behind<'a>>) -> T {
+    /// What `board` gives, after the ends of the flights that it finds instead.
+    fn wait_to<'a, T>(&'a self, hash: u32, mut board: impl FnMut() -> Result<T, Behind<'a>>) -> T {
         let shard = &self.shards()[self.home(hash)];
-        let mut has_waited = false;
         loop {
-            match board(has_waited) {
+            match board() {
                 Ok(boarded) => return boarded,
                 Err(Behind { state, runner, is_own, .. }) => wait(shard, state, runner, is_own),
             }
-            has_waited = true;
         }
     }
 
     /// [`Shared::wait_to`] of a task.
-    async fn wait_to_async<'a, T>(&'a self, hash: u32, mut board: impl FnMut(bool) -> Result<T, Behind<'a>>) -> T {
+    async fn wait_to_async<'a, T>(&'a self, hash: u32, mut board: impl FnMut() -> Result<T, Behind<'a>>) -> T {
         let waiting = Waiting::new(&self.shards()[self.home(hash)]);
         let boarding = poll_fn(|context| {
             // Wakers are code of the program's, so they are cloned and dropped under no lock.
             let waker = context.waker().clone();
-            match board(waiting.has_waited()) {
+            match board() {
                 Ok(boarded) => {
                     drop(waker);
                     Poll::Ready(boarded)
@@ -195,7 +180,7 @@ impl<C: Content> Shared<C> {
         boarded
     }
 
-    /// Looks for the entry of a key of which another's flight was seen, whatever its time, or for a flight.
+    /// Looks for the entry of a key of which another's flight was seen, or for a flight.
     fn meet<'a>(
         &'a self,
         hash: u32,
@@ -207,8 +192,7 @@ impl<C: Content> Shared<C> {
         match state.look_up::<C>(hash, &is_it, now) {
             // SAFETY: in the index, under the lock.
             Found::Entry(entry) => Ok(Some(unsafe { self.pin(entry) })),
-            Found::Over(place) => Ok(Some(self.pin_at(&state, place))),
-            Found::Nothing => match Behind::find::<C>(state, hash, is_it, is_task) {
+            Found::Over(_) | Found::Nothing => match Behind::find::<C>(state, hash, is_it, is_task) {
                 Ok(behind) => Err(behind),
                 Err(_) => Ok(None),
             },
@@ -218,12 +202,12 @@ impl<C: Content> Shared<C> {
     /// The entry of a key of which another was seen to compute the value. `None`: it is to be computed still. Who has no block for
     /// the value yet waits so.
     pub fn follow(&self, hash: u32, is_it: impl Fn(&C::Key) -> bool) -> Option<Hold<'_, C>> {
-        self.wait_to(hash, |_| self.meet(hash, &is_it, false))
+        self.wait_to(hash, || self.meet(hash, &is_it, false))
     }
 
     /// [`Shared::follow`] of a task.
     pub async fn follow_async(&self, hash: u32, is_it: impl Fn(&C::Key) -> bool) -> Option<Hold<'_, C>> {
-        self.wait_to_async(hash, |_| self.meet(hash, &is_it, true)).await
+        self.wait_to_async(hash, || self.meet(hash, &is_it, true)).await
     }
 
     /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not.
@@ -238,7 +222,7 @@ impl<C: Content> Shared<C> {
     ) -> Result<Hold<'a, C>, E> {
         let flight = Flight::new(fresh.hash(), fresh.entry);
         // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put_or_hold`.
-        let board = |has_waited| unsafe { self.board(&fresh, &flight, Wants::value(has_waited)) };
+        let board = || unsafe { self.board(&fresh, &flight, Wants::Value) };
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
         let landing = match self.wait_to(fresh.hash(), board) {
             Boarded::There(hold) => {
@@ -266,7 +250,7 @@ impl<C: Content> Shared<C> {
     ) -> Result<Hold<'a, C>, E> {
         let flight = Flight::new(fresh.hash(), fresh.entry);
         // SAFETY: both stay until the landing is dropped, which is declared after them and given to `put`.
-        let board = |_| unsafe { self.board(&fresh, &flight, Wants::Turn) };
+        let board = || unsafe { self.board(&fresh, &flight, Wants::Turn) };
         // The landing is dropped first: the key outlives the flight, and no code of the program's runs in the drop of the former
         // value while others wait.
         let Boarded::First(former, landing) = self.wait_to(fresh.hash(), board) else {
@@ -289,7 +273,7 @@ impl<C: Content> Shared<C> {
     ) -> Result<Hold<'a, C>, E> {
         let flight = Flight::of_task(fresh.hash(), fresh.entry);
         // SAFETY: this future is pinned, so the flight stays, and `fresh` with its key; the landing is declared after them.
-        let board = |has_waited| unsafe { self.board(&fresh, &flight, Wants::value(has_waited)) };
+        let board = || unsafe { self.board(&fresh, &flight, Wants::Value) };
         let boarded = self.wait_to_async(fresh.hash(), board).await;
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
         let landing = match boarded {

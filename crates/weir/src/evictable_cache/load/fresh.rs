@@ -162,7 +162,7 @@ impl<'a, C: Content> Fresh<'a, C> {
 
     /// Adds the entry to its shard, or puts it in the place of the one of the same key.
     fn publish(mut self, weight: usize, mut landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
-        let (shared, hash, times) = (self.shared, self.hash(), self.times);
+        let (shared, hash) = (self.shared, self.hash());
         let home = shared.home(hash);
         // SAFETY: the block has a header.
         let mut obstacle = if unsafe { self.entry.as_ref() }.is_spare() { Err(Refusal::OutOfMemory) } else { Ok(()) };
@@ -203,8 +203,8 @@ impl<'a, C: Content> Fresh<'a, C> {
                 Lacks::Storage => Err(Refusal::OutOfMemory),
             };
         };
-        if let Some((_, now)) = times {
-            shared.sweep_some(home, now, hold.header());
+        if shared.ages.is_some() {
+            shared.sweep_some(home);
         }
         shared.choice.start_if_due(&shared.room);
         shared.choice.note_use(hash, weight, &shared.room);

@@ -25,11 +25,6 @@ impl<'a> Waiting<'a> {
         Self { shard, node: Node::new(), has_waited: Cell::new(false) }
     }
 
-    /// Whether the task has waited at some time.
-    pub fn has_waited(&self) -> bool {
-        self.has_waited.get()
-    }
-
     /// Has the task woken when the flight at an address ends, which was found under the lock that is given. Gives the lock back.
     ///
     /// # Safety

@@ -38,13 +38,6 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// Holds the entry at a place of the index, which a look-up found under the lock that is given.
-    pub fn pin_at(&self, state: &State, place: usize) -> Hold<'_, C> {
-        let storage = state.storage.as_ref().expect("the entry is in it");
-        // SAFETY: in the index, under the lock.
-        unsafe { self.pin(storage.at(place)) }
-    }
-
     /// The value that `take` takes of a key's entry under the shard's lock; that counts as a use.
     #[inline]
     pub fn look_up<T>(

@@ -1,13 +1,8 @@
 //! Entries that end: after a time, after not being used for a time, each by its own. The clock is the test's.
 
 use crate::counted::{Count, Counted};
-use crate::sleeping::Sleeper;
-use std::cell::Cell;
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::Duration;
 use weir::{ByteCache, EvictableCache, Expiry, RemovalCause};
 
@@ -287,43 +282,4 @@ fn threads_that_use_entries_as_they_end_find_true_values_and_leave_none_behind()
     clock.pass(50);
     cache.expire();
     assert_eq!((live.get(), cache.len()), (0, 0));
-}
-
-/// A cache of which each value is over as it comes.
-fn of_no_life() -> EvictableCache<u64, u64> {
-    let at_once = |_: &u64, _: &u64| Expiry { live: Some(Duration::ZERO), ..Expiry::default() };
-    EvictableCache::builder().shards(1).expire_after(at_once).build().unwrap()
-}
-
-#[test]
-fn tasks_that_waited_get_a_value_of_which_the_time_is_over_at_once() {
-    let (cache, gate, loads) = (of_no_life(), Cell::new(false), AtomicUsize::new(0));
-    let load = || async {
-        poll_fn(|_| if gate.get() { Poll::Ready(()) } else { Poll::Pending }).await;
-        loads.fetch_add(1, SeqCst) as u64
-    };
-    let mut tasks: Vec<_> = (0..4).map(|_| Box::pin(async { *cache.get_or_insert_async(1, load()).await })).collect();
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(tasks.iter_mut().all(|task| task.as_mut().poll(&mut context).is_pending()));
-    gate.set(true);
-    tasks.iter_mut().for_each(|task| assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(0)));
-    // Who comes later loads.
-    assert_eq!((*cache.get_or_insert_with(1, || 7), cache.get_copied(&1)), (7, None));
-}
-
-#[test]
-fn threads_that_waited_get_a_value_of_which_the_time_is_over_at_once() {
-    let (cache, loads) = (&of_no_life(), &AtomicUsize::new(0));
-    thread::scope(|scope| {
-        let load = || {
-            for _ in 0..4 {
-                let other = || *cache.get_or_insert_with(1, || loads.fetch_add(1, SeqCst) as u64);
-                Sleeper::spawn(scope, move || assert_eq!(other(), 5)).wait();
-            }
-            5
-        };
-        assert_eq!(*cache.get_or_insert_with(1, load), 5);
-    });
-    assert_eq!(loads.load(SeqCst), 0);
-    assert_eq!(cache.get_copied(&1), None);
 }
