@@ -23,6 +23,8 @@ const LAST_MAPPED: usize = MAX_RUN.bytes();
 const SLACK: usize = 8;
 /// And the most of that, bytes.
 const MOST_SLACK: usize = 16 << 20;
+/// The most of it where all that is mapped gets memory at once, bytes.
+const MOST_POPULATED: usize = 1 << 20;
 /// The least that is released at a block's end when it shrinks, bytes: the call takes as long as 2 faults, and a buffer that grows
 /// again pays for those.
 const LEAST_END: usize = 128 << 10;
@@ -48,11 +50,12 @@ impl<P: Platform> Mapped<'_, P> {
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         let step = if self.pages.hard_limit().is_some() { 0 } else { (len / SLACK).min(MOST_SLACK) };
         let mut new = if size <= len && len - size <= step { block } else { null_mut() };
-        // Where addresses are memory, there is no slack either.
-        if size > len && size - len < step && !self.pages.platform.populates() {
+        if size > len && size - len < step {
+            // Where addresses are memory, there is little slack.
+            let step = if self.pages.platform.populates() { step.min(MOST_POPULATED) } else { step };
             // What ends below the last size that stays in the heap must not look longer when it is freed.
             let most = if size <= LAST_MAPPED { LAST_MAPPED } else { usize::MAX };
-            new = self.remap(block as usize, len, (len + step).min(most));
+            new = self.remap(block as usize, len, (len + step).max(size).min(most));
         }
         if new.is_null() {
             new = self.remap(block as usize, len, size);

@@ -8,13 +8,13 @@
 //! counts for more than what it may try again.
 //!
 //! Where huge pages are `always`, the first touch of a pageblock may bring a single page all the same: memory is fragmented, or the
-//! group has no room for a huge page. The same looks find those, as a huge page is resident as a whole or not at all. They count as
-//! single pages from then on. One that the program has touched whole cannot be told from a huge page.
+//! group has no room for a huge page. Looks at those that count as huge pages find that, as one is resident as a whole or not at
+//! all. They count as single pages from then on. One that the program has touched whole cannot be told from a huge page.
 
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::watch::Watch;
+use super::watch::{FILLED_PRESSURE, Watch};
 use crate::base::backing::Backing;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
@@ -31,50 +31,61 @@ use crate::telemetry::stats;
 const LOOKS: u32 = 256;
 
 impl<P: Platform> Watch<'_, P> {
-    /// Looks at up to `count` pageblocks. Reports again those that the kernel filled and that are mostly free; returns bytes.
-    /// Those that are no huge pages do not count as such any more.
+    /// Looks at up to `count` pageblocks that no huge page is known to back. Reports again those that the kernel filled
+    /// and that are mostly free; returns bytes. Looks at some that count as huge pages, too.
     pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> usize {
         if !self.caches.pages.platform.may_have_huge() {
             return 0;
         }
-        let blocks = self.caches.pages.normal.top().block().0;
-        let (mut bytes, mut asked, mut gone_over, mut inside) = (0, 0, 0, Pages::ZERO);
-        let mut from = self.state.filled_from.load(Relaxed);
-        while asked < count && gone_over < blocks {
-            if from >= blocks {
-                from = 0;
+        let (mut bytes, mut inside) = (0, Pages::ZERO);
+        self.look_over(false, &self.state.filled_from, count, |block, node, resident| {
+            if resident == PAGEBLOCK_PAGES {
+                let (reported, left) = self.report_filled_one(goal, block, node);
+                (bytes, inside) = (bytes + reported, inside + left);
             }
-            let found = self.next_in_use(BlockNo(from)..BlockNo(blocks.min(from + LOOKS)));
-            let next = found.map_or_else(|next| next, |(block, ..)| block.next()).0;
-            (gone_over, from) = (gone_over + (next - from), next);
-            if let Ok((block, is_huge, node)) = found {
-                asked += 1;
-                let addr = self.caches.pages.normal.addr_of(block.first());
-                let resident = self.caches.pages.platform.resident(Run { addr, len: PAGEBLOCK });
-                match resident {
-                    Some(PAGEBLOCK_PAGES) if !is_huge => {
-                        let (reported, left) = self.report_filled_one(goal, block, node);
-                        (bytes, inside) = (bytes + reported, inside + left);
-                    }
-                    Some(1..PAGEBLOCK_PAGES) if is_huge => self.forget_one(block, node),
-                    _ => {}
-                }
-            }
-        }
-        self.state.filled_from.store(from, Relaxed);
+        });
         if !inside.is_zero() {
             bytes += self.caches.report_slabs(goal, Pass::Held);
         }
+        // There may be many: never more at a time than under pressure.
+        self.look_over(true, &self.state.huge_from, count.min(FILLED_PRESSURE), |block, node, resident| {
+            if (1..PAGEBLOCK_PAGES).contains(&resident) {
+                self.forget_one(block, node);
+            }
+        });
         bytes
     }
 
-    /// The next pageblock of `blocks` to look at, whether it counts as a huge page, and its node; or where to look next.
-    fn next_in_use(&self, blocks: Range<BlockNo>) -> Result<(BlockNo, bool, usize), BlockNo> {
+    /// Calls `look` with up to `count` pageblocks in use that count as huge pages, or do not; with the node of each, and how many
+    /// of its pages are resident. Begins where it ended the last time.
+    fn look_over(&self, are_huge: bool, begin: &AtomicU32, count: usize, mut look: impl FnMut(BlockNo, usize, usize)) {
+        let pages = &self.caches.pages;
+        let blocks = pages.normal.top().block().0;
+        let (mut looks, mut gone_over, mut from) = (0, 0, begin.load(Relaxed));
+        while looks < count && gone_over < blocks {
+            if from >= blocks {
+                from = 0;
+            }
+            let found = self.next_in_use(are_huge, BlockNo(from)..BlockNo(blocks.min(from + LOOKS)));
+            let next = found.map_or_else(|next| next, |(block, _)| block.next()).0;
+            (gone_over, from) = (gone_over + (next - from), next);
+            if let Ok((block, node)) = found {
+                looks += 1;
+                let run = Run { addr: pages.normal.addr_of(block.first()), len: PAGEBLOCK };
+                if let Some(resident) = pages.platform.resident(run) {
+                    look(block, node, resident);
+                }
+            }
+        }
+        begin.store(from, Relaxed);
+    }
+
+    /// The next pageblock in use of `blocks` that counts as a huge page, or does not, and its node; or where to look next.
+    fn next_in_use(&self, is_huge: bool, blocks: Range<BlockNo>) -> Result<(BlockNo, usize), BlockNo> {
         let (pages, end) = (&self.caches.pages, blocks.end);
         let found = |(node, row): (usize, Range<BlockNo>)| {
             let zone = pages.nodes.get(node).zone(ZoneKind::Normal).lock(&pages.platform);
-            let (block, is_huge) = zone.next_in_use(&pages.normal, row)?;
-            Some((block, is_huge, node))
+            Some((zone.next_in_use(&pages.normal, is_huge, row)?, node))
         };
         pages.normal.rows(blocks).find_map(found).ok_or(end)
     }
@@ -83,7 +94,7 @@ impl<P: Platform> Watch<'_, P> {
     fn forget_one(&self, block: BlockNo, node: usize) {
         let pages = &self.caches.pages;
         let zone = pages.nodes.get(node).zone(ZoneKind::Normal);
-        zone.lock(&pages.platform).forget_huge(&pages.normal, block.row(1));
+        zone.lock(&pages.platform).forget_huge(&pages.normal, block.row(1), false);
         self.look_again();
     }
 
@@ -93,7 +104,7 @@ impl<P: Platform> Watch<'_, P> {
         let inside = self.refill_slabs(block, node);
         let mut zone = self.caches.pages.nodes.get(node).zone(ZoneKind::Normal).lock(&self.caches.pages.platform);
         // Pages may have been handed out and touched between the two looks: then all of it may well be resident.
-        if zone.next_in_use(window, block.row(1)) != Some((block, false)) {
+        if zone.next_in_use(window, false, block.row(1)).is_none() {
             return (0, Pages::ZERO);
         }
         let Some(used) = zone.collapsed(window, block, inside) else { return (0, Pages::ZERO) };

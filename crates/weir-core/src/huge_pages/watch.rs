@@ -48,6 +48,8 @@ pub struct HugePages {
     pub(super) looks: Looks,
     /// Where the next search for filled pageblocks begins.
     pub(super) filled_from: AtomicU32,
+    /// Where the next look at pageblocks that count as huge pages begins.
+    pub(super) huge_from: AtomicU32,
     /// Where huge pages are put.
     pub(super) collapses: Collapses,
 }
@@ -55,7 +57,12 @@ pub struct HugePages {
 impl HugePages {
     /// Nothing seen yet.
     pub(crate) const fn new() -> Self {
-        Self { looks: Looks::new(), filled_from: AtomicU32::new(0), collapses: Collapses::new() }
+        Self {
+            looks: Looks::new(),
+            filled_from: AtomicU32::new(0),
+            huge_from: AtomicU32::new(0),
+            collapses: Collapses::new(),
+        }
     }
 
     /// The watch over the caches and pages of a heap.
@@ -86,7 +93,7 @@ impl<P: Platform> Watch<'_, P> {
         self.caches.pages.platform.set_huge_on_touch(false);
         for site in self.caches.pages.sites() {
             for blocks in slices(site.window) {
-                site.zone.lock(&self.caches.pages.platform).forget_huge(site.window, blocks);
+                site.zone.lock(&self.caches.pages.platform).forget_huge(site.window, blocks, true);
             }
         }
         self.look_again();
@@ -95,11 +102,11 @@ impl<P: Platform> Watch<'_, P> {
 
 // What reclaim asks of the watch.
 
-/// Pageblocks looked at in a calm window for whether the kernel filled them up, or gave them single pages. The kernel's khugepaged goes through 8 in 10 s by
-/// default.
+/// Pageblocks looked at in a calm window for whether the kernel filled them up, and as many for whether it gave them single
+/// pages. The kernel's khugepaged goes through 8 in 10 s by default.
 const FILLED_CALM: usize = 16;
 /// Pageblocks looked at under pressure, at about 2 us each.
-const FILLED_PRESSURE: usize = 1024;
+pub(super) const FILLED_PRESSURE: usize = 1024;
 
 /// It counts nothing: what is free behind huge pages is counted where it is free.
 impl<P: Platform> Reclaimable for Watch<'_, P> {

@@ -115,9 +115,9 @@ impl FreeAreas {
         any
     }
 
-    /// None of `blocks` counts as a huge page any more: what was not handed out of them counts as not resident. A huge page may
-    /// be there from before all the same. So all that is free of its pageblock goes back at the next report.
-    pub(crate) fn forget_huge(&mut self, window: &Window, mut blocks: Range<BlockNo>) {
+    /// None of `blocks` counts as a huge page any more: what was not handed out of them counts as not resident. Where `may_be` a huge
+    /// page is there from before all the same, all that is free of its pageblock goes back at the next report.
+    pub(crate) fn forget_huge(&mut self, window: &Window, mut blocks: Range<BlockNo>, may_be: bool) {
         let next = |zone: &Self, blocks: Range<BlockNo>| {
             zone.each(window, blocks).find(|(_, pageblock)| pageblock.huge).map(|(block, _)| block)
         };
@@ -126,7 +126,7 @@ impl FreeAreas {
             let pageblock = self.blocks.at_mut(window, block);
             let idle = pageblock.idle().len();
             pageblock.huge = false;
-            if !pageblock.advice.may_be_huge() {
+            if may_be && !pageblock.advice.may_be_huge() {
                 pageblock.advice = Advice::Collapsed;
             }
             self.idle = self.idle + pageblock.idle().len() - idle;
@@ -134,11 +134,10 @@ impl FreeAreas {
         }
     }
 
-    /// The first of `blocks` that counts as a huge page (`true`), or is in use and does not; some of its pages may be reported then.
-    pub(crate) fn next_in_use(&self, window: &Window, blocks: Range<BlockNo>) -> Option<(BlockNo, bool)> {
-        let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.dirty;
-        let found = self.each(window, blocks).find(|(_, pageblock)| pageblock.huge || is_small(pageblock));
-        found.map(|(block, pageblock)| (block, pageblock.huge))
+    /// The first of `blocks` that is in use and counts as a huge page, or does not: some of its pages may be reported then.
+    pub(crate) fn next_in_use(&self, window: &Window, is_huge: bool, blocks: Range<BlockNo>) -> Option<BlockNo> {
+        let is_it = |pageblock: &State| pageblock.is_in_use() && !pageblock.dirty && pageblock.huge == is_huge;
+        self.each(window, blocks).find(|(_, pageblock)| is_it(pageblock)).map(|(block, _)| block)
     }
 
     /// The first row of `blocks` that asks for huge pages, with nothing behind it yet, asks no more. Returns it; it is

@@ -196,6 +196,26 @@ fn slab_pages_that_the_kernel_filled_up_are_found_and_reported_again() {
     wait_for_rest(&world);
 }
 
+/// There are more of them than a calm window looks at.
+#[test]
+fn huge_pages_in_good_use_take_no_looks_from_what_the_kernel_filled_up() {
+    const GOOD: usize = 40;
+    let mut world = world(true);
+    (0..(GOOD + BLOCKS) * PAGEBLOCK / 1024).for_each(|_| assert!(world.alloc(1024).is_some()));
+    let base = base(&world);
+    let hollow = base + GOOD * PAGEBLOCK;
+    free_where(&mut world, |addr| addr >= hollow && addr % (8 * PAGE) >= PAGE);
+    wait_for_rest(&world);
+    let gone = bytes(&released(&world));
+    let all = (0..BLOCKS).map(|i| Run { addr: hollow + i * PAGEBLOCK, len: PAGEBLOCK });
+    *world.fake().collapsed.lock().unwrap() = all.collect();
+    let block = world.alloc(100).unwrap();
+    world.free(block, false);
+    calm(&world);
+    let again = bytes(&released(&world));
+    assert!(gone > PAGEBLOCK && again > gone / 16 * 15, "{again} of {gone}");
+}
+
 #[test]
 fn before_the_balancer_sleeps_all_that_was_split_is_looked_at_and_cooled() {
     let (mut world, free) = sparse(8);

@@ -12,14 +12,13 @@
 //! the system hands out first what came back last.
 
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::Collapse;
 
 use crate::os::mman::{self, MADV_COLD};
 use crate::os::syscall::{Errno, Result};
 use crate::platform::machine::{self, HugePages};
 use crate::platform::memory::page_table::own_pages;
-use crate::platform::memory::release;
 
 /// For a thread with a descriptor table of its own. `run` is a whole pageblock.
 pub(in crate::platform) fn collapse(run: Run) -> Collapse {
@@ -58,10 +57,11 @@ fn collapse_under(mode: impl FnOnce() -> HugePages, run: Run) -> Collapse {
     }
 }
 
-/// Whether the program locked the mapping of `run`. The kernel then refuses `MADV_COLD`. Else one page counts as not used of late, until
-/// it is copied. Of a pageblock that is locked in part the kernel makes no huge page by itself.
+/// Whether the program locked the mapping of `run`. The kernel then refuses `MADV_COLD`. Else its pages count as not used of late, until
+/// they are copied. The whole is advised: of a huge page that is there already, advice for a part of it makes single pages.
 fn is_locked(run: Run) -> bool {
-    release::one(Run { len: PAGE, ..run }, MADV_COLD) == Err(Errno::EINVAL)
+    // SAFETY: the mapping is the engine's; the advice changes no contents.
+    unsafe { mman::madvise(run.addr as *mut u8, run.len, MADV_COLD) == Err(Errno::EINVAL) }
 }
 
 /// Touches a huge page and gives it back. If there is none, or no room for it, nothing is lost.
@@ -99,7 +99,7 @@ fn is_own(run: Run) -> Result<bool> {
 mod tests {
     use super::*;
     use crate::os::mman::{mmap_anonymous, munmap};
-    use weir_core::base::units::PAGEBLOCK_PAGES;
+    use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
 
     /// Calls `f` with a pageblock, unmapped afterwards.
     fn with_pageblock(f: impl FnOnce(Run)) {
