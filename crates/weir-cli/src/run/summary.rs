@@ -73,16 +73,17 @@ fn hit_rates<'a>(pages: impl Iterator<Item = &'a Stats>) -> [Option<f64>; 2] {
         let [fast, misses, out, missed, large] =
             [&page.fast_frees, &page.free_misses, &page.objects_out, &page.alloc_misses, &page.large_allocs]
                 .map(|count| count.load(Relaxed));
-        let out = out.saturating_sub(page.parents_objects.load(Relaxed));
+        let parents = page.parents_objects.load(Relaxed);
         // The fast path does not count as it goes. A process that was killed, or ended by `_exit`, before its first
         // count has only its misses to show.
-        if fast.saturating_add(out) == 0 {
+        if fast == 0 && out <= parents {
             continue;
         }
         let freed = fast.saturating_add(misses);
         frees = frees.saturating_add(freed);
         free_misses = free_misses.saturating_add(misses);
-        allocs = allocs.saturating_add(freed).saturating_add(out);
+        // A forked child frees objects of its parent's as well.
+        allocs = allocs.saturating_add(freed.saturating_add(out).saturating_sub(parents));
         alloc_misses = alloc_misses.saturating_add(missed).saturating_add(large);
     }
     [rate(allocs, alloc_misses), rate(frees, free_misses)]
@@ -241,5 +242,12 @@ mod tests {
         child.reset_totals();
         child.free_misses.store(9, Relaxed);
         assert_eq!(hit_rates([child].iter()), [None, None]);
+        // One that frees all of them, and allocates ten, each by a miss.
+        let child = page([70, 20, 1_000_000, 5, 20]);
+        child.reset_totals();
+        child.fast_frees.store(1_000_000, Relaxed);
+        child.objects_out.store(10, Relaxed);
+        child.alloc_misses.store(10, Relaxed);
+        assert_eq!(hit_rates([child].iter()), [Some(0.0), Some(1.0)]);
     }
 }
