@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 
-enum { FORKS = 300, SIZES = 9 };
+enum { FORKS = 300, SIZES = 9, FILLED = 100000 };
 
 static const size_t sizes[SIZES] = {16, 100, 1000, 5000, 20000, 100000, 700000, 3000000, 9000000};
 
@@ -12,7 +12,9 @@ static void use_all(void) {
     void *blocks[SIZES];
     for (int i = 0; i < SIZES; i++) {
         CHECK(blocks[i] = malloc(sizes[i]));
-        memset(blocks[i], i, sizes[i]);
+        /* Of a long one its ends: each fault costs a child and its parent time. */
+        memset(blocks[i], i, sizes[i] < FILLED ? sizes[i] : FILLED);
+        ((char *)blocks[i])[sizes[i] - 1] = (char)i;
     }
     for (int i = 0; i < SIZES; i++) {
         CHECK(blocks[i] = realloc(blocks[i], sizes[i] * 2));
