@@ -40,11 +40,11 @@ pub struct Agent {
     deferred: HashSet<Named>,
     /// What kubelets have said that they can never do.
     infeasible: HashMap<Named, Infeasible>,
-    /// What containers were raised to that their node can never hold, bytes.
-    outsized: HashMap<Named, u64>,
+    /// What containers were raised to that their node can never hold, bytes, and when that was known.
+    outsized: HashMap<Named, (u64, Instant)>,
     /// When requests were last to be given back, or refused.
     waiting: HashMap<Named, Instant>,
-    /// UIDs of pods of which a request was changed at this look.
+    /// UIDs of pods of which a request was changed at this look, or a container raised.
     requested: HashSet<String>,
     /// Whether the API left a request without an answer at this look. Nothing more is asked then: each request might take as long.
     is_silent: bool,
@@ -88,6 +88,9 @@ type Names<'a> = HashMap<&'a str, (&'a str, &'a str, &'a str)>;
 
 /// A request that is not given back, as its node has no room, or that the API refuses, is asked for again after this time.
 const AGAIN: Duration = Duration::from_secs(300);
+
+/// What a node can never hold is tried again after this time: other reservations of the node may have changed.
+const OUTSIZED: Duration = Duration::from_secs(3600);
 
 /// A group that is not seen for so many looks is forgotten, and what was seen of it. A process that cannot be read once, as its
 /// machine is busy, is looked for again after eight.

@@ -1,6 +1,6 @@
 //! What is changed of pods after a look: it is settled, given back, raised and lowered here.
 
-use super::{AGAIN, Agent, Infeasible, Lowering, Named, Seats, sample, say, seat, seats_of};
+use super::{AGAIN, Agent, Infeasible, Lowering, OUTSIZED, Seats, sample, say, seat, seats_of};
 use crate::api::patch::is_slow;
 use crate::api::pod::{Container, Held, Pod, is_infeasible};
 use crate::machine::look::Looked;
@@ -27,7 +27,7 @@ impl Agent {
         self.requested.clear();
         self.waiting.retain(|_, at| at.elapsed() < AGAIN);
         self.infeasible.retain(|(uid, _), _| pods.iter().any(|pod| pod.uid == *uid));
-        self.outsized.retain(|(uid, _), _| pods.iter().any(|pod| pod.uid == *uid));
+        self.outsized.retain(|(uid, _), (_, at)| at.elapsed() < OUTSIZED && pods.iter().any(|pod| pod.uid == *uid));
         // Where nothing is changed there may be no right to take back either.
         if !self.options.dry_run && self.options.resize != Resize::Off {
             self.settle(pods).await;
@@ -99,7 +99,7 @@ impl Agent {
             wish => wish,
         };
         let to = match wish {
-            Wish::Raise(to) => pod.raising(container, self.feasible(&named, held, to, most_before)?)?,
+            Wish::Raise(to) => pod.raising(container, self.feasible(pod, container, to, most_before)?)?,
             // A request that stays has to be below the limit.
             Wish::Lower(to) if infeasible.is_some() => {
                 let least = container.wanted.request?.saturating_add(1 << 20);
@@ -115,10 +115,18 @@ impl Agent {
         (to != container.wanted && !container.restarts && !pod.is_fixed).then_some((wish, to))
     }
 
-    /// What a container is raised to. Where its node can never hold that, half of the way, again and again.
-    fn feasible(&self, named: &Named, held: u64, to: u64, before: u64) -> Option<u64> {
-        let outsized = self.outsized.get(named).filter(|&&it| (held..=to).contains(&it) && before < to);
-        let to = outsized.map_or(to, |outsized| held.midpoint(*outsized));
+    /// What a container is raised to. Where its node can never hold that, half of the way, again and again. Of a pod one at a time
+    /// gets more room of its node than it had: else it would not be known which of them is too large.
+    fn feasible(&self, pod: &Pod, container: &Container, to: u64, before: u64) -> Option<u64> {
+        if to <= before || pod.request_of(container).is_some() {
+            return Some(to);
+        }
+        if pod.is_held_up(container) || self.requested.contains(&pod.uid) {
+            return None;
+        }
+        let (named, held) = ((pod.uid.clone(), container.name.clone()), container.wanted.most()?);
+        let outsized = self.outsized.get(&named).map(|(most, _)| *most).filter(|most| (held..=to).contains(most));
+        let to = outsized.map_or(to, |outsized| held.midpoint(outsized));
         (outsized.is_none() || to - held >= LEAST_RAISE).then_some(to)
     }
 
@@ -187,7 +195,8 @@ impl Agent {
                     continue;
                 }
                 if is_changed && to.most() != container.wanted.most() {
-                    self.outsized.extend(container.wanted.most().map(|most| (named.clone(), most)));
+                    let most = container.wanted.most().filter(|_| pod.is_too_large(container));
+                    self.outsized.extend(most.map(|most| (named.clone(), (most, Instant::now()))));
                 } else if is_changed && pod.is_infeasible() {
                     self.infeasible.entry(named.clone()).or_insert(Infeasible::Request);
                 }
@@ -230,6 +239,7 @@ impl Agent {
         if outcome != Outcome::Raised {
             return self.say_once(&format!("{what}: {outcome}"));
         }
+        self.requested.insert(change.uid);
         self.changed(path, Wish::Raise(0));
         say(&format!("{what}: {outcome}"));
     }

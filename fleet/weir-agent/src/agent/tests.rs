@@ -110,10 +110,40 @@ async fn of_what_a_node_can_never_hold_half_is_asked_for() {
     for (outsized, expected) in
         [(None, Some(1500)), (Some(1500), Some(1250)), (Some(1250), Some(1125)), (Some(1020), None)]
     {
-        agent.outsized.extend(outsized.map(|mib: u64| ((String::new(), "app".to_owned()), mib << 20)));
+        let noted = |mib: u64| ((String::new(), "app".to_owned()), (mib << 20, Instant::now()));
+        agent.outsized.extend(outsized.map(noted));
         let to = agent.wish(Path::new(GROUP), &pod, &pod.containers[0], true).and_then(|(_, to)| to.limit);
         assert_eq!(to, expected.map(|mib: u64| mib << 20), "{outsized:?}");
     }
+    agent.outsized.values_mut().for_each(|(_, at)| *at -= OUTSIZED);
+    agent.resize(&[], &[]).await;
+    assert!(agent.outsized.is_empty(), "all of it is tried again");
+}
+
+/// The kubelet says one thing of the whole pod.
+#[tokio::test]
+async fn of_a_pod_one_container_at_a_time_gets_more_room_of_its_node() {
+    let (mut agent, _root) = alone(&[]);
+    let held = |mib: u64| Held { request: Some(mib << 20), limit: Some(mib << 20) };
+    let container = |name: &str| Container {
+        name: name.into(),
+        wanted: held(1000),
+        actual: Some(held(1000)),
+        ..Container::default()
+    };
+    let containers = vec![container("app"), container("side")];
+    let pod = Pod { class: "Guaranteed".into(), resize: Some("both".into()), containers, ..Pod::default() };
+    let sample = Sample { needed: 960 << 20, charged: 960 << 20, held: held(1000).limit, stall: 0.0 };
+    agent.watched.get_mut(Path::new(GROUP)).unwrap().note(Duration::ZERO, sample);
+    let raised = |agent: &Agent, pod: &Pod| agent.wish(Path::new(GROUP), pod, &pod.containers[0], true).is_some();
+    assert!(raised(&agent, &pod));
+    let mut waits = pod.clone();
+    waits.containers[1].wanted = held(1500);
+    assert!(!raised(&agent, &waits), "the other waits");
+    let cpu = Pod { obstacle: Some("Infeasible: Node didn't have enough capacity: cpu".into()), ..pod.clone() };
+    assert!(!raised(&agent, &cpu), "it would be in vain");
+    agent.requested.insert(pod.uid.clone());
+    assert!(!raised(&agent, &pod), "the other was raised at this look");
 }
 
 /// Its limit is far away, and its pod's is not.

@@ -275,6 +275,23 @@ impl Pod {
         (most.most() < container.wanted.most()).then_some(most)
     }
 
+    /// Whether an infeasible raise of a container is by itself too large for its node: nothing else that waits may be the reason.
+    pub fn is_too_large(&self, container: &Container) -> bool {
+        let is_of_memory = self.obstacle.as_deref().is_some_and(|why| !why.to_lowercase().contains("cpu"));
+        is_of_memory && self.outsized(container).is_some() && !self.others_wait(container)
+    }
+
+    /// Whether a raise of a container that takes room of the node would be in vain: its kubelet makes all of its changes or none.
+    pub fn is_held_up(&self, container: &Container) -> bool {
+        self.is_infeasible() || self.others_wait(container)
+    }
+
+    /// Whether other containers of it do not hold what is wanted.
+    fn others_wait(&self, container: &Container) -> bool {
+        let mut others = self.containers.iter().filter(|it| it.name != container.name);
+        others.any(|it| it.actual.is_some_and(|actual| actual != it.wanted))
+    }
+
     /// The containers but one that have a request of the agent's which waits for room, and what they hold without it. Beside them no
     /// change of the pod's is made.
     pub fn without_waiting(&self, but: &str) -> impl Iterator<Item = (&str, Held)> {

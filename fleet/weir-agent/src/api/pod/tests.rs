@@ -251,6 +251,20 @@ fn a_raise_that_its_node_can_never_hold_is_withdrawn() {
         let instead: Vec<Held> = it.deferred().into_iter().map(|(_, to)| to).collect();
         assert_eq!(instead, [held(expected)], "{before} {wanted} {actual} {obstacle}");
     }
+    // What else its kubelet cannot do is no word on its size.
+    for (obstacle, expected) in [
+        ("Infeasible: Node didn't have enough capacity: memory, requested: 2, capacity: 1", true),
+        ("Infeasible: Node didn't have enough capacity: cpu, requested: 2, capacity: 1", false),
+        ("Infeasible: Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"", false),
+        ("Deferred: Node didn't have enough resource: memory", false),
+    ] {
+        let mut it = outsized(100, 150, 100, obstacle);
+        assert_eq!(it.is_too_large(&it.containers[0]), expected, "{obstacle}");
+        let other =
+            Container { name: "other".into(), wanted: held(200), actual: Some(held(100)), ..Default::default() };
+        it.containers.push(other);
+        assert!(!it.is_too_large(&it.containers[0]), "another asks at the same time: {obstacle}");
+    }
     let it = outsized(100, 150, 100, "Infeasible: no room");
     assert!(!it.is_stuck());
     assert_eq!(it.without_waiting("other").collect::<Vec<_>>(), [("app", held(100))]);
