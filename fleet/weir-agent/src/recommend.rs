@@ -234,10 +234,15 @@ async fn keep(api: Api<DynamicObject>, known: Known) {
     // What a new list has: it takes the place of what is known once it is whole.
     let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
-        if let Ok(watcher::Event::Init) = event {
+        match event {
             // It is about to be asked, and has said nothing yet.
-            listed.clear();
-            continue;
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            // The watch goes on where it was, which is no event. Where it cannot, that is the next error.
+            Err(watcher::Error::WatchFailed(_)) => continue,
+            _ => {}
         }
         let now = jiff::Timestamp::now().as_second();
         let Objects { all, trouble } = &mut *lock(&known);

@@ -145,6 +145,23 @@ async fn that_the_objects_cannot_be_listed_is_told() {
     assert_eq!(publish(&recommender, &[pod(100)]).await, 1);
 }
 
+/// It goes on where it was, and what is known stays known.
+#[tokio::test]
+async fn a_watch_that_breaks_is_no_trouble() {
+    let fake = Fake::with(WEB, scaler());
+    let recommender = recommender(&fake, "n1");
+    let watches = async || {
+        while fake.state().watchers() == 0 {
+            assert_eq!(recommender.trouble(), None);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, watches()).await.expect("it watches");
+    fake.state().break_watchers();
+    tokio::time::timeout(BOUND, watches()).await.expect("it watches again");
+    assert_eq!(recommender.trouble(), None);
+}
+
 /// Where many nodes say something each says it again more rarely.
 #[tokio::test]
 async fn of_many_nodes_what_one_said_counts_for_longer() {

@@ -289,6 +289,18 @@ impl State {
         self.watchers.clear();
     }
 
+    /// Breaks all watches, as where connections are lost.
+    pub fn break_watchers(&mut self) {
+        for (_, to) in self.watchers.drain(..) {
+            to.unbounded_send(Err(io::ErrorKind::ConnectionReset.into())).unwrap();
+        }
+    }
+
+    /// The number of watches.
+    pub fn watchers(&self) -> usize {
+        self.watchers.len()
+    }
+
     fn resize(&self, pod: &mut Value, body: &Value) {
         for change in body["spec"]["containers"].as_array().unwrap() {
             let name = change["name"].as_str().unwrap();
