@@ -255,7 +255,8 @@ impl Heap {
             let known = it.bytes().saturating_sub(metadata_bytes);
             let is_told = page.measured.at.load(Relaxed) > 0 || held(page) <= SLACK.max(known.saturating_mul(2));
             untold = untold.saturating_add(if is_told { 0 } else { held(page).saturating_sub(known) });
-            sum.and(&it.own_part(share))
+            let untouched = Measured::of(page).map_or(0, |(measured, _)| measured.untouched);
+            sum.and(&it.own_part(share, untouched))
         });
         is_little(untold, sum.bytes()).then_some(sum)
     }
@@ -275,10 +276,11 @@ impl Heap {
         self.parts().into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Without what is others' of it: forked processes have their parent's heap, and each tells of all of it.
-    fn own_part(&self, share: Share) -> Self {
+    /// Without what is others' of it: forked processes have their parent's heap, and each tells of all of it. Bytes that are not
+    /// resident (`untouched`) are in no share.
+    fn own_part(&self, share: Share, untouched: u64) -> Self {
         let all = self.bytes();
-        let others = all.saturating_sub(share.own).min(share.others);
+        let others = all.saturating_sub(untouched).saturating_sub(share.own).min(share.others);
         let part = |bytes: u64| u128::from(bytes) * u128::from(all - others) / u128::from(all.max(1));
         Self::with(self.parts().map(|bytes| part(bytes) as u64))
     }
@@ -399,6 +401,16 @@ mod tests {
         assert!((914..=915).contains(&(Heap::of([(&pages[0], libraries)].into_iter()).unwrap().bytes() >> 20)));
         let small = Share { own: 1 << 30, others: 3 << 20 };
         assert_eq!(Heap::of([(&pages[0], small)].into_iter()).unwrap().bytes() >> 20, 918);
+    }
+
+    /// Beside a file that many have mapped.
+    #[test]
+    fn what_is_not_resident_is_not_others() {
+        let page = Stats::new();
+        page.live_bytes.store(2 << 30, Relaxed);
+        page.measured.note(1, [2 << 30, 0, 0, 0, 0, 1536 << 20, 0]);
+        let share = Share { own: 900 << 20, others: 3686 << 20 };
+        assert_eq!(Heap::of([(&page, share)].into_iter()).map(|heap| heap.live_bytes), Some(2 << 30));
     }
 
     #[test]
