@@ -162,8 +162,8 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         let heard = Some(it.page.pressure_heard_at.load(Relaxed)).filter(|&at| at > 0);
         heard.map_or(Ok(()), |at| write(&[], Value::Real(seconds(monotonic_ns().saturating_sub(at)))))
     }]
-        "Time since the process last heard of memory pressure; no sample if it never did. Its level is only as true as \
-         this is new: a process that is stopped does not hear of relief."
+        "Time since the process last heard of memory pressure; no sample if it never did. A process that runs looks for \
+         relief by itself. One that is stopped does not: its level is as old as this."
     Counter "pressure_events" NONE [page pressure_events] "Times that memory pressure was heard of."
     Counter "reliefs" NONE [page reliefs] "Times that memory pressure was over."
     Counter "released" BYTES [|it, write| each(write, "cause", &CAUSES, |i| count(&it.page.given_back[i]))]

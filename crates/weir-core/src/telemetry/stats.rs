@@ -175,7 +175,7 @@ pub struct Stats {
     /// Current pressure level (0 none, 1 some, 2 severe).
     pub pressure_level: AtomicU64,
     /// When the last pressure event was heard, ns of the monotonic clock; 0: none was since the process (or its last `fork`) began.
-    /// The level is only as true as this is new, as a process that stands still does not hear of relief.
+    /// A process that runs looks for relief: its level is true however long ago this was. One that is stopped does not look.
     pub pressure_heard_at: AtomicU64,
     /// Time from a pressure event to the last idle byte given back, with the time for which others went first. What the balancer
     /// has caches evict below a limit of the process's own comes after that.
