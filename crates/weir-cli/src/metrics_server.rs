@@ -1,8 +1,8 @@
 //! An HTTP server of metrics: one thread that talks, one more while they are written.
 //!
 //! The cost of a client is bounded: 64 connections at a time, one request for each, all of which has to be over in time, and one
-//! writing of the metrics each second. One connection more ends the oldest of those that have not asked yet: who opens many and says
-//! nothing keeps neither a scrape nor a probe out.
+//! writing of the metrics each second. One connection more ends the oldest of those that have not asked yet: who opens many and
+//! says nothing keeps neither a scrape nor a probe out.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
