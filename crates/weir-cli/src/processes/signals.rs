@@ -58,6 +58,21 @@ fn all() -> impl Iterator<Item = i32> {
     FORWARDED.into_iter().chain(real_time())
 }
 
+/// Does `work` with all signals blocked on this thread. A thread that it begins keeps them so, and handles none.
+pub fn blocked<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: a set is plain numbers.
+    let [mut all, mut before] = [unsafe { std::mem::zeroed::<libc::sigset_t>() }; 2];
+    // SAFETY: acts on this thread's signals only; the sets are values of their type.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let done = work();
+    // SAFETY: as before; the set is the one that was replaced.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    done
+}
+
 /// After the program's end there is nothing to forward to. From now on a signal ends this process, which may wait for a reader
 /// of what it writes.
 pub fn release() {

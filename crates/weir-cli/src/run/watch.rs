@@ -28,7 +28,8 @@ pub fn watch(
     let tree = sampler.tree.clone();
     let (ended, refused) = std::thread::scope(|scope| {
         let watching = Watching { interval: options.stats_interval, stats, sampler: &mut *sampler, is_over, trace };
-        let watcher = std::thread::Builder::new().spawn_scoped(scope, move || watching.run());
+        // This thread alone handles signals: a stop is over for it before it stops the process.
+        let watcher = signals::blocked(|| std::thread::Builder::new().spawn_scoped(scope, move || watching.run()));
         let ended = reap::wait(program, options.wait, &tree, caught);
         // Before the watcher is waited for: it may wait for a reader of what it writes.
         signals::release();

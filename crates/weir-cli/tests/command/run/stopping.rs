@@ -135,3 +135,18 @@ fn a_program_that_another_stops_and_continues_ends_as_ever() {
     send(libc::SIGUSR1, child.id());
     assert_eq!(child.wait().code(), Some(8));
 }
+
+/// Else a stop could be half handled by another thread, while the first one stops the process and is continued.
+#[test]
+fn no_thread_but_the_first_takes_signals() {
+    let Some(bench) = Bench::new() else { return };
+    let child = start(&bench, &["--quiet"], "READY; while :; do sleep 0.05; done");
+    let process = procfs::process::Process::new(child.id() as i32).unwrap();
+    let blocked = |is_first: bool| {
+        let tasks = process.tasks().unwrap().flatten().filter(move |task| (task.tid == task.pid) == is_first);
+        tasks.flat_map(|task| task.status()).map(|status| status.sigblk >> (libc::SIGTSTP - 1) & 1 == 1)
+    };
+    wait_until("the watcher to begin", || blocked(false).next().is_some());
+    assert!(blocked(false).all(|is_blocked| is_blocked));
+    wait_until("the first thread to take signals", || blocked(true).eq([false]));
+}
