@@ -1,5 +1,7 @@
 //! `weir doctor` from outside.
 
+use crate::run::bench::Running;
+
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -103,12 +105,13 @@ fn a_running_program_with_rights_of_its_file_is_told() {
         }
         std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
         let mut command = Command::new(&program);
-        command.arg("3600").env("LD_PRELOAD", "/no/such/libweir.so").uid(65_534).gid(65_534);
-        let Ok(mut child) = command.spawn() else { return weir_testing::skip!("another user cannot reach it") };
+        command.arg("600").process_group(0).env("LD_PRELOAD", "/no/such/libweir.so").uid(65_534).gid(65_534);
+        let Ok(child) = command.spawn().map(Running) else {
+            return weir_testing::skip!("another user cannot reach it");
+        };
         let ids = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let (_, text) = doctor(&[&child.id().to_string()]);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(child);
         let has_rights = ids.contains("Uid:\t65534\t0\t") || ids.contains("Gid:\t65534\t12345\t");
         if !has_rights {
             return weir_testing::skip!("setuid files do not count here");

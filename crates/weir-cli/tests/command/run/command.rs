@@ -440,6 +440,9 @@ fn a_signal_ends_weir_where_nothing_reads_what_it_writes() {
     writer.write_all(&vec![b'x'; room as usize]).unwrap();
     let mut command = bench.weir(&["--quiet", "--stats-interval", "10ms", "--", "cat"]);
     let mut weir = Running(command.stdin(Stdio::piped()).stderr(writer).process_group(0).spawn().unwrap());
+    if std::fs::read_to_string(format!("/proc/{}/syscall", weir.id())).is_err() {
+        return skip!("the calls of another process are not shown here");
+    }
     let writes = format!("{} 0x2 ", libc::SYS_write);
     let does_write = |task: std::fs::DirEntry| {
         std::fs::read_to_string(task.path().join("syscall")).is_ok_and(|call| call.starts_with(&writes))

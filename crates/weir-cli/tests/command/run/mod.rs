@@ -1,6 +1,6 @@
 //! `weir run`: the command from outside, and over programs of many processes.
 
-mod bench;
+pub mod bench;
 mod command;
 mod stopping;
 mod tree;

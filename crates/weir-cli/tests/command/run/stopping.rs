@@ -5,26 +5,50 @@ use crate::subject::{hold, terminal, wait_for};
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 fn state(pid: u32) -> char {
     procfs::process::Process::new(pid as i32).and_then(|process| process.stat()).unwrap().state
 }
 
+/// A session by its leader. All of it ends with this, in whichever process groups it is.
+struct Session(Running);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let leader = self.0.id() as i32;
+        let is_members =
+            |stat: &procfs::process::Stat| stat.session == leader && stat.pid != leader && stat.state != 'Z';
+        // A process may fork while the others are killed. No longer than that, as the test may have failed.
+        for _ in 0..100 {
+            let all = procfs::process::all_processes().into_iter().flatten().flatten();
+            let left: Vec<_> = all.filter_map(|process| process.stat().ok()).filter(is_members).collect();
+            if left.is_empty() {
+                return;
+            }
+            for stat in left {
+                // SAFETY: a signal to a process of a session that this test made.
+                unsafe { libc::kill(stat.pid, libc::SIGKILL) };
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// `weir` as the job of a shell, which leads a session of its own and could continue it.
 struct Job {
-    /// Ends with this.
-    _shell: Running,
+    _session: Session,
     weir: u32,
     program: u32,
 }
 
 impl Job {
-    /// On the session's terminal, if there is one. The program ends at `SIGUSR1`.
+    /// On the session's terminal, if there is one. The program ends at `SIGUSR1`, or after ten minutes.
     fn start(bench: &Bench, terminal: Option<&std::fs::File>) -> Self {
         let folder = tempfile::tempdir_in(&bench.dir).unwrap();
         let ready = folder.path().join("ready").display().to_string();
         let script = format!(
-            "trap 'exit' USR1; echo $PPID $$ >{ready}.new; mv {ready}.new {ready}; while :; do sleep 0.05; done"
+            "trap 'exit' USR1; echo $PPID $$ >{ready}.new; mv {ready}.new {ready}; for i in {{1..12000}}; do sleep 0.05; done"
         );
         let mut shell = Command::new("bash");
         shell.args(["-c", "set -m; \"$@\" </dev/null & read", "shell", env!("CARGO_BIN_EXE_weir"), "run"]);
@@ -44,10 +68,10 @@ impl Job {
                 Ok(())
             });
         }
-        let _shell = Running(shell.spawn().unwrap());
+        let _session = Session(Running(shell.spawn().unwrap()));
         let line = wait_for("the program to be ready", || std::fs::read_to_string(&ready).ok());
         let numbers: Vec<u32> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
-        Self { _shell, weir: numbers[0], program: numbers[1] }
+        Self { _session, weir: numbers[0], program: numbers[1] }
     }
 
     /// To `weir` and its program, as a shell sends it.
@@ -65,13 +89,6 @@ impl Job {
         send(libc::SIGUSR1, self.weir);
         let stat = || procfs::process::Process::new(self.weir as i32).and_then(|process| process.stat());
         wait_until("weir to end", || stat().map_or(true, |stat| stat.state == 'Z'));
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // SAFETY: signals to the group of a job that this test made; with it ends what is left there.
-        unsafe { libc::kill(-(self.weir as i32), libc::SIGKILL) };
     }
 }
 
