@@ -216,8 +216,8 @@ impl fmt::Display for Memory {
     }
 }
 
-/// A process's part of its resident set, in which pages that several processes have count by their number, and the others' part;
-/// bytes.
+/// A process's part of its resident anonymous memory, in which pages that several processes have count by their number, and the
+/// others' part; bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Share {
     pub own: u64,
@@ -397,13 +397,13 @@ mod tests {
         let sum = Heap::of(pages.iter().map(|page| (page, share))).unwrap();
         assert_eq!((sum.live_bytes >> 20, sum.metadata_bytes >> 20), (900, 18));
         // Memory that is not resident is no part of what is shared.
-        let libraries = Share { own: 20 << 20, others: 3 << 20 };
-        assert!((914..=915).contains(&(Heap::of([(&pages[0], libraries)].into_iter()).unwrap().bytes() >> 20)));
+        let little = Share { own: 20 << 20, others: 3 << 20 };
+        assert!((914..=915).contains(&(Heap::of([(&pages[0], little)].into_iter()).unwrap().bytes() >> 20)));
         let small = Share { own: 1 << 30, others: 3 << 20 };
         assert_eq!(Heap::of([(&pages[0], small)].into_iter()).unwrap().bytes() >> 20, 918);
     }
 
-    /// Beside a file that many have mapped.
+    /// Beside other memory, which a forked child has too.
     #[test]
     fn what_is_not_resident_is_not_others() {
         let page = Stats::new();

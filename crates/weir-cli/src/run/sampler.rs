@@ -71,6 +71,7 @@ struct ProcessRecord {
     bytes: u64,
     /// Resident bytes that are others' parts of shared pages.
     shared: u64,
+    anonymous: Share,
     by_rss: bool,
     high: u64,
     /// It has waited for a child, which may have been larger than any process that was sampled.
@@ -173,8 +174,7 @@ impl Sampler {
             // By the ids of their own PID namespaces.
             // A process that executed a program without Weir has pages of what it was before.
             let on_weir = self.known.values().filter(|known| !matches!(known.loaded, LibraryState::Absent(_)));
-            let share = |known: &ProcessRecord| Share { own: known.bytes, others: known.shared };
-            let inner: HashMap<u32, Share> = on_weir.map(|known| (known.inner_pid as u32, share(known))).collect();
+            let inner: HashMap<u32, Share> = on_weir.map(|known| (known.inner_pid as u32, known.anonymous)).collect();
             sum.heap = Heap::of(stats.pages_of(&inner));
             let unknown = Memory { resident_bytes: sum.bytes, ..Memory::default() };
             self.curve.add(monotonic_ns(), sum.heap.map_or(unknown, |heap| heap.within(sum.bytes)));
@@ -260,15 +260,15 @@ fn sample_process(
     }
     let status = maps::status(&process).ok()?;
     let high = status.vmhwm.unwrap_or(0) * 1024;
-    let (shared, by_rss) = match &old {
-        Some(old) if !walk => (old.shared, old.by_rss),
+    let (shared, anonymous, by_rss) = match &old {
+        Some(old) if !walk => (old.shared, old.anonymous, old.by_rss),
         _ => match process.smaps_rollup().ok().and_then(proportional) {
-            Some((rss, pss)) => {
+            Some((rss, pss, anonymous)) => {
                 // Exact, where the counters are some pages behind on each CPU.
                 resident = rss;
-                (rss.saturating_sub(pss), false)
+                (rss.saturating_sub(pss), anonymous, false)
             }
-            None if process.stat().is_ok_and(|stat| stat.rss > 0) => (0, true),
+            None if process.stat().is_ok_and(|stat| stat.rss > 0) => (0, Share::default(), true),
             // It has ended since it was found.
             None => return None,
         },
@@ -291,6 +291,7 @@ fn sample_process(
         inner_pid: status.nspid.and_then(|pids| pids.last().copied()).unwrap_or(pid),
         bytes: resident.saturating_sub(shared),
         shared,
+        anonymous,
         by_rss,
         high,
         has_waited: stat.cminflt + stat.cmajflt > 0,
@@ -317,10 +318,12 @@ fn has_own_malloc(pid: i32, known: &ProcessRecord, stats: &StatsFile) -> bool {
         && stat_of(pid).is_some_and(|(_, now)| now.rss * procfs::page_size() >= CHECKED_FROM)
 }
 
-/// Resident bytes, and the process's part of them.
-fn proportional(rollup: procfs::process::SmapsRollup) -> Option<(u64, u64)> {
+/// Resident bytes, the process's part of them, and that of its anonymous memory.
+fn proportional(rollup: procfs::process::SmapsRollup) -> Option<(u64, u64, Share)> {
     let fields = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
-    Some((*fields.get("Rss")?, *fields.get("Pss")?))
+    // Before Linux 5.4 the kernel does not tell the last: then it counts whole.
+    let (all, own) = fields.get("Anonymous").zip(fields.get("Pss_Anon")).unwrap_or((&0, &0));
+    Some((*fields.get("Rss")?, *fields.get("Pss")?, Share { own: *own, others: all.saturating_sub(*own) }))
 }
 
 /// CPU time of the calling thread so far.
@@ -358,6 +361,7 @@ mod tests {
             inner_pid: 1,
             bytes: 0,
             shared: 0,
+            anonymous: Share::default(),
             by_rss: false,
             high: 0,
             has_waited: false,
