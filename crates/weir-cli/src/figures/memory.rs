@@ -255,7 +255,8 @@ impl Heap {
             let known = it.bytes().saturating_sub(metadata_bytes);
             let is_told = page.measured.at.load(Relaxed) > 0 || held(page) <= SLACK.max(known.saturating_mul(2));
             untold = untold.saturating_add(if is_told { 0 } else { held(page).saturating_sub(known) });
-            let untouched = Measured::of(page).map_or(0, |(measured, _)| measured.untouched);
+            let is_so = |it: &Measured| !it.is_touched(share.own.saturating_add(share.others));
+            let untouched = Measured::of(page).filter(|(it, _)| is_so(it)).map_or(0, |(it, _)| it.untouched);
             sum.and(&it.own_part(share, untouched))
         });
         is_little(untold, sum.bytes()).then_some(sum)
@@ -408,9 +409,14 @@ mod tests {
     fn what_is_not_resident_is_not_others() {
         let page = Stats::new();
         page.live_bytes.store(2 << 30, Relaxed);
-        page.measured.note(1, [2 << 30, 0, 0, 0, 0, 1536 << 20, 0]);
-        let share = Share { own: 900 << 20, others: 3686 << 20 };
-        assert_eq!(Heap::of([(&page, share)].into_iter()).map(|heap| heap.live_bytes), Some(2 << 30));
+        let live = |process: u64, own: u64, others: u64| {
+            page.measured.note(1, [2 << 30, 0, 0, 0, 0, 1536 << 20, process]);
+            let share = Share { own: own << 20, others: others << 20 };
+            Heap::of([(&page, share)].into_iter()).map(|heap| heap.live_bytes >> 20)
+        };
+        assert_eq!(live(4586 << 20, 900, 3686), Some(2048));
+        // It was touched since, and then the process forked.
+        assert_eq!(live(512 << 20, 228, 1820), Some(228));
     }
 
     #[test]

@@ -321,9 +321,11 @@ fn has_own_malloc(pid: i32, known: &ProcessRecord, stats: &StatsFile) -> bool {
 /// Resident bytes, the process's part of them, and that of its anonymous memory.
 fn proportional(rollup: procfs::process::SmapsRollup) -> Option<(u64, u64, Share)> {
     let fields = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
-    // Before Linux 5.4 the kernel does not tell the last: then it counts whole.
-    let (all, own) = fields.get("Anonymous").zip(fields.get("Pss_Anon")).unwrap_or((&0, &0));
-    Some((*fields.get("Rss")?, *fields.get("Pss")?, Share { own: *own, others: all.saturating_sub(*own) }))
+    let both = |all: &str, own: &str| Some((*fields.get(all)?, *fields.get(own)?));
+    let (rss, pss) = both("Rss", "Pss")?;
+    // Before Linux 5.4 the kernel does not tell the last. Files that others have too then count with it.
+    let (all, own) = both("Anonymous", "Pss_Anon").unwrap_or((rss, pss));
+    Some((rss, pss, Share { own, others: all.saturating_sub(own) }))
 }
 
 /// CPU time of the calling thread so far.

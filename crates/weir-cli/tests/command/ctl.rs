@@ -183,7 +183,11 @@ fn a_shorter_window_ends_the_one_under_way() {
 fn the_level_of_pressure_falls_at_rest_and_a_child_begins_with_none() {
     let Some(mut subject) = steered() else { return };
     let pid = subject.pid().to_string();
-    let is_told = |pid: &str, level: &str| text(&weir(&["stat", pid]).stdout).contains(&format!("pressure {level};"));
+    let is_told = |pid: &str, level: &str| {
+        let said = text(&weir(&["stat", pid]).stdout);
+        // How long ago it was heard of follows, if it ever was.
+        [';', ','].iter().any(|end| said.contains(&format!("pressure {level}{end}")))
+    };
     // Until it is made shorter there is no relief.
     says(&["ctl", &pid, "set", "relief_ms", "3600000"]);
     says(&["ctl", &pid, "set", "limit", "1M"]);

@@ -121,11 +121,13 @@ impl Agent {
         if to <= before || pod.request_of(container).is_some() {
             return Some(to);
         }
-        if pod.is_held_up(container) || self.requested.contains(&pod.uid) {
+        let (named, held) = ((pod.uid.clone(), container.name.clone()), container.wanted.most()?);
+        if pod.is_held_up(container) || self.requested.contains(&pod.uid) || self.waiting.contains_key(&named) {
             return None;
         }
-        let (named, held) = ((pod.uid.clone(), container.name.clone()), container.wanted.most()?);
-        let outsized = self.outsized.get(&named).map(|(most, _)| *most).filter(|most| (held..=to).contains(most));
+        let outsized =
+            self.outsized.get(&named).filter(|(most, at)| at.elapsed() < OUTSIZED && (held..=to).contains(most));
+        let outsized = outsized.map(|(most, _)| *most);
         let to = outsized.map_or(to, |outsized| held.midpoint(outsized));
         (outsized.is_none() || to - held >= LEAST_RAISE).then_some(to)
     }
@@ -195,8 +197,11 @@ impl Agent {
                     continue;
                 }
                 if is_changed && to.most() != container.wanted.most() {
-                    let most = container.wanted.most().filter(|_| pod.is_too_large(container));
-                    self.outsized.extend(most.map(|most| (named.clone(), (most, Instant::now()))));
+                    match container.wanted.most().filter(|_| pod.is_too_large(container)) {
+                        Some(most) => _ = self.outsized.insert(named.clone(), (most, Instant::now())),
+                        // Else it would be asked for and withdrawn at each second look.
+                        None => _ = self.waiting.insert(named.clone(), Instant::now()),
+                    }
                 } else if is_changed && pod.is_infeasible() {
                     self.infeasible.entry(named.clone()).or_insert(Infeasible::Request);
                 }

@@ -115,9 +115,12 @@ async fn of_what_a_node_can_never_hold_half_is_asked_for() {
         let to = agent.wish(Path::new(GROUP), &pod, &pod.containers[0], true).and_then(|(_, to)| to.limit);
         assert_eq!(to, expected.map(|mib: u64| mib << 20), "{outsized:?}");
     }
+    let to = |agent: &Agent| agent.wish(Path::new(GROUP), &pod, &pod.containers[0], true).and_then(|(_, to)| to.limit);
     agent.outsized.values_mut().for_each(|(_, at)| *at -= OUTSIZED);
-    agent.resize(&[], &[]).await;
-    assert!(agent.outsized.is_empty(), "all of it is tried again");
+    assert_eq!(to(&agent), Some(1500 << 20), "all of it is tried again");
+    // What was withdrawn for another reason waits for a while.
+    agent.waiting.insert((String::new(), "app".into()), Instant::now());
+    assert_eq!(to(&agent), None);
 }
 
 /// The kubelet says one thing of the whole pod.
