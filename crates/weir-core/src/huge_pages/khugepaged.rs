@@ -47,8 +47,9 @@ impl<P: Platform> Watch<'_, P> {
         if !inside.is_zero() {
             bytes += self.caches.report_slabs(goal, Pass::Held);
         }
-        // There may be many: never more at a time than under pressure.
-        self.look_over(true, &self.state.huge_from, count.min(FILLED_PRESSURE), |block, node, resident| {
+        // There may be many, and what is found stays so: fewer, and never more at a time than under pressure.
+        let few = if self.caches.pages.platform.huge_on_touch() { count.div_ceil(4).min(FILLED_PRESSURE) } else { 0 };
+        self.look_over(true, &self.state.huge_from, few, |block, node, resident| {
             if (1..PAGEBLOCK_PAGES).contains(&resident) {
                 self.forget_one(block, node);
             }

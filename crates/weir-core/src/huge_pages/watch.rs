@@ -102,8 +102,8 @@ impl<P: Platform> Watch<'_, P> {
 
 // What reclaim asks of the watch.
 
-/// Pageblocks looked at in a calm window for whether the kernel filled them up, and as many for whether it gave them single
-/// pages. The kernel's khugepaged goes through 8 in 10 s by default.
+/// Pageblocks looked at in a calm window for whether the kernel filled them up, and a quarter as many for whether it gave them
+/// single pages. The kernel's khugepaged goes through 8 in 10 s by default.
 const FILLED_CALM: usize = 16;
 /// Pageblocks looked at under pressure, at about 2 us each.
 pub(super) const FILLED_PRESSURE: usize = 1024;
