@@ -314,7 +314,7 @@ fn threads_hand_blocks_to_each_other() {
             let (heap, slots) = (&peaks.heap, &slots);
             scope.spawn(move || {
                 let mut state = 42 + u64::from(thread);
-                for round in 0..5_000_usize {
+                for round in 0..1_500_usize {
                     let r = random(&mut state);
                     run_on(r % 3 * 17);
                     let (len, is_zeroed) = (LEN + (r >> 8) % 3 * MIB, (r >> 20).is_multiple_of(8));
