@@ -319,7 +319,7 @@ pub enum CtlAction {
     },
     /// Release what is idle, and what caches hold beyond what they will want again
     Trim,
-    /// Release all that is free, whatever it costs to get it again
+    /// Release all that is free, whatever it costs to get it again, as malloc_trim() and weir_trim() do
     Drain,
     /// Measure where the memory is now, and print it
     Report,

@@ -37,7 +37,7 @@ const char *weir_version(void);
 /*
  * Releases everything idle to the operating system now, whatever the pressure: caches down to nothing, free blocks,
  * free pages. Weir does this by itself when memory is short; calling it is for a program that is about to be idle for
- * long. Returns 1 if anything was released, 0 if nothing was idle.
+ * long. `weir ctl PID drain` does it from outside. Returns 1 if anything was released, 0 if nothing was idle.
  */
 int weir_trim(void);
 

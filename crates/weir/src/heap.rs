@@ -196,7 +196,7 @@ pub unsafe fn free_moved(block: *mut u8) {
 }
 
 /// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns
-/// whether anything was released.
+/// whether anything was released. `weir ctl PID drain` does it from outside.
 ///
 /// Free values of [`ObjectCacheBuilder::retained`](crate::ObjectCacheBuilder::retained) may be dropped on the calling thread, which
 /// must not hold what their drop waits for.

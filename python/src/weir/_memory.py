@@ -47,7 +47,10 @@ def stats():
 
 
 def trim():
-    """Releases all idle memory to the system now; whether there was any. Weir does so by itself when memory is short."""
+    """Releases all idle memory to the system now; whether there was any. Weir does so by itself when memory is short.
+
+    ``weir ctl PID drain`` does it from outside.
+    """
     return library().weir_trim() == 1
 
 
