@@ -113,7 +113,7 @@ fn children_of_many_threads_have_a_whole_heap() {
                 scope.spawn(move || {
                     begun.wait();
                     let ended = catch_unwind(|| {
-                        (0..25).for_each(|round| in_forked(|| child_life(&blocks, seed * 100 + round)));
+                        (0..10).for_each(|round| in_forked(|| child_life(&blocks, seed * 100 + round)));
                     });
                     forked.wait();
                     ended

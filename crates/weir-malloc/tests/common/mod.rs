@@ -7,13 +7,13 @@
 //! that is how the tests are tested.
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 /// The ways in which every program is run.
@@ -252,11 +252,15 @@ fn newest(path: &Path) -> Option<SystemTime> {
     entries.filter_map(|entry| newest(&entry.ok()?.path())).max()
 }
 
-/// Compiles a program of this test's `c` or `cxx` folder once; none if this machine has no compiler, which is said.
+/// Compiles a program of this test's `c` or `cxx` folder once; none if this machine has no compiler, which is said. Other programs
+/// are compiled meanwhile.
 pub fn compile(kind: Kind, name: &str) -> Option<PathBuf> {
-    static DONE: OnceLock<Mutex<HashMap<String, Option<PathBuf>>>> = OnceLock::new();
-    let mut done = DONE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    done.entry(name.to_owned()).or_insert_with(|| compile_now(kind, name)).clone()
+    type Compiled = Arc<OnceLock<Option<PathBuf>>>;
+    static DONE: Mutex<BTreeMap<String, Compiled>> = Mutex::new(BTreeMap::new());
+    let mut done = DONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let compiled = done.entry(name.to_owned()).or_default().clone();
+    drop(done);
+    compiled.get_or_init(|| compile_now(kind, name)).clone()
 }
 
 fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
