@@ -25,13 +25,13 @@ passing! {
 
 /// By libc's `clone`, past `fork`.
 fn copies_by_clone(mode: Mode) {
-    passes(Kind::C, "clones.c", &[&share(24, mode)], mode);
+    passes(Kind::C, "clones.c", &[&share(12, mode)], mode);
 }
 
 /// Threads allocate under locks that `fork` takes, libc's and a program's.
 fn fork_against_locks(mode: Mode) {
     for which in ["flush", "memory", "lines", "pipes", "names", "early", "late"] {
-        passes(Kind::C, "fork_locks.c", &[which, &share(1500, mode)], mode);
+        passes(Kind::C, "fork_locks.c", &[which, &share(600, mode)], mode);
     }
 }
 
