@@ -28,6 +28,7 @@ mod why;
 pub use around::stall::Stall;
 pub use base::descriptors::use_all_descriptors;
 pub use base::failure::Failure;
+pub use base::json::pretty as printable_json;
 pub use base::output::printable_line;
 
 use base::failure::{Kind, WEIR_FAILED};

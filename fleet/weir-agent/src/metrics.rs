@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+use weir_cli::survey::by_share;
 use weir_policy::limits::Recommendation;
 
 /// A container, or a group that is of none.
@@ -56,7 +57,7 @@ type Figure = (&'static str, &'static str, fn(&Row) -> Option<f64>);
 type Labels<'a> = [(&'static str, &'a str); 4];
 
 /// A gauge of bytes for each container: name, help and value.
-const BYTES: [Figure; 4] = [
+const BYTES: [Figure; 5] = [
     ("container_charged", "Memory that the kernel charges to the container.", |it| {
         Some(it.looked.charge.charged as f64)
     }),
@@ -65,6 +66,11 @@ const BYTES: [Figure; 4] = [
         Some(it.looked.needed() as f64)
     }),
     ("container_spare", "What its processes could give below the cost bar.", |it| Some(it.looked.figures.spare as f64)),
+    (
+        "container_spare_at_any_cost",
+        "What its processes could do without, by their cost curves; no sample where they have none.",
+        |it| it.looked.costs().last().map(|all| all.bytes as f64),
+    ),
 ];
 
 /// A gauge of a share for each container.
@@ -124,6 +130,14 @@ impl Collector for Metrics {
                 sample(&mut metric, row, ("", ""), value)?;
             }
         }
+        let help = "Time that its processes would lose in ten seconds without their cheapest memory, by the share of what they \
+                    could do without at any cost.";
+        let mut costs = to.encode_descriptor("container_spare_cost", help, Some(&in_seconds), gauge)?;
+        for row in &state.rows {
+            let points = row.looked.costs();
+            by_share(&points)
+                .try_for_each(|(share, cost)| sample(&mut costs, row, ("share", share), cost.ns() as f64 / 1e9))?;
+        }
         let help = "What the container should get: target, and the bounds of an autoscaler.";
         let mut recommended = to.encode_descriptor("container_recommendation", help, Some(&in_bytes), gauge)?;
         for (row, it) in state.rows.iter().filter_map(|row| Some((row, row.recommended?))) {
@@ -166,4 +180,46 @@ fn sample(metric: &mut MetricEncoder, row: &Row, more: (&'static str, &str), val
         [("namespace", &row.namespace), ("pod", &row.pod), ("container", &row.container), ("cgroup", path)];
     let all: Vec<_> = labels.into_iter().chain([more]).filter(|(_, value)| !value.is_empty()).collect();
     metric.encode_family(&all.as_slice())?.encode_gauge(&value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::figures::Figures;
+    use crate::machine::groups::{Charge, Group};
+    use crate::policy::relief::tests::process;
+
+    #[test]
+    fn what_less_memory_costs_is_told_of_all_processes_of_a_container() {
+        let row = |container: &str, processes| Row {
+            namespace: "shop".to_owned(),
+            pod: "web".to_owned(),
+            container: container.to_owned(),
+            looked: Looked {
+                group: Group { path: "a".into(), place: None, pids: Vec::new() },
+                figures: Figures::default(),
+                charge: Charge::default(),
+                processes,
+            },
+            recommended: None,
+        };
+        let ms = 1_000_000;
+        let metrics = Metrics::default();
+        let two = vec![process(1, &[(10, 2 * ms), (50, 9 * ms)]), process(2, &[(20, ms)])];
+        metrics.state().rows = vec![row("app", two), row("none", vec![process(3, &[])])];
+        let text = metrics.text();
+        let told: Vec<_> = text.lines().filter(|line| line.starts_with("weir_container_spare_")).collect();
+        let of_app = |name, more, value: &str| {
+            format!("weir_container_spare_{name}{{namespace=\"shop\",pod=\"web\",container=\"app\"{more}}} {value}")
+        };
+        let costs = [("0.25", "0.02"), ("0.5", "0.13"), ("1", "0.49")];
+        let costs = costs.map(|(share, cost)| of_app("cost_seconds", format!(",share=\"{share}\""), cost));
+        let all = of_app("at_any_cost_bytes", String::new(), "83886080.0");
+        assert!(costs.iter().chain([&all]).all(|line| told.contains(&line.as_str())), "{text}");
+        assert_eq!(
+            told.iter().filter(|line| line.contains("none")).count(),
+            1,
+            "what is spare is known to be 0: {text}"
+        );
+    }
 }

@@ -8,7 +8,8 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::time::Duration;
-use weir_cli::printable_line;
+use weir_cli::survey::Cost;
+use weir_cli::{printable_json, printable_line};
 use weir_policy::limits::{Recommendation, Rules, Sample, Watched};
 
 /// A group, bytes.
@@ -25,8 +26,20 @@ struct Line {
     #[serde(flatten)]
     figures: Figures,
     refault_share: f64,
+    /// What its processes could do without, the cheapest first.
+    cost_curve: Vec<Point>,
     needed: u64,
     recommended: Option<Recommendation>,
+}
+
+/// A point of a cost curve, of all bytes up to it.
+#[derive(Serialize)]
+struct Point {
+    bytes: u64,
+    /// Time to get them back, ns.
+    once_ns: u64,
+    /// Time lost in each second without them, ns.
+    second_ns: u64,
 }
 
 /// All of it.
@@ -46,14 +59,20 @@ pub fn text(options: &Options) -> Result<String> {
     groups.sort_by_key(|line| std::cmp::Reverse(line.charged));
     let (unreadable, not_allowed, unaccounted) = (look.unreadable.0, look.not_allowed, look.unaccounted);
     let found = Found { groups, unreadable, not_allowed, unaccounted };
-    Ok(if options.json { serde_json::to_string_pretty(&found)? + "\n" } else { table(&found) })
+    if options.json { json(&found) } else { Ok(table(&found)) }
+}
+
+fn json(found: &Found) -> Result<String> {
+    Ok(printable_json(found)?)
 }
 
 fn line(looked: Looked, rules: &Rules) -> Line {
     let mut watched = Watched::new(rules, Duration::ZERO);
     let (needed, charged) = (looked.needed(), looked.charge.charged);
     watched.note(Duration::ZERO, Sample { needed, charged, held: looked.charge.limit, stall: 0.0 });
+    let point = |it: Cost| Point { bytes: it.bytes, once_ns: it.once_ns, second_ns: it.second_ns };
     Line {
+        cost_curve: looked.costs().into_iter().map(point).collect(),
         cgroup: looked.group.path.to_string_lossy().into_owned(),
         place: looked.group.place,
         charged,
@@ -100,6 +119,11 @@ fn table(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::groups::{Charge, Group};
+    use crate::policy::relief::tests::process;
+    use clap::Parser;
+    use serde_json::Value;
+    use weir_cli::survey::Process;
 
     #[test]
     fn processes_in_groups_that_are_not_accounted_are_told() {
@@ -107,5 +131,29 @@ mod tests {
         let text = of(2);
         assert!(text.ends_with("processes that are in groups whose memory is not accounted: 2\n"), "{text}");
         assert!(!text.contains("no process") && of(0).contains("no process with Weir was found"), "{text}");
+    }
+
+    fn found(path: &str, processes: Vec<Process>) -> Found {
+        let group = Group { path: path.into(), place: None, pids: Vec::new() };
+        let looked = Looked { group, figures: Figures::default(), charge: Charge::default(), processes };
+        let rules = Options::parse_from(["weir-agent"]).rules();
+        Found { groups: vec![line(looked, &rules)], unreadable: 0, not_allowed: 0, unaccounted: 0 }
+    }
+
+    #[test]
+    fn the_name_of_a_group_cannot_steer_a_terminal() {
+        let found = found("a\u{1b}[2J\u{202e}\u{9b}é", Vec::new());
+        assert!(table(&found).ends_with("  /a?[2J??é\n"), "{:?}", table(&found));
+        let json: Value = serde_json::from_str(&json(&found).unwrap()).unwrap();
+        assert_eq!(json["groups"][0]["cgroup"], "a?[2J??é");
+    }
+
+    #[test]
+    fn the_curve_is_of_all_processes_of_the_group() {
+        let found = found("a", vec![process(1, &[(10, 400), (50, 9000)]), process(2, &[(20, 300)])]);
+        let json: Value = serde_json::from_str(&json(&found).unwrap()).unwrap();
+        let curve = json["groups"][0]["cost_curve"].as_array().unwrap();
+        let points: Vec<_> = curve.iter().map(|it| (it["bytes"].as_u64().unwrap() >> 20, &it["once_ns"])).collect();
+        assert_eq!(points, [(20, &6000.into()), (30, &10_000.into()), (80, &460_000.into())]);
     }
 }

@@ -11,7 +11,6 @@ use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::base::units::PAGE;
-use weir_core::policy::cost_curve::cost_of;
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 
 /// A sample's value.
@@ -149,11 +148,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = families! {
         "Memory that the process could do without, by its cost curve; no sample while it has none, or none was measured."
     Gauge "spare_cost" SECONDS [|it, write| {
         let points = less::points(&it.page);
-        let spare = points.last().map_or(0, |all| all.bytes);
-        [("0.25", 4), ("0.5", 2), ("1", 1)].iter().try_for_each(|(share, part)| {
-            let cost = cost_of(points.iter().copied(), spare / part).filter(|cost| cost.bytes > 0);
-            cost.map_or(Ok(()), |cost| write(&[("share", share)], Value::Real(seconds(cost.ns()))))
-        })
+        less::by_share(&points).try_for_each(|(share, cost)| write(&[("share", share)], Value::Real(seconds(cost.ns()))))
     }]
         "Time that the process would lose in ten seconds without its cheapest memory, by the share of what it could do without."
     Gauge "pressure_level" NONE [page pressure_level]

@@ -52,6 +52,15 @@ pub fn points(page: &Stats) -> Vec<Cost> {
     rows(&page.costs).0
 }
 
+/// What a part of all that could be done without would cost, the cheapest bytes first: the share, and its cost. None of a
+/// share that has no byte.
+pub fn by_share(points: &[Cost]) -> impl Iterator<Item = (&'static str, Cost)> {
+    let spare = points.last().map_or(0, |all| all.bytes);
+    let shares = [("0.25", spare / 4), ("0.5", spare / 2), ("1", spare)];
+    let costs = shares.into_iter().filter_map(|(share, bytes)| Some((share, cost_of(points.iter().copied(), bytes)?)));
+    costs.filter(|(_, cost)| cost.bytes > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

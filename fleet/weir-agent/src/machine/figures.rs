@@ -73,6 +73,17 @@ pub fn parts(points: &[Cost]) -> impl Iterator<Item = Cost> {
     before.zip(points).map(|(before, point)| point.less(&before)).filter(|part| part.bytes > 0)
 }
 
+/// As [`parts`], of a process. Whatever it says of itself, it gives no more than is resident.
+pub fn parts_of(process: &Process) -> impl Iterator<Item = Cost> {
+    let mut left = process.memory.resident_bytes;
+    let there = parts(&process.costs).map(move |part| {
+        let there = part.part(part.bytes.min(left));
+        left -= there.bytes;
+        there
+    });
+    there.filter(|part| part.bytes > 0)
+}
+
 /// The bytes of a cost curve at no more than that price, nanoseconds a MiB.
 pub fn below(points: &[Cost], bar: u64) -> u64 {
     let bar = Cost { bytes: 1 << 20, once_ns: bar, ..Cost::default() };

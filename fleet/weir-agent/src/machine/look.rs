@@ -1,11 +1,11 @@
 //! One look at the machine: each group that has processes with Weir, what they hold, and what is charged to it.
 
-use super::figures::Figures;
+use super::figures::{Figures, parts_of};
 use super::groups::{Charge, Group, Groups};
 use anyhow::Result;
 use std::collections::HashSet;
 use std::path::Path;
-use weir_cli::survey::{Process, Survey};
+use weir_cli::survey::{Cost, CostCurve, Process, Survey};
 
 /// See the module.
 pub struct Machine {
@@ -58,6 +58,14 @@ impl Looked {
         // No more than is spare.
         let spare = part as u64;
         charged.saturating_add(swapped).saturating_sub(spare).saturating_sub(droppable)
+    }
+
+    /// The cost curve of the group: the points of one curve that is of all of its processes. What forked processes share counts
+    /// in each.
+    pub fn costs(&self) -> Vec<Cost> {
+        let mut curve = CostCurve::default();
+        self.processes.iter().flat_map(parts_of).for_each(|part| curve.add(part));
+        curve.points().collect()
     }
 }
 

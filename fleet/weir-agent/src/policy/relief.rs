@@ -1,6 +1,6 @@
 //! Who gives when the machine is short: the cheapest bytes of all processes, by their cost curves. What is idle costs least.
 
-use crate::machine::figures::parts;
+use crate::machine::figures::parts_of;
 use crate::machine::shortage::State;
 use std::collections::BTreeMap;
 use weir_cli::survey::{Cost, Process};
@@ -18,18 +18,11 @@ pub fn missing(state: &State, low: f64) -> u64 {
     if is_short { (2 * low).saturating_sub(state.available) } else { 0 }
 }
 
-/// What each process is asked for, so that all together give `missing` bytes as cheaply as they can, or all they have. Whatever a
-/// process says of itself, it gives no more than is resident: else one alone could be asked for all that is missing.
+/// What each process is asked for, so that all together give `missing` bytes as cheaply as they can, or all they have. None is
+/// asked for more than is resident: else one alone could be asked for all that is missing.
 pub fn shares<'a>(processes: impl Iterator<Item = &'a Process>, missing: u64) -> BTreeMap<i32, u64> {
-    let of_process = |process: &'a Process| {
-        let mut left = process.memory.resident_bytes;
-        parts(&process.costs).map(move |part| {
-            let there = part.part(part.bytes.min(left));
-            left -= there.bytes;
-            (there, process.pid)
-        })
-    };
-    let mut all: Vec<(Cost, i32)> = processes.flat_map(of_process).filter(|(part, _)| part.bytes > 0).collect();
+    let of_process = |process: &'a Process| parts_of(process).map(|part| (part, process.pid));
+    let mut all: Vec<(Cost, i32)> = processes.flat_map(of_process).collect();
     let price = |part: &Cost| part.ns() as f64 / part.bytes as f64;
     all.sort_by(|(one, _), (other, _)| price(one).total_cmp(&price(other)));
     let (mut shares, mut missing) = (BTreeMap::new(), missing);
@@ -46,14 +39,15 @@ pub fn shares<'a>(processes: impl Iterator<Item = &'a Process>, missing: u64) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use weir_cli::survey::Memory;
 
     const MIB: u64 = 1 << 20;
 
-    fn process(pid: i32, costs: &[(u64, u64)]) -> Process {
+    /// With 1,000 MiB resident. Each part of its curve is of some MiB at some price.
+    pub(crate) fn process(pid: i32, costs: &[(u64, u64)]) -> Process {
         let part = |&(mib, price): &(u64, u64)| Cost { bytes: mib * MIB, once_ns: mib * price, ..Cost::default() };
         let sum = |sum: &mut Cost, part: Cost| {
             *sum = sum.plus(&part);
