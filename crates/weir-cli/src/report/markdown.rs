@@ -3,6 +3,7 @@
 use super::column::{self, Column, Comparison, Table};
 use super::reading::Stat;
 use super::records::Pressure;
+use crate::base::output::printable;
 use crate::base::units::{bytes, nanoseconds};
 use crate::figures::released::CAUSES;
 
@@ -83,7 +84,7 @@ fn row(first: &str, others: impl IntoIterator<Item = String>) -> String {
     format!("| {first} |{others}\n")
 }
 
-/// Text of a file's, so that it is text here: nothing in it is Markdown or HTML, and it stays on its line.
+/// Text of a file's, so that it is text here: nothing in it is Markdown or HTML or steers a terminal, and it stays on its line.
 fn escaped(text: &str) -> String {
     let character = |c: char| match c {
         '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '+' | '!' | '|' | '~' => {
@@ -92,10 +93,10 @@ fn escaped(text: &str) -> String {
         '&' => "&amp;".into(),
         '<' => "&lt;".into(),
         '>' => "&gt;".into(),
-        c if c.is_control() => " ".into(),
+        '\n' => " ".into(),
         c => c.into(),
     };
-    text.chars().map(character).collect()
+    printable(text).chars().map(character).collect()
 }
 
 #[cfg(test)]
@@ -105,5 +106,6 @@ mod tests {
     #[test]
     fn text_of_files_stays_text() {
         assert_eq!(escaped("a|b\n<script> [x](y) `&"), r"a\|b &lt;script&gt; \[x\]\(y\) \`&amp;");
+        assert_eq!(escaped("a\u{1b}[2J\u{202e}\u{9b}"), r"a?\[2J??");
     }
 }
