@@ -1,5 +1,5 @@
-//! What the agent itself costs: 500 processes with Weir, in a hundred groups where those can be made. It measures, so that it runs
-//! only when asked:
+//! What the agent itself costs: 500 processes with Weir, in a hundred groups where those can be made. It fails above the goals. It
+//! measures, so that it runs only when asked:
 //!
 //!     WEIR_TEST_LIBRARY=.../libweir.so cargo test --release -p weir-agent --test cost -- --ignored --nocapture
 //!
@@ -19,6 +19,9 @@ const GROUPS: usize = 100;
 /// The agent's default.
 const PERIOD: Duration = Duration::from_secs(15);
 const PERIODS: u64 = 6;
+/// The goals: of a CPU, and bytes resident with its reader.
+const SHARE: f64 = 0.005;
+const RESIDENT: u64 = 30 << 20;
 
 /// Processes and their groups, which end with this.
 struct Many {
@@ -112,6 +115,28 @@ fn metric(address: &str, name: &str) -> f64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+/// Whether the agent looks each period, and costs no more than the goals.
+fn is_cheap(agent: u32, address: &str) -> bool {
+    let ((before, _), looked) = (cost(agent), metric(address, "weir_agent_looks_total"));
+    let begun = Instant::now();
+    std::thread::sleep(PERIOD * u32::try_from(PERIODS).unwrap());
+    let seconds = begun.elapsed().as_secs_f64();
+    let ((after, bytes), looks) = (cost(agent), metric(address, "weir_agent_looks_total") - looked);
+    let (taken, share) = (after - before, (after - before) / seconds);
+    let own = fs::read_to_string(format!("/proc/{agent}/status")).unwrap();
+    let peak = own.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default();
+    println!(
+        "a look each {} s: {looks} looks in {seconds:.0} s took {taken:.3} s of CPU, {:.3} % of one; resident with its reader \
+         {:.1} MiB ({}); the last look took {:.3} s",
+        PERIOD.as_secs(),
+        share * 100.0,
+        bytes as f64 / 1048576.0,
+        peak.split_whitespace().collect::<Vec<_>>().join(" "),
+        metric(address, "weir_agent_look_seconds"),
+    );
+    looks >= (PERIODS - 1) as f64 && share <= SHARE && bytes <= RESIDENT
+}
+
 #[test]
 #[ignore = "nightly: it measures, and starts 500 processes"]
 fn five_hundred_processes() {
@@ -144,24 +169,12 @@ fn five_hundred_processes() {
         std::thread::sleep(Duration::from_millis(200));
     }
     let first = metric(&address, "weir_agent_look_seconds");
-    let ((before, _), looked) = (cost(agent.id()), metric(&address, "weir_agent_looks_total"));
-    let begun = Instant::now();
-    std::thread::sleep(PERIOD * u32::try_from(PERIODS).unwrap());
-    let seconds = begun.elapsed().as_secs_f64();
-    let ((after, bytes), looks) = (cost(agent.id()), metric(&address, "weir_agent_looks_total") - looked);
-    let own = fs::read_to_string(format!("/proc/{}/status", agent.id())).unwrap();
-    let peak = own.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default().to_owned();
     println!(
-        "{PROCESSES} processes in {GROUPS} groups{}, a look each {} s: {looks} looks in {seconds:.0} s took {:.3} s of CPU, \
-         {:.3} % of one; resident with its reader {:.1} MiB ({}); the first look took {first:.3} s, the last {:.3} s",
+        "{PROCESSES} processes in {GROUPS} groups{}; the first look took {first:.3} s",
         if cluster.is_some() { " of as many pods" } else { "" },
-        PERIOD.as_secs(),
-        after - before,
-        (after - before) / seconds * 100.0,
-        bytes as f64 / 1048576.0,
-        peak.split_whitespace().collect::<Vec<_>>().join(" "),
-        metric(&address, "weir_agent_look_seconds"),
     );
+    // Other work on the machine makes the agent dearer: the better of two counts.
+    let is_cheap = (0..2).any(|_| is_cheap(agent.id(), &address));
     if let Some(config) = &cluster {
         let of_containers = metric_lines(&address, "weir_container_memory_bytes{namespace=\"default\"");
         assert!(of_containers >= GROUPS, "{of_containers} of {GROUPS} containers are known by the names of their pods");
@@ -169,4 +182,5 @@ fn five_hundred_processes() {
     }
     let _ = agent.kill();
     let _ = agent.wait();
+    assert!(is_cheap, "twice it took above {} % of a CPU or {} MiB, or did not look", SHARE * 100.0, RESIDENT >> 20);
 }
