@@ -686,6 +686,9 @@ struct weir_evictable_options {
     void (*on_evict)(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause);
     void *data;     /* for on_evict */
     unsigned flags; /* WEIR_EVICTABLE_* */
+    /* How long a miss takes, ns; 0: 100,000, a read of a solid-state disk. With the rate of hits it is the price of the cache's
+       bytes. When memory is short the cheapest go first, of all caches of this process and of others that read its prices. */
+    uint64_t miss_ns;
 };
 
 /*

@@ -173,7 +173,7 @@ rows! {
         hit_rate,
         /// Values put in, in 1,000 seconds, whose key had been evicted not long before: hits that more room would have brought.
         return_rate,
-        /// Mean time to compute a value that was missed, ns; 0: none was computed.
+        /// Mean time to compute a value that was missed, ns. Where none was timed, what the program said; 0: not known.
         miss_ns,
     }
 }

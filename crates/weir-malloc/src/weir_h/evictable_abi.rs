@@ -8,6 +8,7 @@ use crate::weir_h::zone_abi;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
 use core::ptr::{NonNull, null};
+use core::time::Duration;
 use weir::{ByteCache, ByteEntry, CacheError, Favour, Refusal, RemovalCause, heap};
 
 /// `weir_evictable`, to which C has a pointer.
@@ -27,7 +28,11 @@ pub struct Options {
     on_evict: Option<OnEvict>,
     data: *mut c_void,
     flags: c_uint,
+    miss_ns: u64,
 }
+
+// A program that was compiled before ends here.
+const _: () = assert!(core::mem::offset_of!(Options, miss_ns) == 64);
 
 /// `WEIR_EVICTABLE_ZONE_FIRST`.
 const ZONE_FIRST: c_uint = 1;
@@ -82,6 +87,7 @@ pub unsafe extern "C" fn weir_evictable_create(options: *const Options, size: us
         // As far as it is text. The builder cuts it between two characters.
         builder = builder.name(name.utf8_chunks().next().map_or("", |chunk| chunk.valid()));
     }
+    builder = builder.miss_time(Duration::from_nanos(options.miss_ns));
     if options.flags & FAVOUR_BYTES != 0 {
         builder = builder.favour(Favour::Bytes);
     }

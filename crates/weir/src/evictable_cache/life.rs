@@ -84,7 +84,7 @@ impl<C: Content> Shared<C> {
             calls: Scans::new(),
             #[cfg(not(plain))]
             gathering: Gathering::new(),
-            worth: Worth::new(),
+            worth: Worth::new(options.miss_ns),
             #[cfg(not(plain))]
             parents: [const { AtomicU64::new(0) }; 5],
         };

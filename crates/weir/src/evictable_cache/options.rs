@@ -24,6 +24,8 @@ pub struct Options<C: Content> {
     pub min: usize,
     pub max: usize,
     pub favour: Favour,
+    /// Time of a miss where none is timed, ns; 0: not known.
+    pub miss_ns: u64,
     /// 0: by CPUs and size.
     pub shards: usize,
     pub place: Place,
@@ -44,6 +46,7 @@ impl<C: Content> Options<C> {
             min: 0,
             max: usize::MAX,
             favour: Favour::Entries,
+            miss_ns: 0,
             shards: 0,
             place: Place::Heap,
             values: None,

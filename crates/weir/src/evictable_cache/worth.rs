@@ -28,6 +28,8 @@ pub struct Worth {
     /// Time of those that were timed and not forgotten, ns.
     compute_ns: AtomicU64,
     timed: AtomicU64,
+    /// The time of a miss that the program said, ns; 0: it said none.
+    said_ns: u64,
     /// When the cache was made, ns; the rest is as of the last look at the rates.
     born: u64,
     at: AtomicU64,
@@ -38,11 +40,11 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// Of a cache that is made now.
-    pub fn new() -> Self {
+    /// Of a cache that is made now, of which a miss takes so long by the program's word, ns; 0: it says nothing.
+    pub fn new(said_ns: u64) -> Self {
         let (born, zero) = (system().now().0, || AtomicU64::new(0));
         let [computed, compute_ns, timed, hits, returns, rates] = [(); 6].map(|()| zero());
-        Self { computed, compute_ns, timed, born, at: AtomicU64::new(born), hits, returns, rates }
+        Self { computed, compute_ns, timed, said_ns, born, at: AtomicU64::new(born), hits, returns, rates }
     }
 
     /// A computation begins: when, if it is to be timed.
@@ -68,9 +70,9 @@ impl Worth {
         }
     }
 
-    /// Mean time of a computation of late, ns; 0: none was timed.
+    /// Mean time of a computation of late, ns. Where none was timed, what the program said.
     pub fn miss_ns(&self) -> u64 {
-        self.compute_ns.load(Relaxed) / self.timed.load(Relaxed).max(1)
+        self.compute_ns.load(Relaxed).checked_div(self.timed.load(Relaxed)).unwrap_or(self.said_ns)
     }
 
     /// Brings the rates of hits and of returns up to date, which are so many since the cache was made. For one thread at a time.
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn rates_follow_the_counts_and_remember_a_second() {
-        let worth = Worth { born: 0, at: AtomicU64::new(0), ..Worth::new() };
+        let worth = Worth { born: 0, at: AtomicU64::new(0), ..Worth::new(0) };
         let at = |ms: u64| Time(ms * 1_000_000);
         assert_eq!(worth.rates(at(500), 50, 0), [100_000, 0], "100 a second since the cache was made");
         assert_eq!(worth.rates(at(1500), 50, 10), [33_333, 6_666], "half a second of 100, and one of none");
@@ -109,8 +111,8 @@ mod tests {
 
     #[test]
     fn one_computation_in_sixteen_is_timed() {
-        let worth = Worth::new();
-        assert_eq!(worth.miss_ns(), 0);
+        let worth = Worth::new(7);
+        assert_eq!((worth.miss_ns(), Worth::new(0).miss_ns()), (7, 0), "nothing is known but what was said");
         assert_eq!((0..33).filter(|_| worth.begin().is_some()).count(), 3);
         [10, 20, 60].iter().for_each(|&ns| worth.note(Nanos(ns)));
         assert_eq!(worth.miss_ns(), 30);
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_mean_forgets_and_one_long_time_does_not_make_it() {
-        let worth = Worth::new();
+        let worth = Worth::new(0);
         let note = |count, ns| (0..count).for_each(|_| worth.note(Nanos(ns)));
         note(100_000, 1_000_000);
         note(1, 8 * 3600 * 1_000_000_000);

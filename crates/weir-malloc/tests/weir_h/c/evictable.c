@@ -47,7 +47,8 @@ static void check(weir_evictable *cache, weir_entry *entry, uint64_t key, size_t
 }
 
 static void life(weir_zone *zone, unsigned flags) {
-    struct weir_evictable_options options = {.name = "blocks", .max_bytes = 1 << 20, .zone = zone, .flags = flags};
+    struct weir_evictable_options options = {
+        .name = "blocks", .max_bytes = 1 << 20, .zone = zone, .flags = flags, .miss_ns = 10000000};
     weir_evictable *cache = made(&options);
     for (uint64_t key = 0; key < 2000; key++) {
         size_t size = 1 + key % 5000;
@@ -279,6 +280,10 @@ int main(void) {
     CHECK((empty = p_evictable_get(cache, NULL, 0)) || errno == ENOENT);
     p_evictable_release(cache, empty);
     CHECK(p_evictable_destroy(cache) == 0);
+    /* A program that was compiled when the options ended before the last. */
+    struct weir_evictable_options older = {.name = "older"};
+    cache = p_evictable_create(&older, offsetof(struct weir_evictable_options, miss_ns));
+    CHECK(cache && p_evictable_destroy(cache) == 0);
     life(NULL, 0);
     life(NULL, WEIR_EVICTABLE_FAVOUR_BYTES);
     weir_zone *zone = p_zone_create(WEIR_ZONE_ANONYMOUS, 4 << 20, -1);

@@ -145,6 +145,15 @@ macro_rules! common_options {
             self
         }
 
+        /// How long a miss takes, where the cache cannot time it: its values come by `insert` or the like, and not from a closure
+        /// that it is given. 100 us if it is not called. Times of closures count as soon as there are any.
+        ///
+        /// With the rate of hits it is the price of the cache's bytes: those of the cheapest cache go first.
+        pub fn miss_time(mut self, time: core::time::Duration) -> Self {
+            self.options.miss_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            self
+        }
+
         /// How long an entry is there from its insertion on, whether it is used or not; for ever if it is not called.
         ///
         /// An entry whose time is over is no hit. Its memory goes back as the entry is found: by a look-up, under pressure, or by
