@@ -12,7 +12,7 @@
 use crate::base::cost::Cost;
 
 /// Parts in which a cache is told.
-pub const STEPS: usize = 4;
+pub const STEPS: usize = super::prices::PARTS;
 /// Exponents in thousandths, and for each the millionths of all hits that are lost with a cache's first quarter, half, three
 /// quarters and all: 1 - x^a. What lies between is taken to lie on straight lines.
 const LOST: [(u64, [u64; STEPS]); 5] = [

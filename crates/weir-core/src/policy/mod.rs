@@ -6,6 +6,7 @@ pub mod deferred;
 pub(crate) mod growing_buffer;
 pub mod hold;
 pub(crate) mod huge_page_advice;
+pub mod prices;
 pub mod refault;
 pub mod scan_priority;
 pub mod victim_order;

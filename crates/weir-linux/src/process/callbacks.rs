@@ -13,6 +13,7 @@ pub use weir_core::evict::callback::{
     Callback, CallbackSpec, CallbackStats, Class, DEFAULT_BATCH, Entry, Panicked, Queue, STOP, ScanReason, Shrink,
 };
 pub use weir_core::policy::deferred::DEFAULT_SEEKS;
+pub use weir_core::policy::prices::Prices;
 
 use crate::os::catch::catch_closure;
 use crate::os::clock::monotonic_ns;
@@ -180,7 +181,11 @@ struct Guarded<S> {
     guard: Guard,
     /// A cache of the program's own: what it frees lies where the program allocates.
     is_program: bool,
+    prices: PricesOf<S>,
 }
+
+/// Says what the bytes of an evictable cache cost, and how many could be freed now ([`Callback::prices`]).
+pub type PricesOf<S> = fn(&S) -> Option<(&Prices, usize)>;
 
 impl<S: Shrink> Callback for Guarded<S> {
     fn count(&self) -> Result<usize, Panicked> {
@@ -194,6 +199,9 @@ impl<S: Shrink> Callback for Guarded<S> {
             other_malloc::evict(bytes);
         }
         freed
+    }
+    fn prices(&self) -> Option<(&Prices, usize)> {
+        (self.prices)(&self.shrink)
     }
     fn scanned(&self) {
         other_malloc::settle();
@@ -209,8 +217,18 @@ pub fn register_shrink<S: Shrink + Send + 'static>(
     shrink: S,
     thread: Thread<'_>,
 ) -> Result<Registration, RegisterError> {
+    register_priced(spec, shrink, |_| None, thread)
+}
+
+/// [`register_shrink`] of a cache that says its prices.
+pub fn register_priced<S: Shrink + Send + 'static>(
+    spec: &CallbackSpec<'_>,
+    shrink: S,
+    prices: PricesOf<S>,
+    thread: Thread<'_>,
+) -> Result<Registration, RegisterError> {
     let is_program = spec.class == Class::Program;
-    register(spec, Guarded { shrink, guard: Guard::new(thread), is_program }, thread)
+    register(spec, Guarded { shrink, guard: Guard::new(thread), is_program, prices }, thread)
 }
 
 /// In a forked child that goes on with the callbacks of its parent: makes the threads that call them, which are the

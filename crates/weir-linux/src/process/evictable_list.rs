@@ -7,6 +7,7 @@ use core::sync::atomic::AtomicU32;
 use weir_core::evict::waits::{self, Waits};
 use weir_core::platform::lock::{Lock, RankTurn};
 use weir_core::platform::rank;
+use weir_core::policy::prices::Prices;
 use weir_core::telemetry::tables::EvictableRow;
 
 use crate::arch::thread::thread_pointer;
@@ -30,6 +31,8 @@ pub unsafe trait Evictable: Sync {
 /// A cache's place in the list.
 pub struct Node {
     cache: NonNull<dyn Evictable>,
+    /// The prices of its bytes, as the background thread found them last.
+    pub prices: Prices,
     /// The previous and the next cache; read and written under the list's lock.
     links: Cell<[Option<NonNull<Node>>; 2]>,
 }
@@ -42,7 +45,7 @@ unsafe impl Sync for Node {}
 impl Node {
     /// The node of a cache, in no list yet.
     pub fn new<E: Evictable + 'static>(cache: NonNull<E>) -> Self {
-        Self { cache, links: Cell::new([None; 2]) }
+        Self { cache, prices: Prices::new(), links: Cell::new([None; 2]) }
     }
 }
 
@@ -58,13 +61,13 @@ unsafe impl Send for List {}
 static LIST: Lock<List, { rank::EVICTABLE_CACHES }> = Lock::new(List { first: None, waits: Waits::new() });
 
 impl List {
-    fn each(&self, mut work: impl FnMut(&dyn Evictable)) {
+    fn each(&self, mut work: impl FnMut(&dyn Evictable, &Prices)) {
         let mut at = self.first;
         while let Some(node) = at {
             // SAFETY: a node in the list is valid with its cache, and the list's lock is held by this thread.
-            let (next, cache) = unsafe { (node.as_ref().links.get()[1], node.as_ref().cache.as_ref()) };
-            at = next;
-            work(cache);
+            let (node, cache) = unsafe { (node.as_ref(), node.as_ref().cache.as_ref()) };
+            at = node.links.get()[1];
+            work(cache, &node.prices);
         }
     }
 }
@@ -117,7 +120,7 @@ pub(super) fn freeze(turn: &RankTurn<'_, Linux>) {
     if (rank::EVICTABLE_SHARD..=rank::EVICTABLE_DUEL).contains(&turn.rank()) {
         // SAFETY: this thread has the list's lock whenever it is the caches' turn, as its rank is the lowest. It gives no reference
         // to the list out otherwise meanwhile.
-        unsafe { LIST.held() }.each(|cache| cache.freeze(turn));
+        unsafe { LIST.held() }.each(|cache, _| cache.freeze(turn));
     }
 }
 
@@ -126,17 +129,17 @@ pub(super) fn inherit(platform: &Linux) {
     // A fork that took no locks may have left the list's lock held.
     if let Some(mut list) = LIST.try_lock(platform) {
         list.waits = Waits::new();
-        list.each(|cache| cache.inherit());
+        list.each(|cache, _| cache.inherit());
     }
 }
 
-/// Calls `add` with the figures of each cache, for the background thread. It waits for no lock: whoever holds one may wait
+/// Calls `add` with the figures of each cache, and where its prices are told, for the background thread. It waits for no lock: whoever holds one may wait
 /// for this thread, in an allocation that is throttled. `false`: a lock is held, and nothing or not all was told.
-pub(super) fn figures(platform: &Linux, add: &mut dyn FnMut(EvictableRow)) -> bool {
+pub(super) fn figures(platform: &Linux, add: &mut dyn FnMut(EvictableRow, &Prices)) -> bool {
     let Some(list) = LIST.try_lock(platform) else { return false };
     let mut is_whole = true;
-    list.each(|cache| match cache.figures() {
-        Some(row) => add(row),
+    list.each(|cache, prices| match cache.figures() {
+        Some(row) => add(row, prices),
         None => is_whole = false,
     });
     is_whole

@@ -17,6 +17,7 @@ use weir_core::pages::zone::PageRun;
 use weir_core::pages::{Hold, Short};
 use weir_core::platform::lock::RankTurn;
 use weir_core::platform::{Wait, Workers};
+use weir_core::policy::prices::Prices;
 use weir_core::pools::page_pool::{PagePool, PoolStats};
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::stats::Stats;
@@ -212,8 +213,8 @@ impl Linux {
         on_first_use();
     }
 
-    /// The figures of each evictable cache; `false`: they cannot be read now, or not all.
-    pub(crate) fn each_evictable_cache(&self, add: &mut dyn FnMut(EvictableRow)) -> bool {
+    /// The figures of each evictable cache, and where its prices are told; `false`: they cannot be read now, or not all.
+    pub(crate) fn each_evictable_cache(&self, add: &mut dyn FnMut(EvictableRow, &Prices)) -> bool {
         evictable_list::figures(self, add)
     }
 }

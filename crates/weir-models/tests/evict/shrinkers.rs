@@ -14,8 +14,10 @@ mod macros;
 #[path = "../../../weir-core/src/base"]
 mod base {
     pub mod cause;
+    pub mod cost;
     pub mod level;
     pub mod time;
+    pub mod units;
     pub mod zone_class;
 }
 
@@ -107,6 +109,8 @@ mod telemetry {
 #[path = "../../../weir-core/src/policy"]
 mod policy {
     pub mod deferred;
+    pub mod prices;
+    pub mod scan_priority;
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]

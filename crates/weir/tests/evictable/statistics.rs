@@ -1,14 +1,14 @@
 //! Caches on the page of statistics, which other processes read.
 
 use crate::eviction::reclaim::{forked::in_forked, in_child};
-use weir::EvictableCache;
+use weir::{ByteCache, EvictableCache};
 use weir_core::base::cost::Cost;
 use weir_core::telemetry::tables::EvictableRow;
 use weir_linux::platform::statics::STATS;
 use weir_testing::wait_until;
 
 /// Has the background thread start, and a calm window end.
-fn free_some() {
+pub fn free_some() {
     let blocks: Vec<_> = (0..1000).map(|_| weir::heap::alloc_zeroed(16 << 10)).collect();
     for block in blocks {
         // SAFETY: allocated above, and freed once.
@@ -82,6 +82,46 @@ fn a_cache_has_its_price_on_the_cost_curve() {
             free_some();
             let Some((points, _)) = STATS.costs.read::<Cost>() else { return false };
             points.last().is_some_and(|all| all.bytes >= row.spare_bytes && all.lost_ppm > 900_000)
+        });
+    });
+}
+
+#[test]
+fn of_many_caches_all_are_on_the_curve_and_the_one_that_holds_most_has_a_row() {
+    in_child(|| {
+        let cache = ByteCache::builder().name("shown").build().unwrap();
+        (0..64u8).for_each(|key| drop(cache.insert(&[key], &[key; 128 << 10]).unwrap()));
+        let others = [(); 16].map(|()| ByteCache::builder().build().unwrap());
+        let rows =
+            || STATS.evictable_caches.read::<EvictableRow>().map(|(rows, more)| (rows.collect::<Vec<_>>(), more));
+        wait_until("all are shown", || {
+            free_some();
+            rows().is_some_and(|(rows, _)| rows.iter().any(|row| row.name() == "others"))
+        });
+        let (rows, more) = rows().unwrap();
+        assert_eq!((rows.len(), more, row().map(|row| row.entries)), (16, 0, Some(64)));
+        let (points, _) = STATS.costs.read::<Cost>().unwrap();
+        assert!(points.last().is_some_and(|all| all.bytes >= 8 << 20));
+        drop(others);
+    });
+}
+
+#[test]
+fn a_miss_that_is_not_timed_takes_as_long_as_the_program_says() {
+    in_child(|| {
+        let time = std::time::Duration::from_millis(10);
+        let cache = ByteCache::builder().name("shown").miss_time(time).build().unwrap();
+        drop(cache.insert(b"key", b"value").unwrap());
+        wait_until("the cache is shown", || {
+            free_some();
+            row().is_some()
+        });
+        assert_eq!(row().unwrap().miss_ns, 10_000_000);
+        let compute = |value: &mut [u8]| Ok::<_, ()>(value.fill(1));
+        drop(cache.get_or_fill(b"other", 10, compute).unwrap());
+        wait_until("a computation was timed", || {
+            free_some();
+            row().is_some_and(|row| row.miss_ns < 10_000_000)
         });
     });
 }

@@ -9,6 +9,7 @@ use crate::base::zone_class::ZoneClass;
 use crate::platform::Clock;
 use crate::platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, constructor};
 use crate::policy::deferred::{DEFAULT_SEEKS, Deferred};
+use crate::policy::prices::{Priced, Prices};
 use crate::reclaim::Event;
 use crate::telemetry::name::Name;
 
@@ -74,6 +75,11 @@ pub trait Callback: Sync {
     fn scan(&self, bytes: usize, reason: ScanReason) -> Result<usize, Panicked> {
         let _ = (bytes, reason);
         Ok(STOP)
+    }
+    /// What the bytes of an evictable cache cost, and how many could be freed now. Called under the registry's lock, so it runs
+    /// nothing of the program's and takes no other lock.
+    fn prices(&self) -> Option<(&Prices, usize)> {
+        None
     }
     /// A run of scans is over that freed something.
     fn scanned(&self) {}
@@ -298,6 +304,13 @@ impl Entry {
             is_late: self.is(LATE),
             is_disabled: self.is(BROKEN),
         }
+    }
+
+    /// The cache with its prices, where these are known and what it is asked for is to be expected of it.
+    pub(super) fn priced(&self) -> Option<Priced<'_>> {
+        // SAFETY: the callback lives as long as its entry, as `Entry::new` demands.
+        let (prices, bytes) = unsafe { self.callback.as_ref() }.prices()?;
+        if self.is(BROKEN | LATE) { None } else { Priced::new(prices, bytes) }
     }
 
     /// The queue that it is called from.

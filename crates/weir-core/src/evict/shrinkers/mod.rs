@@ -40,6 +40,7 @@ use crate::base::zone_class::ZoneClass;
 use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::sync::{AtomicU32, AtomicUsize, array, constructor};
 use crate::platform::{Clock, Diagnostics, Wait, rank};
+use crate::policy::scan_priority;
 use crate::reclaim::PressureEvents;
 use callback::{
     BROKEN, CACHE_PATIENCE, CLASSES, Class, EVENT, Entry, LATE, NAMED, NOT_SERVED, Queue, RELIEF, RING, RUNNING, SCAN,
@@ -85,7 +86,7 @@ struct List {
 unsafe impl Send for List {}
 
 impl List {
-    fn iter(&self) -> impl Iterator<Item = &Entry> {
+    fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
         // SAFETY: an entry is valid until it is disposed of. It is off the list before that, under the lock that the caller has
         // for this list.
         core::iter::successors(unsafe { self.first.as_ref() }, |entry| unsafe { entry.next.load(Relaxed).as_ref() })
@@ -205,7 +206,8 @@ impl Callbacks {
         }
     }
 
-    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan. `who` waits for them, and the bytes that were freed
+    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan: evictable caches in the order of their prices
+    /// ([`crate::policy::prices`]), unless the scan takes all that there is. `who` waits for them, and the bytes that were freed
     /// since the last call are returned. Nothing happens where a callback calls this, as it would wait for itself.
     pub(crate) fn scan<P: Wait + Clock + Diagnostics>(
         &self,
@@ -229,7 +231,10 @@ impl Callbacks {
         let is_asked = |entry: &&Entry| {
             entry.class == class && entry.zone == zone && !entry.is(BROKEN) && !(entry.is(LATE) && entry.is(RUNNING))
         };
+        let is_by_price = class == Class::Cache && zone == ZoneClass::Normal && scan.priority > scan_priority::LAST;
+        let bar = is_by_price.then(|| shrink::bar(list.iter().filter(is_asked), &scan));
         for entry in list.iter().filter(is_asked) {
+            let Some(scan) = bar.map_or(Some(scan), |bar| shrink::part(entry, scan, &bar)) else { continue };
             // What was made to shrink hears of relief.
             entry.set(TOLD);
             // A cache that was not called yet is not asked for more. Otherwise a thread that gets no CPU for a time would empty

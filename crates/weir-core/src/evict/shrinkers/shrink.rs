@@ -1,9 +1,29 @@
-//! One call of a shrinker: how much of its cache it is told to free, in batches, and what is deferred.
+//! How much a scan takes of each evictable cache; and one call of a shrinker: how much of its cache it is told to free, in batches,
+//! and what is deferred.
 
 use super::callback::{Callback, Entry, GONE, LEAVING, Panicked, STOP, Scan};
 use crate::platform::Clock;
 use crate::policy::deferred::Plan;
+use crate::policy::prices::Bar;
 use core::sync::atomic::Ordering::Relaxed;
+
+/// The bar of a scan that goes by price: together these caches give what each would give by itself, and no more than the scan
+/// takes.
+pub(super) fn bar<'a>(caches: impl Iterator<Item = &'a Entry> + Clone, scan: &Scan) -> Bar {
+    let alone = |entry: &Entry| {
+        let bytes = entry.priced()?.bytes();
+        Some(Plan::new(bytes, 0, scan.priority, entry.seeks, scan.most)?.total.min(bytes))
+    };
+    let wanted = caches.clone().filter_map(alone).fold(0, usize::saturating_add).min(scan.most);
+    Bar::new(caches.filter_map(Entry::priced), wanted as u64)
+}
+
+/// The part of one cache in a scan with this bar, as it is if its prices are not known; `None`: it keeps what it has.
+pub(super) fn part(entry: &Entry, scan: Scan, bar: &Bar) -> Option<Scan> {
+    let Some(cache) = entry.priced() else { return Some(scan) };
+    let most = bar.part_of(&cache) as usize;
+    (most > 0).then_some(Scan { priority: 0, most, ..scan })
+}
 
 /// Has a shrinker scan; returns the bytes freed, also where a panic ended it.
 pub(super) fn shrink(
@@ -31,7 +51,10 @@ pub(super) fn shrink(
             break;
         }
         match entry.timed(clock, || callback.scan(bytes, scan.reason)) {
-            Ok(STOP) => break,
+            Ok(STOP) => {
+                callback.prices().inspect(|(prices, _)| prices.forget());
+                break;
+            }
             // No more than there can be, whatever it says: others add to it.
             Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed).min(most),
             Err(panicked) => {
@@ -45,6 +68,7 @@ pub(super) fn shrink(
         }
     }
     entry.counted.store(freeable.saturating_sub(freed), Relaxed);
+    callback.prices().inspect(|(prices, _)| prices.take(freed as u64));
     if freed > 0 {
         callback.scanned();
     }

@@ -15,6 +15,7 @@ use crate::base::units::PAGE;
 use crate::platform::Platform;
 use crate::policy::cache_cost::{self, CacheUse, STORAGE_NS};
 use crate::policy::cost_curve::CostCurve;
+use crate::policy::prices::Prices;
 use crate::reclaim::Usage;
 use crate::telemetry::tables::EvictableRow;
 
@@ -23,20 +24,34 @@ const MIB: u64 = 1 << 20;
 
 impl<P: Platform> MemoryFigures<'_, P> {
     /// Brings the cost curve up to date, by what was just measured and the figures of the evictable caches.
-    pub fn publish_costs(&self, usage: &Usage, caches: &[EvictableRow]) {
-        let (platform, mut curve) = (self.heap.platform(), CostCurve::default());
+    /// `each` calls its argument with the row of each of them, and where its prices are told. It returns whether that were all:
+    /// where not, the curve stays as it was.
+    pub fn publish_costs(
+        &self,
+        usage: &Usage,
+        each: impl FnOnce(&mut dyn FnMut(&EvictableRow, &Prices)) -> bool,
+    ) -> bool {
+        let (platform, mut curve, mut all_hits) = (self.heap.platform(), CostCurve::default(), 0u64);
         let touch_ns = platform.touch_ns();
         curve.add(once(usage.idle, touch_ns));
         curve.add(once(self.heap.merger().awaited_bytes(), touch_ns.saturating_mul(2)));
-        let all_hits = caches.iter().map(|cache| cache.hit_rate).fold(0, u64::saturating_add);
-        for cache in caches {
-            cache_cost::parts(&used(cache), all_hits).into_iter().for_each(|part| curve.add(part));
+        let is_whole = each(&mut |cache, prices| {
+            all_hits = all_hits.saturating_add(cache.hit_rate);
+            // How many hits all have together is not known yet: the lost ones are divided by it below.
+            let parts = cache_cost::parts(&used(cache), 1);
+            prices.tell(&parts);
+            parts.into_iter().for_each(|part| curve.add(part));
+        });
+        if !is_whole {
+            return false;
         }
         self.heap.callbacks().each(platform, |entry| {
             let (bytes, seeks) = entry.left().unwrap_or_default();
             curve.add(once(bytes, u64::from(seeks).saturating_mul(STORAGE_NS * MIB / PAGE as u64)));
         });
-        platform.stats().costs.write(|add| curve.points().for_each(add));
+        let share = |point: Cost| Cost { lost_ppm: point.lost_ppm / all_hits.max(1), ..point };
+        platform.stats().costs.write(|add| curve.points().map(share).for_each(add));
+        true
     }
 }
 

@@ -8,7 +8,10 @@ use weir_core::telemetry::tables::EvictableRow;
 const MIB: u64 = 1 << 20;
 
 fn points(heap: TheHeap, usage: &Usage, caches: &[EvictableRow]) -> Vec<Cost> {
-    heap.figures().publish_costs(usage, caches);
+    heap.figures().publish_costs(usage, |add| {
+        caches.iter().for_each(|row| add(row, &Prices::new()));
+        true
+    });
     heap.platform().stats().costs.read().unwrap().0.collect()
 }
 
@@ -44,6 +47,8 @@ fn the_cheapest_bytes_come_first_and_what_shrinkers_have_is_known_from_their_las
     assert_eq!(asked[5].bytes, all.bytes + left);
     // Four accesses to storage of 100 us for each page.
     assert_eq!(asked[5].once_ns, all.once_ns + left / 4096 * 400_000);
+    assert!(!heap.figures().publish_costs(&usage, |_| false), "a lock is held");
+    assert_eq!(heap.platform().stats().costs.read::<Cost>().unwrap().0.collect::<Vec<_>>(), asked);
     shrinker.unregister(heap);
     assert_eq!(points(heap, &usage, &[cache]), with_cache);
 }

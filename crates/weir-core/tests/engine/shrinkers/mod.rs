@@ -16,6 +16,7 @@ use weir_core::evict::calling::{SLOW_NS, Taken};
 use weir_core::heap::Heap;
 use weir_core::platform::{Clock, Diagnostics, Wait};
 use weir_core::policy::deferred::DEFAULT_SEEKS;
+use weir_core::policy::prices::Prices;
 use weir_core::reclaim::Event;
 
 use crate::fake::{CALLBACKS_RANK, Call, Fake};
@@ -24,6 +25,7 @@ mod bounds;
 mod costs;
 mod forks;
 mod lists;
+mod prices;
 mod shortage;
 mod throttled;
 mod unregister;
@@ -47,6 +49,7 @@ fn queue() -> &'static Queue {
 struct Told {
     /// Bytes that it says it has.
     bytes: AtomicUsize,
+    prices: Prices,
     /// Bytes of each scan.
     scans: Mutex<Vec<usize>>,
     reasons: Mutex<Vec<ScanReason>>,
@@ -75,6 +78,9 @@ impl Callback for Cache {
     fn count(&self) -> Result<usize, Panicked> {
         self.check();
         Ok(self.told.bytes.load(SeqCst))
+    }
+    fn prices(&self) -> Option<(&Prices, usize)> {
+        Some((&self.told.prices, self.told.bytes.load(SeqCst)))
     }
     fn scan(&self, bytes: usize, reason: ScanReason) -> Result<usize, Panicked> {
         self.check();

@@ -57,7 +57,11 @@ impl Process {
             miss_ns: 1000,
             ..EvictableRow::default()
         };
-        self.heap.figures().publish_costs(&Usage::default(), &[row]);
+        let tell = |add: &mut dyn FnMut(&EvictableRow, &Prices)| {
+            add(&row, &Prices::new());
+            true
+        };
+        self.heap.figures().publish_costs(&Usage::default(), tell);
     }
 
     /// Hears of pressure; returns the bytes that its cache gave.
@@ -324,7 +328,7 @@ fn a_process_that_knows_no_prices_gives_as_one_that_is_alone() {
     let all = processes([1, 2].into_iter());
     let alone = ALONE..=ALONE + MIB;
     // The curve was written when the cache had little in it.
-    all[1].heap.figures().publish_costs(&Usage::default(), &[]);
+    all[1].heap.figures().publish_costs(&Usage::default(), |_| true);
     let given = all[1].hears(Level::Some);
     assert!(alone.contains(&given), "{given}");
     // Nothing is known of the other, so there is none to compare with.

@@ -5,14 +5,13 @@
 use core::fmt::Write;
 use core::sync::atomic::Ordering::Relaxed;
 
-use arrayvec::ArrayVec;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
 use weir_core::heap::figures::Measurement;
 use weir_core::pages::figures::ZoneFigures;
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::name::Name;
-use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
+use weir_core::telemetry::tables::{CacheRow, ZoneRow};
 use weir_core::telemetry::trace::Place;
 
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
@@ -20,6 +19,7 @@ use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
 use crate::pressure::sources::Sources;
+use crate::threads::background::evictable_rows::write_evictable_caches;
 
 /// In a busy process the figures are brought up to date again only after so many times as long as it took on a CPU. So it takes
 /// at most 0.1 % of one.
@@ -27,8 +27,6 @@ const PAUSE: u64 = 1000;
 /// Pageblocks that are looked at in one turn, 2 us each: as long as the node balancer works in one (10 ms). A heap of 1 TiB
 /// has 524,288; between two turns the thread hears of pressure.
 const LOOKS: usize = 4096;
-/// The most evictable caches that are told of.
-const EVICTABLE_CACHES: usize = 16;
 
 /// When the figures are to be brought up to date.
 #[derive(Debug, Default)]
@@ -206,20 +204,6 @@ pub(super) fn tell_costs(heap: &Engine) {
         usage.idle = STATS.idle_bytes.load(Relaxed) as usize;
         write_zones(heap);
         write_evictable_caches(heap, &usage);
-    }
-}
-
-/// The table of evictable caches, and the cost curve, of which they are a part.
-fn write_evictable_caches(heap: &Engine, usage: &Usage) {
-    let (mut rows, mut more) = (ArrayVec::<EvictableRow, EVICTABLE_CACHES>::new(), 0);
-    let is_whole = heap.platform().each_evictable_cache(&mut |row| more += u64::from(rows.try_push(row).is_err()));
-    // Where a lock was held the figures of the last time stay.
-    if is_whole {
-        heap.figures().publish_costs(usage, &rows);
-        STATS.evictable_caches.write(|add| {
-            rows.into_iter().for_each(&mut *add);
-            (0..more).for_each(|_| add(EvictableRow::default()));
-        });
     }
 }
 

@@ -10,6 +10,7 @@
 //! `duties.rs`.
 
 mod duties;
+mod evictable_rows;
 mod figures;
 mod response;
 pub mod steering;

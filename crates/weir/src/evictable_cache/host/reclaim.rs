@@ -4,7 +4,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::zone_class::ZoneClass;
 use weir_linux::platform::other_malloc;
-use weir_linux::process::callbacks::{self, CallbackSpec, Class, Registration, STOP, ScanReason, Shrink, Thread};
+use weir_linux::process::callbacks::{
+    self, CallbackSpec, Class, Prices, Registration, STOP, ScanReason, Shrink, Thread,
+};
 use weir_linux::process::evictable_list;
 use weir_linux::process::heap::HEAP;
 
@@ -28,6 +30,11 @@ impl<C: Content> Registered<C> {
         // SAFETY: `register` has the caller's promise that the cache is there until the registration is ended, which waits
         // for a call that is under way.
         unsafe { self.0.as_ref() }
+    }
+
+    /// What goes of the part in the zone is not on the cost curve.
+    fn prices(&self) -> Option<(&Prices, usize)> {
+        (self.1 != Part::InZone).then(|| (&self.cache().membership.node.prices, self.count()))
     }
 }
 
@@ -114,7 +121,8 @@ unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [O
     registrations.iter_mut().zip(parts).all(|(registration, part)| {
         let Some((zone, part)) = part else { return true };
         let spec = CallbackSpec { name: shared.name.bytes(), class: Class::Cache, zone, ..CallbackSpec::default() };
-        *registration = callbacks::register_shrink(&spec, Registered(cache, part), Thread::Shared).ok();
+        *registration =
+            callbacks::register_priced(&spec, Registered(cache, part), Registered::prices, Thread::Shared).ok();
         registration.is_some()
     })
 }

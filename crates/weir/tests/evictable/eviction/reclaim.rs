@@ -5,7 +5,10 @@ use std::panic::catch_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 use weir::{ByteCache, EvictableCache, RemovalCause, settings};
+use weir_core::base::cost::Cost;
+use weir_linux::platform::statics::STATS;
 use weir_testing::wait_until;
 
 #[path = "../../common/mod.rs"]
@@ -92,6 +95,29 @@ fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_th
         settings::set("limit", "0").unwrap();
         assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
         assert!(weir_linux::platform::other_malloc::trims() > 0);
+    });
+}
+
+#[test]
+fn of_two_caches_the_one_that_costs_less_gives_what_a_limit_lacks() {
+    in_child(|| {
+        let made = |us| ByteCache::builder().shards(4).miss_time(Duration::from_micros(us)).build().unwrap();
+        let caches = [10, 100_000].map(made);
+        let keys = || (0..4_000u32).map(u32::to_le_bytes);
+        caches.iter().for_each(|cache| keys().for_each(|key| drop(cache.insert(&key, &[1; 16 << 10]).unwrap())));
+        let held = caches.each_ref().map(ByteCache::bytes);
+        wait_until("both have prices", || {
+            crate::statistics::free_some();
+            caches.iter().for_each(|cache| keys().for_each(|key| drop(cache.get(&key))));
+            let Some((points, _)) = STATS.costs.read::<Cost>() else { return false };
+            points.last().is_some_and(|all| all.bytes >= (held[0] + held[1]) as u64 && all.lost_ppm > 0)
+        });
+        let limit = resident() - (32 << 20);
+        settings::set("limit", &limit.to_string()).unwrap();
+        wait_until("the process to be smaller than its limit", || resident() < limit);
+        settings::set("limit", "0").unwrap();
+        let [cheap, dear] = [0, 1].map(|at: usize| held[at] - caches[at].bytes());
+        assert!(cheap > 16 << 20 && dear < cheap / 10, "{cheap} and {dear} bytes");
     });
 }
 
