@@ -186,7 +186,8 @@ mod tests {
     proptest! {
         #[test]
         fn together_they_give_what_is_wanted(
-            all in prop::collection::vec(([(0..1000u64, 0..6u64); PARTS], 0..4000usize), 1..12), wanted in 0..20_000u64,
+            all in prop::collection::vec((core::array::from_fn(|_| (0..1000u64, 0..6u64)), 0..4000usize), 1..12),
+            wanted in 0..20_000u64,
         ) {
             let caches: Vec<_> = all.iter().map(|&(parts, bytes)| (prices(parts), bytes)).collect();
             let given = given(&caches, wanted);
