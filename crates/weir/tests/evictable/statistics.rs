@@ -117,7 +117,10 @@ fn a_miss_that_is_not_timed_takes_as_long_as_the_program_says() {
             row().is_some()
         });
         assert_eq!(row().unwrap().miss_ns, 10_000_000);
-        let compute = |value: &mut [u8]| Ok::<_, ()>(value.fill(1));
+        let compute = |value: &mut [u8]| {
+            value.fill(1);
+            Ok::<(), ()>(())
+        };
         drop(cache.get_or_fill(b"other", 10, compute).unwrap());
         wait_until("a computation was timed", || {
             free_some();
