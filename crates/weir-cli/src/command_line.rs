@@ -281,8 +281,8 @@ pub struct CtlOptions {
 /// Options of `weir shrink`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each process of the group that has Weir releases what is free, then what its caches hold, until the group is \
-                        below SIZE; when it has been for 100 ms the limit is set (memory.max, memory.limit_in_bytes). If too little \
+    after_help = "Each process of the group that has Weir releases what is free; then caches give, those first that cost least, \
+                        until the group is below SIZE; when it has been for 100 ms the limit is set (memory.max, memory.limit_in_bytes). If too little \
                         is given the limit stays, caches may grow again, status is 1, and the table says who holds what."
 )]
 pub struct ShrinkOptions {

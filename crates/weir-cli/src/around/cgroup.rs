@@ -31,7 +31,8 @@ pub fn charged(process: &Process) -> Option<Charged> {
     charged_to(directory(process, "memory", true)?)
 }
 
-fn charged_to(directory: PathBuf) -> Option<Charged> {
+/// As [`charged`], of the cgroup with this directory.
+pub fn charged_to(directory: PathBuf) -> Option<Charged> {
     let group = Group::of(&directory).ok()?;
     let stat = std::fs::read_to_string(directory.join("memory.stat")).ok()?;
     let of = |name: &str| figure(&stat, name);

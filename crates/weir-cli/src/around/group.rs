@@ -10,15 +10,23 @@ use std::path::{Path, PathBuf};
 struct Names {
     limit: &'static str,
     used: &'static str,
-    /// The line of `memory.stat` with file pages that were not used lately, of the group and those below it.
+    /// Lines of `memory.stat`, of the group and those below it: file pages that were not used lately, and all file pages.
     inactive_file: &'static str,
+    file: &'static str,
 }
 
 /// Version 2 first.
 const VERSIONS: [Names; 2] = [
-    Names { limit: "memory.max", used: "memory.current", inactive_file: "inactive_file " },
-    Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", inactive_file: "total_inactive_file " },
+    Names { limit: "memory.max", used: "memory.current", inactive_file: "inactive_file", file: "file" },
+    Names {
+        limit: "memory.limit_in_bytes",
+        used: "memory.usage_in_bytes",
+        inactive_file: "total_inactive_file",
+        file: "total_cache",
+    },
 ];
+/// Lines of version 2's with memory that the kernel may drop for a limit: pages of files, and what it keeps of their names.
+const MAY_BE_DROPPED: [&str; 3] = ["inactive_file", "active_file", "slab_reclaimable"];
 /// A file that the root of a hierarchy of version 1 has alone. That of version 2 has no limit's file.
 pub(super) const V1_ROOT: &str = "cgroup.sane_behavior";
 /// Version 1 says "none" by a number that no machine reaches.
@@ -79,11 +87,21 @@ impl Group {
             .ok_or_else(|| Failure::of(Kind::NotFound, format!("cannot read {}", file.display())))
     }
 
+    /// A figure of `memory.stat`; 0: this kernel does not tell it.
+    fn stat(&self, name: &str) -> u64 {
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
+        let figure = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
+        stat.lines().find_map(figure).unwrap_or(0)
+    }
+
     /// File pages among it that were not used lately: the kernel drops those by itself.
     pub fn droppable(&self) -> u64 {
-        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
-        let line = stat.lines().find_map(|line| line.strip_prefix(self.names.inactive_file));
-        line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+        self.stat(self.names.inactive_file)
+    }
+
+    /// All file pages among it, those of files in memory as well.
+    pub(crate) fn files(&self) -> u64 {
+        self.stat(self.names.file)
     }
 
     /// Memory of the group that is swapped out, bytes: charged once it is used again.
@@ -105,14 +123,27 @@ impl Group {
         if self.is_v2() { charged } else { charged.saturating_sub(droppable) }
     }
 
-    /// Has the kernel drop file pages, where it can be told to (version 2, Linux 5.19). Nothing is swapped out for it: where
-    /// there is swap, the kernel has to know the word (6.9).
+    /// Has the kernel drop file pages that were not used lately, where it can be told to.
     pub(crate) fn drop_files(&self, bytes: u64) {
-        let (file, bytes) = (self.directory.join("memory.reclaim"), bytes.min(self.droppable()));
-        if self.is_v2() && bytes > 0 && file.exists() {
+        self.reclaim(bytes.min(self.droppable()));
+    }
+
+    /// As [`Self::drop_files`], with what was used lately as well. `false`: there is not so much, or it cannot be told to.
+    pub(crate) fn drop_more(&self, bytes: u64) -> bool {
+        let may_go = MAY_BE_DROPPED.iter().fold(0, |sum: u64, name| sum.saturating_add(self.stat(name)));
+        bytes <= may_go && self.reclaim(bytes)
+    }
+
+    /// Has the kernel take memory of the group (version 2, Linux 5.19). Nothing is swapped out for it: where there is swap, the
+    /// kernel has to know the word (6.9). `false`: it cannot be told to.
+    fn reclaim(&self, bytes: u64) -> bool {
+        let file = self.directory.join("memory.reclaim");
+        let can_be_told = self.is_v2() && bytes > 0 && file.exists();
+        if can_be_told {
             // It may find less.
             let _ = fs::write(file, format!("{bytes}{}", if has_swap() { " swappiness=0" } else { "" }));
         }
+        can_be_told
     }
 
     /// Sets the limit. `false`: the kernel does not get below it (version 1).
@@ -164,7 +195,7 @@ mod tests {
             ("memory.max", "max\n"),
             ("memory.current", "1000\n"),
             ("memory.swap.current", "50\n"),
-            ("memory.stat", "anon 5\ninactive_file 300\n"),
+            ("memory.stat", "file 390\ninactive_file 300\nactive_file 40\nslab_reclaimable 20\n"),
             ("cgroup.procs", "7\n0\n"),
             ("below/cgroup.procs", "9\n7\n"),
             ("memory.reclaim", ""),
@@ -174,16 +205,21 @@ mod tests {
         assert_eq!(group.swapped(), 50);
         assert_eq!(group.processes(), [7, 9]);
         group.drop_files(1 << 20);
-        let asked = fs::read_to_string(v2.path().join("memory.reclaim")).unwrap();
-        assert_eq!(asked.split(' ').next(), Some("300"), "no more than what was not used lately");
+        let asked = || fs::read_to_string(v2.path().join("memory.reclaim")).unwrap();
+        let is_asked = |bytes: &str| asked().split(' ').next() == Some(bytes);
+        assert!(is_asked("300"), "no more than what was not used lately: {}", asked());
+        assert!(!group.drop_more(361) && is_asked("300"), "there is not so much: {}", asked());
+        assert!(group.drop_more(360) && is_asked("360"), "{}", asked());
+        assert_eq!(group.files(), 390);
         assert!(group.set_limit(2000).unwrap());
         assert_eq!(group.limit(), Some(2000));
         let v1 = tree(&[
             ("memory.limit_in_bytes", "9223372036854771712\n"),
             ("memory.usage_in_bytes", "1000\n"),
-            ("memory.stat", "inactive_file 7\ntotal_inactive_file 300\n"),
+            ("memory.stat", "cache 9\ninactive_file 7\ntotal_cache 310\ntotal_inactive_file 300\n"),
         ]);
         let group = Group::of(v1.path()).unwrap();
+        assert_eq!((group.files(), group.drop_more(1)), (310, false));
         assert_eq!((group.limit(), group.charged().unwrap(), group.counted().unwrap()), (None, 1000, 700));
         assert_eq!(group.swapped(), 0, "swap is not accounted");
         fs::write(v1.path().join("memory.memsw.usage_in_bytes"), "1200\n").unwrap();

@@ -61,6 +61,12 @@ pub fn by_share(points: &[Cost]) -> impl Iterator<Item = (&'static str, Cost)> {
     costs.filter(|(_, cost)| cost.bytes > 0)
 }
 
+/// The parts of the curve, from the cheapest byte on.
+pub fn parts(page: &Stats) -> Vec<Cost> {
+    let part = |before: &mut Cost, point: Cost| Some(point.less(&std::mem::replace(before, point)));
+    points(page).into_iter().scan(Cost::default(), part).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,9 @@
 //! The handshake: the processes of a group give memory back first, and the limit is set when they have.
 //!
 //! First each process with Weir releases what is free. While that is not enough, each gets a target by its control channel,
-//! and reclaims below it in the order of cost. What is missing is shared out among them by what their evictable caches hold.
-//! Where there are no caches, it is shared out by what the processes hold. A target ends with its connection: with this
-//! process at the latest.
+//! and reclaims below it in the order of cost. What is missing is shared out among them by their cost curves, the cheapest bytes
+//! first. What the curves do not cover is shared out by what else the processes may be able to give. Nothing is asked for that
+//! would not do. A target ends with its connection: with this process at the latest.
 //!
 //! More is asked for than is missing, by what the processes' own balancers will keep free below the limit. A process learns of
 //! the limit some time after it was set, and keeps to its target until then, which it may exceed by as much at most. One that
@@ -12,7 +12,8 @@
 //! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
 //! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
-use super::member::{Holder, Member};
+use super::member::{Holder, Member, Stock};
+use crate::around::cgroup::charged_to;
 use crate::around::frozen::Frozen;
 use crate::around::group::Group;
 use crate::base::failure::{Failure, Kind};
@@ -21,9 +22,11 @@ use crate::base::parallel::each;
 use crate::base::units::bytes;
 use crate::inspect::control::{AT_ONCE, ONES_PATIENCE, apart};
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+use weir_core::base::cost::Cost;
 use weir_core::base::units::Pages;
 use weir_core::policy::watermarks::Marks;
 use weir_core::telemetry::tunables::Tunables;
@@ -36,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const ROUND: Duration = Duration::from_millis(250);
 /// So long after the time of all the last questions are asked.
 const GRACE: Duration = Duration::from_secs(6);
+/// The kernel gets on that has dropped so many bytes more.
+const STEP: u64 = 64 << 10;
 /// One process may take this part of the time of all for an answer, so that the others are asked as well.
 const ONES_PART: u32 = 3;
 
@@ -53,6 +58,10 @@ pub struct Outcome {
     pub charged_bytes: u64,
     /// File pages among it that the kernel drops by itself.
     pub droppable_bytes: u64,
+    /// All file pages among it, those of files in memory (tmpfs) as well.
+    pub file_bytes: u64,
+    /// The kernel's own memory among it, as far as the kernel tells it.
+    pub kernel_bytes: u64,
     /// Memory that still had to go, and was not given: the limit is as it was. 0: all was given, and a limit that was to be
     /// set is.
     pub missing_bytes: u64,
@@ -126,6 +135,8 @@ struct Handshake<'a> {
     patience: Duration,
     members: Vec<Member>,
     is_drained: bool,
+    /// What was charged to the group when the kernel was last asked to drop what was used lately; none: it was not.
+    asked_kernel_at: Option<u64>,
     /// The last round asked for something, or waits for it.
     may_get_more: bool,
     /// Since when the group has been below.
@@ -137,8 +148,9 @@ impl<'a> Handshake<'a> {
     fn begin(group: &'a Group, to: u64, patience: Duration) -> Self {
         let begun = Instant::now();
         let members = Vec::new();
-        let (is_drained, may_get_more, below_since) = (false, true, None);
-        let mut it = Self { group, to, begun, patience, members, is_drained, may_get_more, below_since };
+        let (is_drained, asked_kernel_at, may_get_more, below_since) = (false, None, true, None);
+        let mut it =
+            Self { group, to, begun, patience, members, is_drained, asked_kernel_at, may_get_more, below_since };
         it.add_newcomers();
         it
     }
@@ -201,6 +213,8 @@ impl<'a> Handshake<'a> {
             limit_before_bytes: limit_before,
             charged_bytes: charged,
             droppable_bytes: droppable,
+            file_bytes: self.group.files(),
+            kernel_bytes: charged_to(self.group.directory().to_owned()).map_or(0, |it| it.kernel_bytes),
             missing_bytes: missing,
             took_ns: took.as_nanos() as u64,
             processes,
@@ -247,29 +261,33 @@ impl<'a> Handshake<'a> {
             return true;
         }
         let owed: u64 = self.members.iter_mut().map(Member::owes).sum();
-        let may_come: u64 = self.members.iter().filter(|member| member.may_give()).map(Member::resident).sum();
-        if above > may_come {
-            // All of it would not do: no cache is emptied in vain.
-            return false;
-        }
         let wanted = short.saturating_sub(owed);
         if wanted == 0 {
             return true;
         }
-        let mut able: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_able()).collect();
-        let resident: Vec<u64> = able.iter().map(|member| member.resident()).collect();
-        let evictable: Vec<u64> = each(&mut able, AT_ONCE, |member| member.evictable());
-        let has_caches = evictable.iter().any(|&bytes| bytes > 0);
-        if above == 0 && !has_caches {
-            // Room is not worth what a program has in use, nor the wait for what it may not have.
-            return owed > 0;
+        let (mut able, others): (Vec<&mut Member>, Vec<&mut Member>) =
+            self.members.iter_mut().partition(|member| member.is_able());
+        let stocks: Vec<Stock> = each(&mut able, AT_ONCE, |member| member.stock());
+        let of_others = others.iter().map(|member| member.most());
+        let may_come: u64 = stocks.iter().map(|stock| stock.most).chain(of_others).sum();
+        if above > may_come {
+            // All of it would not do without what the kernel has: no cache is emptied in vain.
+            return self.ask_kernel(above - may_come);
         }
-        let weights = if has_caches { evictable } else { resident };
-        let parts = parts(wanted, &weights);
-        let has_asked = parts.iter().any(|&part| part > 0);
-        let asked = able.into_iter().zip(parts).filter(|(_, part)| *part > 0);
-        each(asked, AT_ONCE, |(member, part)| member.take(part));
-        owed > 0 || has_asked
+        let shares = shares(wanted, above.saturating_sub(owed), &stocks);
+        let has_asked = shares.iter().any(|&share| share > 0);
+        let asked = able.into_iter().zip(shares).filter(|&(_, share)| share > 0);
+        each(asked, AT_ONCE, |(member, share)| member.take(share));
+        owed > 0 || has_asked || above > 0 && self.ask_kernel(above)
+    }
+
+    /// Has the kernel drop so much of what was used lately: file pages, and names of files. `false`: it was not asked, as that would
+    /// not do, or as it has not got on since it was asked last.
+    fn ask_kernel(&mut self, bytes: u64) -> bool {
+        let charged = self.group.charged().unwrap_or(u64::MAX);
+        let gets_on = self.asked_kernel_at.is_none_or(|before| charged.saturating_add(STEP) <= before);
+        self.asked_kernel_at = Some(charged);
+        gets_on && self.group.drop_more(bytes)
     }
 
     /// Processes that came into the group since.
@@ -282,10 +300,39 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// `wanted` in parts that are as the weights.
+/// What each is asked for of `wanted` bytes: the cheapest of all, by their cost curves. Where those are less than is `needed`, the
+/// rest as well, by what else each may give. Room alone is not worth what a program has in use, nor the wait for it.
+fn shares(wanted: u64, needed: u64, stocks: &[Stock]) -> Vec<u64> {
+    let each_part = stocks.iter().enumerate().flat_map(|(of, stock)| stock.parts.iter().map(move |&part| (part, of)));
+    let mut all: Vec<(Cost, usize)> = each_part.collect();
+    all.sort_by(|(one, _), (other, _)| by_price(one, other));
+    let (mut shares, mut left) = (vec![0; stocks.len()], wanted);
+    for alike in all.chunk_by(|(one, _), (other, _)| by_price(one, other).is_eq()) {
+        let bytes: Vec<u64> = alike.iter().map(|(part, _)| part.bytes).collect();
+        for (share, &(_, of)) in parts(left, &bytes).into_iter().zip(alike) {
+            shares[of] += share;
+            left = left.saturating_sub(share);
+        }
+    }
+    if wanted - left < needed {
+        let others: Vec<u64> =
+            stocks.iter().zip(&shares).map(|(stock, share)| stock.most.saturating_sub(*share)).collect();
+        shares.iter_mut().zip(parts(left, &others)).for_each(|(share, more)| *share += more);
+    }
+    // A process is not talked to for less, unless that is missing.
+    shares.iter_mut().filter(|share| needed == 0 && **share < STEP).for_each(|share| *share = 0);
+    shares
+}
+
+fn by_price(one: &Cost, other: &Cost) -> Ordering {
+    other.is_cheaper(one).cmp(&one.is_cheaper(other))
+}
+
+/// `wanted` in parts that are as the weights, and no more than these.
 fn parts(wanted: u64, weights: &[u64]) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
-    let part = |&weight: &u64| (u128::from(wanted) * u128::from(weight)).div_ceil(sum.max(1)) as u64;
+    let wanted = u128::from(wanted).min(sum);
+    let part = |&weight: &u64| (wanted * u128::from(weight)).div_ceil(sum.max(1)) as u64;
     weights.iter().map(part).collect()
 }
 
@@ -423,6 +470,8 @@ mod tests {
             limit_before_bytes: None,
             charged_bytes: 1,
             droppable_bytes: 0,
+            file_bytes: 0,
+            kernel_bytes: 0,
             missing_bytes: 0,
             took_ns: 1,
             processes: Vec::new(),
@@ -437,5 +486,70 @@ mod tests {
         assert_eq!(parts(0, &[1, 2]), [0, 0]);
         assert_eq!(parts(5, &[]), [0; 0]);
         assert_eq!(parts(5, &[0]), [0]);
+        assert_eq!(parts(5, &[1, 2]), [1, 2], "no more than there is");
+    }
+
+    /// Who has so many MiB at these prices, and may give so many more.
+    fn stock(costs: &[(u64, u64)], more: u64) -> Stock {
+        let part = |&(mib, price): &(u64, u64)| Cost { bytes: mib << 20, once_ns: mib * price, ..Cost::default() };
+        let parts: Vec<Cost> = costs.iter().map(part).collect();
+        let most = parts.iter().map(|part| part.bytes).sum::<u64>() + (more << 20);
+        Stock { parts, most }
+    }
+
+    #[test]
+    fn the_cheapest_bytes_of_all_go_first_and_then_what_else_there_is() {
+        let (dear, cheap) = (stock(&[(20, 500), (80, 9000)], 50), stock(&[(100, 10)], 0));
+        let of = |wanted: u64, needed: u64, stocks: &[Stock]| -> Vec<u64> {
+            shares(wanted << 20, needed << 20, stocks).into_iter().map(|bytes| bytes >> 20).collect()
+        };
+        let both = [dear, cheap];
+        assert_eq!(of(60, 60, &both), [0, 60]);
+        assert_eq!(of(110, 110, &both), [10, 100]);
+        assert_eq!(of(230, 210, &both), [130, 100], "they have no more that is cheap");
+        assert_eq!(of(230, 200, &both), [100, 100], "room is not worth what is in use");
+        // Of what has one price each gives as it has of it.
+        assert_eq!(of(40, 40, &[stock(&[(30, 7)], 0), stock(&[(90, 7)], 500)]), [10, 30]);
+        // A small cache beside caches that no curve knows yet: none is asked for what it has not.
+        assert_eq!(of(300, 300, &[stock(&[], 500), stock(&[(10, 7)], 0)]), [290, 10]);
+        assert_eq!(of(300, 300, &[stock(&[], 0), stock(&[], 100)]), [0, 100]);
+        assert_eq!(shares(300, 0, &[stock(&[(0, 0)], 100)]), [0]);
+    }
+
+    /// Once the kernel is asked, it drops all that the files have. It may be asked for so much.
+    #[test]
+    fn the_kernel_is_asked_for_files_in_use_before_it_is_said_that_they_are_missing() {
+        for (in_use, is_enough) in [(100 << 20, true), (1 << 20, false)] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = |name: &str| directory.path().join(name);
+            let stat = format!("file {in_use}\nkernel 9\ninactive_file 0\nactive_file {in_use}\n");
+            let files =
+                [("memory.max", "max"), ("memory.current", "157286400"), ("cgroup.procs", ""), ("memory.reclaim", "")];
+            for (name, text) in files.into_iter().chain([("memory.stat", stat.as_str()), ("new", "52428800")]) {
+                std::fs::write(file(name), text).unwrap();
+            }
+            let group = Group::of(directory.path()).unwrap();
+            let is_over = std::sync::atomic::AtomicBool::new(false);
+            let outcome = thread::scope(|scope| {
+                scope.spawn(|| {
+                    while std::fs::read_to_string(file("memory.reclaim")).unwrap().is_empty() && !is_over.load(SeqCst) {
+                        thread::sleep(LOOK);
+                    }
+                    let _ = std::fs::rename(file("new"), file("memory.current"));
+                });
+                let it = Handshake::begin(&group, TO, Duration::from_secs(3600));
+                let outcome = it.run(|group| group.set_limit(TO), || true).unwrap().outcome;
+                is_over.store(true, SeqCst);
+                outcome
+            });
+            let asked = std::fs::read_to_string(file("memory.reclaim")).unwrap();
+            if is_enough {
+                assert_eq!(asked.split(' ').next(), Some("90177537"), "what is missing, and no room");
+                assert_eq!((outcome.missing_bytes, group.limit()), (0, Some(TO)));
+            } else {
+                assert_eq!((asked.as_str(), outcome.missing_bytes), ("", 90_177_537), "dropped in vain");
+                assert_eq!((outcome.file_bytes, outcome.kernel_bytes, group.limit()), (1 << 20, 9, None));
+            }
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! A process of a group: what it holds, and what it can be asked for.
 
-use crate::figures::rows;
+use crate::figures::{less, rows};
 use crate::inspect::asked::{self, figure};
 use crate::inspect::control::{Control, OTHERS_ARE_SLOW};
 use crate::inspect::page::{Inspected, Missing};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use weir_core::base::cost::Cost;
 use weir_core::telemetry::tables::EvictableRow;
 
 /// Rounds in which a process above its target does not get on, after which nothing more is expected of it.
@@ -17,6 +18,9 @@ const PAUSE: u32 = 12;
 const STEP: u64 = 64 << 10;
 /// The least target, bytes: none asks a process to go away.
 const LEAST: u64 = 1 << 20;
+/// What an evictable cache holds beside the weight of its entries: for each, bytes, and of all, 1 / BESIDE_SHARE.
+const BESIDE_ENTRY: u64 = 64;
+const BESIDE_SHARE: u64 = 8;
 
 /// The memory of a process, bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +53,17 @@ pub struct Member {
     until: Option<Instant>,
     target: Option<u64>,
     pace: Pace,
+    /// Bytes that it has in use, and cannot give.
+    kept: u64,
+}
+
+/// What a process has.
+#[derive(Clone, Debug, Default)]
+pub struct Stock {
+    /// The parts of its cost curve, the cheapest first, of no more than is resident.
+    pub parts: Vec<Cost>,
+    /// Bytes that it may be able to give.
+    pub most: u64,
 }
 
 /// How a process gets on towards its target.
@@ -96,7 +111,7 @@ impl Member {
         };
         let channel = inspected.as_ref().map_err(Missing::to_string).and_then(connect);
         let (inspected, target, pace) = (inspected.ok(), None, Pace::NEW);
-        let member = Self { pid, command, before, inspected, channel, until, target, pace };
+        let member = Self { pid, command, before, inspected, channel, until, target, pace, kept: 0 };
         (before > 0).then_some(member)
     }
 
@@ -157,19 +172,41 @@ impl Member {
         self.channel.is_ok() && self.pace.missed == 0
     }
 
-    /// Memory that it might give: bytes of its evictable caches.
-    pub fn evictable(&mut self) -> u64 {
-        self.ask("report");
+    /// Bytes that may come of it; 0: nothing is expected of it.
+    pub fn most(&self) -> u64 {
+        if self.may_give() { self.resident().saturating_sub(self.kept) } else { 0 }
+    }
+
+    /// What it has, as it measures that now; nothing where it does not answer.
+    pub fn stock(&mut self) -> Stock {
+        let figures = self.figures();
+        if self.channel.is_err() {
+            return Stock::default();
+        }
         let page = self.inspected.as_ref().and_then(|inspected| inspected.page().ok());
-        let caches = page.map_or(Vec::new(), |page| rows::<EvictableRow, _>(&page.evictable_caches).0);
-        caches.iter().fold(0, |sum, row| sum.saturating_add(row.bytes))
+        let caches = page.as_ref().map(|page| rows::<EvictableRow, _>(&page.evictable_caches));
+        // Of caches without a row it is not known what they hold.
+        self.kept = caches.filter(|&(_, more)| more == 0).map_or(0, |(caches, _)| kept(&figures, &caches));
+        let mut left = self.resident();
+        let mut resident = |part: Cost| {
+            let there = part.part(part.bytes.min(left));
+            left -= there.bytes;
+            there
+        };
+        let parts = page.map_or(Vec::new(), |page| less::parts(&page));
+        let parts = parts.into_iter().map(&mut resident).filter(|part| part.bytes > 0).collect();
+        Stock { parts, most: self.most() }
+    }
+
+    /// The figures of its answer to `report`; none where it does not answer.
+    fn figures(&mut self) -> BTreeMap<String, u64> {
+        self.ask("report").unwrap_or_default().lines().filter_map(figure).collect()
     }
 
     /// The memory that it holds now.
     pub fn holder(&mut self) -> Holder {
         // Once it is late, its figures are not worth the connection, with which its target would end.
-        let report = if is_late(self.until) { None } else { self.ask("report") }.unwrap_or_default();
-        let figures: BTreeMap<String, u64> = report.lines().filter_map(figure).collect();
+        let figures = if is_late(self.until) { BTreeMap::new() } else { self.figures() };
         let resident_bytes = self.resident();
         Holder {
             pid: self.pid,
@@ -195,6 +232,24 @@ impl Member {
             }
         }
     }
+}
+
+/// Bytes that a process has in use and cannot give, by its figures and its evictable caches. 0 where a function of the program's
+/// may give them, where the kernel may merge them, and where it is not known.
+fn kept(figures: &BTreeMap<String, u64>, caches: &[EvictableRow]) -> u64 {
+    let figure = |name: &str| figures.get(name).copied();
+    if figure("callbacks") != Some(0) || figure("merged") != Some(0) {
+        return 0;
+    }
+    let of_cache = |cache: &EvictableRow| {
+        cache
+            .bytes
+            .saturating_add(cache.bytes / BESIDE_SHARE)
+            .saturating_add(cache.entries.saturating_mul(BESIDE_ENTRY))
+    };
+    let caches = caches.iter().map(of_cache).fold(0, u64::saturating_add);
+    let [live, untouched] = ["live", "untouched"].map(|name| figure(name).unwrap_or(0));
+    live.saturating_sub(untouched).saturating_sub(caches)
 }
 
 fn is_late(until: Option<Instant>) -> bool {
@@ -234,6 +289,22 @@ mod tests {
         assert_eq!(stand_still(&mut never_fell, least), ROUNDS);
         pace.note(1 << 20, 1 << 20);
         assert_eq!(pace.missed, 0, "it has given all");
+    }
+
+    #[test]
+    fn what_is_in_use_and_in_no_cache_is_kept_unless_the_program_may_free_it() {
+        let told = |text: &str| -> BTreeMap<String, u64> { text.lines().filter_map(figure).collect() };
+        let cache = EvictableRow { bytes: 800, entries: 1, ..EvictableRow::default() };
+        let quiet = "live 5000 bytes\nmerged 0 bytes\nuntouched 100 bytes\ncallbacks 0\n";
+        assert_eq!(kept(&told(quiet), &[]), 4900);
+        assert_eq!(kept(&told(quiet), &[cache]), 4900 - 800 - 100 - 64);
+        for unknown in
+            [quiet.replace("callbacks 0", "callbacks 1"), quiet.replace("merged 0", "merged 1"), String::new()]
+        {
+            assert_eq!(kept(&told(&unknown), &[]), 0, "{unknown}");
+        }
+        // A library that does not tell it.
+        assert_eq!(kept(&told("live 5000 bytes\nmerged 0 bytes\n"), &[]), 0);
     }
 
     #[test]

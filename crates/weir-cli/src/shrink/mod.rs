@@ -64,8 +64,8 @@ const WIDTHS: [isize; 6] = [8, 11, 11, 11, 11, -8];
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = self.processes.iter().fold(0, |sum: u64, it| sum.saturating_add(it.given_bytes));
-        let [charged, droppable, to, given] =
-            [self.charged_bytes, self.droppable_bytes, self.to_bytes, given].map(bytes);
+        let [charged, files, kernel] = [self.charged_bytes, self.file_bytes, self.kernel_bytes].map(bytes);
+        let [droppable, to, given] = [self.droppable_bytes, self.to_bytes, given].map(bytes);
         let limit = match (self.missing_bytes, self.limit_before_bytes) {
             (0, _) => to,
             (_, Some(before)) => format!("{}, not {to}", bytes(before)),
@@ -73,7 +73,8 @@ impl fmt::Display for Outcome {
         };
         writeln!(
             f,
-            "limit {limit}; used {charged}, of it {droppable} of files that the kernel drops; given {given} in {}",
+            "limit {limit}; used {charged}, of it files {files} (the kernel drops {droppable}), the kernel itself {kernel}; \
+             given {given} in {}",
             nanoseconds(self.took_ns)
         )?;
         f.write_str(&head(WIDTHS, ["PID", "RESIDENT", "GIVEN", "LIVE", "IDLE", " COMMAND"]))?;

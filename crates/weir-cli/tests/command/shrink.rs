@@ -121,6 +121,18 @@ fn what_evictable_caches_hold_says_who_is_asked() {
 }
 
 #[test]
+fn the_cache_that_costs_least_gives() {
+    let group = group!();
+    let (Some(dear), Some(cheap)) = (group.start(true), group.start(true)) else { return };
+    let (dear, cheap) = (steered(dear, "evictable 80 50"), steered(cheap, "evictable 80"));
+    let to = (resident(dear.pid()) + resident(cheap.pid()) - 40 * MIB) >> 20;
+    let (status, said, outcome) = shrink(&group.0.0, &format!("{to}M"));
+    assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", to * MIB), "{outcome}");
+    let given = [dear, cheap].map(|it| process(&outcome, it.pid())["given_bytes"].as_u64().unwrap());
+    assert!(given[0] < 5 * MIB && given[1] > 35 * MIB, "{outcome}");
+}
+
+#[test]
 fn a_cache_gives_way_to_what_its_program_takes_at_once_below_the_new_limit() {
     let group = group!();
     let Some(cache) = group.start(true) else { return };
@@ -145,6 +157,22 @@ fn where_too_little_is_given_the_limit_stays_and_it_is_said_who_holds_what() {
     assert!(outcome["missing_bytes"].as_u64() > Some(40 * MIB), "{outcome}");
     assert!(process(&outcome, live.pid())["live_bytes"].as_u64() > Some(60 * MIB), "{outcome}");
     assert!(process(&outcome, other.pid())["live_bytes"].is_null(), "{outcome}");
+}
+
+/// 72 MiB of it are in use, so that its cache would go in vain.
+#[test]
+fn a_cache_is_not_emptied_where_all_of_it_would_not_do() {
+    let Some(subject) = Subject::new(&[]) else { return };
+    let mut subject = steered(subject, "evictable 60");
+    assert_eq!(subject.tell("hold 60"), "done");
+    let fake = Fake::of(&subject, &[]);
+    let (status, said, outcome) = fake.while_charged(&subject, || shrink(fake.directory.path(), "32M"));
+    assert_eq!((status, fake.limit().as_str()), (Some(1), "max\n"), "{outcome}");
+    assert!(said.contains(" are missing below 32.0 MiB: the limit of "), "{said}");
+    assert!(resident(subject.pid()) > 122 * MIB, "{outcome}");
+    // With the cache it will do.
+    let (status, _, outcome) = fake.while_charged(&subject, || shrink(fake.directory.path(), "110M"));
+    assert_eq!((status, fake.limit().as_str()), (Some(0), "115343360"), "{outcome}");
 }
 
 /// A directory with the files of a group of version 2, in which the kernel's part is played by a thread.
@@ -177,6 +205,7 @@ impl Fake {
 
     /// Charges what the process has while `work` runs.
     fn while_charged<T>(&self, subject: &Subject, work: impl FnOnce() -> T) -> T {
+        self.is_over.store(false, Relaxed);
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !self.is_over.load(Relaxed) {

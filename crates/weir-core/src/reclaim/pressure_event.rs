@@ -90,7 +90,7 @@ impl PressureEvents {
     }
 
     /// Whether anybody reads the level.
-    pub(crate) fn is_read(&self) -> bool {
+    pub fn is_read(&self) -> bool {
         self.readers.load(Relaxed) > 0
     }
 

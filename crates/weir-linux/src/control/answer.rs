@@ -25,6 +25,8 @@ pub trait Host {
     fn drain(&mut self) -> usize;
     /// Where the memory is now, bytes by name.
     fn report(&mut self) -> [(&'static str, usize); 7];
+    /// How many functions of the program's may give what is in use: shrinkers, and those that hear of pressure.
+    fn callbacks(&self) -> usize;
     /// Bytes that merging would release: a dry run.
     fn mergeable(&mut self) -> usize;
     /// Whether the program has put itself into a sandbox, which may end the process for a call.
@@ -67,7 +69,8 @@ pub fn write_answer(answer: &mut Answer, request: Request<'_>, host: &mut impl H
         Request::Drain => write!(answer, "ok\nreleased {} bytes\n", host.drain()),
         Request::Report => {
             answer.write_str("ok\n")?;
-            host.report().into_iter().try_for_each(|(name, bytes)| writeln!(answer, "{name} {bytes} bytes"))
+            host.report().into_iter().try_for_each(|(name, bytes)| writeln!(answer, "{name} {bytes} bytes"))?;
+            writeln!(answer, "callbacks {}", host.callbacks())
         }
         Request::Mergeable => write!(answer, "ok\nmergeable {} bytes\n", host.mergeable()),
         Request::Subscribe | Request::Target(_) => answer.write_str("ok\n"),
@@ -117,6 +120,9 @@ mod tests {
             let names = ["live", "idle", "fragmented", "merged", "metadata", "untouched", "resident"];
             core::array::from_fn(|i| (names[i], i + 1))
         }
+        fn callbacks(&self) -> usize {
+            8
+        }
         fn mergeable(&mut self) -> usize {
             3
         }
@@ -151,7 +157,7 @@ mod tests {
         let mut host = Fake { tunables: Tunables::new(), effects: Vec::new() };
         assert_eq!(said("trim", &mut host), "ok\nreleased 1 bytes\n");
         assert_eq!(said("drain", &mut host), "ok\nreleased 2 bytes\n");
-        assert!(said("report", &mut host).ends_with("untouched 6 bytes\nresident 7 bytes\n"));
+        assert!(said("report", &mut host).ends_with("untouched 6 bytes\nresident 7 bytes\ncallbacks 8\n"));
         assert_eq!(said("mergeable", &mut host), "ok\nmergeable 3 bytes\n");
     }
 

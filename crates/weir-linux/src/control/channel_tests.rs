@@ -25,6 +25,9 @@ impl Host for Fake {
     fn drain(&mut self) -> usize {
         0
     }
+    fn callbacks(&self) -> usize {
+        0
+    }
     fn mergeable(&mut self) -> usize {
         0
     }

@@ -111,11 +111,11 @@ static int cache(long mib, int is_slow) {
     return add && add(&shrinker, sizeof shrinker);
 }
 
-/* An evictable cache of Weir's with so many MiB. */
-static int evictable(long mib) {
-    static const char *const names[] = {"create", "prepare", "value", "publish", "release"};
-    void *call[5];
-    for (int i = 0; i < 5; i++) {
+/* An evictable cache of Weir's with so many MiB, in which each key is then found so often. */
+static int evictable(long mib, long hits) {
+    static const char *const names[] = {"create", "prepare", "value", "publish", "release", "get"};
+    void *call[6];
+    for (int i = 0; i < 6; i++) {
         char name[40];
         snprintf(name, sizeof name, "weir_evictable_%s", names[i]);
         if (!(call[i] = dlsym(RTLD_DEFAULT, name))) return 0;
@@ -130,6 +130,12 @@ static int evictable(long mib) {
         void *value = ((void *(*)(void *, void *, size_t *))call[2])(cache, entry, &size);
         memset(value, 1, size);
         ((int (*)(void *, void *))call[3])(cache, entry);
+        ((void (*)(void *, void *))call[4])(cache, entry);
+    }
+    for (long hit = 0; cache && hit < hits * mib * 16; hit++) {
+        long key = hit % (mib * 16);
+        void *entry = ((void *(*)(void *, void *, size_t))call[5])(cache, &key, sizeof key);
+        if (!entry) return 0;
         ((void (*)(void *, void *))call[4])(cache, entry);
     }
     return cache != NULL;
@@ -208,7 +214,9 @@ static void serve(void) {
             puts(cache(atol(line + 11), 1) ? "done" : "refused");
             continue;
         } else if (strncmp(line, "evictable ", 10) == 0) {
-            puts(evictable(atol(line + 10)) ? "done" : "refused");
+            char *end;
+            long mib = strtol(line + 10, &end, 10);
+            puts(evictable(mib, atol(end)) ? "done" : "refused");
             continue;
         } else if (strcmp(line, "lock\n") == 0) {
             struct rlimit little = {1 << 20, 1 << 20};

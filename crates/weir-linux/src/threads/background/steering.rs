@@ -1,6 +1,7 @@
 //! The control channel as the background thread has it: when it is open, and what requests do.
 
 use core::sync::atomic::Ordering::Relaxed;
+use weir_core::evict::callback::Class;
 use weir_core::telemetry::stats::Opening;
 use weir_core::telemetry::tunables::{Effect, Tunables};
 
@@ -182,6 +183,12 @@ impl Host for BackgroundHost<'_> {
 
     fn mergeable(&mut self) -> usize {
         self.heap.reclaim().mergeable()
+    }
+
+    fn callbacks(&self) -> usize {
+        let callbacks = self.heap.callbacks();
+        let called = [Class::Program, Class::Subscriber].map(|class| callbacks.count(class));
+        called.iter().sum::<usize>() + usize::from(callbacks.events().is_read())
     }
 
     fn report(&mut self) -> [(&'static str, usize); 7] {
