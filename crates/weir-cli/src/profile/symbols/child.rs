@@ -7,22 +7,24 @@ use std::io::{Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The answer of a child.
-pub struct Told<T> {
-    pub all: Vec<T>,
+/// What a child told.
+pub struct Told {
+    /// Bytes that were read of it.
+    pub bytes: u64,
     /// Whether it came to its end.
     pub is_whole: bool,
 }
 
-/// Has a child do the work, which may take so much more memory than this process has, and so much time. What the child tells
-/// is read up to `most` bytes. Where the child is ended before, by the kernel or by a fault of its own, what it had told
-/// stays.
+/// Has a child do the work, which may take so much more memory than this process has, and so much time in whole seconds. What the
+/// child tells is read up to `most` bytes, and handed to `hear` as it comes. Where the child is ended before, by the kernel or
+/// by a fault of its own, what it had told stays.
 pub fn tell<T: Serialize + DeserializeOwned>(
     memory: u64,
     time: Duration,
     most: u64,
     work: impl FnOnce(&mut dyn FnMut(&T)),
-) -> std::io::Result<Told<T>> {
+    hear: impl FnMut(T),
+) -> std::io::Result<Told> {
     let (reader, mut writer) = pipe()?;
     // SAFETY: the child works on copies, and ends below. Tests alone have other threads in this process, and the child has
     // none of those. It takes no lock that one of them may hold but those of malloc, which the C library keeps usable in a
@@ -47,8 +49,8 @@ pub fn tell<T: Serialize + DeserializeOwned>(
     }
     let mut limited = reader.take(most);
     let lines = serde_json::Deserializer::from_reader(std::io::BufReader::new(&mut limited)).into_iter();
-    let all = lines.map_while(Result::ok).collect();
-    let has_told_all = limited.limit() > 0;
+    lines.map_while(Result::ok).for_each(hear);
+    let (bytes, has_told_all) = (most - limited.limit(), limited.limit() > 0);
     let mut status = 0;
     // SAFETY: a child that was not waited for, so that its number is not another's; the kernel fills a value of its type.
     unsafe {
@@ -57,7 +59,7 @@ pub fn tell<T: Serialize + DeserializeOwned>(
         }
         libc::waitpid(child, &raw mut status, 0);
     }
-    Ok(Told { all, is_whole: has_told_all && status == 0 })
+    Ok(Told { bytes, is_whole: has_told_all && status == 0 })
 }
 
 /// The file by which the kernel chooses what it kills where memory ends, and the number of the first.
@@ -75,7 +77,8 @@ fn bound(memory: u64, time: Duration) -> std::io::Result<()> {
     unsafe {
         libc::dup2(null.as_raw_fd(), 2);
         libc::signal(libc::SIGALRM, libc::SIG_DFL);
-        libc::alarm(time.as_secs() as u32);
+        // None is 0: that would be without end.
+        libc::alarm(time.as_secs().max(1) as u32);
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         match libc::setrlimit(libc::RLIMIT_AS, &raw const address_space) {
             0 => Ok(()),
@@ -89,8 +92,10 @@ mod tests {
     use super::*;
 
     fn numbers(memory: u64, most: u64, work: impl FnOnce(&mut dyn FnMut(&u64))) -> (Vec<u64>, bool) {
-        let told = tell(memory, Duration::from_secs(300), most, work).unwrap();
-        (told.all, told.is_whole)
+        let mut all = Vec::new();
+        let told = tell(memory, Duration::from_secs(300), most, work, |number| all.push(number)).unwrap();
+        assert!(told.bytes <= most);
+        (all, told.is_whole)
     }
 
     #[test]
@@ -123,11 +128,12 @@ mod tests {
 
     #[test]
     fn it_has_so_much_time() {
-        let told = tell::<u64>(64 << 20, Duration::from_secs(1), 1 << 20, |_| {
+        let work = |_: &mut dyn FnMut(&u64)| {
             loop {
                 std::hint::black_box(0);
             }
-        });
+        };
+        let told = tell::<u64>(64 << 20, Duration::from_secs(1), 1 << 20, work, drop);
         assert!(!told.unwrap().is_whole);
     }
 }

@@ -12,8 +12,8 @@ use crate::base::output::printable_line;
 use files::Files;
 use folding::folded;
 use mappings::Mapping;
-use object_file::{Frame, Located, look_up};
-use std::collections::{BTreeSet, HashMap};
+use object_file::{Budget, Frame, Located, look_up};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 /// The functions of an address.
@@ -49,7 +49,7 @@ impl Symbols {
         let calls: BTreeSet<u64> =
             profile.stacks.iter().flat_map(|stack| &stack.frames).map(|&address| call_of(address)).collect();
         let mut symbols = Self { build_ids: vec![Vec::new(); profile.mappings.len()], ..Self::default() };
-        let mut by_file: HashMap<&Path, Vec<(usize, u64)>> = HashMap::new();
+        let mut by_file: BTreeMap<&Path, Vec<(usize, u64)>> = BTreeMap::new();
         for call in calls {
             match mappings::find(&profile.mappings, call) {
                 Some(at) => by_file.entry(&profile.mappings[at].path).or_default().push((at, call)),
@@ -57,22 +57,23 @@ impl Symbols {
             }
         }
         // One file at a time: its debug information may be as large as memory.
+        let mut budget = Budget::new();
         for calls in by_file.values() {
-            symbols.look_up(calls, &profile.mappings, files);
+            symbols.look_up(calls, &profile.mappings, files, &mut budget);
         }
         symbols.doubtful.sort();
         symbols
     }
 
-    fn look_up(&mut self, calls: &[(usize, u64)], mappings: &[Mapping], files: Files) {
+    fn look_up(&mut self, calls: &[(usize, u64)], mappings: &[Mapping], files: Files, budget: &mut Budget) {
         let mapping = &mappings[calls[0].0];
         let file = files.mapped(mapping);
         // Asked once the file is found: before that the process may end.
         let is_other = !files.are_its() && file.as_ref().is_some_and(|file| !files::is(file, mapping.inode));
         let offsets: Vec<u64> = calls.iter().map(|&(at, call)| mappings[at].file_offset(call)).collect();
-        let found = file.map(|file| look_up(file, files, &offsets)).unwrap_or_default();
+        let mut found = file.map(|file| look_up(file, files, &offsets, budget)).unwrap_or_default();
         for (nth, &(at, call)) in calls.iter().enumerate() {
-            let located = found.places.get(nth).cloned().flatten();
+            let located = found.places.get_mut(nth).and_then(Option::take);
             let address = located.as_ref().map_or(offsets[nth], |it| it.address);
             let mut place = match located {
                 Some(Located { frames, .. }) if !frames.is_empty() => Place { frames, is_known: true },

@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_linux::pressure::group::cgroup::{GroupDir, Membership};
 use weir_linux::pressure::group::memcg;
 
@@ -33,8 +33,13 @@ const MOST: u64 = 4 << 30;
 /// Nor more than this part of the memory that is available, on the machine and to this command's cgroup: 1 / SHARE. Beyond the
 /// limit of a cgroup the kernel kills, and may choose the process that is profiled.
 const SHARE: u64 = 4;
-/// Bytes that are told of a file at most, and functions of an address.
+/// For how long all files of a profile are read.
+const TIME_OF_ALL: Duration = Duration::from_secs(180);
+/// Bytes that are told of all files of a profile at most, and this part of the memory that is available. As functions in memory they
+/// are two to three times as large.
 const TOLD: u64 = 256 << 20;
+const TOLD_SHARE: u64 = 16;
+/// Functions of an address at most.
 const FUNCTIONS: usize = 256;
 
 type Bytes = EndianSlice<'static, LittleEndian>;
@@ -98,20 +103,41 @@ enum Line {
     Damaged,
 }
 
-/// Looks up places of a file by their offsets in it.
-pub fn look_up(file: File, files: Files, offsets: &[u64]) -> Found {
+/// What the files of a profile may still take together: there may be thousands, each of which takes as much as one may.
+pub struct Budget {
+    /// Bytes that are told.
+    told: u64,
+    /// No file is read after that.
+    until: Instant,
+}
+
+impl Budget {
+    /// Of a profile that is looked up now.
+    pub fn new() -> Self {
+        let told = available().map_or(TOLD, |available| TOLD.min(available / TOLD_SHARE));
+        Self { told, until: Instant::now() + TIME_OF_ALL }
+    }
+}
+
+/// Looks up places of a file by their offsets in it, as far as the budget goes, which is less by what that took.
+pub fn look_up(file: File, files: Files, offsets: &[u64], budget: &mut Budget) -> Found {
     let length = file.metadata().map_or(0, |meta| meta.len());
     let memory = granted(length, available());
     let mut found = Found { places: vec![None; offsets.len()], ..Found::default() };
-    let work = |tell: &mut dyn FnMut(&Line)| read(file, files, offsets, tell);
-    let Ok(told) = child::tell(memory, TIME, TOLD, work) else { return found };
-    for line in told.all {
-        match line {
-            Line::BuildId(id) => (found.build_id, found.is_whole) = (id, told.is_whole),
-            Line::Damaged => found.is_whole = false,
-            Line::Place(at, located) => found.places[at] = Some(located),
-        }
+    let time = budget.until.saturating_duration_since(Instant::now()).min(TIME);
+    if budget.told == 0 || time.is_zero() {
+        return found;
     }
+    let (mut is_object, mut is_damaged) = (false, false);
+    let work = |tell: &mut dyn FnMut(&Line)| read(file, files, offsets, tell);
+    let hear = |line| match line {
+        Line::BuildId(id) => (found.build_id, is_object) = (id, true),
+        Line::Damaged => is_damaged = true,
+        Line::Place(at, located) => found.places[at] = Some(located),
+    };
+    let Ok(told) = child::tell(memory, time, budget.told, work, hear) else { return found };
+    budget.told = budget.told.saturating_sub(told.bytes);
+    found.is_whole = told.is_whole && is_object && !is_damaged;
     found
 }
 
@@ -279,7 +305,7 @@ mod tests {
         let address = here() as u64;
         let mapping = &mappings[mappings::find(&mappings, address).unwrap()];
         let file = Files::Own.mapped(mapping).unwrap();
-        let found = look_up(file, Files::Own, &[mapping.file_offset(address), u64::MAX]);
+        let found = look_up(file, Files::Own, &[mapping.file_offset(address), u64::MAX], &mut Budget::new());
         assert!(found.is_whole && found.places[1].is_none(), "{found:?}");
         let frames = &found.places[0].as_ref().unwrap().frames;
         let outermost = frames.last().unwrap();
@@ -292,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_file_is_none() {
-        assert!(!look_up(tempfile::tempfile().unwrap(), Files::Own, &[0]).is_whole);
+        assert!(!look_up(tempfile::tempfile().unwrap(), Files::Own, &[0], &mut Budget::new()).is_whole);
     }
 
     #[test]
@@ -412,6 +438,21 @@ mod tests {
     }
 
     #[test]
+    fn all_files_together_tell_no_more_than_one_may() {
+        let offsets: Vec<u64> = (0..1000).collect();
+        let mut budget = Budget { told: 100_000, ..Budget::new() };
+        let mut look_up = |_| look_up(units(1), Files::Own, &offsets, &mut budget);
+        let found: Vec<Found> = (0..6).map(&mut look_up).collect();
+        let places = found.iter().map(|it| it.places.iter().flatten().count()).collect::<Vec<_>>();
+        assert!(found[0].is_whole && places[0] == 1000, "{places:?}");
+        assert!(!found[5].is_whole && places[5] == 0 && budget.told == 0, "{places:?}");
+        // A place is told in more than 30 bytes.
+        assert!(places.iter().sum::<usize>() < 100_000 / 30, "{places:?}");
+        let mut late = Budget { until: Instant::now(), ..Budget::new() };
+        assert!(!super::look_up(units(1), Files::Own, &offsets, &mut late).is_whole);
+    }
+
+    #[test]
     fn a_hostile_file_takes_no_more_memory_and_stack_than_it_may() {
         type Made = fn(usize) -> File;
         let all: [(&str, Made, usize, usize); 4] = [
@@ -422,7 +463,7 @@ mod tests {
         ];
         for (what, file, few, many) in all {
             for (size, is_whole) in [(few, true), (many, false)] {
-                let found = look_up(file(size), Files::Own, &[16, u64::MAX]);
+                let found = look_up(file(size), Files::Own, &[16, u64::MAX], &mut Budget::new());
                 assert_eq!(found.is_whole, is_whole, "{what}: {size}");
                 assert!(found.places.iter().flatten().all(|it| it.frames.is_empty()), "{what}: {found:?}");
             }
