@@ -61,8 +61,9 @@ pub trait Memory: Host {
         let _ = run;
         false
     }
-    /// Whether the system counts all that is mapped, used or not, against what all processes together may have.
-    fn is_commit_strict(&self) -> bool {
+    /// Whether the system counts all that is mapped, used or not: against what all processes together may have, or against a limit
+    /// of this one's.
+    fn are_mappings_counted(&self) -> bool {
         false
     }
     /// Whether what is mapped now gets all its memory at once, as after `mlockall(MCL_FUTURE)`. Takes some system calls.

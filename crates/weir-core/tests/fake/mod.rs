@@ -120,8 +120,8 @@ pub struct Fake {
     pub is_slow: AtomicBool,
     /// What is mapped gets its memory at once.
     pub populates: AtomicBool,
-    /// What is mapped counts against all processes.
-    pub is_commit_strict: AtomicBool,
+    /// What is mapped counts, used or not.
+    pub are_mappings_counted: AtomicBool,
     pub lockless: bool,
     /// Bytes that a heap window may have.
     pub window: usize,
@@ -252,7 +252,7 @@ impl Fake {
             populate_ms: AtomicU64::new(0),
             is_slow: AtomicBool::new(false),
             populates: AtomicBool::new(false),
-            is_commit_strict: AtomicBool::new(false),
+            are_mappings_counted: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,
             skipped: 0,

@@ -71,8 +71,8 @@ impl Memory for Fake {
         !fails
     }
 
-    fn is_commit_strict(&self) -> bool {
-        self.is_commit_strict.load(Relaxed)
+    fn are_mappings_counted(&self) -> bool {
+        self.are_mappings_counted.load(Relaxed)
     }
 
     fn populates(&self) -> bool {

@@ -50,8 +50,8 @@ pub struct Linux {
     pub(super) huge_on_touch: AtomicBool,
     pub(super) huge_on_advice: AtomicBool,
     pub(super) may_have_huge: AtomicBool,
-    /// `vm.overcommit_memory` is 2, as of the background thread's start.
-    pub(super) is_commit_strict: AtomicBool,
+    /// The system counts what is mapped, as of the last look ([`machine::CountFiles`]).
+    pub(crate) are_mappings_counted: AtomicBool,
     /// Where the heap and its metadata lie.
     pub(super) addresses: AddressLayout,
     /// How memory is released.
@@ -73,7 +73,7 @@ impl Linux {
             huge_on_touch: AtomicBool::new(false),
             huge_on_advice: AtomicBool::new(false),
             may_have_huge: AtomicBool::new(false),
-            is_commit_strict: AtomicBool::new(false),
+            are_mappings_counted: AtomicBool::new(false),
             addresses: AddressLayout::new(),
             releaser: Releaser::new(messages::memory_stays_resident),
             merging: Merging::new(),
@@ -109,11 +109,6 @@ impl Linux {
         let (threads, parts) = if is_dense { machine::parts(zone_cpus, self.numa_nodes.load(Relaxed)) } else { (1, 1) };
         self.part_threads.store(threads, Relaxed);
         self.nodes_each.store(parts, Release);
-    }
-
-    /// Reads whether what is mapped counts against all processes. For a thread with a descriptor table of its own.
-    pub(crate) fn look_at_commit(&self) {
-        self.is_commit_strict.store(machine::is_commit_strict(), Relaxed);
     }
 
     /// Whether the machine has several NUMA nodes.

@@ -1,7 +1,7 @@
 //! Features of this machine, read without changing anything: for the engine's choices and for `weir doctor`.
 
 use crate::os::file::path::FixedPath;
-use crate::os::file::text::{chosen, list_bits, list_count, number};
+use crate::os::file::text::{after, chosen, list_bits, list_count, number, words};
 use crate::os::mman::{self, MADV_DONTNEED};
 use crate::os::page;
 use crate::os::{fd, futex, tasks};
@@ -56,10 +56,37 @@ pub fn huge_pages() -> HugePages {
     mode
 }
 
-/// Whether the kernel counts all that is mapped, used or not, against what all processes may have (`vm.overcommit_memory` 2).
-pub(crate) fn is_commit_strict() -> bool {
-    let mut buf = [0u8; 16];
-    fd::read_file(c"/proc/sys/vm/overcommit_memory", &mut buf).ok().and_then(number) == Some(2)
+/// The files that say whether the kernel counts all that is mapped, used or not, open as [`ModeFiles`] are.
+pub(crate) struct CountFiles {
+    /// `vm.overcommit_memory`: at 2 it counts against what all processes may have.
+    overcommit: Option<i32>,
+    /// The process's limits.
+    limits: Option<i32>,
+}
+
+impl CountFiles {
+    pub(crate) fn open() -> Self {
+        let open = |path| fd::open(path, fd::O_RDONLY).ok();
+        Self { overcommit: open(c"/proc/sys/vm/overcommit_memory"), limits: open(c"/proc/self/limits") }
+    }
+
+    /// What they say now; no where they say nothing.
+    pub(crate) fn are_mappings_counted(&self) -> bool {
+        let mut buf = [0u8; 4096];
+        let mut says = |file: Option<i32>, what: fn(&[u8]) -> bool| {
+            let len = file.and_then(|file| fd::pread(file, &mut buf, 0).ok());
+            len.and_then(|len| buf.get(..len)).is_some_and(what)
+        };
+        says(self.overcommit, |text| number(text) == Some(2)) || says(self.limits, limits_mappings)
+    }
+}
+
+/// Whether `RLIMIT_AS` or `RLIMIT_DATA` limits what is mapped, by the text of the process's limits.
+fn limits_mappings(text: &[u8]) -> bool {
+    let soft = |key: &[u8]| words(after(text, key)?).next();
+    [&b"Max address space "[..], b"Max data size "]
+        .iter()
+        .any(|key| soft(key).is_some_and(|bytes| bytes != b"unlimited"))
 }
 
 /// The files that say the mode, open: they can be read again where no file may be opened any more.
@@ -217,6 +244,21 @@ mod tests {
         assert_eq!(mode_of("", None), Absent);
     }
 
+    #[test]
+    fn a_limit_of_addresses_or_of_data_counts_what_is_mapped() {
+        let text = |data: &str, addresses: &str| {
+            std::format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max data size             {data:<20} unlimited            bytes     \n\
+                 Max stack size            8388608              unlimited            bytes     \n\
+                 Max address space         {addresses:<20} unlimited            bytes     \n"
+            )
+        };
+        let counts = |data, addresses| limits_mappings(text(data, addresses).as_bytes());
+        assert!(counts("419430400", "unlimited") && counts("unlimited", "419430400"));
+        assert!(!counts("unlimited", "unlimited") && !limits_mappings(b""));
+    }
+
     /// The parts of a process that may use the first `cpus` CPUs, on a machine of NUMA nodes with these: the first CPU of each, and
     /// the one behind its last.
     fn parts_on(cpus: usize, nodes: &[(usize, usize)]) -> usize {
@@ -250,7 +292,7 @@ mod tests {
         let (count, size) = possible_cpus().unwrap();
         assert!(count >= 1 && size >= count && count >= crate::os::tasks::affinity_count().unwrap());
         assert!(node_count() >= online_nodes().map_or(1, |(count, _)| count));
-        let _ = (huge_pages(), process_madvise(), membarrier_rseq());
+        let _ = (huge_pages(), process_madvise(), membarrier_rseq(), CountFiles::open().are_mappings_counted());
         assert!(node_cpus(0).is_none_or(|cpus| cpus.iter().any(|&word| word > 0)));
         assert_eq!(node_cpus(usize::MAX), None);
     }

@@ -29,6 +29,16 @@ fn a_filled_and_freed_heap_serves_large_blocks_under_rlimit_data() {
 }
 
 #[test]
+fn a_freed_heap_leaves_its_addresses_to_the_program_under_rlimit_as() {
+    met("others-as");
+}
+
+#[test]
+fn a_freed_heap_leaves_its_addresses_to_the_program_under_rlimit_data() {
+    met("others-data");
+}
+
+#[test]
 fn a_process_that_has_allocated_can_be_locked() {
     met("lock");
 }

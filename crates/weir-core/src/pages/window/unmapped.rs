@@ -1,7 +1,7 @@
 //! Whole free pageblocks that are unmapped, as the system refuses a mapping: `RLIMIT_AS`, `RLIMIT_DATA` and a strict
 //! overcommit count what is mapped, used or not. Until the heap grows again they are holes of its window, and those it grows
-//! into first. A strict overcommit counts it against all processes. There, what was released in a quiet window, or at rest, is
-//! unmapped at once ([`HeapPages::unmap_bare`]): the process that is refused memory may be another one.
+//! into first. What was released in a quiet window, or at rest, is unmapped there at once ([`HeapPages::unmap_bare`]). Weir does not
+//! hear who is refused memory: that may be another process, or a thread's stack or a mapping of the program's own.
 //!
 //! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped. Both happen under the window's turn
 //! to grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
@@ -50,10 +50,10 @@ impl<P: Platform> HeapPages<P> {
         unmapped
     }
 
-    /// Unmaps whole free pageblocks of which neither memory nor a description is left, where the system counts what is mapped
-    /// against all processes. Threads that grow the heap have their turn between rows.
+    /// Unmaps whole free pageblocks of which neither memory nor a description is left, where the system counts what is
+    /// mapped. Threads that grow the heap have their turn between rows.
     pub(crate) fn unmap_bare(&self) {
-        if !self.platform.is_commit_strict() {
+        if !self.platform.are_mappings_counted() {
             return;
         }
         // The larger the heap, the longer the rows that are worth a hole.

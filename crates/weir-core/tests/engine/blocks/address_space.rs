@@ -98,7 +98,7 @@ fn a_size_beyond_everything_fails_at_once() {
     assert_eq!(world.fake().stats().address_bytes.load(Relaxed), before);
 }
 
-/// A heap at rest after a peak, where the system counts what is mapped against all processes.
+/// A heap at rest after a peak, where the system counts what is mapped.
 fn at_rest_after_a_peak(nodes: usize, size: usize) -> World {
     let fake = Fake::new();
     fake.node_count.store(nodes, Relaxed);
@@ -106,7 +106,7 @@ fn at_rest_after_a_peak(nodes: usize, size: usize) -> World {
 }
 
 fn at_rest_on(fake: Fake, size: usize) -> World {
-    fake.is_commit_strict.store(true, Relaxed);
+    fake.are_mappings_counted.store(true, Relaxed);
     let mut world = World::new(fake);
     while world.held.len() * size < LIMIT {
         world.alloc(size);
@@ -188,7 +188,7 @@ fn a_row_that_is_too_short_holds_up_no_other() {
     const ROWS: usize = 560;
     let mut fake = Fake::new();
     fake.window = 24 << 30;
-    fake.is_commit_strict.store(true, Relaxed);
+    fake.are_mappings_counted.store(true, Relaxed);
     let world = World::new(fake);
     let mut blocks: Vec<usize> = (0..ROWS * 8).map(|_| world.heap.alloc(2 * MIB).addr()).collect();
     blocks.sort_unstable();

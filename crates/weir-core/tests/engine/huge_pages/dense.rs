@@ -93,7 +93,7 @@ fn a_node_that_fills_nothing_does_not_ask_beside_one_that_fills_all() {
 #[test]
 fn what_was_unmapped_asks_again() {
     let mut world = asking();
-    world.fake().is_commit_strict.store(true, Relaxed);
+    world.fake().are_mappings_counted.store(true, Relaxed);
     hold(&mut world, 30_000, 6 * LEARNS_FROM);
     while world.held.len() * 30_000 > 2 * LEARNS_FROM {
         world.free(world.held.len() - 1, false);

@@ -147,8 +147,8 @@ impl Memory for Linux {
         unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_ok()
     }
 
-    fn is_commit_strict(&self) -> bool {
-        self.is_commit_strict.load(Relaxed)
+    fn are_mappings_counted(&self) -> bool {
+        self.are_mappings_counted.load(Relaxed)
     }
 
     fn populates(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::os::rights::credentials::MainThread;
 use crate::os::rights::sandbox::Sandbox;
 use crate::os::tasks;
 use crate::platform::linux::Engine;
-use crate::platform::machine::{HugePages, ModeFiles};
+use crate::platform::machine::{CountFiles, HugePages, ModeFiles};
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page::Sharing;
 use crate::pressure::events::{Events, Heat};
@@ -80,6 +80,8 @@ pub(super) struct Loop<'a> {
     pub start_listener: &'a dyn Fn(&mut Sources) -> bool,
     /// The files of the machine's mode of huge pages, in the thread's own table of files.
     pub huge_mode: Option<ModeFiles>,
+    /// The files that say whether the system counts what is mapped, likewise.
+    pub counts: Option<CountFiles>,
     /// The thread's filters, by a file that is open since its start, unless a limit refused that.
     pub filters: Option<Sandbox>,
     /// The page of counters, as far as others may map it.
@@ -221,6 +223,7 @@ impl<'a> Loop<'a> {
     /// Runs until there is a reason to end.
     pub fn run(mut self) -> End {
         self.schedule.window_ends = Some(self.next_window());
+        self.look_at_counts();
         let mut turn = self.watch_program(false).map(|at| self.schedule.count_at = at);
         loop {
             if let Err(end) = turn {
@@ -396,6 +399,7 @@ impl<'a> Loop<'a> {
         if is_due(self.schedule.window_ends, monotonic_ns()) {
             self.look_for_huge_pages();
             self.look_at_merging();
+            self.look_at_counts();
             self.heap.reclaim().collapse_still();
             self.schedule.window_ends = self.heap.reclaim().balance_calm().then(|| self.next_window());
             if self.schedule.window_ends.is_none() {
@@ -430,6 +434,13 @@ impl<'a> Loop<'a> {
     fn look_at_merging(&self) {
         let merging = &self.heap.platform().merging;
         if TUNABLES.merge.get() != 0 && self.sources.is_private() { merging.look() } else { merging.forget() }
+    }
+
+    /// Whether the system counts what is mapped: a limit may be set at any time.
+    fn look_at_counts(&self) {
+        if let Some(counts) = &self.counts {
+            self.heap.platform().are_mappings_counted.store(counts.are_mappings_counted(), Relaxed);
+        }
     }
 
     /// Nothing moves any more: the thread is about to sleep until it is woken.

@@ -341,9 +341,6 @@ impl Background {
             self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
             self.leave(REFUSED, 0)
         };
-        if sources.is_private() {
-            self.heap.platform().look_at_commit();
-        }
         let has_rights = credentials::has_rights();
         credentials::give_up_rights();
         // After that, as the listener begins with what this thread has.
@@ -361,6 +358,7 @@ impl Background {
             is_listener_refused,
             start_listener: &|sources| self.start_listener(sources),
             huge_mode: if sources.is_private() { machine::ModeFiles::open() } else { None },
+            counts: sources.is_private().then(machine::CountFiles::open),
             filters: sources.is_private().then(Sandbox::look).and_then(Result::ok),
             sharing: Sharing::new(sources.is_private()),
             figures: Figures::default(),

@@ -1,6 +1,8 @@
-/* Limits of the system are met as the C library meets them. argv[1]: beyond, as, data, lock
-   or future. */
+/* Limits of the system are met as the C library meets them. argv[1]: beyond, as, data,
+   others-as, others-data, lock or future. */
 #include "check.h"
+#include <malloc.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
@@ -57,6 +59,30 @@ static void limited(int resource) {
     }
 }
 
+static void *nothing(void *unused) { return unused; }
+
+/* Whether the program maps memory past malloc: by itself, and for a thread's stack. */
+static int maps_others(void) {
+    void *own = mmap(NULL, 200 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return 0;
+    pthread_t thread;
+    int refused = pthread_create(&thread, NULL, nothing, NULL);
+    if (!refused) CHECK(pthread_join(thread, NULL) == 0);
+    return munmap(own, 200 << 20) == 0 && !refused;
+}
+
+/* A heap that was filled and freed leaves its addresses to what the program maps past malloc: once it is quiet, and as
+   soon as the program asks for it. The limit is set while the library is at work already. */
+static void others(int resource) {
+    struct rlimit limit = {400 << 20, 400 << 20};
+    CHECK(served(4000, 20 << 20) && setrlimit(resource, &limit) == 0);
+    CHECK(served(4000, 300 << 20) > 70000);
+    for (int tries = 0; !maps_others(); tries++) CHECK(tries < 600), usleep(100000);
+    CHECK(served(4000, 300 << 20) > 70000);
+    malloc_trim(0);
+    CHECK(maps_others());
+}
+
 /* Bytes of a line of /proc/self/status, or, where `name` is a path, of the mappings of a file. */
 static size_t bytes_of(const char *path, const char *name) {
     char line[4096];
@@ -110,6 +136,8 @@ int main(int count, char **argv) {
     if (strcmp(argv[1], "beyond") == 0) beyond();
     else if (strcmp(argv[1], "as") == 0) limited(RLIMIT_AS);
     else if (strcmp(argv[1], "data") == 0) limited(RLIMIT_DATA);
+    else if (strcmp(argv[1], "others-as") == 0) others(RLIMIT_AS);
+    else if (strcmp(argv[1], "others-data") == 0) others(RLIMIT_DATA);
     else if (strcmp(argv[1], "lock") == 0) locked();
     else if (strcmp(argv[1], "future") == 0) locked_ahead();
     else CHECK(!"known");
