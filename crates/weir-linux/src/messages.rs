@@ -69,6 +69,10 @@ wrong_calls! {
         "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0";
     NoPool: "not a page pool, or destroyed already",
         "use what weir_page_pool_create() returned, until weir_page_pool_destroy() has returned 0";
+    NoEvictable: "not an evictable cache, or destroyed already",
+        "use what weir_evictable_create() returned, until weir_evictable_destroy() has returned 0";
+    NoQueue: "not a queue, or destroyed already",
+        "use what weir_queue_create() returned, until weir_queue_destroy()";
     NullRuns: "weir_page_pool_put_batch: the array of runs is NULL; the pool",
         "pass an array of as many runs as the count says";
     NoCallback: "not a registered callback, or unregistered already",
@@ -335,6 +339,8 @@ mod tests {
             NoCache,
             NoZone,
             NoPool,
+            NoEvictable,
+            NoQueue,
             NullRuns,
             NoCallback,
             FreedWithoutDtor,

@@ -741,7 +741,7 @@ int weir_evictable_publish(weir_evictable *cache, weir_entry *entry);
 /* Frees a prepared entry. NULL is allowed. */
 void weir_evictable_cancel(weir_evictable *cache, weir_entry *entry);
 
-/* Ends a pin. NULL is allowed. */
+/* Ends a pin. NULL is allowed. A pin that is ended twice is not found: the entry may be freed while the cache has it. */
 void weir_evictable_release(weir_evictable *cache, weir_entry *entry);
 
 /*

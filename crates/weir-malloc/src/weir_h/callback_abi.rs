@@ -6,7 +6,6 @@ use crate::misuse::WrongCall;
 use crate::weir_h::handle::{self, Home, Named, named, retire, take};
 use crate::weir_h::structs::{read, tell};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use weir::heap;
 use weir_linux::os::catch::{Function, catch, uncancelled};
 use weir_linux::process::callbacks::{
     self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, FdError, Panicked, ProgramQueue, RegisterError,
@@ -27,7 +26,12 @@ impl Named for Registration {
 }
 
 /// `weir_queue`.
-pub type WeirQueue = ProgramQueue;
+pub type WeirQueue = handle::Handle<ProgramQueue>;
+
+impl Named for ProgramQueue {
+    const KIND: usize = 0x7765_6972_7175_6575;
+    const WRONG: WrongCall = WrongCall::NoQueue;
+}
 
 /// `struct weir_shrinker`. What a program of an older header does not have is zero.
 #[repr(C)]
@@ -120,7 +124,7 @@ unsafe fn thread_of<'a>(thread: c_uint, queue: *mut WeirQueue) -> Option<Thread<
         0 if queue.is_null() => Some(Thread::Shared),
         1 if queue.is_null() => Some(Thread::Own),
         // SAFETY: the caller's promise.
-        2 => unsafe { queue.as_ref() }.map(Thread::Program),
+        2 => unsafe { named(queue) }.map(Thread::Program),
         _ => None,
     }
 }
@@ -281,27 +285,25 @@ pub unsafe extern "C" fn weir_callback_stats(handle: *mut Handle, out: *mut Stat
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_queue_create() -> *mut WeirQueue {
     match Home::new().zip(ProgramQueue::new()) {
-        Some((home, queue)) => home.fill(queue),
+        Some((home, queue)) => home.hand_out(queue),
         None => fail(ENOMEM).cast(),
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weir_queue_destroy(queue: *mut WeirQueue) {
-    if !queue.is_null() {
+    // SAFETY: the caller's promise: a queue, or null.
+    if let Some(found) = unsafe { named(queue) } {
+        found.end();
         // SAFETY: from `weir_queue_create`, and given up by the caller.
-        unsafe {
-            (*queue).end();
-            queue.drop_in_place();
-            heap::free(queue.cast());
-        }
+        drop(unsafe { retire(queue) });
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weir_queue_fd(queue: *mut WeirQueue) -> c_int {
     // SAFETY: the caller's promise: a queue, or null.
-    match unsafe { queue.as_ref() } {
+    match unsafe { named(queue) } {
         Some(queue) => queue.fd().unwrap_or_else(refuse_fd),
         None => refuse(EINVAL),
     }
@@ -311,7 +313,7 @@ pub unsafe extern "C" fn weir_queue_fd(queue: *mut WeirQueue) -> c_int {
 pub unsafe extern "C" fn weir_queue_serve(queue: *mut WeirQueue, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise: a queue, or null.
     // One of the owners while it serves: a callback, or another thread, may destroy the queue.
-    let Some(queue) = unsafe { queue.as_ref() }.cloned() else { return refuse(EINVAL) };
+    let Some(queue) = unsafe { named(queue) }.cloned() else { return refuse(EINVAL) };
     let timeout = u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000);
     let calls = queue.wait_and_serve(timeout);
     c_int::try_from(calls).unwrap_or(c_int::MAX)

@@ -1,18 +1,24 @@
 //! `weir.h`'s evictable caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EFBIG, EINVAL, ENOENT, ENOMEM, ENOSPC, fail, refuse};
+use crate::misuse::WrongCall;
 use crate::weir_h::cache_callback;
-use crate::weir_h::handle::{Handle, Home};
+use crate::weir_h::handle::{Handle, Home, Named, end, named};
 use crate::weir_h::structs::{read, tell};
 use crate::weir_h::zone_abi;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::ManuallyDrop;
 use core::ptr::{NonNull, null};
 use core::time::Duration;
-use weir::{ByteCache, ByteEntry, CacheError, Favour, Refusal, RemovalCause, heap};
+use weir::{ByteCache, ByteEntry, CacheError, Favour, Refusal, RemovalCause};
 
-/// `weir_evictable`, to which C has a pointer.
-pub struct Cache(ByteCache);
+/// `weir_evictable`.
+pub type Cache = Handle<ByteCache>;
+
+impl Named for ByteCache {
+    const KIND: usize = 0x7765_6972_6576_6963;
+    const WRONG: WrongCall = WrongCall::NoEvictable;
+}
 
 type OnEvict = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize, *const c_void, usize, c_uint);
 
@@ -109,19 +115,10 @@ pub unsafe extern "C" fn weir_evictable_create(options: *const Options, size: us
         });
     }
     match (Home::new(), builder.build()) {
-        (Some(home), Ok(cache)) => home.fill(Cache(cache)),
+        (Some(home), Ok(cache)) => home.hand_out(cache),
         (_, Err(CacheError::Shards { .. })) => fail(EINVAL).cast(),
         _ => fail(ENOMEM).cast(),
     }
-}
-
-/// The cache behind a pointer; `None` for NULL.
-///
-/// # Safety
-/// Null, or a cache.
-unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
-    // SAFETY: the caller's promise.
-    unsafe { cache.as_ref() }.map(|cache| &cache.0)
 }
 
 #[unsafe(no_mangle)]
@@ -130,15 +127,12 @@ pub unsafe extern "C" fn weir_evictable_destroy(cache: *mut Cache) -> c_int {
         return 0;
     }
     // SAFETY: the caller's cache.
-    let Some(found) = (unsafe { named(cache) }) else { return 0 };
+    let Some(found) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
     if found.is_in_use() {
         return refuse(EBUSY);
     }
     // SAFETY: created by `weir_evictable_create`, given up by the caller, and nothing of it is in use.
-    unsafe {
-        cache.drop_in_place();
-        heap::free(cache.cast());
-    }
+    unsafe { end(cache) };
     0
 }
 

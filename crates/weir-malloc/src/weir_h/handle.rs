@@ -1,4 +1,4 @@
-//! What C has a pointer to: a block of its own. The first word of most says what they are, as long as they are there.
+//! What C has a pointer to: a block of its own. Its first word says what it is, as long as it is there.
 
 use crate::misuse::{WrongCall, misuse};
 use core::mem::{ManuallyDrop, size_of};
@@ -96,12 +96,33 @@ pub unsafe fn take<T: Named>(handle: *mut Handle<T>) -> Option<T> {
 /// # Safety
 /// From [`Home::hand_out`], and given up by the program; nothing else refers to it.
 pub unsafe fn retire<T: Named>(handle: *mut Handle<T>) -> T {
+    // SAFETY: the caller's promise; the value is taken out once.
+    unsafe {
+        let value = (&raw const (*handle).value).read();
+        give_back(handle);
+        value
+    }
+}
+
+/// Ends a handle by which the program's functions may use the value until it is gone: it is dropped in its place.
+///
+/// # Safety
+/// From [`Home::hand_out`], and given up by the program; only what the drop calls refers to it.
+pub unsafe fn end<T: Named>(handle: *mut Handle<T>) {
+    // SAFETY: the caller's promise; the value is dropped once.
+    unsafe {
+        (&raw mut (*handle).value).drop_in_place();
+        give_back(handle);
+    }
+}
+
+/// # Safety
+/// From [`Home::hand_out`]; the value is gone, and nothing refers to the handle.
+unsafe fn give_back<T>(handle: *mut Handle<T>) {
     // SAFETY: the caller's promise.
     unsafe {
         // Volatile, as nothing reads it before the block is freed, and `named` of the same pointer after.
         (*handle).kind.as_ptr().write_volatile(0);
-        let value = (&raw const (*handle).value).read();
         heap::free(handle.cast());
-        value
     }
 }

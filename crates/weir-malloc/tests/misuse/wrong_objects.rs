@@ -74,4 +74,8 @@ named! {
     cache_destroyed_before_a_batch: "destroyed-batch", ["not a cache"];
     cache_destroyed_before_a_batch_of_frees: "destroyed-free-batch", ["not a cache"];
     zone_destroyed_twice: "zone-destroyed-twice", ["not a zone"];
+    evictable_cache_destroyed_twice: "evictable-destroyed-twice", ["not an evictable cache"];
+    evictable_cache_destroyed_before_a_get: "evictable-destroyed-get", ["not an evictable cache"];
+    queue_destroyed_twice: "queue-destroyed-twice", ["not a queue"];
+    queue_destroyed_before_it_is_served: "queue-destroyed-serve", ["not a queue"];
 }

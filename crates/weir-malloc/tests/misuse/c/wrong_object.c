@@ -10,6 +10,8 @@
 NAMED(cache_create) NAMED(cache_destroy) NAMED(cache_alloc) NAMED(cache_free)
 NAMED(cache_alloc_batch) NAMED(cache_free_batch) NAMED(cache_set_limit) NAMED(cache_stats)
 NAMED(zone_create) NAMED(zone_destroy) NAMED(zone_alloc) NAMED(trim)
+NAMED(evictable_create) NAMED(evictable_destroy) NAMED(evictable_get)
+NAMED(queue_create) NAMED(queue_destroy) NAMED(queue_serve)
 
 enum { SIZE = 200 };
 
@@ -153,6 +155,23 @@ int main(int argc, char **argv) {
         CHECK(gone && p_zone_destroy(gone) == 0);
         errno = 0;
         CHECK(p_zone_destroy(wrong(gone)) == -1 && errno == EINVAL);
+    } else if (strncmp(which, "evictable-destroyed-", 20) == 0) {
+        weir_evictable *gone = p_evictable_create(NULL, 0);
+        CHECK(gone && p_evictable_destroy(gone) == 0);
+        wrong(gone);
+        errno = 0;
+        if (strcmp(which + 20, "twice") == 0) CHECK(p_evictable_destroy(gone) == -1 && errno == EINVAL);
+        else if (strcmp(which + 20, "get") == 0) CHECK(!p_evictable_get(gone, "a", 1) && errno == EINVAL);
+        else CHECK(!"known");
+    } else if (strncmp(which, "queue-destroyed-", 16) == 0) {
+        weir_queue *gone = p_queue_create();
+        CHECK(gone);
+        p_queue_destroy(gone);
+        wrong(gone);
+        errno = 0;
+        if (strcmp(which + 16, "twice") == 0) p_queue_destroy(gone);
+        else if (strcmp(which + 16, "serve") == 0) CHECK(p_queue_serve(gone, 0) == -1 && errno == EINVAL);
+        else CHECK(!"known");
     } else if (strcmp(which, "right") == 0) {
         /* What is right is not named: objects go round, also through reclaim and by new slabs, with zeros and limits. */
         weir_cache *zeros = p_cache_create("zeros", 500, 64, NULL, dtor, NULL, NULL, WEIR_CACHE_ZERO);
