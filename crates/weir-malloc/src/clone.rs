@@ -1,9 +1,9 @@
-//! libc's `clone`, by which a program copies itself past `fork` and its handlers. A copy finds each lock of the heap as it is at
+//! libc's `clone` and `_Fork`, by which a program copies itself past `fork`'s handlers. A copy finds each lock of the heap as it is at
 //! that moment, and Weir's background thread may hold one, also where the program has one thread. So what `fork` does around a
 //! copy is done here too. A child that shares its parent's memory is no copy: libc's function is called as it is. So it is for
-//! two kinds of copies, which are as those of the bare system call.
+//! two kinds of copies, which are as those of the bare system call. libc's own `fork` comes to its `_Fork`, not to this one.
 //!
-//! It is not in static programs, as libc's own of the name would be left out there. Nothing stands before the bare system call.
+//! They are not in static programs, as libc's own of the names would be left out there. Nothing stands before the bare system call.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicPtr;
 
 use crate::errno::{ENOSYS, refuse};
 use crate::next_symbol::next;
-use weir_linux::process::heap::{begin_copy, copy_process, shares_memory};
+use weir_linux::process::heap::{begin_copy, copy_process, fork_unhandled, shares_memory};
 
 /// The memory is shared, by a thread or a child.
 const CLONE_VM: c_int = 0x100;
@@ -33,6 +33,19 @@ pub fn next_clone() -> Option<Clone> {
     let next = next(c"clone", &FOUND);
     // SAFETY: null, or the function of this name, which has this type.
     unsafe { core::mem::transmute::<*mut c_void, Option<Clone>>(next) }
+}
+
+/// `_Fork` of the standard of 2024, which runs no handlers; in glibc from 2.34 on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let next = next(c"_Fork", &FOUND);
+    // SAFETY: null, or the function of this name, which has this type.
+    match unsafe { core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn() -> c_int>>(next) } {
+        // SAFETY: what the caller promised for it.
+        Some(next) => fork_unhandled(|| unsafe { next() }),
+        None => refuse(ENOSYS),
+    }
 }
 
 /// What a copy is to do.

@@ -18,7 +18,7 @@
 //! | `weir_h` | what `weir.h` declares |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
 //! | `deepbind` | `dlopen` without `RTLD_DEEPBIND`, with which a library would take libc's `free`; not in static programs |
-//! | `clone` | `clone` of a process, around which is done what is done around `fork`; not in static programs |
+//! | `clone` | `clone` of a process, and `_Fork`, around which is done what is done around `fork`; not in static programs |
 //! | `next_symbol` | what stands behind a function of the library's own that libc has too |
 //! | `errno` | `errno` |
 //! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |

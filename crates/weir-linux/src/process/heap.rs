@@ -439,6 +439,18 @@ pub fn copy_process<R>(copy: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Forks by a call that runs none of `fork`'s handlers and returns as `fork` does (`_Fork`), and does what they do.
+pub fn fork_unhandled(fork: impl FnOnce() -> i32) -> i32 {
+    before_fork();
+    let child = fork();
+    if child == 0 {
+        after_fork_in_child()
+    } else {
+        after_fork_in_parent()
+    }
+    child
+}
+
 /// The beginning of a copy. `has_word`: the program has the kernel clear a word as the thread ends.
 ///
 /// # Safety

@@ -16,6 +16,8 @@ fn forks_of_a_heap_with_a_zone_a_cpu() {
 passing! {
     /// Of a program of one thread, beside the background thread.
     forks_of_one_thread: "fork_alone.c";
+    /// Past the handlers: `_Fork`.
+    forks_without_handlers: "fork_bare.c";
     fork_in_a_handler: "fork_in_handler.c";
     /// A child finalizes objects of its parent's caches without its parent's threads.
     a_child_gives_initialised_objects_back: "fork_fini.c";
