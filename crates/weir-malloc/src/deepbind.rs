@@ -2,7 +2,7 @@
 //! finds them in the program. So it binds `free` to libc's, and the first block that passes between the two kills the
 //! process. PHP opens each of its extensions so. AddressSanitizer refuses such calls; here the bit is taken out, unless the
 //! setting `deepbind` says otherwise. `dlmopen` is left alone: the libraries of another namespace have a libc of their own,
-//! and a heap.
+//! and a heap. With the program's own namespace (`LM_ID_BASE`) it keeps the bit, as LIMITS.md says.
 //!
 //! It is not in static programs. There libc's own of the name would be left out, and nothing can find it. What a static program
 //! opens has a libc of its own as well.

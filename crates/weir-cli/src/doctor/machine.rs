@@ -5,6 +5,7 @@ use crate::base::units::bytes;
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 use weir_core::base::units::PAGE;
+use weir_core::platform::cpu_table::MAX_CPUS;
 use weir_core::telemetry::tunables::Tunables;
 use weir_linux::os::process::auxiliary;
 use weir_linux::os::syscall::Errno;
@@ -89,9 +90,18 @@ fn rseq() -> Check {
         Some((offset, size)) => format!("registered by libc, offset {offset}, size {size}"),
         None => "libc registers none (glibc before 2.35, or another libc): each thread does, unless WEIR_RSEQ=0".into(),
     };
-    let good = glibc.is_none_or(|(_, size)| size > 0);
-    let with = "per-CPU buckets without locks";
-    check("rseq", good, found, with, "per-CPU buckets behind a lock: about 25 ns more for a malloc and free")
+    let (with, without) =
+        ("per-CPU buckets without locks", "per-CPU buckets behind a lock: about 25 ns more for a malloc and free");
+    if let Some(most) = most_cpus().filter(|&most| most > MAX_CPUS) {
+        let found = format!("not used: this kernel may have {most} CPUs, more than {MAX_CPUS}");
+        return check("rseq", false, found, with, without);
+    }
+    check("rseq", glibc.is_none_or(|(_, size)| size > 0), found, with, without)
+}
+
+/// One more than the highest number that a CPU can ever have.
+fn most_cpus() -> Option<usize> {
+    machine::possible_cpus().map(|(_, most)| most)
 }
 
 /// Bytes of the rseq area that the kernel fills in; not there before Linux 6.3.
