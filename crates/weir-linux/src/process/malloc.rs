@@ -18,7 +18,7 @@ use crate::platform::fast_path::rseq::{self, SAMPLED_SIZES};
 use crate::process::heap::HEAP;
 use crate::profile::countdown;
 use crate::profile::guard::{blocks, choice, slots};
-use crate::profile::stack::CallStack;
+use crate::profile::stack::{ROOM, call_stack};
 
 /// Allocates `size` bytes, aligned to 16; null when memory is refused.
 #[inline(always)]
@@ -218,8 +218,8 @@ pub unsafe fn counted_realloc(block: *mut u8, size: usize) -> *mut u8 {
 #[cold]
 fn sampled(size: usize, align: usize, is_zeroed: bool, is_counted: bool) -> *mut u8 {
     let Some(drawn) = countdown::sample(size, is_counted) else { return guarded(size, align) };
-    let stack = CallStack::here();
-    let origin = Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random };
+    let mut words = [0; ROOM];
+    let origin = Origin { frames: call_stack(&mut words), mean: drawn.mean, random: drawn.random };
     HEAP.samples().alloc(size, align, is_zeroed, origin)
 }
 
@@ -235,8 +235,8 @@ fn guarded(size: usize, align: usize) -> *mut u8 {
 #[cold]
 unsafe fn realloc_sampled(block: *mut u8, size: usize) -> *mut u8 {
     let Some(drawn) = countdown::sample(size, false) else { return null_mut() };
-    let stack = CallStack::here();
-    let origin = Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random };
+    let mut words = [0; ROOM];
+    let origin = Origin { frames: call_stack(&mut words), mean: drawn.mean, random: drawn.random };
     // SAFETY: the caller owns the block.
     unsafe { HEAP.samples().realloc(block, size, origin) }
 }

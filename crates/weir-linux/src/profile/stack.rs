@@ -1,6 +1,5 @@
 //! The call stack of an allocation, without Weir's own frames.
 
-use core::ops::Range;
 use weir_core::profile::layout::FRAMES;
 
 use crate::arch::registers::own_code;
@@ -9,29 +8,24 @@ use crate::profile::unwind;
 /// Frames of Weir's own between the program's call and the walk: at most, in builds without optimisation.
 const OWN: usize = 16;
 
-/// A call stack, from the caller of the allocation outwards.
-pub struct CallStack {
-    frames: [usize; FRAMES + OWN],
-    used: Range<usize>,
+/// Words of room for the most frames that the heap profile keeps.
+pub const ROOM: usize = room(FRAMES);
+
+/// Words of room for so many frames.
+pub const fn room(frames: usize) -> usize {
+    frames + OWN
 }
 
-impl CallStack {
-    /// The calling thread's.
-    #[inline(never)]
-    pub fn here() -> Self {
-        let mut frames = [0; FRAMES + OWN];
-        let len = unwind::capture(&mut frames).min(frames.len());
-        let own = own_code();
-        let inner = frames[..len].iter().take_while(|frame| own.contains(frame)).count();
-        // Where the library is a part of the program, as in tests, all of it may look like Weir's.
-        let begin = if inner == len { 0 } else { inner };
-        Self { frames, used: begin..len.min(begin + FRAMES) }
-    }
-
-    /// The stack's return addresses.
-    pub fn frames(&self) -> &[usize] {
-        &self.frames[self.used.clone()]
-    }
+/// The calling thread's stack: return addresses from the caller of the allocation outwards, in the caller's room ([`room`]).
+/// There is no second copy of it on the stack, as a program gives little.
+#[inline(never)]
+pub fn call_stack(room: &mut [usize]) -> &[usize] {
+    let len = unwind::capture(room).min(room.len());
+    let own = own_code();
+    let inner = room[..len].iter().take_while(|frame| own.contains(frame)).count();
+    // Where the library is a part of the program, as in tests, all of it may look like Weir's.
+    let begin = if inner == len { 0 } else { inner };
+    &room[begin..len.min(begin + room.len() - OWN)]
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! frame pointer leads on, if it points up the stack and can be read. An end that is reached too early gives a short stack, never
 //! a fault.
 //!
-//! The need of stack is one `frame_rule::Context` and what its evaluation takes: less than 4 KiB in all in an optimised build, 7
+//! The need of stack is one `frame_rule::Context` and what its evaluation takes: some 4 KiB in all in an optimised build, 7
 //! without. So a thread of `PTHREAD_STACK_MIN` can be sampled; a test runs in 16 KiB.
 
 mod expression;

@@ -11,6 +11,10 @@ use std::process::Command;
 /// one bound, in bytes, holds for all. It is what docs/design/being-malloc.md asks of signal stacks and coroutines.
 const PATHS: [&str; 7] = ["objects", "runs", "mapped", "grown", "limited", "hard", "trimmed"];
 const MOST: usize = 4608;
+/// Settings with which an allocation is sampled or guarded, and its stack is walked, and the bound with these.
+const WATCHED: [&[(&str, &str)]; 2] =
+    [&[("WEIR_PROFILE_BYTES", "1"), ("WEIR_PROFILE_PERCENT", "0")], &[("WEIR_GUARD_EVERY", "1")]];
+const MOST_WATCHED: usize = 6144;
 
 fn optimised() -> Option<OsString> {
     let library = std::env::var_os("WEIR_TEST_RELEASE");
@@ -42,19 +46,25 @@ fn stack_of_each_path() {
     let Some(library) = optimised() else { return };
     let Some(program) = compile(Kind::C, "stack_use.c") else { return };
     for path in PATHS {
-        for background in ["1", "0"] {
+        let plain = [("1", MOST, &[][..]), ("0", MOST, &[][..])];
+        let watched = WATCHED.map(|settings| ("1", MOST_WATCHED, settings));
+        for (background, most, settings) in plain.into_iter().chain(watched) {
             let mut command = Command::new("timeout");
             command.args(["200", "env"]).arg(&program).arg(path);
             // The dynamic linker's own stack is not counted.
             command.env("LD_BIND_NOW", "1").env("LD_PRELOAD", &library).env("WEIR_BACKGROUND", background);
+            command.envs(settings.iter().copied());
             if path == "hard" {
                 command.env("WEIR_HARD_LIMIT", "100M");
             }
             let output = command.output().expect("timeout is there");
             assert!(output.status.success(), "{path}: {}", describe(&output));
             let used: usize = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
-            println!("{path}, background {background}: {used} bytes of stack");
-            assert!(used <= MOST, "{path}, background {background}: {used} bytes of stack, more than {MOST}");
+            println!("{path}, background {background}, {settings:?}: {used} bytes of stack");
+            assert!(
+                used <= most,
+                "{path}, background {background}, {settings:?}: {used} bytes of stack, more than {most}"
+            );
         }
     }
 }

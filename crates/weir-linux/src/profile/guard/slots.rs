@@ -18,7 +18,7 @@ use crate::os::page::bytes as page_bytes;
 use crate::os::process::gettid;
 use crate::os::syscall::Result;
 use crate::profile::guard::word::Word;
-use crate::profile::stack::CallStack;
+use crate::profile::stack::{call_stack, room};
 
 /// Blocks that are guarded or remembered at a time: 1 MiB of pages of 4 KiB at most. GWP-ASan has 16 by default, and so forgets a freed
 /// block after 16 more; a program in trouble keeps some objects for seconds.
@@ -43,8 +43,8 @@ pub(super) struct Trace {
 
 impl Trace {
     fn take(&self) {
-        let stack = CallStack::here();
-        let found = stack.frames().iter().chain(core::iter::repeat(&0));
+        let mut words = [0; room(FRAMES)];
+        let found = call_stack(&mut words).iter().chain(core::iter::repeat(&0));
         self.frames.iter().zip(found).for_each(|(to, &frame)| to.store(frame, Relaxed));
         self.thread.store(gettid(), Relaxed);
     }
