@@ -3,7 +3,7 @@
 #include "check.h"
 #include "tasks.h"
 
-enum { FORKS = 60, COUNT = 4000 };
+enum { FORKS = 60, COUNT = 1200 };
 static char *block[COUNT];
 
 /* In slow paths of all kinds, and more than the background thread starts for. */
