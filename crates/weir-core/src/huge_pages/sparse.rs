@@ -173,7 +173,7 @@ impl<P: Platform> Watch<'_, P> {
             }
             let g = cache.shape.get();
             for domain in cache.domains().take(self.caches.pages.nodes.count()) {
-                let mut more = domain.slabs.lock(&self.caches.pages.platform).due(Pass::Held);
+                let mut more = domain.slabs.lock(&self.caches.pages.platform).due(&g, Pass::Held);
                 while more {
                     let mut slabs = domain.slabs.lock(&self.caches.pages.platform);
                     more = slabs.walk_held(window, &g, |page, n| hollow.count(page.block(), n));

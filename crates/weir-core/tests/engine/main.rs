@@ -58,5 +58,5 @@ mod reclaim {
     mod goals;
     mod node;
     pub mod order;
-    mod refaults;
+    pub mod refaults;
 }

@@ -36,6 +36,9 @@ pub(super) const UNLISTED: u32 = EMPTY + 1;
 /// Slabs looked at for a report under one hold of the lock.
 const LOOKS_AT_A_TIME: usize = 64;
 
+/// Objects that come back are little where the free ones that have memory are so many times as many.
+const LITTLE: usize = 8;
+
 /// A cache's slabs behind their lock.
 pub type Slabs = Lock<SlabLists, { rank::SLABS }>;
 
@@ -54,8 +57,10 @@ pub struct SlabLists {
     pub(crate) reported: usize,
     /// Objects isolated for a report: neither free nor in use.
     pub(crate) isolated: usize,
-    /// Windows that have ended since an object came back, if one did since the last look at the slabs' pages.
-    pub(super) changed: Option<u32>,
+    /// Windows that have ended since objects came back, if some did since the last look at the slabs' pages.
+    changed: Option<u32>,
+    /// Objects that came back since the last window's end.
+    pub(super) came_back: usize,
     /// Pages of its slabs that are merged.
     pub(crate) merged: Merged,
     /// Pages of its slabs that were reported lately.
@@ -91,6 +96,7 @@ impl SlabLists {
             reported: 0,
             isolated: 0,
             changed: None,
+            came_back: 0,
             merged: Merged::NONE,
             recent: Recent::NONE,
             again: Refault::NONE,
@@ -169,17 +175,30 @@ impl SlabLists {
         rest == 0 && index < usize::from(g.objects) && slab.get(g.header_words() + index / 32) >> (index % 32) & 1 == 0
     }
 
+    /// A window ends: in how many have objects not come back, this one included.
+    ///
+    /// What came back in a quiet window, reclaim took from where it was idle: it was used before that. Where it is little, as after
+    /// one use of a class between two long rests, the rest stays as old as it was.
+    fn grow_old(&mut self, g: &Geometry, quiet: bool) -> Option<u32> {
+        let came_back = core::mem::take(&mut self.came_back);
+        let is_little = quiet && came_back * LITTLE <= self.free_with_memory(g);
+        match self.changed {
+            before if came_back == 0 => before.map(|windows| windows + 1),
+            Some(windows) if is_little => Some(windows + 1),
+            _ => Some(if quiet { 2 } else { 1 }),
+        }
+    }
+
     /// Begins a pass over pages inside slabs, if it has any to look at. O(1).
-    pub(crate) fn due(&mut self, pass: Pass) -> bool {
+    pub(crate) fn due(&mut self, g: &Geometry, pass: Pass) -> bool {
         match pass {
             Pass::Changed(Ended { quiet, windows, .. }) => {
-                // What came back in a quiet window, reclaim took from where it was idle: it was used before that.
-                let ended = self.changed.map(|before| before + if quiet && before == 0 { 2 } else { 1 });
+                let ended = self.grow_old(g, quiet);
                 let is_due = ended.is_some_and(|ended| ended as usize > windows);
                 self.changed = if is_due { None } else { ended };
                 return is_due;
             }
-            Pass::All => self.changed = None,
+            Pass::All => (self.changed, self.came_back) = (None, 0),
             Pass::Held => {}
         }
         if self.is_clear(HELD[self.held ^ 1]) {

@@ -110,7 +110,7 @@ impl SlabLists {
         }
         if given > 0 {
             self.free += given;
-            self.changed = Some(0);
+            self.came_back += given;
         }
         is_whole
     }

@@ -31,7 +31,8 @@ impl<P: Platform> Caches<P> {
         for number in self.reclaimable() {
             let cache = self.table.get(number);
             let Some(domain) = cache.domains().nth(node) else { continue };
-            let mut more = !cache.user.retains_pages() && domain.slabs.lock(&self.pages.platform).due(pass);
+            let g = cache.shape.get();
+            let mut more = !cache.user.retains_pages() && domain.slabs.lock(&self.pages.platform).due(&g, pass);
             while more {
                 let (got, left) = self.report_slab_batch((number, node), domain, goal, pass);
                 bytes += got;

@@ -86,7 +86,7 @@ impl SlabLists {
         let is_new = slab.free_pages(g) & !slab.reported() & page_mask(offset, g.size as usize) != 0;
         let look = if is_new { NEW } else { slab.look() };
         if is_new {
-            self.changed = Some(0);
+            self.came_back += 1;
         }
         self.relist_unchanged(slab, g, slab.free() + 1, look);
     }

@@ -73,7 +73,7 @@ fn pages_inside_slabs_and_blocks_of_their_own_count_too() {
 }
 
 /// A program that uses 16 MiB every `period` ms, for `ms`; what it made the system below take and give again.
-fn pulses(world: &mut World, period: u64, ms: u64) -> (usize, usize) {
+pub fn pulses(world: &mut World, period: u64, ms: u64) -> (usize, usize) {
     let stats = |world: &World| world.fake().stats().given_back[0].load(Relaxed) as usize;
     let before = (stats(world), touched_again(world));
     for _ in 0..ms / period {
@@ -156,7 +156,7 @@ fn request(world: &mut World) {
 fn server() -> World {
     let mut world = world(false);
     (0..700).for_each(|_| assert!(world.alloc(3000).is_some()));
-    let kept: BTreeSet<usize> = world.held.iter().map(|block| block.addr).step_by(50).collect();
+    let kept: BTreeSet<usize> = world.held.iter().map(|block| block.addr).step_by(10).collect();
     free_where(&mut world, |addr| !kept.contains(&addr));
     world
 }
@@ -167,18 +167,18 @@ fn idle(world: &World) -> usize {
 }
 
 /// Ends windows until nothing is idle but what calm windows leave alone; how long that took, ms. The program, whose memory
-/// was used last just now, may still allocate and free an object at once, and then every `beat` ms.
-fn rest(world: &mut World, beat: Option<u64>) -> u64 {
+/// was used last just now, may still allocate and free an object of so many bytes at once, and then every so many ms.
+fn rest(world: &mut World, beat: Option<(u64, usize)>) -> u64 {
     let begun = world.fake().now();
     let passed = |world: &World| (world.fake().now() - begun).0 / 1_000_000;
     let mut next = 0;
     while idle(world) > REST {
         assert!(passed(world) <= 10_000, "{} bytes are idle after 10 s", idle(world));
-        if let Some(beat) = beat
+        if let Some((beat, bytes)) = beat
             && passed(world) >= next
         {
             next = passed(world) + beat;
-            let block = world.alloc(100).unwrap();
+            let block = world.alloc(bytes).unwrap();
             world.free(block, false);
         }
         world.fake().pass_ms(world.heap.reclaim().calm_window().0 / 1_000_000);
@@ -190,11 +190,12 @@ fn rest(world: &mut World, beat: Option<u64>) -> u64 {
 
 /// Bytes that may be idle at rest. They are what is too little to be worth a call, and the slabs of a few objects in CPUs'
 /// buckets.
-const REST: usize = 128 << 10;
+pub const REST: usize = 128 << 10;
 
 #[test]
 fn whatever_a_program_did_before_it_rests_its_memory_is_gone_two_seconds_after_its_last_use() {
-    for beat in [None, Some(1000)] {
+    // Beats with an object of a size of its own, and of one that requests use.
+    for beat in [None, Some((1000, 100)), Some((600, 3000)), Some((900, 3000))] {
         for period in [100, 333, 500, 700, 1000, 1400, 3000, 5000] {
             let mut world = server();
             for _ in 0..8 {
