@@ -17,7 +17,6 @@ pub const ORDER: [Step; 22] = [
     Step::WarmCaches,
     Step::BlocksAgain,
     Step::Moves,
-    Step::Merge,
     Step::Evict,
     Step::Shrink,
     Step::CachesAgain,
@@ -25,6 +24,7 @@ pub const ORDER: [Step; 22] = [
     Step::Runs,
     Step::SlabPages,
     Step::Filled,
+    Step::Merge,
     Step::Sparse,
     Step::Metadata,
     Step::Mappings,
@@ -163,11 +163,13 @@ mod tests {
             &[Step::StaleCaches],
             &[Step::WarmCaches],
             &[Step::Moves],
-            &[Step::Merge],
             &[Step::Evict],
             &[Step::Shrink],
             // Dear for what they bring: single pages, and pages inside slabs.
-            &[Step::CachesAgain, Step::Runs, Step::SlabPages, Step::Filled, Step::Sparse],
+            &[Step::CachesAgain, Step::Runs, Step::SlabPages, Step::Filled],
+            // It needs memory to go through the heap with, and brings none until the kernel has come by.
+            &[Step::Merge],
+            &[Step::Sparse],
             // It describes what all the others released, which is of no use mapped either.
             &[Step::Metadata, Step::Mappings],
         ];

@@ -23,8 +23,6 @@ pub enum Step {
     BlocksAgain,
     /// Objects of sparse slabs are to be moved, where their caches have a callback for it.
     Moves,
-    /// Pages inside slabs that few objects are left on are made equal, for the kernel to merge.
-    Merge,
     /// Inactive objects of evictable caches.
     Evict,
     /// The program's own shrinkers.
@@ -37,6 +35,8 @@ pub enum Step {
     SlabPages,
     /// Pageblocks that the kernel filled with a huge page behind the engine's back.
     Filled,
+    /// Pages inside slabs that few objects are left on are made equal, for the kernel to merge.
+    Merge,
     /// Huge pages that have been in little use for long.
     Sparse,
     /// Metadata of what is free now.
