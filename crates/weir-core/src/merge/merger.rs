@@ -1,7 +1,7 @@
 //! The merging of a heap's pages: what is remembered of it, and what the kernel is asked for and says.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::asked::Asked;
 use crate::base::run::Run;
@@ -28,6 +28,8 @@ pub struct MergeState {
     pub(super) is_refused: AtomicBool,
     /// Nothing that is in rings was asked for: the kernel was told to merge no more.
     pub(super) forgets: AtomicBool,
+    /// Pages of the process that shared memory before the kernel was asked for any: the program's, or by `MemoryKSM=`.
+    pub(super) others: AtomicUsize,
     /// Until when the kernel is expected to go on merging, ns.
     pub(super) settles_at: AtomicU64,
 }
@@ -41,6 +43,7 @@ impl MergeState {
             is_owed: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             forgets: AtomicBool::new(true),
+            others: AtomicUsize::new(0),
             settles_at: AtomicU64::new(0),
         }
     }
@@ -73,13 +76,16 @@ impl<'a, P: Platform> Merger<'a, P> {
         self.state.forgets.load(Relaxed)
     }
 
-    /// Asks the kernel to merge in a range of pages, inside a pass.
-    pub(super) fn ask(&self, range: Option<Range<PageNo>>) {
-        let Some(range) = range.filter(|range| self.state.asked.add(self.platform(), range.clone())) else { return };
+    /// Asks the kernel to merge in a range of pages, inside a pass. `false`: there are too many ranges.
+    pub(super) fn ask(&self, range: Range<PageNo>) -> bool {
+        if !self.state.asked.add(self.platform(), range.clone()) {
+            return false;
+        }
         let addr = self.caches.pages.normal.addr_of(range.start);
         if !self.platform().set_mergeable(Run { addr, len: (range.end - range.start).bytes() }, true) {
             self.state.is_refused.store(true, Relaxed);
         }
+        true
     }
 
     /// Takes back all that the kernel was asked for: each page gets memory of its own again. Where there is too little, the next
@@ -113,6 +119,7 @@ impl<'a, P: Platform> Merger<'a, P> {
         if merged.spared == 0 {
             return 0;
         }
-        self.platform().merged_pages().saturating_sub(merged.pages - merged.spared).min(merged.spared)
+        let not_spared = self.state.others.load(Relaxed) + merged.pages - merged.spared;
+        self.platform().merged_pages().saturating_sub(not_spared).min(merged.spared)
     }
 }

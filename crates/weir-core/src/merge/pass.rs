@@ -178,7 +178,8 @@ impl<'a, P: Platform> Part<'a, '_, P> {
             found.changed += self.collect(block);
             block = block.next();
         }
-        if self.candidates > 0 {
+        // What is made equal would not be merged where the kernel cannot be asked for it.
+        if self.candidates > 0 && (self.work == Work::Count || !self.merger.state.asked.is_full()) {
             found.bytes += self.merge(random);
             self.tell(block);
         }
@@ -277,7 +278,8 @@ impl<'a, P: Platform> Part<'a, '_, P> {
         bytes
     }
 
-    /// Asks the kernel to merge the pages that were filled, in ranges that hold nothing else with memory behind it.
+    /// Asks the kernel to merge the pages that were filled, in ranges that hold nothing else with memory behind it. Where it cannot
+    /// be asked, they leave their rings.
     fn tell(&self, end: BlockNo) {
         let merger = self.merger;
         let mut range: Option<Range<PageNo>> = None;
@@ -285,7 +287,7 @@ impl<'a, P: Platform> Part<'a, '_, P> {
             let filled = self.at.filled[(block.0 - self.first.0) as usize];
             let pages = if filled.is_empty() { None } else { merger.caches.pages.block_pages(ZoneKind::Normal, block) };
             let Some(pages) = pages else {
-                merger.ask(range.take());
+                self.ask(range.take());
                 continue;
             };
             for place in 0..PAGEBLOCK_PAGES {
@@ -293,15 +295,42 @@ impl<'a, P: Platform> Part<'a, '_, P> {
                 if filled.has_range(place..place + 1) {
                     range = Some(range.take().map_or(page, |range| range.start)..page + Pages(1));
                 } else if pages.resident.has_range(place..place + 1) {
-                    merger.ask(range.take());
+                    self.ask(range.take());
                 }
             }
         }
-        merger.ask(range);
+        self.ask(range);
+    }
+
+    fn ask(&self, range: Option<Range<PageNo>>) {
+        let Some(range) = range else { return };
+        if self.merger.ask(range.clone()) {
+            return;
+        }
+        let mut page = range.start;
+        while page < range.end {
+            let (place, filled) = (page.in_block(), self.at.filled[(page.block().0 - self.first.0) as usize]);
+            if filled.has_range(place..place + 1) {
+                self.merger.leave(page);
+            }
+            page += Pages(1);
+        }
     }
 }
 
 impl<'a, P: Platform> Merger<'a, P> {
+    /// Takes a page that was filled, of a cache that is still there, out of its ring.
+    fn leave(&self, page: PageNo) {
+        let (caches, window) = (self.caches, &self.caches.pages.normal);
+        let class = window.class_of(page);
+        let number = if class == NOTHING || heads_run(class) { None } else { caches.number_of(class, page) };
+        if let Some(number) = number {
+            let cache = caches.table.get(number);
+            let mut slabs = caches.domain_of(cache, page).slabs.lock(self.platform());
+            slabs.leave_page(window, &cache.shape.get(), page, false);
+        }
+    }
+
     fn cache_of(&self, kind: u64) -> (&'a Cache, Geometry, usize) {
         let (number, phase) = of_kind(kind);
         let cache = self.caches.table.get(number);
@@ -366,7 +395,7 @@ impl<'a, P: Platform> Merger<'a, P> {
         }
         if let Some(last) = last {
             let (cache, g, _) = self.cache_of(last.kind);
-            self.caches.domain_of(cache, last.page).slabs.lock(self.platform()).leave_if_alone(window, &g, last.page);
+            self.caches.domain_of(cache, last.page).slabs.lock(self.platform()).leave_page(window, &g, last.page, true);
         }
         Pages(n).saturating_sub(Pages(1)).bytes()
     }

@@ -60,6 +60,9 @@ impl<P: Platform> Merger<'_, P> {
             }
             return self.state.stage.store(SETTLED, Relaxed);
         }
+        if self.state.asked.is_empty() {
+            self.state.others.store(self.platform().merged_pages(), Relaxed);
+        }
         let found = self.pass(Work::Merge);
         self.state.forgets.store(false, Relaxed);
         self.state.windows.store(0, Relaxed);

@@ -12,6 +12,7 @@ use crate::fake::Fake;
 use crate::heap::model::{Step, apply, config, step, variant, world};
 use crate::held::World;
 use crate::reclaim::order::{calm, pressure};
+use crate::reclaim::refaults::{REST, pulses};
 
 /// A world in which pages are merged.
 fn merging(mode: u64) -> World {
@@ -168,6 +169,48 @@ fn a_range_that_is_asked_for_again_counts_once() {
         (begin..world.held.len()).rev().for_each(|i| world.free(i, false));
         rest(&world);
     }
+}
+
+#[test]
+fn a_slab_that_is_merged_still_gives_its_whole_free_pages() {
+    let mut world = World::new(Fake::new());
+    // It keeps what is idle for longer than slabs have to be unchanged.
+    pulses(&mut world, 700, 30_000);
+    assert_eq!(world.fake().stats().patience.load(Relaxed), 2);
+    switch_on(world.fake(), 1);
+    world.fake().tunables().merge_windows.set(1);
+    thinned(&mut world, &[512], 40_000, 20);
+    rest(&world);
+    assert!(check(&world).0 > 100);
+    let idle = world.heap.figures().usage().idle;
+    assert!(idle <= REST, "{idle} bytes are idle at rest");
+}
+
+#[test]
+fn what_the_kernel_cannot_be_asked_for_any_more_is_in_no_ring() {
+    let mut world = merging(1);
+    thinned(&mut world, &[256], 200_000, 8);
+    // Each page that another process has too parts the ranges beside it.
+    let shared: BTreeSet<_> =
+        world.usable().map(|(addr, _)| addr / PAGE * PAGE).filter(|page| (*page / PAGE).is_multiple_of(2)).collect();
+    *world.fake().shared.lock().unwrap() = shared;
+    rest(&world);
+    assert_eq!(world.fake().asked_to_merge(), 4096);
+    check(&world);
+}
+
+#[test]
+fn what_else_of_the_process_is_merged_does_not_count() {
+    let mut world = merging(1);
+    world.fake().merged_elsewhere.store(100_000, Relaxed);
+    thinned(&mut world, &[256], 20_000, 16);
+    for _ in 0..10 {
+        calm(&world);
+    }
+    assert!(world.audit().merged_pages > 0);
+    assert_eq!(world.heap.figures().usage().merged, 0, "the kernel has not come by");
+    rest(&world);
+    assert!(check(&world).0 > 0);
 }
 
 #[test]

@@ -203,6 +203,8 @@ pub struct Fake {
     windows: Mutex<Vec<Run>>,
     /// Whether what is below merges equal pages.
     pub merges: AtomicBool,
+    /// Pages of the process beside the heap's that share memory.
+    pub merged_elsewhere: AtomicUsize,
     /// Calls to come for which there is no memory, of those that end merging.
     pub unmerges_refused: AtomicUsize,
     /// Where it was asked to, in order, and whether it still is.
@@ -300,6 +302,7 @@ impl Fake {
             cooled: Mutex::default(),
             windows: Mutex::default(),
             merges: AtomicBool::new(false),
+            merged_elsewhere: AtomicUsize::new(0),
             unmerges_refused: AtomicUsize::new(0),
             mergeable: Mutex::default(),
             merged: AtomicUsize::new(0),

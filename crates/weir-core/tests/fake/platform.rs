@@ -169,7 +169,7 @@ impl Memory for Fake {
     }
 
     fn merged_pages(&self) -> usize {
-        self.merged.load(Relaxed)
+        self.merged.load(Relaxed) + self.merged_elsewhere.load(Relaxed)
     }
 
     fn touch_ns(&self) -> u64 {

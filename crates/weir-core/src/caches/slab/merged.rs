@@ -11,7 +11,7 @@ use super::{Slab, is_slab_page};
 use crate::base::fault::{Fault, check};
 use crate::base::units::{PageNo, Pages};
 use crate::caches::geometry::Geometry;
-use crate::caches::slab::lists::{DONE, EMPTY, SlabLists, UNLISTED};
+use crate::caches::slab::lists::{EMPTY, SlabLists, UNLISTED};
 use crate::pages::window::Window;
 
 /// The bit of a slab's state that says that nothing changed since a look: whoever changes the state leaves it out.
@@ -153,7 +153,8 @@ impl SlabLists {
             other.set_next(g, at, page);
             self.merged.spared += 1;
         }
-        self.relist_unchanged(slab, g, slab.free(), DONE);
+        // Pages of it that are free as a whole are still to be released.
+        self.relist_unchanged(slab, g, slab.free(), slab.look());
         slab.set_still();
     }
 
@@ -193,15 +194,14 @@ impl SlabLists {
         }
     }
 
-    /// A ring that `page` is alone in is none.
-    pub(crate) fn leave_if_alone(&mut self, window: &Window, g: &Geometry, page: PageNo) {
+    /// Takes `page` out of its ring, if it is in one; where `if_alone`, only if no other is in it: such a ring is none.
+    pub(crate) fn leave_page(&mut self, window: &Window, g: &Geometry, page: PageNo, if_alone: bool) {
         if !is_slab_page(window, g, page) {
             return;
         }
         let (slab, place) = at(window, g, page);
-        if slab.is_of(g) && slab.is_merged(g, place) && slab.next(g, place) == page {
-            slab.set_merged(g, place, false);
-            self.merged.pages -= 1;
+        if slab.is_of(g) && slab.is_merged(g, place) && (!if_alone || slab.next(g, place) == page) {
+            self.leave(slab, g, 1 << place);
             self.relist_unchanged(slab, g, slab.free(), slab.look());
         }
     }
