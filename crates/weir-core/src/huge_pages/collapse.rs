@@ -11,7 +11,7 @@
 //!
 //! It costs a copy of 2 MiB, for which other calls on the address space wait. So it is paid for by pauses: at most 1 % of a CPU, 5 %
 //! with `huge_heap`. A call that took long, or found no huge page, is followed by a long pause. It ends under pressure, with a
-//! hard limit, with `huge_blocks` 0, and where pages are to be merged.
+//! hard limit, with `huge_blocks` 0, and where pages are merged.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -53,7 +53,8 @@ impl<P: Platform> Watch<'_, P> {
         let (state, pages) = (&self.state.collapses, &self.caches.pages);
         let (p, end) = (&pages.platform, pages.normal.top().block().0);
         let may_ask = (p.huge_on_advice() || p.may_have_huge()) && pages.may_ask_for_huge();
-        if !may_ask || p.tunables().merge.get() != 0 || end < LEARNS_FROM {
+        let merges = p.tunables().merge.get() != 0 && p.merges();
+        if !may_ask || merges || end < LEARNS_FROM {
             return state.settled.store(u32::MAX, Relaxed);
         }
         if p.now() < Time(state.next.load(Relaxed)) {
@@ -120,7 +121,10 @@ impl<P: Platform> Watch<'_, P> {
         let (took, worked) = (p.now().since(begin), p.cpu_time().saturating_sub(cpu_begin));
         match outcome {
             Collapse::Unfit => {}
-            Collapse::Short => return Err(PAUSE_SHORT),
+            Collapse::Short => {
+                pages.zone_of(ZoneKind::Normal, page).lock(p).note_not_collapsed(&pages.normal, block);
+                return Err(PAUSE_SHORT);
+            }
             Collapse::Never => return Err(FOR_GOOD),
             Collapse::Done => {
                 p.note_huge();

@@ -305,7 +305,8 @@ impl State {
         }
     }
 
-    /// One look more. A huge page is due at most once for each time that the pageblock comes to be still.
+    /// One look more. A huge page is due at most once for each time that the pageblock comes to be still, unless the system had
+    /// none.
     pub(crate) fn grows_still(&mut self) -> Still {
         let is_full = self.free.is_empty() && self.is_in_use() && !self.offline;
         if !is_full || self.huge || self.advice.may_be_huge() || self.still > STILL {
@@ -313,6 +314,11 @@ impl State {
         }
         self.still += 1;
         if self.still > STILL { Still::Due } else { Still::Yet }
+    }
+
+    /// The system had no huge page for it.
+    pub(crate) fn stays_due(&mut self) {
+        self.still = self.still.min(STILL);
     }
 
     /// A huge page was put behind it. Returns whether it is there for sure: where the pageblock changed meanwhile a report may

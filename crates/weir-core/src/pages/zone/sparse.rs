@@ -205,6 +205,11 @@ impl FreeAreas {
         is_sure
     }
 
+    /// There was no huge page for `block`: it is due again.
+    pub(crate) fn note_not_collapsed(&mut self, window: &Window, block: BlockNo) {
+        self.blocks.at_mut(window, block).stays_due();
+    }
+
     /// All of `block` is resident, and `inside` pages of its slabs had been reported. If so, or if others had, a huge page
     /// is behind it: returns how many of its pages are in use.
     pub(crate) fn collapsed(&mut self, window: &Window, block: BlockNo, inside: Pages) -> Option<Pages> {

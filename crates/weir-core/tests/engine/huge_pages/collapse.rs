@@ -142,11 +142,14 @@ fn long_calls_and_a_system_that_is_short_are_left_in_peace_for_a_time() {
     for (outcome, ms, pause) in cases {
         let mut world = full_of_runs(LARGE);
         says(&world, outcome, ms);
-        assert_eq!(at_rest(&world).len(), 1, "and the balancer does not wait for it");
+        let first = at_rest(&world);
+        assert_eq!(first.len(), 1, "and the balancer does not wait for it");
         world.fake().pass_ms(pause);
         says(&world, Collapse::Done, 1);
         runs(&mut world, 1);
-        assert!(at_rest(&world).len() > 10);
+        let others = at_rest(&world);
+        assert!(others.len() > 10);
+        assert_eq!(others.contains(&first[0]), outcome == Collapse::Short, "what got none is asked for again");
     }
 }
 
@@ -175,13 +178,19 @@ fn none_is_put_where_the_owner_the_limit_the_pressure_or_the_system_says_no() {
         |world| world.fake().tunables().hard_limit.set(1 << 30),
         |world| world.fake().stats().pressure_level.store(1, Relaxed),
         |world| world.fake().huge_on_advice.store(false, Relaxed),
-        |world| world.fake().tunables().merge.set(1),
+        |world| {
+            world.fake().tunables().merge.set(1);
+            world.fake().merges.store(true, Relaxed);
+        },
     ];
     for never in never {
         let world = full_of_runs(LARGE);
         never(&world);
         assert!(at_rest(&world).is_empty());
     }
+    let world = full_of_runs(LARGE);
+    world.fake().tunables().merge.set(1);
+    assert!(!at_rest(&world).is_empty(), "the system merges nothing");
     assert!(at_rest(&full_of_runs(LARGE / 2)).is_empty(), "small heaps gain nothing");
 }
 
