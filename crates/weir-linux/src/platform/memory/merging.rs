@@ -11,6 +11,7 @@ use crate::os::fd;
 use crate::os::file::own::OwnFile;
 use crate::os::file::text::number;
 use crate::os::rights::sandbox::Sandbox;
+use crate::platform::statics::TUNABLES;
 
 /// State of the kernel's merging as it was read last.
 pub struct Merging {
@@ -41,6 +42,13 @@ impl Merging {
         // Of Linux 5.19. Before that nothing says it, and nothing counts as merged.
         let pages = if may_read { OwnFile::MERGED.read(&mut buf).ok().and_then(number) } else { None };
         self.pages.store(pages.unwrap_or(0) as usize, Relaxed);
+    }
+
+    /// Reads it where the setting wants pages merged: nothing is read at the end of a window in a process at rest.
+    pub(crate) fn look_if_wanted(&self) {
+        if TUNABLES.merge.get() != 0 {
+            self.look();
+        }
     }
 
     /// Forgets what was read: nothing is to be merged, or the files cannot be read any more.

@@ -62,9 +62,7 @@ impl Figures {
     /// Brings them up to date now, however long that takes: for who asks for them.
     pub fn bring_up_to_date(&mut self, heap: &Engine, sources: &Sources) -> Usage {
         self.under_way = None;
-        if TUNABLES.merge.get() != 0 {
-            heap.platform().merging.look();
-        }
+        heap.platform().merging.look_if_wanted();
         loop {
             if let Some(usage) = self.measure(heap, sources, usize::MAX) {
                 heap.figures().publish();

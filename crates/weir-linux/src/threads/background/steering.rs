@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::evict::callback::Class;
+use weir_core::platform::Memory as _;
 use weir_core::telemetry::stats::Opening;
 use weir_core::telemetry::tunables::{Effect, Tunables};
 
@@ -159,6 +160,17 @@ struct BackgroundHost<'a> {
     sandbox: Option<&'a Sandbox>,
 }
 
+impl BackgroundHost<'_> {
+    /// Root may have switched the kernel's merging on since the heap came to rest. Then the first pass only notes what there
+    /// is, and windows begin again for the second.
+    fn look_at_merging(&self) {
+        self.heap.platform().merging.look_if_wanted();
+        if self.heap.platform().merges() {
+            self.waker.wake();
+        }
+    }
+}
+
 impl Host for BackgroundHost<'_> {
     fn tunables(&self) -> &Tunables {
         &TUNABLES
@@ -174,10 +186,12 @@ impl Host for BackgroundHost<'_> {
     }
 
     fn trim(&mut self) -> usize {
+        self.look_at_merging();
         self.heap.reclaim().balance_rest()
     }
 
     fn drain(&mut self) -> usize {
+        self.look_at_merging();
         self.heap.reclaim().purge()
     }
 
