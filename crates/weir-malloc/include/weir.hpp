@@ -194,13 +194,14 @@ private:
  * A resource for containers of std::pmr. Without arguments everything comes from the heap, which is Weir's. With a name and a
  * size there is an object cache. It serves what fits into `size` bytes at `align` (0: as without one), as the nodes of a list,
  * map or set do. The heap serves the rest. A request that is much smaller than `size` takes as much as one that fills it.
+ * `flags` are those of weir_cache_create(), and hold for the object cache alone.
  */
 class memory_resource final : public std::pmr::memory_resource {
 public:
     memory_resource() noexcept = default;
-    memory_resource(const char *name, std::size_t size, std::size_t align = 0)
+    memory_resource(const char *name, std::size_t size, std::size_t align = 0, unsigned flags = 0)
         : size_(size), align_(align == 0 ? alignof(std::max_align_t) : align),
-          cache_(detail::make_cache(name, size_, align_, 0)) {}
+          cache_(detail::make_cache(name, size_, align_, flags)) {}
     /* Containers have its address. */
     memory_resource(const memory_resource &) = delete;
     memory_resource &operator=(const memory_resource &) = delete;

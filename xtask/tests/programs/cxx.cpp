@@ -116,9 +116,13 @@ void memory_resources() {
         weir::memory_resource any("any alignment", 64, 0);
         const std::pmr::list<int> others({1, 2, 3}, &any);
         CHECK(any.stats().used == 3);
+        weir::memory_resource keys("keys", 64, 0, WEIR_CACHE_NO_MERGE);
+        const std::pmr::list<int> secrets({1, 2, 3}, &keys);
+        CHECK(keys.stats().used == 3);
     }
     CHECK(throws<std::system_error>([] { weir::memory_resource("too large", WEIR_CACHE_MAX_OBJECT + 1); }));
     CHECK(throws<std::system_error>([] { weir::memory_resource("no power of two", 64, 48); }));
+    CHECK(throws<std::system_error>([] { weir::memory_resource("no such flag", 64, 0, 1u << 31); }));
 }
 
 std::size_t used_of_caches_with(const char *text) {
