@@ -79,7 +79,7 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ if goal.kind == Kind::Direct => Waiter::Direct,
             _ => Waiter::Balancer,
         };
-        Reclaimed::moved(self.callbacks.scan(self.platform, (class, goal.zone), scan, who))
+        Reclaimed::moved(self.callbacks.scan(self.platform, (class, (goal.zone, goal.zone_number)), scan, who))
     }
 
     /// How much they hold only the program's own code could say: that there are some is what counts.

@@ -257,7 +257,7 @@ impl<P: Platform> Heap<P> {
         let take = || self.pages().take(ZoneKind::Low32, pages, Order::PAGE, Purpose::Run);
         let evict = || match self.reclaim().evictable(ZoneClass::Low32) {
             0 => Err(Short),
-            _ => self.direct().stalled(|| self.direct().reclaim_of_zone(ZoneClass::Low32, pages.bytes(), take)),
+            _ => self.direct().stalled(|| self.direct().reclaim_of_zone((ZoneClass::Low32, 0), pages.bytes(), take)),
         };
         let Ok(run) = take().or_else(|_| evict()).or_else(|_| self.take_low32_again(pages, take)) else {
             self.reclaim().wake_node_balancer(order_of(pages), ZoneList::Low32, true);

@@ -42,27 +42,38 @@ impl<'a, P: Platform> Zones<'a, P> {
     }
 
     /// Takes pages along the list of a zone alone: [`crate::pages::HeapPages::zone_take`], which reclaims what caches hold of the
-    /// zone's class where there is nothing free. Only where the hard limit is in the way caches anywhere give way: what they hold
+    /// zone where there is nothing free. Only where the hard limit is in the way caches anywhere give way: what they hold
     /// elsewhere makes no room in a zone that is full.
     pub fn take(&self, zone: &UserZone, pages: Pages, align: Order) -> Result<PageRun, Short> {
-        let take = || self.heap.pages().zone_take(zone, pages, align);
         if !zone.can_serve(pages, align) {
             // No memory would help.
             return Err(Short);
         }
-        let run = self.heap.pages().zone_try_take(zone, pages, align).or_else(|lack| {
-            let class = zone.class();
-            self.heap.reclaim().wake_node_balancer(order(pages, align), ZoneList::of(class), true);
-            if class != ZoneClass::Normal && self.heap.reclaim().evictable(class) > 0 {
-                self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages.bytes(), take))
-            } else if lack == Lack::Room {
-                self.heap.direct().reclaim_for_room(pages.bytes(), take)
-            } else {
-                Err(Short)
-            }
-        })?;
+        let run = self.heap.pages().zone_try_take(zone, pages, align);
+        let run = run.or_else(|lack| self.take_again(zone, pages, align, lack))?;
         self.note_taken(zone, &run);
         Ok(run)
+    }
+
+    #[cold]
+    fn take_again(&self, zone: &UserZone, pages: Pages, align: Order, lack: Lack) -> Result<PageRun, Short> {
+        let (class, direct, has_caches) = (zone.class(), self.heap.direct(), self.has_caches(zone));
+        let take = || self.heap.pages().zone_take(zone, pages, align);
+        if has_caches || class == ZoneClass::Normal {
+            self.heap.reclaim().wake_node_balancer(order(pages, align), ZoneList::of(class), true);
+        }
+        let of_zone = || direct.reclaim_of_zone((class, zone.number()), pages.bytes(), take);
+        let taken = if has_caches { direct.stalled(of_zone) } else { Err(Short) };
+        taken.or_else(|Short| match lack {
+            Lack::Room => direct.reclaim_for_room(zone.most_resident(pages).bytes(), take),
+            Lack::Pages => Err(Short),
+        })
+    }
+
+    /// Whether caches lie in a zone that is not as elastic as the heap, so that what they evict makes room there.
+    fn has_caches(&self, zone: &UserZone) -> bool {
+        let is_there = || self.heap.callbacks.with_zones(self.heap.platform(), |has_caches| has_caches(zone.number()));
+        zone.class() != ZoneClass::Normal && self.heap.reclaim().evictable(zone.class()) > 0 && is_there()
     }
 
     /// Takes pages along the list that a zone is the first of, as far as they are the zone's. The zone serves while it stays
@@ -77,14 +88,15 @@ impl<'a, P: Platform> Zones<'a, P> {
             if normal.managed.is_zero() || normal.free > normal.marks.low + Pages::of_order(order) {
                 return Err(Short);
             }
-            self.heap.reclaim().wake_node_balancer(order, ZoneList::first(zone.class()), false);
+            let list = if self.has_caches(zone) { ZoneList::first(zone.class()) } else { ZoneList::Normal };
+            self.heap.reclaim().wake_node_balancer(order, list, false);
             self.heap.pages().zone_take_above(zone, pages, align, |marks| marks.min)
         })?;
         self.note_taken(zone, &run);
         Ok(run)
     }
 
-    /// Whether a zone that others fall back from would stay above low with `bytes` less.
+    /// Whether a zone would stay above low with `bytes` less, and no pressure keeps caches from growing.
     pub fn has_room(&self, zone: &UserZone, bytes: usize) -> bool {
         self.heap.reclaim().is_unpressed() && self.heap.pages().zone_is_above(zone, Pages::to_hold(bytes))
     }

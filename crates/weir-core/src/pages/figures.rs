@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::heap_pages::HeapPages;
 use super::node::{Node, ZoneKind};
 use super::page_set::PageSet;
+use super::user_zone::UserZone;
 use super::window::Window;
 use crate::base::run::Run;
 use crate::base::units::{BlockNo, MAX_ORDER, MAX_RUN, PAGE, PAGEBLOCK, Pages};
@@ -113,7 +114,7 @@ impl<P: Platform> HeapPages<P> {
         }
         let _list = self.user.lock.lock(&self.platform);
         for zone in self.user.iter().filter(|zone| !zone.is_foreign()) {
-            tell(Place::User, zone.number.load(Relaxed), &zone.areas);
+            tell(Place::User, zone.number(), &zone.areas);
         }
     }
 }
@@ -146,11 +147,12 @@ impl<P: Platform> HeapPages<P> {
         all
     }
 
-    /// The program's own zones of a class.
-    pub(crate) fn user_totals(&self, class: ZoneClass) -> ClassTotals {
+    /// The program's own zones of a class, those of the numbers that `is_wanted`.
+    pub(crate) fn user_totals(&self, class: ZoneClass, is_wanted: &dyn Fn(u64) -> bool) -> ClassTotals {
         let mut all = ClassTotals::default();
         let _zones = self.user.lock.lock(&self.platform);
-        for zone in self.user.iter().filter(|zone| zone.class() == class && !zone.is_foreign()) {
+        let is_of_these = |zone: &&UserZone| zone.class() == class && !zone.is_foreign() && is_wanted(zone.number());
+        for zone in self.user.iter().filter(is_of_these) {
             let areas = zone.areas.lock(&self.platform);
             let closed = areas.closed();
             all.add(areas.pages - closed.pages, areas.used - closed.used, areas.largest_free());

@@ -189,9 +189,19 @@ impl UserZone {
         (Pages(1)..=MAX_RUN).contains(&pages) && align <= Order::of_pages(MAX_RUN) && !self.is_foreign()
     }
 
-    /// Number of the zone, from 1, which its events in the trace have; after 65,535 zones numbers come again.
-    pub(crate) fn number(&self) -> u16 {
-        self.number.load(Relaxed) as u16
+    /// Pages that become resident as so many are touched in fresh memory.
+    pub(crate) fn most_resident(&self, pages: Pages) -> Pages {
+        if self.memory.huge { Pages::BLOCK * pages.blocks() } else { pages }
+    }
+
+    /// Number of the zone, from 1, which no other has; 0 before it is known to the heap.
+    pub fn number(&self) -> u64 {
+        self.number.load(Relaxed)
+    }
+
+    /// The number that its events in the trace have; after 65,535 zones numbers come again.
+    pub(crate) fn trace_number(&self) -> u16 {
+        self.number() as u16
     }
 
     /// Undoes a pin; the zone may be gone from then on. There may be none left to undo: a signal handler of the thread that has

@@ -284,6 +284,8 @@ pub struct Goal {
     pub node: Option<usize>,
     /// The class of zones that memory is wanted of: what lies in others is no use.
     pub zone: ZoneClass,
+    /// The number of the one zone of the program's own that it is wanted of; 0: all of the class.
+    pub zone_number: u64,
 }
 
 /// Which side reclaims: statistics tell the two apart.
@@ -310,8 +312,8 @@ impl Goal {
     /// A goal of `kind`, which takes all that the kind lets go; of what is in use as much as the kind says.
     pub(crate) fn new(kind: Kind, cause: Cause, now: Time, turn: usize) -> Self {
         let (bytes, priority) = (usize::MAX, kind.row().priority);
-        let zone = ZoneClass::Normal;
-        Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone }
+        let (zone, zone_number) = (ZoneClass::Normal, 0);
+        Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone, zone_number }
     }
 
     /// Constants of the goal.

@@ -166,6 +166,11 @@ impl Zone {
         self.0.zone().class()
     }
 
+    /// The number that no other zone of the process has.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.zone().number()
+    }
+
     /// Whether the byte at an address is the zone's.
     pub(crate) fn contains(&self, addr: usize) -> bool {
         let memory = self.0.memory();

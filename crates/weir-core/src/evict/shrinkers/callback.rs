@@ -128,6 +128,8 @@ pub struct CallbackSpec<'a> {
     pub level: Level,
     /// The class of zones that a shrinker's cache lies in: it is scanned where that is short.
     pub zone: ZoneClass,
+    /// The number of the one zone of the program's own that it lies in ([`Entry::lies_in`]); 0 where it is in none.
+    pub zone_number: u64,
 }
 
 impl Default for CallbackSpec<'_> {
@@ -139,6 +141,7 @@ impl Default for CallbackSpec<'_> {
             batch: DEFAULT_BATCH,
             level: Level::Some,
             zone: ZoneClass::Normal,
+            zone_number: 0,
         }
     }
 }
@@ -199,6 +202,7 @@ pub struct Entry {
     pub(super) batch: usize,
     pub(super) level: Level,
     pub(super) zone: ZoneClass,
+    pub(super) zone_number: u64,
     pub(super) wanted: AtomicU32,
     pub(super) priority: AtomicU32,
     /// Bytes that a scan may take at most; 0: no scan is posted.
@@ -270,6 +274,7 @@ impl Entry {
             batch: spec.batch.max(1),
             level: spec.level.max(Level::Some),
             zone: spec.zone,
+            zone_number: spec.zone_number,
             wanted: AtomicU32::new(0),
             priority: AtomicU32::new(u32::MAX),
             most: AtomicUsize::new(0),
@@ -311,6 +316,11 @@ impl Entry {
         // SAFETY: the callback lives as long as its entry, as `Entry::new` demands.
         let (prices, bytes) = unsafe { self.callback.as_ref() }.prices()?;
         if self.is(BROKEN | LATE) { None } else { Priced::new(prices, bytes) }
+    }
+
+    /// Whether its cache lies in zones of a class: in the one of this number, or in any where that is 0.
+    pub(super) fn lies_in(&self, (zone, number): (ZoneClass, u64)) -> bool {
+        self.zone == zone && (number == 0 || self.zone_number == number)
     }
 
     /// The queue that it is called from.

@@ -134,6 +134,12 @@ impl Callbacks {
         self.list.lock(platform).iter().any(is_waited_for)
     }
 
+    /// Calls `f` with what says whether a cache lies in the zone of the program's own that has this number. Under the lock.
+    pub(crate) fn with_zones<P: Wait, R>(&self, platform: &P, f: impl FnOnce(&dyn Fn(u64) -> bool) -> R) -> R {
+        let list = self.list.lock(platform);
+        f(&|number| list.iter().any(|entry| entry.zone_number == number && !entry.is(BROKEN)))
+    }
+
     /// Counts the shrinker that `entry` is, if it is one: in, or out. One that is broken is out.
     fn count_shrinker(&self, entry: &Entry, count: impl Fn(&AtomicUsize)) {
         if matches!(entry.class, Class::Cache | Class::Program) {
@@ -206,13 +212,13 @@ impl Callbacks {
         }
     }
 
-    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan: evictable caches in the order of their prices
-    /// ([`crate::policy::prices`]), unless the scan takes all that there is. `who` waits for them, and the bytes that were freed
-    /// since the last call are returned. Nothing happens where a callback calls this, as it would wait for itself.
+    /// Has all shrinkers of a class, of caches that [lie in](Entry::lies_in) `zone`, scan: evictable caches on the heap in the order
+    /// of their prices ([`crate::policy::prices`]), unless the scan takes all that there is. `who` waits for them, and the bytes that
+    /// were freed since the last call are returned. Nothing happens where a callback calls this, as it would wait for itself.
     pub(crate) fn scan<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
-        (class, zone): (Class, ZoneClass),
+        (class, zone): (Class, (ZoneClass, u64)),
         scan: Scan,
         who: Waiter,
     ) -> usize {
@@ -229,9 +235,9 @@ impl Callbacks {
         }
         // One that waits to be called since long is asked for more.
         let is_asked = |entry: &&Entry| {
-            entry.class == class && entry.zone == zone && !entry.is(BROKEN) && !(entry.is(LATE) && entry.is(RUNNING))
+            entry.class == class && entry.lies_in(zone) && !entry.is(BROKEN) && !(entry.is(LATE) && entry.is(RUNNING))
         };
-        let is_by_price = class == Class::Cache && zone == ZoneClass::Normal && scan.priority > scan_priority::LAST;
+        let is_by_price = class == Class::Cache && zone.0 == ZoneClass::Normal && scan.priority > scan_priority::LAST;
         let bar = is_by_price.then(|| shrink::bar(list.iter().filter(is_asked), &scan));
         for entry in list.iter().filter(is_asked) {
             let Some(scan) = bar.map_or(Some(scan), |bar| shrink::part(entry, scan, &bar)) else { continue };
@@ -254,8 +260,9 @@ impl Callbacks {
         }
         // One that does not return is left alone. Its next call begins with what was wanted meanwhile, or a count that is slow
         // would begin each time with the least, and free nothing.
-        let is_missed =
-            |entry: &&Entry| entry.class == Class::Program && entry.zone == zone && entry.is(RUNNING) && entry.is(LATE);
+        let is_missed = |entry: &&Entry| {
+            entry.class == Class::Program && entry.lies_in(zone) && entry.is(RUNNING) && entry.is(LATE)
+        };
         if class == Class::Program && scan.enough < usize::MAX {
             list.iter().filter(is_missed).for_each(|entry| entry.want(scan));
         }
@@ -269,7 +276,7 @@ impl Callbacks {
     fn wait_for_class<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
-        (class, zone): (Class, ZoneClass),
+        (class, zone): (Class, (ZoneClass, u64)),
         begin: Time,
         who: Waiter,
     ) {
@@ -283,7 +290,7 @@ impl Callbacks {
             let list = self.list.lock(platform);
             let is_open = |entry: &&Entry| {
                 entry.class == class
-                    && entry.zone == zone
+                    && entry.lies_in(zone)
                     && !entry.is(BROKEN)
                     && (is_patient || !entry.is(LATE))
                     && !(spares && now < Time(entry.spared_until.load(Relaxed)))

@@ -210,10 +210,11 @@ impl<P: Platform> Direct<'_, P> {
         }
     }
 
-    /// Evicts from an exclusive class of zones, more and more, until `attempt` succeeds or nothing is left.
+    /// Evicts from an exclusive class of zones, or from the one of them that has this number (0: all), more and more, until
+    /// `attempt` succeeds or nothing is left.
     pub(crate) fn reclaim_of_zone<T>(
         self,
-        zone: ZoneClass,
+        (zone, zone_number): (ZoneClass, u64),
         bytes: usize,
         attempt: impl Fn() -> Result<T, Short>,
     ) -> Result<T, Short> {
@@ -223,6 +224,7 @@ impl<P: Platform> Direct<'_, P> {
                 bytes,
                 priority,
                 zone,
+                zone_number,
                 ..self.heap.reclaim().goal_of_limit(Kind::balance(zone))
             });
             let [scanned, reclaimed] = [got.scanned, got.total()].map(Pages::to_hold);

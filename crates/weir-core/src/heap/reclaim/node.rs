@@ -103,6 +103,16 @@ impl<P: Platform> Reclaim<'_, P> {
         Pages::in_bytes((gauges.page_bytes.get() + gauges.mapped_bytes.get()) as usize)
     }
 
+    /// The program's own zones of a class in which caches lie. Nothing can be reclaimed of others, and what is free there, or is
+    /// not, says nothing of these.
+    fn user_totals(&self, class: ZoneClass) -> ClassTotals {
+        if self.evictable(class) == 0 {
+            return ClassTotals::default();
+        }
+        let totals = |has_caches: &dyn Fn(u64) -> bool| self.heap.pages().user_totals(class, has_caches);
+        self.heap.callbacks.with_zones(self.heap.platform(), totals)
+    }
+
     /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
     fn elsewhere(&self, zone: ZoneClass) -> Option<Elsewhere> {
         let has_caches = zone == ZoneClass::Normal && self.evictable(zone) > 0;
@@ -138,7 +148,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
                 Zone { free: if normal.managed.is_zero() { low.free } else { low.free.min(normal.free) }, ..low }
             }
             ZoneClass::Normal => normal,
-            ZoneClass::Pinned | ZoneClass::Hugetlb => zone(pages.user_totals(class)),
+            ZoneClass::Pinned | ZoneClass::Hugetlb => zone(self.user_totals(class)),
         })
     }
 

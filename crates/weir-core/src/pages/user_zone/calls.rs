@@ -201,12 +201,12 @@ impl<P: Platform> HeapPages<P> {
         let (mut last, mut sum) = (0, 0);
         loop {
             let guard = self.user.lock.lock(&self.platform);
-            let is_next = |zone: &UserZone| zone.number.load(Relaxed) > last;
+            let is_next = |zone: &UserZone| zone.number() > last;
             let reported = |zone: &&UserZone| is_next(zone) && zone.memory.reported && !zone.is_foreign();
             let Some(zone) = self.user.iter().find(reported) else { return sum };
             zone.pins.fetch_add(1, Relaxed);
             drop(guard);
-            last = zone.number.load(Relaxed);
+            last = zone.number();
             sum += f(&ReportSite {
                 platform: &self.platform,
                 // SAFETY: `UserZone::new` requires that the host lives as long as the zone, which is pinned here.
@@ -216,7 +216,7 @@ impl<P: Platform> HeapPages<P> {
                 zone: &zone.areas,
                 class: zone.class(),
                 place: Place::User,
-                number: zone.number(),
+                number: zone.trace_number(),
             });
             zone.unpin();
         }

@@ -73,7 +73,8 @@ impl Small {
             cached.drain(..count).for_each(|page| heap.pages().zone_give(zone, page, Pages(1)).unwrap());
             Ok(if count == 0 { STOP } else { count * PAGE })
         });
-        let spec = CallbackSpec { zone: ZoneClass::Pinned, ..shrinker("small", Class::Cache) };
+        let (zone, zone_number) = (ZoneClass::Pinned, zone.number());
+        let spec = CallbackSpec { zone, zone_number, ..shrinker("small", Class::Cache) };
         self.cache = Some(register(heap, self.queue, spec, PAGES * PAGE, Some(evict)).0);
     }
 
@@ -284,6 +285,45 @@ fn a_zone_of_which_nothing_can_be_reclaimed_wakes_nobody_until_it_is_balanced_ag
     small.normal_at_low(GIB, 1);
     while small.heap.pages().zone_take(small.zone, Pages(1), Order::PAGE).is_ok() {}
     assert_eq!(runs(&small), (Some(16 * 12), 2));
+    small.end();
+}
+
+#[test]
+fn a_zone_in_which_no_cache_lies_takes_nothing_from_a_cache_in_another_one_of_the_class() {
+    let mut small = small();
+    // Of what both have together next to nothing is free, and a tenth of the small one is.
+    small.fill(PAGES / 10, false);
+    let (heap, cached) = (small.heap, small.cached.lock().unwrap().len());
+    let locked = MemoryKind { reported: false, ..PRIVATE };
+    let (full, _) = zone_of(heap, 16, locked, NonNull::from(heap.platform()));
+    while heap.pages().zone_take(&full, Pages(1), Order::PAGE).is_ok() {}
+    small.normal_at_low(GIB, 1);
+    for pages in [1, BLOCK] {
+        assert!(heap.zones().take(&full, Pages(pages), Order::PAGE).is_err());
+        assert!(heap.zones().take_first(&full, Pages(pages), Order::PAGE).is_err());
+        small.balance();
+    }
+    assert_eq!((small.evicted(cached), heap.callbacks().events().latest().generation), (0, 0));
+    heap.pages().remove_zone(&full);
+    small.end();
+}
+
+#[test]
+fn a_zone_takes_nothing_from_caches_in_others_of_the_class_as_its_own_has_nothing_left() {
+    let mut small = small();
+    small.fill(PAGES / 2, false);
+    let (heap, cached) = (small.heap, small.cached.lock().unwrap().len());
+    let locked = MemoryKind { reported: false, ..PRIVATE };
+    let (other, _) = zone_of(heap, 1, locked, NonNull::from(heap.platform()));
+    let (zone, zone_number) = (ZoneClass::Pinned, other.number());
+    let spec = CallbackSpec { zone, zone_number, ..shrinker("other", Class::Cache) };
+    let (empty, told) = register(heap, small.queue, spec, SIZE, Some(Box::new(|_| Ok(STOP))));
+    while heap.pages().zone_take(&other, Pages(1), Order::PAGE).is_ok() {}
+    assert!(heap.zones().take(&other, Pages(1), Order::PAGE).is_err());
+    assert!(!told.scans.lock().unwrap().is_empty());
+    assert_eq!(small.evicted(cached), 0);
+    empty.unregister(heap);
+    heap.pages().remove_zone(&other);
     small.end();
 }
 

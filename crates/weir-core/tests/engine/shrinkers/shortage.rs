@@ -1,7 +1,7 @@
 //! The program's callbacks serve an allocation that is short, and relief follows.
 
 use super::*;
-use weir_core::base::units::{Order, PAGE, Pages};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK_PAGES, Pages};
 use weir_core::pages::user_zone::MemoryKind;
 
 use crate::pages::zones::{PRIVATE, zone_of};
@@ -170,8 +170,9 @@ fn a_locked_zone_counts_once_while_it_is_made() {
     cache.unregister(heap);
 }
 
-#[test]
-fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
+/// `pages` of a zone are free, and a cache on the heap holds all that the hard limit allows. With `has_cache` an empty cache lies
+/// in the zone.
+fn gives_way_below_the_hard_limit(memory: MemoryKind, pages: usize, has_cache: bool) {
     let (heap, queue) = served();
     let block = Arc::new(AtomicUsize::new(heap.alloc(3 * PAGEBLOCK).addr()));
     let freed = block.clone();
@@ -181,12 +182,29 @@ fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
         Ok(bytes)
     });
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), 3 * PAGEBLOCK, Some(on_scan));
-    let (zone, _) = zone_of(heap, 1, PRIVATE, NonNull::from(heap.platform()));
+    let (zone, _) = zone_of(heap, 1, memory, NonNull::from(heap.platform()));
+    let (class, zone_number) = (zone.class(), zone.number());
+    let spec = CallbackSpec { zone: class, zone_number, ..shrinker("empty", Class::Cache) };
+    let empty = has_cache.then(|| register(heap, queue, spec, 0, None).0);
     heap.platform().tunables().hard_limit.set(3 * PAGEBLOCK as u64);
-    assert!(heap.zones().take(&zone, Pages::BLOCK, Order::PAGE).is_ok());
+    assert!(heap.zones().take(&zone, Pages(pages), Order::PAGE).is_ok());
     assert!(!told.scans.lock().unwrap().is_empty() && block.load(SeqCst) == 0);
+    assert_eq!(heap.platform().stats().hard_limit_failures.load(SeqCst), 0);
     heap.pages().remove_zone(&zone);
-    cache.unregister(heap);
+    [Some(cache), empty].into_iter().flatten().for_each(|registered| registered.unregister(heap));
+}
+
+#[test]
+fn a_zone_with_free_pages_that_the_hard_limit_holds_back_has_caches_give_way() {
+    gives_way_below_the_hard_limit(PRIVATE, PAGEBLOCK_PAGES, false);
+}
+
+/// A cache that lies there, and has nothing yet, wants its first page.
+#[test]
+fn so_do_caches_for_a_zone_of_huge_pages_that_has_a_cache_of_its_own() {
+    let huge = MemoryKind { huge: true, ..PRIVATE };
+    gives_way_below_the_hard_limit(huge, PAGEBLOCK_PAGES, true);
+    gives_way_below_the_hard_limit(huge, 1, true);
 }
 
 #[test]

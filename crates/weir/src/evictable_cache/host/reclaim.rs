@@ -112,15 +112,18 @@ unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [O
     heap::note_program_allocator();
     // SAFETY: the caller's cache.
     let shared = unsafe { cache.as_ref() };
+    let (normal, in_zone) = ((ZoneClass::Normal, 0), |zone: &Zone| (zone.class(), zone.number()));
     let parts = match (shared.zoned.zone(), shared.place) {
-        (Some(zone), _) => [Some((zone.class(), Part::InZone)), Some((ZoneClass::Normal, Part::OnHeap))],
+        (Some(zone), _) => [Some((in_zone(zone), Part::InZone)), Some((normal, Part::OnHeap))],
         // What is resident below 4 GiB counts against the budget, which is NORMAL's.
-        (None, Place::Low32) => [Some((ZoneClass::Low32, Part::All)), Some((ZoneClass::Normal, Part::All))],
-        (None, place) => [Some((place.class(), Part::All)), None],
+        (None, Place::Low32) => [Some(((ZoneClass::Low32, 0), Part::All)), Some((normal, Part::All))],
+        (None, Place::Zone(zone)) => [Some((in_zone(zone), Part::All)), None],
+        (None, _) => [Some((normal, Part::All)), None],
     };
     registrations.iter_mut().zip(parts).all(|(registration, part)| {
-        let Some((zone, part)) = part else { return true };
-        let spec = CallbackSpec { name: shared.name.bytes(), class: Class::Cache, zone, ..CallbackSpec::default() };
+        let Some(((zone, zone_number), part)) = part else { return true };
+        let name = shared.name.bytes();
+        let spec = CallbackSpec { name, class: Class::Cache, zone, zone_number, ..CallbackSpec::default() };
         *registration =
             callbacks::register_priced(&spec, Registered(cache, part), Registered::prices, Thread::Shared).ok();
         registration.is_some()
