@@ -681,7 +681,8 @@ struct weir_evictable_options {
                           above that goes as entries come under new keys, or by weir_evictable_set_max(cache, 0) */
     size_t min_bytes;  /* what pressure leaves of them */
     size_t shards;     /* parts with a lock of their own, up to 1,024; 0: by CPUs and size */
-    weir_zone *zone;   /* entries lie in runs of whole pages of this zone, which is destroyed after the cache; NULL: heap */
+    weir_zone *zone;   /* entries lie in runs of whole pages of this zone, down to its low mark (some 5 to 10 % of it are left);
+                          the zone is destroyed after the cache; NULL: heap */
     /* Is told of every entry that leaves the cache, before it is freed. */
     void (*on_evict)(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause);
     void *data;     /* for on_evict */

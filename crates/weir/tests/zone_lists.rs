@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
+use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock};
 use weir::EvictableCache;
-use weir::pressure::{self, Level};
-use weir::zone::{Pages, Zone};
+use weir::pressure;
+use weir::zone::{BLOCK, Pages, Zone};
 use weir_testing::wait_until;
 
 mod common;
@@ -16,13 +17,19 @@ const PAGE: usize = 4096;
 /// An entry with its key and header fills three pages of four times a KiB.
 type Value = [u8; 3 * PAGE - 64];
 
-/// One test at a time, and each begins without pressure: a short zone is pressure for all caches of a process.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(|broken| broken.into_inner());
-    weir::settings::set("relief_ms", "100").unwrap();
-    wait_until("relief", || pressure::latest().level == Level::None);
-    turn
+/// Does a test's work in a process of its own. A short zone is pressure for all caches of a process, and the balancer that it woke
+/// looks at all zones.
+fn in_child(work: impl FnOnce()) {
+    const IS_CHILD: &str = "WEIR_TEST_IS_CHILD";
+    if std::env::var_os(IS_CHILD).is_some() {
+        return work();
+    }
+    let (own, test) = (std::env::current_exe().unwrap(), std::thread::current());
+    let mut command = Command::new(own);
+    let child = command.args(["--exact", test.name().unwrap(), "--nocapture"]).env(IS_CHILD, "1").output().unwrap();
+    let said = [child.stdout, child.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    assert!(child.status.success() && said.contains("1 passed"), "{:?}\n{said}", child.status);
+    said.lines().filter(|line| line.starts_with("skipped: ")).for_each(|line| println!("{line}"));
 }
 
 /// A zone that lives for good; `None` where so much cannot be locked.
@@ -47,22 +54,22 @@ fn take_more(zone: &Zone, bytes: usize) -> Vec<Pages<'_>> {
 
 #[test]
 fn entries_lie_in_locked_memory_then_on_the_heap_and_what_is_short_is_what_goes() {
-    let _turn = turn();
-    match locked() {
+    in_child(|| match locked() {
         Some(zone) => lies_in_the_zone_first(zone),
         None => weir_testing::skip!("4 MiB cannot be locked"),
-    }
+    });
 }
 
 #[test]
 fn entries_lie_in_huge_pages_then_on_the_heap_and_what_is_short_is_what_goes() {
-    let _turn = turn();
-    let zone = Zone::hugetlb(ZONE).ok().map(|zone| &*Box::leak(Box::new(zone)));
-    // The pool may have fewer pages than the zone.
-    match zone.filter(|zone| zone.alloc(ZONE).is_some()) {
-        Some(zone) => lies_in_the_zone_first(zone),
-        None => weir_testing::skip!("the system's pool has no 4 MiB in huge pages"),
-    }
+    in_child(|| {
+        let zone = Zone::hugetlb(ZONE).ok().map(|zone| &*Box::leak(Box::new(zone)));
+        // The pool may have fewer pages than the zone.
+        match zone.filter(|zone| zone.alloc(ZONE).is_some()) {
+            Some(zone) => lies_in_the_zone_first(zone),
+            None => weir_testing::skip!("the system's pool has no 4 MiB in huge pages"),
+        }
+    });
 }
 
 fn lies_in_the_zone_first(zone: &'static Zone) {
@@ -90,6 +97,36 @@ fn lies_in_the_zone_first(zone: &'static Zone) {
     drop(runs);
 }
 
+#[test]
+fn a_cache_that_has_a_zone_alone_grows_while_that_has_room_and_no_further() {
+    in_child(|| {
+        let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
+        let cache = EvictableCache::<u32, Value>::builder().zone(zone).build().unwrap();
+        let before = pressure::latest().generation;
+        (0..1000).for_each(|key| drop(cache.insert(key, [7; 3 * PAGE - 64]).unwrap()));
+        let used = zone.usage().used_bytes;
+        assert!((ZONE * 3 / 4..ZONE * 19 / 20).contains(&used), "down to its low mark: {used}");
+        assert_eq!(pressure::latest().generation, before, "a cache that is full is no pressure");
+    });
+}
+
+#[test]
+fn a_zone_that_is_used_up_takes_nothing_from_a_cache_in_another_one() {
+    in_child(|| {
+        let (Some(zone), Ok(full)) = (locked(), Zone::locked(BLOCK)) else {
+            return weir_testing::skip!("6 MiB cannot be locked");
+        };
+        let cache = EvictableCache::<u32, Value>::builder().zone_first(zone).build().unwrap();
+        (0..1000).for_each(|key| drop(cache.insert(key, [7; 3 * PAGE - 64]).unwrap()));
+        let used = zone.usage().used_bytes;
+        assert!(used >= ZONE * 3 / 4);
+        let runs: Vec<_> = std::iter::from_fn(|| full.alloc(64 << 10)).collect();
+        assert_eq!(runs.len(), BLOCK / (64 << 10));
+        (0..10).for_each(|_| assert!(full.alloc(64 << 10).is_none()));
+        assert_eq!(zone.usage().used_bytes, used, "what lies there makes no room elsewhere");
+    });
+}
+
 /// A value of which the memory lies in a zone or on the heap.
 enum Block {
     Locked(Pages<'static>),
@@ -108,72 +145,76 @@ impl Drop for Block {
 
 #[test]
 fn of_values_that_own_memory_in_a_zone_those_go_that_do() {
-    let _turn = turn();
-    let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
-    let is_locked = |_: &u32, block: &Block| matches!(block, Block::Locked(run) if run.capacity() == PAGE);
-    let builder = EvictableCache::<u32, Block>::builder().weigher(|_, _| PAGE).values_in(zone, is_locked);
-    let cache = builder.build().unwrap();
-    for key in 0..2000 {
-        let block = zone.alloc_first(PAGE).map_or_else(|| Block::Heap(vec![0; PAGE].into()), Block::Locked);
-        drop(cache.insert(key, block).map_err(|_| "refused").unwrap());
-    }
-    let in_zone = zone.usage().used_bytes / PAGE;
-    assert!((100..2000).contains(&in_zone) && cache.len() == 2000);
-    let runs = take_more(zone, ZONE / 2);
-    let dropped = DROPPED.each_ref().map(|count| count.load(Relaxed));
-    assert!(dropped[0] >= in_zone - ZONE / 2 / PAGE && dropped[1] == 0, "{dropped:?}");
-    drop(runs);
+    in_child(|| {
+        let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
+        let is_locked = |_: &u32, block: &Block| matches!(block, Block::Locked(run) if run.capacity() == PAGE);
+        let builder = EvictableCache::<u32, Block>::builder().weigher(|_, _| PAGE).values_in(zone, is_locked);
+        let cache = builder.build().unwrap();
+        for key in 0..2000 {
+            let block = zone.alloc_first(PAGE).map_or_else(|| Block::Heap(vec![0; PAGE].into()), Block::Locked);
+            drop(cache.insert(key, block).map_err(|_| "refused").unwrap());
+        }
+        let in_zone = zone.usage().used_bytes / PAGE;
+        assert!((100..2000).contains(&in_zone) && cache.len() == 2000, "{in_zone} of {}", cache.len());
+        let runs = take_more(zone, ZONE / 2);
+        let dropped = DROPPED.each_ref().map(|count| count.load(Relaxed));
+        assert!(dropped[0] >= in_zone - ZONE / 2 / PAGE && dropped[1] == 0, "{dropped:?}");
+        drop(runs);
+    });
 }
 
 /// The closure is the program's code: called once for an entry, before that is in the cache, and under no lock.
 #[test]
 fn what_says_where_values_lie_may_panic_and_may_use_the_cache() {
-    let _turn = turn();
-    let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
-    static CACHE: OnceLock<EvictableCache<u32, String>> = OnceLock::new();
-    static ASKED: AtomicUsize = AtomicUsize::new(0);
-    let is_there = |key: &u32, _: &String| {
-        ASKED.fetch_add(1, Relaxed);
-        assert!(!(10..20).contains(key) || CACHE.get().unwrap().get(&0).is_none(), "on purpose");
-        CACHE.get().unwrap().get(&1).is_some_and(|one| one.is_empty())
-    };
-    let cache = EvictableCache::builder().weighed().max_bytes(1 << 20).values_in(zone, is_there).build().unwrap();
-    let cache = CACHE.get_or_init(|| cache);
-    let put = |key: u32, value: &str| catch_unwind(|| drop(cache.insert(key, value.to_string()).unwrap()));
-    put(10, "the former").unwrap();
-    put(0, "from here on it panics").unwrap();
-    for key in 10..20 {
-        let said = put(key, "a value that is dropped").unwrap_err();
-        assert_eq!(said.downcast_ref::<&str>(), Some(&"on purpose"));
-    }
-    assert_eq!(cache.iter().map(|entry| *entry.key()).collect::<BTreeSet<_>>(), [0, 10].into());
-    assert_eq!(&cache.get(&10).unwrap()[..], "the former");
-    // What it says later is no matter.
-    put(1, "").unwrap();
-    let asked = ASKED.load(Relaxed);
-    cache.evict(usize::MAX);
-    assert_eq!((ASKED.load(Relaxed), cache.len(), cache.bytes()), (asked, 0, 0));
+    in_child(|| {
+        let Some(zone) = locked() else { return weir_testing::skip!("4 MiB cannot be locked") };
+        static CACHE: OnceLock<EvictableCache<u32, String>> = OnceLock::new();
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let is_there = |key: &u32, _: &String| {
+            ASKED.fetch_add(1, Relaxed);
+            assert!(!(10..20).contains(key) || CACHE.get().unwrap().get(&0).is_none(), "on purpose");
+            CACHE.get().unwrap().get(&1).is_some_and(|one| one.is_empty())
+        };
+        let cache = EvictableCache::builder().weighed().max_bytes(1 << 20).values_in(zone, is_there).build().unwrap();
+        let cache = CACHE.get_or_init(|| cache);
+        let put = |key: u32, value: &str| catch_unwind(|| drop(cache.insert(key, value.to_string()).unwrap()));
+        put(10, "the former").unwrap();
+        put(0, "from here on it panics").unwrap();
+        for key in 10..20 {
+            let said = put(key, "a value that is dropped").unwrap_err();
+            assert_eq!(said.downcast_ref::<&str>(), Some(&"on purpose"));
+        }
+        assert_eq!(cache.iter().map(|entry| *entry.key()).collect::<BTreeSet<_>>(), [0, 10].into());
+        assert_eq!(&cache.get(&10).unwrap()[..], "the former");
+        // What it says later is no matter.
+        put(1, "").unwrap();
+        let asked = ASKED.load(Relaxed);
+        cache.evict(usize::MAX);
+        assert_eq!((ASKED.load(Relaxed), cache.len(), cache.bytes()), (asked, 0, 0));
+    });
 }
 
 #[test]
 fn a_cache_below_4_gib_holds_what_32_bits_can_address() {
-    let _turn = turn();
-    let cache = EvictableCache::<u32, [u8; 100]>::builder().below_4_gib().build().unwrap();
-    (0..100).for_each(|key| drop(cache.insert(key, [1; 100]).unwrap()));
-    assert!(cache.iter().all(|entry| std::ptr::from_ref(&*entry).addr() < 1 << 32));
-    assert_eq!((cache.len(), cache.bytes()), (100, 100 * PAGE));
-    assert_eq!(cache.evict(PAGE), PAGE);
+    in_child(|| {
+        let cache = EvictableCache::<u32, [u8; 100]>::builder().below_4_gib().build().unwrap();
+        (0..100).for_each(|key| drop(cache.insert(key, [1; 100]).unwrap()));
+        assert!(cache.iter().all(|entry| std::ptr::from_ref(&*entry).addr() < 1 << 32));
+        assert_eq!((cache.len(), cache.bytes()), (100, 100 * PAGE));
+        assert_eq!(cache.evict(PAGE), PAGE);
+    });
 }
 
 #[test]
 fn a_cache_whose_write_back_lags_does_not_grow() {
-    let _turn = turn();
-    let cache = EvictableCache::<u32, Value>::builder().build().unwrap();
-    drop(cache.insert(0, [0; 3 * PAGE - 64]).unwrap());
-    cache.set_congested(true);
-    (1..1000).for_each(|key| drop(cache.insert(key, [0; 3 * PAGE - 64])));
-    let held = cache.len();
-    cache.set_congested(false);
-    (1..1000).for_each(|key| drop(cache.insert(key, [0; 3 * PAGE - 64])));
-    assert!(held < 100 && cache.len() >= 999, "{held} and {} entries", cache.len());
+    in_child(|| {
+        let cache = EvictableCache::<u32, Value>::builder().build().unwrap();
+        drop(cache.insert(0, [0; 3 * PAGE - 64]).unwrap());
+        cache.set_congested(true);
+        (1..1000).for_each(|key| drop(cache.insert(key, [0; 3 * PAGE - 64])));
+        let held = cache.len();
+        cache.set_congested(false);
+        (1..1000).for_each(|key| drop(cache.insert(key, [0; 3 * PAGE - 64])));
+        assert!(held < 100 && cache.len() >= 999, "{held} and {} entries", cache.len());
+    });
 }

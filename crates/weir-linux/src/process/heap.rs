@@ -170,6 +170,7 @@ compiled_here! {
     usage = <figures> usage() -> Usage;
     mapped_count = <figures> mapped_count() -> usize;
     may_grow = <reclaim> may_grow(bytes: usize) -> bool;
+    may_grow_low32 = <reclaim> may_grow_low32(bytes: usize) -> bool;
     set_congested = <reclaim> set_congested(zone: ZoneClass, is_congested: bool);
     [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
     set_cache_limit = <user_caches> set_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;

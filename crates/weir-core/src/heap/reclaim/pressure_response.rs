@@ -13,6 +13,7 @@ use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::is_zone_balanced;
 use crate::reclaim::balancer_turn::{Next, Turn};
 use crate::reclaim::budget::Room;
+use crate::reclaim::node_balancer::Node;
 use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
 
@@ -228,6 +229,12 @@ impl<P: Platform> Reclaim<'_, P> {
             normal.managed.is_zero() || normal.free > normal.marks.high + Pages::to_hold(bytes)
         };
         self.is_unpressed() && is_free()
+    }
+
+    /// [`Reclaim::may_grow`] of a cache that lies below 4 GiB: the zones there must stay above low too, as far as there are any.
+    pub fn may_grow_low32(&self, bytes: usize) -> bool {
+        let low32 = self.zones()[ZoneClass::Low32 as usize];
+        self.may_grow(bytes) && (low32.managed.is_zero() || low32.free > low32.marks.low + Pages::to_hold(bytes))
     }
 
     /// Whether there is no pressure, nor was since the last relief, and write-back keeps up: else no cache grows.

@@ -328,6 +328,24 @@ fn a_zone_takes_nothing_from_caches_in_others_of_the_class_as_its_own_has_nothin
 }
 
 #[test]
+fn a_cache_below_4_gib_may_grow_down_to_the_low_mark_there_while_normal_has_room() {
+    let heap = heap();
+    const RUN: usize = 64 << 10;
+    assert!(heap.reclaim().may_grow_low32(RUN), "there is no zone yet");
+    let may_take = |_: &usize| heap.reclaim().may_grow_low32(RUN);
+    let taken = (0..).take_while(may_take).map(|_| assert!(!heap.alloc_low32(RUN).is_null())).count();
+    let left = (0..).take_while(|_| !heap.alloc_low32(RUN).is_null()).count();
+    let low = Marks::of(Pages::in_bytes((taken + left) * RUN), 250).low.bytes();
+    assert!(
+        left > 0 && left * RUN <= low + RUN,
+        "{taken} runs of {RUN} bytes and {left} more, where low is {low} bytes"
+    );
+    let heap = self::heap();
+    heap.reclaim().read_room(Room::shared(GIB, GIB - (1 << 20)));
+    assert!(!heap.reclaim().may_grow_low32(RUN));
+}
+
+#[test]
 fn what_a_cache_holds_below_4_gib_goes_for_a_request_that_can_use_no_other_pages() {
     let (heap, queue) = served();
     let runs: Arc<Mutex<VecDeque<usize>>> = Arc::default();

@@ -234,7 +234,8 @@ macro_rules! common_options {
         }
 
         #[cfg(not(plain))]
-        /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
+        /// Entries lie in a zone of the program's own, in runs of whole pages: for large values. The cache grows to the zone's low
+        /// mark (some 5 to 10 % of it are left), and replaces its own entries then.
         pub fn zone(mut self, zone: &'static $crate::zone::Zone) -> Self {
             self.options.place = $crate::evictable_cache::entry::place::Place::Zone(zone);
             self

@@ -8,7 +8,6 @@ use crate::evictable_cache::api::errors::Refusal;
 use crate::evictable_cache::api::stats::RemovalCause;
 use crate::evictable_cache::entry::header::{Content, Header};
 use crate::evictable_cache::entry::victims::Victims;
-use crate::evictable_cache::host::thread;
 use crate::evictable_cache::parts::Part;
 use crate::evictable_cache::shard::storage::Storage;
 use crate::evictable_cache::shared::Shared;
@@ -62,7 +61,7 @@ impl<C: Content> Shared<C> {
             && wanted <= max
         {
             // It is memory that is short, not the cache that is full.
-            room.note_inserter(thread(), weight);
+            room.note_inserter(weight);
             if room.grow(wanted) {
                 return Ok(());
             }

@@ -1,11 +1,14 @@
 //! How much a cache holds, and may hold: it grows while memory is free.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 
-use crate::evictable_cache::host::{Zone, hears_pressure, may_grow};
+use weir_core::base::zone_class::ZoneClass;
+
+use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::host::{Zone, coarse_ns, hears_pressure, may_grow, may_grow_low32, thread};
 
 /// The target grows by 1/16, but by at least 64 KiB and at most 16 MiB at a time. So the question whether memory is free is put
 /// seldom.
@@ -16,6 +19,9 @@ const MOST_STEP: usize = 16 << 20;
 const UNHEARD: usize = 256 << 20;
 /// Threads whose insertions are told apart while memory is short. If there are more, two may count as one.
 const INSERTERS: usize = 16;
+/// How long a thread's last insertion has a part of the target for itself, ns (choice). One that inserts no more, or has ended,
+/// would else keep memory that all lack.
+const CLAIM_NS: u64 = 1_000_000_000;
 
 /// The place of a thread among so many, which are a power of two.
 pub fn place_of(thread: usize, places: usize) -> usize {
@@ -42,15 +48,17 @@ pub struct Room {
     pub has_replaced: AtomicBool,
     /// Pressure has lowered the target, and is not over.
     pub is_pressed: AtomicBool,
-    /// The zone that has room for entries before the heap has, if there is one.
+    /// The memory that entries take.
+    place: Place,
+    /// The zone that has room for entries, or for what they own, before the heap has, if there is one.
     zone: Option<&'static Zone>,
-    /// The weight that each thread inserted last, finding no room as memory was short, bytes.
-    inserters: [AtomicUsize; INSERTERS],
+    /// The weight that each thread inserted last as memory was short, bytes, and when, ns.
+    inserters: [(AtomicUsize, AtomicU64); INSERTERS],
 }
 
 impl Room {
     /// Nothing held.
-    pub const fn new(min: usize, max: usize, zone: Option<&'static Zone>) -> Self {
+    pub const fn new((min, max): (usize, usize), place: Place, zone: Option<&'static Zone>) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
             entries: AtomicUsize::new(0),
@@ -59,8 +67,9 @@ impl Room {
             min,
             has_replaced: AtomicBool::new(false),
             is_pressed: AtomicBool::new(false),
+            place,
             zone,
-            inserters: [const { AtomicUsize::new(0) }; INSERTERS],
+            inserters: [const { (AtomicUsize::new(0), AtomicU64::new(0)) }; INSERTERS],
         }
     }
 
@@ -89,18 +98,40 @@ impl Room {
     /// The part of the target that pressure leaves: the least that the program asked for, and one entry of each thread that
     /// inserts. Without that a thread under pressure could keep nothing, not even what it is at work on.
     pub fn least(&self) -> usize {
-        let inserted = self.inserters.iter().map(|weight| weight.load(Relaxed)).fold(0, usize::saturating_add);
+        self.least_at(coarse_ns)
+    }
+
+    /// [`Self::least`] for threads that are none of libc's.
+    pub fn least_at(&self, clock: impl Fn() -> u64) -> usize {
+        let (mut now, mut inserted) = (None, 0usize);
+        for (weight, at) in &self.inserters {
+            let weight = weight.load(Relaxed);
+            if weight > 0 && now.get_or_insert_with(&clock).saturating_sub(at.load(Relaxed)) < CLAIM_NS {
+                inserted = inserted.saturating_add(weight);
+            }
+        }
         self.min.max(inserted).min(self.most())
     }
 
-    /// Notes that a thread inserts so much and finds no room; `thread` is any number of its own.
-    pub fn note_inserter(&self, thread: usize, weight: usize) {
-        self.inserters[place_of(thread, INSERTERS)].store(weight, Relaxed);
+    /// Notes that the calling thread inserts so much as memory is short.
+    pub fn note_inserter(&self, weight: usize) {
+        let (last, at) = &self.inserters[place_of(thread(), INSERTERS)];
+        at.store(coarse_ns(), Relaxed);
+        last.store(weight, Relaxed);
+    }
+
+    /// Notes that the calling thread has inserted so much in the place of other entries, where pressure may take all that no
+    /// thread is at work on.
+    #[inline]
+    pub fn note_inserter_if_pressed(&self, weight: usize) {
+        if self.is_pressed.load(Relaxed) {
+            self.note_inserter(weight);
+        }
     }
 
     /// Memory is free again: no thread needs a part of the target for itself.
     pub fn forget_inserters(&self) {
-        self.inserters.iter().for_each(|weight| weight.store(0, Relaxed));
+        self.inserters.iter().for_each(|(weight, _)| weight.store(0, Relaxed));
     }
 
     /// Raises the target to have room for `wanted` bytes in all, if it may.
@@ -145,9 +176,16 @@ impl Room {
         self.target.fetch_min(self.max.load(SeqCst), SeqCst);
     }
 
-    /// Whether a zone of the cache's list has room for so many bytes more.
+    /// Whether a zone of the cache's list has room for so many bytes more. What entries take in a zone alone is none of the heap's.
     fn may_grow(&self, bytes: usize) -> bool {
-        self.zone.is_some_and(|zone| zone.has_room(bytes)) || may_grow(bytes)
+        let along_list = || self.zone.is_some_and(|zone| zone.has_room(bytes)) || may_grow(bytes);
+        match self.place {
+            Place::Zone(zone) if zone.class() != ZoneClass::Normal => {
+                zone.has_room(bytes) && (self.zone.is_none() || along_list())
+            }
+            Place::Low32 => may_grow_low32(bytes) && along_list(),
+            _ => along_list(),
+        }
     }
 
     /// Exchanges bytes that an eviction freed, and that are still counted, for `weight` bytes of the entry for which they went.
@@ -193,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_a_forked_child_does_not_count_is_not_given_back() {
-        let room = Room::new(0, 1 << 20, None);
+        let room = Room::new((0, 1 << 20), Place::Heap, None);
         room.target.store(1 << 20, Relaxed);
         assert!(room.take(100));
         room.give(300);
@@ -204,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_target_is_not_raised_above_the_bound() {
-        let room = Room::new(0, 100, None);
+        let room = Room::new((0, 100), Place::Heap, None);
         room.raise(500);
         assert_eq!(room.target.load(Relaxed), 100);
         room.raise(50);

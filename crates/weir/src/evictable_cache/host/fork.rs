@@ -110,7 +110,10 @@ impl<C: Content> Shared<C> {
     fn spare(&self, bytes: usize) -> usize {
         match self.place {
             Place::Zone(zone) if zone.class() != ZoneClass::Normal => 0,
-            _ => bytes.saturating_sub(self.room.least().max(self.zoned.bytes())),
+            _ => {
+                let least = self.room.least_at(|| HEAP.platform().now().0);
+                bytes.saturating_sub(least.max(self.zoned.bytes()))
+            }
         }
     }
 }

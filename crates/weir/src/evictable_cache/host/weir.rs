@@ -138,6 +138,11 @@ pub fn may_grow(bytes: usize) -> bool {
     HEAP.may_grow(bytes)
 }
 
+/// Whether there is for caches below 4 GiB.
+pub fn may_grow_low32(bytes: usize) -> bool {
+    HEAP.may_grow_low32(bytes)
+}
+
 /// CPUs that the process may have.
 pub fn cpus() -> usize {
     possible_cpus().map_or(1, |(count, _)| count)

@@ -267,6 +267,7 @@ impl<'a, C: Content> Fresh<'a, C> {
                     return (Lacks::Room(missing), victims);
                 }
                 self.reserved = weight;
+                shared.room.note_inserter_if_pressed(weight);
             }
             if storage.len() == storage.capacity() {
                 shared.room.entries.fetch_sub(victims.len(), Relaxed);

@@ -7,6 +7,7 @@ use crate::sleeping::Sleeper;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 #[cfg(not(plain))]
 use weir::{ByteCache, heap, settings, zone::Zone};
 use weir::{EvictableCache, Favour, Refusal, RemovalCause};
@@ -72,6 +73,25 @@ fn pressure_leaves_one_entry_of_each_thread_that_inserts() {
     cache.relieved();
     drop((own, second));
     assert_eq!(cache.evict(usize::MAX), 1000, "after relief no thread has a part for itself");
+}
+
+#[test]
+fn threads_that_insert_no_more_keep_nothing_from_pressure() {
+    let cache = EvictableCache::<u64, u64>::builder().weigher(|_, _| 1 << 20).build().unwrap();
+    cache.evict(usize::MAX);
+    let insert = |key| drop(cache.insert(key, key).unwrap());
+    // No memory is free: each is the one entry of its thread.
+    thread::scope(|scope| (0..16).for_each(|key| drop(scope.spawn(move || insert(key)))));
+    assert!(cache.bytes() > 0);
+    for key in 16..40 {
+        insert(key);
+        cache.evict(usize::MAX);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(cache.bytes(), 1 << 20, "the one that goes on keeps its own, and no other does");
+    thread::sleep(Duration::from_millis(1100));
+    cache.evict(usize::MAX);
+    assert_eq!(cache.bytes(), 0);
 }
 
 #[cfg(not(plain))]
