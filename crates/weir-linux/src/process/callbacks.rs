@@ -181,11 +181,7 @@ struct Guarded<S> {
     guard: Guard,
     /// A cache of the program's own: what it frees lies where the program allocates.
     is_program: bool,
-    prices: PricesOf<S>,
 }
-
-/// Says what the bytes of an evictable cache cost, and how many could be freed now ([`Callback::prices`]).
-pub type PricesOf<S> = fn(&S) -> Option<(&Prices, usize)>;
 
 impl<S: Shrink> Callback for Guarded<S> {
     fn count(&self) -> Result<usize, Panicked> {
@@ -200,11 +196,9 @@ impl<S: Shrink> Callback for Guarded<S> {
         }
         freed
     }
-    fn prices(&self) -> Option<(&Prices, usize)> {
-        (self.prices)(&self.shrink)
-    }
-    fn scanned(&self) {
+    fn scanned(&self) -> Result<(), Panicked> {
         other_malloc::settle();
+        Ok(())
     }
     fn relieved(&self) -> Result<(), Panicked> {
         self.guard.call(|| self.shrink.relieved())
@@ -217,18 +211,8 @@ pub fn register_shrink<S: Shrink + Send + 'static>(
     shrink: S,
     thread: Thread<'_>,
 ) -> Result<Registration, RegisterError> {
-    register_priced(spec, shrink, |_| None, thread)
-}
-
-/// [`register_shrink`] of a cache that says its prices.
-pub fn register_priced<S: Shrink + Send + 'static>(
-    spec: &CallbackSpec<'_>,
-    shrink: S,
-    prices: PricesOf<S>,
-    thread: Thread<'_>,
-) -> Result<Registration, RegisterError> {
     let is_program = spec.class == Class::Program;
-    register(spec, Guarded { shrink, guard: Guard::new(thread), is_program, prices }, thread)
+    register(spec, Guarded { shrink, guard: Guard::new(thread), is_program }, thread)
 }
 
 /// In a forked child that goes on with the callbacks of its parent: makes the threads that call them, which are the

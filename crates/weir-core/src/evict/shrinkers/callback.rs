@@ -81,8 +81,10 @@ pub trait Callback: Sync {
     fn prices(&self) -> Option<(&Prices, usize)> {
         None
     }
-    /// A run of scans is over that freed something.
-    fn scanned(&self) {}
+    /// A run of scans is over. `Err`: a scan of it panicked, and was caught there.
+    fn scanned(&self) -> Result<(), Panicked> {
+        Ok(())
+    }
     /// [`Shrink::relieved`].
     fn relieved(&self) -> Result<(), Panicked> {
         Ok(())

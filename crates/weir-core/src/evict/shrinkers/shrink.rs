@@ -69,9 +69,7 @@ pub(super) fn shrink(
     }
     entry.counted.store(freeable.saturating_sub(freed), Relaxed);
     callback.prices().inspect(|(prices, _)| prices.take(freed as u64));
-    if freed > 0 {
-        callback.scanned();
-    }
+    let result = result.and(callback.scanned());
     // As much as was missing is free: of the rest nothing is owed.
     entry.deferred.add(if freed >= scan.enough { 0 } else { plan.left(scanned) });
     (freed, result)

@@ -19,8 +19,8 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// memory is short.
 ///
 /// A cache is best where [`Weir`](crate::Weir) is the program's global allocator. Then what is evicted is released at once, and
-/// what values take is known to the byte. On glibc's malloc and on jemalloc evictions are followed by that allocator's own trim,
-/// which costs it time while memory is short. Other allocators release what they like: there a
+/// what values take is known to the byte. On glibc's malloc and on jemalloc evictions for pressure, and those by
+/// [`evict`](Self::evict), are followed by that allocator's own trim, which costs it time. Other allocators release what they like: there a
 /// [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
 /// [`ByteCache`](crate::ByteCache)) lies in Weir's heap whichever allocator the program has.
 ///
@@ -46,8 +46,10 @@ use crate::evictable_cache::load::fresh::Fresh;
 /// No lock of the cache is held while code of the program's runs: closures, futures, wakers, weigher, listener, `Drop`. Only what
 /// compares keys runs under a shard's lock: `Eq`, [`Equivalent`](crate::Equivalent) and `Borrow`. It must not use an evictable
 /// cache, nor wait for a thread that does: a debug build panics where it does, else it may wait for itself. Nor should it allocate:
-/// where memory is short that waits for a second for this shard's eviction, and may fail beside a full cache. A panic in any of them leaves the cache whole; one as it is dropped drops the
-/// rest, of which the listener is not told.
+/// where memory is short that waits for a second for this shard's eviction, and may fail beside a full cache.
+///
+/// A panic in any of them leaves the cache whole; one as it is dropped drops the rest, of which the listener is not told. So does
+/// one under pressure, with the rest of that eviction.
 ///
 /// The end of a cache waits for an eviction under pressure that is under way on a thread of Weir's. So who drops the last handle
 /// must not hold what the listener, or the `Drop` of a key or value, waits for.

@@ -87,10 +87,11 @@ macro_rules! common_methods {
 
         /// Frees at least `bytes`, if so many are not pinned, but never below the cache's `min_bytes`; returns how many. The
         /// cache then keeps to what is left until `relieved` is called, as it would else fill what was freed at once. Weir
-        /// calls both by itself when memory is short, and when that is over.
+        /// calls both by itself when memory is short, and when that is over. What values had of glibc's or jemalloc's memory is
+        /// released by that allocator's own trim, before this returns.
         pub fn evict(&self, bytes: usize) -> usize {
             let _call = self.shared.listener.as_ref().map(|_| self.shared.calls.begin());
-            self.shared.evict(bytes, $crate::evictable_cache::parts::Part::All)
+            self.shared.evict_for_program(bytes)
         }
 
         /// Says that the shortage is over for which entries were evicted: the cache may grow again.

@@ -81,7 +81,8 @@ impl<C: Content> Shared<C> {
         // A part of what is too much, as other threads evict it too: together they would evict it many times.
         let wanted = over.min((missing - kept.bytes).saturating_add(LEAST_STEP));
         // Where nothing went, all that is left is pinned.
-        match self.make_room(home, missing, wanted, (RemovalCause::Room, Part::All), Some(kept)) {
+        let why = (RemovalCause::Room, Part::All);
+        match self.make_room(home, missing, wanted, why, Some(kept), Victims::tell_and_drop) {
             0 => Err(Refusal::Full),
             _ => Ok(()),
         }
@@ -125,14 +126,15 @@ impl<C: Content> Shared<C> {
     /// which the eviction begins.
     ///
     /// Shards above their part of the target are evicted from first. So a shard may have more than its part as long as the cache
-    /// has room. Only entries of the part go. What went is added to `kept`, or given back.
-    fn make_room(
-        &self,
+    /// has room. Only entries of the part go. What went is added to `kept`, or given back, before the entries come to their `end`.
+    fn make_room<'a>(
+        &'a self,
         home: usize,
         incoming: usize,
         wanted: usize,
         (cause, part): (RemovalCause, Part),
         mut kept: Option<&mut Kept<'_>>,
+        mut end: impl FnMut(Victims<'a, C>),
     ) -> usize {
         let shards = self.shards().len();
         let mut freed = 0;
@@ -150,7 +152,7 @@ impl<C: Content> Shared<C> {
                     }
                     freed += weight;
                     let is_done = victims.is_empty();
-                    victims.tell_and_drop();
+                    end(victims);
                     if is_done {
                         break;
                     }
@@ -197,8 +199,8 @@ impl<C: Content> Shared<C> {
     }
 
     /// Frees at least `bytes` of a part, if so many are not pinned. Lowers the target to what is left, and holds it there until
-    /// [`Shared::relieved`].
-    pub fn evict(&self, bytes: usize, part: Part) -> usize {
+    /// [`Shared::relieved`]. Entries come to their `end` under no lock, some at a time.
+    pub fn evict<'a>(&'a self, bytes: usize, part: Part, mut end: impl FnMut(Victims<'a, C>)) -> usize {
         let room = &self.room;
         if bytes == 0 {
             return 0;
@@ -206,7 +208,7 @@ impl<C: Content> Shared<C> {
         let _scan = self.scans.begin();
         // Before the target falls: see `Room::grow`.
         room.is_pressed.store(true, Relaxed);
-        let over = self.sweep_for_pressure(part);
+        let over = self.sweep_for_pressure(part, &mut end);
         let bytes = bytes.saturating_sub(over);
         let held = room.bytes.load(Relaxed);
         #[cfg(not(plain))]
@@ -214,7 +216,7 @@ impl<C: Content> Shared<C> {
         let goal = held.saturating_sub(bytes).max(room.least());
         room.target.fetch_min(goal, Release);
         let wanted = held.saturating_sub(goal);
-        let freed = self.make_room(self.next_turn(), 0, wanted, (RemovalCause::Pressure, part), None);
+        let freed = self.make_room(self.next_turn(), 0, wanted, (RemovalCause::Pressure, part), None, end);
         if freed < wanted {
             // What is held may be above the greatest weight, where it was pinned when that was lowered.
             room.raise(room.bytes.load(Relaxed).min(held));
@@ -246,7 +248,8 @@ impl<C: Content> Shared<C> {
         let held = room.bytes.load(Relaxed);
         // Also where the target was below the bound before: what was pinned then may be there still.
         if held > max {
-            self.make_room(self.next_turn(), 0, held - max, (RemovalCause::Room, Part::All), None);
+            let why = (RemovalCause::Room, Part::All);
+            self.make_room(self.next_turn(), 0, held - max, why, None, Victims::tell_and_drop);
             self.fit_storage(Storage::is_roomy);
         }
     }
@@ -263,7 +266,8 @@ impl<C: Content> Shared<C> {
             }
             // What could not be had is not to be tried for at once again.
             self.room.target.fetch_min(self.room.bytes.load(Relaxed).max(self.room.least()), Relaxed);
-            if self.make_room(home, 0, size.max(LEAST_STEP), (RemovalCause::Room, Part::All), None) == 0 {
+            let why = (RemovalCause::Room, Part::All);
+            if self.make_room(home, 0, size.max(LEAST_STEP), why, None, Victims::tell_and_drop) == 0 {
                 return None;
             }
         }

@@ -184,20 +184,27 @@ impl<C: Content> Shared<C> {
     /// Looks at a few entries of a shard, in turn, and takes out those that are over.
     pub fn sweep_some(&self, home: usize) {
         if let Some(now) = self.time()
-            && self.sweep_in_turn(home, now, SWEPT, Part::All).0 > 0
+            && self.sweep_in_turn(home, now, SWEPT, Part::All, Victims::tell_and_drop).0 > 0
         {
             self.fit_shard(home, Storage::is_outgrown);
         }
     }
 
     /// Looks at more entries, of any shard; how much of a part became free.
-    pub fn sweep_for_pressure(&self, part: Part) -> usize {
-        self.time().map_or(0, |now| self.sweep_in_turn(self.next_turn(), now, SWEPT_FOR_PRESSURE, part).1)
+    pub fn sweep_for_pressure<'a>(&'a self, part: Part, end: impl FnMut(Victims<'a, C>)) -> usize {
+        self.time().map_or(0, |now| self.sweep_in_turn(self.next_turn(), now, SWEPT_FOR_PRESSURE, part, end).1)
     }
 
     /// Looks at so many entries of a shard, from where the last sweep ended.
-    fn sweep_in_turn(&self, home: usize, now: Time, mut left: u32, part: Part) -> (usize, usize) {
-        self.sweep(home, part, |storage| storage.next_over(now, &mut left))
+    fn sweep_in_turn<'a>(
+        &'a self,
+        home: usize,
+        now: Time,
+        mut left: u32,
+        part: Part,
+        end: impl FnMut(Victims<'a, C>),
+    ) -> (usize, usize) {
+        self.sweep(home, part, |storage| storage.next_over(now, &mut left), end)
     }
 
     /// Takes all entries out whose time is over; how many there were. Each that is there from the beginning is looked at, whatever
@@ -208,20 +215,27 @@ impl<C: Content> Shared<C> {
         for (home, shard) in self.shards().iter().enumerate() {
             let inside = Inside::begin(shard, &mut shard.lock());
             let (mut at, bound) = (0, inside.bound);
-            count += self.sweep(home, Part::All, |storage| storage.next_over_below(now, &mut at, bound)).0;
+            let next = |storage: &mut Storage| storage.next_over_below(now, &mut at, bound);
+            count += self.sweep(home, Part::All, next, Victims::tell_and_drop).0;
         }
         self.fit_storage(Storage::is_roomy);
         count
     }
 
     /// Takes entries out whose time is over, those that are `next`; their number, and how much of a part becomes free.
-    fn sweep(&self, home: usize, part: Part, mut next: impl FnMut(&mut Storage) -> Option<u32>) -> (usize, usize) {
+    fn sweep<'a>(
+        &'a self,
+        home: usize,
+        part: Part,
+        mut next: impl FnMut(&mut Storage) -> Option<u32>,
+        mut end: impl FnMut(Victims<'a, C>),
+    ) -> (usize, usize) {
         let (mut count, mut freed) = (0, 0);
         loop {
             let victims = self.take_some(home, RemovalCause::Expired, &mut next);
             (count, freed) = (count + victims.len(), freed + victims.freed(part));
             let is_done = !victims.is_full();
-            victims.tell_and_drop();
+            end(victims);
             if is_done {
                 return (count, freed);
             }

@@ -1,24 +1,31 @@
 //! Where caches meet reclaim: they are registered as what can be made smaller, each part of them for its class of zones.
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::zone_class::ZoneClass;
+use weir_linux::os::catch::catch_closure;
 use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{
-    self, CallbackSpec, Class, Prices, Registration, STOP, ScanReason, Shrink, Thread,
+    self, Callback, CallbackSpec, Class, Panicked, Prices, Registration, STOP, ScanReason, Thread,
 };
 use weir_linux::process::evictable_list;
 use weir_linux::process::heap::HEAP;
 
 use crate::evictable_cache::entry::header::Content;
 use crate::evictable_cache::entry::place::Place;
+use crate::evictable_cache::entry::victims::Victims;
 use crate::evictable_cache::parts::Part;
 use crate::evictable_cache::shared::Shared;
 use crate::heap;
 use crate::zone::Zone;
 
 /// A part of a cache as the registry calls it.
-struct Registered<C: Content>(NonNull<Shared<C>>, Part);
+struct Registered<C: Content> {
+    cache: NonNull<Shared<C>>,
+    part: Part,
+    /// The listener panicked in this run, or the drop of a key or value.
+    panicked: AtomicBool,
+}
 
 // SAFETY: a shared reference to the cache, which is `Sync`, is all that is used of it.
 unsafe impl<C: Content> Send for Registered<C> {}
@@ -26,23 +33,21 @@ unsafe impl<C: Content> Send for Registered<C> {}
 unsafe impl<C: Content> Sync for Registered<C> {}
 
 impl<C: Content> Registered<C> {
+    fn new(cache: NonNull<Shared<C>>, part: Part) -> Self {
+        Self { cache, part, panicked: AtomicBool::new(false) }
+    }
+
     fn cache(&self) -> &Shared<C> {
         // SAFETY: `register` has the caller's promise that the cache is there until the registration is ended, which waits
         // for a call that is under way.
-        unsafe { self.0.as_ref() }
+        unsafe { self.cache.as_ref() }
     }
 
-    /// What goes of the part in the zone is not on the cost curve.
-    fn prices(&self) -> Option<(&Prices, usize)> {
-        (self.1 != Part::InZone).then(|| (&self.cache().membership.node.prices, self.count()))
-    }
-}
-
-impl<C: Content> Shrink for Registered<C> {
-    fn count(&self) -> usize {
+    /// Bytes of the part that could be freed now.
+    fn freeable(&self) -> usize {
         let (room, in_zone) = (&self.cache().room, self.cache().zoned.bytes());
         let bytes = room.bytes.load(Relaxed);
-        let of_part = match self.1 {
+        let of_part = match self.part {
             Part::All => bytes,
             Part::InZone => in_zone,
             Part::OnHeap => bytes.saturating_sub(in_zone),
@@ -50,20 +55,50 @@ impl<C: Content> Shrink for Registered<C> {
         bytes.saturating_sub(room.least()).min(of_part)
     }
 
-    fn scan(&self, bytes: usize, _: ScanReason) -> usize {
-        let freed = self.cache().evict(bytes, self.1);
-        // What key and value own goes with them: that lies where the program allocates, or in the zone.
-        if C::OWNS_MEMORY && self.1 != Part::InZone && freed > 0 {
-            // Where nothing weighs it, it may be any number of bytes: each fourth batch is worth a trim.
-            let least = if self.cache().weigher.is_some() { 0 } else { other_malloc::WORTH / 4 };
-            other_malloc::evict(freed.max(least));
+    /// Calls code of the program's, which may panic. That is reported at the end of the run.
+    fn guarded<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        let result = catch_closure(f).ok();
+        if result.is_none() {
+            self.panicked.store(true, Relaxed);
         }
-        // All that is left is pinned: the batches of this run that are left would search in vain.
-        if freed == 0 { STOP } else { freed }
+        result
+    }
+}
+
+impl<C: Content> Callback for Registered<C> {
+    fn count(&self) -> Result<usize, Panicked> {
+        Ok(self.freeable())
     }
 
-    fn relieved(&self) {
+    fn scan(&self, bytes: usize, _: ScanReason) -> Result<usize, Panicked> {
+        // The run goes on after a panic: with a listener that panics each time 16 entries would else go in each run. The listener
+        // is told no more in it: Rust prints a whole backtrace at each further panic of a thread.
+        let end = |victims: Victims<'_, C>| {
+            let is_told = !self.panicked.load(Relaxed);
+            self.guarded(|| if is_told { victims.tell_and_drop() } else { drop(victims) });
+        };
+        let freed = self.guarded(|| self.cache().evict(bytes, self.part, end)).unwrap_or(0);
+        if self.part != Part::InZone {
+            // Of what nothing weighs each fourth batch is worth a trim.
+            self.cache().count_evicted(freed, other_malloc::WORTH / 4);
+        }
+        // All that is left is pinned: the batches of this run that are left would search in vain.
+        Ok(if freed == 0 { STOP } else { freed })
+    }
+
+    /// What goes of the part in the zone is not on the cost curve.
+    fn prices(&self) -> Option<(&Prices, usize)> {
+        (self.part != Part::InZone).then(|| (&self.cache().membership.node.prices, self.freeable()))
+    }
+
+    fn scanned(&self) -> Result<(), Panicked> {
+        other_malloc::settle();
+        if self.panicked.swap(false, Relaxed) { Err(Panicked) } else { Ok(()) }
+    }
+
+    fn relieved(&self) -> Result<(), Panicked> {
         self.cache().relieved();
+        Ok(())
     }
 }
 
@@ -124,13 +159,31 @@ unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [O
         let Some(((zone, zone_number), part)) = part else { return true };
         let name = shared.name.bytes();
         let spec = CallbackSpec { name, class: Class::Cache, zone, zone_number, ..CallbackSpec::default() };
-        *registration =
-            callbacks::register_priced(&spec, Registered(cache, part), Registered::prices, Thread::Shared).ok();
+        *registration = callbacks::register(&spec, Registered::new(cache, part), Thread::Shared).ok();
         registration.is_some()
     })
 }
 
 impl<C: Content> Shared<C> {
+    /// Evicts as the program asks for it, on a thread of the program's. Its allocator is told to release what is free, as under
+    /// pressure.
+    pub fn evict_for_program(&self, bytes: usize) -> usize {
+        let freed = self.evict(bytes, Part::All, Victims::tell_and_drop);
+        self.count_evicted(freed, other_malloc::WORTH);
+        if C::OWNS_MEMORY {
+            other_malloc::settle();
+        }
+        freed
+    }
+
+    /// Counts what evicted keys and values owned. That lies where the program allocates, and what nothing weighs may be any number
+    /// of bytes: `unweighed` at least.
+    fn count_evicted(&self, freed: usize, unweighed: usize) {
+        if C::OWNS_MEMORY && freed > 0 {
+            other_malloc::evict(freed.max(if self.weigher.is_some() { 0 } else { unweighed }));
+        }
+    }
+
     /// Says whether write-back lags behind what is to be reclaimed of the zones that the cache has memory of.
     pub fn set_congested(&self, is_congested: bool) {
         let zone = self.zoned.zone().map_or(self.place.class(), Zone::class);
@@ -152,13 +205,13 @@ mod tests {
     #[test]
     fn a_scan_stops_the_run_where_nothing_can_go() {
         let cache = ByteCache::builder().build().unwrap();
-        let registered = Registered(NonNull::from(&*cache.shared), Part::All);
+        let registered = Registered::new(NonNull::from(&*cache.shared), Part::All);
         let pinned = cache.insert(b"key", b"value").unwrap();
-        assert_eq!(registered.scan(1, ScanReason::Mild), STOP);
+        assert_eq!(registered.scan(1, ScanReason::Mild), Ok(STOP));
         let weight = pinned.weight();
         drop(pinned);
-        assert_eq!(registered.scan(1, ScanReason::Mild), weight);
-        assert_eq!(registered.scan(1, ScanReason::Mild), STOP);
+        assert_eq!(registered.scan(1, ScanReason::Mild), Ok(weight));
+        assert_eq!(registered.scan(1, ScanReason::Mild), Ok(STOP));
     }
 
     #[test]
@@ -172,8 +225,8 @@ mod tests {
         let cache = builder.clock(|| Duration::from_secs(SECONDS.load(Relaxed))).build().unwrap();
         let [weight, _] = [b"locked", b"mortal"].map(|key| cache.insert(key, b"value").unwrap().weight());
         SECONDS.store(1, Relaxed);
-        let registered = Registered(NonNull::from(&*cache.shared), Part::InZone);
-        assert_eq!((registered.scan(weight, ScanReason::Mild), cache.contains(b"locked")), (weight, false));
-        registered.relieved();
+        let registered = Registered::new(NonNull::from(&*cache.shared), Part::InZone);
+        assert_eq!((registered.scan(weight, ScanReason::Mild), cache.contains(b"locked")), (Ok(weight), false));
+        registered.relieved().unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! Caches under reclaim itself, each test in a process of its own: pressure is the whole process's.
 
+use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
 use std::process::Command;
@@ -176,6 +177,49 @@ fn where_no_thread_can_be_made_a_listener_that_panics_does_not_end_the_last_one(
         refuse_threads();
         settings::set("limit", "1M").unwrap();
         wait_until("a call after the panics", || CALLS.load(SeqCst) > PANICS);
+    });
+}
+
+/// In a group near its limit the kernel would kill for what it kept.
+#[test]
+fn a_cache_shrinks_although_its_listener_panics_each_time() {
+    in_child(|| {
+        static THREADS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        let listener = |_: &u64, _: &[u8; 4000], cause| {
+            if cause == RemovalCause::Pressure {
+                THREADS.lock().unwrap().insert(format!("{:?}", std::thread::current().id()));
+                panic!("a listener's panic");
+            }
+        };
+        let cache = EvictableCache::builder().on_evict(listener).build().unwrap();
+        (0..4_000).for_each(|key| drop(cache.insert(key, [1; 4000]).unwrap()));
+        settings::set("limit", "1M").unwrap();
+        wait_until("nearly all of it to go", || cache.bytes() < 1 << 20);
+        // A thread ends after each run in which something panicked.
+        let runs = THREADS.lock().unwrap().len();
+        assert!(runs < 300, "{runs} runs");
+    });
+}
+
+#[test]
+fn what_the_program_evicts_is_released_by_another_allocator_too() {
+    in_child(|| {
+        struct Page(Vec<u8>);
+        let weighed = EvictableCache::<u64, Vec<u8>>::builder().build().unwrap();
+        let unweighed = EvictableCache::<u64, Page>::builder().max_bytes(1 << 30).build().unwrap();
+        for key in 0..2_000 {
+            drop(weighed.insert(key, vec![1; 16 << 10]).unwrap());
+            drop(unweighed.insert(key, Page(vec![1; 16 << 10])).unwrap());
+        }
+        assert!(unweighed.iter().all(|page| page.0[0] == 1));
+        // Where this lies glibc's heap ends, which it would give back by itself.
+        let _top = vec![1u8; 64 << 10];
+        for evict in [&(|| weighed.evict(usize::MAX)) as &dyn Fn() -> usize, &|| unweighed.evict(usize::MAX)] {
+            let before = resident();
+            assert!(evict() > 0);
+            // Values of both caches share pages.
+            assert!(resident() + (16 << 20) < before, "{} of {before}", resident());
+        }
     });
 }
 
