@@ -520,10 +520,10 @@ typedef struct weir_queue weir_queue;       /* callbacks that the program's own 
 /*
  * A cache of the program's. Fields that are zero are the defaults; count and scan must be there.
  *
- * How much it is told to free follows Linux: count() >> priority bytes, times 4, divided by seeks, in batches. Pressure from
- * elsewhere scans at the priorities 12 to 10. Where this process's own limit is near, or pressure is severe, scans go on to 1
- * until enough went. What is less than a batch, or was not done, is deferred: a later scan adds a part of it. The calls
- * weir_trim() and malloc_trim() call no shrinker: they release what is free.
+ * How much it is told to free follows Linux: count() >> priority bytes, times 4, divided by seeks, in batches. These are larger
+ * where there would be more than 65,536. Pressure from elsewhere scans at the priorities 12 to 10. Where this process's own limit
+ * is near, or pressure is severe, scans go on to 1 until enough went. What is less than a batch, or was not done, is deferred: a
+ * later scan adds a part of it. The calls weir_trim() and malloc_trim() call no shrinker: they release what is free.
  */
 struct weir_shrinker {
     const char *name;           /* for messages; cut at 32 bytes, and copied */

@@ -27,6 +27,9 @@
 //! assert!(!shrinker.stats().is_disabled);
 //! ```
 //!
+//! A program that keeps the cache it has registers that. `tests/adapters.rs` of this crate does so for moka, quick_cache and
+//! lru, ten lines each.
+//!
 //! ## How much it is asked to free
 //!
 //! The rule is Linux's (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
@@ -46,7 +49,8 @@
 //!
 //! - A callback that takes longer than `callback_ms` goes on while the others are called by another thread. A call of a second is
 //!   named on standard error. It is not called again before it has returned.
-//! - A scan is called in batches for twice what `count` says at most, and for twice what can be resident.
+//! - A scan is called in batches for twice what `count` says at most, and for twice what can be resident. Batches are larger where
+//!   there would be more than 65,536.
 //! - One that panics is named too, and not called any more. On a thread of the program's own the panic goes on to whoever
 //!   called [`CallbackQueue::serve`].
 //! - What a callback holds is dropped as it is unregistered, on the thread that does so. If that is in a callback which runs it is
@@ -141,7 +145,7 @@ impl<'a> ShrinkerBuilder<'a> {
         Self { seeks, ..self }
     }
 
-    /// Bytes to free at a time: 64 KiB if it is not called.
+    /// Bytes to free at a time: 64 KiB if it is not called. More where a scan would take more than 65,536 batches.
     pub fn batch(self, bytes: usize) -> Self {
         Self { batch: bytes, ..self }
     }

@@ -7,6 +7,9 @@ use crate::policy::deferred::Plan;
 use crate::policy::prices::Bar;
 use core::sync::atomic::Ordering::Relaxed;
 
+/// Batches of a run at most: 4 GiB in those of 64 KiB. A shrinker that wants a byte at a time would else be called 10^10 times.
+const MOST_BATCHES: usize = 1 << 16;
+
 /// The bar of a scan that goes by price: together these caches give what each would give by itself, and no more than the scan
 /// takes.
 pub(super) fn bar<'a>(caches: impl Iterator<Item = &'a Entry> + Clone, scan: &Scan) -> Bar {
@@ -44,8 +47,9 @@ pub(super) fn shrink(
         entry.deferred.add(deferred);
         return (0, Ok(()));
     };
+    let batch = entry.batch.max(plan.total.div_ceil(MOST_BATCHES));
     let (mut scanned, mut freed, mut result) = (0, 0usize, Ok(()));
-    while let Some(bytes) = plan.batch(scanned, entry.batch) {
+    while let Some(bytes) = plan.batch(scanned, batch) {
         // It unregistered itself in the batch before, or another thread waits to: it is not called again.
         if entry.is(GONE | LEAVING) {
             break;

@@ -26,6 +26,23 @@ fn a_scan_takes_no_more_than_can_be_resident() {
 }
 
 #[test]
+fn a_batch_of_a_byte_does_not_make_a_call_of_each_byte() {
+    const CALLS: usize = 1 << 16;
+    let (heap, queue) = served();
+    let calls: Arc<AtomicUsize> = Arc::default();
+    let called = calls.clone();
+    let on_scan: OnScan =
+        Box::new(move |bytes| if called.fetch_add(1, SeqCst) < 2 * 12 * CALLS { Ok(bytes) } else { Ok(STOP) });
+    let spec = CallbackSpec { batch: 1, ..shrinker("a byte", Class::Program) };
+    let (bytewise, told) = register(heap, queue, spec, usize::MAX, Some(on_scan));
+    heap.reclaim().read_room(Room::shared(16 << 20, 4 << 20));
+    pressure(heap, Level::Severe);
+    assert!(calls.load(SeqCst) <= 12 * CALLS, "{} calls", calls.load(SeqCst));
+    assert!(sum(&told) > 16 << 20, "as much as with batches of any length");
+    bytewise.unregister(heap);
+}
+
+#[test]
 fn what_a_callback_says_that_it_freed_is_bounded_too() {
     let (heap, queue) = served();
     let liars: Vec<_> = (0..3)
