@@ -63,7 +63,7 @@ impl<C: Content> Shared<C> {
             // SAFETY: in the block, and large enough.
             unsafe { shards.add(at).write(Shard::new()) };
         }
-        let Options { name, max, min, place, values, ages, weigher, listener, .. } = options;
+        let Options { name, max, min, place, values, ages, weigher, needs_bound, listener, .. } = options;
         let zoned = Zoned::new(place, values);
         let shared = Self {
             membership: Membership::new(home),
@@ -77,6 +77,7 @@ impl<C: Content> Shared<C> {
             choice: Choice::new(options.favour),
             ages: ages.are_there().then_some(ages),
             weigher,
+            needs_bound,
             listener,
             rejected: AtomicU64::new(0),
             outside: AtomicUsize::new(0),

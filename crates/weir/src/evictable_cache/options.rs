@@ -33,6 +33,8 @@ pub struct Options<C: Content> {
     pub values: Option<(&'static Zone, Option<Closure<InZone<C>>>)>,
     pub ages: Ages<C>,
     pub weigher: Option<Closure<Weigher<C>>>,
+    /// Entries own memory that nothing weighs: there has to be a bound.
+    pub needs_bound: bool,
     pub listener: Option<Closure<Listener<C>>>,
     /// There was no memory for a closure.
     pub is_short: bool,
@@ -52,6 +54,7 @@ impl<C: Content> Options<C> {
             values: None,
             ages: Ages::new(),
             weigher: None,
+            needs_bound: false,
             listener: None,
             is_short: false,
         }

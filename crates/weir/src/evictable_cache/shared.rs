@@ -39,6 +39,8 @@ pub struct Shared<C: Content> {
     /// `None`: entries have no end.
     pub ages: Option<Ages<C>>,
     pub weigher: Option<Closure<Weigher<C>>>,
+    /// Entries own memory that nothing weighs: the bound stays one.
+    pub needs_bound: bool,
     pub listener: Option<Closure<Listener<C>>>,
     pub rejected: AtomicU64,
     /// Entries that were removed or replaced and are held still, and values that are being filled from C.

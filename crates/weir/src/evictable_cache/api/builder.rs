@@ -50,7 +50,7 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     /// If it is not called, an entry counts its block: key, value and 16 bytes. What key and value own counts as well where they
     /// are of common types: `Vec<u8>`, `String`, `Arc<str>` and their like. Key or value of another type may own memory. Then
     /// call [`Self::weighed`] or this. With [`Self::max_bytes`] alone a cache is built all the same, and what such a type owns does
-    /// not count: the bound is as one on the number of entries.
+    /// not count. The bound is as one on the number of entries, and there is one always.
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {
         self.options.weigher = self.options.keep(weigher, |at| at as *mut _);
         self
@@ -76,19 +76,19 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     }
 
     /// Weighs entries as their types demand, where the program did not say how.
-    fn weigh_by_default(self) -> Result<Self, CacheError> {
+    fn weigh_by_default(mut self) -> Result<Self, CacheError> {
         if self.options.weigher.is_some() {
             return Ok(self);
         }
-        let owned = match weigh::known::<K, V>() {
+        let known = weigh::known::<K, V>();
+        self.options.needs_bound = self.owned.is_none() && matches!(known, Known::Part | Known::Nothing);
+        if self.options.needs_bound && self.options.max == usize::MAX {
+            return Err(CacheError::Unweighed { key: type_name::<K>(), value: type_name::<V>() });
+        }
+        let owned = match known {
             _ if self.owned.is_some() => self.owned,
-            Known::Block => None,
-            Known::Common => Some(weigh::heap_bytes as fn(&K, &V) -> usize),
-            Known::Part if self.options.max != usize::MAX => Some(weigh::heap_bytes as _),
-            Known::Nothing if self.options.max != usize::MAX => None,
-            Known::Part | Known::Nothing => {
-                return Err(CacheError::Unweighed { key: type_name::<K>(), value: type_name::<V>() });
-            }
+            Known::Block | Known::Nothing => None,
+            Known::Common | Known::Part => Some(weigh::heap_bytes as fn(&K, &V) -> usize),
         };
         let Some(owned) = owned else { return Ok(self) };
         let block = self.options.place.size(Layout::new::<Block<K, V>>());

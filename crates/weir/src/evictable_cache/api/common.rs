@@ -106,7 +106,7 @@ macro_rules! common_methods {
 
         /// Sets what the cache never exceeds, bytes; entries above it are evicted, as far as they are not pinned. What was pinned
         /// goes later, some at each insertion under a new key, or all of it as this is called again. `usize::MAX` is no bound of
-        /// the program's, as if the builder were given none.
+        /// the program's, as if the builder were given none. Where the builder makes no cache without one, the former bound stays.
         pub fn set_max_bytes(&self, bytes: usize) {
             self.shared.set_max(bytes);
         }

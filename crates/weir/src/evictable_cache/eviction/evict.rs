@@ -238,12 +238,15 @@ impl<C: Content> Shared<C> {
         self.fit_storage(Storage::is_roomy);
     }
 
-    /// Sets the weight that the cache never exceeds; what is above it goes, as far as it can.
+    /// Sets the weight that the cache never exceeds; what is above it goes, as far as it can. Where there has to be a bound,
+    /// `usize::MAX` leaves the one that there is.
     pub fn set_max(&self, max: usize) {
         let room = &self.room;
-        // Both in the order that `Room::keep_to_max` relies on.
-        room.max.store(max, SeqCst);
-        room.target.fetch_min(max, SeqCst);
+        if max != usize::MAX || !self.needs_bound {
+            // Both in the order that `Room::keep_to_max` relies on.
+            room.max.store(max, SeqCst);
+            room.target.fetch_min(max, SeqCst);
+        }
         let max = room.most();
         let held = room.bytes.load(Relaxed);
         // Also where the target was below the bound before: what was pinned then may be there still.

@@ -1,7 +1,8 @@
 //! Weight by itself: what common types own counts, what says so counts, and what says nothing has to be bounded.
 
 use std::alloc::Layout;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::CString;
 use std::sync::Arc;
 use weir::{EvictableCache, Refusal, Weigh, heap};
 
@@ -53,6 +54,34 @@ fn what_says_what_it_owns_is_weighed_by_that() {
     let nested: Vec<Option<Box<[Arc<str>]>>> = vec![None, Some(vec!["x".repeat(700).into(); 2].into())];
     assert!((1400 + 64..1700).contains(&nested.heap_bytes()), "{}", nested.heap_bytes());
     assert_eq!(([1u64; 4], Ok::<&str, u8>("borrowed"), Some(1.5f32)).heap_bytes(), 0);
+}
+
+#[test]
+fn trees_and_strings_of_c_say_what_they_own() {
+    assert!((1001..1100).contains(&CString::new(vec![b'c'; 1000]).unwrap().heap_bytes()));
+    let numbers: BTreeMap<u32, u64> = (0..10_000).map(|key| (key * 7919 % 10_007, 0)).collect();
+    assert!((12 * 10_000..4 * 12 * 10_000).contains(&numbers.heap_bytes()), "{}", numbers.heap_bytes());
+    let words: BTreeSet<String> = (0..100).map(|word| format!("{word:0>1000}")).collect();
+    assert!((100_000..150_000).contains(&words.heap_bytes()), "{}", words.heap_bytes());
+    assert_eq!((BTreeMap::<u32, String>::new().heap_bytes(), BTreeSet::<u8>::new().heap_bytes()), (0, 0));
+}
+
+#[test]
+fn what_does_not_build_without_a_bound_keeps_one() {
+    type Map = HashMap<u64, u64>;
+    let cache = EvictableCache::<u64, Map>::builder().max_bytes(1 << 20).build().unwrap();
+    cache.set_max_bytes(usize::MAX);
+    assert_eq!(cache.stats().max_bytes, 1 << 20);
+    cache.set_max_bytes(4096);
+    assert_eq!(cache.stats().max_bytes, 4096);
+    let part = EvictableCache::<String, Map>::builder().max_bytes(1 << 20).build().unwrap();
+    part.set_max_bytes(usize::MAX);
+    assert_eq!(part.stats().max_bytes, 1 << 20);
+    let weighed =
+        EvictableCache::<u64, Map>::builder().max_bytes(1 << 20).weigher(|_, map| 1 + map.len()).build().unwrap();
+    weighed.set_max_bytes(usize::MAX);
+    #[cfg(not(plain))]
+    assert_eq!(weighed.stats().max_bytes, usize::MAX);
 }
 
 #[test]
