@@ -2,7 +2,8 @@
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use alloc::ffi::CString;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,7 +18,8 @@ use core::sync::atomic::{
 use crate::evictable_cache::host::program_block_size;
 
 /// Values that know how much memory they own. A cache of them weighs its entries by
-/// [`weighed`](crate::EvictableCacheBuilder::weighed), and by itself where they are of common types.
+/// [`weighed`](crate::EvictableCacheBuilder::weighed), and by itself where they are of common types. `Bytes` of the crate `bytes`
+/// is one with this crate's feature of that name.
 ///
 /// ```
 /// use weir::Weigh;
@@ -122,6 +124,50 @@ impl Weigh for String {
     }
 }
 
+impl Weigh for CString {
+    fn heap_bytes(&self) -> usize {
+        array::<u8>(self.as_bytes_with_nul().len())
+    }
+}
+
+/// The part that it shows, as if it had that for itself: what it is a part of, and who shares it, it does not tell.
+#[cfg(feature = "bytes")]
+impl Weigh for bytes::Bytes {
+    fn heap_bytes(&self) -> usize {
+        array::<u8>(self.len())
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl Weigh for bytes::BytesMut {
+    fn heap_bytes(&self) -> usize {
+        array::<u8>(self.capacity())
+    }
+}
+
+/// Bytes of a tree's nodes, two thirds full as keys that come in any order leave them.
+fn tree<K, V>(len: usize) -> usize {
+    type Node<K, V> = ([K; 11], [V; 11], [usize; 3]);
+    len.div_ceil(7).saturating_mul(program_block_size(Layout::new::<Node<K, V>>()))
+}
+
+/// About, as the standard library does not tell how its nodes lie.
+impl<K: Weigh, V: Weigh> Weigh for BTreeMap<K, V> {
+    fn heap_bytes(&self) -> usize {
+        let owned = self.iter().map(|(key, value)| key.heap_bytes().saturating_add(value.heap_bytes()));
+        let owned = if needs_drop::<(K, V)>() { owned.fold(0, usize::saturating_add) } else { 0 };
+        tree::<K, V>(self.len()).saturating_add(owned)
+    }
+}
+
+/// About, as of a [`BTreeMap`].
+impl<T: Weigh> Weigh for BTreeSet<T> {
+    fn heap_bytes(&self) -> usize {
+        let owned = if needs_drop::<T>() { self.iter().map(T::heap_bytes).fold(0, usize::saturating_add) } else { 0 };
+        tree::<T, ()>(self.len()).saturating_add(owned)
+    }
+}
+
 impl<T: Weigh + ?Sized> Weigh for Box<T> {
     fn heap_bytes(&self) -> usize {
         program_block_size(Layout::for_value::<T>(self)).saturating_add((**self).heap_bytes())
@@ -172,14 +218,15 @@ tuples! {
 
 /// Types whose values are weighed where the program says nothing: Rust cannot ask whether a type implements a trait.
 macro_rules! common {
-    ($($type:ty),*) => {
+    ($($(#[$if:meta])? $type:ty),*) => {
         fn is_common(type_id: TypeId) -> bool {
-            [$(TypeId::of::<$type>()),*].contains(&type_id)
+            [$($(#[$if])? TypeId::of::<$type>()),*].contains(&type_id)
         }
 
         /// Bytes that a value of a common type owns; 0 for others.
         fn heap_bytes_of(value: &dyn Any) -> usize {
             $(
+                $(#[$if])?
                 if let Some(value) = value.downcast_ref::<$type>() {
                     return value.heap_bytes();
                 }
@@ -192,7 +239,8 @@ macro_rules! common {
 common! {
     Vec<u8>, String, Box<[u8]>, Box<str>, Arc<[u8]>, Arc<str>, Arc<Vec<u8>>, Arc<String>, Cow<'static, str>,
     Vec<u16>, Vec<u32>, Vec<u64>, Vec<usize>, Vec<i32>, Vec<i64>, Vec<f32>, Vec<f64>, Vec<String>, Vec<Vec<u8>>,
-    Option<Vec<u8>>, Option<String>, Option<Arc<[u8]>>, Option<Arc<str>>, (String, String), (String, u32), (String, u64)
+    Option<Vec<u8>>, Option<String>, Option<Arc<[u8]>>, Option<Arc<str>>, (String, String), (String, u32), (String, u64),
+    #[cfg(feature = "bytes")] bytes::Bytes, #[cfg(feature = "bytes")] Option<bytes::Bytes>
 }
 
 /// How entries are weighed where the program does not say.
