@@ -144,6 +144,14 @@ features() { # each package that has features, with all of them: the tests that 
     done
 }
 
+examples() { # PROFILE: each example, as it was built, runs to its end
+    local name
+    while read -r _ name _; do
+        echo "$name"
+        timeout 600 "$target/$1/examples/$name" </dev/null
+    done < <(.ci/untested --list example)
+}
+
 first_command() { # README's first, as it stands: it builds the library and the command
     cargo run --release -- run -- sh -c 'echo ran under Weir' | tee "$records/first"
     grep -qx 'ran under Weir' "$records/first"
