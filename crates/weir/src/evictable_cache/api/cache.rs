@@ -20,8 +20,8 @@ use crate::evictable_cache::load::fresh::Fresh;
 ///
 /// A cache is best where [`Weir`](crate::Weir) is the program's global allocator. Then what is evicted is released at once, and
 /// what values take is known to the byte. On glibc's malloc and on jemalloc evictions for pressure, and those by
-/// [`evict`](Self::evict), are followed by that allocator's own trim, which costs it time. Other allocators release what they like: there a
-/// [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
+/// [`evict`](Self::evict), are followed by that allocator's own trim, which costs it time. Other allocators release what they like:
+/// there a [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
 /// [`ByteCache`](crate::ByteCache)) lies in Weir's heap whichever allocator the program has.
 ///
 /// ```
