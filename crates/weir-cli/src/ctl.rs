@@ -10,7 +10,7 @@ use crate::inspect::control::{ASKING, AT_ONCE, Control, ONES_PATIENCE as PATIENC
 use crate::inspect::page::Inspected;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use weir_core::telemetry::tunables::{Effect, TABLE, Tunables, Unit};
+use weir_core::telemetry::tunables::{Effect, TABLE, Tunables, Unit, effect};
 
 /// Changes a setting of each of these processes, as `weir ctl PID set NAME VALUE` does. They keep it. Those that do not answer are
 /// waited for at the same time.
@@ -66,7 +66,7 @@ fn ended_by(answer: &str) -> Option<String> {
 
 /// Whether a setting counts only as a process starts.
 fn counts_at_start(name: &str) -> bool {
-    TABLE.iter().any(|setting| setting.name == name && setting.effect() == Effect::AtStart)
+    TABLE.iter().any(|setting| setting.name == name && effect(setting) == Effect::AtStart)
 }
 
 /// The request as the process reads it.

@@ -21,7 +21,7 @@
 //!   to pin memory, or to measure.
 //! - `headroom_percent` waits for the end of the background thread, which is replaced by another.
 
-use weir_core::telemetry::tunables::{Effect, TABLE};
+use weir_core::telemetry::tunables::{Effect, TABLE, effect};
 use weir_linux::platform::statics::TUNABLES;
 use weir_linux::process::heap::{BACKGROUND, HEAP, on_first_use};
 use weir_linux::threads::background::steering;
@@ -67,11 +67,11 @@ pub fn set_number(name: &str, value: u64) -> Result<(), SettingError> {
 
 /// Does what follows from a new value.
 fn take_effect(setting: &Setting) {
-    if setting.effect() == Effect::Rearm {
+    if effect(setting) == Effect::Rearm {
         // The thread that is started in place of this one arms with what is set now.
         return BACKGROUND.program_has_changed();
     }
-    steering::take_effect(&HEAP, setting.effect());
+    steering::take_effect(&HEAP, effect(setting));
     // It may be there no more, or not yet, by a value that is another now.
     BACKGROUND.listen();
 }

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 mod setting;
 mod setting_error;
 
-pub use setting::{Effect, Setting, Unit, parse_size};
+pub use setting::{Effect, Setting, Unit, effect, parse_size};
 pub use setting_error::{SettingError, SettingErrorKind};
 
 macro_rules! tunables {

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
-use weir_core::telemetry::tunables::{Effect, Setting, SettingError, TABLE, Tunables};
+use weir_core::telemetry::tunables::{Effect, Setting, SettingError, TABLE, Tunables, effect};
 
 use super::request::Request;
 use super::{LONGEST_ANSWER, VERSION};
@@ -83,7 +83,7 @@ fn find(name: &str) -> Option<&'static Setting> {
 
 fn set(name: &str, value: &str, host: &mut impl Host) -> Result<&'static Setting, SettingError> {
     let setting = host.tunables().set(name, value)?;
-    host.take_effect(setting.effect());
+    host.take_effect(effect(setting));
     Ok(setting)
 }
 

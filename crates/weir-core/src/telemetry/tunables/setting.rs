@@ -92,12 +92,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The effect of a change, for the platform, which brings it about.
-    #[doc(hidden)]
-    pub fn effect(&self) -> Effect {
-        self.effect
-    }
-
     /// The value that `text` stands for, if it is one in the setting's unit. The range is not looked at.
     pub fn parse(&self, text: &[u8]) -> Option<u64> {
         match self.unit {
@@ -105,6 +99,11 @@ impl Setting {
             _ => parse_size(text).filter(|_| text.iter().all(u8::is_ascii_digit)),
         }
     }
+}
+
+/// The effect of a change, for the platform, which brings it about. No method: programs that have a setting would have it too.
+pub fn effect(setting: &Setting) -> Effect {
+    setting.effect
 }
 
 /// A number with an optional binary suffix K, M, G or T (either case, an `iB` or `B` after it allowed).
