@@ -9,13 +9,14 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::block::Block;
-use super::mapped::{Mapped, moved};
+use super::mapped::{FIRST_MAPPED, Mapped, moved};
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK, Pages};
-use crate::platform::Platform;
+use crate::platform::lock::Guard;
+use crate::platform::{Platform, rank};
 
 /// The most that this size is raised to.
 const LAST_MAPPED: usize = MAX_RUN.bytes();
@@ -44,12 +45,28 @@ impl<P: Platform> Mapped<'_, P> {
         is_long && self.lock().count < MOST_MAPPED
     }
 
-    /// Resizes a block mapped on its own. One that grows by less than a part of its length gets that part at once. The part is
-    /// addresses, not memory, so that a buffer that grows by small steps does not cost a system call each. A hard limit counts it as
-    /// memory, so there is none under one.
+    /// What a block of `len` bytes may have more than is wanted, so that a buffer that grows by small steps does not cost a system
+    /// call each. It is addresses, not memory. A hard limit counts it as memory, so there is none under one.
+    fn slack(&self, len: usize) -> usize {
+        if self.pages.hard_limit().is_some() { 0 } else { (len / SLACK).min(MOST_SLACK) }
+    }
+
+    /// Resizes the block in use that begins at `addr` where it needs no other length: its length, and whether that was done.
+    /// `None`: none begins there.
+    pub(crate) fn resize_in_place(&self, addr: usize, size: usize) -> Option<(usize, bool)> {
+        let blocks = self.lock();
+        let block = blocks.get(addr).filter(|block| !self.is_free_on_cpu(block))?;
+        let len = block.run.len;
+        let stays = (FIRST_MAPPED..=len).contains(&size) && len - size <= self.slack(len);
+        if stays {
+            self.release_end(blocks, &block, size);
+        }
+        Some((len, stays))
+    }
+
+    /// Resizes a block mapped on its own to another length. One that grows by less than its slack gets that at once.
     pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
-        let step = if self.pages.hard_limit().is_some() { 0 } else { (len / SLACK).min(MOST_SLACK) };
-        let mut new = if size <= len && len - size <= step { block } else { null_mut() };
+        let (step, mut new) = (self.slack(len), null_mut());
         if size > len && size - len < step {
             // Where addresses are memory, there is little slack.
             let step = if self.pages.platform.populates() { step.min(MOST_POPULATED) } else { step };
@@ -61,7 +78,10 @@ impl<P: Platform> Mapped<'_, P> {
             new = self.remap(block as usize, len, size);
         }
         if !new.is_null() {
-            self.release_end(new as usize, size);
+            let blocks = self.lock();
+            if let Some(block) = blocks.get(new as usize) {
+                self.release_end(blocks, &block, size);
+            }
         }
         new
     }
@@ -73,14 +93,12 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// A block is to have `size` bytes, and may stay longer: the addresses, not the memory. What its owner asked for before is
     /// released behind them, once it is worth the call. The slack of a block that grows by small steps is not.
-    fn release_end(&self, addr: usize, size: usize) {
-        let unit = self.pages.platform.release_unit();
+    fn release_end(&self, mut blocks: Guard<'_, Blocks, P, { rank::BLOCKS }>, block: &Block, size: usize) {
+        let (addr, unit) = (block.run.addr, self.pages.platform.release_unit());
         let begin = (addr + size).next_multiple_of(unit);
-        let mut blocks = self.lock();
-        let Some(block) = blocks.get(addr) else { return };
         let end = Run { addr: begin, len: (addr + block.asked).next_multiple_of(unit).saturating_sub(begin) };
         let is_released = end.len >= LEAST_END;
-        blocks.put(Block { asked: if is_released { size } else { block.asked.max(size) }, ..block });
+        blocks.put(Block { asked: if is_released { size } else { block.asked.max(size) }, ..*block });
         drop(blocks);
         if is_released {
             let _ = self.pages.platform.release(&[end], false);

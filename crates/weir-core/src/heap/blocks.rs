@@ -55,7 +55,8 @@ impl<P: Platform> Large<'_, P> {
         block
     }
 
-    /// Resizes a block mapped on its own, which it stays. Where growth is refused, memory is given back and reclaimed first.
+    /// Gives a block mapped on its own, which it stays, another length. Where growth is refused, memory is given back and reclaimed
+    /// first.
     pub(super) fn resize_mapped(self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         if size > MOST {
             return null_mut();
@@ -66,7 +67,7 @@ impl<P: Platform> Large<'_, P> {
         };
         let more = size.saturating_sub(len);
         let new = resize().or_else(|Short| if more > 0 { self.map_again(more, more, resize) } else { Err(Short) });
-        if new.is_ok() {
+        if new.is_ok() && more > 0 {
             self.note_expected(self.heap.mapped().touched_of(more));
         }
         new.unwrap_or(null_mut())

@@ -25,7 +25,16 @@ impl<P: Platform> Heap<P> {
         if self.stays(block, size) {
             return block;
         }
-        let Some(found) = self.lookup(block as usize) else {
+        let mapped = || self.mapped().resize_in_place(block as usize, size);
+        let found = match self.lookup_pages(block as usize).ok_or_else(mapped) {
+            Ok(found) => found,
+            Err(Some((_, true))) => {
+                self.samples().unsample(block);
+                return block;
+            }
+            Err(found) => found.map(|(len, _)| Found::Mapped(len)),
+        };
+        let Some(found) = found else {
             self.platform().invalid_free(self.large().why_invalid(block as usize), block as usize, 0);
             return null_mut();
         };
