@@ -1,7 +1,7 @@
 //! Weir as a Rust program's global allocator.
 
 use core::alloc::{GlobalAlloc, Layout};
-use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN};
+use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN, class_aligned};
 use weir_core::base::units::PAGE;
 use weir_linux::process::heap::HEAP;
 
@@ -61,6 +61,11 @@ unsafe impl GlobalAlloc for Weir {
             // SAFETY: the caller's block; the heap keeps it where its class serves both sizes. A block that stays
             // in a class larger than its new size's must not be freed by size, so such a one is moved.
             return unsafe { realloc_by_size(block, layout, size) };
+        }
+        if let Some(class) = class_aligned(layout.size(), layout.align())
+            && class_aligned(size, layout.align()) == Some(class)
+        {
+            return block;
         }
         if layout.align() <= PAGE && layout.size() > MAX_SIZE && size > MAX_SIZE {
             // SAFETY: the caller's block; one of more than a size class begins on a page, before and after.

@@ -1,6 +1,7 @@
 //! A Rust program whose allocator is Weir, with no library preloaded. Fork, idle memory and settings work as under
 //! `libweir.so`, with no constructor and nothing to be called.
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -54,6 +55,23 @@ fn burst_comes_back() {
 
 #[repr(align(64))]
 struct Line([u64; 8]);
+
+/// A vector of lines that grows or shrinks within its size class stays where it is.
+#[test]
+fn a_small_block_of_lines_is_resized_in_place() {
+    let _alone = alone();
+    for (from, to) in [(61, 64), (64, 61), (201, 208)] {
+        let [from, to] = [from, to].map(|lines| Layout::array::<Line>(lines).unwrap());
+        // SAFETY: the block is the test's, of the layout that is said, and its resize keeps the alignment.
+        unsafe {
+            let block = HEAP.alloc(from);
+            block.write(7);
+            let new = HEAP.realloc(block, from, to.size());
+            assert_eq!((new, new.read()), (block, 7), "{} to {} bytes", from.size(), to.size());
+            HEAP.dealloc(new, to);
+        }
+    }
+}
 
 /// What is zero already is not touched, whatever its alignment, and what grows is not copied.
 #[test]
