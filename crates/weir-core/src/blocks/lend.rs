@@ -29,10 +29,10 @@ impl<P: Platform> Mapped<'_, P> {
         self.pages.hard_limit().is_none().then_some(ways)
     }
 
-    /// A block for `len` bytes that is free on this CPU.
+    /// A block for `len` bytes, aligned to `align`, that is free on this CPU.
     #[inline]
-    pub(crate) fn take_here(&self, len: usize) -> Option<usize> {
-        let run = self.ways_here()?.take(|have| is_near(have, len, false))?;
+    pub(crate) fn take_here(&self, len: usize, align: usize) -> Option<usize> {
+        let run = self.ways_here()?.take(|run| is_near(run.len, len, false) && run.addr & (align - 1) == 0)?;
         if self.pages.platform.renew(run, run.len).is_err() {
             self.free_mapped(run.addr);
             return None;

@@ -144,9 +144,9 @@ impl Way {
         Hints::unpack(self.hints.load(Relaxed)).resident
     }
 
-    fn take(&self, fits: impl FnOnce(usize) -> bool) -> Option<Run> {
+    fn take(&self, fits: impl FnOnce(Run) -> bool) -> Option<Run> {
         let lent = self.read();
-        let is_taken = lent.is_free() && fits(lent.run().len) && self.exchange(lent, lent.0 & !FREE);
+        let is_taken = lent.is_free() && fits(lent.run()) && self.exchange(lent, lent.0 & !FREE);
         is_taken.then(|| lent.run())
     }
 
@@ -239,9 +239,9 @@ impl<const GROUPS: usize, const WAYS: usize> Ways<GROUPS, WAYS> {
         None
     }
 
-    /// Takes a free block, one of which `fits` says so by its length.
+    /// Takes a free block, one of which `fits` says so.
     #[inline]
-    pub(super) fn take(&self, fits: impl Fn(usize) -> bool) -> Option<Run> {
+    pub(super) fn take(&self, fits: impl Fn(Run) -> bool) -> Option<Run> {
         self.find_free(|way| way.take(&fits))
     }
 
@@ -317,7 +317,7 @@ mod tests {
 
     const HINTS: Hints = Hints { resident: PAGE, surprises: 1, frees: 9 };
 
-    fn fits(_len: usize) -> bool {
+    fn fits(_run: Run) -> bool {
         true
     }
 
@@ -329,7 +329,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(ways.free(RUN.addr, 1), Some(PAGE));
             assert_eq!((ways.free(RUN.addr, 1), ways.is_free(RUN.addr)), (None, true), "it is free");
-            assert_eq!(ways.take(|len| len < RUN.len), None);
+            assert_eq!(ways.take(|run| run.len < RUN.len), None);
             assert_eq!(ways.take(fits), Some(RUN));
         }
         assert_eq!(ways.free(RUN.addr, 2), None, "another block surprised");

@@ -27,8 +27,9 @@ impl<P: Platform> Large<'_, P> {
     pub(super) fn alloc_run(self, size: usize, align: usize) -> (*mut u8, bool) {
         let class = if align <= MAX_RUN.bytes() { class_of_run(size) } else { None };
         let Some(class) = class else {
-            let is_block = align <= PAGE && size > MAX_RUN.bytes();
-            if is_block && let Some(block) = self.heap.mapped().take_here(size) {
+            if size > MAX_RUN.bytes()
+                && let Some(block) = self.heap.mapped().take_here(size, align)
+            {
                 return (block as *mut u8, false);
             }
             self.heap.caches.cpu.note_missed(self.heap.platform(), Pages::ZERO);

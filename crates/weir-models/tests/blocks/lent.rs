@@ -111,7 +111,7 @@ mod blocks {
         pub fn take(&self, pages: usize) -> Option<usize> {
             let apart = self.apart.load(loom::sync::atomic::Ordering::SeqCst);
             let is_apart = self.flaw == Flaw::LengthApart;
-            let taken = self.ways.take(|len| if is_apart { apart >= pages } else { len >= pages * PAGE })?;
+            let taken = self.ways.take(|run| if is_apart { apart >= pages } else { run.len >= pages * PAGE })?;
             let place = taken.addr / PAGE - 1;
             assert!(self.touch(place) >= pages, "the block is shorter than it seemed");
             Some(place)
