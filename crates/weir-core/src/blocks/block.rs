@@ -42,6 +42,11 @@ impl Block {
         home: 0,
     };
 
+    /// In use: bytes of it that were touched, and may be free on a CPU.
+    pub(super) fn lent_bytes(&self) -> usize {
+        if self.home == 0 { 0 } else { self.run.len - self.untouched }
+    }
+
     /// Whether this was cut off `block` or what followed it, and begins where it ends.
     pub(super) fn follows(&self, block: &Block) -> bool {
         self.is_rest && block.run.addr + block.run.len == self.run.addr && block.huge == self.huge

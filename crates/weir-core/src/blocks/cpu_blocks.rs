@@ -79,11 +79,6 @@ impl CpuBlocks {
     pub(super) fn counts(&self) -> (u64, u64) {
         self.pages().map(CpuWays::counts).fold((0, 0), |sum, here| (sum.0 + here.0, sum.1 + here.1))
     }
-
-    /// Takes a free block off its CPU. The caller has the table's lock.
-    pub(super) fn settle(&self) -> Option<Lent> {
-        self.pages().find_map(CpuWays::settle)
-    }
 }
 
 /// Frees and allocations of blocks that were lent, without the table.

@@ -3,10 +3,16 @@
 //! The table lends a block to the CPU that it hands it out on. That is a kept block that fits as it is, of which no look is due for
 //! a number of frees ([`Constancy`](super::block::Constancy)), so nothing would be learnt of them. Then the table has it again.
 //!
-//! A lent block that is free costs no peak. Before the table hands out a block, or looks at what is in use, it settles: each such
-//! block is freed as any other, and kept if there is room. So all that is in the table as in use was so at once, just after the
-//! table handed out the last block. Reclaim and the figures settle too, so they see no lent block that is free.
+//! A lent block that is free costs no peak. Before the table hands out memory that it did not keep as it is wanted, or looks at
+//! what is in use, it settles: each such block is freed as any other, and kept if there is room. So all that is in the table as in
+//! use was so at once, just after the table handed out the last block. Reclaim and the figures settle too, so they see no lent
+//! block that is free.
+//!
+//! A kept block that fits as it is goes out without that. It makes no new peak, so until the table settles next nothing does
+//! (`Blocks::is_settled`). Else each CPU that comes to the table would take the free blocks of all others. These would come for
+//! blocks in turn, and all CPUs wait for one lock.
 
+use core::iter;
 use core::mem::replace;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -117,11 +123,30 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// The table, once each lent block that is free was freed in it.
     pub(super) fn settled(&self) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
+        self.settle_all(self.lock())
+    }
+
+    /// The table again, settled: it may be unlocked meanwhile.
+    pub(super) fn settle_all<'a>(
+        &'a self,
+        mut blocks: Guard<'a, Blocks, P, { rank::BLOCKS }>,
+    ) -> Guard<'a, Blocks, P, { rank::BLOCKS }> {
         loop {
-            if let Some(blocks) = self.settle(self.lock()) {
-                return blocks;
+            match self.settle(blocks) {
+                Some(blocks) => return blocks,
+                None => blocks = self.lock(),
             }
         }
+    }
+
+    /// The table, settled if `settles`; else to hand out a kept block as it is.
+    pub(super) fn table(&self, settles: bool) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
+        let mut blocks = self.lock();
+        if settles {
+            return self.settle_all(blocks);
+        }
+        blocks.is_settled = false;
+        blocks
     }
 
     /// As [`Mapped::settled`]; `None`: another thread has the table.
@@ -138,7 +163,7 @@ impl<P: Platform> Mapped<'_, P> {
         &self,
         mut blocks: Guard<'a, Blocks, P, { rank::BLOCKS }>,
     ) -> Option<Guard<'a, Blocks, P, { rank::BLOCKS }>> {
-        while let Some(lent) = self.blocks.cpus.settle() {
+        for lent in self.blocks.cpus.pages().flat_map(|ways| iter::from_fn(|| ways.settle())) {
             let addr = lent.run().addr;
             end_loan(&mut blocks, addr, lent.frees(), lent.frees() - 1);
             let Some(block) = blocks.remove(addr) else { continue };
@@ -150,6 +175,7 @@ impl<P: Platform> Mapped<'_, P> {
                 return None;
             }
         }
+        blocks.is_settled = true;
         Some(blocks)
     }
 

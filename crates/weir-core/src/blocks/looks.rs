@@ -19,13 +19,13 @@ const LOOKS: usize = 16;
 impl<P: Platform> Mapped<'_, P> {
     /// Learns from the block handed out before this one, if it is still in use. A program that fills its blocks as it gets them
     /// has filled that one. Returns the table.
-    pub(super) fn look_at_newest(&self) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
-        let mut blocks = self.settled();
+    pub(super) fn look_at_newest(&self, settles: bool) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
+        let mut blocks = self.table(settles);
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
         if let Some(block) = blocks.see_newest() {
             drop(blocks);
             let look = self.look_in_use(block);
-            blocks = self.settled();
+            blocks = self.table(settles);
             if let Some(look) = look.filter(|_| !block.huge) {
                 blocks.density.observe_in_use(look.filled);
             }

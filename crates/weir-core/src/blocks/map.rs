@@ -53,12 +53,19 @@ impl<P: Platform> Mapped<'_, P> {
         let len = len.next_multiple_of(self.pages.platform.release_unit());
         let is_exact = self.pages.hard_limit().is_some();
         let mut blocks = self.mapped_room()?;
-        // Room in the table is kept from here on.
-        let mut reused = blocks.reuse(len, align, is_exact);
+        // Room in the table is kept from here on. What other CPUs have free is theirs, as long as a kept block fits as it is: each
+        // would come here for another, and take those of all others.
+        let mut best = blocks.best(len, align, is_exact);
+        let is_whole = best.is_some_and(|(_, is_whole)| is_whole);
+        if !is_whole {
+            blocks = self.settle_all(blocks);
+            best = blocks.best(len, align, is_exact);
+        }
+        let mut reused = best.map(|(i, is_whole)| (blocks.take_kept(i), is_whole));
         if let Some((kept, true)) = reused
             && !is_exact
             && blocks.is_newest_seen()
-            && !blocks.density.pays()
+            && (kept.block.huge || !self.asks_for_huge() || !blocks.density.pays())
         {
             // As most are: there is no room to be held, nothing to be looked at, no advice to be given. The lock is taken once.
             let block = self.lend(&mut blocks, kept);
@@ -79,7 +86,7 @@ impl<P: Platform> Mapped<'_, P> {
         let reused = reused.map_or(Ok(None), |(kept, is_whole)| self.reuse_block(len, kept, is_whole));
         let found = reused.and_then(|found| found.map_or_else(|| self.new_block(len, align), Ok));
         let Found { kept: Kept { block, resident }, fresh, _hold } = found.inspect_err(|_| self.lock().unreserve())?;
-        let (run, expected) = self.hand_out(block, resident, fresh);
+        let (run, expected) = self.hand_out(block, resident, fresh, !is_whole || fresh > 0);
         Ok(self.note_mapped(run, resident, fresh, expected))
     }
 
@@ -92,16 +99,20 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// [`Mapped::insert`] of a block: the one before it is looked at first, and huge pages are asked for where they pay.
-    fn hand_out(&self, mut block: Block, resident: usize, fresh: usize) -> (Run, usize) {
-        let mut blocks = self.look_at_newest();
+    fn hand_out(&self, mut block: Block, resident: usize, fresh: usize, settles: bool) -> (Run, usize) {
+        let mut blocks = self.look_at_newest(settles);
         let wants_huge = blocks.density.wants_huge() && !block.huge;
-        if wants_huge && self.pages.platform.tunables().huge_blocks.get() != 0 {
+        if wants_huge && self.asks_for_huge() {
             drop(blocks);
             self.pages.platform.advise_huge(block.run);
             block.huge = true;
-            blocks = self.settled();
+            blocks = self.table(settles);
         }
         self.insert(blocks, block, resident, fresh)
+    }
+
+    fn asks_for_huge(&self) -> bool {
+        self.pages.platform.tunables().huge_blocks.get() != 0
     }
 
     /// Puts a block into the table, of which the last `fresh` bytes are new. Returns where it is, and what is expected to become
@@ -141,7 +152,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Reserves room in the table for one block; returns the table.
     fn mapped_room(&self) -> Result<Guard<'_, Blocks, P, { rank::BLOCKS }>, Short> {
         loop {
-            let mut blocks = self.settled();
+            let mut blocks = self.table(false);
             let Err(capacity) = blocks.reserve() else { return Ok(blocks) };
             drop(blocks);
             let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE)?;

@@ -47,10 +47,12 @@ impl Blocks {
         self.kept[..self.kept_count].iter().map(|kept| kept.block.run.len).sum()
     }
 
-    /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
+    /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once. Where lent blocks may have been
+    /// free, they keep the peak that there is, and make no new one.
     pub(crate) fn note(&mut self, more: usize) {
         let touched = self.touched() + more;
-        self.peak.note(touched);
+        let surely = touched.saturating_sub(self.lent);
+        self.peak.note(if self.is_settled { touched } else { touched.min(self.peak.high()).max(surely) });
     }
 
     /// A block of `len` bytes was freed, `resident` of which have memory behind them, and `touched` have had it.
@@ -126,12 +128,12 @@ impl Blocks {
         Some(self.take_kept(i))
     }
 
-    /// A kept block for `len` bytes, and whether it is handed out whole. One that is, if there is one: that which fits best
-    /// what has memory behind it, and of several the youngest. Else the longest that is shorter (to be grown), else the
+    /// Which kept block is best for `len` bytes, and whether it is handed out whole. One that is, if there is one: that which fits
+    /// best what has memory behind it, and of several the youngest. Else the longest that is shorter (to be grown), else the
     /// shortest that is longer (to be cut). Where `is_exact`, addresses without memory are dear too.
     ///
     /// Where `align` is more than a page, only a block that lies so and is handed out whole: others would have to be moved.
-    pub(crate) fn reuse(&mut self, len: usize, align: usize, is_exact: bool) -> Option<(Kept, bool)> {
+    pub(super) fn best(&self, len: usize, align: usize, is_exact: bool) -> Option<(usize, bool)> {
         // What will be touched of it.
         let wanted = self.filled.of(len);
         let is_whole = |kept: &Kept| {
@@ -146,8 +148,7 @@ impl Blocks {
         };
         let eligible = (0..self.kept_count).rev().filter(|&i| is_eligible(&self.kept[i]));
         let best = eligible.min_by_key(|&i| fit(&self.kept[i]))?;
-        let kept = self.take_kept(best);
-        Some((kept, is_whole(&kept)))
+        Some((best, is_whole(&self.kept[best])))
     }
 
     /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
@@ -175,7 +176,7 @@ impl Blocks {
         (self.kept_count > 0).then(|| self.take_kept(0))
     }
 
-    fn take_kept(&mut self, i: usize) -> Kept {
+    pub(super) fn take_kept(&mut self, i: usize) -> Kept {
         let kept = self.kept[i];
         self.kept.copy_within(i + 1..self.kept_count, i);
         self.kept_count -= 1;

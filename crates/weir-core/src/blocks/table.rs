@@ -42,6 +42,10 @@ pub struct Blocks {
     pub watch: Watch,
     /// Peak over the last windows of the bytes in use that were touched.
     pub(super) peak: Peak,
+    /// All that is here as in use was so at once, just after the last block was handed out. Else some lent blocks were free.
+    pub(super) is_settled: bool,
+    /// Bytes of lent blocks that were touched, as far as is known.
+    pub(super) lent: usize,
     /// Which part of blocks is touched.
     pub filled: Filled,
     /// Bytes of blocks handed out that are expected to become resident.
@@ -77,6 +81,8 @@ impl Blocks {
             untouched: 0,
             watch: Watch::new(),
             peak: Peak::new(),
+            is_settled: true,
+            lent: 0,
             filled: Filled::new(),
             expected: Expected::new(),
             churn: Churn::new(),
@@ -198,9 +204,8 @@ impl Blocks {
 
     /// Writes what is known of a block, if it is in the table.
     pub(super) fn put(&mut self, block: Block) {
-        if self.get(block.run.addr).is_none() {
-            return;
-        }
+        let Some(before) = self.get(block.run.addr) else { return };
+        self.lent = self.lent - before.lent_bytes() + block.lent_bytes();
         // SAFETY: the block is in the table, as `get` found it, so there is one, and `find` returns its slot.
         unsafe { *self.find(block.run.addr) = block };
     }
@@ -214,6 +219,7 @@ impl Blocks {
         self.count += 1;
         self.bytes += block.run.len;
         self.untouched += block.untouched;
+        self.lent += block.lent_bytes();
         self.watch.note_newest(block.run.addr);
         self.note(0);
     }
@@ -257,6 +263,7 @@ impl Blocks {
         self.count -= 1;
         self.bytes -= gone.run.len;
         self.untouched -= gone.untouched;
+        self.lent -= gone.lent_bytes();
         Some(gone)
     }
 }

@@ -14,6 +14,7 @@ mod blocks {
     mod lent;
     mod mapped;
     mod replaced;
+    mod turns;
 }
 
 mod caches {

@@ -20,12 +20,13 @@ const CALL: u64 = 5;
 /// A cache line that another CPU has written last, ns: of processors of one socket 40 to 100.
 const LINE: u64 = 70;
 /// How long a lock of each rank is held, ns: the medians that [`holds`] prints, with the engine optimised, rounded.
-fn hold(of: u32) -> u64 {
+/// `pages`: of CPUs that the table of blocks looks at, a line each that another CPU writes.
+fn hold(of: u32, pages: u64) -> u64 {
     match of {
         rank::DRAIN | rank::GROWTH => 5000,
         rank::ZONE => 500,
         rank::SHELLS => 400,
-        rank::BLOCKS => 300,
+        rank::BLOCKS => 300 + pages * LINE,
         rank::SLABS => 150,
         rank::DEPOT => 100,
         _ => 50,
@@ -48,8 +49,10 @@ impl Cpu {
     }
 }
 
-/// A program: one step of one of its CPUs. Returns the calls that it made.
+/// One step of one of a program's CPUs. Returns the calls that it made.
 type Step = fn(&Heap<Fake>, &mut [Cpu], usize) -> u64;
+/// A program, and its name.
+type Program = (&'static str, Step);
 
 fn alloc(heap: &Heap<Fake>, size: usize) -> *mut u8 {
     let block = heap.alloc(size);
@@ -115,6 +118,16 @@ fn middle(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
     replace(heap, &mut cpus[at], 16, size)
 }
 
+/// One block of 6 MiB, a call a step: so it is free at times while other CPUs go on.
+fn single(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
+    match cpus[at].held.pop_front() {
+        // SAFETY: each block is freed once.
+        Some(block) => unsafe { heap.free(block) },
+        None => cpus[at].held.push_back(alloc(heap, 6 << 20)),
+    }
+    1
+}
+
 /// Two blocks of 5 to 20 MiB.
 fn large(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
     let size = (5 << 20) + cpus[at].random(15 << 20);
@@ -133,12 +146,13 @@ fn waves(heap: &Heap<Fake>, cpus: &mut [Cpu], at: usize) -> u64 {
     1
 }
 
-const PROGRAMS: [(&str, Step); 7] = [
+const PROGRAMS: [Program; 8] = [
     ("small", small),
     ("shared", shared),
     ("handed", handed),
     ("stolen", stolen),
     ("middle", middle),
+    ("single", single),
     ("large", large),
     ("waves", waves),
 ];
@@ -157,6 +171,8 @@ struct Outcome {
 struct Locks {
     of: HashMap<usize, (u64, usize)>,
     waits: [u64; rank::COUNT as usize],
+    /// Pages of CPUs that the table of blocks looks at each time.
+    pages: u64,
 }
 
 impl Locks {
@@ -170,7 +186,7 @@ impl Locks {
                 now += wait + if *last == cpu { 0 } else { LINE };
                 *last = cpu;
             } else {
-                now += hold(turn.rank);
+                now += hold(turn.rank, self.pages);
                 *free = now;
             }
         }
@@ -179,13 +195,15 @@ impl Locks {
 }
 
 /// `calls` calls of a CPU at least, on `count` CPUs, after as many that are not counted.
-fn run(step: Step, count: usize, zone_cpus: usize, calls: u64) -> Outcome {
+fn run((name, step): Program, count: usize, zone_cpus: usize, calls: u64) -> Outcome {
     let mut fake = Fake::new();
     fake.window = 64 << 30;
     fake.node_count.store(count.div_ceil(zone_cpus), Relaxed);
     let heap = Box::new(Heap::new(fake));
     let mut cpus: Vec<Cpu> = (0..count).map(|at| Cpu { random: at as u64, ..Cpu::default() }).collect();
-    let (mut all_turns, mut locks) = (Vec::new(), Locks::default());
+    // Few blocks of random lengths fit as they are: then all free blocks of CPUs are looked for, of 32 at most.
+    let pages = if name == "large" { count.min(32) as u64 } else { 0 };
+    let (mut all_turns, mut locks) = (Vec::new(), Locks { pages, ..Locks::default() });
     let (mut begin, mut done) = (0, 0);
     let mut clocks: BinaryHeap<_> = (0..count).map(|cpu| Reverse((0, cpu))).collect();
     *heap.platform().turns.lock().unwrap() = Some(Vec::new());
@@ -225,7 +243,7 @@ fn calls(name: &str) -> u64 {
 #[test]
 fn further_zones_serve_further_cpus() {
     for (name, step, least) in [("handed", handed as Step, 1.5), ("middle", middle, 3.0), ("waves", waves, 3.0)] {
-        let [one, many] = [32, 8].map(|zone_cpus| run(step, 32, zone_cpus, 8000).rate);
+        let [one, many] = [32, 8].map(|zone_cpus| run((name, step), 32, zone_cpus, 8000).rate);
         assert!(many >= least * one, "{name}: {many} calls/us of four zones, {one} of one");
     }
 }
@@ -301,8 +319,11 @@ fn curves() {
             (64, 8),
             (64, 16),
             (256, 8),
+            (256, 16),
+            (256, 32),
+            (256, 64),
         ] {
-            let outcome = run(step, count, zone_cpus, calls(name));
+            let outcome = run((name, step), count, zone_cpus, calls(name));
             let waits = outcome.waits.iter().zip(0..).filter(|(wait, _)| **wait > 0.01);
             let waits: Vec<_> = waits.map(|(wait, at)| format!("{} {:.0} %", rank::name(at), wait * 100.0)).collect();
             println!(
@@ -319,7 +340,7 @@ fn curves() {
 #[ignore = "run by hand: prints how long locks are held here"]
 fn holds() {
     for (name, step) in PROGRAMS {
-        let turns = run(step, 4, 4, calls(name)).turns;
+        let turns = run((name, step), 4, 4, calls(name)).turns;
         let mut held: HashMap<u32, Vec<u128>> = HashMap::new();
         for (at, turn) in turns.iter().enumerate().filter(|(_, turn)| turn.is_taken) {
             let end = turns[at..].iter().find(|end| end.lock == turn.lock && !end.is_taken);
