@@ -14,7 +14,9 @@ impl<C: Content> Shared<C> {
         let larger = self.with_memory(home, Storage::bytes_for(entries, is_timed), || Storage::new(entries, is_timed));
         let Some(mut larger) = larger else { return false };
         let mut state = shard.lock();
-        let old = match &state.storage {
+        // It ends with its scope, under no lock: `drop` would take it by value, whose references into the block would be good until
+        // the call's end, beyond the block.
+        let _old = match &state.storage {
             Some(now) if now.len() < now.capacity() || larger.capacity() <= now.len() => Some(larger),
             now => {
                 if let Some(now) = now {
@@ -24,7 +26,6 @@ impl<C: Content> Shared<C> {
             }
         };
         drop(state);
-        drop(old);
         true
     }
 
@@ -67,6 +68,6 @@ impl<C: Content> Shared<C> {
             core::mem::swap(&mut state.storage, &mut other);
         }
         drop(state);
-        drop(other);
+        // What is in `other` now ends with its scope, as above.
     }
 }
