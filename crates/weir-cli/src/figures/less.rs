@@ -61,10 +61,21 @@ pub fn by_share(points: &[Cost]) -> impl Iterator<Item = (&'static str, Cost)> {
     costs.filter(|(_, cost)| cost.bytes > 0)
 }
 
-/// The parts of the curve, from the cheapest byte on.
-pub fn parts(page: &Stats) -> Vec<Cost> {
-    let part = |before: &mut Cost, point: Cost| Some(point.less(&std::mem::replace(before, point)));
-    points(page).into_iter().scan(Cost::default(), part).collect()
+/// The parts of a cost curve, cheapest first: each of some bytes at one price.
+pub fn parts(points: &[Cost]) -> impl Iterator<Item = Cost> {
+    let before = [Cost::default()].into_iter().chain(points.iter().copied());
+    before.zip(points).map(|(before, point)| point.less(&before)).filter(|part| part.bytes > 0)
+}
+
+/// The [`parts`] that a process can give: whatever it says of itself, no more than is resident.
+pub fn parts_within(points: &[Cost], resident: u64) -> impl Iterator<Item = Cost> {
+    let mut left = resident;
+    let there = parts(points).map(move |part| {
+        let there = part.part(part.bytes.min(left));
+        left -= there.bytes;
+        there
+    });
+    there.filter(|part| part.bytes > 0)
 }
 
 #[cfg(test)]

@@ -187,14 +187,8 @@ impl Member {
         let caches = page.as_ref().map(|page| rows::<EvictableRow, _>(&page.evictable_caches));
         // Of caches without a row it is not known what they hold.
         self.kept = caches.filter(|&(_, more)| more == 0).map_or(0, |(caches, _)| kept(&figures, &caches));
-        let mut left = self.resident();
-        let mut resident = |part: Cost| {
-            let there = part.part(part.bytes.min(left));
-            left -= there.bytes;
-            there
-        };
-        let parts = page.map_or(Vec::new(), |page| less::parts(&page));
-        let parts = parts.into_iter().map(&mut resident).filter(|part| part.bytes > 0).collect();
+        let points = page.map_or(Vec::new(), |page| less::points(&page));
+        let parts = less::parts_within(&points, self.resident()).collect();
         Stock { parts, most: self.most() }
     }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weir_core::telemetry::stats::{PAGE_BYTES, Stats};
 use weir_core::telemetry::tables::EvictableRow;
 
-pub use crate::figures::less::by_share;
+pub use crate::figures::less::{by_share, parts, parts_within};
 pub use crate::figures::memory::Memory;
 pub use weir_core::base::cost::Cost;
 pub use weir_core::policy::cost_curve::CostCurve;

@@ -1,7 +1,7 @@
 //! What the processes of a group hold, summed up.
 
 use serde::Serialize;
-use weir_cli::survey::{Cost, Process};
+use weir_cli::survey::{Cost, Process, parts, parts_within};
 
 /// Bytes, and as a share of the resident sets 1 / LITTLE_SHARE, that may be missing in the parts.
 const LITTLE: u64 = 1 << 20;
@@ -67,21 +67,9 @@ impl Figures {
     }
 }
 
-/// The parts of a cost curve, cheapest first: each of some bytes at one price.
-pub fn parts(points: &[Cost]) -> impl Iterator<Item = Cost> {
-    let before = [Cost::default()].into_iter().chain(points.iter().copied());
-    before.zip(points).map(|(before, point)| point.less(&before)).filter(|part| part.bytes > 0)
-}
-
-/// As [`parts`], of a process. Whatever it says of itself, it gives no more than is resident.
+/// The parts of a process's cost curve, cheapest first, as far as they are resident.
 pub fn parts_of(process: &Process) -> impl Iterator<Item = Cost> {
-    let mut left = process.memory.resident_bytes;
-    let there = parts(&process.costs).map(move |part| {
-        let there = part.part(part.bytes.min(left));
-        left -= there.bytes;
-        there
-    });
-    there.filter(|part| part.bytes > 0)
+    parts_within(&process.costs, process.memory.resident_bytes)
 }
 
 /// The bytes of a cost curve at no more than that price, nanoseconds a MiB.
