@@ -35,16 +35,29 @@ pub fn next_clone() -> Option<Clone> {
     unsafe { core::mem::transmute::<*mut c_void, Option<Clone>>(next) }
 }
 
-/// `_Fork` of the standard of 2024, which runs no handlers; in glibc from 2.34 on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _Fork() -> c_int {
+unsafe extern "C" {
+    fn fork() -> c_int;
+}
+
+type Fork = unsafe extern "C" fn() -> c_int;
+
+/// The next `_Fork` behind this library's, if libc has one: glibc from 2.34 on. Looked up at the start, as a signal handler may be the
+/// first to call it.
+pub fn next_fork() -> Option<Fork> {
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let next = next(c"_Fork", &FOUND);
     // SAFETY: null, or the function of this name, which has this type.
-    match unsafe { core::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn() -> c_int>>(next) } {
+    unsafe { core::mem::transmute::<*mut c_void, Option<Fork>>(next) }
+}
+
+/// `_Fork` of the standard of 2024, which runs no handlers. Where libc has none it is `fork`, as in programs that look for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    match next_fork() {
         // SAFETY: what the caller promised for it.
         Some(next) => fork_unhandled(|| unsafe { next() }),
-        None => refuse(ENOSYS),
+        // SAFETY: as for `_Fork`.
+        None => unsafe { fork() },
     }
 }
 

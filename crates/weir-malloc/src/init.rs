@@ -32,7 +32,7 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
     crate::interposed::look_up();
     let _ = crate::next_symbol::next_dlopen();
     #[cfg(not(target_feature = "crt-static"))]
-    let _ = crate::clone::next_clone();
+    let _ = (crate::clone::next_clone(), crate::clone::next_fork());
     crate::interposed::hear_advice();
 }
 

@@ -34,8 +34,11 @@ impl Prices {
         Self([const { Part { bytes: AtomicU64::new(0), price: AtomicU64::new(UNKNOWN) } }; PARTS])
     }
 
-    /// These are the parts now, coldest first.
+    /// These are the parts now, coldest first. Parts without bytes say nothing of what may come.
     pub(crate) fn tell(&self, parts: &[Cost; PARTS]) {
+        if parts.iter().all(|part| part.bytes == 0) {
+            return self.forget();
+        }
         let mut dearest = 0;
         for (to, part) in self.0.iter().zip(parts) {
             dearest = price_of(part).map_or(dearest, |price| price.max(dearest));
@@ -52,9 +55,9 @@ impl Prices {
     /// So many bytes went.
     pub(crate) fn take(&self, bytes: u64) {
         self.0.iter().fold(bytes, |left, part| {
-            let taken = part.bytes.load(Relaxed).min(left);
-            part.bytes.fetch_sub(taken, Relaxed);
-            left - taken
+            let rest = |bytes: u64| Some(bytes.saturating_sub(left));
+            let before = part.bytes.fetch_update(Relaxed, Relaxed, rest).unwrap_or(0);
+            left.saturating_sub(before)
         });
     }
 
@@ -117,9 +120,11 @@ impl Bar {
     /// The bar at which these caches give so many bytes together, or all that they have.
     pub(crate) fn new<'a>(caches: impl Iterator<Item = Priced<'a>> + Clone, wanted: u64) -> Self {
         let below = |price| caches.clone().fold(0u64, |sum, cache| sum.saturating_add(cache.below(price)));
+        // Each look is at all caches: none at bits that no price has.
+        let bits = u64::BITS - caches.clone().fold(0, |all, cache| all | cache.prices.dearest()).leading_zeros();
         // The highest price below which there is too little.
         let higher = |bar: u64, bit: u32| if below(bar | 1 << bit) < wanted { bar | 1 << bit } else { bar };
-        let price = (0..u64::BITS).rev().fold(0, higher);
+        let price = (0..bits).rev().fold(0, higher);
         let cheaper = below(price);
         let alike = below(price.saturating_add(1)).saturating_sub(cheaper);
         Self { price, left: wanted.saturating_sub(cheaper).min(alike), alike }

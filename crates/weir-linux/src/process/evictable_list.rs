@@ -133,8 +133,8 @@ pub(super) fn inherit(platform: &Linux) {
     }
 }
 
-/// Calls `add` with the figures of each cache, and where its prices are told, for the background thread. It waits for no lock: whoever holds one may wait
-/// for this thread, in an allocation that is throttled. `false`: a lock is held, and nothing or not all was told.
+/// Calls `add` with the figures of each cache, and where its prices are told, for the background thread. It waits for no lock:
+/// whoever holds one may wait for this thread, in an allocation that is throttled. `false`: a lock is held, and nothing or not all was told.
 pub(super) fn figures(platform: &Linux, add: &mut dyn FnMut(EvictableRow, &Prices)) -> bool {
     let Some(list) = LIST.try_lock(platform) else { return false };
     let mut is_whole = true;

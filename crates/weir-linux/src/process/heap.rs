@@ -421,6 +421,10 @@ unsafe fn start(envp: Environment) {
 /// of the other two always follows, on this thread.
 extern "C" fn before_fork() {
     fork::lock_streams();
+    freeze();
+}
+
+fn freeze() {
     // A process of memory calls alone opens no file.
     fork_freeze::freeze(&HEAP.0, TUNABLES.background.get() != 0);
 }
@@ -440,14 +444,16 @@ pub fn copy_process<R>(copy: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Forks by a call that runs none of `fork`'s handlers and returns as `fork` does (`_Fork`), and does what they do.
+/// Forks by a call that runs none of `fork`'s handlers and returns as `fork` does (`_Fork`), and does what they do, but for libc's
+/// list of streams. `fork` takes that one's lock behind the handlers, `_Fork` never: a signal handler may call it while another
+/// thread has that lock, and waits for a stream of this one's.
 pub fn fork_unhandled(fork: impl FnOnce() -> i32) -> i32 {
-    before_fork();
+    freeze();
     let child = fork();
     if child == 0 {
-        after_fork_in_child()
+        begin_child(|| ())
     } else {
-        after_fork_in_parent()
+        end_freeze(|| ())
     }
     child
 }
@@ -468,24 +474,33 @@ pub unsafe fn begin_copy(has_word: bool) {
 static IS_INHERITANCE_LEFT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn after_fork_in_parent() {
+    end_freeze(fork::unlock_streams);
+}
+
+/// The end of [`freeze`] in the parent, on the same thread.
+fn end_freeze(unlock_streams: fn()) {
     let is_nested = HEAP.fork().is_nested();
-    // SAFETY: follows `before_fork` on the same thread, in the parent.
+    // SAFETY: follows `freeze` on the same thread, in the parent.
     unsafe { fork_freeze::thaw(&HEAP.0) };
-    fork::unlock_streams();
+    unlock_streams();
     if !is_nested && IS_INHERITANCE_LEFT.swap(false, Relaxed) {
         HEAP.fork().inherit();
         inherit();
     }
 }
 
-/// In the child there is none of Weir's threads, and the counters are to be a page of its own.
 extern "C" fn after_fork_in_child() {
+    begin_child(fork::reset_streams);
+}
+
+/// In the child there is none of Weir's threads, and the counters are to be a page of its own.
+fn begin_child(reset_streams: fn()) {
     IS_INHERITANCE_LEFT.store(HEAP.fork().is_in_fork(), Relaxed);
     stats_page::leave_parents();
     guard::switch::leave_parents();
-    // SAFETY: follows `before_fork`, and this is the child's only thread.
+    // SAFETY: follows `freeze`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }
-    fork::reset_streams();
+    reset_streams();
     AT_WORK.forget();
     BACKGROUND.forget();
     // SAFETY: this is a forked child, which has started none yet.

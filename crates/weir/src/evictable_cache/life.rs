@@ -72,7 +72,7 @@ impl<C: Content> Shared<C> {
             seed: host::random()[0],
             turn: AtomicU32::new(0),
             place,
-            room: Room::new((min, max), place, zoned.zone()),
+            room: Room::new((min, max), (place, C::OWNS_MEMORY), zoned.zone()),
             zoned,
             choice: Choice::new(options.favour),
             ages: ages.are_there().then_some(ages),

@@ -21,11 +21,20 @@ pub(super) fn bar<'a>(caches: impl Iterator<Item = &'a Entry> + Clone, scan: &Sc
     Bar::new(caches.filter_map(Entry::priced), wanted as u64)
 }
 
-/// The part of one cache in a scan with this bar, as it is if its prices are not known; `None`: it keeps what it has.
+/// The part of one cache in a scan with this bar, as it is if its prices are not known; `None`: it keeps what it has. Less than a
+/// batch, and less than all that it has, is deferred: many small caches would each lose a batch for it.
 pub(super) fn part(entry: &Entry, scan: Scan, bar: &Bar) -> Option<Scan> {
     let Some(cache) = entry.priced() else { return Some(scan) };
-    let most = bar.part_of(&cache) as usize;
-    (most > 0).then_some(Scan { priority: 0, most, ..scan })
+    let (part, bytes) = (bar.part_of(&cache) as usize, cache.bytes());
+    if part == 0 {
+        return None;
+    }
+    let owed = entry.deferred.take().saturating_add(part).min(bytes);
+    if owed < entry.batch && owed < bytes {
+        entry.deferred.add(owed);
+        return None;
+    }
+    Some(Scan { priority: 0, most: owed, ..scan })
 }
 
 /// Has a shrinker scan; returns the bytes freed, also where a panic ended it.

@@ -102,6 +102,18 @@ fn what_a_limit_lacks_is_given_by_the_cheap_one() {
 }
 
 #[test]
+fn an_event_takes_no_whole_batch_of_small_caches() {
+    let two = Two::new([60 << 10; 2]);
+    let given = two.given(|| {
+        pressure(two.heap, Level::Some);
+        let mut turn = Turn::default();
+        while two.heap.reclaim().balance_zones(&mut turn) == Next::Again {}
+    });
+    assert_eq!(given, [0; 2], "a few hundred bytes are deferred");
+    two.end();
+}
+
+#[test]
 fn an_event_takes_nothing_of_the_dear_one_however_large_it_is() {
     let two = Two::new([8 * MIB, 1 << 30]);
     let [cheap, dear] = two.given(|| {

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
+use weir_core::evict::callback::Class;
 use weir_core::heap::figures::Measurement;
 use weir_core::pages::figures::ZoneFigures;
 use weir_core::reclaim::Usage;
@@ -192,11 +193,12 @@ fn zone_row(zone: &ZoneFigures) -> ZoneRow {
     ZoneRow { name, bytes: zone.bytes as u64, used: zone.used as u64, idle: zone.idle as u64, ..ZoneRow::default() }
 }
 
-/// Writes the cost curve and the limit anew while memory is short, as others under the same `weir run` go by them: what is idle, and
-/// what caches have now. Only where they were measured before, and the tables have memory. Elsewhere no process reads them so soon.
+/// Writes the cost curve and the limit anew while memory is short: what is idle, and what caches have now. Others under the same `weir
+/// run` go by them, and this process's next scan of its caches. Only where they were measured before, and the tables have memory.
 pub(super) fn tell_costs(heap: &Engine) {
-    let is_read = stats_page::is_shared() && TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0;
-    if is_read && stats_page::prepare_tables() {
+    let is_read = stats_page::is_shared() || heap.callbacks().count(Class::Cache) > 0;
+    let is_told = TUNABLES.publish.get() != 0 && STATS.measured.at.load(Relaxed) > 0;
+    if is_read && is_told && stats_page::prepare_tables() {
         heap.figures().publish();
         let mut usage = Usage::default();
         usage.idle = STATS.idle_bytes.load(Relaxed) as usize;

@@ -88,7 +88,7 @@ macro_rules! common_methods {
         /// Frees at least `bytes`, if so many are not pinned, but never below the cache's `min_bytes`; returns how many. The
         /// cache then keeps to what is left until `relieved` is called, as it would else fill what was freed at once. Weir
         /// calls both by itself when memory is short, and when that is over. What values had of glibc's or jemalloc's memory is
-        /// released by that allocator's own trim, before this returns.
+        /// released by that allocator's own trim: from 64 KiB on, before this returns, unless another thread is at a trim just then.
         pub fn evict(&self, bytes: usize) -> usize {
             let _call = self.shared.listener.as_ref().map(|_| self.shared.calls.begin());
             self.shared.evict_for_program(bytes)

@@ -50,6 +50,8 @@ pub struct Room {
     pub is_pressed: AtomicBool,
     /// The memory that entries take.
     place: Place,
+    /// Keys and values own memory elsewhere, which is the heap's.
+    owns_memory: bool,
     /// The zone that has room for entries, or for what they own, before the heap has, if there is one.
     zone: Option<&'static Zone>,
     /// The weight that each thread inserted last as memory was short, bytes, and when, ns.
@@ -58,7 +60,11 @@ pub struct Room {
 
 impl Room {
     /// Nothing held.
-    pub const fn new((min, max): (usize, usize), place: Place, zone: Option<&'static Zone>) -> Self {
+    pub const fn new(
+        (min, max): (usize, usize),
+        (place, owns_memory): (Place, bool),
+        zone: Option<&'static Zone>,
+    ) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
             entries: AtomicUsize::new(0),
@@ -68,6 +74,7 @@ impl Room {
             has_replaced: AtomicBool::new(false),
             is_pressed: AtomicBool::new(false),
             place,
+            owns_memory,
             zone,
             inserters: [const { (AtomicUsize::new(0), AtomicU64::new(0)) }; INSERTERS],
         }
@@ -181,7 +188,7 @@ impl Room {
         let along_list = || self.zone.is_some_and(|zone| zone.has_room(bytes)) || may_grow(bytes);
         match self.place {
             Place::Zone(zone) if zone.class() != ZoneClass::Normal => {
-                zone.has_room(bytes) && (self.zone.is_none() || along_list())
+                zone.has_room(bytes) && (self.zone.is_none() && !self.owns_memory || along_list())
             }
             Place::Low32 => may_grow_low32(bytes) && along_list(),
             _ => along_list(),
@@ -231,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_a_forked_child_does_not_count_is_not_given_back() {
-        let room = Room::new((0, 1 << 20), Place::Heap, None);
+        let room = Room::new((0, 1 << 20), (Place::Heap, false), None);
         room.target.store(1 << 20, Relaxed);
         assert!(room.take(100));
         room.give(300);
@@ -242,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_target_is_not_raised_above_the_bound() {
-        let room = Room::new((0, 100), Place::Heap, None);
+        let room = Room::new((0, 100), (Place::Heap, false), None);
         room.raise(500);
         assert_eq!(room.target.load(Relaxed), 100);
         room.raise(50);

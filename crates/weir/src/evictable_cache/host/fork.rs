@@ -109,7 +109,7 @@ impl<C: Content> Shared<C> {
     /// What pressure on the heap may take of so many bytes. Entries in a zone of the program's are no memory of the heap.
     fn spare(&self, bytes: usize) -> usize {
         match self.place {
-            Place::Zone(zone) if zone.class() != ZoneClass::Normal => 0,
+            Place::Zone(zone) if zone.class() != ZoneClass::Normal && !C::OWNS_MEMORY => 0,
             _ => {
                 let least = self.room.least_at(|| HEAP.platform().now().0);
                 bytes.saturating_sub(least.max(self.zoned.bytes()))

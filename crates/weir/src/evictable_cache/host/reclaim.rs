@@ -43,16 +43,17 @@ impl<C: Content> Registered<C> {
         unsafe { self.cache.as_ref() }
     }
 
-    /// Bytes of the part that could be freed now.
+    /// Bytes of the part that could be freed now. Threads that are none of libc's ask too.
     fn freeable(&self) -> usize {
         let (room, in_zone) = (&self.cache().room, self.cache().zoned.bytes());
         let bytes = room.bytes.load(Relaxed);
+        let least = room.least_at(|| HEAP.platform().now().0);
         let of_part = match self.part {
             Part::All => bytes,
             Part::InZone => in_zone,
             Part::OnHeap => bytes.saturating_sub(in_zone),
         };
-        bytes.saturating_sub(room.least()).min(of_part)
+        bytes.saturating_sub(least).min(of_part)
     }
 
     /// Calls code of the program's, which may panic. That is reported at the end of the run.
@@ -152,7 +153,8 @@ unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [O
         (Some(zone), _) => [Some((in_zone(zone), Part::InZone)), Some((normal, Part::OnHeap))],
         // What is resident below 4 GiB counts against the budget, which is NORMAL's.
         (None, Place::Low32) => [Some(((ZoneClass::Low32, 0), Part::All)), Some((normal, Part::All))],
-        (None, Place::Zone(zone)) => [Some((in_zone(zone), Part::All)), None],
+        // What its values own lies on the heap.
+        (None, Place::Zone(zone)) => [Some((in_zone(zone), Part::All)), C::OWNS_MEMORY.then_some((normal, Part::All))],
         (None, _) => [Some((normal, Part::All)), None],
     };
     registrations.iter_mut().zip(parts).all(|(registration, part)| {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use weir::{ByteCache, EvictableCache, RemovalCause, settings};
 use weir_core::base::cost::Cost;
+use weir_core::telemetry::tables::EvictableRow;
 use weir_linux::platform::statics::STATS;
 use weir_testing::wait_until;
 
@@ -111,7 +112,10 @@ fn of_two_caches_the_one_that_costs_less_gives_what_a_limit_lacks() {
             crate::statistics::free_some();
             caches.iter().for_each(|cache| keys().for_each(|key| drop(cache.get(&key))));
             let Some((points, _)) = STATS.costs.read::<Cost>() else { return false };
-            points.last().is_some_and(|all| all.bytes >= (held[0] + held[1]) as u64 && all.lost_ppm > 0)
+            // A first window may end between the look-ups of the one and those of the other.
+            let Some((mut rows, _)) = STATS.evictable_caches.read::<EvictableRow>() else { return false };
+            rows.all(|row| row.bytes < 1 << 20 || row.hit_rate > 0)
+                && points.last().is_some_and(|all| all.bytes >= (held[0] + held[1]) as u64 && all.lost_ppm > 0)
         });
         let limit = resident() - (32 << 20);
         settings::set("limit", &limit.to_string()).unwrap();
