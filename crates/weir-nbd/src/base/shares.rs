@@ -3,10 +3,11 @@
 //! A client may hold as much as it leaves free. A client alone may hold half, each of n greedy ones 1/(n+1), and as much is
 //! left for the next that comes. This is a dynamic threshold, as in the buffers of switches. Small requests have a reserve,
 //! divided by the same rule. A client that asks for more waits. Others that ask for less may pass the first in line, but not
-//! for ever.
+//! for ever. A client that wants no more than an equal share, and has waited for a quarter of a second, comes before the others.
 //!
 //! While clients wait, memory has to come back. A client is cut off for which three things hold. It holds more than an equal
-//! share, it is its turn to read or write, and it is slower than a floor. See [`Shares::look`].
+//! share, it is its turn to read or write, and it is slow. See [`Shares::look`]. So one that wants an equal share has it within
+//! a second: if no other holds more than that, there is one left.
 //!
 //! **No deadlock.** What holds memory never waits for more, with one exception. A long write holds its first bytes, of the
 //! reserve, and waits for the rest, of the other memory. So each that holds a part of the other memory goes on to its end.
@@ -29,11 +30,11 @@ const MOST_PASSED: u32 = 64;
 
 /// Time between two looks.
 pub const LOOK: Duration = Duration::from_millis(100);
-/// A client that moves fewer bytes than this between two looks is slow: 64 KiB a second.
+/// A client that moves fewer bytes than this between two looks is slow, whoever waits: 64 KiB a second.
 const FLOOR: u64 = (64 << 10) / 10;
-/// Looks in a row at which a client was slow, and at which the first in line waited, before one is cut off. They take half a
+/// Looks of which a client's bytes count together, and for which a request waited, before a client is cut off. They take half a
 /// second. A packet that was lost on its way is sent again within that time.
-const LOOKS: u32 = 5;
+const LOOKS: usize = 5;
 
 /// A client, as far as its memory goes.
 pub trait Client {
@@ -86,9 +87,8 @@ pub struct Member {
     client: Rc<dyn Client>,
     general: Cell<usize>,
     reserve: Cell<usize>,
-    /// Bytes that it had moved at the last look, and at how many looks in a row it was slow.
-    moved: Cell<u64>,
-    slow: Cell<u32>,
+    /// Bytes that it had moved at each of the last looks since its turn began.
+    moved: Cell<[Option<u64>; LOOKS]>,
 }
 
 /// Bytes that a client holds. They are free again when this is dropped.
@@ -104,7 +104,7 @@ struct Waiter {
     bytes: usize,
     /// Requests that have passed it, and looks that it has waited for.
     passed: Cell<u32>,
-    looks: Cell<u32>,
+    looks: Cell<usize>,
     granted: oneshot::Sender<Share>,
 }
 
@@ -129,41 +129,66 @@ impl Shares {
             client,
             general: Cell::new(0),
             reserve: Cell::new(0),
-            moved: Cell::new(0),
-            slow: Cell::new(0),
+            moved: Cell::new(since(0)),
         })
     }
 
     /// A look at who keeps memory that others wait for; false when nobody waits any more.
+    ///
+    /// Who wants no more than an equal share need not wait for what others hold above theirs: a client that has not moved as
+    /// much as it holds is slow. Who wants more waits for all that are not slower than the floor.
     pub fn look(&self) -> bool {
+        let members: Vec<_> = self.members.borrow().iter().filter_map(|(_, member)| member.upgrade()).collect();
+        let holding = members.iter().filter(|member| member.general.get() > 0).count();
+        // Without the reserve: two requests of half of all memory do not fit beside each other.
+        let share = self.general.limit / (holding + 1);
+        self.put_first(share);
         self.serve_line();
-        let (looks, mut missing) = match self.waiting.borrow().front() {
-            Some(first) => (first.looks.replace(first.looks.get() + 1) + 1, first.bytes),
+        let (looks, wanted) = match self.waiting.borrow().front() {
+            Some(first) => (first.looks.get(), first.wanted()),
             None => {
                 self.is_watched.set(false);
                 return false;
             }
         };
-        let members: Vec<_> = self.members.borrow().iter().filter_map(|(_, member)| member.upgrade()).collect();
-        let holding = members.iter().filter(|member| member.held() > 0).count();
-        // Without the reserve: two requests of half of all memory do not fit beside each other.
-        let share = self.general.limit / (holding + 1);
-        let is_slow = |member: &Member| member.look() >= LOOKS && member.held() > share;
-        let mut slow: Vec<_> = members.into_iter().filter(|member| is_slow(member)).collect();
-        slow.sort_by_key(|member| std::cmp::Reverse(member.held()));
+        // Clients that hold too much, and how much of it would be left at their pace.
+        let floor = |held| if wanted <= share { held } else { FLOOR * LOOKS as u64 };
+        let excess = |member: Rc<Member>| {
+            let (moved, held) = (member.look()?, member.general.get() as u64);
+            (held > share as u64 && moved < floor(held)).then(|| (held.saturating_sub(moved), member))
+        };
+        let mut slow: Vec<_> = members.into_iter().filter_map(excess).collect();
+        slow.sort_by_key(|(left, _)| std::cmp::Reverse(*left));
         if looks < LOOKS {
             return true;
         }
         // Not more of them than the first in line needs.
-        for member in slow {
-            member.slow.set(0);
+        let mut missing = wanted;
+        for (_, member) in slow {
+            member.moved.set(since(member.client.moved()));
             member.client.cut_off();
-            missing = missing.saturating_sub(member.held());
+            missing = missing.saturating_sub(member.general.get());
             if missing == 0 {
                 break;
             }
         }
         true
+    }
+
+    /// Counts a look for all in line. Who wants no more than `share`, and has waited for long, comes before the others, and none
+    /// passes it: of several first the one that wants least. Who was the first until then may be passed again.
+    fn put_first(&self, share: usize) {
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.iter().for_each(|waiter| waiter.looks.set(waiter.looks.get() + 1));
+        // Well before clients are cut off for it: most often that is enough.
+        let is_due = |waiter: &Waiter| waiter.looks.get() > LOOKS / 2 && waiter.wanted() <= share;
+        let (mut due, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(is_due);
+        due.sort_by_key(|waiter| waiter.bytes);
+        due.iter().for_each(|waiter| waiter.passed.set(MOST_PASSED));
+        if let (Some(_), Some(first)) = (due.first(), others.first()) {
+            first.passed.set(0);
+        }
+        waiting.extend(due.into_iter().chain(others));
     }
 
     fn part(&self, kind: Kind) -> &Part {
@@ -252,10 +277,6 @@ impl Member {
         &self.shares
     }
 
-    fn held(&self) -> usize {
-        self.general.get() + self.reserve.get()
-    }
-
     fn own(&self, kind: Kind) -> &Cell<usize> {
         match kind {
             Kind::General => &self.general,
@@ -277,13 +298,29 @@ impl Member {
         self.shares.serve_line();
     }
 
-    /// At how many looks in a row, with this one, it was slow.
-    fn look(&self) -> u32 {
+    /// Bytes that it has moved since some looks ago, if it was its turn all the time.
+    fn look(&self) -> Option<u64> {
         let now = self.client.moved();
-        let moved = now - self.moved.replace(now);
-        let is_slow = self.client.is_its_turn() && moved < FLOOR;
-        self.slow.set(if is_slow { self.slow.get() + 1 } else { 0 });
-        self.slow.get()
+        let mut moved = self.moved.get();
+        let before = moved[0];
+        moved.rotate_left(1);
+        moved[LOOKS - 1] = Some(now);
+        self.moved.set(if self.client.is_its_turn() { moved } else { since(now) });
+        before.filter(|_| self.client.is_its_turn()).map(|before| now - before)
+    }
+}
+
+/// What is known of a client at its first look, or after one at which it was not its turn.
+fn since(moved: u64) -> [Option<u64>; LOOKS] {
+    let mut looks = [None; LOOKS];
+    looks[LOOKS - 1] = Some(moved);
+    looks
+}
+
+impl Waiter {
+    /// Bytes that its client would hold.
+    fn wanted(&self) -> usize {
+        self.member.general.get() + self.bytes
     }
 }
 

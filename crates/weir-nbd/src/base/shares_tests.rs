@@ -35,6 +35,108 @@ fn greedy(member: &Rc<Member>) -> Vec<Share> {
     std::iter::from_fn(|| member.try_take(MIB)).collect()
 }
 
+/// A request that has its memory, or waits for it.
+fn asks(member: &Rc<Member>, bytes: usize) -> Pin<Box<dyn Future<Output = Share>>> {
+    let (member, share) = (member.clone(), member.try_take(bytes));
+    Box::pin(async move {
+        match share {
+            Some(share) => share,
+            None => member.wait(bytes, || {}).await,
+        }
+    })
+}
+
+/// A client that keeps its memory for long, asks for more when it is done, and comes back when it was cut off.
+struct Greedy {
+    someone: Rc<Someone>,
+    asking: Pin<Box<dyn Future<Output = Share>>>,
+    holds: Option<Share>,
+    left: u64,
+}
+
+impl Greedy {
+    fn new(shares: &Rc<Shares>, bytes: usize) -> Self {
+        let (someone, member) = join(shares);
+        Self { someone, asking: asks(&member, bytes), holds: None, left: bytes as u64 }
+    }
+
+    /// Time goes by, in which it would move `moved` bytes.
+    fn goes_on(&mut self, shares: &Rc<Shares>, bytes: usize, moved: u64) {
+        if self.holds.is_none() {
+            self.holds = self.asking.as_mut().now_or_never();
+            self.someone.is_its_turn.set(self.holds.is_some());
+        } else {
+            self.someone.moved.set(self.someone.moved.get() + moved);
+            self.left = self.left.saturating_sub(moved);
+            if self.left == 0 || self.someone.is_cut_off.get() {
+                self.holds = None;
+                *self = Self::new(shares, bytes);
+            }
+        }
+    }
+}
+
+/// A minute of greedy clients of these requests, MiB, and of these bytes between two looks. Returns the looks that one of eight
+/// good clients waited for at most, their requests of 1 MiB that were served, and how often a greedy one was cut off. A good
+/// client makes 20 requests between two looks if it can.
+fn minute(sizes: &[usize], moved: impl Fn(usize, u64) -> u64) -> (u32, u32, u32) {
+    let shares = Shares::new(256 * MIB);
+    let mut greedy: Vec<_> = sizes.iter().map(|mib| Greedy::new(&shares, mib * MIB)).collect();
+    let mut good: Vec<_> = (0..8).map(|_| (join(&shares).1, None, 0)).collect();
+    let (mut worst, mut served, mut cut) = (0, 0, 0);
+    for look in 0..600 {
+        shares.look();
+        for (number, one) in greedy.iter_mut().enumerate() {
+            cut += u32::from(one.someone.is_cut_off.get());
+            one.goes_on(&shares, sizes[number] * MIB, moved(number, look));
+        }
+        for (member, asking, waited) in &mut good {
+            for _ in 0..20 {
+                let request = asking.get_or_insert_with(|| asks(member, MIB));
+                let Some(share) = request.as_mut().now_or_never() else {
+                    *waited += 1;
+                    worst = worst.max(*waited);
+                    break;
+                };
+                drop((share, asking.take()));
+                (*waited, served) = (0, served + 1);
+            }
+        }
+    }
+    (worst, served, cut)
+}
+
+/// Sixteen clients that want more than there is. Seven of the first leave 16 MiB, ten of the second nothing.
+const SIXTEEN: [[usize; 16]; 3] = [[32; 16], [24; 16], [32, 32, 32, 32, 32, 32, 32, 16, 32, 32, 32, 32, 32, 4, 2, 1]];
+
+#[test]
+fn a_good_client_waits_for_a_second_at_most_whatever_others_do() {
+    // Writers a little above what is slow, between looks and in bursts, and clients that stopped, or do not read.
+    let paces: [fn(u64) -> u64; 4] = [
+        |_| FLOOR + 1,
+        |look| if look % 4 == 0 { FLOOR } else { 0 },
+        |look| if look % 4 == 0 { 5 * FLOOR } else { 0 },
+        |_| 0,
+    ];
+    let check = |sizes: &[usize], moved: &dyn Fn(usize, u64) -> u64| {
+        let (worst, served, _) = minute(sizes, moved);
+        assert!(worst <= 10 && served >= 800, "it waited for {worst} looks, {served} were served, of {sizes:?}");
+    };
+    for sizes in SIXTEEN {
+        paces.iter().for_each(|pace| check(&sizes, &|_, look| pace(look)));
+        check(&sizes, &|number, look| paces[number % 4](look));
+    }
+}
+
+#[test]
+fn who_is_quick_or_in_nobodys_way_is_not_cut_off() {
+    // Where 16 MiB are left, a write may take seconds.
+    for (sizes, moved) in SIXTEEN.into_iter().zip([MIB, 8 * MIB, 8 * MIB]) {
+        let (worst, _, cut) = minute(&sizes, |_, _| moved as u64);
+        assert!(worst <= 10 && cut == 0, "it waited for {worst} looks, {cut} were cut off, of {sizes:?}");
+    }
+}
+
 /// A request that waits.
 fn waits(member: &Rc<Member>, bytes: usize) -> Pin<Box<dyn Future<Output = Share> + '_>> {
     assert!(member.try_take(bytes).is_none(), "there is memory for it");
