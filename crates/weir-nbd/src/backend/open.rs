@@ -126,8 +126,9 @@ impl Volume {
         // A file that is in memory is not copied there once more.
         let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(id));
         // Others can open a path too.
-        let takes_lock = matches!(source, Source::Path { .. }) && !read_only;
-        let lock = takes_lock.then(|| VolumeLock::take(&file, id, source, cached.is_some())).transpose()?;
+        let (writes, is_alone) = (!read_only, cached.is_some());
+        let takes_lock = matches!(source, Source::Path { .. }) && (writes || is_alone);
+        let lock = takes_lock.then(|| VolumeLock::take(&file, id, source, writes, is_alone)).transpose()?;
         let direct = cached.as_ref().and_then(|cached| {
             let direct = Arc::new(open_direct(&file, read_only)?);
             Some(Direct { file: direct, turns: cached.turns().clone() })

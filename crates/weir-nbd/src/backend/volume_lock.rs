@@ -1,8 +1,9 @@
 //! Locks on volumes, so that two programs do not write one without knowing of each other.
 //!
 //! They are QEMU's, which locks single bytes of an image: who writes holds one, and who cannot bear that others write holds
-//! another. A server with a block cache cannot: it would not see what others change. A lock is advice, to programs that ask;
-//! a file system that has no locks does without. The kernel drops them when the process ends, however it does.
+//! another. A server with a block cache cannot, also where it only reads: it would not see what others change. A lock is advice,
+//! to programs that ask; a file system that has no locks does without. The kernel drops them when the process ends, however it
+//! does.
 
 use crate::base::Failure;
 use crate::cache::FileId;
@@ -10,6 +11,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The byte of those who write (`RAW_LOCK_PERM_BASE` and `BLK_PERM_WRITE` of QEMU).
@@ -20,35 +22,41 @@ const ALONE: i64 = 201;
 /// The locks that this process holds: exports of the same file share one.
 static HELD: Mutex<Option<HashMap<FileId, Weak<VolumeLock>>>> = Mutex::new(None);
 
-/// A volume that this process writes, locked until this is dropped.
+/// A volume that this process writes, or has a block cache of, locked until this is dropped.
 pub struct VolumeLock {
+    /// It is locked for writing. Set under the lock of [`HELD`].
+    writes: AtomicBool,
     /// The lock belongs to what was opened, and not to the process.
     file: Arc<OwnedFd>,
 }
 
 impl VolumeLock {
-    /// Locks an open file, `source` and known as `id`, that will be written. `is_alone`: no other may write it.
+    /// Locks an open file, `source` and known as `id`. `writes`: it will be written. `is_alone`: no other may write it.
     pub fn take(
         file: &Arc<OwnedFd>,
         id: FileId,
         source: &dyn Display,
+        writes: bool,
         is_alone: bool,
     ) -> std::result::Result<Option<Arc<Self>>, Failure> {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         let held = held.get_or_insert_default();
-        if let Some(lock) = held.get(&id).and_then(Weak::upgrade) {
-            return Ok(Some(lock));
-        }
+        let there = held.get(&id).and_then(Weak::upgrade);
+        let lock = match there {
+            Some(lock) if !writes || lock.writes.load(Relaxed) => return Ok(Some(lock)),
+            Some(lock) => lock,
+            None => Arc::new(Self { writes: AtomicBool::new(false), file: file.clone() }),
+        };
         held.retain(|_, lock| lock.strong_count() > 0);
-        let lock = Arc::new(Self { file: file.clone() });
-        match lock.try_take(is_alone) {
+        match lock.try_take(writes, is_alone) {
             Ok(true) => {
+                lock.writes.store(writes, Relaxed);
                 held.insert(id, Arc::downgrade(&lock));
                 Ok(Some(lock))
             }
             Ok(false) => Err(Failure::new(
-                "another program has locked it for writing: a second server, or QEMU; a server without --cache can \
-                 share it with another without",
+                "another program has locked it: a second server, or QEMU; a server without --cache can share it with \
+                 another without",
             )),
             Err(why) if is_alone => {
                 tracing::warn!("{source}: no lock keeps others from writing it, which the cache does not see: {why}");
@@ -62,16 +70,21 @@ impl VolumeLock {
     }
 
     /// Locks the file; `false` if another's locks are in the way.
-    fn try_take(&self, is_alone: bool) -> Result<bool> {
+    fn try_take(&self, writes: bool, is_alone: bool) -> Result<bool> {
         // First it takes its own, then it looks at others'. If two do so at the same time, at least one sees the other.
-        for byte in [Some(WRITES), is_alone.then_some(ALONE)].into_iter().flatten() {
+        for byte in [writes.then_some(WRITES), is_alone.then_some(ALONE)].into_iter().flatten() {
             match control(&self.file, libc::F_OFD_SETLK, libc::F_RDLCK, byte) {
                 // Another has the byte, or all of the file, for itself: whichever program that is.
                 Err(why) if matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => return Ok(false),
                 locked => drop(locked?),
             }
         }
-        Ok(!(is_others(&self.file, ALONE)? || is_alone && is_others(&self.file, WRITES)?))
+        let is_in_the_way = writes && is_others(&self.file, ALONE)? || is_alone && is_others(&self.file, WRITES)?;
+        if is_in_the_way && writes {
+            // Another export of this process may keep its lock, of one that reads.
+            control(&self.file, libc::F_OFD_SETLK, libc::F_UNLCK, WRITES)?;
+        }
+        Ok(!is_in_the_way)
     }
 }
 
