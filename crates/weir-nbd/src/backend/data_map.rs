@@ -7,6 +7,7 @@
 //! anew each time. So no order between this and reads, writes and trims is needed.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Smallest unit that is known, bytes: a page.
@@ -20,6 +21,8 @@ pub struct DataMap {
     /// Bytes of a unit, as a power of 2.
     shift: u32,
     words: Box<[AtomicU64]>,
+    /// The map that is in place of this since the file has grown.
+    larger: OnceLock<Box<DataMap>>,
 }
 
 impl DataMap {
@@ -28,17 +31,46 @@ impl DataMap {
         let shift = (UNIT..).find(|shift| size.div_ceil(1 << shift) <= MOST).expect("a size has 64 bits");
         let words = size.div_ceil(1 << shift).div_ceil(BITS);
         let all = if is_data { u64::MAX } else { 0 };
-        Self { shift, words: (0..words).map(|_| AtomicU64::new(all)).collect() }
+        Self { shift, words: (0..words).map(|_| AtomicU64::new(all)).collect(), larger: OnceLock::new() }
+    }
+
+    /// The file has grown to `size` bytes. The larger map has room for twice as much: so there are few of them, one in another.
+    /// What is added or removed meanwhile may be missed, as both may.
+    pub fn grow(&self, size: u64) {
+        let old = self.newest();
+        if size.div_ceil(1 << old.shift) <= old.words.len() as u64 * BITS {
+            return;
+        }
+        let larger = Self::new(size.saturating_mul(2), false);
+        let mut unit = 0;
+        while let Some(word) = old.words.get((unit / BITS) as usize) {
+            let skipped = (word.load(Relaxed) >> (unit % BITS)).trailing_zeros().min((BITS - unit % BITS) as u32);
+            unit += u64::from(skipped);
+            let end = old.end(unit << old.shift, u64::MAX);
+            larger.add(unit << old.shift..end);
+            unit = end >> old.shift;
+        }
+        // Where another was quicker, its map stays.
+        let _ = old.larger.set(Box::new(larger));
+    }
+
+    fn newest(&self) -> &Self {
+        let mut map = self;
+        while let Some(larger) = map.larger.get() {
+            map = larger;
+        }
+        map
     }
 
     /// A range is data. Of units that it covers in part only pages count: they are data as a whole.
     pub fn add(&self, range: Range<u64>) {
-        let unit = 1 << self.shift;
-        let units = match self.shift {
+        let map = self.newest();
+        let unit = 1 << map.shift;
+        let units = match map.shift {
             UNIT => range.start >> UNIT..range.end.div_ceil(unit),
             shift => range.start.div_ceil(unit)..range.end >> shift,
         };
-        self.change(units, |word, mask| {
+        map.change(units, |word, mask| {
             // Most often it is known: then the line stays shared between CPUs.
             if word.load(Relaxed) & mask != mask {
                 word.fetch_or(mask, Relaxed);
@@ -48,15 +80,17 @@ impl DataMap {
 
     /// A range may have become a hole.
     pub fn remove(&self, range: Range<u64>) {
-        let units = range.start >> self.shift..range.end.div_ceil(1 << self.shift);
-        self.change(units, |word, mask| _ = word.fetch_and(!mask, Relaxed));
+        let map = self.newest();
+        let units = range.start >> map.shift..range.end.div_ceil(1 << map.shift);
+        map.change(units, |word, mask| _ = word.fetch_and(!mask, Relaxed));
     }
 
     /// Where the data that begins at `at` ends, as far as it is known; `at` if nothing is. It looks no further than `most`.
     pub fn end(&self, at: u64, most: u64) -> u64 {
-        let mut unit = at >> self.shift;
-        while unit << self.shift < most
-            && let Some(word) = self.words.get((unit / BITS) as usize)
+        let map = self.newest();
+        let mut unit = at >> map.shift;
+        while unit << map.shift < most
+            && let Some(word) = map.words.get((unit / BITS) as usize)
         {
             let left = BITS - unit % BITS;
             let ones = u64::from((word.load(Relaxed) >> (unit % BITS)).trailing_ones());
@@ -65,7 +99,7 @@ impl DataMap {
                 break;
             }
         }
-        at.max(most.min(unit << self.shift))
+        at.max(most.min(unit << map.shift))
     }
 
     fn change(&self, units: Range<u64>, change: impl Fn(&AtomicU64, u64)) {
@@ -101,9 +135,26 @@ mod tests {
         assert_eq!((map.end(10 * PAGE, ALL), map.end(101 * PAGE, ALL)), (100 * PAGE, 300 * PAGE));
         map.add(100 * PAGE + 7..100 * PAGE + 8);
         assert_eq!(map.end(10 * PAGE, ALL), 300 * PAGE, "a page is data as a whole");
-        // Behind the end, as of a file that has grown.
+        // Behind the end, as of a file that has grown, of which it does not know.
         map.add(999 * PAGE..5000 * PAGE);
         assert_eq!(map.end(4000 * PAGE, ALL), 4000 * PAGE);
+    }
+
+    #[test]
+    fn a_file_that_has_grown_keeps_what_is_known_and_more_becomes_known() {
+        let map = DataMap::new(1000 * PAGE, false);
+        map.add(10 * PAGE..300 * PAGE);
+        map.add(999 * PAGE..1000 * PAGE);
+        for size in [8 << 20, 1 << 30, 1 << 38] {
+            map.grow(size);
+            map.add(size - (1 << 20)..size);
+            assert_eq!(map.end(size - (1 << 20), ALL), size);
+        }
+        // The units are of 32 KiB now: only whole ones are known.
+        assert_eq!((map.newest().shift, map.end(10 * PAGE, ALL)), (15, 10 * PAGE));
+        assert_eq!((map.end(16 * PAGE, ALL), map.end(999 * PAGE, ALL)), (296 * PAGE, 999 * PAGE));
+        map.remove(20 * PAGE..21 * PAGE);
+        assert_eq!(map.end(16 * PAGE, ALL), 16 * PAGE);
     }
 
     #[test]

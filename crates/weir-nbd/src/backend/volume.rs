@@ -62,6 +62,9 @@ impl Volume {
             Kind::BlockDevice { .. } => seek(&self.medium.file, SeekFrom::End(0))?,
             Kind::Memory => return Ok(None),
         };
+        if let Some(data) = &self.data {
+            data.grow(found);
+        }
         Ok((self.size.fetch_max(found, Relaxed) < found).then_some(found))
     }
     /// Opened for reading only.
