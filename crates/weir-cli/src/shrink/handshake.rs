@@ -12,7 +12,7 @@
 //! Whoever sets the limit may take long: a kubelet, seconds to a minute. So once the group is below, those of whom nothing was
 //! asked get a target as well, with their part of the room that is left: a cache that fills meanwhile stays below it.
 
-use super::member::{Holder, Member, Stock};
+use super::member::{Holder, Member, ROUNDS, Stock};
 use crate::around::cgroup::charged_to;
 use crate::around::frozen::Frozen;
 use crate::around::group::Group;
@@ -136,7 +136,9 @@ struct Handshake<'a> {
     members: Vec<Member>,
     is_drained: bool,
     /// What was charged to the group when the kernel was last asked to drop what was used lately; none: it was not.
-    asked_kernel_at: Option<u64>,
+    asked_kernel_at: u64,
+    /// Rounds since, in each of which no more was dropped.
+    asked_in_vain: u32,
     /// The last round asked for something, or waits for it.
     may_get_more: bool,
     /// Since when the group has been below.
@@ -148,9 +150,20 @@ impl<'a> Handshake<'a> {
     fn begin(group: &'a Group, to: u64, patience: Duration) -> Self {
         let begun = Instant::now();
         let members = Vec::new();
-        let (is_drained, asked_kernel_at, may_get_more, below_since) = (false, None, true, None);
-        let mut it =
-            Self { group, to, begun, patience, members, is_drained, asked_kernel_at, may_get_more, below_since };
+        let (is_drained, may_get_more, below_since) = (false, true, None);
+        let (asked_kernel_at, asked_in_vain) = (u64::MAX, 0);
+        let mut it = Self {
+            group,
+            to,
+            begun,
+            patience,
+            members,
+            is_drained,
+            asked_kernel_at,
+            asked_in_vain,
+            may_get_more,
+            below_since,
+        };
         it.add_newcomers();
         it
     }
@@ -285,9 +298,10 @@ impl<'a> Handshake<'a> {
     /// not do, or as it has not got on since it was asked last.
     fn ask_kernel(&mut self, bytes: u64) -> bool {
         let charged = self.group.charged().unwrap_or(u64::MAX);
-        let gets_on = self.asked_kernel_at.is_none_or(|before| charged.saturating_add(STEP) <= before);
-        self.asked_kernel_at = Some(charged);
-        gets_on && self.group.drop_more(bytes)
+        let gets_on = charged.saturating_add(STEP) <= self.asked_kernel_at;
+        self.asked_in_vain = if gets_on { 0 } else { self.asked_in_vain + 1 };
+        self.asked_kernel_at = charged;
+        self.asked_in_vain < ROUNDS && self.group.drop_more(bytes)
     }
 
     /// Processes that came into the group since.
@@ -301,15 +315,16 @@ impl<'a> Handshake<'a> {
 }
 
 /// What each is asked for of `wanted` bytes: the cheapest of all, by their cost curves. Where those are less than is `needed`, the
-/// rest as well, by what else each may give. Room alone is not worth what a program has in use, nor the wait for it.
+/// rest as well, by what else each may give. Room alone is not worth what a program has in use, nor the wait for it, nor what it
+/// frees and takes again and again: for that caches are asked alone, of which hits are all that is lost.
 fn shares(wanted: u64, needed: u64, stocks: &[Stock]) -> Vec<u64> {
     let each_part = stocks.iter().enumerate().flat_map(|(of, stock)| stock.parts.iter().map(move |&part| (part, of)));
-    let mut all: Vec<(Cost, usize)> = each_part.collect();
+    let mut all: Vec<(Cost, usize)> = each_part.filter(|(part, _)| needed > 0 || part.once_ns == 0).collect();
     all.sort_by(|(one, _), (other, _)| by_price(one, other));
     let (mut shares, mut left) = (vec![0; stocks.len()], wanted);
     for alike in all.chunk_by(|(one, _), (other, _)| by_price(one, other).is_eq()) {
         let bytes: Vec<u64> = alike.iter().map(|(part, _)| part.bytes).collect();
-        for (share, &(_, of)) in parts(left, &bytes).into_iter().zip(alike) {
+        for (share, &(_, of)) in parts_of(left, &bytes).into_iter().zip(alike) {
             shares[of] += share;
             left = left.saturating_sub(share);
         }
@@ -317,7 +332,7 @@ fn shares(wanted: u64, needed: u64, stocks: &[Stock]) -> Vec<u64> {
     if wanted - left < needed {
         let others: Vec<u64> =
             stocks.iter().zip(&shares).map(|(stock, share)| stock.most.saturating_sub(*share)).collect();
-        shares.iter_mut().zip(parts(left, &others)).for_each(|(share, more)| *share += more);
+        shares.iter_mut().zip(parts_of(left, &others)).for_each(|(share, more)| *share += more);
     }
     // A process is not talked to for less, unless that is missing.
     shares.iter_mut().filter(|share| needed == 0 && **share < STEP).for_each(|share| *share = 0);
@@ -328,10 +343,15 @@ fn by_price(one: &Cost, other: &Cost) -> Ordering {
     other.is_cheaper(one).cmp(&one.is_cheaper(other))
 }
 
-/// `wanted` in parts that are as the weights, and no more than these.
+/// `wanted` in parts of these bytes, and no more than there are.
+fn parts_of(wanted: u64, bytes: &[u64]) -> Vec<u64> {
+    parts(wanted.min(bytes.iter().copied().fold(0, u64::saturating_add)), bytes)
+}
+
+/// `wanted` in parts that are as the weights.
 fn parts(wanted: u64, weights: &[u64]) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
-    let wanted = u128::from(wanted).min(sum);
+    let wanted = u128::from(wanted);
     let part = |&weight: &u64| (wanted * u128::from(weight)).div_ceil(sum.max(1)) as u64;
     weights.iter().map(part).collect()
 }
@@ -486,7 +506,8 @@ mod tests {
         assert_eq!(parts(0, &[1, 2]), [0, 0]);
         assert_eq!(parts(5, &[]), [0; 0]);
         assert_eq!(parts(5, &[0]), [0]);
-        assert_eq!(parts(5, &[1, 2]), [1, 2], "no more than there is");
+        assert_eq!(parts(100, &[10, 30]), [25, 75], "weights are no bound");
+        assert_eq!(parts_of(5, &[1, 2]), [1, 2], "no more than there is");
     }
 
     /// Who has so many MiB at these prices, and may give so many more.
@@ -514,6 +535,11 @@ mod tests {
         assert_eq!(of(300, 300, &[stock(&[], 500), stock(&[(10, 7)], 0)]), [290, 10]);
         assert_eq!(of(300, 300, &[stock(&[], 0), stock(&[], 100)]), [0, 100]);
         assert_eq!(shares(300, 0, &[stock(&[(0, 0)], 100)]), [0]);
+        assert_eq!(
+            of(30, 0, &[stock(&[(50, 1)], 0), stock(&[(50, 0)], 0)]),
+            [0, 30],
+            "what is idle comes back at once"
+        );
     }
 
     /// Once the kernel is asked, it drops all that the files have. It may be asked for so much.

@@ -11,7 +11,7 @@ use weir_core::base::cost::Cost;
 use weir_core::telemetry::tables::EvictableRow;
 
 /// Rounds in which a process above its target does not get on, after which nothing more is expected of it.
-const ROUNDS: u32 = 4;
+pub const ROUNDS: u32 = 4;
 /// As many of one that has got on: where its shrinkers take long, it stands still for a second now and then.
 const PAUSE: u32 = 12;
 /// A process gets on that has lost so many bytes more: the kernel does not count each page at once.
@@ -188,8 +188,10 @@ impl Member {
         // Of caches without a row it is not known what they hold.
         self.kept = caches.filter(|&(_, more)| more == 0).map_or(0, |(caches, _)| kept(&figures, &caches));
         let points = page.map_or(Vec::new(), |page| less::points(&page));
-        let parts = less::parts_within(&points, self.resident()).collect();
-        Stock { parts, most: self.most() }
+        let parts: Vec<Cost> = less::parts_within(&points, self.resident()).collect();
+        // What the curve offers may come in any case.
+        let most = self.most().max(parts.iter().map(|part| part.bytes).sum());
+        Stock { parts, most }
     }
 
     /// The figures of its answer to `report`; none where it does not answer.

@@ -248,7 +248,7 @@ fn a_full_locked_zone_neither_keeps_the_balancer_awake_nor_relief_away() {
     let (zone, _) = zone_of(&world.heap, 2, pinned, NonNull::from(world.fake()));
     let run = world.heap.zones().take(&zone, Pages(1024), Order::PAGE).unwrap();
     assert!(world.heap.zones().take(&zone, Pages(1), Order::PAGE).is_err());
-    assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 1);
+    assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 0, "no cache lies there that could give");
     let mut turn = Turn::default();
     assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep, "nothing of it can be reclaimed");
     world.heap.reclaim().balance_pressure(Level::Some, Cause::Pressure);

@@ -14,6 +14,7 @@ use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
+use crate::process::evictable_list;
 use crate::profile::{guard, switch};
 use crate::threads::background::figures::Figures;
 
@@ -202,7 +203,7 @@ impl Host for BackgroundHost<'_> {
     fn callbacks(&self) -> usize {
         let callbacks = self.heap.callbacks();
         let called = [Class::Program, Class::Subscriber].map(|class| callbacks.count(class));
-        called.iter().sum::<usize>() + usize::from(callbacks.events().is_read())
+        called.iter().sum::<usize>() + usize::from(callbacks.events().is_read()) + evictable_list::owners()
     }
 
     fn report(&mut self) -> [(&'static str, usize); 7] {

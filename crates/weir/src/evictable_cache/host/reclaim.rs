@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::zone_class::ZoneClass;
+use weir_core::platform::Clock;
 use weir_linux::os::catch::catch_closure;
 use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{
@@ -113,6 +114,10 @@ pub unsafe fn enter<C: Content>(cache: NonNull<Shared<C>>) -> bool {
         let membership = &cache.as_ref().membership;
         (NonNull::from(&membership.node), &mut *membership.registrations.get())
     };
+    // SAFETY: the caller's cache.
+    if unsafe { cache.as_ref() }.frees_more_than_it_weighs() {
+        evictable_list::note_owner(true);
+    }
     // SAFETY: the cache stays where it is until `leave` takes it off the list.
     unsafe {
         evictable_list::add(HEAP.platform(), node);
@@ -137,6 +142,9 @@ pub unsafe fn stop<C: Content>(cache: &Shared<C>) {
 pub unsafe fn leave<C: Content>(cache: &Shared<C>) {
     // SAFETY: `enter` added it.
     unsafe { evictable_list::remove(HEAP.platform(), NonNull::from(&cache.membership.node)) };
+    if cache.frees_more_than_it_weighs() {
+        evictable_list::note_owner(false);
+    }
 }
 
 /// Makes a cache known to reclaim, for each class of zones that it has memory of. Returns false if there is no memory or no
@@ -167,6 +175,11 @@ unsafe fn register<C: Content>(cache: NonNull<Shared<C>>, registrations: &mut [O
 }
 
 impl<C: Content> Shared<C> {
+    /// Whether an eviction may free more than what went weighs.
+    fn frees_more_than_it_weighs(&self) -> bool {
+        C::OWNS_MEMORY || self.weigher.is_some() || self.listener.is_some()
+    }
+
     /// Evicts as the program asks for it, on a thread of the program's. Its allocator is told to release what is free, as under
     /// pressure.
     pub fn evict_for_program(&self, bytes: usize) -> usize {

@@ -119,11 +119,11 @@ fn entries_move_while_others_are_at_them() {
 #[test]
 fn what_moves_is_held_by_nobody() {
     let cache = ByteCache::builder().shards(1).build().unwrap();
-    (0..100_000u32).for_each(|key| drop(cache.insert(&key.to_le_bytes(), &[1; 100]).unwrap()));
+    (0..20_000u32).for_each(|key| drop(cache.insert(&key.to_le_bytes(), &[1; 100]).unwrap()));
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while cache.len() > 10_000 {
+            while cache.len() > 2_000 {
                 cache.evict(cache.bytes() / 5);
             }
             is_done.store(true, SeqCst);
