@@ -55,7 +55,7 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
         let need = goal.row().need;
         let reason = match need {
             Need::Failure => ScanReason::Shortage,
-            _ if !goal.may_write => ScanReason::Mild,
+            _ if !goal.is_short => ScanReason::Mild,
             _ if self.callbacks.events().latest().level == Level::Severe => ScanReason::Severe,
             _ => ScanReason::Pressure,
         };

@@ -292,7 +292,7 @@ impl NodeBalancer {
                 continue;
             }
             let pages = lacks.max(BATCH);
-            let got = node.scan(&ZoneScan { zone, order, pages, priority: run.priority, may_write: !is_gentle });
+            let got = node.scan(&ZoneScan { zone, order, pages, priority: run.priority, is_short: !is_gentle });
             wanted += pages;
             all = Scanned {
                 scanned: all.scanned + got.scanned,

@@ -276,8 +276,8 @@ pub struct Goal {
     pub bytes: usize,
     /// Scans of what is in use take size >> priority, at least one batch; 0: all of it.
     pub priority: u32,
-    /// Whether dirty entries of caches may be written back; where not, only clean ones go.
-    pub may_write: bool,
+    /// Whether memory is short for those who are asked; where not, others are short, and the scan is a mild one.
+    pub is_short: bool,
     /// The calm window that ends, at the end of one.
     pub ended: Option<Ended>,
     /// The NUMA node it is for, by one of its parts; `None`: all.
@@ -313,7 +313,7 @@ impl Goal {
     pub(crate) fn new(kind: Kind, cause: Cause, now: Time, turn: usize) -> Self {
         let (bytes, priority) = (usize::MAX, kind.row().priority);
         let (zone, zone_number) = (ZoneClass::Normal, 0);
-        Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone, zone_number }
+        Self { kind, cause, now, turn, bytes, priority, is_short: true, ended: None, node: None, zone, zone_number }
     }
 
     /// Constants of the goal.

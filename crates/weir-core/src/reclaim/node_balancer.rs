@@ -266,8 +266,8 @@ pub struct ZoneScan {
     pub pages: Pages,
     /// Scans of what is in use take size >> priority.
     pub priority: u32,
-    /// Whether dirty entries may be written back.
-    pub may_write: bool,
+    /// Whether the zone is short, or pressure severe; where not, the scan is for a boost.
+    pub is_short: bool,
 }
 
 /// Outcome of a scan.

@@ -302,18 +302,18 @@ fn a_boost_of_a_balanced_node_is_reclaimed_gently() {
     assert_eq!(boost, GIB / 2 / 64);
     node.sleep();
     assert_eq!(node.reclaimed.get()[LARGE], boost);
-    assert!(node.scans.borrow().iter().all(|scan| !scan.may_write && scan.priority >= LAST_BOOSTED));
+    assert!(node.scans.borrow().iter().all(|scan| !scan.is_short && scan.priority >= LAST_BOOSTED));
     assert!(node.view()[LARGE].boost.is_zero());
 }
 
 #[test]
-fn at_the_severe_level_a_boost_may_write_and_goes_to_priority_1() {
+fn at_the_severe_level_a_boost_is_a_shortage_and_goes_to_priority_1() {
     let node = FakeNode::new(&[(LARGE, FakeZone { yields: 1000, ..zone(GIB, GIB / 2) })]);
     node.severe.set(true);
     assert!(node.boost(ZoneClass::Normal, Pages(GIB / 32)));
     node.sleep();
     let scans = node.scans.borrow();
-    assert!(scans.iter().all(|scan| scan.may_write) && scans.iter().any(|scan| scan.priority < LAST_BOOSTED));
+    assert!(scans.iter().all(|scan| scan.is_short) && scans.iter().any(|scan| scan.priority < LAST_BOOSTED));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_low_node_that_is_boosted_is_balanced_as_any_other() {
     let node = FakeNode::new(&[(LARGE, zone(GIB, 0))]);
     node.boost(ZoneClass::Normal, Pages(GIB / 4096));
     node.sleep();
-    assert!(node.scans.borrow()[0].may_write && node.zone(LARGE).free > marks.high.0);
+    assert!(node.scans.borrow()[0].is_short && node.zone(LARGE).free > marks.high.0);
 }
 
 #[test]

@@ -197,7 +197,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
     fn scan(&self, scan: &ZoneScan) -> Scanned {
         let class = ZoneClass::ALL[scan.zone];
         let bytes = scan.pages.bytes();
-        if scan.may_write {
+        if scan.is_short {
             // Otherwise it is a boost, of pressure that was heard.
             self.zone_is_short(class);
         }
@@ -205,7 +205,7 @@ impl<P: Platform> Node for Reclaim<'_, P> {
         let got = self.run(&Goal {
             bytes,
             priority: scan.priority,
-            may_write: scan.may_write,
+            is_short: scan.is_short,
             zone: class,
             ..self.goal_of_limit(Kind::balance(class))
         });

@@ -184,10 +184,10 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns bytes.
     fn reclaim_boost(&self, pages: Pages, level: Level) -> usize {
-        let (may_write, mut left) = (level == Level::Severe, pages.bytes());
-        for priority in (if may_write { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
+        let (is_short, mut left) = (level == Level::Severe, pages.bytes());
+        for priority in (if is_short { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
             let before = self.heap.platform().evicted_elsewhere();
-            let got = self.run(&Goal { bytes: left, priority, may_write, ..self.goal_of_limit(Kind::Balance) });
+            let got = self.run(&Goal { bytes: left, priority, is_short, ..self.goal_of_limit(Kind::Balance) });
             self.note_bytes(Side::Balancer, got);
             let elsewhere = self.heap.platform().evicted_elsewhere().saturating_sub(before) as usize;
             left = left.saturating_sub(got.released.max(elsewhere));
