@@ -11,7 +11,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -101,6 +101,24 @@ pub fn evicted() -> u64 {
 /// Trims so far.
 pub fn trims() -> u64 {
     TRIMS.load(Relaxed)
+}
+
+/// Caches of which more may go than they weigh: keys or values own memory, a weigher of the program's says what they weigh, or a
+/// listener frees what they lead to.
+static OWNERS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many caches there are of which more may go than they weigh.
+pub(crate) fn owners() -> usize {
+    OWNERS.load(Relaxed)
+}
+
+/// A cache is one of those of which more may go than they weigh, as long as it is in the list.
+pub fn note_owner(is_there: bool) {
+    if is_there {
+        OWNERS.fetch_add(1, Relaxed)
+    } else {
+        OWNERS.fetch_sub(1, Relaxed)
+    };
 }
 
 /// Has the allocator release what is free, if that is worth it. On a thread of libc's that holds nothing.

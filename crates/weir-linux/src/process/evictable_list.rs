@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::AtomicU32;
 use weir_core::evict::waits::{self, Waits};
 use weir_core::platform::lock::{Lock, RankTurn};
 use weir_core::platform::rank;
@@ -70,24 +70,6 @@ impl List {
             work(cache, &node.prices);
         }
     }
-}
-
-/// Caches of which more may go than they weigh: keys or values own memory, a weigher of the program's says what they weigh, or a
-/// listener frees what they lead to.
-static OWNERS: AtomicUsize = AtomicUsize::new(0);
-
-/// How many caches there are of which more may go than they weigh.
-pub(crate) fn owners() -> usize {
-    OWNERS.load(Relaxed)
-}
-
-/// A cache is one of those of which more may go than they weigh, as long as it is in the list.
-pub fn note_owner(is_there: bool) {
-    if is_there {
-        OWNERS.fetch_add(1, Relaxed)
-    } else {
-        OWNERS.fetch_sub(1, Relaxed)
-    };
 }
 
 /// Adds a cache to those that a `fork` is to find whole.

@@ -11,10 +11,10 @@ use crate::control::channel::{Channel, End};
 use crate::os::rights::sandbox::Sandbox;
 use crate::os::syscall::Errno;
 use crate::platform::linux::Engine;
+use crate::platform::other_malloc;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
-use crate::process::evictable_list;
 use crate::profile::{guard, switch};
 use crate::threads::background::figures::Figures;
 
@@ -203,7 +203,7 @@ impl Host for BackgroundHost<'_> {
     fn callbacks(&self) -> usize {
         let callbacks = self.heap.callbacks();
         let called = [Class::Program, Class::Subscriber].map(|class| callbacks.count(class));
-        called.iter().sum::<usize>() + usize::from(callbacks.events().is_read()) + evictable_list::owners()
+        called.iter().sum::<usize>() + usize::from(callbacks.events().is_read()) + other_malloc::owners()
     }
 
     fn report(&mut self) -> [(&'static str, usize); 7] {

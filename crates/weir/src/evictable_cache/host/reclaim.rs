@@ -116,7 +116,7 @@ pub unsafe fn enter<C: Content>(cache: NonNull<Shared<C>>) -> bool {
     };
     // SAFETY: the caller's cache.
     if unsafe { cache.as_ref() }.frees_more_than_it_weighs() {
-        evictable_list::note_owner(true);
+        other_malloc::note_owner(true);
     }
     // SAFETY: the cache stays where it is until `leave` takes it off the list.
     unsafe {
@@ -143,7 +143,7 @@ pub unsafe fn leave<C: Content>(cache: &Shared<C>) {
     // SAFETY: `enter` added it.
     unsafe { evictable_list::remove(HEAP.platform(), NonNull::from(&cache.membership.node)) };
     if cache.frees_more_than_it_weighs() {
-        evictable_list::note_owner(false);
+        other_malloc::note_owner(false);
     }
 }
 
