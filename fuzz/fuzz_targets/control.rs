@@ -150,6 +150,9 @@ impl Host for Fake {
     fn mergeable(&mut self) -> usize {
         23
     }
+    fn callbacks(&self) -> usize {
+        5
+    }
     fn is_in_sandbox(&self) -> bool {
         self.is_in_sandbox
     }
@@ -336,7 +339,11 @@ fn expected(message: &[u8], model: &Tunables, host: &Fake) -> String {
         ["trim"] if releases => "ok\nreleased 17 bytes\n".into(),
         ["drain"] if releases => format!("ok\nreleased {} bytes\n", usize::MAX),
         ["trim" | "drain"] => error(off),
-        ["report"] => "ok\n".to_owned() + &REPORT.map(|(name, bytes)| format!("{name} {bytes} bytes\n")).concat(),
+        ["report"] => {
+            "ok\n".to_owned()
+                + &REPORT.map(|(name, bytes)| format!("{name} {bytes} bytes\n")).concat()
+                + "callbacks 5\n"
+        }
         ["mergeable"] => "ok\nmergeable 23 bytes\n".into(),
         ["subscribe"] => "ok\n".into(),
         ["target", bytes] if is_number(bytes) => "ok\n".into(),
