@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weir::EvictableCache;
@@ -17,20 +16,11 @@ const PAGE: usize = 4096;
 /// An entry with its key and header fills three pages of four times a KiB.
 type Value = [u8; 3 * PAGE - 64];
 
-/// Does a test's work in a process of its own. A short zone is pressure for all caches of a process, and the balancer that it woke
-/// looks at all zones.
-fn in_child(work: impl FnOnce()) {
-    const IS_CHILD: &str = "WEIR_TEST_IS_CHILD";
-    if std::env::var_os(IS_CHILD).is_some() {
-        return work();
-    }
-    let (own, test) = (std::env::current_exe().unwrap(), std::thread::current());
-    let mut command = Command::new(own);
-    let child = command.args(["--exact", test.name().unwrap(), "--nocapture"]).env(IS_CHILD, "1").output().unwrap();
-    let said = [child.stdout, child.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-    assert!(child.status.success() && said.contains("1 passed"), "{:?}\n{said}", child.status);
-    said.lines().filter(|line| line.starts_with("skipped: ")).for_each(|line| println!("{line}"));
-}
+/// A short zone is pressure for all caches of a process, and the balancer that it woke looks at all zones: each test has a process
+/// of its own.
+#[path = "common/in_child.rs"]
+mod own_process;
+use own_process::in_child;
 
 /// A zone that lives for good; `None` where so much cannot be locked.
 fn locked() -> Option<&'static Zone> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
@@ -19,19 +18,9 @@ mod common;
 pub mod forked;
 use forked::{Forked, in_forked};
 
-/// Runs the calling test in another process, if this is not that already.
-pub fn in_child(work: impl FnOnce()) {
-    const IS_CHILD: &str = "WEIR_TEST_IS_CHILD";
-    if std::env::var_os(IS_CHILD).is_some() {
-        return work();
-    }
-    let (own, test) = (std::env::current_exe().unwrap(), std::thread::current());
-    let mut command = Command::new(own);
-    let child = command.args(["--exact", test.name().unwrap(), "--nocapture"]).env(IS_CHILD, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{:?}\n{said}", child.status);
-    assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"), "the child runs the test");
-}
+#[path = "../../common/in_child.rs"]
+mod own_process;
+pub use own_process::in_child;
 
 #[test]
 fn an_allocation_that_cannot_be_had_evicts_nothing() {
