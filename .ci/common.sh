@@ -18,7 +18,9 @@ finish() {
     local code=$? aside
     for aside in "${asides[@]}"; do kill -- "-$aside" 2>/dev/null || true; done
     case $code in 0 | 77) return ;; esac # 77: it said what is missing
+    # Which tests, and why: the first line of each panic and what stands below it.
     [ ! -e "$records/ran" ] || grep -aE '^test .* FAILED$|^error: test failed' "$records/ran" || true
+    [ ! -e "$records/ran" ] || sed -n '/^failures:$/,/^failures:$/p' "$records/ran" | grep -avE '^ +[0-9]+: |^ +at ' | tail -60 || true
     echo "FAILED: stage '$stage' (exit code $code, $((SECONDS - began)) s in all)"
 }
 trap finish EXIT

@@ -19,14 +19,14 @@ pub struct Place {
 impl Place {
     /// A prefix in a directory of its own.
     pub fn with_prefix() -> Self {
-        let root = tempfile::tempdir().expect("a directory");
+        let root = directory();
         let prefix = root.path().canonicalize().expect("its path").join("opt/weir");
         Self { root, prefix, destdir: None }
     }
 
     /// A directory that stands for /.
     pub fn with_destdir(prefix: &str) -> Self {
-        let root = tempfile::tempdir().expect("a directory");
+        let root = directory();
         let destdir = Some(root.path().canonicalize().expect("its path").join("stage"));
         Self { root, prefix: prefix.into(), destdir }
     }
@@ -107,6 +107,11 @@ fn build_once() {
         assert!(output.status.success(), "{}", describe(&output));
         assert!(place.file("bin/weir").is_file(), "{}", describe(&output));
     });
+}
+
+/// A directory beside what was built: there is room for it, where the system's own directory of temporary files may be small.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
 
 /// Text of what a run says.
