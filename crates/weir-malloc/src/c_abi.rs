@@ -8,6 +8,7 @@ use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
 use crate::first;
 use crate::misuse::{WrongCall, misuse};
 use crate::weir_h::cache_abi::is_object;
+use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
@@ -99,7 +100,12 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
     if !align.is_power_of_two() {
         return fail(EINVAL);
     }
-    or_enomem(malloc::counted_alloc_aligned(align, size))
+    or_enomem(aligned(align, size))
+}
+
+/// A block whose alignment is a power of two; null when memory is refused, as it is for more than half of all addresses.
+fn aligned(align: usize, size: usize) -> *mut u8 {
+    Layout::from_size_align(size, align).map_or(null_mut(), malloc::counted_alloc_aligned)
 }
 
 /// `memalign`: as `aligned_alloc`, but glibc rounds an odd alignment up to the next power of two. musl takes 0 alone.
@@ -107,7 +113,7 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
     match align.checked_next_power_of_two() {
         Some(power) if IS_MUSL && power != align.max(1) => fail(EINVAL),
-        Some(align) => or_enomem(malloc::counted_alloc_aligned(align, size)),
+        Some(align) => or_enomem(aligned(align, size)),
         None => fail(EINVAL),
     }
 }
@@ -120,7 +126,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: u
         return EINVAL;
     }
     // SAFETY: the caller's promise: `out` may be written.
-    unsafe { answer_in(out, malloc::counted_alloc_aligned(align, size)) }
+    unsafe { answer_in(out, aligned(align, size)) }
 }
 
 /// `posix_memalign`, when its fast path failed. All objects of the size's class are aligned as was asked for.
@@ -143,14 +149,14 @@ unsafe fn answer_in(out: *mut *mut u8, block: *mut u8) -> c_int {
 /// `valloc`: a block at the start of a page.
 #[inline(always)]
 pub fn valloc(size: usize) -> *mut u8 {
-    or_enomem(malloc::counted_alloc_aligned(page::bytes(), size))
+    or_enomem(aligned(page::bytes(), size))
 }
 
 /// `pvalloc`: whole pages; of no bytes, one page.
 #[inline(always)]
 pub fn pvalloc(size: usize) -> *mut u8 {
     match size.max(1).checked_next_multiple_of(page::bytes()) {
-        Some(size) => or_enomem(malloc::counted_alloc_aligned(page::bytes(), size)),
+        Some(size) => or_enomem(aligned(page::bytes(), size)),
         None => fail(ENOMEM),
     }
 }

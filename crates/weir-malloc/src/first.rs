@@ -9,6 +9,7 @@
 //! there was none, no size takes a fast path: the first `new` has to find out.
 
 use crate::arch::jump::first_in_process;
+use core::alloc::Layout;
 use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -67,7 +68,7 @@ pub fn is_anothers() -> bool {
 #[cold]
 fn find_out() -> bool {
     if WHOSE.load(Relaxed) == UNKNOWN {
-        let block = if is_here() { null_mut() } else { alloc(MIN_ALIGN, 1) };
+        let block = if is_here() { null_mut() } else { alloc(Layout::new::<u8>()) };
         if is_here() || HEAP.covers(block.addr()) || is_block(block.addr()) {
             note(WEIRS);
         } else if !block.is_null() {
@@ -80,8 +81,8 @@ fn find_out() -> bool {
 }
 
 /// A block of the first `malloc`, or of the first `aligned_alloc`.
-pub fn alloc(align: usize, size: usize) -> *mut u8 {
-    let size = size.max(1);
+pub fn alloc(layout: Layout) -> *mut u8 {
+    let (size, align) = (layout.size().max(1), layout.align());
     if align <= MIN_ALIGN {
         let first = first_in_process!(malloc);
         // SAFETY: what goes by this name in a process has this type.
@@ -92,7 +93,7 @@ pub fn alloc(align: usize, size: usize) -> *mut u8 {
     // SAFETY: what goes by this name in a process has this type.
     let aligned_alloc = unsafe { transmute::<*const (), extern "C" fn(usize, usize) -> *mut u8>(first) };
     // Before C17 it had to be a multiple.
-    size.checked_next_multiple_of(align).map_or(null_mut(), |size| aligned_alloc(align, size))
+    aligned_alloc(align, size.next_multiple_of(align))
 }
 
 /// Frees a block by the first `free`.

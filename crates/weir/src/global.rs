@@ -28,11 +28,7 @@ pub struct Weir;
 unsafe impl GlobalAlloc for Weir {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= MIN_ALIGN {
-            heap::alloc(layout.size())
-        } else {
-            heap::alloc_aligned(layout.align(), layout.size())
-        }
+        if layout.align() <= MIN_ALIGN { heap::alloc(layout.size()) } else { HEAP.alloc_aligned(layout) }
     }
 
     #[inline]
@@ -52,7 +48,7 @@ unsafe impl GlobalAlloc for Weir {
         if layout.align() <= MIN_ALIGN {
             return heap::alloc_zeroed(layout.size());
         }
-        HEAP.alloc_zeroed_aligned(layout.align(), layout.size())
+        HEAP.alloc_zeroed_aligned(layout)
     }
 
     #[inline]
@@ -62,8 +58,10 @@ unsafe impl GlobalAlloc for Weir {
             // in a class larger than its new size's must not be freed by size, so such a one is moved.
             return unsafe { realloc_by_size(block, layout, size) };
         }
-        if let Some(class) = class_aligned(layout.size(), layout.align())
-            && class_aligned(size, layout.align()) == Some(class)
+        // SAFETY: the caller promises a size that such an alignment can have.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if let Some(class) = class_aligned(layout)
+            && class_aligned(wanted) == Some(class)
         {
             return block;
         }
@@ -71,9 +69,9 @@ unsafe impl GlobalAlloc for Weir {
             // SAFETY: the caller's block; one of more than a size class begins on a page, before and after.
             return unsafe { heap::realloc(block, size) };
         }
-        // SAFETY: a layout of the same alignment; blocks are distinct.
+        // SAFETY: blocks are distinct.
         unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            let new = self.alloc(wanted);
             if !new.is_null() {
                 core::ptr::copy_nonoverlapping(block, new, layout.size().min(size));
                 self.dealloc(block, layout);

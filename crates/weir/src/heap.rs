@@ -50,7 +50,7 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 /// ```
 #[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    if align.is_power_of_two() { HEAP.alloc_aligned(align, size) } else { core::ptr::null_mut() }
+    Layout::from_size_align(size, align).map_or(core::ptr::null_mut(), |layout| HEAP.alloc_aligned(layout))
 }
 
 /// Allocates whole pages below 4 GiB, for compressed pointers and code generators: 4 MiB at a time at most. Null for more, and when
@@ -124,7 +124,7 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
 pub fn block_size(layout: Layout) -> usize {
     let class = match layout.align() <= MIN_ALIGN {
         true => (layout.size() <= MAX_SIZE).then(|| class_of(layout.size())),
-        false => class_aligned(layout.size(), layout.align()),
+        false => class_aligned(layout),
     };
     class.map_or(layout.size().div_ceil(PAGE).saturating_mul(PAGE), size_of)
 }

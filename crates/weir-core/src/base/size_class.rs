@@ -4,6 +4,8 @@
 //!
 //! Class 0 means "none"; classes 1 to [`COUNT`] are the sizes of [`SIZE`].
 
+use core::alloc::Layout;
+
 use crate::base::units::{Class, PAGE};
 
 /// Number of classes.
@@ -67,8 +69,18 @@ pub const fn size_of(class: Class) -> usize {
     SIZE[class.index()] as usize
 }
 
-/// The smallest class for `size` bytes whose objects are all aligned to `align`, a power of two up to a page.
-pub fn class_aligned(size: usize, align: usize) -> Option<Class> {
+/// A request for `size` bytes, aligned as every object is; `None`: more than half of all addresses.
+#[inline]
+pub const fn layout_of(size: usize) -> Option<Layout> {
+    match Layout::from_size_align(size, MIN_ALIGN) {
+        Ok(layout) => Some(layout),
+        Err(_) => None,
+    }
+}
+
+/// The smallest class for a request whose objects are all aligned to what it asks for, up to a page.
+pub fn class_aligned(layout: Layout) -> Option<Class> {
+    let (size, align) = (layout.size(), layout.align());
     if size > MAX_SIZE || align > PAGE {
         return None;
     }
@@ -95,11 +107,11 @@ mod tests {
     fn aligned_classes_are_aligned() {
         for shift in 4..=12 {
             for size in [1, 100, 1000, 5000, 20_000, 32_768] {
-                let class = class_aligned(size, 1 << shift).unwrap();
+                let class = class_aligned(Layout::from_size_align(size, 1 << shift).unwrap()).unwrap();
                 assert_eq!(size_of(class) % (1 << shift), 0);
                 assert!(size_of(class) >= size);
             }
         }
-        assert_eq!(class_aligned(MAX_SIZE + 1, 16), None);
+        assert_eq!(class_aligned(layout_of(MAX_SIZE + 1).unwrap()), None);
     }
 }

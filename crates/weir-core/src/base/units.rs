@@ -26,6 +26,8 @@ pub const PAGEBLOCK: usize = PAGEBLOCK_PAGES * PAGE;
 pub const NONE: u32 = u32::MAX;
 /// Largest run that comes from a zone (4 MiB); larger blocks are mapped on their own.
 pub const MAX_RUN: Pages = Pages::of_order(MAX_ORDER - 1);
+/// Largest alignment of such a run: its length.
+pub(crate) const MAX_RUN_ORDER: Order = Order(MAX_ORDER - 1);
 
 const _: () = assert!(PAGE == 1 << PAGE_SHIFT && PAGEBLOCK == PAGEBLOCK_PAGES * PAGE);
 
@@ -286,6 +288,8 @@ pub struct Order(pub u32);
 impl Order {
     /// A page: no alignment beyond it.
     pub const PAGE: Self = Self(0);
+    /// A pageblock, and a huge page.
+    pub const BLOCK: Self = Self(REPORT_ORDER);
 
     /// The smallest order whose block holds `pages`.
     #[inline]
@@ -297,6 +301,18 @@ impl Order {
     #[inline]
     pub const fn of_align(align: usize) -> Self {
         Self::of_pages(Pages::to_hold(align))
+    }
+
+    /// Pages of a block of this order.
+    #[inline]
+    pub const fn pages(self) -> Pages {
+        Pages::of_order(self.0)
+    }
+
+    /// Whether `addr` is a multiple of it. By a mask, and not a division.
+    #[inline]
+    pub(crate) const fn aligns(self, addr: usize) -> bool {
+        addr & (self.pages().bytes() - 1) == 0
     }
 
     /// The aligned blocks of this order that `pages` of a pageblock touch.

@@ -22,7 +22,7 @@ use super::lent::{Hints, MOST_FREES, Withdrawn};
 use super::mapped::Mapped;
 use super::retain::is_near;
 use super::table::Blocks;
-use crate::base::units::{MAX_RUN, PAGE};
+use crate::base::units::{MAX_RUN, Order, PAGE};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, rank};
 use crate::telemetry::stats;
@@ -37,8 +37,8 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// A block for `len` bytes, aligned to `align`, that is free on this CPU.
     #[inline]
-    pub(crate) fn take_here(&self, len: usize, align: usize) -> Option<usize> {
-        let run = self.ways_here()?.take(|run| is_near(run.len, len, false) && run.addr & (align - 1) == 0)?;
+    pub(crate) fn take_here(&self, len: usize, align: Order) -> Option<usize> {
+        let run = self.ways_here()?.take(|run| is_near(run.len, len, false) && align.aligns(run.addr))?;
         if self.pages.platform.renew(run, run.len).is_err() {
             self.free_mapped(run.addr);
             return None;

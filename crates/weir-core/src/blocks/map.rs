@@ -10,7 +10,7 @@ use super::mapped::{Mapped, moved};
 use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{MAX_RUN, Order, PAGE, PAGEBLOCK, Pages};
 use crate::pages::{Hold, Short};
 use crate::platform::lock::Guard;
 use crate::platform::{Contents, Platform, rank};
@@ -49,8 +49,8 @@ struct Found<'a> {
 
 impl<P: Platform> Mapped<'_, P> {
     /// Maps a block of its own.
-    pub(crate) fn map_block(&self, len: usize, align: usize) -> Result<Fresh, Short> {
-        let len = len.next_multiple_of(self.pages.platform.release_unit());
+    pub(crate) fn map_block(&self, pages: Pages, align: Order) -> Result<Fresh, Short> {
+        let len = pages.bytes().next_multiple_of(self.pages.platform.release_unit());
         let is_exact = self.pages.hard_limit().is_some();
         let mut blocks = self.mapped_room()?;
         // Room in the table is kept from here on. What other CPUs have free is theirs, as long as a kept block fits as it is: each
@@ -137,14 +137,14 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// A new mapping.
-    fn new_block(&self, len: usize, align: usize) -> Result<Found<'_>, Short> {
+    fn new_block(&self, len: usize, align: Order) -> Result<Found<'_>, Short> {
         let _hold = self.pages.hold(len).ok_or(Short)?;
         let again = self.lock().recent.taken(Pages::in_bytes(len));
         self.pages.events.taken_again(&self.pages.platform, again);
         // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
         let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
-        let align = if huge { align.max(PAGEBLOCK) } else { align };
-        let addr = self.pages.platform.map(len, align)?;
+        let align = if huge { align.max(Order::BLOCK) } else { align };
+        let addr = self.pages.platform.map(len, align.pages().bytes())?;
         let kept = Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 };
         Ok(Found { kept, fresh: len, _hold })
     }

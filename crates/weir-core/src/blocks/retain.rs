@@ -11,7 +11,7 @@
 
 use super::block::{Block, Kept};
 use super::table::{Blocks, KEPT};
-use crate::base::units::PAGE;
+use crate::base::units::Order;
 use crate::reclaim::Ended;
 
 /// A kept block is handed out whole where it is longer than wanted by at most this part. So is one that has memory
@@ -133,14 +133,14 @@ impl Blocks {
     /// shortest that is longer (to be cut). Where `is_exact`, addresses without memory are dear too.
     ///
     /// Where `align` is more than a page, only a block that lies so and is handed out whole: others would have to be moved.
-    pub(super) fn best(&self, len: usize, align: usize, is_exact: bool) -> Option<(usize, bool)> {
+    pub(super) fn best(&self, len: usize, align: Order, is_exact: bool) -> Option<(usize, bool)> {
         // What will be touched of it.
         let wanted = self.filled.of(len);
         let is_whole = |kept: &Kept| {
             let have = kept.block.run.len;
             is_near(have, len, !is_exact && kept.resident <= wanted + wanted / SLACK)
         };
-        let is_eligible = |kept: &Kept| align <= PAGE || kept.block.run.addr.is_multiple_of(align) && is_whole(kept);
+        let is_eligible = |kept: &Kept| align == Order::PAGE || align.aligns(kept.block.run.addr) && is_whole(kept);
         let fit = |kept: &Kept| match kept.block.run.len {
             _ if is_whole(kept) => (0, kept.resident.abs_diff(wanted)),
             have if have < len => (1, len - have),

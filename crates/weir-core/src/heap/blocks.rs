@@ -9,7 +9,7 @@ use core::ptr::null_mut;
 
 use super::large::Large;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::reclaim::Kind;
@@ -23,10 +23,12 @@ const PART_AHEAD: usize = 8;
 
 impl<P: Platform> Large<'_, P> {
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
-    pub(super) fn map_block(self, len: usize, align: usize) -> (*mut u8, bool) {
-        let map = || self.heap.mapped().map_block(len, align);
-        let addresses = if align > PAGE { len + align } else { len };
-        let Ok(block) = map().or_else(|_| self.map_again(len, addresses, map)) else { return (null_mut(), false) };
+    pub(super) fn map_block(self, pages: Pages, align: Order) -> (*mut u8, bool) {
+        let map = || self.heap.mapped().map_block(pages, align);
+        let addresses = if align > Order::PAGE { pages + align.pages() } else { pages };
+        let Ok(block) = map().or_else(|_| self.map_again(pages.bytes(), addresses.bytes(), map)) else {
+            return (null_mut(), false);
+        };
         if block.expected > 0 {
             // Before the program touches it.
             self.heap.caches.flush_before(block.expected);
@@ -88,7 +90,7 @@ impl<P: Platform> Large<'_, P> {
         if !self.heap.mapped().takes_grown(size) {
             return null_mut();
         }
-        self.map_block(size.next_multiple_of(PAGE), PAGE).0
+        self.map_block(Pages::to_hold(size), Order::PAGE).0
     }
 
     /// Tries `map` again, which was refused `bytes` of new memory. The platform maps `addresses` bytes for it, if only for a while.

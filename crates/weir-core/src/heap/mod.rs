@@ -21,6 +21,7 @@ pub(crate) mod user_caches;
 mod view;
 pub(crate) mod zones;
 
+use core::alloc::Layout;
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
 use core::sync::atomic::AtomicU64;
@@ -28,7 +29,7 @@ use core::sync::atomic::AtomicU64;
 use crate::base::fault::Fault;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
-use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, class_aligned, class_of, size_of};
+use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, class_aligned, class_of, layout_of, size_of};
 use crate::base::units::Class;
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
@@ -147,7 +148,11 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     pub fn alloc_slow(&self, size: usize) -> *mut u8 {
-        if size > MAX_SIZE { self.large().alloc_run(size, MIN_ALIGN).0 } else { self.refill(class_of(size).index()) }
+        match layout_of(size) {
+            _ if size <= MAX_SIZE => self.refill(class_of(size).index()),
+            Some(layout) => self.large().alloc_run(layout).0,
+            None => null_mut(),
+        }
     }
 
     /// An object of cache `number`, whose bucket is empty; null when memory is refused.
@@ -186,8 +191,9 @@ impl<P: Platform> Heap<P> {
     #[inline]
     pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
-            // SAFETY: allocated just now.
-            return unsafe { self.large().zeroed(self.large().alloc_run(size, MIN_ALIGN)) };
+            let run = layout_of(size).map_or((null_mut(), false), |layout| self.large().alloc_run(layout));
+            // SAFETY: null, or allocated just now.
+            return unsafe { self.large().zeroed(run) };
         }
         self.alloc_zeroed_class(class_of(size))
     }
@@ -203,26 +209,26 @@ impl<P: Platform> Heap<P> {
         object
     }
 
-    /// Allocates `size` zero bytes aligned to `align`, a power of two.
-    pub fn alloc_zeroed_aligned(&self, align: usize, size: usize) -> *mut u8 {
-        if align <= MIN_ALIGN {
-            return self.alloc_zeroed(size);
+    /// Allocates what `layout` asks for, zero.
+    pub fn alloc_zeroed_aligned(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN {
+            return self.alloc_zeroed(layout.size());
         }
-        match class_aligned(size.max(1), align) {
+        match class_aligned(layout) {
             Some(class) => self.alloc_zeroed_class(class),
             // SAFETY: allocated just now.
-            None => unsafe { self.large().zeroed(self.large().alloc_run(size.max(1), align)) },
+            None => unsafe { self.large().zeroed(self.large().alloc_run(layout)) },
         }
     }
 
-    /// Allocates `size` bytes aligned to `align`, a power of two.
-    pub fn alloc_aligned(&self, align: usize, size: usize) -> *mut u8 {
-        if align <= MIN_ALIGN {
-            return self.alloc(size);
+    /// Allocates what `layout` asks for; null when memory is refused.
+    pub fn alloc_aligned(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= MIN_ALIGN {
+            return self.alloc(layout.size());
         }
-        match class_aligned(size.max(1), align) {
+        match class_aligned(layout) {
             Some(class) => self.alloc_class(class),
-            None => self.large().alloc_run(size.max(1), align).0,
+            None => self.large().alloc_run(layout).0,
         }
     }
 

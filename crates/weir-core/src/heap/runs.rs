@@ -2,6 +2,7 @@
 //! behind it are free. Most runs are of a run class: they come from a CPU's bucket and go back to it
 //! ([`crate::caches::cpu::runs`]). Else they come from a zone and go back to that.
 
+use core::alloc::Layout;
 use core::ptr::null_mut;
 
 use super::Heap;
@@ -11,7 +12,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{self, class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
-use crate::base::units::{Class, MAX_RUN, Order, PAGE, PageNo, Pages, Span, order_of};
+use crate::base::units::{Class, MAX_RUN, MAX_RUN_ORDER, Order, PAGE, PageNo, Pages, Span, order_of};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::caches::cpu::runs::Kept;
 use crate::pages::Short;
@@ -24,8 +25,9 @@ use crate::telemetry::stats;
 
 impl<P: Platform> Large<'_, P> {
     /// A block of more than a size class holds, and whether it is known to be zero; null when memory is refused.
-    pub(super) fn alloc_run(self, size: usize, align: usize) -> (*mut u8, bool) {
-        let class = if align <= MAX_RUN.bytes() { class_of_run(size) } else { None };
+    pub(super) fn alloc_run(self, layout: Layout) -> (*mut u8, bool) {
+        let (size, align) = (layout.size(), Order::of_align(layout.align()));
+        let class = if align <= MAX_RUN_ORDER { class_of_run(size) } else { None };
         let Some(class) = class else {
             if size > MAX_RUN.bytes()
                 && let Some(block) = self.heap.mapped().take_here(size, align)
@@ -33,13 +35,13 @@ impl<P: Platform> Large<'_, P> {
                 return (block as *mut u8, false);
             }
             self.heap.caches.cpu.note_missed(self.heap.platform(), Pages::ZERO);
-            return self.alloc_large(size, align);
+            return self.alloc_large(layout);
         };
-        let run = self.heap.caches.pop_run(class, size, align.max(PAGE));
+        let run = self.heap.caches.pop_run(class, size, align);
         if !run.is_null() {
             return (run, false);
         }
-        self.take_class_run(class, Pages::to_hold(size), Order::of_align(align))
+        self.take_class_run(class, Pages::to_hold(size), align)
     }
 
     #[cold]
@@ -67,7 +69,7 @@ impl<P: Platform> Large<'_, P> {
     #[inline(never)]
     pub(super) fn alloc_run_at_hand(self, size: usize) -> *mut u8 {
         let (Some(class), pages) = (class_of_run(size), Pages::to_hold(size)) else { return null_mut() };
-        let run = self.heap.caches.pop_run(class, size, PAGE);
+        let run = self.heap.caches.pop_run(class, size, Order::PAGE);
         if !run.is_null() {
             return run;
         }
@@ -112,22 +114,22 @@ impl<P: Platform> Large<'_, P> {
     /// A run or a block mapped on its own, and whether it is known to be zero; null when memory is refused.
     #[cold]
     #[inline(never)]
-    pub(super) fn alloc_large(self, size: usize, align: usize) -> (*mut u8, bool) {
+    pub(super) fn alloc_large(self, layout: Layout) -> (*mut u8, bool) {
+        let (size, align) = (layout.size().max(1), Order::of_align(layout.align()));
         stats::add(&self.heap.platform().stats().large_allocs, 1);
-        if size > MOST || align > MOST {
+        if size > MOST || layout.align() > MOST {
             return (null_mut(), false);
         }
         let pages = Pages::to_hold(size);
-        if pages > MAX_RUN || align > MAX_RUN.bytes() {
-            let (block, is_new) = self.map_block(pages.bytes(), align.max(PAGE));
+        if pages > MAX_RUN || align > MAX_RUN_ORDER {
+            let (block, is_new) = self.map_block(pages, align);
             if is_new {
                 // What is freed next may be this block's former copy.
                 self.heap.pages().note_large(pages);
             }
             return (block, is_new);
         }
-        let order = Order::of_align(align);
-        let Ok((kind, run)) = self.take_run(pages, order) else { return (null_mut(), false) };
+        let Ok((kind, run)) = self.take_run(pages, align) else { return (null_mut(), false) };
         (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero)
     }
 

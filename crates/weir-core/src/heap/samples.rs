@@ -3,12 +3,13 @@
 //! So a free of one ends in the slow path of large blocks, which looks it up among the samples. The fast paths of `malloc` and
 //! `free` know nothing of samples. A page for a small block costs little: there is one in 512 KiB of allocations.
 
+use core::alloc::Layout;
 use core::ptr::{self, null_mut};
 
 use super::Heap;
 use super::lookup::Found;
 use super::view::view;
-use crate::base::size_class::{MAX_SIZE, MIN_ALIGN};
+use crate::base::size_class::{MAX_SIZE, layout_of};
 use crate::platform::Platform;
 use crate::profile::recorder::Origin;
 
@@ -20,17 +21,16 @@ view! {
 }
 
 impl<P: Platform> Samples<'_, P> {
-    /// Allocates `size` bytes aligned to `align`, a power of two, as a sample of the heap profile; all of it is zero if that
-    /// `is_zeroed`. Null when memory is refused.
+    /// Allocates what `layout` asks for as a sample of the heap profile; all of it is zero if that `is_zeroed`. Null when memory is
+    /// refused.
     #[cold]
-    pub fn alloc(self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
-        let (some, align) = (size.max(1), align.max(MIN_ALIGN));
+    pub fn alloc(self, layout: Layout, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
         // Of no run class: its free is not to end in a bucket.
-        let large = self.heap.large().alloc_large(some, align);
+        let large = self.heap.large().alloc_large(layout);
         // SAFETY: allocated just now.
         let block = if is_zeroed { unsafe { self.heap.large().zeroed(large) } } else { large.0 };
         if !block.is_null() {
-            self.sample(block, size, origin);
+            self.sample(block, layout.size(), origin);
         }
         block
     }
@@ -62,7 +62,7 @@ impl<P: Platform> Samples<'_, P> {
             // A wrong pointer, which has been reported.
             return null_mut();
         }
-        let new = self.alloc(size, MIN_ALIGN, false, origin);
+        let new = layout_of(size).map_or(null_mut(), |layout| self.alloc(layout, false, origin));
         if !new.is_null() {
             // SAFETY: the old block holds `old` bytes and the new one at least `size`; they are distinct, as the old one is still
             // allocated. The caller gives the old one up by this call, so it may be freed.

@@ -1,5 +1,6 @@
 //! Blocks that a test holds: each is filled, and checked before it is given up or moved.
 
+use std::alloc::Layout;
 use std::collections::BTreeMap;
 
 use weir_core::base::size_class::{MAX_SIZE, class_aligned};
@@ -20,9 +21,14 @@ pub enum Kind {
     Mapped,
 }
 
+/// What is asked for by an alignment and a size.
+pub fn layout(align: usize, size: usize) -> Layout {
+    Layout::from_size_align(size, align).unwrap()
+}
+
 impl Kind {
     pub fn of(size: usize, align: usize) -> Self {
-        if size <= MAX_SIZE && (align <= 16 || class_aligned(size.max(1), align).is_some()) {
+        if size <= MAX_SIZE && (align <= 16 || class_aligned(layout(align, size)).is_some()) {
             Self::Object
         } else if size <= MAX_RUN && align <= MAX_RUN {
             Self::Run
@@ -118,7 +124,7 @@ impl World {
     }
 
     pub fn alloc_aligned(&mut self, align: usize, size: usize) -> Option<usize> {
-        let block = self.heap.alloc_aligned(align, size);
+        let block = self.heap.alloc_aligned(layout(align, size));
         self.take(block, size, align, Kind::of(size, align))
     }
 

@@ -8,6 +8,7 @@ mod mechanisms;
 mod platform;
 
 use platform::{Plain, run_on};
+use std::alloc::Layout;
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
@@ -93,7 +94,7 @@ fn objects_of_many_classes() {
         (0..20).for_each(|i| held.free(i));
         for size in [100, 1000] {
             held.take(heap.alloc_zeroed(size), size);
-            held.take(heap.alloc_aligned(256, size), size);
+            held.take(heap.alloc_aligned(Layout::from_size_align(size, 256).unwrap()), size);
         }
         held.realloc(0, 5000);
         held.realloc(1, 5);
@@ -113,7 +114,7 @@ fn runs_and_blocks_of_their_own() {
         held.realloc(1, 30 * PAGE);
         held.realloc(0, 12 * PAGE);
         held.free(2);
-        held.take(heap.alloc_aligned(16 * PAGE, 5 * PAGE), 5 * PAGE);
+        held.take(heap.alloc_aligned(Layout::from_size_align(5 * PAGE, 16 * PAGE).unwrap()), 5 * PAGE);
         held.take(heap.alloc(5 << 20), 5 << 20);
         let last = held.blocks.len() - 1;
         held.realloc(last, 6 << 20);

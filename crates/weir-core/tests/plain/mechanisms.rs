@@ -1,5 +1,6 @@
 //! Mechanisms on pages and caches: page pools, zones of a program's own, its callbacks, objects with state, and the profile.
 
+use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
@@ -215,7 +216,11 @@ fn sampled_blocks() {
         let mut held = Held { heap, blocks: Vec::new() };
         let sampled = |size: usize, align: usize| {
             let frames = [size, align];
-            heap.samples().alloc(size, align, true, Origin { frames: &frames, mean: 1, random: u64::MAX })
+            heap.samples().alloc(
+                Layout::from_size_align(size, align).unwrap(),
+                true,
+                Origin { frames: &frames, mean: 1, random: u64::MAX },
+            )
         };
         for size in [1, 100, 10_000, 5 << 20] {
             held.take(sampled(size, 16), size);

@@ -1,6 +1,7 @@
 //! A program's callbacks, shrinkers and subscribers to pressure: how they are registered, and what calls them. The queues of
 //! those that a program's own threads call are here as well.
 
+use core::alloc::Layout;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{
     AtomicPtr, AtomicU32,
@@ -62,7 +63,7 @@ pub fn register<C: Callback + Send + 'static>(
     thread: Thread<'_>,
 ) -> Result<Registration, RegisterError> {
     on_first_use();
-    let block = HEAP.alloc_aligned(align_of::<Block<C>>(), size_of::<Block<C>>()).cast::<Block<C>>();
+    let block = HEAP.alloc_aligned(Layout::new::<Block<C>>()).cast::<Block<C>>();
     let Some(block) = NonNull::new(block) else { return Err(RegisterError::NoMemory) };
     // SAFETY: fresh memory of that size; the fields' addresses are inside it.
     let entry = unsafe {

@@ -1,6 +1,7 @@
 //! The heap of the process, with its threads, and how the parts are connected. The file has the parts of the platform
 //! that need the layers above it, what libc calls around `fork`, and the start and end of the process.
 
+use core::alloc::Layout;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -162,8 +163,8 @@ macro_rules! compiled_here {
 
 compiled_here! {
     alloc_zeroed = <> alloc_zeroed(size: usize) -> *mut u8;
-    alloc_aligned = <> alloc_aligned(align: usize, size: usize) -> *mut u8;
-    alloc_zeroed_aligned = <> alloc_zeroed_aligned(align: usize, size: usize) -> *mut u8;
+    alloc_aligned = <> alloc_aligned(layout: Layout) -> *mut u8;
+    alloc_zeroed_aligned = <> alloc_zeroed_aligned(layout: Layout) -> *mut u8;
     alloc_low32 = <> alloc_low32(size: usize) -> *mut u8;
     purge = <> purge() -> usize;
     purge_unfinalized = <reclaim> purge() -> usize;

@@ -8,9 +8,10 @@
 //!
 //! Only the fast paths are compiled where they are called.
 
+use core::alloc::Layout;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
-use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN};
+use weir_core::base::size_class::{MAX_SIZE, layout_of};
 use weir_core::heap::FreeLeft;
 use weir_core::profile::recorder::Origin;
 
@@ -145,7 +146,7 @@ pub fn counted_alloc_slow(size: usize) -> *mut u8 {
     if !is_watched() {
         return HEAP.alloc_slow(size);
     }
-    let block = sampled(size, MIN_ALIGN, false, size < SAMPLED_SIZES.load(Relaxed));
+    let block = sampled(layout_of(size), false, size < SAMPLED_SIZES.load(Relaxed));
     // The bucket may well have an object: the fast path went past it because of the count.
     if block.is_null() { HEAP.alloc(size) } else { block }
 }
@@ -158,14 +159,14 @@ pub fn counted_alloc(size: usize) -> *mut u8 {
 
 #[cold]
 fn alloc_watched(size: usize) -> *mut u8 {
-    let block = sampled(size, MIN_ALIGN, false, false);
+    let block = sampled(layout_of(size), false, false);
     if block.is_null() { HEAP.alloc(size) } else { block }
 }
 
 /// [`counted_alloc`], of zeros.
 pub fn counted_alloc_zeroed(size: usize) -> *mut u8 {
     if is_watched() {
-        let block = sampled(size, MIN_ALIGN, true, false);
+        let block = sampled(layout_of(size), true, false);
         if !block.is_null() {
             return block;
         }
@@ -173,18 +174,15 @@ pub fn counted_alloc_zeroed(size: usize) -> *mut u8 {
     HEAP.alloc_zeroed(size)
 }
 
-/// [`counted_alloc`], aligned to `align`; null also where `align` is not a power of two.
-pub fn counted_alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    if !align.is_power_of_two() {
-        return null_mut();
-    }
+/// [`counted_alloc`] of what `layout` asks for.
+pub fn counted_alloc_aligned(layout: Layout) -> *mut u8 {
     if is_watched() {
-        let block = sampled(size, align, false, false);
+        let block = sampled(Some(layout), false, false);
         if !block.is_null() {
             return block;
         }
     }
-    HEAP.alloc_aligned(align, size)
+    HEAP.alloc_aligned(layout)
 }
 
 /// Whether a resize to `size` bytes leaves the block as it is, and nothing has to be counted.
@@ -216,16 +214,17 @@ pub unsafe fn counted_realloc(block: *mut u8, size: usize) -> *mut u8 {
 
 /// A sampled or a guarded block; null if this allocation is neither, or there is no memory for that.
 #[cold]
-fn sampled(size: usize, align: usize, is_zeroed: bool, is_counted: bool) -> *mut u8 {
-    let Some(drawn) = countdown::sample(size, is_counted) else { return guarded(size, align) };
+fn sampled(layout: Option<Layout>, is_zeroed: bool, is_counted: bool) -> *mut u8 {
+    let Some(layout) = layout else { return null_mut() };
+    let Some(drawn) = countdown::sample(layout.size(), is_counted) else { return guarded(layout) };
     let mut words = [0; ROOM];
     let origin = Origin { frames: call_stack(&mut words), mean: drawn.mean, random: drawn.random };
-    HEAP.samples().alloc(size, align, is_zeroed, origin)
+    HEAP.samples().alloc(layout, is_zeroed, origin)
 }
 
 /// A guarded block, all 0; null if this allocation is not guarded, or no page is free for it.
-fn guarded(size: usize, align: usize) -> *mut u8 {
-    if choice::is_chosen(size, align) { blocks::alloc(size, align).unwrap_or(null_mut()) } else { null_mut() }
+fn guarded(layout: Layout) -> *mut u8 {
+    if choice::is_chosen(layout) { blocks::alloc(layout).unwrap_or(null_mut()) } else { null_mut() }
 }
 
 /// A sampled block in the place of another; null if it is not sampled, or there is no memory for that.

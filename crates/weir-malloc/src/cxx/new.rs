@@ -26,7 +26,7 @@ const DEFAULT_ALIGN: usize = 16;
 
 /// What the fast path did not allocate. Null when memory is refused.
 fn alloc_slow(size: usize) -> *mut u8 {
-    if first::is_anothers() { first::alloc(DEFAULT_ALIGN, size) } else { malloc::counted_alloc_slow(size) }
+    if first::is_anothers() { alloc_aligned(size, DEFAULT_ALIGN) } else { malloc::counted_alloc_slow(size) }
 }
 
 #[cold]
@@ -42,12 +42,12 @@ extern "C" fn nothrow_slow(size: usize) -> *mut u8 {
 }
 
 extern "C" fn throwing_aligned(size: usize, align: usize) -> *mut u8 {
-    let block = alloc_aligned(align, size);
+    let block = alloc_aligned(size, align);
     if block.is_null() { weir_new_or_throw(size, align) } else { block }
 }
 
 extern "C" fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
-    let block = alloc_aligned(align, size);
+    let block = alloc_aligned(size, align);
     if block.is_null() { weir_new_or_null(size, align) } else { block }
 }
 

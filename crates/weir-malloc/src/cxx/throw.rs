@@ -53,7 +53,7 @@ unsafe extern "C" {
 define_throwing!(caught, current_handler, retry, thrower);
 
 extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
-    alloc_aligned(align, size)
+    alloc_aligned(size, align)
 }
 
 /// Ends an exception that a nothrow `new` caught.

@@ -1,5 +1,6 @@
 //! A pool's state, which its handles and its runs in flight share.
 
+use core::alloc::Layout;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -32,7 +33,7 @@ impl RefUnwindSafe for Shared {}
 
 impl Shared {
     pub fn new(spec: &PoolSpec<'_>) -> Result<Self, PoolError> {
-        let at = HEAP.alloc_aligned(align_of::<State>(), size_of::<State>()).cast::<State>();
+        let at = HEAP.alloc_aligned(Layout::new::<State>()).cast::<State>();
         let at = NonNull::new(at).ok_or(PoolError::OutOfMemory)?;
         // SAFETY: fresh memory of that size and alignment.
         unsafe { at.write(State { pool: PagePool::new(spec), owners: AtomicUsize::new(1) }) };

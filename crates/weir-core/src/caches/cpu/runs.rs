@@ -77,16 +77,16 @@ pub(crate) enum Kept {
 
 impl<P: Platform> Caches<P> {
     /// A run from the current CPU's buckets that holds `size` bytes, for which `class` is the class, and begins at a multiple of
-    /// `align`, a power of two of a page at least; null: there is none.
+    /// `align`; null: there is none.
     #[inline(always)]
-    pub(crate) fn pop_run(&self, class: Class, size: usize, align: usize) -> *mut u8 {
+    pub(crate) fn pop_run(&self, class: Class, size: usize, align: Order) -> *mut u8 {
         let run = self.pop_run_of(class, size, align);
         if run.is_null() { self.pop_longer_run(class, size, align) } else { run }
     }
 
     #[cold]
     #[inline(never)]
-    fn pop_longer_run(&self, class: Class, size: usize, align: usize) -> *mut u8 {
+    fn pop_longer_run(&self, class: Class, size: usize, align: Order) -> *mut u8 {
         let longer = run_class::serving(class).skip(1);
         longer
             .map(|class| self.pop_run_of(class, size, align))
@@ -97,7 +97,7 @@ impl<P: Platform> Caches<P> {
     /// A run of `class` from the current CPU's bucket that holds `size` bytes and begins right; null: there is none. One that is too
     /// short, or begins elsewhere, goes to its zone; what a wrong free put there is named.
     #[inline(always)]
-    fn pop_run_of(&self, class: Class, size: usize, align: usize) -> *mut u8 {
+    fn pop_run_of(&self, class: Class, size: usize, align: Order) -> *mut u8 {
         let run = if self.pages.platform.lockless() {
             // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
             unsafe { self.pages.platform.pop(&self.cpu.table, class) }
@@ -118,11 +118,10 @@ impl<P: Platform> Caches<P> {
     /// compares with the bucket's top alone. So it may be a pointer into a run's first page. Or another CPU's bucket had the run too,
     /// and gave it to its zone.
     #[inline]
-    fn is_run_of(&self, class: Class, run: *mut u8, size: usize, align: usize) -> bool {
+    fn is_run_of(&self, class: Class, run: *mut u8, size: usize, align: Order) -> bool {
         let window = &self.pages.normal;
         let is_run = |page| window.class_of(page) == class && window.run_pages(page).bytes() >= size;
-        // By a mask, and not a division.
-        run as usize & (align - 1) == 0 && window.page_of(run as usize).is_some_and(is_run)
+        align.aligns(run as usize) && window.page_of(run as usize).is_some_and(is_run)
     }
 
     fn run_budget(&self, wanted: Wanted) -> Budget {

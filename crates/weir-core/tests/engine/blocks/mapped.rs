@@ -8,6 +8,7 @@ use weir_core::platform::{Diagnostics, Memory};
 use weir_core::reclaim::budget::Room;
 
 use crate::fake::{Call, Fake, memory};
+use crate::held::layout;
 
 pub const MIB: usize = 1 << 20;
 
@@ -295,7 +296,7 @@ fn no_pageblock_is_looked_at_twice() {
         let peaks = Peaks::new();
         peaks.heap.purge();
         let align = if len < 4 * MIB { 8 * MIB } else { 16 };
-        let block = peaks.heap.alloc_aligned(align, len);
+        let block = peaks.heap.alloc_aligned(layout(align, len));
         peaks.heap.platform().take_looks();
         // SAFETY: allocated just now.
         unsafe { peaks.heap.free(block) };
@@ -401,7 +402,7 @@ fn a_run_that_was_hardly_touched_is_not_written_to_by_calloc() {
 fn a_kept_block_serves_an_alignment_that_it_has() {
     let mut peaks = Peaks::new();
     let align = 2 * MIB;
-    let alloc = |peaks: &Peaks, len: usize| peaks.heap.alloc_aligned(align, len);
+    let alloc = |peaks: &Peaks, len: usize| peaks.heap.alloc_aligned(layout(align, len));
     let first = alloc(&peaks, 8 * MIB);
     // SAFETY: allocated just now, of this length; freed once.
     unsafe {

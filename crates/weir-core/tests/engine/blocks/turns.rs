@@ -6,6 +6,7 @@ use weir_core::platform::{Diagnostics, rank};
 
 use crate::blocks::mapped::{MIB, Part, Peaks, random};
 use crate::fake::run_on;
+use crate::held::layout;
 
 const LEN: usize = 6 * MIB;
 const CPUS: usize = 16;
@@ -98,7 +99,7 @@ fn aligned_blocks_are_handed_out_by_their_cpu() {
     let peaks = Peaks::new();
     let pairs = |count| {
         for _ in 0..count {
-            let block = peaks.heap.alloc_aligned(2 * MIB, 8 * MIB);
+            let block = peaks.heap.alloc_aligned(layout(2 * MIB, 8 * MIB));
             assert!(!block.is_null() && (block as usize).is_multiple_of(2 * MIB));
             // SAFETY: allocated just now.
             unsafe { peaks.heap.free(block) };

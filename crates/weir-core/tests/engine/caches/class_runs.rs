@@ -11,7 +11,7 @@ use weir_core::platform::Diagnostics;
 
 use crate::fake::{Fake, run_on};
 use crate::heap::usage;
-use crate::held::World;
+use crate::held::{World, layout};
 use crate::reclaim::order::calm;
 
 pub const KIB: usize = 1 << 10;
@@ -225,7 +225,7 @@ fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
         let run = world.heap.alloc(100 * KIB);
         let origin = weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
         world.heap.profile().switch(world.heap.platform(), 1, Time(0)).unwrap();
-        let sample = world.heap.samples().alloc(100 * KIB, 16, false, origin);
+        let sample = world.heap.samples().alloc(layout(16, 100 * KIB), false, origin);
         let low = world.heap.alloc_low32(100 * KIB);
         let others = [run.wrapping_add(PAGE), run.wrapping_add(16), sample, low, std::ptr::null_mut()];
         assert!(others.into_iter().all(|other| !world.heap.stays(other, 100 * KIB)));
@@ -494,7 +494,7 @@ fn a_sampled_run_is_of_no_class() {
         let heap = &world.heap;
         heap.profile().switch(heap.platform(), 1, Time(0)).unwrap();
         let origin = || weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
-        let block = heap.samples().alloc(100 * KIB, 16, false, origin());
+        let block = heap.samples().alloc(layout(16, 100 * KIB), false, origin());
         // SAFETY: allocated here; so in what follows.
         unsafe { heap.free(block) };
         assert_eq!(heap.audit().unwrap().cpu_runs, 0);

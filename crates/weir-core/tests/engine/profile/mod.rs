@@ -14,6 +14,7 @@ use weir_core::profile::layout::{FRAMES, Profile, STACKS};
 use weir_core::profile::recorder::Origin;
 
 use crate::fake::{Call, Fake};
+use crate::held::layout;
 
 mod model;
 
@@ -49,7 +50,11 @@ pub fn live(heap: &Heap<Fake>) -> [u64; 2] {
 }
 
 fn sampled(heap: &Heap<Fake>, size: usize, frames: &[usize]) -> *mut u8 {
-    heap.samples().alloc(size, 16, false, Origin { frames, mean: heap.profile().mean().max(1), random: u64::MAX })
+    heap.samples().alloc(
+        layout(16, size),
+        false,
+        Origin { frames, mean: heap.profile().mean().max(1), random: u64::MAX },
+    )
 }
 
 #[test]
@@ -66,7 +71,7 @@ fn what_samples_stand_for_is_what_was_allocated() {
             let addr = if left < 0 {
                 left = draw(next_random(&mut state), MEAN);
                 let random = next_random(&mut state);
-                heap.samples().alloc(size, 16, false, Origin { frames: &[stack + 1], mean: MEAN, random })
+                heap.samples().alloc(layout(16, size), false, Origin { frames: &[stack + 1], mean: MEAN, random })
             } else {
                 heap.alloc(size)
             };

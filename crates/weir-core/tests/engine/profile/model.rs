@@ -12,6 +12,7 @@ use weir_core::profile::layout::{MAGIC, VERSION};
 use weir_core::profile::recorder::Origin;
 
 use crate::fake::Fake;
+use crate::held::layout;
 use crate::profile::{Counts, counted, heap, live, table};
 
 const MIB: usize = 1 << 20;
@@ -79,7 +80,7 @@ impl Program {
         let origin = Origin { frames: &frames, mean: 1, random };
         let is_zeroed = random.is_multiple_of(2);
         if self.random(2) == 0 {
-            let addr = self.heap.samples().alloc(size, align, is_zeroed, origin);
+            let addr = self.heap.samples().alloc(layout(align, size), is_zeroed, origin);
             assert!((addr as usize).is_multiple_of(align) && !addr.is_null());
             if is_zeroed {
                 // SAFETY: fresh, of that length.

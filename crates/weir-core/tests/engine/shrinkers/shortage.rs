@@ -4,6 +4,7 @@ use super::*;
 use weir_core::base::units::{Order, PAGE, PAGEBLOCK_PAGES, Pages};
 use weir_core::pages::user_zone::MemoryKind;
 
+use crate::held::layout;
 use crate::pages::zones::{PRIVATE, zone_of};
 
 #[test]
@@ -243,12 +244,12 @@ fn an_alignment_that_the_system_has_no_addresses_for_takes_nothing_from_the_heap
     let addresses = || platform.stats().address_bytes.load(SeqCst);
     let before = addresses();
     for align in [128 * MIB, 1 << 39, 1 << 47] {
-        assert!(heap.alloc_aligned(align, 5 * MIB).is_null());
+        assert!(heap.alloc_aligned(layout(align, 5 * MIB)).is_null());
     }
     assert_untouched(heap, &told);
     assert_eq!(addresses(), before, "no free pageblock was unmapped in vain");
     // 72 MiB are mapped for this one, for a while: free pageblocks make room for them.
-    assert!(!heap.alloc_aligned(64 * MIB, 8 * MIB).is_null());
+    assert!(!heap.alloc_aligned(layout(64 * MIB, 8 * MIB)).is_null());
     assert!(addresses() < before);
     cache.unregister(heap);
 }

@@ -4,6 +4,7 @@
 //! that cannot be touched. The rest of its page is 0, and is looked at when the block is freed. So a few bytes too many are found
 //! as well where the block's alignment leaves a gap, or the other end was at the edge.
 
+use core::alloc::Layout;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::size_class::MIN_ALIGN;
 
@@ -12,10 +13,10 @@ use super::report;
 use super::slots::{self, Slot};
 use crate::os::page::bytes as page_bytes;
 
-/// A block of `size` bytes, all 0, aligned to `align`, a power of two; both are at most a page. `None`: no slot is free, or the
+/// A block for `layout`, all 0, whose size and alignment are at most a page. `None`: no slot is free, or the
 /// kernel refuses.
 #[cold]
-pub fn alloc(size: usize, align: usize) -> Option<*mut u8> {
+pub fn alloc(layout: Layout) -> Option<*mut u8> {
     let (number, slot) = slots::take_oldest()?;
     // SAFETY: the slot was taken just now.
     let Ok(page) = (unsafe { slots::show_page(number) }) else {
@@ -23,8 +24,12 @@ pub fn alloc(size: usize, align: usize) -> Option<*mut u8> {
         return None;
     };
     let is_at_end = random() & 1 != 0;
-    let at = if is_at_end { (page + page_bytes() - size.max(1)) & !(align.max(MIN_ALIGN) - 1) } else { page };
-    slot.make_live(at, size);
+    let at = if is_at_end {
+        (page + page_bytes() - layout.size().max(1)) & !(layout.align().max(MIN_ALIGN) - 1)
+    } else {
+        page
+    };
+    slot.make_live(at, layout.size());
     Some(at as *mut u8)
 }
 

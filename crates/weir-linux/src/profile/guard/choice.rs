@@ -4,6 +4,7 @@
 //! hides allocations nor shows the same ones again. Distances are counted by groups of threads, as a count for all
 //! would go from CPU to CPU at each allocation.
 
+use core::alloc::Layout;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::os::page::bytes as page_bytes;
@@ -22,9 +23,9 @@ static LEFT: [Group; GROUPS] = [const { Group(AtomicU32::new(0)) }; GROUPS];
 static RANDOM: AtomicU32 = AtomicU32::new(0);
 
 /// Counts an allocation; whether it is to be guarded.
-pub fn is_chosen(size: usize, align: usize) -> bool {
+pub fn is_chosen(layout: Layout) -> bool {
     let every = TUNABLES.guard_every.get() as u32;
-    if every == 0 || size > page_bytes() || align > page_bytes() || thread_block::is_own_thread() {
+    if every == 0 || layout.size().max(layout.align()) > page_bytes() || thread_block::is_own_thread() {
         return false;
     }
     let left = &LEFT[thread_block::thread_number() % GROUPS].0;
