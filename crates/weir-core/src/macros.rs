@@ -47,6 +47,12 @@ macro_rules! amount {
             }
         }
 
+        impl core::iter::Sum for $Amount {
+            fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+                Self(all.map(|amount| amount.0).sum())
+            }
+        }
+
         impl core::ops::Mul<$Number> for $Amount {
             type Output = Self;
             #[inline]

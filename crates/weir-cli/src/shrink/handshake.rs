@@ -245,7 +245,7 @@ impl<'a> Handshake<'a> {
         let used = self.group.counted()? + 1;
         // By the setting as a process has it at first.
         let scale = Tunables::new().watermark_scale.get() as usize;
-        let high = Marks::of(Pages::in_bytes(self.to as usize), scale).high.bytes() as u64;
+        let high = Marks::of(Pages::in_bytes(self.to as usize), scale).high.bytes().0 as u64;
         Ok((used.saturating_sub(self.to), (used + high).saturating_sub(self.to)))
     }
 

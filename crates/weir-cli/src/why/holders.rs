@@ -53,7 +53,7 @@ pub fn all(page: &Page) -> Vec<Holder> {
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
     let (runs, cached_bytes) = (whole(above(MAX_SIZE), 0, runs), in_buckets.min(runs));
     all.push(Holder { used_bytes: runs.used_bytes - cached_bytes, cached_bytes, ..runs });
-    all.push(whole(above(MAX_RUN.bytes()), 0, page.mapped_bytes.load(Relaxed)));
+    all.push(whole(above(MAX_RUN.length()), 0, page.mapped_bytes.load(Relaxed)));
     let (evictable, _) = rows::<EvictableRow, _>(&page.evictable_caches);
     all.extend(
         evictable
@@ -106,7 +106,7 @@ mod tests {
         stats.mapped_bytes.store(5 << 20, Relaxed);
         let names = |stats: &Stats| -> Vec<String> { of(stats).into_iter().map(|holder| holder.name).collect() };
         let [runs, mapped] =
-            [MAX_SIZE, MAX_RUN.bytes()].map(|size| format!("blocks of more than {}", bytes(size as u64)));
+            [MAX_SIZE, MAX_RUN.length()].map(|size| format!("blocks of more than {}", bytes(size as u64)));
         assert_eq!(names(&stats), [&*mapped]);
         stats.measured.note(1, [0; 7]);
         assert_eq!(names(&stats), [mapped, runs]);

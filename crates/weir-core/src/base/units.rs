@@ -1,13 +1,12 @@
-//! The units that everything is counted in: pages, orders, pageblocks, classes.
+//! The units that everything is counted in: bytes, pages, orders, pageblocks, classes.
 //!
 //! Each unit is a type of its own, so that a number of pages cannot stand where the number of a page is wanted. A type has
 //! only the operations that mean something: two page numbers have a distance in pages, and no sum.
 //!
-//! Bytes are plain numbers, as the platform, the allocation calls and addresses have them: a size, a length, a limit. What is
-//! counted in anything else than bytes or objects has a type.
+//! An amount of memory is of [`Bytes`]. The size of a block and the length of a run are plain numbers, as the platform, the
+//! allocation calls and addresses have them. So are numbers of objects.
 
 use core::fmt;
-use core::iter::Sum;
 use core::ops::{AddAssign, Range};
 
 /// log2 of the page size.
@@ -60,16 +59,16 @@ impl Pages {
     /// Pages of a pageblock.
     pub const BLOCK: Self = Self(PAGEBLOCK_PAGES);
 
-    /// The whole pages in `bytes` bytes.
+    /// The whole pages in a run or block of `length` bytes.
     #[inline]
-    pub const fn in_bytes(bytes: usize) -> Self {
-        Self(bytes / PAGE)
+    pub const fn in_bytes(length: usize) -> Self {
+        Self(length / PAGE)
     }
 
-    /// As many pages as hold `bytes` bytes.
+    /// As many pages as hold a block of `size` bytes.
     #[inline]
-    pub const fn to_hold(bytes: usize) -> Self {
-        Self(bytes.div_ceil(PAGE))
+    pub const fn to_hold(size: usize) -> Self {
+        Self(size.div_ceil(PAGE))
     }
 
     /// Pages of a block of `order`.
@@ -78,9 +77,15 @@ impl Pages {
         Self(1 << order)
     }
 
-    /// Bytes of these pages.
+    /// Bytes of these pages: how much memory they are.
     #[inline]
-    pub const fn bytes(self) -> usize {
+    pub const fn bytes(self) -> Bytes {
+        Bytes(self.length())
+    }
+
+    /// Length in bytes of so many pages in a row.
+    #[inline]
+    pub const fn length(self) -> usize {
         self.0 * PAGE
     }
 
@@ -99,17 +104,61 @@ impl Pages {
 
 amount!(Pages(usize));
 
-impl Sum for Pages {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        Self(all.map(|pages| pages.0).sum())
-    }
-}
-
 impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
+
+/// An amount of memory, bytes: what is counted, charged, wanted, released.
+///
+/// `usize`, as all of it lies at addresses of one process. Counters that other processes read, and readings of the system's, are
+/// `u64`: they become an amount where the engine compares them with one.
+///
+/// ```
+/// use weir_core::base::units::{Bytes, PAGE, Pages};
+///
+/// let amount = Bytes(PAGE + 1);
+/// assert_eq!((amount.pages_down(), amount.pages_up()), (Pages(1), Pages(2)));
+/// ```
+///
+/// A number of pages is no amount of bytes:
+///
+/// ```compile_fail,E0308
+/// use weir_core::base::units::{Bytes, Pages};
+///
+/// let amount: Bytes = Pages(7);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Bytes(pub usize);
+
+impl Bytes {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// More than there is: no bound.
+    pub const MAX: Self = Self(usize::MAX);
+
+    /// The whole pages in it.
+    #[inline]
+    pub const fn pages_down(self) -> Pages {
+        Pages::in_bytes(self.0)
+    }
+
+    /// As many pages as hold it.
+    #[inline]
+    pub const fn pages_up(self) -> Pages {
+        Pages::to_hold(self.0)
+    }
+
+    /// Whether there is nothing.
+    #[inline]
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+amount!(Bytes(usize));
 
 /// The number of a page in its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -312,7 +361,7 @@ impl Order {
     /// Whether `addr` is a multiple of it. By a mask, and not a division.
     #[inline]
     pub(crate) const fn aligns(self, addr: usize) -> bool {
-        addr & (self.pages().bytes() - 1) == 0
+        addr & (self.pages().length() - 1) == 0
     }
 
     /// The aligned blocks of this order that `pages` of a pageblock touch.

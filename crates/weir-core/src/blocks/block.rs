@@ -2,6 +2,7 @@
 
 use super::lent::MOST_FREES;
 use crate::base::run::Run;
+use crate::base::units::Bytes;
 
 /// A block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,9 +17,9 @@ pub struct Block {
     pub is_touched: bool,
     /// Findings of the last looks at the block.
     pub constancy: Constancy,
-    /// In use: bytes of it without memory behind them when it was last looked at. One of which nothing was untouched then
+    /// In use: what of it had no memory behind it when it was last looked at. One of which nothing was untouched then
     /// counts as touched.
-    pub untouched: usize,
+    pub untouched: Bytes,
     /// In use: bytes at its end that were new when it was handed out, and so zero.
     pub fresh: usize,
     /// In use: bytes at its beginning that its owner has asked for, and that were not released since. What follows is slack. Of a
@@ -36,15 +37,20 @@ impl Block {
         is_rest: false,
         is_touched: false,
         constancy: Constancy::NONE,
-        untouched: 0,
+        untouched: Bytes::ZERO,
         fresh: 0,
         asked: 0,
         home: 0,
     };
 
-    /// In use: bytes of it that were touched, and may be free on a CPU.
-    pub(super) fn lent_bytes(&self) -> usize {
-        if self.home == 0 { 0 } else { self.run.len - self.untouched }
+    /// All of it.
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes(self.run.len)
+    }
+
+    /// In use: what of it was touched, and may be free on a CPU.
+    pub(super) fn lent_bytes(&self) -> Bytes {
+        if self.home == 0 { Bytes::ZERO } else { self.bytes() - self.untouched }
     }
 
     /// Whether this was cut off `block` or what followed it, and begins where it ends.
@@ -58,8 +64,8 @@ impl Block {
 pub struct Kept {
     /// The block.
     pub block: Block,
-    /// Bytes of it that have memory behind them.
-    pub resident: usize,
+    /// What of it has memory behind it.
+    pub resident: Bytes,
 }
 
 // Whether it can be told without a look what of a block is resident. The blocks of most programs are touched, each time

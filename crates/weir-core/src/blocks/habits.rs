@@ -8,7 +8,7 @@
 //! block that is handed out again seems to take memory anew. Without the third blocks of changing lengths are faulted in each
 //! time.
 
-use crate::base::units::PAGEBLOCK;
+use crate::base::units::{Bytes, PAGEBLOCK};
 
 /// Freed blocks that are remembered.
 const REMEMBERED: usize = 16;
@@ -29,13 +29,13 @@ impl Filled {
     }
 
     /// A block of `len` bytes was freed, `resident` of which have memory behind them.
-    pub(crate) fn observe(&mut self, resident: usize, len: usize) {
-        self.parts[self.next as usize] = (resident.min(len) / (len / WHOLE).max(1) + 1).min(WHOLE) as u8;
+    pub(crate) fn observe(&mut self, resident: Bytes, len: usize) {
+        self.parts[self.next as usize] = (resident.0.min(len) / (len / WHOLE).max(1) + 1).min(WHOLE) as u8;
         self.next = (self.next + 1) % REMEMBERED as u8;
     }
 
-    /// Bytes, of `bytes` in use, that will have been touched when they are freed, at most.
-    pub(crate) fn of(&self, bytes: usize) -> usize {
+    /// What, of `bytes` in use, will have been touched when they are freed, at most.
+    pub(crate) fn of(&self, bytes: Bytes) -> Bytes {
         let part = usize::from(self.parts.iter().copied().max().unwrap_or(WHOLE as u8));
         if part == WHOLE { bytes } else { bytes / WHOLE * part }
     }
@@ -50,26 +50,26 @@ impl Filled {
 // that did not come true count no longer once the block is freed.
 
 /// Bytes that are worth a release elsewhere: as much as zones hand out between two of them.
-const ENOUGH: usize = PAGEBLOCK;
+const ENOUGH: Bytes = Bytes(PAGEBLOCK);
 
 /// Bytes expected since the last time that there were enough.
 #[derive(Debug)]
-pub struct Expected(usize);
+pub struct Expected(Bytes);
 
 impl Expected {
     /// Nothing was seen yet.
     pub(crate) const fn new() -> Self {
-        Self(0)
+        Self(Bytes::ZERO)
     }
 
     /// A block is handed out, of which `bytes` are expected; all that are, once they are enough, else 0.
-    pub(crate) fn add(&mut self, bytes: usize) -> usize {
+    pub(crate) fn add(&mut self, bytes: Bytes) -> Bytes {
         self.0 = self.0.saturating_add(bytes);
-        if self.0 < ENOUGH { 0 } else { core::mem::take(&mut self.0) }
+        if self.0 < ENOUGH { Bytes::ZERO } else { core::mem::take(&mut self.0) }
     }
 
     /// A block is freed, of which `bytes` were expected and did not come.
-    pub(crate) fn sub(&mut self, bytes: usize) {
+    pub(crate) fn sub(&mut self, bytes: Bytes) {
         self.0 = self.0.saturating_sub(bytes);
     }
 }
@@ -82,10 +82,11 @@ mod expected_tests {
     fn what_does_not_come_true_is_never_enough() {
         let mut expected = Expected::new();
         for _ in 0..1000 {
-            assert_eq!(expected.add(ENOUGH / 2), 0);
+            assert!(expected.add(ENOUGH / 2).is_zero());
             expected.sub(ENOUGH / 2);
         }
-        assert_eq!((expected.add(ENOUGH - 1), expected.add(5), expected.add(4)), (0, ENOUGH + 4, 0));
+        let told = [ENOUGH - Bytes(1), Bytes(5), Bytes(4)].map(|bytes| expected.add(bytes));
+        assert_eq!(told, [Bytes::ZERO, ENOUGH + Bytes(4), Bytes::ZERO]);
         expected.sub(ENOUGH);
         assert_eq!(expected.add(ENOUGH), ENOUGH, "of what was told already nothing is taken back");
     }
@@ -106,34 +107,34 @@ const RAISE: usize = 4;
 /// Tells whether blocks come and go all the time.
 #[derive(Debug)]
 pub struct Churn {
-    /// Bytes with memory behind them that were dropped for lack of room: in this window, and half of those before.
-    dropped: usize,
+    /// What had memory behind it and was dropped for lack of room: in this window, and half of that before.
+    dropped: Bytes,
     /// And that were freed in this window.
-    freed: usize,
+    freed: Bytes,
     is_on: bool,
 }
 
 impl Churn {
     /// Nothing was seen yet.
     pub(crate) const fn new() -> Self {
-        Self { dropped: 0, freed: 0, is_on: false }
+        Self { dropped: Bytes::ZERO, freed: Bytes::ZERO, is_on: false }
     }
 
-    /// A block with `resident` bytes was freed.
-    pub(crate) fn free(&mut self, resident: usize) {
+    /// A block with `resident` behind it was freed.
+    pub(crate) fn free(&mut self, resident: Bytes) {
         self.freed = self.freed.saturating_add(resident);
     }
 
-    /// `resident` bytes were dropped for lack of room, at a peak of `high`.
-    pub(crate) fn drop(&mut self, resident: usize, high: usize) {
+    /// `resident` was dropped for lack of room, at a peak of `high`.
+    pub(crate) fn drop(&mut self, resident: Bytes, high: Bytes) {
         self.dropped = self.dropped.saturating_add(resident);
         self.is_on |= self.dropped / ENTER >= high;
     }
 
     /// A window ends, of which `high` was the peak.
-    pub(crate) fn roll(&mut self, high: usize) {
+    pub(crate) fn roll(&mut self, high: Bytes) {
         self.is_on &= self.freed / STAY >= high;
-        (self.dropped, self.freed) = (self.dropped / 2, 0);
+        (self.dropped, self.freed) = (self.dropped / 2, Bytes::ZERO);
     }
 
     /// The part of the peak that kept blocks may raise it by: one in so many, `usual` where there is no churn.
@@ -146,24 +147,26 @@ impl Churn {
 mod churn_tests {
     use super::*;
 
+    const HIGH: Bytes = Bytes(1000);
+
     #[test]
     fn it_takes_many_peaks_to_begin_and_a_quiet_window_to_end() {
         let mut churn = Churn::new();
         for _ in 0..100 {
-            churn.free(1000);
-            churn.drop(500, 1000);
-            churn.roll(1000);
+            churn.free(HIGH);
+            churn.drop(HIGH / 2, HIGH);
+            churn.roll(HIGH);
             assert_eq!(churn.raise(12), 12, "half a peak a window");
         }
-        (0..ENTER).for_each(|_| churn.drop(1000, 1000));
+        (0..ENTER).for_each(|_| churn.drop(HIGH, HIGH));
         assert_eq!(churn.raise(12), RAISE);
         for _ in 0..3 {
-            churn.free(STAY * 1000);
-            churn.roll(1000);
+            churn.free(HIGH * STAY);
+            churn.roll(HIGH);
             assert_eq!(churn.raise(12), RAISE, "nothing needs to be dropped any more");
         }
-        churn.free(STAY * 1000 - 1);
-        churn.roll(1000);
+        churn.free(HIGH * STAY - Bytes(1));
+        churn.roll(HIGH);
         assert_eq!(churn.raise(12), 12);
     }
 }
@@ -175,16 +178,17 @@ mod tests {
     #[test]
     fn the_fullest_of_the_last_blocks_counts() {
         const LEN: usize = 6 << 20;
+        const ALL: Bytes = Bytes(LEN);
         let mut filled = Filled::new();
         for _ in 0..REMEMBERED {
-            assert_eq!(filled.of(LEN + 7), LEN + 7);
-            filled.observe(LEN / 2, LEN);
+            assert_eq!(filled.of(Bytes(LEN + 7)), Bytes(LEN + 7));
+            filled.observe(ALL / 2, LEN);
         }
-        assert!((LEN / 2..LEN / 100 * 51).contains(&filled.of(LEN)), "{}", filled.of(LEN));
-        filled.observe(LEN, LEN);
-        (1..REMEMBERED).for_each(|_| filled.observe(0, LEN));
-        assert_eq!(filled.of(LEN), LEN);
-        filled.observe(0, LEN);
-        assert!(filled.of(LEN) <= LEN / 100, "nothing was touched");
+        assert!((ALL / 2..ALL / 100 * 51).contains(&filled.of(ALL)), "{:?}", filled.of(ALL));
+        filled.observe(ALL, LEN);
+        (1..REMEMBERED).for_each(|_| filled.observe(Bytes::ZERO, LEN));
+        assert_eq!(filled.of(ALL), ALL);
+        filled.observe(Bytes::ZERO, LEN);
+        assert!(filled.of(ALL) <= ALL / 100, "nothing was touched");
     }
 }

@@ -22,7 +22,7 @@ use super::lent::{Hints, MOST_FREES, Withdrawn};
 use super::mapped::Mapped;
 use super::retain::is_near;
 use super::table::Blocks;
-use crate::base::units::{MAX_RUN, Order, PAGE};
+use crate::base::units::{Bytes, MAX_RUN, Order, PAGE};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, rank};
 use crate::telemetry::stats;
@@ -56,8 +56,10 @@ impl<P: Platform> Mapped<'_, P> {
     #[inline]
     pub(crate) fn free_here(&self, addr: usize) -> bool {
         let surprises = self.blocks.cpus.surprises.load(Relaxed);
-        let Some(resident) = self.ways_here().and_then(|ways| ways.free(addr, surprises)) else { return false };
-        if resident > 0 {
+        let Some(resident) = self.ways_here().and_then(|ways| ways.free(addr, surprises)).map(Bytes) else {
+            return false;
+        };
+        if !resident.is_zero() {
             self.pages.events.freed(&self.pages.platform, resident);
         }
         true
@@ -87,13 +89,13 @@ impl<P: Platform> Mapped<'_, P> {
     /// Lends a block that is about to be handed out to this CPU, if no look at it is due: with its home.
     pub(super) fn lend(&self, blocks: &mut Blocks, Kept { mut block, resident }: Kept) -> Block {
         block.home = 0;
-        let is_touched = block.run.len == resident;
+        let is_touched = block.bytes() == resident;
         let frees = if is_touched { MOST_FREES } else { block.constancy.frees_unlooked(blocks.surprises) };
-        if frees == 0 || block.run.len <= MAX_RUN.bytes() {
+        if frees == 0 || block.run.len <= MAX_RUN.length() {
             return block;
         }
         let cpu = self.pages.platform.cpu();
-        let hints = Hints { resident, surprises: blocks.surprises, frees };
+        let hints = Hints { resident: resident.0, surprises: blocks.surprises, frees };
         if let Some((home, before)) = self.blocks.cpus.lend(cpu, block.run, hints) {
             block.home = home;
             if let Some(before) = before {
@@ -167,7 +169,7 @@ impl<P: Platform> Mapped<'_, P> {
             let addr = lent.run().addr;
             end_loan(&mut blocks, addr, lent.frees(), lent.frees() - 1);
             let Some(block) = blocks.remove(addr) else { continue };
-            let resident = block.run.len - block.untouched;
+            let resident = block.bytes() - block.untouched;
             blocks.note_freed(resident, resident, block.run.len);
             if let Some(gone) = self.keep_freed(&mut blocks, block, resident) {
                 drop(blocks);
@@ -204,7 +206,7 @@ fn end_loan(blocks: &mut Blocks, addr: usize, frees: u8, takes: u8) {
         block.constancy.skip(frees);
         block.home = 0;
         blocks.put(block);
-        blocks.churn.free((block.run.len - block.untouched).saturating_mul(takes.into()));
+        blocks.churn.free((block.bytes() - block.untouched) * usize::from(takes));
     }
     blocks.pairs.ended.0 += u64::from(frees);
     blocks.pairs.ended.1 += u64::from(takes);

@@ -5,7 +5,7 @@ use super::mapped::Mapped;
 use super::table::Blocks;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{Bytes, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, rank};
 
@@ -39,7 +39,7 @@ impl<P: Platform> Mapped<'_, P> {
         let untouched = untouched(block.run.len, found);
         let mut blocks = self.lock();
         blocks.set_untouched(&block, untouched);
-        blocks.note(0);
+        blocks.note(Bytes::ZERO);
         found
     }
 
@@ -72,10 +72,10 @@ impl<P: Platform> Mapped<'_, P> {
     }
 }
 
-/// Untouched bytes of a block of `len` bytes, by what a look found; 0 where the platform cannot say.
-pub(super) fn untouched(len: usize, found: Option<Look>) -> usize {
-    let untouched = found.map_or(0, |look| len.saturating_sub(look.resident));
-    if untouched <= len / NEARLY_ALL { 0 } else { untouched }
+/// What is untouched of a block of `len` bytes, by what a look found; 0 where the platform cannot say.
+pub(super) fn untouched(len: usize, found: Option<Look>) -> Bytes {
+    let untouched = found.map_or(Bytes::ZERO, |look| Bytes(len).saturating_sub(look.resident));
+    if untouched.0 <= len / NEARLY_ALL { Bytes::ZERO } else { untouched }
 }
 
 // How much of a block is resident, from a few looks at it.
@@ -87,8 +87,8 @@ const FILLED: usize = PAGEBLOCK_PAGES / 8 * 7;
 /// Estimate of a block's residence, by a few of its pageblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Bytes resident.
-    pub resident: usize,
+    /// What is resident.
+    pub resident: Bytes,
     /// Some of it was touched, and those pageblocks that were are filled.
     pub filled: bool,
 }
@@ -127,7 +127,7 @@ pub(crate) fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
     // What is behind the last whole pageblock is as that one, unless the block was touched up to somewhere inside it.
     let ends_inside = before >= FILLED && pages < FILLED;
     let rest = if ends_inside { 0 } else { block.len % PAGEBLOCK / PAGE * pages / PAGEBLOCK_PAGES };
-    Some(Look { resident: (resident + rest) * PAGE, filled: touched > 0 && filled == touched })
+    Some(Look { resident: Pages(resident + rest).bytes(), filled: touched > 0 && filled == touched })
 }
 
 // Blocks in use that were handed out without memory behind all of them. The table keeps how much of them has not been touched
@@ -167,8 +167,8 @@ impl Blocks {
     }
 
     /// A look at the block found `bytes` untouched.
-    pub(crate) fn set_untouched(&mut self, block: &Block, bytes: usize) {
-        let is_same = |there: &Block| there.run == block.run && there.untouched > 0;
+    pub(crate) fn set_untouched(&mut self, block: &Block, bytes: Bytes) {
+        let is_same = |there: &Block| there.run == block.run && there.untouched > Bytes::ZERO;
         if let Some(there) = self.get(block.run.addr).filter(is_same) {
             self.untouched = self.untouched - there.untouched + bytes;
             self.put(Block { untouched: bytes, ..there });
@@ -176,7 +176,7 @@ impl Blocks {
     }
 
     fn is_doubtful(&self, block: &Block) -> bool {
-        block.untouched > 0 && !block.constancy.is_sure(self.surprises)
+        block.untouched > Bytes::ZERO && !block.constancy.is_sure(self.surprises)
     }
 }
 
@@ -189,7 +189,7 @@ mod untouched_tests {
     const SLOTS: usize = 8 * AT_A_TIME;
 
     fn block(i: usize, untouched: usize) -> Block {
-        Block { run: Run { addr: i << 24, len: 1 << 24 }, untouched, ..Block::NONE }
+        Block { run: Run { addr: i << 24, len: 1 << 24 }, untouched: Bytes(untouched), ..Block::NONE }
     }
 
     fn blocks(table: &mut [Block]) -> Blocks {
@@ -206,16 +206,20 @@ mod untouched_tests {
     fn the_sum_is_of_all_blocks() {
         let mut table = [Block::NONE; SLOTS];
         let mut blocks = blocks(&mut table);
-        assert_eq!(blocks.untouched, COUNT * (COUNT + 1) / 2);
+        assert_eq!(blocks.untouched, Bytes(COUNT * (COUNT + 1) / 2));
         assert_eq!(blocks.see_newest().map(|newest| newest.run), Some(block(COUNT, 0).run));
         assert_eq!(blocks.see_newest(), None);
-        blocks.set_untouched(&block(7, 7), 0);
-        blocks.set_untouched(&block(7, 7), 5);
-        assert_eq!(blocks.untouched, COUNT * (COUNT + 1) / 2 - 7, "all of it was touched: nothing more is learnt");
+        blocks.set_untouched(&block(7, 7), Bytes::ZERO);
+        blocks.set_untouched(&block(7, 7), Bytes(5));
+        assert_eq!(
+            blocks.untouched,
+            Bytes(COUNT * (COUNT + 1) / 2 - 7),
+            "all of it was touched: nothing more is learnt"
+        );
         for i in 1..=COUNT {
-            assert_eq!(blocks.remove(block(i, 0).run.addr).unwrap().untouched, if i == 7 { 0 } else { i });
+            assert_eq!(blocks.remove(block(i, 0).run.addr).unwrap().untouched, Bytes(if i == 7 { 0 } else { i }));
         }
-        assert_eq!((blocks.untouched, blocks.newest()), (0, None));
+        assert_eq!((blocks.untouched, blocks.newest()), (Bytes::ZERO, None));
     }
 
     #[test]

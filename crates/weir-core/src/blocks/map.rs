@@ -10,7 +10,7 @@ use super::mapped::{Mapped, moved};
 use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, Order, PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{Bytes, MAX_RUN, Order, PAGE, PAGEBLOCK, Pages};
 use crate::pages::{Hold, Short};
 use crate::platform::lock::Guard;
 use crate::platform::{Contents, Platform, rank};
@@ -34,9 +34,9 @@ pub(crate) struct Fresh {
     pub(crate) addr: usize,
     /// The block is known to be zero.
     pub(crate) zero: bool,
-    /// Bytes that are expected to become resident, of this block and those before it. They are told once they are enough to be
-    /// worth a release elsewhere; else 0.
-    pub(crate) expected: usize,
+    /// What is expected to become resident, of this block and those before it. It is told once it is enough to be worth a release
+    /// elsewhere; else 0.
+    pub(crate) expected: Bytes,
 }
 
 /// Memory for a block, with its room below the hard limit.
@@ -50,7 +50,7 @@ struct Found<'a> {
 impl<P: Platform> Mapped<'_, P> {
     /// Maps a block of its own.
     pub(crate) fn map_block(&self, pages: Pages, align: Order) -> Result<Fresh, Short> {
-        let len = pages.bytes().next_multiple_of(self.pages.platform.release_unit());
+        let len = pages.length().next_multiple_of(self.pages.platform.release_unit());
         let is_exact = self.pages.hard_limit().is_some();
         let mut blocks = self.mapped_room()?;
         // Room in the table is kept from here on. What other CPUs have free is theirs, as long as a kept block fits as it is: each
@@ -90,16 +90,16 @@ impl<P: Platform> Mapped<'_, P> {
         Ok(self.note_mapped(run, resident, fresh, expected))
     }
 
-    /// Counts a block that is handed out, `resident` bytes of which were so before.
-    fn note_mapped(&self, run: Run, resident: usize, fresh: usize, expected: usize) -> Fresh {
+    /// Counts a block that is handed out, `resident` of which was so before.
+    fn note_mapped(&self, run: Run, resident: Bytes, fresh: usize, expected: Bytes) -> Fresh {
         let shown = &self.pages.platform.stats().mapped_bytes;
         self.pages.gauges.mapped_bytes.add(run.len as u64, shown);
-        self.pages.hard_limit.recharge(resident, run.len);
+        self.pages.hard_limit.recharge(resident, Bytes(run.len));
         Fresh { addr: run.addr, zero: fresh == run.len, expected }
     }
 
     /// [`Mapped::insert`] of a block: the one before it is looked at first, and huge pages are asked for where they pay.
-    fn hand_out(&self, mut block: Block, resident: usize, fresh: usize, settles: bool) -> (Run, usize) {
+    fn hand_out(&self, mut block: Block, resident: Bytes, fresh: usize, settles: bool) -> (Run, Bytes) {
         let mut blocks = self.look_at_newest(settles);
         let wants_huge = blocks.density.wants_huge() && !block.huge;
         if wants_huge && self.asks_for_huge() {
@@ -121,12 +121,12 @@ impl<P: Platform> Mapped<'_, P> {
         &self,
         mut blocks: Guard<'_, Blocks, P, { rank::BLOCKS }>,
         block: Block,
-        resident: usize,
+        resident: Bytes,
         fresh: usize,
-    ) -> (Run, usize) {
-        let untouched = block.run.len - resident;
-        blocks.insert(Block { is_touched: untouched == 0, untouched, fresh, asked: block.run.len, ..block });
-        let expected = blocks.filled.of(block.run.len).saturating_sub(resident);
+    ) -> (Run, Bytes) {
+        let untouched = block.bytes() - resident;
+        blocks.insert(Block { is_touched: untouched.is_zero(), untouched, fresh, asked: block.run.len, ..block });
+        let expected = blocks.filled.of(block.bytes()).saturating_sub(resident);
         let (expected, is_over) = (blocks.expected.add(expected), blocks.is_over());
         drop(blocks);
         if is_over {
@@ -138,14 +138,14 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// A new mapping.
     fn new_block(&self, len: usize, align: Order) -> Result<Found<'_>, Short> {
-        let _hold = self.pages.hold(len).ok_or(Short)?;
+        let _hold = self.pages.hold(Bytes(len)).ok_or(Short)?;
         let again = self.lock().recent.taken(Pages::in_bytes(len));
         self.pages.events.taken_again(&self.pages.platform, again);
         // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
         let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
         let align = if huge { align.max(Order::BLOCK) } else { align };
-        let addr = self.pages.platform.map(len, align.pages().bytes())?;
-        let kept = Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 };
+        let addr = self.pages.platform.map(len, align.pages().length())?;
+        let kept = Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: Bytes::ZERO };
         Ok(Found { kept, fresh: len, _hold })
     }
 
@@ -171,7 +171,7 @@ impl<P: Platform> Mapped<'_, P> {
         }
         let Kept { block, resident } = kept;
         let len = block.run.len.max(len);
-        let Some(_hold) = self.pages.hold(len - resident) else {
+        let Some(_hold) = self.pages.hold(Bytes(len) - resident) else {
             self.keep_or_unmap(kept);
             return Err(Short);
         };
@@ -188,12 +188,12 @@ impl<P: Platform> Mapped<'_, P> {
         let rest = Run { addr: block.run.addr + len, len: block.run.len - len };
         block.run.len = len;
         // A program touches a block from its beginning.
-        let first = resident.min(len);
+        let first = resident.min(Bytes(len));
         let rest = Kept {
             block: Block { run: rest, is_rest: true, constancy: Constancy::NONE, ..block },
             resident: resident - first,
         };
-        if rest.resident > 0 {
+        if !rest.resident.is_zero() {
             self.keep_or_unmap(rest);
         } else {
             self.unmap_kept(rest);
@@ -202,17 +202,17 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// Takes up to `more` bytes that were cut off `block`, and are kept right behind it, into the block. Returns how many,
-    /// and how many of them are resident.
-    pub(super) fn absorb(&self, block: &Block, more: usize) -> (usize, usize) {
+    /// and what of them is resident.
+    pub(super) fn absorb(&self, block: &Block, more: usize) -> (usize, Bytes) {
         let rest = self.lock().take_rest(block);
-        let Some(mut kept) = rest else { return (0, 0) };
+        let Some(mut kept) = rest else { return (0, Bytes::ZERO) };
         if kept.block.run.len > more {
             kept = self.cut_kept(kept, more);
         }
         let run = kept.block.run;
         if self.pages.platform.renew(run, run.len).is_err() {
             self.unmap_kept(kept);
-            return (0, 0);
+            return (0, Bytes::ZERO);
         }
         (run.len, kept.resident)
     }
@@ -226,10 +226,10 @@ impl<P: Platform> Mapped<'_, P> {
         // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a sparse
         // table). Only a short block, or one that has memory behind nearly all of it, is written to, and a run of the heap that has
         // memory behind a good part of it. Any other is released, so that it is as a fresh one.
-        let (untouched, fresh) = self.lock().get(addr).map_or((0, 0), |block| (block.untouched, block.fresh));
+        let (untouched, fresh) = self.lock().get(addr).map_or((0, 0), |block| (block.untouched.0, block.fresh));
         // What is new at its end is zero as it is.
         let (len, untouched) = (run.len - fresh, untouched.saturating_sub(fresh));
-        let write = if len <= MAX_RUN.bytes() {
+        let write = if len <= MAX_RUN.length() {
             !self.is_sparse(run)
         } else {
             len <= WIPE_MAX && untouched <= len / NEARLY_ALL
@@ -287,8 +287,8 @@ const SWAPPED_PART: usize = 4;
 
 /// Whether a block lies in swap, as far as a look tells. One of which nothing is resident may do so: to release it costs little.
 /// Where the look before found the same, it was released then, and stayed untouched.
-fn is_in_swap(block: &Block, resident: usize, touched: usize) -> bool {
-    resident == 0 && !block.constancy.has_agreed() || touched - resident > block.run.len / SWAPPED_PART
+fn is_in_swap(block: &Block, resident: Bytes, touched: Bytes) -> bool {
+    resident.is_zero() && !block.constancy.has_agreed() || touched - resident > block.bytes() / SWAPPED_PART
 }
 
 impl<P: Platform> Mapped<'_, P> {
@@ -301,7 +301,7 @@ impl<P: Platform> Mapped<'_, P> {
         let Some(mut block) = blocks.remove(addr) else { return false };
         self.note_mapped_free(block.run.len);
         let surprises = blocks.surprises;
-        let (untouched, is_known) = (block.untouched, block.untouched > 0);
+        let (untouched, is_known) = (block.untouched, !block.untouched.is_zero());
         // What counts against a hard limit is looked at.
         let is_sure = is_known && block.constancy.is_sure(surprises) && self.pages.hard_limit().is_none();
         // Of one that was resident before nothing can be learnt.
@@ -313,13 +313,13 @@ impl<P: Platform> Mapped<'_, P> {
             blocks = self.lock();
         }
         let mut resident =
-            block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
-        let touched = resident.max(block.run.len - untouched);
+            block.bytes() - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
+        let touched = resident.max(block.bytes() - untouched);
         let is_swapped = looks && is_in_swap(&block, resident, touched);
         if is_sure {
             block.constancy.skip(1);
         } else if looks {
-            let as_expected = is_known && resident == block.run.len - untouched;
+            let as_expected = is_known && resident == block.bytes() - untouched;
             blocks.surprises = blocks.surprises.wrapping_add(block.constancy.observe(as_expected, surprises).into());
             self.tell_surprises(&blocks);
         }
@@ -332,7 +332,7 @@ impl<P: Platform> Mapped<'_, P> {
             resident = self.leave_swap(block.run, resident);
             blocks = self.lock();
         }
-        if blocks.untouched > 0 && !blocks.has_room(resident) {
+        if !blocks.untouched.is_zero() && !blocks.has_room(resident) {
             drop(blocks);
             self.look_at_untouched();
             blocks = self.lock();
@@ -343,7 +343,7 @@ impl<P: Platform> Mapped<'_, P> {
         if let Some(kept) = gone {
             self.unmap_kept(kept);
         }
-        if resident > 0 {
+        if !resident.is_zero() {
             // What is not resident can not be released.
             self.pages.events.freed(&self.pages.platform, resident);
         }
@@ -351,16 +351,16 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// Releases what was freed and lies in swap: its next owner would wait for the disk at each first write. Returns what is
-    /// resident then, of `resident` bytes.
+    /// resident then, of `resident`.
     #[cold]
-    fn leave_swap(&self, run: Run, resident: usize) -> usize {
+    fn leave_swap(&self, run: Run, resident: Bytes) -> Bytes {
         let is_done = self.pages.is_reporting() && self.pages.platform.release(&[run], false).runs == 1;
-        if is_done { 0 } else { resident }
+        if is_done { Bytes::ZERO } else { resident }
     }
 
     /// Keeps a block that was freed, if there is room; returns one to unmap.
-    pub(super) fn keep_freed(&self, blocks: &mut Blocks, block: Block, resident: usize) -> Option<Kept> {
-        self.pages.hard_limit.recharge(block.run.len, resident);
+    pub(super) fn keep_freed(&self, blocks: &mut Blocks, block: Block, resident: Bytes) -> Option<Kept> {
+        self.pages.hard_limit.recharge(block.bytes(), resident);
         let shown = &self.pages.platform.stats().mapped_bytes;
         self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
         blocks.keep(Kept { block, resident })

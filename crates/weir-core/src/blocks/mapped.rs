@@ -7,6 +7,7 @@ use super::cpu_blocks::CpuBlocks;
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
+use crate::base::units::Bytes;
 use crate::pages::HeapPages;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::{Platform, rank};
@@ -56,7 +57,7 @@ impl<'a, P: Platform> Mapped<'a, P> {
     /// Unmaps a block that was retained, which counts against the hard limit until it is gone.
     pub(super) fn unmap_kept(&self, kept: Kept) {
         self.pages.platform.unmap(kept.block.run);
-        self.pages.hard_limit.recharge(kept.resident, 0);
+        self.pages.hard_limit.recharge(kept.resident, Bytes::ZERO);
     }
 
     /// Blocks in use.
@@ -64,15 +65,15 @@ impl<'a, P: Platform> Mapped<'a, P> {
         self.settled().count
     }
 
-    /// Bytes of retained blocks, resident or not.
-    pub(crate) fn retained(&self) -> usize {
+    /// Retained blocks, resident or not.
+    pub(crate) fn retained(&self) -> Bytes {
         self.settled().retained()
     }
 
     /// Unmaps all retained blocks.
     pub(crate) fn unmap_retained(&self) {
         drop(self.settled());
-        self.unmap_those(Cause::Limit, |blocks| blocks.drop_above(0));
+        self.unmap_those(Cause::Limit, |blocks| blocks.drop_above(Bytes::ZERO));
     }
 
     /// Whether a freed block that was not unmapped begins at `addr`.

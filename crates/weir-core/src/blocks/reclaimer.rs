@@ -7,7 +7,7 @@ use crate::base::cause::Cause;
 use crate::base::fault::Fault;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{PAGEBLOCK, Pages};
+use crate::base::units::{Bytes, PAGEBLOCK};
 use crate::pages::figures::{MEASURED, resident_bytes};
 use crate::pages::report::releaser::event;
 use crate::platform::Platform;
@@ -21,37 +21,37 @@ use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
 impl<P: Platform> Mapped<'_, P> {
-    /// Resident bytes of retained blocks that `goal` leaves.
-    fn retain(&self, goal: &Goal) -> usize {
+    /// What `goal` leaves of retained blocks, of what is resident.
+    fn retain(&self, goal: &Goal) -> Bytes {
         let blocks = self.settled();
-        let left = if goal.row().cushion == Cushion::Peak { blocks.wanted_again() } else { 0 };
+        let left = if goal.row().cushion == Cushion::Peak { blocks.wanted_again() } else { Bytes::ZERO };
         left.max(blocks.idle.saturating_sub(goal.bytes))
     }
 
-    /// Unmaps the kept blocks that `next` names; returns the bytes of them that were resident.
-    fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> usize {
+    /// Unmaps the kept blocks that `next` names; returns what of them was resident.
+    fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> Bytes {
         let (bytes, blocks, ns) = self.unmap_those(cause, next);
         if blocks > 0 {
             let (stats, end) = (self.pages.platform.stats(), self.pages.platform.now());
             let event = event(Place::Normal, 0, cause, Kind::Mapped, blocks);
-            stats.trace.record(&Event { end: end.0, bytes: bytes as u64, ns: ns.0, ..event });
+            stats.trace.record(&Event { end: end.0, bytes: bytes.0 as u64, ns: ns.0, ..event });
             stats::add(&stats.reports, 1);
             stats::add(&stats.report_ns, ns.0);
             stats.release_times.note(ns.0);
             let (at, horizon) = (stamp(end), span(horizon(self.pages.platform.tunables())));
             let recent = &mut self.lock().recent;
-            recent.reported(Pages::in_bytes(bytes), at, cause == Cause::Idle, horizon);
+            recent.reported(bytes.pages_down(), at, cause == Cause::Idle, horizon);
         }
         bytes
     }
 
-    /// Unmaps the kept blocks that `next` names, without a record in the trace; returns resident bytes, blocks and the time.
+    /// Unmaps the kept blocks that `next` names, without a record in the trace; returns what was resident, the number of blocks and the time.
     pub(super) fn unmap_those(
         &self,
         cause: Cause,
         next: impl Fn(&mut Blocks) -> Option<Kept>,
-    ) -> (usize, usize, Nanos) {
-        let (mut bytes, mut blocks, mut begin) = (0, 0, Time::ZERO);
+    ) -> (Bytes, usize, Nanos) {
+        let (mut bytes, mut blocks, mut begin) = (Bytes::ZERO, 0, Time::ZERO);
         loop {
             let gone = next(&mut self.lock());
             let Some(kept) = gone else { break };
@@ -62,9 +62,9 @@ impl<P: Platform> Mapped<'_, P> {
             (bytes, blocks) = (bytes + kept.resident, blocks + 1);
         }
         if blocks == 0 {
-            return (0, 0, Nanos::ZERO);
+            return (Bytes::ZERO, 0, Nanos::ZERO);
         }
-        stats::add(&self.pages.platform.stats().given_back[cause as usize], bytes as u64);
+        stats::add(&self.pages.platform.stats().given_back[cause as usize], bytes.0 as u64);
         (bytes, blocks, self.pages.platform.now() - begin)
     }
 }
@@ -74,8 +74,8 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
         Steps::of(&[Step::Retained])
     }
 
-    fn count(&self, goal: &Goal) -> usize {
-        let keep = self.retain(&Goal { bytes: usize::MAX, ..*goal });
+    fn count(&self, goal: &Goal) -> Bytes {
+        let keep = self.retain(&Goal { bytes: Bytes::MAX, ..*goal });
         self.lock().idle.saturating_sub(keep)
     }
 
@@ -165,10 +165,10 @@ impl<P: Platform> Mapped<'_, P> {
         let platform = &self.pages.platform;
         usage.live += walk.live;
         // Where the platform cannot say what is resident: what earlier looks found.
-        usage.untouched += walk.untouched + if walk.is_blind { self.lock().untouched } else { 0 };
+        usage.untouched += walk.untouched + if walk.is_blind { self.lock().untouched.0 } else { 0 };
         let mut retained = [Kept::default(); KEPT];
         let n = self.settled().copy_kept(&mut retained);
-        let resident = |kept: &Kept| resident_bytes(platform, kept.block.run).unwrap_or(kept.resident);
+        let resident = |kept: &Kept| resident_bytes(platform, kept.block.run).unwrap_or(kept.resident.0);
         usage.idle += retained[..n].iter().map(resident).sum::<usize>();
     }
 }

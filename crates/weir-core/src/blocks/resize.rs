@@ -14,12 +14,12 @@ use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{Bytes, MAX_RUN, PAGE, PAGEBLOCK, Pages};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, rank};
 
 /// The most that this size is raised to.
-const LAST_MAPPED: usize = MAX_RUN.bytes();
+const LAST_MAPPED: usize = MAX_RUN.length();
 /// Part of a mapped block's length that it grows by at least.
 const SLACK: usize = 8;
 /// And the most of that, bytes.
@@ -36,12 +36,12 @@ impl<P: Platform> Mapped<'_, P> {
     /// Whether a run of `pages` pages that is to have `size` bytes is better off in a mapping of its own, wherever it is.
     pub(crate) fn outgrows(&self, pages: Pages, size: usize) -> bool {
         let from = self.blocks.mapped_from.load(Relaxed);
-        size >= from && pages.bytes() < size && pages.bytes() < 2 * from
+        size >= from && pages.length() < size && pages.length() < 2 * from
     }
 
     /// Whether a run that has grown to `size` bytes is to become a block mapped on its own.
     pub(crate) fn takes_grown(&self, size: usize) -> bool {
-        let is_long = (self.blocks.mapped_from.load(Relaxed)..=MAX_RUN.bytes()).contains(&size);
+        let is_long = (self.blocks.mapped_from.load(Relaxed)..=MAX_RUN.length()).contains(&size);
         is_long && self.lock().count < MOST_MAPPED
     }
 
@@ -86,9 +86,9 @@ impl<P: Platform> Mapped<'_, P> {
         new
     }
 
-    /// Bytes of `bytes` more that the program touches, by its habit.
-    pub(crate) fn touched_of(&self, bytes: usize) -> usize {
-        if bytes <= PAGEBLOCK { bytes } else { self.lock().filled.of(bytes) }
+    /// What the program touches of `bytes` more, by its habit.
+    pub(crate) fn touched_of(&self, bytes: Bytes) -> Bytes {
+        if bytes <= Bytes(PAGEBLOCK) { bytes } else { self.lock().filled.of(bytes) }
     }
 
     /// A block is to have `size` bytes, and may stay longer: the addresses, not the memory. What its owner asked for before is
@@ -121,7 +121,7 @@ impl<P: Platform> Mapped<'_, P> {
             return addr as *mut u8;
         }
         // What is retained behind the block, and absorbed, counts already: where only that is missing, reclaim makes the room.
-        let Some(_hold) = self.pages.hold(new_len.saturating_sub(len)) else { return null_mut() };
+        let Some(_hold) = self.pages.hold(Bytes(new_len.saturating_sub(len))) else { return null_mut() };
         // Out of the table first: once moved, the old addresses may be another thread's new block.
         let mut blocks = self.settled();
         let lifted = if self.withdraw(&mut blocks, addr) { blocks.lift(addr) } else { None };
@@ -130,17 +130,18 @@ impl<P: Platform> Mapped<'_, P> {
             self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
             return null_mut();
         };
-        let (more, resident) = if new_len > len { self.absorb(&block, new_len - len) } else { (0, 0) };
+        let (more, resident) = if new_len > len { self.absorb(&block, new_len - len) } else { (0, Bytes::ZERO) };
         let before = Run { addr, len: len + more };
         let is_enough = before.len == new_len;
         let remapped = if is_enough { Ok(addr) } else { self.pages.platform.remap(before, new_len) };
         let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
-        let untouched = (block.untouched + now.len).saturating_sub(len + resident);
-        let is_touched = block.is_touched && untouched == 0;
+        let counted = Bytes(len) + resident;
+        let untouched = (block.untouched + Bytes(now.len)).saturating_sub(counted);
+        let is_touched = block.is_touched && untouched.is_zero();
         let asked = block.asked.min(now.len);
         self.settled().insert(Block { is_touched, untouched, fresh: 0, asked, ..moved(block, now) });
         self.unmap_those(Cause::Idle, Blocks::drop_over);
-        self.pages.hard_limit.recharge(len + resident, now.len);
+        self.pages.hard_limit.recharge(counted, Bytes(now.len));
         let (more, shown) = ((now.len as u64).wrapping_sub(len as u64), &self.pages.platform.stats().mapped_bytes);
         self.pages.gauges.mapped_bytes.add(more, shown);
         match remapped {

@@ -11,7 +11,7 @@
 
 use super::block::{Block, Kept};
 use super::table::{Blocks, KEPT};
-use crate::base::units::Order;
+use crate::base::units::{Bytes, Order};
 use crate::reclaim::Ended;
 
 /// A kept block is handed out whole where it is longer than wanted by at most this part. So is one that has memory
@@ -22,9 +22,9 @@ const SPARE: usize = 2;
 /// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
 /// the old, needs a sixteenth. Then the old one can be kept for the step after.
 const RAISE: usize = 12;
-/// Resident bytes that may be kept whatever the peak: blocks of which a page or two was touched. A tenth of what the
+/// What may be kept, of what is resident, whatever the peak: blocks of which a page or two was touched. A tenth of what the
 /// least of processes has.
-const LITTLE: usize = 128 << 10;
+const LITTLE: Bytes = Bytes(128 << 10);
 
 /// Whether a block of `have` bytes is handed out whole for `len`; `is_spare`: what it is longer by costs no memory.
 pub(super) fn is_near(have: usize, len: usize, is_spare: bool) -> bool {
@@ -32,46 +32,46 @@ pub(super) fn is_near(have: usize, len: usize, is_spare: bool) -> bool {
 }
 
 impl Blocks {
-    /// Bytes in use that were touched, as far as is known.
-    fn touched(&self) -> usize {
+    /// What is in use and was touched, as far as is known.
+    fn touched(&self) -> Bytes {
         self.bytes.saturating_sub(self.untouched)
     }
 
-    /// Bytes in use that the program has touched, or may touch.
-    fn prospective(&self) -> usize {
+    /// What is in use and the program has touched, or may touch.
+    fn prospective(&self) -> Bytes {
         self.filled.of(self.bytes).max(self.touched())
     }
 
-    /// Bytes of kept blocks, resident or not.
-    pub(crate) fn retained(&self) -> usize {
-        self.kept[..self.kept_count].iter().map(|kept| kept.block.run.len).sum()
+    /// Kept blocks, resident or not.
+    pub(crate) fn retained(&self) -> Bytes {
+        self.kept[..self.kept_count].iter().map(|kept| kept.block.bytes()).sum()
     }
 
     /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once. Where lent blocks may have been
     /// free, they keep the peak that there is, and make no new one.
-    pub(crate) fn note(&mut self, more: usize) {
+    pub(crate) fn note(&mut self, more: Bytes) {
         let touched = self.touched() + more;
         let surely = touched.saturating_sub(self.lent);
         self.peak.note(if self.is_settled { touched } else { touched.min(self.peak.high()).max(surely) });
     }
 
     /// A block of `len` bytes was freed, `resident` of which have memory behind them, and `touched` have had it.
-    pub(crate) fn note_freed(&mut self, resident: usize, touched: usize, len: usize) {
-        self.expected.sub(self.filled.of(len).saturating_sub(touched));
+    pub(crate) fn note_freed(&mut self, resident: Bytes, touched: Bytes, len: usize) {
+        self.expected.sub(self.filled.of(Bytes(len)).saturating_sub(touched));
         self.filled.observe(touched, len);
         self.churn.free(resident);
         self.note(resident);
     }
 
-    /// Resident bytes that may be kept. The program may touch what it holds. Up to the peak that is no new peak, and
+    /// What may be kept, of what is resident. The program may touch what it holds. Up to the peak that is no new peak, and
     /// beyond it the program raises the peak by itself.
-    fn room(&self) -> usize {
+    fn room(&self) -> Bytes {
         let high = self.peak.high();
         (high + high / self.churn.raise(RAISE) - self.prospective().min(high)).max(LITTLE)
     }
 
-    /// Resident bytes that the last windows' peak wants again.
-    pub(crate) fn wanted_again(&self) -> usize {
+    /// What the last windows' peak wants again, of what is resident.
+    pub(crate) fn wanted_again(&self) -> Bytes {
         let high = self.peak.wanted();
         high - self.prospective().min(high)
     }
@@ -83,8 +83,8 @@ impl Blocks {
         self.churn.roll(high);
     }
 
-    /// Whether there is room to keep a block that has `resident` bytes behind it.
-    pub(crate) fn has_room(&self, resident: usize) -> bool {
+    /// Whether there is room to keep a block that has `resident` behind it.
+    pub(crate) fn has_room(&self, resident: Bytes) -> bool {
         self.idle + resident <= self.room()
     }
 
@@ -135,14 +135,14 @@ impl Blocks {
     /// Where `align` is more than a page, only a block that lies so and is handed out whole: others would have to be moved.
     pub(super) fn best(&self, len: usize, align: Order, is_exact: bool) -> Option<(usize, bool)> {
         // What will be touched of it.
-        let wanted = self.filled.of(len);
+        let wanted = self.filled.of(Bytes(len));
         let is_whole = |kept: &Kept| {
             let have = kept.block.run.len;
             is_near(have, len, !is_exact && kept.resident <= wanted + wanted / SLACK)
         };
         let is_eligible = |kept: &Kept| align == Order::PAGE || align.aligns(kept.block.run.addr) && is_whole(kept);
         let fit = |kept: &Kept| match kept.block.run.len {
-            _ if is_whole(kept) => (0, kept.resident.abs_diff(wanted)),
+            _ if is_whole(kept) => (0, kept.resident.0.abs_diff(wanted.0)),
             have if have < len => (1, len - have),
             have => (2, have - len),
         };
@@ -151,10 +151,10 @@ impl Blocks {
         Some((best, is_whole(&self.kept[best])))
     }
 
-    /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
+    /// The oldest kept block while more than `keep` is resident of those kept; the caller unmaps it. With 0 all go: few
     /// looks may have missed that a block was touched.
-    pub(crate) fn drop_above(&mut self, keep: usize) -> Option<Kept> {
-        if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
+    pub(crate) fn drop_above(&mut self, keep: Bytes) -> Option<Kept> {
+        if self.idle > keep || keep.is_zero() { self.drop_oldest() } else { None }
     }
 
     /// Whether more is kept than there is room for.

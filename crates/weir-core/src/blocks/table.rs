@@ -7,7 +7,7 @@
 
 use crate::base::run::Run;
 use crate::base::time::Time;
-use crate::base::units::PAGE;
+use crate::base::units::{Bytes, PAGE};
 use crate::blocks::block::{Block, Kept};
 use crate::blocks::cpu_blocks::Pairs;
 use crate::blocks::habits::Churn;
@@ -29,23 +29,23 @@ pub struct Blocks {
     pub count: usize,
     /// Blocks to be inserted for which room is kept (see [`Blocks::reserve`]).
     reserved: usize,
-    /// Bytes of them.
-    pub bytes: usize,
+    /// All of those in use.
+    pub bytes: Bytes,
     /// Freed blocks, the oldest first.
     pub(super) kept: [Kept; KEPT],
     pub(super) kept_count: usize,
-    /// Resident bytes of those.
-    pub idle: usize,
-    /// Bytes of the blocks in use that were not touched, as far as is known.
-    pub untouched: usize,
+    /// What of those is resident.
+    pub idle: Bytes,
+    /// What of the blocks in use was not touched, as far as is known.
+    pub untouched: Bytes,
     /// When those are looked at.
     pub watch: Watch,
-    /// Peak over the last windows of the bytes in use that were touched.
-    pub(super) peak: Peak,
+    /// Peak over the last windows of what is in use and was touched.
+    pub(super) peak: Peak<Bytes>,
     /// All that is here as in use was so at once, just after the last block was handed out. Else some lent blocks were free.
     pub(super) is_settled: bool,
-    /// Bytes of lent blocks that were touched, as far as is known.
-    pub(super) lent: usize,
+    /// What of lent blocks was touched, as far as is known.
+    pub(super) lent: Bytes,
     /// Which part of blocks is touched.
     pub filled: Filled,
     /// Bytes of blocks handed out that are expected to become resident.
@@ -74,15 +74,15 @@ impl Blocks {
             capacity: 0,
             count: 0,
             reserved: 0,
-            bytes: 0,
-            kept: [Kept { block: Block::NONE, resident: 0 }; KEPT],
+            bytes: Bytes::ZERO,
+            kept: [Kept { block: Block::NONE, resident: Bytes::ZERO }; KEPT],
             kept_count: 0,
-            idle: 0,
-            untouched: 0,
+            idle: Bytes::ZERO,
+            untouched: Bytes::ZERO,
             watch: Watch::new(),
-            peak: Peak::new(),
+            peak: Peak::new(Bytes::ZERO),
             is_settled: true,
-            lent: 0,
+            lent: Bytes::ZERO,
             filled: Filled::new(),
             expected: Expected::new(),
             churn: Churn::new(),
@@ -217,18 +217,18 @@ impl Blocks {
         // SAFETY: room was reserved, so there is a table with an empty slot, which `find` returns.
         unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
-        self.bytes += block.run.len;
+        self.bytes += block.bytes();
         self.untouched += block.untouched;
         self.lent += block.lent_bytes();
         self.watch.note_newest(block.run.addr);
-        self.note(0);
+        self.note(Bytes::ZERO);
     }
 
     /// The block at `addr` has no memory behind it any more.
     pub(crate) fn released(&mut self, addr: usize) {
         let Some(block) = self.get(addr) else { return };
-        self.untouched = self.untouched - block.untouched + block.run.len;
-        self.put(Block { is_touched: false, untouched: block.run.len, fresh: 0, ..block });
+        self.untouched = self.untouched - block.untouched + block.bytes();
+        self.put(Block { is_touched: false, untouched: block.bytes(), fresh: 0, ..block });
     }
 
     /// Takes a block out that is to come back in another place or length: room for it is kept.
@@ -261,7 +261,7 @@ impl Blocks {
         // SAFETY: `slot` masks the index of the hole that is left, so this is a slot, and no other entry is in it.
         unsafe { *self.slot(hole) = Block::NONE };
         self.count -= 1;
-        self.bytes -= gone.run.len;
+        self.bytes -= gone.bytes();
         self.untouched -= gone.untouched;
         self.lent -= gone.lent_bytes();
         Some(gone)

@@ -125,7 +125,7 @@ impl<P: Platform> Caches<P> {
                     let len = window.run_pages(page);
                     if run_class::contains(class) {
                         sums.class_runs[run_class::place(class)] += 1;
-                        let right = run_class::class_of_run(len.bytes()) == Some(class);
+                        let right = run_class::class_of_run(len.length()) == Some(class);
                         check(right, "the length of a run of a class", page.index())?;
                     }
                     audit.runs += 1;

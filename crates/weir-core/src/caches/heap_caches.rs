@@ -8,7 +8,7 @@ use super::depot::shells::Stash;
 use super::geometry::BUCKETED;
 use crate::base::backoff::Backoff;
 use crate::base::time::Time;
-use crate::base::units::PAGE;
+use crate::base::units::Bytes;
 use crate::pages::HeapPages;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
@@ -58,9 +58,9 @@ impl<P: Platform> Caches<P> {
         self.table.get(number).shape.get().size as usize
     }
 
-    /// Bytes of a slab of cache `number`.
-    pub(crate) fn slab_bytes(&self, number: usize) -> usize {
-        usize::from(self.table.get(number).shape.get().pages) * PAGE
+    /// How much a slab of cache `number` is.
+    pub(crate) fn slab_bytes(&self, number: usize) -> Bytes {
+        self.table.get(number).shape.get().slab_pages().bytes()
     }
 
     /// `n` allocations of cache `number` failed.

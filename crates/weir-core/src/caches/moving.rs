@@ -6,7 +6,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
-use crate::base::units::PageNo;
+use crate::base::units::{Bytes, PageNo};
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::Geometry;
 use crate::caches::heap_caches::Caches;
@@ -46,7 +46,7 @@ impl<P: Platform> Caches<P> {
         }
         stats::add(&cache.counts.slow_frees, 1);
         self.to_slabs(number, &[object]);
-        self.pages.events.freed(&self.pages.platform, g.size as usize);
+        self.pages.events.freed(&self.pages.platform, Bytes(g.size as usize));
         true
     }
 

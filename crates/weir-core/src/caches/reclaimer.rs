@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::depot::trim::Age;
 use super::heap_caches::Caches;
 use super::slab::lists::Pass;
+use crate::base::units::Bytes;
 use crate::platform::Platform;
 use crate::platform::lock::RankTurn;
 use crate::reclaim::{Drains, Ended, Freeze, Goal, Reclaimable, Reclaimed, Step, Steps};
@@ -25,7 +26,7 @@ const SHELLS_UNDER_PRESSURE: usize = 128;
 impl<P: Platform> Caches<P> {
     /// Takes the step. Its stack is not there for other steps, whatever the compiler would put together.
     #[inline(never)]
-    fn drain(&self, goal: &Goal) -> usize {
+    fn drain(&self, goal: &Goal) -> Bytes {
         match goal.row().drains {
             Drains::AllAndSink => self.sink_and_drain(goal.turn),
             Drains::All => self.drain_all(goal.turn) + self.drain_idle(goal.now, goal.turn),
@@ -47,7 +48,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
         Steps::of(&[Buckets, StaleCaches, WarmCaches, Moves, CachesAgain, SlabPages, Metadata])
     }
 
-    fn count(&self, goal: &Goal) -> usize {
+    fn count(&self, goal: &Goal) -> Bytes {
         self.surplus(goal)
     }
 
@@ -63,12 +64,12 @@ impl<P: Platform> Reclaimable for Caches<P> {
             }
             Step::Moves => {
                 self.wish_moves();
-                0
+                Bytes::ZERO
             }
             Step::WarmCaches if !takes_all_ages(goal) => self.trim(Age::Warm, goal),
             Step::Metadata if goal.is_calm() => self.release_stale_shells(),
             Step::Metadata => self.release_shells(if goal.is_pressure() { SHELLS_UNDER_PRESSURE } else { 0 }),
-            _ => 0,
+            _ => Bytes::ZERO,
         };
         let released = match step {
             Step::SlabPages => {
@@ -76,7 +77,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
                 let nodes = goal.node.map_or(0..self.pages.nodes.count(), |node| node..node + 1);
                 nodes.map(|node| self.report_slabs_of(node, goal, pass)).sum()
             }
-            _ => 0,
+            _ => Bytes::ZERO,
         };
         Reclaimed::released(released) + Reclaimed::moved(moved)
     }

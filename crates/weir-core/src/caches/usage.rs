@@ -11,7 +11,7 @@ use super::heap_caches::Caches;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{BlockNo, Class, MAX_RUN, PAGE, PageNo, Pages};
+use crate::base::units::{BlockNo, Bytes, Class, MAX_RUN, PageNo, Pages};
 use crate::pages::figures::{BlockPages, resident_bytes};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
@@ -60,7 +60,7 @@ impl<P: Platform> Caches<P> {
     /// Adds what a whole walk has found. O(caches * CPUs).
     pub(crate) fn add_pages_usage(&self, walk: &PagesWalk, usage: &mut Usage) {
         let cached = self.cached_bytes().min(walk.slabs.out);
-        let cached_runs = self.cached_runs().min(walk.runs);
+        let cached_runs = self.cached_runs().0.min(walk.runs);
         let slabs = &walk.slabs;
         let in_use = slabs.out.saturating_sub(slabs.out_untouched);
         usage.live += slabs.out - cached + walk.runs - cached_runs;
@@ -74,7 +74,7 @@ impl<P: Platform> Caches<P> {
         let (first, end) = (block.first(), block.next().first());
         let resident = |page: PageNo, n: Pages| {
             let at = (page - first).0;
-            pages.resident.count_range(at..at + n.0).bytes()
+            pages.resident.count_range(at..at + n.0).bytes().0
         };
         if pages.is_free {
             // Memory need not be behind its part of the class map, and is not to be by being read here.
@@ -85,8 +85,8 @@ impl<P: Platform> Caches<P> {
         while page < end {
             if page < walk.run_end {
                 let n = walk.run_end.min(end) - page;
-                walk.runs += n.bytes();
-                walk.runs_untouched += n.bytes() - resident(page, n);
+                walk.runs += n.bytes().0;
+                walk.runs_untouched += n.bytes().0 - resident(page, n);
                 page += n;
                 continue;
             }
@@ -154,7 +154,7 @@ impl<P: Platform> Measured for Caches<P> {
             let cache = self.table.get(number);
             let g = cache.shape.get();
             let mut cached = self.cpu.held(g.class()).0;
-            let (mut out, mut resident, mut empty) = (0, 0, 0);
+            let (mut out, mut resident, mut empty) = (0, Bytes::ZERO, Bytes::ZERO);
             for domain in cache.domains() {
                 let depot = if waits { Some(domain.depot.lock(p)) } else { domain.depot.try_lock(p) };
                 let in_depot = depot.map(|depot| depot.objects);
@@ -165,15 +165,16 @@ impl<P: Platform> Measured for Caches<P> {
                 };
                 cached += in_depot + slabs.isolated;
                 out += (slabs.slabs * usize::from(g.objects)).saturating_sub(slabs.free);
-                empty += slabs.empty * usize::from(g.pages) * PAGE;
+                empty += g.slab_pages().bytes() * slabs.empty;
                 resident += slabs.resident_bytes(&g);
-                figures.slabs += slabs.slabs * usize::from(g.pages) * PAGE;
+                figures.slabs += g.slab_pages().bytes() * slabs.slabs;
             }
-            let free = resident.saturating_sub(out * g.size as usize);
+            let of = |objects: usize| Bytes(g.size as usize) * objects;
+            let free = resident.saturating_sub(of(out));
             let cached = cached.min(out);
             figures.objects_out += out;
-            figures.live += (out - cached) * g.size as usize;
-            figures.idle += cached * g.size as usize + empty.min(free);
+            figures.live += of(out - cached);
+            figures.idle += of(cached) + empty.min(free);
             figures.fragmented += free - empty.min(free);
         }
     }

@@ -14,6 +14,7 @@
 use super::shrinkers::callback::{Class, Scan, ScanReason};
 use super::shrinkers::{Callbacks, Waiter};
 use crate::base::level::Level;
+use crate::base::units::Bytes;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Platform;
 use crate::platform::lock::RankTurn;
@@ -68,7 +69,7 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
         let is_last = goal.kind != Kind::Direct
             && goal.priority <= scan_priority::LAST
             && !(goal.zone == ZoneClass::Normal && self.platform.evicted_elsewhere() > 0);
-        let missing = if is_for_zone && !is_last { goal.bytes } else { usize::MAX };
+        let missing = if is_for_zone && !is_last { goal.bytes.0 } else { usize::MAX };
         let (most, enough) =
             if class == Class::Cache { (missing.min(self.most), usize::MAX) } else { (self.most, missing) };
         // At that priority itself a scan takes all that there is.
@@ -79,12 +80,12 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ if goal.kind == Kind::Direct => Waiter::Direct,
             _ => Waiter::Balancer,
         };
-        Reclaimed::moved(self.callbacks.scan(self.platform, (class, (goal.zone, goal.zone_number)), scan, who))
+        Reclaimed::moved(Bytes(self.callbacks.scan(self.platform, (class, (goal.zone, goal.zone_number)), scan, who)))
     }
 
     /// How much they hold only the program's own code could say: that there are some is what counts.
-    fn evictable(&self, zone: ZoneClass) -> usize {
-        self.callbacks.shrinkers(zone)
+    fn has_evictable(&self, zone: ZoneClass) -> bool {
+        self.callbacks.shrinkers(zone) > 0
     }
 
     fn hears_pressure(&self) -> bool {

@@ -9,7 +9,7 @@ use core::ptr::null_mut;
 
 use super::large::Large;
 use crate::base::run::Run;
-use crate::base::units::{Order, PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{Bytes, Order, PAGE, PAGEBLOCK, Pages};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::reclaim::Kind;
@@ -29,12 +29,12 @@ impl<P: Platform> Large<'_, P> {
         let Ok(block) = map().or_else(|_| self.map_again(pages.bytes(), addresses.bytes(), map)) else {
             return (null_mut(), false);
         };
-        if block.expected > 0 {
+        if !block.expected.is_zero() {
             // Before the program touches it.
             self.heap.caches.flush_before(block.expected);
             let comes_back = self.heap.reclaim.windows.is_patient();
             let kind = if comes_back { Kind::RoomForBlockAgain } else { Kind::RoomForBlock };
-            self.heap.direct().make_room(kind, Pages::in_bytes(block.expected));
+            self.heap.direct().make_room(kind, block.expected.pages_down());
             self.note_expected(block.expected);
         }
         (block.addr as *mut u8, block.zero)
@@ -67,9 +67,10 @@ impl<P: Platform> Large<'_, P> {
             new if new.is_null() => Err(Short),
             new => Ok(new),
         };
-        let more = size.saturating_sub(len);
-        let new = resize().or_else(|Short| if more > 0 { self.map_again(more, more, resize) } else { Err(Short) });
-        if new.is_ok() && more > 0 {
+        let more = Bytes(size.saturating_sub(len));
+        let new =
+            resize().or_else(|Short| if more > Bytes::ZERO { self.map_again(more, more, resize) } else { Err(Short) });
+        if new.is_ok() && more > Bytes::ZERO {
             self.note_expected(self.heap.mapped().touched_of(more));
         }
         new.unwrap_or(null_mut())
@@ -79,10 +80,10 @@ impl<P: Platform> Large<'_, P> {
     ///
     /// It may never touch most of them. So no more than a part of the budget counts at a time: readings tell the rest while the
     /// program touches that. What is more than the whole budget it touches in part at most.
-    fn note_expected(self, bytes: usize) {
-        let budget = self.heap.reclaim().budget_room().capacity as usize;
-        let most = if bytes <= budget { (budget / PART_AHEAD).max(PAGEBLOCK) } else { PAGEBLOCK };
-        self.heap.direct().note_resident(Pages::in_bytes(bytes.min(most)));
+    fn note_expected(self, bytes: Bytes) {
+        let (budget, least) = (Bytes(self.heap.reclaim().budget_room().capacity as usize), Bytes(PAGEBLOCK));
+        let most = if bytes <= budget { (budget / PART_AHEAD).max(least) } else { least };
+        self.heap.direct().note_resident(bytes.min(most).pages_down());
     }
 
     /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.
@@ -97,12 +98,12 @@ impl<P: Platform> Large<'_, P> {
     #[cold]
     pub(super) fn map_again<T>(
         self,
-        bytes: usize,
-        addresses: usize,
+        bytes: Bytes,
+        addresses: Bytes,
         map: impl Fn() -> Result<T, Short>,
     ) -> Result<T, Short> {
         if self.heap.pages().hard_limit().is_some() {
-            let wanted = bytes.next_multiple_of(self.heap.platform().release_unit());
+            let wanted = Bytes(bytes.0.next_multiple_of(self.heap.platform().release_unit()));
             let lacks_room = || self.heap.pages().hard_room() < wanted;
             // Another thread may have held the room for a moment. Where there is enough it is the system that refuses.
             let found = map().or_else(|Short| match lacks_room() {
@@ -115,7 +116,7 @@ impl<P: Platform> Large<'_, P> {
         }
         self.heap.direct().stalled(|| {
             let unused = self.heap.mapped().retained() + self.heap.pages().free_bytes();
-            let found = if unused > 0 && (addresses <= unused || self.can_map(addresses - unused)) {
+            let found = if unused > Bytes::ZERO && (addresses <= unused || self.can_map(addresses - unused)) {
                 self.heap.mapped().unmap_retained();
                 // Those may have been enough, and cost less to have again.
                 map().or_else(|Short| self.unmap_and_try(addresses, &map))
@@ -138,8 +139,8 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Whether the system maps `bytes` now.
-    fn can_map(self, bytes: usize) -> bool {
-        let len = bytes.next_multiple_of(PAGE);
+    fn can_map(self, bytes: Bytes) -> bool {
+        let len = bytes.pages_up().length();
         let Ok(addr) = self.heap.platform().map(len, PAGE) else { return false };
         self.heap.platform().unmap(Run { addr, len });
         true
@@ -147,7 +148,7 @@ impl<P: Platform> Large<'_, P> {
 
     /// Unmaps free pageblocks and tries `map`, if there were any. One more than the block needs is for the table of blocks,
     /// which may have to grow.
-    fn unmap_and_try<T>(self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
-        if self.heap.pages().unmap_free(bytes + PAGEBLOCK) > 0 { map() } else { Err(Short) }
+    fn unmap_and_try<T>(self, bytes: Bytes, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
+        if self.heap.pages().unmap_free(bytes + Bytes(PAGEBLOCK)) > Bytes::ZERO { map() } else { Err(Short) }
     }
 }

@@ -128,9 +128,9 @@ impl<P: Platform> MemoryFigures<'_, P> {
             (&stats.idle_bytes, figures.idle),
             (&stats.fragmented_bytes, figures.fragmented),
             (&stats.merged_bytes, figures.merged),
-            (&stats.objects_out, figures.objects_out),
         ];
-        stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
+        stores.into_iter().for_each(|(stat, bytes)| stat.store(bytes.0 as u64, Relaxed));
+        stats.objects_out.store(figures.objects_out as u64, Relaxed);
     }
 
     /// Blocks mapped on their own, now.

@@ -29,7 +29,7 @@ impl<P: Platform> Heap<P> {
         }
         match self.lookup(block as usize) {
             Some(Found::Object(number)) => self.caches.size_of(number),
-            Some(Found::Run { pages, .. }) => pages.bytes(),
+            Some(Found::Run { pages, .. }) => pages.length(),
             Some(Found::Mapped(len)) => len,
             None => {
                 let what = match self.large().why_invalid(block as usize) {

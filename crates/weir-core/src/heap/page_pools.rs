@@ -6,7 +6,7 @@ use super::Heap;
 use super::view::view;
 use crate::base::cause::Cause;
 use crate::base::time::Time;
-use crate::base::units::{MAX_RUN, Pages};
+use crate::base::units::{Bytes, MAX_RUN, Pages};
 use crate::platform::Platform;
 use crate::pools::page_pool::{PagePool, PoolStats};
 use crate::pools::page_pools::PoolsOn;
@@ -126,13 +126,13 @@ impl<P: Platform> HeapPools<'_, P> {
         }
         self.pools().tend_all();
         let bytes = self.heap.page_pools.take_squeezed().bytes();
-        if bytes > 0 {
+        if !bytes.is_zero() {
             self.release_free(Cause::Pressure, bytes);
         }
     }
 
     /// Releases `bytes` of what is free in zones.
-    fn release_free(&self, cause: Cause, bytes: usize) {
+    fn release_free(&self, cause: Cause, bytes: Bytes) {
         let mut left = bytes;
         for node in 0..self.heap.pages().nodes.count() {
             let goal = Goal { bytes: left, node: Some(node), ..self.heap.reclaim().goal(Kind::Node, cause) };

@@ -54,7 +54,7 @@ impl<P: Platform> Heap<P> {
                     self.samples().unsample(block);
                     return block;
                 }
-                pages.bytes()
+                pages.length()
             }
             Found::Mapped(len) => {
                 if size >= FIRST_MAPPED {

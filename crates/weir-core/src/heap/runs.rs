@@ -29,7 +29,7 @@ impl<P: Platform> Large<'_, P> {
         let (size, align) = (layout.size(), Order::of_align(layout.align()));
         let class = if align <= MAX_RUN_ORDER { class_of_run(size) } else { None };
         let Some(class) = class else {
-            if size > MAX_RUN.bytes()
+            if size > MAX_RUN.length()
                 && let Some(block) = self.heap.mapped().take_here(size, align)
             {
                 return (block as *mut u8, false);
@@ -258,9 +258,9 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         }
         let take = || self.pages().take(ZoneKind::Low32, pages, Order::PAGE, Purpose::Run);
-        let evict = || match self.reclaim().evictable(ZoneClass::Low32) {
-            0 => Err(Short),
-            _ => self.direct().stalled(|| self.direct().reclaim_of_zone((ZoneClass::Low32, 0), pages.bytes(), take)),
+        let evict = || match self.reclaim().has_evictable(ZoneClass::Low32) {
+            false => Err(Short),
+            true => self.direct().stalled(|| self.direct().reclaim_of_zone((ZoneClass::Low32, 0), pages.bytes(), take)),
         };
         let Ok(run) = take().or_else(|_| evict()).or_else(|_| self.take_low32_again(pages, take)) else {
             self.reclaim().wake_node_balancer(order_of(pages), ZoneList::Low32, true);

@@ -5,6 +5,7 @@ use core::ptr::null_mut;
 use super::Heap;
 use super::view::view;
 use crate::base::invalid_free::InvalidFree;
+use crate::base::units::Bytes;
 use crate::base::unwind::OnUnwind;
 use crate::caches::figures::CacheStats;
 use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Move, Spec};
@@ -116,7 +117,7 @@ impl<P: Platform> UserCaches<'_, P> {
         let (mut n, mut filled) = self.heap.caches.alloc_batch(id, out);
         if filled.is_err() {
             let bytes = self.heap.caches.size_of(id.number()).saturating_mul(out.len() - n);
-            let bytes = bytes.max(self.heap.caches.slab_bytes(id.number()));
+            let bytes = Bytes(bytes).max(self.heap.caches.slab_bytes(id.number()));
             let _ = self.heap.direct().reclaim_for(bytes, || {
                 let (have, rest) = out.split_at_mut(n);
                 // SAFETY: objects of the cache, which were handed out just now; where this unwinds the caller never gets them.
@@ -163,8 +164,8 @@ impl<P: Platform> UserCaches<'_, P> {
         // No machine has so much: the caches could not even count it.
         let bytes =
             self.heap.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
-        let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
-        let missing = bytes.saturating_sub(self.heap.caches.figures(id).slab_bytes);
+        let Some(bytes) = bytes.map(Bytes) else { return Err(LimitError::NoMemory) };
+        let missing = bytes.saturating_sub(Bytes(self.heap.caches.figures(id).slab_bytes));
         if !self.heap.reclaim().is_conceivable(missing) {
             return Err(LimitError::NoMemory);
         }
@@ -172,7 +173,8 @@ impl<P: Platform> UserCaches<'_, P> {
         // Dropped on unwinding, and where it failed: a part of it would be of use to nobody.
         let undo = OnUnwind(|| self.heap.caches.reset_reserve(id, objects, former));
         // The limit may become known only as the heap grows.
-        let set = || self.heap.caches.set_reserve(id, objects, &|bytes| bytes <= self.heap.reclaim().budget_free());
+        let set =
+            || self.heap.caches.set_reserve(id, objects, &|bytes| Bytes(bytes) <= self.heap.reclaim().budget_free());
         let wanted = bytes.max(self.heap.caches.slab_bytes(id.number()));
         let result = set().or_else(|Short| self.heap.direct().reclaim_for(wanted, set));
         self.heap.direct().slow_path_ends();

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::Heap;
 use super::view::view;
-use crate::base::units::{Order, Pages, order_of};
+use crate::base::units::{Bytes, Order, Pages, order_of};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::pages::user_zone::{Lack, UserZone};
 use crate::pages::zone::PageRun;
@@ -23,10 +23,10 @@ impl<'a, P: Platform> Zones<'a, P> {
     /// Room for a zone of the program's own that is resident from the start, `bytes` in all. The budget is told of it, and caches
     /// make room for it. What it has below the hard limit is to be held from before the zone is mapped until it is added.
     pub fn room(&self, bytes: usize) -> Result<Hold<'a>, Short> {
-        let heap = self.heap;
+        let (heap, bytes) = (self.heap, Bytes(bytes));
         let hold = || heap.pages().hold(bytes).ok_or(Short);
         let held = hold().or_else(|Short| self.heap.direct().reclaim_for_room(bytes, hold))?;
-        self.heap.direct().note_resident(Pages::to_hold(bytes));
+        self.heap.direct().note_resident(bytes.pages_up());
         Ok(held)
     }
 
@@ -73,7 +73,7 @@ impl<'a, P: Platform> Zones<'a, P> {
     /// Whether caches lie in a zone that is not as elastic as the heap, so that what they evict makes room there.
     fn has_caches(&self, zone: &UserZone) -> bool {
         let is_there = || self.heap.callbacks.with_zones(self.heap.platform(), |has_caches| has_caches(zone.number()));
-        zone.class() != ZoneClass::Normal && self.heap.reclaim().evictable(zone.class()) > 0 && is_there()
+        zone.class() != ZoneClass::Normal && self.heap.reclaim().has_evictable(zone.class()) && is_there()
     }
 
     /// Takes pages along the list that a zone is the first of, as far as they are the zone's. The zone serves while it stays

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::watch::{FILLED_PRESSURE, Watch};
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
+use crate::base::units::{BlockNo, Bytes, PAGEBLOCK, PAGEBLOCK_PAGES, Pages};
 use crate::caches::slab::has_reported;
 use crate::caches::slab::lists::Pass;
 use crate::pages::node::ZoneKind;
@@ -33,11 +33,11 @@ const LOOKS: u32 = 256;
 impl<P: Platform> Watch<'_, P> {
     /// Looks at up to `count` pageblocks that no huge page is known to back. Reports again those that the kernel filled
     /// and that are mostly free; returns bytes. Looks at some that count as huge pages, too.
-    pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> usize {
+    pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> Bytes {
         if !self.caches.pages.platform.may_have_huge() {
-            return 0;
+            return Bytes::ZERO;
         }
-        let (mut bytes, mut inside) = (0, Pages::ZERO);
+        let (mut bytes, mut inside) = (Bytes::ZERO, Pages::ZERO);
         self.look_over(false, &self.state.filled_from, count, |block, node, resident| {
             if resident == PAGEBLOCK_PAGES {
                 let (reported, left) = self.report_filled_one(goal, block, node);
@@ -100,22 +100,22 @@ impl<P: Platform> Watch<'_, P> {
     }
 
     /// All of `block` is resident. Bytes reported of it, and pages inside its slabs that are to be.
-    fn report_filled_one(&self, goal: &Goal, block: BlockNo, node: usize) -> (usize, Pages) {
+    fn report_filled_one(&self, goal: &Goal, block: BlockNo, node: usize) -> (Bytes, Pages) {
         let window = &self.caches.pages.normal;
         let inside = self.refill_slabs(block, node);
         let mut zone = self.caches.pages.nodes.get(node).zone(ZoneKind::Normal).lock(&self.caches.pages.platform);
         // Pages may have been handed out and touched between the two looks: then all of it may well be resident.
         if zone.next_in_use(window, false, block.row(1)).is_none() {
-            return (0, Pages::ZERO);
+            return (Bytes::ZERO, Pages::ZERO);
         }
-        let Some(used) = zone.collapsed(window, block, inside) else { return (0, Pages::ZERO) };
+        let Some(used) = zone.collapsed(window, block, inside) else { return (Bytes::ZERO, Pages::ZERO) };
         stats::add(&self.caches.pages.platform.stats().huge_collapsed, 1);
         if used > SPARSE && goal.row().splits != Backing::Huge {
-            return (0, Pages::ZERO);
+            return (Bytes::ZERO, Pages::ZERO);
         }
         if !zone.has_idle(window, block) {
             zone.split(window, block, Contents::Zero);
-            return (0, inside);
+            return (Bytes::ZERO, inside);
         }
         drop(zone);
         (self.caches.pages.site(ZoneKind::Normal, node).report_block(goal, block), inside)

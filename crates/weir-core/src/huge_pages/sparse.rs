@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{BlockNo, PAGE, Pages};
+use crate::base::units::{BlockNo, Bytes, PAGE, Pages};
 use crate::caches::slab::lists::Pass;
 use crate::pages::report::ReportSite;
 use crate::pages::report::slices;
@@ -106,26 +106,26 @@ impl<P: Platform> Watch<'_, P> {
 
     /// At the end of a calm window: looks for huge pages in little use, if it is time. Releases what is free of those that have
     /// been so for long, but for what each zone's peak wants again; returns bytes.
-    pub(super) fn report_sparse(&self, goal: &Goal, quiet: bool) -> usize {
+    pub(super) fn report_sparse(&self, goal: &Goal, quiet: bool) -> Bytes {
         let (looks, begin) = (&self.state.looks, self.caches.pages.platform.now());
         looks.wake_at.store(0, Relaxed);
         let left = looks.left.load(Relaxed);
         let Some(limit) = self.sparse_limit() else {
             looks.left.store(0, Relaxed);
-            return 0;
+            return Bytes::ZERO;
         };
         let pause = self.caches.pages.platform.tunables().sparse_ms.ns();
         let next = Time(looks.next[usize::from(!quiet)].load(Relaxed));
         // A look that is farther away than any may be was put off by a longer `sparse_ms`.
         let farthest = begin + if quiet { pause } else { (pause * BUSY).max(LONGEST_PAUSE) };
         if left == 0 || begin < next && next <= farthest {
-            return 0;
+            return Bytes::ZERO;
         }
         let any = self.look_for_sparse(limit);
         let cost = self.caches.pages.platform.now().since(begin);
         looks.next[0].store((begin + pause).0, Relaxed);
         looks.next[1].store((begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE))).0, Relaxed);
-        let (mut bytes, mut split) = (0, 0);
+        let (mut bytes, mut split) = (Bytes::ZERO, 0);
         if any {
             for site in self.caches.pages.sites() {
                 let (got, blocks) = self.split_due(&site, goal);
@@ -184,8 +184,8 @@ impl<P: Platform> Watch<'_, P> {
 
     /// Splits the pageblocks of `site` that are due, until no more idle pages are left than its peak wants again; returns bytes
     /// and pageblocks.
-    fn split_due(&self, site: &ReportSite<'_, P, P>, goal: &Goal) -> (usize, usize) {
-        let (mut bytes, mut split) = (0, 0);
+    fn split_due(&self, site: &ReportSite<'_, P, P>, goal: &Goal) -> (Bytes, usize) {
+        let (mut bytes, mut split) = (Bytes::ZERO, 0);
         let zone = site.zone.lock(&self.caches.pages.platform);
         let mut left = zone.idle.saturating_sub(zone.wanted_again());
         drop(zone);
@@ -216,7 +216,7 @@ impl<P: Platform> Watch<'_, P> {
 
     /// The last look before the balancer may sleep. Memory that the kernel filled up meanwhile goes back. All pageblocks that
     /// were split are cooled, whatever was used of them since. Returns bytes.
-    fn cool_all(&self, goal: &Goal) -> usize {
+    fn cool_all(&self, goal: &Goal) -> Bytes {
         let bytes = self.report_filled(goal, usize::MAX);
         let mut any = false;
         for site in self.caches.pages.sites() {

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::base::units::Bytes;
 use crate::caches::Caches;
 use crate::pages::report::slices;
 use crate::platform::Platform;
@@ -119,7 +120,7 @@ impl<P: Platform> Reclaimable for Watch<'_, P> {
             (Step::Filled, Some(_)) => self.report_filled(goal, FILLED_CALM),
             (Step::Filled, None) => self.report_filled(goal, FILLED_PRESSURE),
             (Step::Sparse, Some(ended)) => self.report_sparse(goal, ended.quiet),
-            _ => 0,
+            _ => Bytes::ZERO,
         })
     }
 }

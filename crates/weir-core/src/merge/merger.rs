@@ -82,7 +82,7 @@ impl<'a, P: Platform> Merger<'a, P> {
             return false;
         }
         let addr = self.caches.pages.normal.addr_of(range.start);
-        if !self.platform().set_mergeable(Run { addr, len: (range.end - range.start).bytes() }, true) {
+        if !self.platform().set_mergeable(Run { addr, len: (range.end - range.start).length() }, true) {
             self.state.is_refused.store(true, Relaxed);
         }
         true

@@ -397,6 +397,6 @@ impl<'a, P: Platform> Merger<'a, P> {
             let (cache, g, _) = self.cache_of(last.kind);
             self.caches.domain_of(cache, last.page).slabs.lock(self.platform()).leave_page(window, &g, last.page, true);
         }
-        Pages(n).saturating_sub(Pages(1)).bytes()
+        Pages(n).saturating_sub(Pages(1)).length()
     }
 }

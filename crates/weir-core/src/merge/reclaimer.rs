@@ -14,7 +14,7 @@ use super::merger::{CHANGED, Merger, SEEN, SETTLED};
 use super::pass::{Found, Work};
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::PAGE;
+use crate::base::units::{Bytes, PAGE};
 use crate::caches::slab::Merged;
 use crate::pages::figures::resident_bytes;
 use crate::platform::Platform;
@@ -135,7 +135,7 @@ impl<P: Platform> Reclaimable for Merger<'_, P> {
 impl<P: Platform> Measured for Merger<'_, P> {
     fn publish(&self, figures: &mut Figures, waits: bool) {
         if waits {
-            figures.merged = self.merged_bytes().min(figures.fragmented);
+            figures.merged = Bytes(self.merged_bytes()).min(figures.fragmented);
             figures.fragmented -= figures.merged;
         }
     }

@@ -37,7 +37,7 @@ pub(crate) fn resident_bytes<P: Platform>(platform: &P, run: Run) -> Option<usiz
         let piece = Run { addr, len: PAGEBLOCK.min(end - addr) };
         pages += PageSet(platform.resident_pages(piece)?).len() * step;
     }
-    Some(pages.bytes().min(run.len))
+    Some(pages.length().min(run.len))
 }
 
 impl<P: Platform> HeapPages<P> {
@@ -102,7 +102,7 @@ impl<P: Platform> HeapPages<P> {
     pub fn each_zone(&self, mut f: impl FnMut(ZoneFigures)) {
         let mut tell = |place, number, zone: &Zone| {
             let areas = zone.lock(&self.platform);
-            let [bytes, used, idle] = [areas.pages, areas.used, areas.idle].map(Pages::bytes);
+            let [bytes, used, idle] = [areas.pages, areas.used, areas.idle].map(|pages| pages.bytes().0);
             drop(areas);
             if bytes > 0 || (place, number) == (Place::Normal, 0) {
                 f(ZoneFigures { place, number, bytes, used, idle });

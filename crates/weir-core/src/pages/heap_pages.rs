@@ -139,7 +139,7 @@ impl<P: Platform> HeapPages<P> {
                 self.grow(kind, if align.0 >= MAX_ORDER - 1 { 3 } else { pages.blocks() }, take_of)
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
-        self.gauges.page_bytes.add(pages.bytes() as u64, &self.platform.stats().page_bytes);
+        self.gauges.page_bytes.add(pages.bytes().0 as u64, &self.platform.stats().page_bytes);
         if run.asks {
             self.touch_asking(kind, Span::new(run.page, pages));
         }
@@ -169,7 +169,7 @@ impl<P: Platform> HeapPages<P> {
         // What is resident counts against the hard limit already.
         let run = zone.take(window, pages, align, purpose, huge, Pages::ZERO);
         drop(zone);
-        let (more, less) = (run.map_or(0, |_| pages.bytes()), before.map_or(0, |run| run.len.bytes()));
+        let (more, less) = (run.map_or(0, |_| pages.bytes().0), before.map_or(0, |run| run.len.bytes().0));
         self.gauges.page_bytes.add(more.wrapping_sub(less) as u64, &self.platform.stats().page_bytes);
         let run = run?;
         self.note_taken(&run);
@@ -220,7 +220,7 @@ impl<P: Platform> HeapPages<P> {
         let mut zone = self.zone_of(kind, more.first - Pages(1)).lock(&self.platform);
         let (again, fresh) = zone.extend(window, more, huge, most_fresh)?;
         drop(zone);
-        self.gauges.page_bytes.add(more.len.bytes() as u64, &self.platform.stats().page_bytes);
+        self.gauges.page_bytes.add(more.len.bytes().0 as u64, &self.platform.stats().page_bytes);
         self.events.resident(&self.platform, fresh, again);
         Ok(())
     }
@@ -237,7 +237,7 @@ impl<P: Platform> HeapPages<P> {
         // Both halves of a run of two pageblocks came from one zone.
         let given = give(&mut self.zone_of(kind, run.first).lock(&self.platform), self.window(kind));
         let bytes = run.len.bytes();
-        self.gauges.page_bytes.sub(bytes as u64, &self.platform.stats().page_bytes);
+        self.gauges.page_bytes.sub(bytes.0 as u64, &self.platform.stats().page_bytes);
         self.events.freed(&self.platform, bytes);
         given
     }

@@ -28,7 +28,7 @@ use super::zone::FreeAreas;
 use super::zone::locked::Zone;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGEBLOCK, Pages};
+use crate::base::units::{BlockNo, Bytes, PAGEBLOCK, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::platform::{Host, Platform};
 use crate::reclaim::Goal;
@@ -51,14 +51,14 @@ pub(crate) struct ReportSite<'a, P: Platform, B: Host + ?Sized> {
 
 impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Reports whole free pageblocks until at most `keep` idle pages are left; returns bytes.
-    pub(crate) fn report_whole(&self, goal: &Goal, keep: Pages) -> usize {
+    pub(crate) fn report_whole(&self, goal: &Goal, keep: Pages) -> Bytes {
         self.report_blocks(goal, Kind::Whole, keep, |zone| zone.whole_idle())
     }
 
     /// Reports free runs of partly free pageblocks, those unchanged for longest first, until at most `keep` idle pages are left.
-    pub(crate) fn report_runs(&self, goal: &Goal, keep: Pages) -> usize {
+    pub(crate) fn report_runs(&self, goal: &Goal, keep: Pages) -> Bytes {
         if self.below.release_unit() == PAGEBLOCK {
-            return 0;
+            return Bytes::ZERO;
         }
         let all = [Backing::Small, Backing::SparseHuge, Backing::Huge];
         let of = |&backing| self.report_blocks(goal, Kind::Runs, keep, |zone| zone.next_hint(backing));
@@ -66,7 +66,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 
     /// Reports the free pages of pageblock `block` alone.
-    pub(crate) fn report_block(&self, goal: &Goal, block: BlockNo) -> usize {
+    pub(crate) fn report_block(&self, goal: &Goal, block: BlockNo) -> Bytes {
         let has_idle = |zone: &FreeAreas| zone.has_idle(self.window, block).then_some(block);
         self.report_batch(goal, Kind::Runs, Pages(1), has_idle)
     }
@@ -78,15 +78,15 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         kind: Kind,
         keep: Pages,
         next: impl Fn(&FreeAreas) -> Option<BlockNo>,
-    ) -> usize {
-        let mut bytes = 0;
+    ) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         // What is freed meanwhile waits for the next report, so that this one ends.
         let mut left = self.zone.lock(self.platform).idle.saturating_sub(keep);
         while !left.is_zero() {
             let got = self.report_batch(goal, kind, left, &next);
             bytes += got;
-            left = left.saturating_sub(Pages::in_bytes(got));
-            if got == 0 {
+            left = left.saturating_sub(got.pages_down());
+            if got.is_zero() {
                 break;
             }
         }
@@ -99,11 +99,11 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         kind: Kind,
         limit: Pages,
         next: impl Fn(&FreeAreas) -> Option<BlockNo>,
-    ) -> usize {
+    ) -> Bytes {
         let mut in_flight = self.in_flight.lock(self.platform);
         let tunables = self.platform.tunables();
         if tunables.report.get() == 0 {
-            return 0;
+            return Bytes::ZERO;
         }
         let Isolated { blocks: batch, kept, runs } = &mut *in_flight;
         let (mut n, mut pages) = (0, Pages::ZERO);
@@ -117,7 +117,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         }
         drop(areas);
         if n == 0 {
-            return 0;
+            return Bytes::ZERO;
         }
         self.release_batch(goal, kind, &batch[..n], (kept, runs))
     }
@@ -129,7 +129,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         kind: Kind,
         batch: &[(BlockNo, PageSet)],
         (kept, runs): (&mut [PageSet; BATCH], &mut [Run; RUNS]),
-    ) -> usize {
+    ) -> Bytes {
         *kept = [PageSet::EMPTY; BATCH];
         let refused = |run: Run| {
             let page = self.window.page_of(run.addr).unwrap_or_default();
@@ -141,7 +141,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         for (block, set) in batch {
             for run in set.runs() {
                 let addr = self.window.addr_of(block.page(run.start));
-                releaser.add(Run { addr, len: Pages(run.len()).bytes() });
+                releaser.add(Run { addr, len: Pages(run.len()).length() });
             }
         }
         let (event, how) = releaser.finish(self.event(goal, kind, batch.len()), horizon(self.platform.tunables()));
@@ -156,7 +156,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
                 stats::add(if whole { &stats.huge_kept } else { &stats.huge_split }, 1);
             }
         }
-        event.bytes as usize
+        Bytes(event.bytes as usize)
     }
 
     fn event(&self, goal: &Goal, kind: Kind, blocks: usize) -> Event {

@@ -98,7 +98,7 @@ pub struct FreeAreas {
     /// Pages of closed pageblocks, and those of them that are handed out.
     closed: Closed,
     /// Peak of `used` over the last windows: what the working set may want again.
-    pub peak: Peak,
+    pub peak: Peak<Pages>,
     /// Some of its pageblocks may be [`Look::Torn`].
     torn: bool,
     /// Some of its pageblocks may be [`lazy`](crate::pages::pageblock::State::lazy).
@@ -124,7 +124,7 @@ impl FreeAreas {
             idle: Pages::ZERO,
             leaving: Pages::ZERO,
             closed: Closed { pages: Pages::ZERO, used: Pages::ZERO },
-            peak: Peak::new(),
+            peak: Peak::new(Pages::ZERO),
             torn: false,
             lazy: false,
             asks: false,
@@ -196,7 +196,7 @@ impl FreeAreas {
             self.relink(window, block);
         }
         self.used += run.len;
-        self.peak.note(self.used.0);
+        self.peak.note(self.used);
         let fresh = (self.used + self.idle).saturating_sub(resident);
         if purpose == Purpose::Run {
             self.growth.take(run.len, fresh);
@@ -223,13 +223,13 @@ impl FreeAreas {
     /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time.
     /// A small part of the peak is allowed for, and the rest of two huge pages if memory comes in such.
     pub(crate) fn surplus(&self, huge_on_touch: bool) -> Pages {
-        let (peak, rest) = (Pages(self.peak.high()), if huge_on_touch { Pages::BLOCK * 2 } else { Pages::ZERO });
+        let (peak, rest) = (self.peak.high(), if huge_on_touch { Pages::BLOCK * 2 } else { Pages::ZERO });
         self.idle.saturating_sub(peak - self.used + peak / SURPLUS_PART + rest)
     }
 
     /// Pages beyond those in use that the zone's peak wants again.
     pub(crate) fn wanted_again(&self) -> Pages {
-        Pages(self.peak.wanted()) - self.used
+        self.peak.wanted() - self.used
     }
 
     /// Takes the pages `run` back. Those in `unbacked` (bit i: page i of them) are known to be reported.

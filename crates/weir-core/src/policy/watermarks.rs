@@ -13,7 +13,7 @@ const MIN_KIB: (usize, usize) = (128, 262_144);
 /// the machine.
 const MOST_GAP: Pages = Pages((1 << 30) / PAGE);
 /// Of a limit, so much counts where headroom below it is a share of it, bytes: 40 GiB, of which the usual gap is [`MOST_GAP`].
-const MOST_COUNTED: u64 = MOST_GAP.bytes() as u64 * 40;
+const MOST_COUNTED: u64 = MOST_GAP.bytes().0 as u64 * 40;
 /// More than this is plenty, pages: 4 GiB; of a zone of less than 32 GiB an eighth.
 const PLENTY: Pages = Pages((4 << 30) / PAGE);
 /// A KiB's part of a page.

@@ -4,39 +4,39 @@ use crate::base::time::{Nanos, Time};
 
 use super::hold::MOST_WINDOWS;
 
-/// The highest value over the last windows, as many as idle memory is kept for.
+/// The highest value over the last windows, as many as idle memory is kept for. Values are amounts of one unit.
 ///
 /// ```
-/// let mut peak = weir_core::policy::working_set::Peak::new();
+/// let mut peak = weir_core::policy::working_set::Peak::new(0);
 /// peak.note(10);
 /// assert_eq!(peak.wanted(), 10); // 10 was seen in the window that ends here
 /// peak.roll(3, 1, false);
 /// assert_eq!(peak.wanted(), 3); // and not in this one
 /// ```
 #[derive(Debug)]
-pub struct Peak {
-    now: usize,
+pub struct Peak<T> {
+    now: T,
     /// Peaks of the windows before, the last one first.
-    last: [usize; MOST_WINDOWS],
+    last: [T; MOST_WINDOWS],
     /// Over how many windows what was used is kept.
     windows: usize,
 }
 
-impl Peak {
-    /// Nothing seen yet.
-    pub const fn new() -> Self {
-        Self { now: 0, last: [0; MOST_WINDOWS], windows: 1 }
+impl<T: Copy + Ord> Peak<T> {
+    /// Nothing seen yet but `zero`.
+    pub const fn new(zero: T) -> Self {
+        Self { now: zero, last: [zero; MOST_WINDOWS], windows: 1 }
     }
 
     /// Notes a value.
     #[inline]
-    pub fn note(&mut self, value: usize) {
+    pub fn note(&mut self, value: T) {
         self.now = self.now.max(value);
     }
 
     /// Ends the window; returns its peak. The next begins at `value`, and what was used is kept over `windows` from now on.
     /// In a quiet window nothing was used but what is used at its end: what fell meanwhile, reclaim has taken.
-    pub fn roll(&mut self, value: usize, windows: usize, quiet: bool) -> usize {
+    pub fn roll(&mut self, value: T, windows: usize, quiet: bool) -> T {
         self.last.copy_within(..MOST_WINDOWS - 1, 1);
         self.last[0] = if quiet { value } else { self.now };
         (self.now, self.windows) = (value, windows.clamp(1, MOST_WINDOWS));
@@ -45,23 +45,17 @@ impl Peak {
 
     /// Demand that may come again at the end of this window: the highest value of the windows over which what was used is
     /// kept.
-    pub fn wanted(&self) -> usize {
-        self.before(self.windows - 1).max(self.now)
+    pub fn wanted(&self) -> T {
+        self.highest(self.windows - 1)
     }
 
     /// Highest value of late: that of one window more than [`Peak::wanted`] takes.
-    pub(crate) fn high(&self) -> usize {
-        self.before(self.windows).max(self.now)
+    pub(crate) fn high(&self) -> T {
+        self.highest(self.windows)
     }
 
-    fn before(&self, windows: usize) -> usize {
-        self.last[..windows].iter().copied().max().unwrap_or(0)
-    }
-}
-
-impl Default for Peak {
-    fn default() -> Self {
-        Self::new()
+    fn highest(&self, before: usize) -> T {
+        self.last[..before].iter().fold(self.now, |high, &value| high.max(value))
     }
 }
 
@@ -163,10 +157,10 @@ mod tests {
     #[test]
     fn a_peak_is_wanted_for_as_many_windows_as_it_is_kept() {
         for windows in 1..=MOST_WINDOWS {
-            let mut peak = Peak::new();
+            let mut peak = Peak::new(0);
             peak.roll(0, windows, true);
             peak.note(10);
-            let ends = |peak: &mut Peak| {
+            let ends = |peak: &mut Peak<usize>| {
                 let wanted = peak.wanted();
                 peak.roll(0, windows, false);
                 wanted
@@ -178,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_falls_in_a_quiet_window_was_not_used_in_it() {
-        let mut peak = Peak::new();
+        let mut peak = Peak::new(0);
         peak.note(10);
         peak.roll(10, 2, false);
         peak.roll(4, 2, true);

@@ -5,7 +5,7 @@ use super::page_pool::PagePool;
 use super::page_pools::PoolsOn;
 use crate::base::fault::{Fault, check};
 use crate::base::time::Nanos;
-use crate::base::units::Pages;
+use crate::base::units::{Bytes, Pages};
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
 use crate::platform::lock::RankTurn;
@@ -27,14 +27,14 @@ impl<P: Platform> PoolsOn<'_, P> {
         }
     }
 
-    /// Scans one pool for at most `bytes`; returns bytes.
-    fn scan_pool(&self, pool: &PagePool, goal: &Goal, bytes: usize) -> usize {
-        let Some(keep) = self.keep(pool, goal) else { return 0 };
+    /// Scans one pool for at most `bytes`; returns how much went.
+    fn scan_pool(&self, pool: &PagePool, goal: &Goal, bytes: Bytes) -> Bytes {
+        let Some(keep) = self.keep(pool, goal) else { return Bytes::ZERO };
         let p = self.platform();
         // Before the idle runs are looked at.
         let event = self.pools.squeeze.events.last();
         let mut inner = pool.inner.lock(p);
-        let keep = keep.max(inner.idle.pages().saturating_sub(Pages::to_hold(bytes)));
+        let keep = keep.max(inner.idle.pages().saturating_sub(bytes.pages_up()));
         let is_squeeze = goal.row().pools == Pools::Squeeze;
         if is_squeeze && keep.is_zero() {
             inner.seen = event;
@@ -61,7 +61,7 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         Steps::of(&[Step::Pools])
     }
 
-    fn count(&self, goal: &Goal) -> usize {
+    fn count(&self, goal: &Goal) -> Bytes {
         let list = self.pools.list.lock(self.platform());
         let of = |pool: &PagePool| {
             let keep = self.keep(pool, goal)?;
@@ -80,7 +80,7 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         {
             self.pools.signal(self.platform(), self.platform().now());
         }
-        let mut bytes = 0;
+        let mut bytes = Bytes::ZERO;
         self.pools.each(self.platform(), goal.turn, |pool| {
             bytes += self.scan_pool(pool, goal, goal.bytes.saturating_sub(bytes));
         });
@@ -132,7 +132,7 @@ impl<P: Platform> Measured for PoolsOn<'_, P> {
 
     /// The walk over the pages has counted all pages of pools as live.
     fn add_usage(&self, usage: &mut Usage) {
-        let bytes = self.idle_pages().bytes().min(usage.live);
+        let bytes = self.idle_pages().bytes().0.min(usage.live);
         usage.live -= bytes;
         usage.idle += bytes;
     }

@@ -7,7 +7,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{PAGE, Pages};
+use crate::base::units::{Bytes, PAGE, Pages};
 use crate::platform::{Clock, Workers};
 use crate::policy::hold::Hold;
 use crate::policy::refault::{Refault, span, stamp};
@@ -64,10 +64,10 @@ impl Events {
 
     /// `bytes` more may be released. `report_threshold` of them wake the balancer, once until it has looked.
     #[inline]
-    pub(crate) fn freed<P: Workers>(&self, platform: &P, bytes: usize) {
+    pub(crate) fn freed<P: Workers>(&self, platform: &P, bytes: Bytes) {
         if !self.pending.load(Relaxed) {
             // A threshold may be so high that the sum wraps around before it: then nothing is woken, as is wished.
-            let freed = self.freed.fetch_add(bytes as u64, Relaxed).wrapping_add(bytes as u64);
+            let freed = self.freed.fetch_add(bytes.0 as u64, Relaxed).wrapping_add(bytes.0 as u64);
             // The swap comes after what was done before `seen`. A balancer that has left is then started, not woken in vain.
             if freed >= platform.tunables().report_threshold.get() && !self.pending.swap(true, Acquire) {
                 self.freed.store(0, Relaxed);

@@ -5,6 +5,7 @@ use super::step::{Step, Step::*, Steps};
 use crate::base::backing::Backing;
 use crate::base::cause::Cause;
 use crate::base::time::Time;
+use crate::base::units::Bytes;
 use crate::base::zone_class::ZoneClass;
 use crate::policy::scan_priority::{FIRST, LAST_BOOSTED};
 
@@ -272,8 +273,8 @@ pub struct Goal {
     pub now: Time,
     /// A number that rises with each goal: where scans begin, so that none is always first.
     pub turn: usize,
-    /// Bytes wanted; `usize::MAX`: all that the goal lets go.
-    pub bytes: usize,
+    /// How much is wanted; [`Bytes::MAX`]: all that the goal lets go.
+    pub bytes: Bytes,
     /// Scans of what is in use take size >> priority, at least one batch; 0: all of it.
     pub priority: u32,
     /// Whether memory is short for those who are asked; where not, others are short, and the scan is a mild one.
@@ -311,7 +312,7 @@ impl Kind {
 impl Goal {
     /// A goal of `kind`, which takes all that the kind lets go; of what is in use as much as the kind says.
     pub(crate) fn new(kind: Kind, cause: Cause, now: Time, turn: usize) -> Self {
-        let (bytes, priority) = (usize::MAX, kind.row().priority);
+        let (bytes, priority) = (Bytes::MAX, kind.row().priority);
         let (zone, zone_number) = (ZoneClass::Normal, 0);
         Self { kind, cause, now, turn, bytes, priority, is_short: true, ended: None, node: None, zone, zone_number }
     }

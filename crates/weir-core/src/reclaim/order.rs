@@ -3,6 +3,7 @@
 use super::goal::{Goal, Kind, Need};
 use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
+use crate::base::units::Bytes;
 
 /// The order.
 pub const ORDER: [Step; 22] = [
@@ -45,7 +46,7 @@ pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], is_enough: impl FnMut(R
 }
 
 fn go_through(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
-    let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
+    let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), Bytes::ZERO, Bytes::ZERO);
     // A shortage is over when the allocation is served: what is released is no use to it.
     let is_counted = goal.kind != Kind::Shortage;
     for step in ORDER.into_iter().filter(|&step| goal.row().steps.has(step)) {
@@ -102,19 +103,19 @@ mod tests {
         fn steps(&self) -> Steps {
             Steps::of(&[self.step])
         }
-        fn count(&self, _goal: &Goal) -> usize {
-            self.bytes.get()
+        fn count(&self, _goal: &Goal) -> Bytes {
+            Bytes(self.bytes.get())
         }
         fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
-            let bytes = self.bytes.get().min(goal.bytes).min(self.bite);
+            let bytes = self.bytes.get().min(goal.bytes.0).min(self.bite);
             self.bytes.set(self.bytes.get() - bytes);
             self.scans.borrow_mut().push(self.name);
-            if step == Step::StaleCaches { Reclaimed::moved(bytes) } else { Reclaimed::released(bytes) }
+            if step == Step::StaleCaches { Reclaimed::moved(Bytes(bytes)) } else { Reclaimed::released(Bytes(bytes)) }
         }
     }
 
     fn goal(kind: Kind, bytes: usize, turn: usize) -> Goal {
-        Goal { bytes, ..Goal::new(kind, Cause::Pressure, Time::ZERO, turn) }
+        Goal { bytes: Bytes(bytes), ..Goal::new(kind, Cause::Pressure, Time::ZERO, turn) }
     }
 
     #[test]
@@ -124,11 +125,11 @@ mod tests {
         let (runs, blocks, retained) = (of(1, Step::Runs), of(2, Step::Blocks), of(3, Step::Retained));
         let all: [&dyn Reclaimable; 3] = [&runs, &blocks, &retained];
         let got = run(&goal(Kind::Pressure, 150, 0), &all, |_| false);
-        assert_eq!(got, Reclaimed::released(150));
+        assert_eq!(got, Reclaimed::released(Bytes(150)));
         assert_eq!((retained.bytes.get(), blocks.bytes.get(), runs.bytes.get()), (0, 50, 100));
         assert_eq!(*scans.borrow(), [3, 2]);
         let rest = run(&goal(Kind::Pressure, usize::MAX, 0), &all, |_| false);
-        assert_eq!(rest.released, 150);
+        assert_eq!(rest.released, Bytes(150));
     }
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
     fn a_shortage_ends_as_soon_as_the_allocation_is_served() {
         let scans = RefCell::default();
         let caches = Held { name: 1, step: Step::StaleCaches, bytes: Cell::new(100), bite: 10, scans: &scans };
-        let got = run(&goal(Kind::Shortage, 10, 0), &[&caches], |got| got.moved >= 30);
-        assert_eq!((got, caches.bytes.get()), (Reclaimed::moved(30), 70));
+        let got = run(&goal(Kind::Shortage, 10, 0), &[&caches], |got| got.moved >= Bytes(30));
+        assert_eq!((got, caches.bytes.get()), (Reclaimed::moved(Bytes(30)), 70));
     }
 }

@@ -6,40 +6,41 @@ use super::usage::Audit;
 use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
 use crate::base::level::Level;
+use crate::base::units::Bytes;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Wait;
 use crate::platform::lock::RankTurn;
 use core::ops::{Add, AddAssign};
 
-/// Outcome of a scan, bytes.
+/// Outcome of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
     /// Released to what is below.
-    pub released: usize,
+    pub released: Bytes,
     /// Moved from caches to where it can be released, or be used by others; and metadata that was released.
-    pub moved: usize,
+    pub moved: Bytes,
     /// Looked at for it. What is free is found without a search: there it is what was reclaimed.
-    pub scanned: usize,
+    pub scanned: Bytes,
 }
 
 impl Reclaimed {
     /// Released.
-    pub(crate) fn released(bytes: usize) -> Self {
-        Self { released: bytes, moved: 0, scanned: bytes }
+    pub(crate) fn released(bytes: Bytes) -> Self {
+        Self { released: bytes, moved: Bytes::ZERO, scanned: bytes }
     }
 
     /// Moved.
-    pub(crate) fn moved(bytes: usize) -> Self {
-        Self { released: 0, moved: bytes, scanned: bytes }
+    pub(crate) fn moved(bytes: Bytes) -> Self {
+        Self { released: Bytes::ZERO, moved: bytes, scanned: bytes }
     }
 
     /// Whether there was nothing.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.total() == 0
+        self.total().is_zero()
     }
 
-    /// Bytes released and moved together.
-    pub(crate) fn total(&self) -> usize {
+    /// Released and moved together.
+    pub(crate) fn total(&self) -> Bytes {
         self.released.saturating_add(self.moved)
     }
 }
@@ -66,23 +67,23 @@ pub trait Reclaimable {
     /// The steps at which it is scanned: what it costs to reclaim, as the cheapest step comes first.
     fn steps(&self) -> Steps;
 
-    /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
-    fn count(&self, _goal: &Goal) -> usize {
-        0
+    /// What is idle now and that `goal` lets go, as far as that is known without a scan.
+    fn count(&self, _goal: &Goal) -> Bytes {
+        Bytes::ZERO
     }
 
     /// Reclaims what belongs to `step` until `goal.bytes` are reached or nothing is left that the goal lets go. It holds no
     /// lock over a system call, touches nothing that is in use, and does not count as demand what it moves itself.
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed;
 
-    /// Bytes in use, in zones of class `zone`, that caches of the program's would give up under pressure.
-    fn evictable(&self, _zone: ZoneClass) -> usize {
-        0
+    /// Whether there are caches of the program's, in zones of class `zone`, that would give up what is in use under pressure.
+    fn has_evictable(&self, _zone: ZoneClass) -> bool {
+        false
     }
 
     /// Whether it is to hear of relief in time, even in a program at rest: there is a cache or a subscriber.
     fn hears_pressure(&self) -> bool {
-        ZoneClass::ALL.into_iter().any(|zone| self.evictable(zone) > 0)
+        ZoneClass::ALL.into_iter().any(|zone| self.has_evictable(zone))
     }
 
     /// Pressure rose to `level`; at [`Level::None`] there is relief: caches may grow again.

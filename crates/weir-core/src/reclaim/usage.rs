@@ -18,6 +18,8 @@
 //! nothing. Else each is off by what moved between the first look and the last. A batch of up to 64 objects on its way between a
 //! CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by samples.
 
+use crate::base::units::Bytes;
+
 /// Where the memory is: see the module. All in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -49,28 +51,28 @@ impl Usage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Objects and blocks mapped on their own that the program holds.
-    pub live: usize,
+    pub live: Bytes,
     /// See [`Usage::idle`].
-    pub idle: usize,
+    pub idle: Bytes,
     /// See [`Usage::fragmented`].
-    pub fragmented: usize,
+    pub fragmented: Bytes,
     /// See [`Usage::merged`].
-    pub merged: usize,
-    /// Pages that zones handed out, to slabs and runs.
-    pub pages: usize,
-    /// Bytes of pages that slabs have.
-    pub slabs: usize,
-    /// Bytes of runs in CPUs' buckets.
-    pub cached_runs: usize,
-    /// Objects (a number) that are in no slab: handed out, or in a bucket.
+    pub merged: Bytes,
+    /// Of pages that zones handed out, to slabs and runs.
+    pub pages: Bytes,
+    /// Of pages that slabs have.
+    pub slabs: Bytes,
+    /// Of runs in CPUs' buckets.
+    pub cached_runs: Bytes,
+    /// Objects that are in no slab: handed out, or in a bucket.
     pub objects_out: usize,
     /// A lock was held that was not to be waited for: something is missing.
     pub is_partial: bool,
 }
 
 impl Figures {
-    /// Bytes of all that the program holds: [`Usage::live`].
-    pub(crate) fn live(&self) -> usize {
+    /// All that the program holds: [`Usage::live`].
+    pub(crate) fn live(&self) -> Bytes {
         self.live + self.pages.saturating_sub(self.slabs + self.cached_runs)
     }
 }

@@ -219,7 +219,7 @@ impl Zone {
         let pages = units::Pages::to_hold(bytes);
         let run = take(pages, Order::of_align(align)).ok()?;
         let (addr, zero) = (HEAP.pages().zone_addr(zone, run), run.zero);
-        let len = pages.bytes();
+        let len = pages.length();
         if !self.0.is_there(Run { addr, len }, !run.fresh.is_zero()) {
             return None;
         }
@@ -248,10 +248,10 @@ impl Zone {
     pub fn usage(&self) -> ZoneUsage {
         let pages = HEAP.zone_usage(self.0.zone());
         ZoneUsage {
-            bytes: pages.pages.bytes(),
-            used_bytes: pages.used.bytes(),
-            idle_bytes: pages.idle.bytes(),
-            offline_bytes: pages.closed.bytes(),
+            bytes: pages.pages.bytes().0,
+            used_bytes: pages.used.bytes().0,
+            idle_bytes: pages.idle.bytes().0,
+            offline_bytes: pages.closed.bytes().0,
         }
     }
 
@@ -287,7 +287,7 @@ impl Zone {
     /// ```
     pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
-        let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages.bytes() };
+        let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages.bytes().0 };
         HEAP.zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
@@ -307,7 +307,7 @@ impl Zone {
     /// ```
     pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
         let blocks = self.blocks(&range)?;
-        Ok(HEAP.zone_close(self.0.zone(), blocks).bytes())
+        Ok(HEAP.zone_close(self.0.zone(), blocks).bytes().0)
     }
 
     /// Puts a range back into use that was taken offline.

@@ -3,7 +3,7 @@
 use crate::base::class_set::ClassSet;
 use crate::base::run_class;
 use crate::base::time::Time;
-use crate::base::units::Class;
+use crate::base::units::{Bytes, Class};
 use crate::caches::cache::Counts;
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::{BUCKETED, MAX_BATCH, class_of_number};
@@ -14,14 +14,14 @@ use crate::telemetry::stats;
 impl<P: Platform> Caches<P> {
     /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty
     /// then; returns bytes.
-    pub(in crate::caches) fn drain_all(&self, turn: usize) -> usize {
+    pub(in crate::caches) fn drain_all(&self, turn: usize) -> Bytes {
         let _in_flight = self.pages.batch(0);
         self.give_waiting() + self.drain_set(self.drainable(), turn, true)
     }
 
     /// [`Caches::drain_all`] at the severe level: all ceilings sink first, by one measure. CPUs are busy, and stopped as
     /// shortly as can be.
-    pub(in crate::caches) fn sink_and_drain(&self, turn: usize) -> usize {
+    pub(in crate::caches) fn sink_and_drain(&self, turn: usize) -> Bytes {
         let _in_flight = self.pages.batch(0);
         let set = self.drainable();
         let caches = set.from(Class(0)).filter(|&class| !run_class::contains(class));
@@ -32,11 +32,11 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
-    pub(in crate::caches) fn drain_idle(&self, now: Time, turn: usize) -> usize {
+    pub(in crate::caches) fn drain_idle(&self, now: Time, turn: usize) -> Bytes {
         let _in_flight = self.pages.batch(0);
         let mut idle = self.idle.lock(&self.pages.platform);
         if now < idle.ended + self.window_ns() {
-            return 0;
+            return Bytes::ZERO;
         }
         idle.ended = now;
         self.cpu.pushes();
@@ -56,15 +56,15 @@ impl<P: Platform> Caches<P> {
         }
         drop(idle);
         let waited = self.give_waiting();
-        waited + if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
+        waited + if set.is_empty() { Bytes::ZERO } else { self.drain_set(set, turn, false) }
     }
 
     /// Takes every CPU's runs back; returns bytes.
-    pub(in crate::caches) fn drain_runs(&self, turn: usize) -> usize {
+    pub(in crate::caches) fn drain_runs(&self, turn: usize) -> Bytes {
         let _in_flight = self.pages.batch(0);
         let waited = self.give_waiting();
         let set: ClassSet = run_class::all().filter(|&class| self.cpu.held(class).0 > 0).collect();
-        waited + if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
+        waited + if set.is_empty() { Bytes::ZERO } else { self.drain_set(set, turn, false) }
     }
 
     /// Puts drained objects into their slabs, and runs into their zones.
@@ -84,14 +84,14 @@ impl<P: Platform> Caches<P> {
 
     /// Takes every CPU's buckets of the caches in `set` back to their slabs. With `release`, gives back the memory of
     /// slots that are empty then. The first node's batch lock is held.
-    fn drain_set(&self, set: ClassSet, turn: usize, release: bool) -> usize {
+    fn drain_set(&self, set: ClassSet, turn: usize, release: bool) -> Bytes {
         stats::add(&self.pages.platform.stats().drains, 1);
         let mut sink = Sink {
             caches: self,
             batch: [core::ptr::null_mut(); MAX_BATCH],
             n: 0,
             class: Class(0),
-            bytes: 0,
+            bytes: Bytes::ZERO,
             counted: ClassSet::EMPTY,
         };
         let room = |class| if run_class::contains(class) { 0 } else { self.table.get(class.index()).tuning.ceiling() };
@@ -108,7 +108,7 @@ struct Sink<'a, P: Platform> {
     batch: [*mut u8; MAX_BATCH],
     n: usize,
     class: Class,
-    bytes: usize,
+    bytes: Bytes,
     /// Caches that this drain has been counted for.
     counted: ClassSet,
 }
@@ -137,8 +137,8 @@ impl<P: Platform> Sink<'_, P> {
 
     fn flush(&mut self) {
         if self.n > 0 {
-            let bytes = self.n * self.caches.size_of(self.class.index());
-            stats::add(&self.counts(self.class).drained, bytes as u64);
+            let bytes = Bytes(self.caches.size_of(self.class.index())) * self.n;
+            stats::add(&self.counts(self.class).drained, bytes.0 as u64);
             self.caches.put_back(self.class, &self.batch[..self.n]);
             self.bytes += bytes;
             self.n = 0;

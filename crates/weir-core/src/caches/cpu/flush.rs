@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
-use crate::base::units::{Class, Span};
+use crate::base::units::{Bytes, Class, Span};
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain::Domain;
 use crate::caches::cache::domain_access::visit_depot;
@@ -146,7 +146,7 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn flush_freed(&self, number: usize, objects: &mut [*mut u8]) {
         if self.pages.platform.checks_all() {
             self.to_slabs(number, objects);
-            return self.pages.events.freed(&self.pages.platform, objects.len() * self.size_of(number));
+            return self.pages.events.freed(&self.pages.platform, Bytes(self.size_of(number)) * objects.len());
         }
         let cache = self.table.get(number);
         // Two threads may count the same batch: then the one after it is checked, or not, in its place.
@@ -181,7 +181,7 @@ impl<P: Platform> Caches<P> {
                     break;
                 }
             }
-            self.pages.events.freed(&self.pages.platform, part.len() * g.size as usize);
+            self.pages.events.freed(&self.pages.platform, Bytes(g.size as usize) * part.len());
         });
     }
 

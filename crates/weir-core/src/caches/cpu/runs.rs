@@ -31,7 +31,7 @@
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
-use crate::base::units::{Class, Order, PAGE, PageNo, Pages, Span};
+use crate::base::units::{Bytes, Class, Order, PAGE, PageNo, Pages, Span};
 use crate::caches::cpu::buckets::rooms::{Budget, Wanted};
 use crate::caches::cpu::buckets::waiting::NoPlace;
 use crate::caches::heap_caches::Caches;
@@ -58,7 +58,7 @@ const MOST_OF_CPU: usize = 8 << 20;
 /// them some 150 times, each time by a fence.
 const FRESH_PART: usize = 64;
 /// Bytes that became resident, at least, before all CPUs' runs go back: to touch 16 pages takes more than a fence does.
-const LEAST_FRESH: usize = 64 << 10;
+const LEAST_FRESH: Bytes = Bytes(64 << 10);
 /// A run waits if all CPUs may have one like it for this part of what slabs and runs have.
 const WAITING_PART: usize = 32;
 /// Runs that leave a bucket at a time.
@@ -120,19 +120,19 @@ impl<P: Platform> Caches<P> {
     #[inline]
     fn is_run_of(&self, class: Class, run: *mut u8, size: usize, align: Order) -> bool {
         let window = &self.pages.normal;
-        let is_run = |page| window.class_of(page) == class && window.run_pages(page).bytes() >= size;
+        let is_run = |page| window.class_of(page) == class && window.run_pages(page).length() >= size;
         align.aligns(run as usize) && window.page_of(run as usize).is_some_and(is_run)
     }
 
     fn run_budget(&self, wanted: Wanted) -> Budget {
         let is_own = wanted == Wanted::Here;
         let least = if is_own { Pages::in_bytes(LEAST_BUDGET) } else { Pages::ZERO };
-        let all = (Pages::in_bytes(self.page_bytes()) / BUDGET_PART).max(least);
+        let all = (self.page_bytes().pages_down() / BUDGET_PART).max(least);
         Budget { all, share: all / self.cpu.cpus(), most: Pages::in_bytes(MOST_OF_CPU), one_beyond: is_own }
     }
 
-    fn page_bytes(&self) -> usize {
-        self.pages.gauges.page_bytes.get() as usize
+    fn page_bytes(&self) -> Bytes {
+        Bytes(self.pages.gauges.page_bytes.get() as usize)
     }
 
     /// Keeps a run of `class` that a program freed, `pages` pages, in the current CPU's bucket, which had no room for it. Full: there
@@ -227,12 +227,12 @@ impl<P: Platform> Caches<P> {
 
     /// Gives runs in buckets to their zones before `bytes` become resident: the current CPU's, and, each time as enough became so,
     /// those of all CPUs.
-    pub(crate) fn flush_before(&self, bytes: usize) {
+    pub(crate) fn flush_before(&self, bytes: Bytes) {
         if !self.flush_own_runs() {
             return;
         }
         let p = &self.pages.platform;
-        let fresh = self.fresh_beside_runs.fetch_add(bytes, Relaxed) + bytes;
+        let fresh = Bytes(self.fresh_beside_runs.fetch_add(bytes.0, Relaxed)) + bytes;
         if self.cpu.has_rooms() && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
             self.fresh_beside_runs.store(0, Relaxed);
             self.give_waiting();
@@ -254,7 +254,7 @@ impl<P: Platform> Caches<P> {
             }
             Ok(before) => {
                 // The one before counted when its own wait began. As it goes, it counts in place of this one.
-                let told = before.map_or(0, |(class, _)| run_class::size_of_class(class));
+                let told = before.map_or(Bytes::ZERO, |(class, _)| Bytes(run_class::size_of_class(class)));
                 before.into_iter().for_each(|(class, run)| self.give_counted(class, run));
                 if pages.bytes() > told {
                     // No visit to the zone may follow: what rests here does not escape the balancer.
@@ -266,7 +266,7 @@ impl<P: Platform> Caches<P> {
 
     /// Whether a run of `pages` pages may wait. A growing buffer is told by the order in which longer ones come and go.
     fn may_wait(&self, pages: Pages) -> bool {
-        let most = Pages::in_bytes(self.page_bytes()) / (WAITING_PART * self.cpu.cpus());
+        let most = self.page_bytes().pages_down() / (WAITING_PART * self.cpu.cpus());
         pages < growing_buffer::LEAST && pages <= most && !self.pages.platform.checks_all()
     }
 
@@ -276,11 +276,11 @@ impl<P: Platform> Caches<P> {
         self.give_late(class, run);
     }
 
-    /// Gives the runs that wait on all CPUs to their zones; returns bytes.
-    pub(in crate::caches) fn give_waiting(&self) -> usize {
-        let mut bytes = 0;
+    /// Gives the runs that wait on all CPUs to their zones; returns how much they are.
+    pub(in crate::caches) fn give_waiting(&self) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         for (class, run) in self.cpu.take_all_waiting() {
-            bytes += run_class::size_of_class(class);
+            bytes += Bytes(run_class::size_of_class(class));
             self.give_counted(class, run);
         }
         bytes
@@ -331,7 +331,7 @@ impl<P: Platform> Caches<P> {
     /// Makes a run of the caller's, which is of no class, one of the class of its length, if there is one.
     pub(crate) fn join_class(&self, kind: ZoneKind, page: PageNo) {
         let window = self.pages.window(kind);
-        let class = run_class::class_of_run(window.run_pages(page).bytes());
+        let class = run_class::class_of_run(window.run_pages(page).length());
         if let Some(class) = class.filter(|_| kind == ZoneKind::Normal) {
             self.cpu.note_came(&self.pages.platform, class, 1);
             window.set_class(Span::new(page, Pages(1)), class);
@@ -368,14 +368,15 @@ impl<P: Platform> Caches<P> {
         self.unmark(class, run)
     }
 
-    /// Bytes of runs in CPUs' buckets. O(CPUs).
-    pub(crate) fn cached_runs(&self) -> usize {
+    /// How much runs in CPUs' buckets are. O(CPUs).
+    pub(crate) fn cached_runs(&self) -> Bytes {
         let window = &self.pages.normal;
-        let mut sum = 0;
+        let mut sum = Bytes::ZERO;
         self.cpu.each_run(|class, run| {
             // Taken and freed meanwhile, it may be of another length, or none: these are figures.
             let page = window.page_of(run).filter(|&page| window.class_of(page) == class);
-            sum += page.map_or(0, |page| window.run_pages(page).bytes().min(run_class::size_of_class(class)));
+            let of_class = Bytes(run_class::size_of_class(class));
+            sum += page.map_or(Bytes::ZERO, |page| window.run_pages(page).bytes().min(of_class));
         });
         sum
     }

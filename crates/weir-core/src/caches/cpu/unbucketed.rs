@@ -2,7 +2,7 @@
 //! one by one between the program and the depot, under its lock.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{Class, PageNo};
+use crate::base::units::{Bytes, Class, PageNo};
 use crate::caches::cache::domain_access::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
@@ -82,7 +82,7 @@ impl<P: Platform> Caches<P> {
         match pushed {
             // There is no shell for a bucket: the way that finds one, or goes to the slabs.
             Pushed::Full => self.flush(number, &[object]),
-            _ => self.pages.events.freed(platform, g.size as usize),
+            _ => self.pages.events.freed(platform, Bytes(g.size as usize)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::run::Run;
 use crate::base::time::Time;
-use crate::base::units::PAGE;
+use crate::base::units::{Bytes, PAGE};
 use crate::caches::depot::Depot;
 use crate::caches::depot::shells::{CHUNK, GROUP, Shells};
 use crate::caches::geometry::MAX_BATCH;
@@ -70,17 +70,17 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Ends a window of the stash, and releases what was free in it throughout; returns bytes.
-    pub(crate) fn release_stale_shells(&self) -> usize {
+    pub(crate) fn release_stale_shells(&self) -> Bytes {
         let keep = self.stash.lock(&self.pages.platform).end_window();
         self.release_shells(keep)
     }
 
     /// Releases the memory of free shells, as far as it goes, but for about `keep` of them; returns bytes.
-    pub(crate) fn release_shells(&self, mut keep: usize) -> usize {
+    pub(crate) fn release_shells(&self, mut keep: usize) -> Bytes {
         if self.pages.platform.release_unit() > PAGE {
-            return 0;
+            return Bytes::ZERO;
         }
-        let (mut bytes, mut last) = (0, None);
+        let (mut bytes, mut last) = (Bytes::ZERO, None);
         loop {
             let _in_flight = self.pages.batch(0);
             if self.pages.platform.tunables().report.get() == 0 {
@@ -101,7 +101,7 @@ impl<P: Platform> Caches<P> {
             }
             let released = self.pages.platform.release_metadata(&runs[..n]);
             if released {
-                bytes += runs[..n].iter().map(|run| run.len).sum::<usize>();
+                bytes += runs[..n].iter().map(|run| Bytes(run.len)).sum();
                 let chunks = (chunks.count() * CHUNK) as u64;
                 self.pages.gauges.shell_bytes.sub(chunks, &self.pages.platform.stats().shell_bytes);
             }

@@ -113,7 +113,7 @@ pub struct Stash {
     free: usize,
     /// Shells that depots have.
     used: usize,
-    peak: Peak,
+    peak: Peak<usize>,
 }
 
 // SAFETY: groups are reached only through the stash, which is always behind its lock.
@@ -151,7 +151,7 @@ fn all(i: usize) -> u32 {
 impl Stash {
     /// No shells.
     pub(crate) const fn new() -> Self {
-        Self { first: null_mut(), last: null_mut(), current: null_mut(), free: 0, used: 0, peak: Peak::new() }
+        Self { first: null_mut(), last: null_mut(), current: null_mut(), free: 0, used: 0, peak: Peak::new(0) }
     }
 
     /// The groups, in order.

@@ -10,6 +10,7 @@
 //! So what is left to give up without any pressure are the CPUs' buckets of idle caches.
 
 use crate::base::time::{Nanos, Time};
+use crate::base::units::Bytes;
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::{MAX_BATCH, class_of_number};
 use crate::caches::heap_caches::Caches;
@@ -57,10 +58,10 @@ impl<P: Platform> Caches<P> {
         self.pages.platform.tunables().idle_ms.ns()
     }
 
-    /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns bytes.
+    /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns how much was.
     #[inline(never)]
-    pub(in crate::caches) fn trim(&self, age: Age, goal: &Goal) -> usize {
-        let (mut bytes, mut after) = (0, None);
+    pub(in crate::caches) fn trim(&self, age: Age, goal: &Goal) -> Bytes {
+        let (mut bytes, mut after) = (Bytes::ZERO, None);
         // A goal of its own reason takes what it wants, and no more.
         let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED } else { Time::ZERO };
         for _ in 0..ROUNDS {
@@ -80,7 +81,7 @@ impl<P: Platform> Caches<P> {
         if let Some(last) = after {
             bytes += self.trim_others(age, goal, last, goal.bytes - bytes, unused_until);
         }
-        if goal.is_pressure() && bytes > 0 {
+        if goal.is_pressure() && !bytes.is_zero() {
             stats::add(&self.pages.platform.stats().trims, 1);
         }
         bytes
@@ -98,8 +99,8 @@ impl<P: Platform> Caches<P> {
 
     /// Trims all caches of `age` behind a place, as they come.
     #[inline(never)]
-    fn trim_others(&self, age: Age, goal: &Goal, after: Place, most: usize, unused_until: Time) -> usize {
-        let mut bytes = 0;
+    fn trim_others(&self, age: Age, goal: &Goal, after: Place, most: Bytes, unused_until: Time) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         for place in self.places(age, goal).filter(|place| *place > after) {
             if bytes >= most {
                 break;
@@ -124,12 +125,12 @@ impl<P: Platform> Caches<P> {
         })
     }
 
-    fn trim_cache(&self, number: usize, goal: &Goal, most: usize, unused_until: Time) -> usize {
-        let mut bytes = 0;
+    fn trim_cache(&self, number: usize, goal: &Goal, most: Bytes, unused_until: Time) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         for domain in self.table.get(number).domains() {
             bytes += self.trim_domain(number, domain, goal, most.saturating_sub(bytes), unused_until);
         }
-        if bytes > 0 {
+        if !bytes.is_zero() {
             self.note_trimmed(number, goal, bytes);
         }
         bytes
@@ -137,7 +138,7 @@ impl<P: Platform> Caches<P> {
 
     /// Counts a trim of `bytes`. Under pressure the cache held more than its working set: its buckets need not be as
     /// large.
-    fn note_trimmed(&self, number: usize, goal: &Goal, bytes: usize) {
+    fn note_trimmed(&self, number: usize, goal: &Goal, bytes: Bytes) {
         // So that the number is no other cache's meanwhile, which would get this one's ceiling.
         let _in_flight = self.pages.batch(0);
         if !self.is_reclaimable(number) {
@@ -145,16 +146,16 @@ impl<P: Platform> Caches<P> {
         }
         let cache = self.table.get(number);
         stats::add(&cache.counts.trims, 1);
-        stats::add(&cache.counts.trimmed, bytes as u64);
+        stats::add(&cache.counts.trimmed, bytes.0 as u64);
         if goal.is_pressure() && !goal.empties_caches() {
             cache.tuning.halve(&cache.shape.get());
             self.cpu.resize_all(class_of_number(number), cache.tuning.ceiling());
         }
     }
 
-    /// Trims a depot, until `most` bytes are moved; what lay unused in the window goes until `unused_until`, ns.
-    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: usize, unused_until: Time) -> usize {
-        let (mut bytes, mut unused) = (0, None);
+    /// Trims a depot, until `most` is moved; what lay unused in the window goes until `unused_until`, ns.
+    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: Bytes, unused_until: Time) -> Bytes {
+        let (mut bytes, mut unused) = (Bytes::ZERO, None);
         while bytes < most {
             let mut objects = [core::ptr::null_mut(); MAX_BATCH];
             let _in_flight = self.pages.batch(0);
@@ -178,23 +179,23 @@ impl<P: Platform> Caches<P> {
             drop(depot);
             *unused = unused.saturating_sub(n);
             self.to_slabs(number, &objects[..n]);
-            bytes += n * self.size_of(number);
+            bytes += Bytes(self.size_of(number)) * n;
         }
         bytes
     }
 
-    /// Bytes in depots beyond what `goal` leaves there, as of the last estimate, and of runs in buckets. For the goal of a zone that is low.
-    pub(in crate::caches) fn surplus(&self, goal: &Goal) -> usize {
+    /// What is in depots beyond what `goal` leaves there, as of the last estimate, and of runs in buckets. For the goal of a zone that is low.
+    pub(in crate::caches) fn surplus(&self, goal: &Goal) -> Bytes {
         let of = |number: usize| {
             let surplus = |domain: &Domain| {
                 let depot = domain.depot.lock(&self.pages.platform);
                 let left = if goal.empties_caches() { 0 } else { depot.working_set.size() as usize };
                 depot.objects.saturating_sub(left)
             };
-            self.table.get(number).domains().map(surplus).sum::<usize>() * self.size_of(number)
+            Bytes(self.size_of(number)) * self.table.get(number).domains().map(surplus).sum::<usize>()
         };
         let runs = self.cached_runs();
-        self.reclaimable().map(of).sum::<usize>() + runs
+        self.reclaimable().map(of).sum::<Bytes>() + runs
     }
 }
 

@@ -2,7 +2,7 @@
 //! on them count as taken meanwhile.
 
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PageNo, Pages};
+use crate::base::units::{Bytes, PAGE, PageNo, Pages};
 use crate::caches::cache::domain::Domain;
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab::Isolated;
@@ -21,13 +21,13 @@ const SLABS: usize = RUNS / 4;
 impl<P: Platform> Caches<P> {
     /// Reports free pages inside partial slabs: of those that `pass` looks at. Returns bytes. O(slabs that changed),
     /// but for [`Pass::Changed`] O(slabs whose huge pages were kept) more.
-    pub(crate) fn report_slabs(&self, goal: &Goal, pass: Pass) -> usize {
+    pub(crate) fn report_slabs(&self, goal: &Goal, pass: Pass) -> Bytes {
         (0..self.pages.nodes.count()).map(|node| self.report_slabs_of(node, goal, pass)).sum()
     }
 
     /// [`Caches::report_slabs`] of one node's slabs.
-    pub(crate) fn report_slabs_of(&self, node: usize, goal: &Goal, pass: Pass) -> usize {
-        let mut bytes = 0;
+    pub(crate) fn report_slabs_of(&self, node: usize, goal: &Goal, pass: Pass) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         for number in self.reclaimable() {
             let cache = self.table.get(number);
             let Some(domain) = cache.domains().nth(node) else { continue };
@@ -39,7 +39,7 @@ impl<P: Platform> Caches<P> {
                 more = left;
             }
         }
-        if bytes > 0 {
+        if !bytes.is_zero() {
             // A split huge page that did not count as one has left free pages idle.
             let site = self.pages.site(ZoneKind::Normal, node);
             bytes += site.report_runs(goal, site.keep(goal));
@@ -62,14 +62,14 @@ impl<P: Platform> Caches<P> {
         domain: &Domain,
         goal: &Goal,
         pass: Pass,
-    ) -> (usize, bool) {
+    ) -> (Bytes, bool) {
         let mut in_flight = self.pages.batch(node);
         let cache = self.table.get(number);
         // Asked under the lock, all of it: before, the number may have been another cache's. Free objects of some
         // caches keep their contents.
         let is_off = self.pages.platform.tunables().report.get() == 0;
         if is_off || !self.is_reclaimable(number) || cache.user.retains_pages() {
-            return (0, false);
+            return (Bytes::ZERO, false);
         }
         let g = cache.shape.get();
         let window = &self.pages.normal;
@@ -84,7 +84,7 @@ impl<P: Platform> Caches<P> {
             domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.row().splits, pass), backing);
         let batch = &batch[..n];
         if n == 0 {
-            return (0, more);
+            return (Bytes::ZERO, more);
         }
         let mut kept = [0u32; SLABS];
         let refused = |run: Run| {
@@ -115,6 +115,6 @@ impl<P: Platform> Caches<P> {
             domain.slabs.lock(&self.pages.platform).put_back(window, &g, *slab, gone, how);
         }
         self.give_empty(cache, domain);
-        (event.bytes as usize, more)
+        (Bytes(event.bytes as usize), more)
     }
 }

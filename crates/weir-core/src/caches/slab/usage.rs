@@ -1,7 +1,7 @@
 //! How much of a slab is in use, and how much of it resident, for figures.
 
 use super::{Slab, is_slab_page, page_mask};
-use crate::base::units::{PAGE, PageNo};
+use crate::base::units::{Bytes, PAGE, PageNo, Pages};
 use crate::caches::geometry::Geometry;
 use crate::caches::slab::lists::SlabLists;
 use crate::pages::window::Window;
@@ -69,7 +69,7 @@ impl SlabLists {
     }
 
     /// Bytes that count as resident of all slabs: all but reported pages.
-    pub(crate) fn resident_bytes(&self, g: &Geometry) -> usize {
-        (self.slabs * usize::from(g.pages)).saturating_sub(self.reported) * PAGE
+    pub(crate) fn resident_bytes(&self, g: &Geometry) -> Bytes {
+        Pages((self.slabs * usize::from(g.pages)).saturating_sub(self.reported)).bytes()
     }
 }

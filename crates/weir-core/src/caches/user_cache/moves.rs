@@ -22,7 +22,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::base::units::{PageNo, Pages};
+use crate::base::units::{Bytes, PageNo, Pages};
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain::Domain;
 use crate::caches::geometry::FIRST_USER;
@@ -93,7 +93,7 @@ impl<P: Platform> Caches<P> {
                 break;
             }
         }
-        let bytes = moved * cache.shape.get().size as usize;
+        let bytes = Bytes(cache.shape.get().size as usize) * moved;
         cache.life.end_finalizers(platform);
         if moved > 0 {
             self.pages.events.freed(platform, bytes);

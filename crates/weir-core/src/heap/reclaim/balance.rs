@@ -8,7 +8,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::Nanos;
-use crate::base::units::Pages;
+use crate::base::units::{Bytes, Pages};
 use crate::platform::Platform;
 use crate::reclaim::node_balancer::Scanned;
 use crate::reclaim::windows::IDLE_WINDOWS;
@@ -43,7 +43,7 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// Counts what one side reclaimed.
     pub(crate) fn note_bytes(&self, side: Side, got: Reclaimed) {
-        let [scanned, reclaimed] = [got.scanned, got.released].map(Pages::to_hold);
+        let [scanned, reclaimed] = [got.scanned, got.released].map(Bytes::pages_up);
         self.note_scan(side, Scanned { scanned, reclaimed, elsewhere: Pages::ZERO });
     }
 
@@ -103,7 +103,7 @@ impl<P: Platform> Reclaim<'_, P> {
         if !self.heap.pages().is_reporting() {
             return 0;
         }
-        let bytes = self.run(&self.goal(Kind::Rest, Cause::Idle)).released;
+        let bytes = self.run(&self.goal(Kind::Rest, Cause::Idle)).released.0;
         self.heap.figures().publish();
         bytes
     }
@@ -131,10 +131,10 @@ impl<P: Platform> Reclaim<'_, P> {
             self.ask_balancer(true);
             0
         } else {
-            self.boost(level, got.released)
+            self.boost(level, got.released).0
         };
         self.heap.figures().publish();
-        got.released + of_caches
+        got.released.0 + of_caches
     }
 
     /// Answers a sign of pressure while there is plenty of memory ([`Reclaim::has_plenty`]): what is idle goes, and nothing that is
@@ -148,7 +148,7 @@ impl<P: Platform> Reclaim<'_, P> {
         let got = self.run(&self.goal(Kind::Pressure, cause));
         self.note_bytes(Side::Balancer, got);
         self.heap.figures().publish();
-        got.released
+        got.released.0
     }
 
     /// Releases the free pages of the NUMA node that `node` is a part of; returns bytes. For that NUMA node's worker
@@ -158,7 +158,7 @@ impl<P: Platform> Reclaim<'_, P> {
             return 0;
         }
         let kind = if severe { Kind::SevereNode } else { Kind::Node };
-        self.run(&Goal { node: Some(node), ..self.goal(kind, cause) }).released
+        self.run(&Goal { node: Some(node), ..self.goal(kind, cause) }).released.0
     }
 
     /// [`Heap::purge`](crate::heap::Heap::purge) for a thread that may run none of the program's code: objects that have finalizers are left to the thread
@@ -168,7 +168,7 @@ impl<P: Platform> Reclaim<'_, P> {
             return 0;
         }
         self.heap.pages().events.tick(self.heap.platform());
-        let bytes = self.run(&self.goal(Kind::Purge, Cause::Asked)).released;
+        let bytes = self.run(&self.goal(Kind::Purge, Cause::Asked)).released.0;
         self.heap.figures().publish();
         bytes
     }
@@ -203,7 +203,7 @@ impl<P: Platform> Reclaim<'_, P> {
     pub fn set_reporting(&self, on: bool) {
         self.heap.platform().tunables().report.set(on.into());
         if on {
-            self.heap.pages().events.freed(self.heap.platform(), usize::MAX / 2);
+            self.heap.pages().events.freed(self.heap.platform(), Bytes::MAX / 2);
         } else {
             self.heap.pages().pass_batches();
         }

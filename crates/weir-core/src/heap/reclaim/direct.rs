@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::cause::Cause;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::Pages;
+use crate::base::units::{Bytes, Pages};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::evict::shrinkers::thread_of;
 use crate::heap::Heap;
@@ -85,16 +85,16 @@ impl<P: Platform> Direct<'_, P> {
         result
     }
 
-    /// Tries `attempt`, which found no pages of NORMAL for `bytes` bytes, again and again while reclaim brings some. At a time it
+    /// Tries `attempt`, which found no pages of NORMAL for `bytes`, again and again while reclaim brings some. At a time it
     /// takes no more pages than hold these.
-    pub(crate) fn reclaim_for<T>(&self, bytes: usize, attempt: impl FnMut() -> Result<T, Short>) -> Result<T, Short> {
+    pub(crate) fn reclaim_for<T>(&self, bytes: Bytes, attempt: impl FnMut() -> Result<T, Short>) -> Result<T, Short> {
         self.reclaim_with(bytes, false, attempt)
     }
 
     /// [`Direct::reclaim_for`] of whatever the hard limit is known to have refused.
     pub(crate) fn reclaim_for_room<T>(
         &self,
-        bytes: usize,
+        bytes: Bytes,
         attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
         self.reclaim_with(bytes, true, attempt)
@@ -102,7 +102,7 @@ impl<P: Platform> Direct<'_, P> {
 
     fn reclaim_with<T>(
         &self,
-        bytes: usize,
+        bytes: Bytes,
         by_limit: bool,
         mut attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
@@ -114,13 +114,13 @@ impl<P: Platform> Direct<'_, P> {
         found
     }
 
-    /// Reclaims for an allocation of `bytes` bytes until `attempt` says that it has succeeded, or no more is to be had. The hard
+    /// Reclaims for an allocation of `bytes` until `attempt` says that it has succeeded, or no more is to be had. The hard
     /// limit refused it if that is known (`by_limit`), or too little room is left below the limit; else the system did. Compiled
     /// once, whatever is allocated.
     #[cold]
     #[inline(never)]
-    fn reclaim_until(&self, bytes: usize, by_limit: bool, attempt: &mut dyn FnMut() -> bool) {
-        let is_by_limit = || by_limit || self.heap.pages().lacks_hard_room(Pages::to_hold(bytes));
+    fn reclaim_until(&self, bytes: Bytes, by_limit: bool, attempt: &mut dyn FnMut() -> bool) {
+        let is_by_limit = || by_limit || self.heap.pages().lacks_hard_room(bytes.pages_up());
         self.stalled(|| {
             if !is_by_limit() {
                 let is_found = self.reclaim_and_try(Kind::Shortage, bytes, attempt);
@@ -135,15 +135,15 @@ impl<P: Platform> Direct<'_, P> {
 
     /// Reclaims towards a goal of `kind` until `attempt` succeeds; whether it did.
     #[inline(never)]
-    pub(crate) fn reclaim_and_try(&self, kind: Kind, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
+    pub(crate) fn reclaim_and_try(&self, kind: Kind, bytes: Bytes, attempt: &mut dyn FnMut() -> bool) -> bool {
         let goal = self.heap.reclaim().goal(kind, Cause::Limit);
         // More than the heap holds is not to be had from caches: they stay as they are.
-        let is_possible = bytes == usize::MAX || bytes <= self.heap.reclaim().resident_pages().bytes();
-        let has_caches = is_possible && self.heap.reclaim().evictable(ZoneClass::Normal) > 0;
+        let is_possible = bytes == Bytes::MAX || bytes <= self.heap.reclaim().resident_pages().bytes();
+        let has_caches = is_possible && self.heap.reclaim().has_evictable(ZoneClass::Normal);
         if has_caches {
             self.heap.reclaim().zone_is_short(ZoneClass::Normal);
         }
-        let first = if bytes == usize::MAX { goal.priority } else { FIRST };
+        let first = if bytes == Bytes::MAX { goal.priority } else { FIRST };
         let mut is_found = false;
         for priority in (LAST.min(first)..=first).rev() {
             let goal = Goal { bytes, priority, ..goal };
@@ -163,12 +163,12 @@ impl<P: Platform> Direct<'_, P> {
 
     /// The hard limit is in the way: memory that is missing is released, then all that can be. Then the program is told, once,
     /// and may free something itself.
-    fn reclaim_below_hard_limit(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
+    fn reclaim_below_hard_limit(&self, bytes: Bytes, attempt: &mut dyn FnMut() -> bool) {
         let is_possible = self.heap.pages().hard_limit().is_none_or(|limit| bytes <= limit);
         let missing = bytes.saturating_sub(self.heap.pages().hard_room()).max(BATCH.bytes());
         let is_found = is_possible
             && (self.reclaim_and_try(Kind::HardLimit, missing, attempt)
-                || self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt)
+                || self.reclaim_and_try(Kind::HardLimit, Bytes::MAX, attempt)
                 || self.ask_program(bytes, attempt));
         if !is_found {
             stats::add(&self.heap.platform().stats().hard_limit_failures, 1);
@@ -177,7 +177,7 @@ impl<P: Platform> Direct<'_, P> {
 
     /// Tells the program of an allocation that is about to fail; whether `attempt` succeeds after that. While another thread is in
     /// the callback, this one waits for what that frees. It waits for `callback_ms` at most, as the callback may wait for it.
-    fn ask_program(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
+    fn ask_program(&self, bytes: Bytes, attempt: &mut dyn FnMut() -> bool) -> bool {
         let (platform, state) = (self.heap.platform(), &self.heap.reclaim);
         let (me, caller) = (thread_of(platform), &state.in_hard_limit);
         if caller.load(Acquire) == 0 && !platform.hears_hard_limit() {
@@ -187,10 +187,10 @@ impl<P: Platform> Direct<'_, P> {
         loop {
             match caller.compare_exchange(0, me, Acquire, Acquire) {
                 Ok(_) => {
-                    let is_worth_it = platform.hard_limit_reached(bytes);
+                    let is_worth_it = platform.hard_limit_reached(bytes.0);
                     caller.store(0, Release);
                     state.throttle.tell(platform);
-                    return is_worth_it && self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt);
+                    return is_worth_it && self.reclaim_and_try(Kind::HardLimit, Bytes::MAX, attempt);
                 }
                 // The callback's own allocation would call it without end.
                 Err(other) if other == me || !platform.may_wait() => return false,
@@ -204,7 +204,7 @@ impl<P: Platform> Direct<'_, P> {
                     }
                 }
             }
-            if self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt) {
+            if self.reclaim_and_try(Kind::HardLimit, Bytes::MAX, attempt) {
                 return true;
             }
         }
@@ -215,11 +215,11 @@ impl<P: Platform> Direct<'_, P> {
     pub(crate) fn reclaim_of_zone<T>(
         self,
         (zone, zone_number): (ZoneClass, u64),
-        bytes: usize,
+        bytes: Bytes,
         attempt: impl Fn() -> Result<T, Short>,
     ) -> Result<T, Short> {
         self.heap.reclaim().zone_is_short(zone);
-        for priority in (0..=FIRST).rev().take_while(|_| self.heap.reclaim().evictable(zone) > 0) {
+        for priority in (0..=FIRST).rev().take_while(|_| self.heap.reclaim().has_evictable(zone)) {
             let got = self.heap.reclaim().run(&Goal {
                 bytes,
                 priority,
@@ -227,7 +227,7 @@ impl<P: Platform> Direct<'_, P> {
                 zone_number,
                 ..self.heap.reclaim().goal_of_limit(Kind::balance(zone))
             });
-            let [scanned, reclaimed] = [got.scanned, got.total()].map(Pages::to_hold);
+            let [scanned, reclaimed] = [got.scanned, got.total()].map(Bytes::pages_up);
             self.heap.reclaim().note_scan(Side::Direct, Scanned { scanned, reclaimed, elsewhere: Pages::ZERO });
             if let Ok(found) = attempt() {
                 return Ok(found);
@@ -244,7 +244,7 @@ impl<P: Platform> Direct<'_, P> {
         if pages.is_zero() {
             return;
         }
-        let (budget, bytes) = (&self.heap.reclaim.budget, pages.bytes() as u64);
+        let (budget, bytes) = (&self.heap.reclaim.budget, pages.bytes().0 as u64);
         budget.promise(bytes, self.heap.platform().now());
         let normal = self.heap.reclaim().normal_zone();
         self.heap.pages().events.told_by(&normal);
@@ -257,7 +257,7 @@ impl<P: Platform> Direct<'_, P> {
         }
         // Later, where it waited.
         let is_old = budget.hand_out(bytes, self.heap.platform().now());
-        if is_old && !is_low && self.heap.reclaim().evictable(ZoneClass::Normal) > 0 {
+        if is_old && !is_low && self.heap.reclaim().has_evictable(ZoneClass::Normal) {
             // A program that fills a cache would come near its limit before the next reading.
             self.heap.platform().wake_balancer();
         }
@@ -277,12 +277,12 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
-    fn reclaim_directly(self, bytes: usize) {
+    fn reclaim_directly(self, bytes: Bytes) {
         if self.heap.platform().now() < Time(self.heap.reclaim.fruitless_until.load(Relaxed)) {
             return;
         }
-        let (mut left, mut moved, evicted) = (bytes, 0, self.heap.platform().evicted_elsewhere());
-        let evicted_since = || self.heap.platform().evicted_elsewhere().saturating_sub(evicted) as usize;
+        let (mut left, mut moved, evicted) = (bytes, Bytes::ZERO, self.heap.platform().evicted_elsewhere());
+        let evicted_since = || Bytes(self.heap.platform().evicted_elsewhere().saturating_sub(evicted) as usize);
         self.heap.reclaim().zone_is_short(ZoneClass::Normal);
         // Where write-back lags, more of what is in use and clean is not the answer: the allocation waits for the balancer.
         let is_congested = self.heap.reclaim.node_balancer.is_congested(ZoneClass::Normal);
@@ -298,12 +298,12 @@ impl<P: Platform> Direct<'_, P> {
             moved += got.moved;
             // A lower priority takes more of what is in use, and of nothing else. What lies in another allocator's memory is
             // released by that, and shows in the balancer's next reading. What was evicted into slabs the balancer releases.
-            let is_enough = left == 0 || moved >= bytes || evicted_since() >= bytes || self.is_above_min();
-            if is_enough || self.heap.reclaim().evictable(ZoneClass::Normal) == 0 {
+            let is_enough = left.is_zero() || moved >= bytes || evicted_since() >= bytes || self.is_above_min();
+            if is_enough || !self.heap.reclaim().has_evictable(ZoneClass::Normal) {
                 break;
             }
         }
-        if left == bytes && moved == 0 && evicted_since() == 0 {
+        if left == bytes && moved.is_zero() && evicted_since().is_zero() {
             // There was nothing. Other allocations do not search again at once.
             self.heap.reclaim.fruitless_until.store((self.heap.platform().now() + DOZE_NS).0, Relaxed);
         }
@@ -333,7 +333,7 @@ impl<P: Platform> Direct<'_, P> {
     fn is_throttled(self) -> bool {
         self.heap.platform().has_balancer_thread()
             && self.heap.platform().may_wait()
-            && self.heap.reclaim().evictable(ZoneClass::Normal) > 0
+            && self.heap.reclaim().has_evictable(ZoneClass::Normal)
             && self.heap.reclaim.node_balancer.is_throttled(&self.heap.reclaim(), ZoneClass::Normal)
             // The balancer may wait for the callback that this thread is in.
             && !self.heap.callbacks.runs_here(self.heap.platform())

@@ -7,7 +7,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{MAX_ORDER, Pages};
+use crate::base::units::{Bytes, MAX_ORDER, Pages};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::pages::figures::ClassTotals;
 use crate::platform::Platform;
@@ -42,15 +42,16 @@ impl<P: Platform> Reclaim<'_, P> {
         hard.filter(|hard| is_nearer(hard, &budget)).unwrap_or(budget)
     }
 
-    /// Bytes that NORMAL, as it was just now, lacks to be at min. What exceeds the limit is not in its free pages.
-    pub(crate) fn missing(&self, normal: &Zone) -> usize {
+    /// What NORMAL, as it was just now, lacks to be at min. What exceeds the limit is not in its free pages.
+    pub(crate) fn missing(&self, normal: &Zone) -> Bytes {
         let room = self.budget_room();
-        let lacks = |free: usize| normal.marks.min.bytes().saturating_sub(free);
+        let lacks = |free: Bytes| normal.marks.min.bytes().saturating_sub(free);
+        let free = lacks(normal.free.bytes());
         if room.capacity == 0 {
             // No limit is known but the hard one.
-            return lacks(normal.free.bytes());
+            return free;
         }
-        lacks(normal.free.bytes()).max(room.used.saturating_sub(room.capacity) as usize + lacks(room.free() as usize))
+        free.max(Bytes(room.used.saturating_sub(room.capacity) as usize) + lacks(Bytes(room.free() as usize)))
     }
 
     /// Whether that is the process's own hard limit, which no other process shares.
@@ -61,8 +62,8 @@ impl<P: Platform> Reclaim<'_, P> {
 
     fn budget_and_hard_limit(&self) -> (Zone, Option<Zone>) {
         let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
-        let used = |limit: usize| limit.saturating_sub(self.heap.pages().hard_room()) as u64;
-        let room = |limit: usize| Room::own(limit as u64, used(limit));
+        let used = |limit: Bytes| limit.saturating_sub(self.heap.pages().hard_room());
+        let room = |limit: Bytes| Room::own(limit.0 as u64, used(limit).0 as u64);
         let hard = self.heap.pages().hard_limit().map(|limit| elastic(room(limit), scale));
         (elastic(self.budget_room(), scale), hard)
     }
@@ -77,14 +78,14 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.reclaim.budget.room(self.heap.pages().given_back())
     }
 
-    /// Bytes that may still become resident below the tightest limit but the hard one; `usize::MAX` where none is known.
-    pub(crate) fn budget_free(&self) -> usize {
+    /// What may still become resident below the tightest limit but the hard one; [`Bytes::MAX`] where none is known.
+    pub(crate) fn budget_free(&self) -> Bytes {
         let room = self.budget_room();
-        if room.capacity == 0 { usize::MAX } else { room.free() as usize }
+        if room.capacity == 0 { Bytes::MAX } else { Bytes(room.free() as usize) }
     }
 
     /// Whether `bytes` more could become resident if the heap gave all that it holds.
-    pub(crate) fn is_conceivable(&self, bytes: usize) -> bool {
+    pub(crate) fn is_conceivable(&self, bytes: Bytes) -> bool {
         let room = self.budget_free().min(self.heap.pages().hard_room());
         bytes <= room.saturating_add(self.resident_pages().bytes())
     }
@@ -106,7 +107,7 @@ impl<P: Platform> Reclaim<'_, P> {
     /// The program's own zones of a class in which caches lie. Nothing can be reclaimed of others, and what is free there, or is
     /// not, says nothing of these.
     fn user_totals(&self, class: ZoneClass) -> ClassTotals {
-        if self.evictable(class) == 0 {
+        if !self.has_evictable(class) {
             return ClassTotals::default();
         }
         let totals = |has_caches: &dyn Fn(u64) -> bool| self.heap.pages().user_totals(class, has_caches);
@@ -115,7 +116,7 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
     fn elsewhere(&self, zone: ZoneClass) -> Option<Elsewhere> {
-        let has_caches = zone == ZoneClass::Normal && self.evictable(zone) > 0;
+        let has_caches = zone == ZoneClass::Normal && self.has_evictable(zone);
         let evicted = self.heap.platform().evicted_elsewhere();
         has_caches.then(|| Elsewhere { evicted, resident: self.heap.platform().process_resident().unwrap_or(0) })
     }
@@ -128,11 +129,11 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Bytes evicted since, and by how much the process became smaller. Nothing was, or it is not known: 0.
-    fn until(&self, platform: &impl Platform) -> (usize, usize) {
+    /// What was evicted since, and by how much the process became smaller. Nothing was, or it is not known: 0.
+    fn until(&self, platform: &impl Platform) -> (Bytes, Bytes) {
         let evicted = platform.evicted_elsewhere().saturating_sub(self.evicted) as usize;
         let resident = if evicted > 0 { platform.process_resident() } else { None };
-        (evicted, resident.map_or(0, |now| self.resident.saturating_sub(now)) as usize)
+        (Bytes(evicted), Bytes(resident.map_or(0, |now| self.resident.saturating_sub(now)) as usize))
     }
 }
 
@@ -186,8 +187,8 @@ impl<P: Platform> Node for Reclaim<'_, P> {
             return false;
         }
         let goal = Goal { zone: class, ..Goal::new(Kind::balance(class), Cause::Pressure, Time::ZERO, 0) };
-        let has_idle = || self.heap.parts().reclaimable().iter().any(|part| part.count(&goal) > 0);
-        self.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
+        let has_idle = || self.heap.parts().reclaimable().iter().any(|part| !part.count(&goal).is_zero());
+        self.has_evictable(class) || class == ZoneClass::Normal && has_idle()
     }
 
     fn part(&self, lacks: Pages) -> Part {
@@ -209,11 +210,11 @@ impl<P: Platform> Node for Reclaim<'_, P> {
             zone: class,
             ..self.goal_of_limit(Kind::balance(class))
         });
-        let (elsewhere, fell) = before.map_or((0, 0), |before| before.until(self.heap.platform()));
+        let (elsewhere, fell) = before.map_or((Bytes::ZERO, Bytes::ZERO), |before| before.until(self.heap.platform()));
         // NORMAL gains what was released, here or by another allocator. In a zone that is not elastic, what was moved is free for
         // others.
         let reclaimed = if class == ZoneClass::Normal { got.released.max(fell) } else { got.total() };
-        let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(Pages::to_hold);
+        let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(Bytes::pages_up);
         let scanned = Scanned { scanned, reclaimed, elsewhere };
         self.note_scan(Side::Balancer, scanned);
         scanned

@@ -6,7 +6,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::Pages;
+use crate::base::units::{Bytes, Pages};
 use crate::base::zone_class::{ZoneClass, ZoneList};
 use crate::platform::Platform;
 use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
@@ -151,7 +151,7 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// A zone in which caches of the program's lie is short, and they are about to shrink: that is pressure, as any other.
     pub(crate) fn zone_is_short(&self, zone: ZoneClass) {
-        if self.evictable(zone) == 0 {
+        if !self.has_evictable(zone) {
             return;
         }
         if self.heap.reclaim.pressure.level() == Level::None {
@@ -166,11 +166,11 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 
     /// Has the balancer reclaim a part of what caches hold, as pressure comes from outside; returns what went at once. What is
-    /// idle has gone by now, `released` bytes; a program without caches has nothing more to give.
-    pub(crate) fn boost(&self, level: Level, released: usize) -> usize {
-        let step = self.victims(level, released as u64);
+    /// idle has gone by now, `released`; a program without caches has nothing more to give.
+    pub(crate) fn boost(&self, level: Level, released: Bytes) -> Bytes {
+        let step = self.victims(level, released);
         if step.is_zero() {
-            return 0;
+            return Bytes::ZERO;
         }
         if !self.heap.platform().has_balancer_thread() {
             return self.reclaim_boost(step, level);
@@ -179,19 +179,19 @@ impl<P: Platform> Reclaim<'_, P> {
         if self.heap.reclaim.node_balancer.boost(self, ZoneClass::Normal, step) {
             stats::add(&self.heap.platform().stats().wakeups, 1);
         }
-        0
+        Bytes::ZERO
     }
 
-    /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns bytes.
-    fn reclaim_boost(&self, pages: Pages, level: Level) -> usize {
+    /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns how much went.
+    fn reclaim_boost(&self, pages: Pages, level: Level) -> Bytes {
         let (is_short, mut left) = (level == Level::Severe, pages.bytes());
         for priority in (if is_short { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
             let before = self.heap.platform().evicted_elsewhere();
             let got = self.run(&Goal { bytes: left, priority, is_short, ..self.goal_of_limit(Kind::Balance) });
             self.note_bytes(Side::Balancer, got);
-            let elsewhere = self.heap.platform().evicted_elsewhere().saturating_sub(before) as usize;
+            let elsewhere = Bytes(self.heap.platform().evicted_elsewhere().saturating_sub(before) as usize);
             left = left.saturating_sub(got.released.max(elsewhere));
-            if left == 0 {
+            if left.is_zero() {
                 break;
             }
         }
@@ -211,9 +211,9 @@ impl<P: Platform> Reclaim<'_, P> {
         }
     }
 
-    /// Bytes in use, in zones of a class, that caches of the program's would give up.
-    pub(crate) fn evictable(&self, zone: ZoneClass) -> usize {
-        self.heap.parts().reclaimable().iter().map(|part| part.evictable(zone)).sum()
+    /// Whether caches of the program's, in zones of a class, would give up what is in use.
+    pub(crate) fn has_evictable(&self, zone: ZoneClass) -> bool {
+        self.heap.parts().reclaimable().iter().any(|part| part.has_evictable(zone))
     }
 
     /// How long a level of pressure, and what it adds to the watermarks, outlast the last event, ns.
@@ -257,12 +257,12 @@ impl<P: Platform> Reclaim<'_, P> {
         let normal = self.normal_zone();
         let marks = normal.marks;
         BudgetFigures {
-            capacity: normal.managed.bytes(),
-            resident: (normal.managed - normal.free).bytes(),
-            free: normal.free.bytes(),
-            min: marks.min.bytes(),
-            low: marks.low.bytes(),
-            high: marks.high.bytes(),
+            capacity: normal.managed.bytes().0,
+            resident: (normal.managed - normal.free).bytes().0,
+            free: normal.free.bytes().0,
+            min: marks.min.bytes().0,
+            low: marks.low.bytes().0,
+            high: marks.high.bytes().0,
             level: self.heap.reclaim.pressure.level(),
         }
     }

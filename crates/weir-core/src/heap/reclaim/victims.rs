@@ -9,7 +9,7 @@ use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::cost::Cost;
 use crate::base::level::Level;
-use crate::base::units::Pages;
+use crate::base::units::{Bytes, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Platform;
 use crate::policy::victim_order::VictimOrder;
@@ -23,11 +23,11 @@ impl<P: Platform> Reclaim<'_, P> {
     /// Pages that caches are to give up for an event of pressure from outside. Where there is no other process, or the own curve
     /// tells of nothing but what was idle and is `released`, this one gives as one that is alone. At the severe level it gives
     /// something in any case: others may not be in time.
-    pub(super) fn victims(&self, level: Level, released: u64) -> Pages {
-        if self.evictable(ZoneClass::Normal) == 0 {
+    pub(super) fn victims(&self, level: Level, released: Bytes) -> Pages {
+        if !self.has_evictable(ZoneClass::Normal) {
             return Pages::ZERO;
         }
-        let (platform, is_severe) = (self.heap.platform(), level == Level::Severe);
+        let (platform, is_severe, released) = (self.heap.platform(), level == Level::Severe, released.0 as u64);
         let step = |resident: Pages| boost_step(resident, is_severe);
         let alone = step(self.resident_pages());
         let Some(mut order) = self.own_order(alone).filter(|order| order.bytes() > released) else { return alone };
@@ -51,11 +51,11 @@ impl<P: Platform> Reclaim<'_, P> {
     pub(super) fn part_of_limit(&self, lacks: Pages) -> Part {
         let all = Part { own: lacks, ..Part::default() };
         // The process's own limit may be farther away than the one that is short.
-        if self.budget_room().is_own || self.is_hard_limit_nearest() || self.evictable(ZoneClass::Normal) == 0 {
+        if self.budget_room().is_own || self.is_hard_limit_nearest() || !self.has_evictable(ZoneClass::Normal) {
             return all;
         }
         let Some(mut order) = self.own_order(Pages::ZERO).filter(|order| order.bytes() > 0) else { return all };
-        let limit = (self.normal_zone().managed.bytes() as u64, self.limit_group());
+        let limit = (self.normal_zone().managed.bytes().0 as u64, self.limit_group());
         let mut given = 0u64;
         let (mut seen, mut others) = (0u64, 0u64);
         let unseen = self.heap.platform().neighbours(&mut |page| {
@@ -70,7 +70,7 @@ impl<P: Platform> Reclaim<'_, P> {
         });
         // Those that were not looked at have as much of both as these.
         let all = others + unseen as u64 * others / seen.max(1);
-        let missing = (lacks.bytes() as u64).saturating_mul(others + 1) / (all + 1);
+        let missing = (lacks.bytes().0 as u64).saturating_mul(others + 1) / (all + 1);
         let given = (given / others.max(1)).saturating_mul(all);
         let own = order.part_of(missing).map_or(lacks, |part| Pages::to_hold(part as usize).min(lacks));
         Part { own, given: Pages::in_bytes(given as usize) }
@@ -80,14 +80,14 @@ impl<P: Platform> Reclaim<'_, P> {
     fn own_order(&self, alone: Pages) -> Option<VictimOrder> {
         let platform = self.heap.platform();
         let (own, _) = platform.has_balancer_thread().then(|| platform.stats().costs.read::<Cost>())??;
-        Some(VictimOrder::new(own, alone.bytes() as u64))
+        Some(VictimOrder::new(own, alone.bytes().0 as u64))
     }
 }
 
 /// Adds the process of a page, which by itself would give `alone`.
 fn add(order: &mut VictimOrder, page: &Stats, alone: Pages) {
     if let Some((points, _)) = page.costs.copied().read::<Cost>() {
-        order.add(points, alone.bytes() as u64);
+        order.add(points, alone.bytes().0 as u64);
     }
 }
 

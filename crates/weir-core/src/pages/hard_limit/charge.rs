@@ -1,7 +1,7 @@
 //! Charge against the hard limit, and how much an allocation may still take.
 
 use super::limit::Hold;
-use crate::base::units::{Order, Pages};
+use crate::base::units::{Bytes, Order, Pages};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::{Node, ZoneKind};
 use crate::pages::request::Purpose;
@@ -10,16 +10,16 @@ use crate::platform::Platform;
 
 impl<P: Platform> HeapPages<P> {
     /// The limit; `None`: there is none.
-    pub(crate) fn hard_limit(&self) -> Option<usize> {
+    pub(crate) fn hard_limit(&self) -> Option<Bytes> {
         let limit = self.platform.tunables().hard_limit.get();
-        (limit != 0).then_some(limit as usize)
+        (limit != 0).then_some(Bytes(limit as usize))
     }
 
     /// Bytes that count against the limit. O(zones), without their locks: nodes would wait for one another there. What a thread
     /// took is seen by all that hold room after its own hold ended (`limit.rs`).
-    fn charged(&self) -> usize {
+    fn charged(&self) -> Bytes {
         let zones = self.sites().map(|site| site.zone.resident()).sum::<Pages>() + self.charged_zones();
-        zones.bytes() + self.gauges.metadata_bytes.get() as usize + self.hard_limit.blocks()
+        zones.bytes() + Bytes(self.gauges.metadata_bytes.get() as usize) + self.hard_limit.blocks()
     }
 
     /// Pages of the program's zones that count.
@@ -32,16 +32,16 @@ impl<P: Platform> HeapPages<P> {
         self.user.iter().filter(|zone| !zone.is_foreign()).map(of).sum()
     }
 
-    /// Bytes that may still become resident below the limit; `usize::MAX` without one.
-    pub(crate) fn hard_room(&self) -> usize {
-        let Some(limit) = self.hard_limit() else { return usize::MAX };
+    /// Bytes that may still become resident below the limit; [`Bytes::MAX`] without one.
+    pub(crate) fn hard_room(&self) -> Bytes {
+        let Some(limit) = self.hard_limit() else { return Bytes::MAX };
         let held = self.hard_limit.held();
         limit.saturating_sub(self.charged().saturating_add(held))
     }
 
     /// Room for `bytes`, until the result is dropped; `None`: the limit is in the way.
     #[inline]
-    pub(crate) fn hold(&self, bytes: usize) -> Option<Hold<'_>> {
+    pub(crate) fn hold(&self, bytes: Bytes) -> Option<Hold<'_>> {
         let Some(limit) = self.hard_limit() else { return Some(self.hard_limit.hold_nothing()) };
         let hold = self.hard_limit.hold(bytes, limit, || self.charged());
         (hold.bytes() == bytes).then_some(hold)
@@ -53,7 +53,7 @@ impl<P: Platform> HeapPages<P> {
         let Some(limit) = self.hard_limit() else { return (self.hard_limit.hold_nothing(), Pages::MAX) };
         let worst = most_resident(pages, huge_on_touch).bytes();
         let hold = self.hard_limit.hold(worst, limit, || self.charged());
-        let most_fresh = if hold.bytes() == worst { Pages::MAX } else { Pages::in_bytes(hold.bytes()) };
+        let most_fresh = if hold.bytes() == worst { Pages::MAX } else { hold.bytes().pages_down() };
         (hold, most_fresh)
     }
 
@@ -61,7 +61,7 @@ impl<P: Platform> HeapPages<P> {
     /// it was the system that refused them.
     pub(crate) fn lacks_hard_room(&self, pages: Pages) -> bool {
         self.hard_limit().is_some()
-            && Pages::in_bytes(self.hard_room()) < most_resident(pages, self.platform.huge_on_touch())
+            && self.hard_room().pages_down() < most_resident(pages, self.platform.huge_on_touch())
     }
 
     /// Whether the hard limit alone keeps `pages` pages of the heap's zones of a kind from a request: they are free there, or the

@@ -21,6 +21,7 @@
 //!
 //! Without a limit nothing of this is done, but for one load.
 
+use crate::base::units::Bytes;
 use crate::platform::sync::{AtomicUsize, constructor};
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -43,24 +44,24 @@ impl HardLimit {
     }
 
     /// Bytes that blocks mapped on their own count.
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks.load(SeqCst)
+    pub(crate) fn blocks(&self) -> Bytes {
+        Bytes(self.blocks.load(SeqCst))
     }
 
-    /// A block counts `after` bytes in place of `before`.
-    pub(crate) fn recharge(&self, before: usize, after: usize) {
-        self.blocks.fetch_add(after.wrapping_sub(before), SeqCst);
+    /// A block counts `after` in place of `before`.
+    pub(crate) fn recharge(&self, before: Bytes, after: Bytes) {
+        self.blocks.fetch_add(after.0.wrapping_sub(before.0), SeqCst);
     }
 
     /// Held now. To be read before what is charged.
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(SeqCst)
+    pub(crate) fn held(&self) -> Bytes {
+        Bytes(self.held.load(SeqCst))
     }
 
     /// Holds `bytes`, or as many of them as there is room for below `limit`; `charged` says what counts already.
-    pub(crate) fn hold(&self, bytes: usize, limit: usize, charged: impl FnOnce() -> usize) -> Hold<'_> {
+    pub(crate) fn hold(&self, bytes: Bytes, limit: Bytes, charged: impl FnOnce() -> Bytes) -> Hold<'_> {
         let wanted = bytes.min(limit);
-        let others = self.held.fetch_add(wanted, SeqCst);
+        let others = Bytes(self.held.fetch_add(wanted.0, SeqCst));
         let mut hold = Hold { of: self, bytes: wanted };
         let room = limit.saturating_sub(charged().saturating_add(others));
         hold.cut(wanted.min(room));
@@ -69,7 +70,7 @@ impl HardLimit {
 
     /// A hold of nothing, where there is no limit.
     pub(crate) fn hold_nothing(&self) -> Hold<'_> {
-        Hold { of: self, bytes: 0 }
+        Hold { of: self, bytes: Bytes::ZERO }
     }
 
     /// In a forked child: the threads that held something are not there.
@@ -81,64 +82,67 @@ impl HardLimit {
 /// Room that an allocation has for itself until what it takes is charged.
 pub struct Hold<'a> {
     of: &'a HardLimit,
-    bytes: usize,
+    bytes: Bytes,
 }
 
 impl Hold<'_> {
     /// How much there is.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> Bytes {
         self.bytes
     }
 
     /// Keeps `bytes` of it.
-    fn cut(&mut self, bytes: usize) {
+    fn cut(&mut self, bytes: Bytes) {
         let gone = core::mem::replace(&mut self.bytes, bytes) - bytes;
-        if gone > 0 {
+        if !gone.is_zero() {
             // A signal handler of the thread that holds this may have forked, and in the child nothing is held any more. A count
             // that wrapped around would refuse all memory for good.
-            let _ = self.of.held.fetch_update(SeqCst, SeqCst, |held| Some(held.saturating_sub(gone)));
+            let _ = self.of.held.fetch_update(SeqCst, SeqCst, |held| Some(held.saturating_sub(gone.0)));
         }
     }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.cut(0);
+        self.cut(Bytes::ZERO);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::pages::hard_limit::HardLimit;
+    use super::{Bytes, HardLimit};
+
+    const ALL: Bytes = Bytes(100);
+    const LIMIT: Bytes = Bytes(250);
 
     #[test]
     fn holds_do_not_share_room_and_give_it_back() {
         let limit = HardLimit::new();
-        let first = limit.hold(100, 250, || 100);
-        let second = limit.hold(100, 250, || 100);
-        let third = limit.hold(100, 250, || 100);
-        assert_eq!((first.bytes(), second.bytes(), third.bytes()), (100, 50, 0));
+        let first = limit.hold(ALL, LIMIT, || ALL);
+        let second = limit.hold(ALL, LIMIT, || ALL);
+        let third = limit.hold(ALL, LIMIT, || ALL);
+        assert_eq!((first.bytes().0, second.bytes().0, third.bytes().0), (100, 50, 0));
         drop((first, third));
-        assert_eq!((limit.held(), limit.hold(usize::MAX, 250, || 100).bytes()), (50, 100));
+        assert_eq!((limit.held(), limit.hold(Bytes::MAX, LIMIT, || ALL).bytes()), (Bytes(50), ALL));
         drop(second);
-        assert_eq!(limit.held(), 0);
+        assert!(limit.held().is_zero());
     }
 
     #[test]
     fn more_charged_than_the_limit_leaves_no_room() {
         let limit = HardLimit::new();
-        assert_eq!(limit.hold(1, 250, || 251).bytes(), 0);
-        assert_eq!(limit.hold(1, 250, || usize::MAX).bytes(), 0);
-        assert_eq!(limit.hold(usize::MAX, usize::MAX, || 1).bytes(), usize::MAX - 1);
-        assert_eq!(limit.held(), 0);
+        assert!(limit.hold(Bytes(1), LIMIT, || Bytes(251)).bytes().is_zero());
+        assert!(limit.hold(Bytes(1), LIMIT, || Bytes::MAX).bytes().is_zero());
+        assert_eq!(limit.hold(Bytes::MAX, Bytes::MAX, || Bytes(1)).bytes(), Bytes(usize::MAX - 1));
+        assert!(limit.held().is_zero());
     }
 
     #[test]
     fn a_hold_that_a_fork_took_away_is_given_back_without_harm() {
         let limit = HardLimit::new();
-        let hold = limit.hold(100, 250, || 0);
+        let hold = limit.hold(ALL, LIMIT, || Bytes::ZERO);
         limit.inherit();
         drop(hold);
-        assert_eq!((limit.held(), limit.hold(100, 250, || 0).bytes()), (0, 100));
+        assert_eq!((limit.held(), limit.hold(ALL, LIMIT, || Bytes::ZERO).bytes()), (Bytes::ZERO, ALL));
     }
 }

@@ -21,15 +21,15 @@
 //! read what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.
 
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGEBLOCK};
+use crate::base::units::{BlockNo, Bytes, PAGEBLOCK};
 use crate::pages::report::ReportSite;
 use crate::pages::window::DESCRIBED_TOGETHER;
 use crate::platform::{Host, Platform};
 
 impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Releases what describes pageblocks that are wholly free and reported; returns bytes.
-    pub(super) fn release_descriptions(&self) -> usize {
-        let mut bytes = 0;
+    pub(super) fn release_descriptions(&self) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         while let Some(batch) = self.release_group() {
             bytes += batch;
         }
@@ -37,7 +37,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 
     /// One batch; `None`: there was nothing to release.
-    fn release_group(&self) -> Option<usize> {
+    fn release_group(&self) -> Option<Bytes> {
         let _in_flight = self.in_flight.lock(self.platform);
         if self.platform.tunables().report.get() == 0 || self.below.release_unit() == PAGEBLOCK {
             return None;
@@ -57,7 +57,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         }
         let released = n > 0 && self.platform.release_metadata(&runs[..n]);
         self.zone.lock(self.platform).put_back_bare(self.window, first, members);
-        Some(if released { runs[..n].iter().map(|run| run.len).sum() } else { 0 })
+        Some(if released { runs[..n].iter().map(|run| Bytes(run.len)).sum() } else { Bytes::ZERO })
     }
 }
 

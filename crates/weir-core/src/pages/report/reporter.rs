@@ -2,7 +2,7 @@
 //! program's own are treated alike, and take turns.
 
 use crate::base::fault::Fault;
-use crate::base::units::Pages;
+use crate::base::units::{Bytes, Pages};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::BATCH;
@@ -28,7 +28,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
             Cushion::Surplus => zone.idle - zone.surplus(huge).min(zone.idle),
             Cushion::Nothing => Pages::ZERO,
         };
-        left.max(zone.idle.saturating_sub(Pages::in_bytes(goal.bytes)))
+        left.max(zone.idle.saturating_sub(goal.bytes.pages_down()))
     }
 
     /// What was released lazily is released anew by the steps that follow.
@@ -52,30 +52,30 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
             return Pages::ZERO;
         }
         let idle = self.zone.lock(self.platform).releasable();
-        idle.saturating_sub(self.keep(&Goal { bytes: usize::MAX, ..*goal }))
+        idle.saturating_sub(self.keep(&Goal { bytes: Bytes::MAX, ..*goal }))
     }
 
-    fn scan(&self, step: Step, goal: &Goal) -> usize {
+    fn scan(&self, step: Step, goal: &Goal) -> Bytes {
         if !self.helps(goal) {
-            return 0;
+            return Bytes::ZERO;
         }
         // An allocation does not wait for a batch, which may release much more than it wants.
         if goal.row().is_awaited && self.in_flight.try_lock(self.platform).is_none() {
-            return 0;
+            return Bytes::ZERO;
         }
         match step {
             Step::Refused => {
                 self.recall();
                 self.zone.lock(self.platform).forgive(self.window, BATCH);
-                0
+                Bytes::ZERO
             }
             Step::Blocks | Step::BlocksAgain => self.report_whole(goal, self.keep(goal)),
             Step::Runs => self.report_runs(goal, self.keep(goal)),
             Step::Cool => {
                 self.cool_split();
-                0
+                Bytes::ZERO
             }
-            _ => 0,
+            _ => Bytes::ZERO,
         }
     }
 }
@@ -97,8 +97,8 @@ impl<P: Platform> HeapPages<P> {
 
     /// The first batch is released before any worker is made: above a limit where the kernel holds up who takes memory, that may
     /// take seconds.
-    fn scan_blocks(&self, step: Step, goal: &Goal) -> usize {
-        let mut bytes = 0;
+    fn scan_blocks(&self, step: Step, goal: &Goal) -> Bytes {
+        let mut bytes = Bytes::ZERO;
         if goal.is_pressure() && self.nodes.count() > 1 {
             let first = (Pages::BLOCK * BATCH).bytes().min(goal.bytes);
             bytes = self.scan_zones(step, &Goal { bytes: first, ..*goal });
@@ -107,18 +107,18 @@ impl<P: Platform> HeapPages<P> {
         bytes + self.scan_zones(step, &Goal { bytes: goal.bytes.saturating_sub(bytes), ..*goal })
     }
 
-    fn scan_zones(&self, step: Step, goal: &Goal) -> usize {
-        let (nodes, mut bytes) = (self.nodes.count(), 0);
+    fn scan_zones(&self, step: Step, goal: &Goal) -> Bytes {
+        let (nodes, mut bytes) = (self.nodes.count(), Bytes::ZERO);
         let left = |bytes| Goal { bytes: goal.bytes.saturating_sub(bytes), ..*goal };
         if let Some(node) = goal.node {
             let of = |node| ZoneKind::ALL.map(|kind| self.site(kind, node).scan(step, goal));
             return self.parts(node).flat_map(of).sum();
         }
-        let own = |mut bytes: usize| {
+        let own = |mut bytes: Bytes| {
             self.each_user_zone(|site| {
                 let got = site.scan(step, &left(bytes));
                 if site.class == ZoneClass::Hugetlb {
-                    self.user.pool_bytes.fetch_add(got as u64, Relaxed);
+                    self.user.pool_bytes.fetch_add(got.0 as u64, Relaxed);
                 }
                 bytes += got;
                 got
@@ -146,9 +146,9 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
         Steps::of(&[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata, Mappings])
     }
 
-    fn count(&self, goal: &Goal) -> usize {
+    fn count(&self, goal: &Goal) -> Bytes {
         let own = self.each_user_zone(|site| site.count(goal).bytes());
-        self.sites().map(|site| site.count(goal).bytes()).sum::<usize>() + own
+        self.sites().map(|site| site.count(goal).bytes()).sum::<Bytes>() + own
     }
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
@@ -157,15 +157,15 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
             Step::Blocks | Step::BlocksAgain => self.scan_blocks(step, goal),
             // Nothing will be wanted soon of the free memory of a quiet program, nor of what describes it, and the next window may
             // be long.
-            Step::Metadata | Step::Mappings if goal.ended.is_some_and(|ended| !ended.quiet) => 0,
+            Step::Metadata | Step::Mappings if goal.ended.is_some_and(|ended| !ended.quiet) => Bytes::ZERO,
             Step::Mappings => {
                 self.unmap_bare();
-                0
+                Bytes::ZERO
             }
             Step::OldMetadata | Step::Metadata => {
                 return Reclaimed::moved(self.sites().map(|site| site.release_descriptions()).sum());
             }
-            _ => 0,
+            _ => Bytes::ZERO,
         };
         Reclaimed::released(bytes)
     }
@@ -173,13 +173,13 @@ impl<P: Platform> Reclaimable for HeapPages<P> {
     fn end_window(&self, ended: Ended) {
         let roll = |zone: &crate::pages::zone::locked::Zone| {
             let mut zone = zone.lock(&self.platform);
-            let used = zone.used.0;
+            let used = zone.used;
             zone.peak.roll(used, ended.windows, ended.quiet);
         };
         self.sites().for_each(|site| roll(site.zone));
         self.each_user_zone(|site| {
             roll(site.zone);
-            0
+            Bytes::ZERO
         });
     }
 }

@@ -2,7 +2,7 @@
 //! all zones are here as well.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{BlockNo, Order, PAGE, Pages, Span};
+use crate::base::units::{BlockNo, Bytes, Order, PAGE, Pages, Span};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::report::ReportSite;
 use crate::pages::request::Short;
@@ -133,7 +133,7 @@ impl<P: Platform> HeapPages<P> {
     /// [`HeapPages::zone_give`] of a run that was just taken, and for which there is no memory. Bit i of `bare`: the i-th pageblock
     /// that has a part of it got none.
     pub fn zone_give_bare(&self, zone: &UserZone, addr: usize, pages: Pages, bare: u32) -> Result<(), InvalidFree> {
-        let last = addr.checked_add(pages.max(Pages(1)).bytes() - 1).ok_or(InvalidFree::ForeignPointer)?;
+        let last = addr.checked_add(pages.max(Pages(1)).length() - 1).ok_or(InvalidFree::ForeignPointer)?;
         let (Some(page), Some(_)) = (zone.window.page_of(addr), zone.window.page_of(last)) else {
             return Err(InvalidFree::ForeignPointer);
         };
@@ -197,8 +197,8 @@ impl<P: Platform> HeapPages<P> {
     }
 
     /// Calls `f` for each zone that may be reported, one after another, without the list's lock; adds up what it says.
-    pub(crate) fn each_user_zone(&self, mut f: impl FnMut(&ReportSite<P, dyn Host>) -> usize) -> usize {
-        let (mut last, mut sum) = (0, 0);
+    pub(crate) fn each_user_zone(&self, mut f: impl FnMut(&ReportSite<P, dyn Host>) -> Bytes) -> Bytes {
+        let (mut last, mut sum) = (0, Bytes::ZERO);
         loop {
             let guard = self.user.lock.lock(&self.platform);
             let is_next = |zone: &UserZone| zone.number() > last;

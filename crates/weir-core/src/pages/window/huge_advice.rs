@@ -219,6 +219,6 @@ impl<P: Platform> HeapPages<P> {
         let ours = self.zone_of(kind, page).lock(&self.platform).page_states(window, block)?.ours;
         let run = ours.runs().next()?;
         let first = if block == BlockNo(0) { run.start } else { 0 };
-        Some(Run { addr: window.addr_of(block.page(first)), len: Pages(PAGEBLOCK_PAGES - first).bytes() })
+        Some(Run { addr: window.addr_of(block.page(first)), len: Pages(PAGEBLOCK_PAGES - first).length() })
     }
 }

@@ -9,7 +9,7 @@
 use core::ops::Range;
 
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGEBLOCK};
+use crate::base::units::{BlockNo, Bytes, PAGEBLOCK};
 use crate::pages::heap_pages::HeapPages;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::{Advice, Pageblock};
@@ -25,23 +25,23 @@ const BATCH: usize = 32;
 const HOLES: usize = 4096;
 
 impl<P: Platform> HeapPages<P> {
-    /// Free bytes of the heap's window, in whole pageblocks or not: what [`HeapPages::unmap_free`] may give, at most.
-    pub(crate) fn free_bytes(&self) -> usize {
+    /// What is free of the heap's window, in whole pageblocks or not: what [`HeapPages::unmap_free`] may give, at most.
+    pub(crate) fn free_bytes(&self) -> Bytes {
         let free = |zone: &FreeAreas| (zone.pages - zone.used).bytes();
         self.nodes.iter().map(|node| free(&node.zone(ZoneKind::Normal).lock(&self.platform))).sum()
     }
 
-    /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes. Threads that grow the
+    /// Unmaps whole free pageblocks of at least `bytes`, if there is so much; returns how much. Threads that grow the
     /// heap have their turn between batches.
-    pub(crate) fn unmap_free(&self, bytes: usize) -> usize {
-        let (mut unmapped, mut batch) = (0, [Out::default(); BATCH]);
+    pub(crate) fn unmap_free(&self, bytes: Bytes) -> Bytes {
+        let (mut unmapped, mut batch) = (Bytes::ZERO, [Out::default(); BATCH]);
         for (number, node) in self.nodes.iter().enumerate() {
             while unmapped < bytes {
-                let most = (bytes - unmapped).div_ceil(PAGEBLOCK).min(BATCH);
+                let most = (bytes - unmapped).pages_up().blocks().min(BATCH);
                 let mut growing = self.normal.growing(&self.platform);
                 let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(&self.normal, &mut batch[..most]);
                 let gone = self.unmap(&mut growing, number, &mut batch[..n]);
-                unmapped += gone * PAGEBLOCK;
+                unmapped += Bytes(PAGEBLOCK) * gone;
                 if n == 0 || gone < n {
                     break;
                 }

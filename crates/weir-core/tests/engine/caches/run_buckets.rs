@@ -84,7 +84,7 @@ fn the_balancer_takes_runs_where_little_is_left() {
         assert_eq!(world.audit().cpu_runs, 2);
         let capacity = 1 << 30;
         let mut turn = Turn::default();
-        let low = Marks::of(Pages::in_bytes(capacity), 250).low.bytes();
+        let low = Marks::of(Pages::in_bytes(capacity), 250).low.bytes().0;
         world.heap.reclaim().read_room(Room::shared(capacity as u64, (capacity - low) as u64));
         let woken = world.fake().stats().wakeups.load(Relaxed);
         for _ in 0..100 {

@@ -37,7 +37,7 @@ fn a_zone_that_is_low_is_one_event_however_often_a_goal_comes_by() {
     assert_eq!(world.idle(0), 8000);
     let marks = Marks::of(Pages::in_bytes(GIB as usize), 250);
     // Each scan takes what is missing from low to high, a small part of what is idle.
-    world.heap.reclaim().read_room(Room::shared(GIB, GIB - marks.low.bytes() as u64));
+    world.heap.reclaim().read_room(Room::shared(GIB, GIB - marks.low.bytes().0 as u64));
     let mut turn = Turn::default();
     while world.heap.reclaim().balance_zones(&mut turn) == Next::Again {}
     assert!(world.idle(0) < 8000);

@@ -132,7 +132,7 @@ fn memory_comes_and_goes_in_the_pages_of_the_system_below() {
         let mut world = with_pages_of(unit);
         let usage = |world: &World| {
             let usage = world.heap.pages().zone_usage(&world.zone);
-            (usage.used.bytes(), usage.idle.bytes())
+            (usage.used.bytes().0, usage.idle.bytes().0)
         };
         (0..3 * unit / PAGE).for_each(|_| assert!(world.take(1).is_some()));
         assert_eq!(usage(&world), (3 * unit, 0));

@@ -18,7 +18,7 @@ use crate::pages::zones::{PRIVATE, zone_of};
 const GIB: u64 = 1 << 30;
 
 fn high() -> usize {
-    Marks::of(Pages::in_bytes(GIB as usize), 250).high.bytes()
+    Marks::of(Pages::in_bytes(GIB as usize), 250).high.bytes().0
 }
 
 /// A heap with 40 MiB of runs freed: 32 MiB and more are idle.
@@ -54,7 +54,7 @@ fn a_reading_below_low_has_idle_memory_released_up_to_high() {
     world.heap.reclaim().read_room(room(GIB, GIB / 2));
     assert_eq!(world.heap.reclaim().balance_zones(&mut turn), Next::Asleep);
     let lacks = 10 << 20;
-    let low = Marks::of(Pages::in_bytes(GIB as usize), 250).low.bytes();
+    let low = Marks::of(Pages::in_bytes(GIB as usize), 250).low.bytes().0;
     world.heap.reclaim().read_room(room(GIB, (high() - lacks) as u64));
     assert_eq!(stats.wakeups.load(Relaxed), 0, "between low and high it sleeps on");
     world.heap.reclaim().read_room(room(GIB, low as u64));
@@ -89,7 +89,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     world.free_all();
     assert!(world.audit().depot_objects > 5000);
     let marks = Marks::of(Pages::in_bytes(GIB as usize), 250);
-    world.heap.reclaim().read_room(room(GIB, marks.low.bytes() as u64 + (6 << 20)));
+    world.heap.reclaim().read_room(room(GIB, marks.low.bytes().0 as u64 + (6 << 20)));
     // All of a block counts before it is touched.
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 0);
@@ -102,7 +102,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world), [2, 1, 0], "it is awake");
     // There is no balancer, and the next reading is bad.
-    world.heap.reclaim().read_room(room(GIB, (marks.min / 2).bytes() as u64));
+    world.heap.reclaim().read_room(room(GIB, (marks.min / 2).bytes().0 as u64));
     let depots = world.audit().depot_objects;
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world)[2], 1);
@@ -311,7 +311,7 @@ fn the_policy_of_balance_is_the_one_that_is_set() {
     let (large, small) = (16 * GIB, GIB / 2);
     for (policy, capacity, wakes) in [(0, large, 0), (1, large, 1), (2, large, 1), (2, small, 0), (1, small, 1)] {
         world.fake().tunables().balance_policy.set(policy);
-        let high = Marks::of(Pages::in_bytes(capacity as usize), 250).high.bytes();
+        let high = Marks::of(Pages::in_bytes(capacity as usize), 250).high.bytes().0;
         world.heap.reclaim().read_room(room(capacity, (high + 4 * PAGE) as u64));
         let before = world.fake().stats().wakeups.load(Relaxed);
         // A full zone of the program's asks for a block of its order.

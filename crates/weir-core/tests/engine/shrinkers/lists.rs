@@ -89,7 +89,7 @@ impl Small {
 
     /// NORMAL has `capacity` bytes, and so many above its low mark are free.
     fn normal_at_low(&self, capacity: u64, above: usize) {
-        let free = Marks::of(Pages::in_bytes(capacity as usize), 250).low.bytes() + above;
+        let free = Marks::of(Pages::in_bytes(capacity as usize), 250).low.bytes().0 + above;
         self.heap.reclaim().read_room(Room::shared(capacity, capacity - free as u64));
     }
 
@@ -236,7 +236,7 @@ fn a_zone_that_a_request_cannot_use_neither_ends_its_run_nor_gives_for_it() {
     let (other, _) = zone_of(heap, 1, PRIVATE, fake);
     let run = heap.zones().take(&other, Pages::BLOCK, Order::PAGE).unwrap();
     // NORMAL is balanced for a page, and not for the block.
-    let free = Marks::of(Pages::in_bytes(GIB as usize), 250).high.bytes() + 4 * PAGE;
+    let free = Marks::of(Pages::in_bytes(GIB as usize), 250).high.bytes().0 + 4 * PAGE;
     heap.reclaim().read_room(Room::shared(GIB, GIB - free as u64));
     assert!(heap.zones().take(&other, Pages(BLOCK), Order::PAGE).is_err());
     small.balance();
@@ -335,7 +335,7 @@ fn a_cache_below_4_gib_may_grow_down_to_the_low_mark_there_while_normal_has_room
     let may_take = |_: &usize| heap.reclaim().may_grow_low32(RUN);
     let taken = (0..).take_while(may_take).map(|_| assert!(!heap.alloc_low32(RUN).is_null())).count();
     let left = (0..).take_while(|_| !heap.alloc_low32(RUN).is_null()).count();
-    let low = Marks::of(Pages::in_bytes((taken + left) * RUN), 250).low.bytes();
+    let low = Marks::of(Pages::in_bytes((taken + left) * RUN), 250).low.bytes().0;
     assert!(
         left > 0 && left * RUN <= low + RUN,
         "{taken} runs of {RUN} bytes and {left} more, where low is {low} bytes"
@@ -430,7 +430,7 @@ fn counted(is_elsewhere: bool, is_known: bool) -> u64 {
         Ok(pages as usize)
     });
     let (cache, told) = register(heap, queue, shrinker("values", Class::Cache), 64 << 20, Some(evict));
-    let low = Marks::of(Pages::in_bytes(GIB as usize), 250).low.bytes();
+    let low = Marks::of(Pages::in_bytes(GIB as usize), 250).low.bytes().0;
     heap.reclaim().read_room(Room::shared(GIB, GIB - low as u64 + (1 << 20)));
     let mut turn = Turn::default();
     let mut steps = 0;

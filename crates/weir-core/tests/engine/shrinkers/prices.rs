@@ -74,12 +74,12 @@ impl Two {
     /// The process has no more room than the low mark, until the balancer has done its work; how much it lacked.
     fn is_short(&self) -> usize {
         let (marks, mut turn) = (Marks::of(Pages::in_bytes(CAPACITY), 250), Turn::default());
-        let rest = CAPACITY - marks.low.bytes() - self.bytes().iter().sum::<usize>();
+        let rest = CAPACITY - marks.low.bytes().0 - self.bytes().iter().sum::<usize>();
         loop {
             let used = rest + self.bytes().iter().sum::<usize>();
             self.heap.reclaim().read_room(Room::own(CAPACITY as u64, used as u64));
             if self.heap.reclaim().balance_zones(&mut turn) != Next::Again {
-                return (marks.high - marks.low).bytes();
+                return (marks.high - marks.low).bytes().0;
             }
         }
     }

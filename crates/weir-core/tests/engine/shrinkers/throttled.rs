@@ -26,7 +26,7 @@ fn short_with(class: Class, free: u64) -> (TheHeap, &'static Queue, Registered) 
 }
 
 fn half_of_min() -> u64 {
-    Marks::of(Pages::in_bytes(GIB as usize), 250).min.bytes() as u64 / 2
+    Marks::of(Pages::in_bytes(GIB as usize), 250).min.bytes().0 as u64 / 2
 }
 
 /// How long an allocation of a pageblock's pages waits, ns. (Callbacks are served at once, which takes no time.)

@@ -115,8 +115,8 @@ fn is_short(process: &Process, capacity: usize) -> usize {
 
 fn is_short_of(process: &Process, capacity: usize, room: impl FnOnce(u64, u64) -> Room) -> usize {
     let marks = Marks::of(Pages::in_bytes(capacity), 250);
-    process.heap.reclaim().read_room(room(capacity as u64, (capacity - marks.low.bytes()) as u64));
-    (marks.high - marks.low).bytes()
+    process.heap.reclaim().read_room(room(capacity as u64, (capacity - marks.low.bytes().0) as u64));
+    (marks.high - marks.low).bytes().0
 }
 
 /// Works until the balancer has nothing to do now; bytes that the cache gave.
@@ -356,7 +356,7 @@ fn for_a_limit_of_its_own_a_process_gives_what_is_missing_and_no_more_however_se
         let process = Process::new(1);
         let reclaim = process.heap.reclaim();
         let target = rest + BYTES - MIB;
-        let capacity = Marks::managed_for(Pages::in_bytes(target), 250).bytes() as u64;
+        let capacity = Marks::managed_for(Pages::in_bytes(target), 250).bytes().0 as u64;
         let read = || {
             reclaim.read_room(Room::own(capacity, (rest + process.bytes.load(SeqCst)) as u64));
         };

@@ -274,7 +274,7 @@ pub(in crate::pressure) mod tests {
     fn pressure_begins_where_the_marks_let_caches_grow_no_more() {
         const GIB: u64 = 1 << 30;
         for limit in [1, 40, 41, 64, 256, 1024].map(|gib| gib * GIB) {
-            let high = Marks::of(Pages::in_bytes(limit as usize), 250).high.bytes() as u64;
+            let high = Marks::of(Pages::in_bytes(limit as usize), 250).high.bytes().0 as u64;
             assert_eq!(level_of(high, limit, 5), Level::None, "{} GiB", limit / GIB);
             assert_eq!(level_of(high / 3, limit, 5), Level::Severe, "{} GiB", limit / GIB);
         }

@@ -55,7 +55,7 @@ impl Pace {
         let free = room.free();
         let most = if free < room.capacity / NEAR { NEAR_NS } else { READ_INTERVAL_NS };
         // Below min each step of the kernel's count would be a reason.
-        let is_behind = free < Marks::of(Pages::in_bytes(room.capacity as usize), 0).min.bytes() as u64;
+        let is_behind = free < Marks::of(Pages::in_bytes(room.capacity as usize), 0).min.bytes().0 as u64;
         let lately = if is_behind && self.lately < NOISE { 0 } else { self.lately };
         let part = u128::from(free / PARTS) * u128::from(HALF_NS);
         let until = part.checked_div(u128::from(lately)).unwrap_or(u128::MAX);

@@ -111,7 +111,7 @@ impl Readings {
     /// The room below a limit to which the balancer keeps by having no more resident than the target.
     pub(super) fn target_room(&self, scale: u64) -> Option<Room> {
         let pages = Marks::managed_for(Pages::in_bytes(self.target?.bytes as usize), scale as usize);
-        Some(Room::own(pages.bytes() as u64, self.resident().unwrap_or(0)))
+        Some(Room::own(pages.bytes().0 as u64, self.resident().unwrap_or(0)))
     }
 
     /// The room that the machine has without swapping.

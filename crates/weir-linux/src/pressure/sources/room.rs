@@ -41,7 +41,7 @@ pub fn group_limit() -> Option<u64> {
 /// The limit that is nearest to its own high mark, or farthest above it.
 pub(super) fn tightest(rooms: impl Iterator<Item = Room>, scale: u64) -> Option<Room> {
     rooms.min_by_key(|room| {
-        let high = Marks::of(Pages::in_bytes(room.capacity as usize), scale as usize).high.bytes();
+        let high = Marks::of(Pages::in_bytes(room.capacity as usize), scale as usize).high.bytes().0;
         i128::from(room.capacity) - i128::from(room.used) - high as i128
     })
 }

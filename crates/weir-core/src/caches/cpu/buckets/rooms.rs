@@ -123,7 +123,7 @@ impl PerCpu {
         let slab = self.here(platform)?;
         let (missed, on, cpu) = (self.missed.load(Relaxed), self.missed_on.load(Relaxed), platform.cpu() as u16);
         let is_served = |i: &u32| {
-            let missed = class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).bytes());
+            let missed = class_of_run(Pages((missed >> (i * LENGTH_BITS)) as u16 as usize).length());
             missed.is_some_and(|missed| serves(class, missed))
         };
         let is_here = |i: u32| (on >> (i * LENGTH_BITS)) as u16 == cpu;
