@@ -117,9 +117,9 @@ fn range(u: &mut Unstructured) -> Result<(usize, usize)> {
 impl World {
     fn add_zone(&mut self, memory: MemoryKind) {
         let fake: &Fake = self.heap.platform();
-        let base = fake.map(BLOCKS * PAGEBLOCK, PAGEBLOCK).expect("memory");
+        let base = fake.map(BLOCKS * PAGEBLOCK, Order::BLOCK).expect("memory");
         let described = UserZone::descriptor_bytes(BLOCKS * PAGEBLOCK).next_multiple_of(PAGE);
-        let described = fake.map(described, PAGE).expect("memory") as *mut Pageblock;
+        let described = fake.map(described, Order::PAGE).expect("memory") as *mut Pageblock;
         let run = Run { addr: base, len: BLOCKS * PAGEBLOCK };
         // SAFETY: all of it lives as long as the heap, from whose list the zone is taken before it goes.
         let zone = Box::new(unsafe { UserZone::new(run, described, NonNull::from(fake), memory) });

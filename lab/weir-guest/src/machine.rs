@@ -16,7 +16,7 @@ use crate::virtio::Device;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::time::Time;
-use weir_core::base::units::{Class, PAGEBLOCK};
+use weir_core::base::units::{Class, PAGEBLOCK, Order};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
@@ -102,17 +102,17 @@ impl<D: Device> Host for Machine<D> {
 }
 
 impl<D: Device> Memory for Machine<D> {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
+    fn window(&self, len: usize, align: Order, reach: Reach) -> Result<Run, Refused> {
         // Nothing here wants short pointers.
-        if reach == Reach::Low32 { Err(NO_FRAMES) } else { self.memory.get().window(len, align) }
+        if reach == Reach::Low32 { Err(NO_FRAMES) } else { self.memory.get().window(len, align.pages().length()) }
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
         if self.memory.get().map_at(run) { Placed::Done } else { Placed::Occupied }
     }
 
-    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
-        self.memory.get().map(len, align)
+    fn map(&self, len: usize, align: Order) -> Result<usize, Refused> {
+        self.memory.get().map(len, align.pages().length())
     }
 
     fn unmap(&self, run: Run) {

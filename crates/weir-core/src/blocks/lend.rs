@@ -69,7 +69,7 @@ impl<P: Platform> Mapped<'_, P> {
     pub(super) fn allow_lending(&self) {
         let cpu = self.pages.platform.cpu();
         if self.blocks.cpus.ways(cpu).is_none()
-            && let Ok(page) = self.pages.platform.map_metadata(PAGE, PAGE)
+            && let Ok(page) = self.pages.platform.map_metadata(PAGE, Order::PAGE)
             && let Some(run) = self.blocks.cpus.install(cpu, page)
         {
             self.pages.platform.unmap(run);

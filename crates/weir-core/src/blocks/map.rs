@@ -144,7 +144,7 @@ impl<P: Platform> Mapped<'_, P> {
         // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
         let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
         let align = if huge { align.max(Order::BLOCK) } else { align };
-        let addr = self.pages.platform.map(len, align.pages().length())?;
+        let addr = self.pages.platform.map(len, align)?;
         let kept = Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: Bytes::ZERO };
         Ok(Found { kept, fresh: len, _hold })
     }
@@ -155,7 +155,7 @@ impl<P: Platform> Mapped<'_, P> {
             let mut blocks = self.table(false);
             let Err(capacity) = blocks.reserve() else { return Ok(blocks) };
             drop(blocks);
-            let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE)?;
+            let table = self.pages.platform.map_metadata(table_bytes(capacity), Order::PAGE)?;
             let old = self.lock().rehash(table, capacity);
             if let Some(run) = old {
                 self.pages.platform.unmap(run);

@@ -9,7 +9,7 @@ use core::ptr::null_mut;
 
 use super::large::Large;
 use crate::base::run::Run;
-use crate::base::units::{Bytes, Order, PAGE, PAGEBLOCK, Pages};
+use crate::base::units::{Bytes, Order, PAGEBLOCK, Pages};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::reclaim::Kind;
@@ -141,7 +141,7 @@ impl<P: Platform> Large<'_, P> {
     /// Whether the system maps `bytes` now.
     fn can_map(self, bytes: Bytes) -> bool {
         let len = bytes.pages_up().length();
-        let Ok(addr) = self.heap.platform().map(len, PAGE) else { return false };
+        let Ok(addr) = self.heap.platform().map(len, Order::PAGE) else { return false };
         self.heap.platform().unmap(Run { addr, len });
         true
     }

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::time::{Nanos, Time};
-use crate::base::units::{BlockNo, Bytes, PAGE, Pages};
+use crate::base::units::{BlockNo, Bytes, Order, PAGE, Pages};
 use crate::caches::slab::lists::Pass;
 use crate::pages::report::ReportSite;
 use crate::pages::report::slices;
@@ -55,7 +55,7 @@ struct Hollow<'a, P: Platform> {
 impl<'a, P: Platform> Hollow<'a, P> {
     fn new(platform: &'a P, window: &Window) -> Option<Self> {
         let len = (window.top().block().index() * size_of::<u16>()).next_multiple_of(PAGE);
-        let addr = if len > 0 { platform.map(len, PAGE).ok()? } else { return None };
+        let addr = if len > 0 { platform.map(len, Order::PAGE).ok()? } else { return None };
         Some(Self { platform, run: Run { addr, len } })
     }
 

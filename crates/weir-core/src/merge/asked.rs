@@ -7,7 +7,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PageNo};
+use crate::base::units::{Order, PAGE, PageNo};
 use crate::platform::Platform;
 
 /// Ranges at most, until the kernel is told to merge no more.
@@ -39,7 +39,7 @@ impl Asked {
     /// Adds a range; `false`: there are too many, or there is no memory. Under the batch lock.
     pub(super) fn add<P: Platform>(&self, platform: &P, range: Range<PageNo>) -> bool {
         if self.memory.load(Relaxed) == 0 {
-            let Ok(at) = platform.map_metadata(LEN, PAGE) else { return false };
+            let Ok(at) = platform.map_metadata(LEN, Order::PAGE) else { return false };
             self.memory.store(at, Relaxed);
         }
         let at = self.memory.load(Relaxed) as *mut [PageNo; 2];

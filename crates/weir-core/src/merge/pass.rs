@@ -74,7 +74,7 @@ struct Mapped<'a, P: Platform> {
 impl<'a, P: Platform> Mapped<'a, P> {
     fn new(platform: &'a P) -> Option<Self> {
         let len = size_of::<Workplace>().next_multiple_of(PAGE);
-        Some(Self { platform, run: Run { addr: platform.map(len, PAGE).ok()?, len } })
+        Some(Self { platform, run: Run { addr: platform.map(len, Order::PAGE).ok()?, len } })
     }
 
     fn get(&mut self) -> &mut Workplace {

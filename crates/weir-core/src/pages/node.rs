@@ -10,7 +10,7 @@ use super::report::releaser::RUNS;
 use super::zone::FreeAreas;
 use super::zone::locked::Zone;
 use crate::base::run::Run;
-use crate::base::units::{BlockNo, PAGE};
+use crate::base::units::{BlockNo, Order, PAGE};
 use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::{Platform, rank};
 
@@ -141,7 +141,7 @@ impl Nodes {
     #[inline(never)]
     fn map_more<P: Platform>(&self, platform: &P, count: usize) {
         let bytes = ((count - 1) * size_of::<Node>()).next_multiple_of(PAGE);
-        let Ok(addr) = platform.map_metadata(bytes, PAGE) else { return self.count.store(1, Release) };
+        let Ok(addr) = platform.map_metadata(bytes, Order::PAGE) else { return self.count.store(1, Release) };
         let nodes = addr as *mut Node;
         for number in 1..count {
             // SAFETY: `bytes` bytes were mapped just now, which no other thread has the address of: room for `count - 1`

@@ -21,7 +21,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use crate::base::run::Run;
 use crate::base::run_class;
-use crate::base::units::{BlockNo, Class, Order, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, Span};
+use crate::base::units::{
+    BlockNo, Class, Order, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, PageNo, Pages, REPORT_ORDER, Span,
+};
 use crate::pages::pageblock::{Advice, Pageblock, State};
 use crate::pages::request::Short;
 use crate::platform::lock::{Guard, Lock, RankTurn};
@@ -383,7 +385,7 @@ impl Window {
     }
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {
-        let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
+        let window = platform.window(WINDOW, Order(REPORT_ORDER + 1), self.reach)?;
         let base = window.addr & !(2 * PAGEBLOCK - 1);
         let skipped = Pages::in_bytes(window.addr - base);
         if skipped >= Pages::BLOCK {
@@ -391,11 +393,11 @@ impl Window {
         }
         let blocks = (Pages::in_bytes(window.len) + skipped).0 / PAGEBLOCK_PAGES;
         let pages = blocks * PAGEBLOCK_PAGES;
-        let unit = platform.release_unit();
+        let (unit, granule) = (platform.release_unit(), Order::of_align(platform.release_unit()));
         let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(unit));
         // A guard the size of a pageblock between the arrays keeps an overrun in one out of the next.
         let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
-        let meta = platform.window(total, unit, Reach::Apart)?;
+        let meta = platform.window(total, granule, Reach::Apart)?;
         if meta.len < total {
             return Err(Short);
         }
@@ -405,7 +407,7 @@ impl Window {
         self.class_map.store(at0 as *mut AtomicU8, Relaxed);
         self.descs.store(at1 as *mut AtomicU32, Relaxed);
         self.blocks.store(at2 as *mut Pageblock, Release);
-        self.granule.store(Order::of_align(unit).0, Relaxed);
+        self.granule.store(granule.0, Relaxed);
         self.base.store(base, Relaxed);
         (growth.blocks_max, growth.skipped) = (blocks, skipped);
         Ok(())

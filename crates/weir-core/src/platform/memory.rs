@@ -3,7 +3,7 @@
 use super::release::{Contents, Host};
 use crate::base::cost::USUAL_TOUCH_NS;
 use crate::base::run::Run;
-use crate::base::units::PAGEBLOCK_PAGES;
+use crate::base::units::{Order, PAGEBLOCK_PAGES};
 
 /// Which addresses a window is asked to lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub trait Memory: Host {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length (which may be
     /// shorter). Nothing is mapped yet. Where the base is to be hard to guess, it may lie up to 511 pages above a multiple of
     /// `align`. No other window begins between that multiple and the base. The first pageblock then lacks as many pages.
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused>;
+    fn window(&self, len: usize, align: Order, reach: Reach) -> Result<Run, Refused>;
     /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
     fn map_at(&self, run: Run, node: usize) -> Placed;
     /// Unmaps whole pageblocks that [`Memory::map_at`] made usable, which it may be asked for again. `false`: nothing has
@@ -71,9 +71,9 @@ pub trait Memory: Host {
         false
     }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
-    fn map(&self, len: usize, align: usize) -> Result<usize, Refused>;
+    fn map(&self, len: usize, align: Order) -> Result<usize, Refused>;
     /// Maps metadata, which is better mapped apart from blocks of programs.
-    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
+    fn map_metadata(&self, len: usize, align: Order) -> Result<usize, Refused> {
         self.map(len, align)
     }
     /// Releases the memory behind `runs` of metadata, which are whole units of [`Host::release_unit`]. They read as zero from then

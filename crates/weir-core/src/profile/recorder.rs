@@ -23,7 +23,7 @@ use super::samples::{Sample, Samples};
 use super::stacks;
 use crate::base::run::Run;
 use crate::base::time::Time;
-use crate::base::units::{PAGE, PAGEBLOCK};
+use crate::base::units::{Order, PAGE, PAGEBLOCK};
 use crate::platform::lock::{Lock, RankTurn};
 use crate::platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, constructor};
 use crate::platform::{Platform, Refused, Wait, rank};
@@ -100,7 +100,7 @@ impl Recorder {
     /// sampling is off.
     pub fn switch<P: Platform>(&self, p: &P, mean: u64, now: Time) -> Result<(), Refused> {
         if mean != 0 && self.table().is_none() {
-            let at = p.map_metadata(BYTES, PAGE)?;
+            let at = p.map_metadata(BYTES, Order::PAGE)?;
             if !self.install(p, at, now) {
                 p.unmap(Run { addr: at, len: BYTES });
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use weir_core::base::time::{Nanos, Time};
-use weir_core::base::units::Class;
+use weir_core::base::units::{Class, Order};
 use weir_core::platform::lock::RankTurn;
 
 impl Host for Fake {
@@ -32,7 +32,7 @@ impl Host for Fake {
 }
 
 impl Memory for Fake {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
+    fn window(&self, len: usize, align: Order, reach: Reach) -> Result<Run, Refused> {
         if self.fails(Call::Window) {
             return Err(REFUSED);
         }
@@ -43,7 +43,7 @@ impl Memory for Fake {
             _ if len > self.window * 4 => self.window,
             _ => len,
         };
-        let window = locked(&self.memory).reserve(len, align, reach);
+        let window = locked(&self.memory).reserve(len, align.pages().length(), reach);
         locked(&self.windows).extend(window);
         let unit = if self.unit == PAGEBLOCK { PAGE } else { self.unit };
         let skipped = if reach == Reach::Any { (self.skipped * PAGE).next_multiple_of(unit) } else { 0 };
@@ -79,8 +79,8 @@ impl Memory for Fake {
         self.populates.load(Relaxed)
     }
 
-    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
-        let align = align.max(self.unit);
+    fn map(&self, len: usize, align: Order) -> Result<usize, Refused> {
+        let align = align.pages().length().max(self.unit);
         let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };
         mapped.ok_or(REFUSED)
     }
@@ -100,9 +100,12 @@ impl Memory for Fake {
         !fails
     }
 
-    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
-        let mapped =
-            if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align.max(self.unit)) };
+    fn map_metadata(&self, len: usize, align: Order) -> Result<usize, Refused> {
+        let mapped = if self.fails(Call::Map) {
+            None
+        } else {
+            locked(&self.memory).map_metadata(len, align.pages().length().max(self.unit))
+        };
         mapped.ok_or(REFUSED)
     }
 

@@ -53,8 +53,8 @@ fn zones_of_the_programs_own() {
     with_heap(|heap| {
         let plain: &Plain = heap.platform();
         let len = 2 * PAGEBLOCK;
-        let base = plain.map(len, PAGEBLOCK).unwrap();
-        let described = plain.map(UserZone::descriptor_bytes(len).next_multiple_of(PAGE), PAGE).unwrap();
+        let base = plain.map(len, Order::BLOCK).unwrap();
+        let described = plain.map(UserZone::descriptor_bytes(len).next_multiple_of(PAGE), Order::PAGE).unwrap();
         let memory = MemoryKind { zero: true, huge: false, reported: true, shared: false };
         let described = std::ptr::with_exposed_provenance_mut::<Pageblock>(described);
         // SAFETY: both were mapped for it and live as long as the heap, from whose list it is taken before it goes.

@@ -12,7 +12,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::time::Time;
-use weir_core::base::units::{Class, PAGE, PAGEBLOCK};
+use weir_core::base::units::{Class, Order, PAGEBLOCK};
 use weir_core::platform::cpu_table::{CpuSlab, NO_CPU, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
@@ -64,8 +64,9 @@ impl Plain {
         self.clock.fetch_add(ms * 1_000_000, Relaxed);
     }
 
-    fn take(&self, len: usize, align: usize) -> Option<usize> {
-        let layout = Layout::from_size_align(len, align.max(PAGE)).ok().filter(|layout| layout.size() <= 64 << 20)?;
+    fn take(&self, len: usize, align: Order) -> Option<usize> {
+        let layout =
+            Layout::from_size_align(len, align.pages().length()).ok().filter(|layout| layout.size() <= 64 << 20)?;
         // SAFETY: no window and no block is empty.
         let addr = unsafe { alloc_zeroed(layout) }.expose_provenance();
         (addr != 0).then(|| {
@@ -103,7 +104,7 @@ impl Host for Plain {
 }
 
 impl Memory for Plain {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
+    fn window(&self, len: usize, align: Order, reach: Reach) -> Result<Run, Refused> {
         let len = match reach {
             Reach::Low32 => return Err(REFUSED),
             Reach::Any => PAGEBLOCKS * PAGEBLOCK,
@@ -116,7 +117,7 @@ impl Memory for Plain {
         Placed::Done
     }
 
-    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+    fn map(&self, len: usize, align: Order) -> Result<usize, Refused> {
         self.take(len, align).ok_or(REFUSED)
     }
 
@@ -139,7 +140,7 @@ impl Memory for Plain {
 
     /// Always moves, so that nobody relies on the old address.
     fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
-        let to = self.take(len, PAGE).ok_or(REFUSED)?;
+        let to = self.take(len, Order::PAGE).ok_or(REFUSED)?;
         let (old, new) = (std::ptr::with_exposed_provenance::<u8>(run.addr), std::ptr::with_exposed_provenance_mut(to));
         // SAFETY: two allocations of that many bytes; the caller has stopped using the old one.
         unsafe { std::ptr::copy_nonoverlapping(old, new, run.len.min(len)) };

@@ -25,6 +25,12 @@ mod base {
     pub mod units {
         pub const PAGE: usize = 8;
         pub const PAGEBLOCK: usize = 64;
+
+        pub struct Order;
+
+        impl Order {
+            pub const PAGE: Self = Self;
+        }
     }
 }
 
@@ -71,7 +77,7 @@ mod platform {
     pub trait Wait {}
 
     pub trait Platform: Wait {
-        fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused>;
+        fn map_metadata(&self, len: usize, align: crate::base::units::Order) -> Result<usize, Refused>;
         fn unmap(&self, run: crate::base::run::Run);
         fn resident(&self, run: crate::base::run::Run) -> Option<usize>;
         fn stats(&self) -> &crate::telemetry::stats::Stats;
@@ -228,7 +234,7 @@ struct Memory {
 impl platform::Wait for Memory {}
 
 impl platform::Platform for Memory {
-    fn map_metadata(&self, len: usize, _align: usize) -> Result<usize, platform::Refused> {
+    fn map_metadata(&self, len: usize, _align: base::units::Order) -> Result<usize, platform::Refused> {
         assert_eq!(len, size_of::<Mapping>());
         let filter = std::array::from_fn(|_| AtomicU32::new(0));
         let at = Box::into_raw(Box::new(Mapping { profile: Profile::new(), slots: [[0; 5]; SLOTS], filter })) as usize;

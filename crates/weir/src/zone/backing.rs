@@ -5,7 +5,7 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK, Pages};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK, Pages};
 use weir_core::pages::Hold;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
@@ -214,8 +214,10 @@ impl Home {
         let len = (bits_at + words * size_of::<AtomicU64>()).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
         HEAP.prepare();
-        let state =
-            HEAP.platform().map_metadata(len, PAGE).map_err(|refused| OsError::new(Errno(refused.error as i32)))?;
+        let state = HEAP
+            .platform()
+            .map_metadata(len, Order::PAGE)
+            .map_err(|refused| OsError::new(Errno(refused.error as i32)))?;
         let (memory, _room) = map(size, kind).map_err(|why| {
             unmap(Run { addr: state, len });
             OsError::new(why)

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::base::run::Run;
 use crate::base::size_class::COUNT;
-use crate::base::units::{PAGE, PageNo};
+use crate::base::units::{Order, PageNo};
 use crate::caches::cache::Cache;
 use crate::caches::cache::domain::{Domain, domain_bytes, unavailable};
 use crate::caches::depot::Depot;
@@ -106,7 +106,7 @@ impl<P: Platform> Caches<P> {
     }
 
     fn map_run(&self, len: usize) -> Option<Run> {
-        self.pages.platform.map_metadata(len, PAGE).ok().map(|addr| Run { addr, len })
+        self.pages.platform.map_metadata(len, Order::PAGE).ok().map(|addr| Run { addr, len })
     }
 
     /// Memory of the further nodes' domains, as far as it may be resident.

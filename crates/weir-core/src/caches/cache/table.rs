@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use crate::base::run::Run;
 use crate::base::size_class::COUNT;
-use crate::base::units::{Class, PAGE};
+use crate::base::units::{Class, Order, PAGE};
 use crate::caches::cache::Cache;
 use crate::caches::cache::life::{FREE, LIVE, MAKING};
 use crate::caches::geometry::{BUCKETED, FIRST_USER, Geometry, MALLOC, UNBUCKETED};
@@ -150,7 +150,7 @@ impl CacheTable {
     /// Maps a chunk, outside the lock. What it holds is written as numbers are given, so that only that takes memory.
     fn map_chunk<P: Platform>(&self, platform: &P, chunk: usize) -> Option<()> {
         let len = chunk_bytes(chunk);
-        let at = platform.map_metadata(len, PAGE).ok()?;
+        let at = platform.map_metadata(len, Order::PAGE).ok()?;
         let null = core::ptr::null_mut();
         if self.chunks[chunk].compare_exchange(null, at as *mut Cache, AcqRel, Acquire).is_err() {
             platform.unmap(Run { addr: at, len });

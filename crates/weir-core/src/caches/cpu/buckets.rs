@@ -51,7 +51,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::base::backoff::Backoff;
 use crate::base::run::Run;
-use crate::base::units::{Class, PAGE};
+use crate::base::units::{Class, Order, PAGE};
 use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::cpu_table::{BUCKETS, CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
 use crate::platform::lock::{Guard, Lock, RankTurn};
@@ -205,7 +205,7 @@ impl PerCpu {
     }
 
     fn make<P: Platform>(platform: &P) -> Option<*mut CpuSlab> {
-        let slab = platform.map_metadata(SLAB_BYTES, PAGE).ok()? as *mut CpuSlab;
+        let slab = platform.map_metadata(SLAB_BYTES, Order::PAGE).ok()? as *mut CpuSlab;
         // SAFETY: mapped just now, of that size, all zero, and no other thread has its address yet.
         unsafe { init(slab) };
         Some(slab)

@@ -2,7 +2,7 @@
 
 use crate::base::run::Run;
 use crate::base::time::Time;
-use crate::base::units::{Bytes, PAGE};
+use crate::base::units::{Bytes, Order, PAGE};
 use crate::caches::depot::Depot;
 use crate::caches::depot::shells::{CHUNK, GROUP, Shells};
 use crate::caches::geometry::MAX_BATCH;
@@ -25,7 +25,7 @@ impl<P: Platform> Caches<P> {
         let may_grow = !self.are_shells_stopped();
         self.take_shells(&mut found, may_grow);
         if found.is_empty() && may_grow && self.shells.ready() {
-            match self.pages.platform.map_metadata(GROUP, GROUP) {
+            match self.pages.platform.map_metadata(GROUP, Order::of_align(GROUP)) {
                 // SAFETY: mapped just now, zero, of a group's length and alignment, with an address that no other
                 // thread has; it is never unmapped.
                 Ok(group) => unsafe { self.stash.lock(&self.pages.platform).add(group) },

@@ -29,8 +29,9 @@ pub fn zone_of(
     below: NonNull<dyn Host>,
 ) -> (Box<UserZone>, usize) {
     let fake: &Fake = heap.platform();
-    let base = fake.map(blocks * PAGEBLOCK, PAGEBLOCK).unwrap();
-    let described = fake.map(UserZone::descriptor_bytes(blocks * PAGEBLOCK).next_multiple_of(PAGE), PAGE).unwrap();
+    let base = fake.map(blocks * PAGEBLOCK, Order::BLOCK).unwrap();
+    let described =
+        fake.map(UserZone::descriptor_bytes(blocks * PAGEBLOCK).next_multiple_of(PAGE), Order::PAGE).unwrap();
     let run = Run { addr: base, len: blocks * PAGEBLOCK };
     // SAFETY: all of it lives as long as the heap, from whose list the zone is taken before it goes.
     let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK};
 use weir_core::platform::Placed;
 
 use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE, PROT_NONE};
@@ -111,7 +111,7 @@ impl AddressLayout {
     }
 
     /// Addresses for `len` bytes of `area`: behind those given before, so that no two overlap; the first at random.
-    pub(crate) fn next(&self, area: Area, len: usize, align: usize) -> Option<usize> {
+    pub(crate) fn next(&self, area: Area, len: usize, align: Order) -> Option<usize> {
         let (areas, next) = (self.areas(), &self.next[area as usize]);
         if next.load(Relaxed) == 0 {
             // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
@@ -131,7 +131,7 @@ impl AddressLayout {
         let end = [areas.windows.end, areas.metadata.end][area as usize];
         let mut at = 0;
         let step = |before: usize| {
-            at = before.next_multiple_of(align.max(page::bytes()));
+            at = before.next_multiple_of(align.pages().length().max(page::bytes()));
             at.checked_add(len).filter(|&after| after <= end)
         };
         next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
@@ -149,8 +149,8 @@ impl AddressLayout {
     }
 
     /// A window below 4 GiB, of 2 GiB.
-    pub(crate) fn low_window(align: usize) -> Run {
-        let [place, page] = process::chance();
+    pub(crate) fn low_window(align: Order) -> Run {
+        let ([place, page], align) = (process::chance(), align.pages().length());
         let skipped = skipped(page);
         Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
     }
@@ -223,10 +223,10 @@ mod tests {
     #[test]
     fn both_areas_fit_into_39_bits() {
         let layout = AddressLayout { width: AtomicU8::new(IS_NARROW), ..AddressLayout::new() };
-        assert!(layout.next(Area::Windows, HEAP, PAGE).is_none(), "a window of 4 TiB");
+        assert!(layout.next(Area::Windows, HEAP, Order::PAGE).is_none(), "a window of 4 TiB");
         let layout = AddressLayout { width: AtomicU8::new(IS_NARROW), ..AddressLayout::new() };
-        let heap = layout.next(Area::Windows, layout.longest_window(), PAGE).unwrap();
-        let metadata = layout.next(Area::Metadata, 1 << 30, PAGE).unwrap();
+        let heap = layout.next(Area::Windows, layout.longest_window(), Order::PAGE).unwrap();
+        let metadata = layout.next(Area::Metadata, 1 << 30, Order::PAGE).unwrap();
         for (addr, len) in [(heap, layout.longest_window()), (metadata, 1 << 30)] {
             assert!(addr + len <= 1 << 39);
             let run = Run { addr: addr + len - PAGE, len: PAGE };
@@ -241,10 +241,10 @@ mod tests {
     fn metadata_is_what_was_given_to_it() {
         let layout = AddressLayout::new();
         assert!(layout.metadata().is_empty());
-        let _ = layout.next(Area::Windows, PAGEBLOCK, PAGE).unwrap();
+        let _ = layout.next(Area::Windows, PAGEBLOCK, Order::PAGE).unwrap();
         assert!(layout.metadata().is_empty() && layout.metadata().start != 0);
-        let first = layout.next(Area::Metadata, PAGE, PAGE).unwrap();
-        let last = layout.next(Area::Metadata, 3 * PAGEBLOCK, PAGEBLOCK).unwrap();
+        let first = layout.next(Area::Metadata, PAGE, Order::PAGE).unwrap();
+        let last = layout.next(Area::Metadata, 3 * PAGEBLOCK, Order::BLOCK).unwrap();
         let metadata = layout.metadata();
         assert_eq!(metadata, first..last + 3 * PAGEBLOCK);
         assert!(metadata.start.is_multiple_of(page::bytes()), "the kernel takes advice for whole pages");

@@ -11,7 +11,7 @@ pub mod touch_time;
 use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::{Collapse, Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
 use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
@@ -56,21 +56,23 @@ impl Linux {
         at.map(|at| at as usize).map_err(refused)
     }
 
-    fn map_aligned(len: usize, align: usize) -> Result<usize, Refused> {
+    fn map_aligned(len: usize, align: Order) -> Result<usize, Refused> {
         let len = len.checked_next_multiple_of(page::bytes()).ok_or(NO_ADDRESSES)?;
         // Kernels since 6.7 align mappings of whole huge pages by themselves.
-        let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align).ok_or(NO_ADDRESSES)? } else { len };
+        let whole =
+            if align == Order::BLOCK { len.checked_next_multiple_of(PAGEBLOCK).ok_or(NO_ADDRESSES)? } else { len };
         let at = mman::mmap_anonymous(whole, 0).map_err(refused)? as usize;
-        if at.is_multiple_of(align) {
+        let multiple = align.pages().length();
+        if at.is_multiple_of(multiple) {
             Self::unmap_ends(at, whole, at, len);
             return Ok(at);
         }
         // This one did not, or a larger alignment is needed.
         // SAFETY: just mapped, and no other code has the address yet.
         let _ = unsafe { mman::munmap(at as *mut u8, whole) };
-        let total = len.checked_add(align).ok_or(NO_ADDRESSES)?;
+        let total = len.checked_add(multiple).ok_or(NO_ADDRESSES)?;
         let at = mman::mmap_anonymous(total, 0).map_err(refused)? as usize;
-        let start = at.next_multiple_of(align);
+        let start = at.next_multiple_of(multiple);
         Self::unmap_ends(at, total, start, len);
         Ok(start)
     }
@@ -86,7 +88,7 @@ impl Linux {
     }
 
     /// Addresses of metadata, of which the page of statistics tells.
-    fn metadata_place(&self, len: usize, align: usize) -> Option<usize> {
+    fn metadata_place(&self, len: usize, align: Order) -> Option<usize> {
         let at = self.addresses.next(Area::Metadata, len, align)?;
         let given = self.addresses.metadata();
         STATS.metadata_addresses[0].store(given.start as u64, Relaxed);
@@ -103,7 +105,7 @@ impl Linux {
 
     /// [`Memory::remap`] where the mapping cannot be moved.
     fn copy_over(&self, run: Run, len: usize) -> Result<usize, Refused> {
-        let new = self.map(len, PAGEBLOCK)?;
+        let new = self.map(len, Order::BLOCK)?;
         // SAFETY: both are mapped and distinct, and the caller gives the old one up.
         unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
         self.unmap(run);
@@ -112,15 +114,15 @@ impl Linux {
 }
 
 impl Memory for Linux {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
+    fn window(&self, len: usize, align: Order, reach: Reach) -> Result<Run, Refused> {
         // Once there are pages, frees enter the fast path; so it is set up before.
         self.lockless();
         Ok(match reach {
             Reach::Any => {
                 let len = len.min(self.addresses.longest_window());
-                let addr = self.addresses.next(Area::Windows, len, PAGE).ok_or(NO_ADDRESSES)?;
+                let addr = self.addresses.next(Area::Windows, len, Order::PAGE).ok_or(NO_ADDRESSES)?;
                 // The engine maps the first pageblock whole, with what the window leaves out of it.
-                let begin = addr - addr % align;
+                let begin = addr - addr % align.pages().length();
                 STATS.heap_addresses.iter().for_each(|word| word.store(begin as u64, Relaxed));
                 Run { addr, len: begin + len - addr }
             }
@@ -161,13 +163,13 @@ impl Memory for Linux {
         looked.is_ok() && resident[0] & 1 == 1
     }
 
-    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+    fn map(&self, len: usize, align: Order) -> Result<usize, Refused> {
         // A program whose first block is a large one.
         self.lockless();
-        if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
+        if align == Order::PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
     }
 
-    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
+    fn map_metadata(&self, len: usize, align: Order) -> Result<usize, Refused> {
         self.lockless();
         for _ in 0..TRIES {
             let Some(addr) = self.metadata_place(len, align) else { break };

@@ -74,7 +74,7 @@ mod platform {
         fn lockless(&self) -> bool;
         fn checks_all(&self) -> bool;
         fn fence(&self) -> bool;
-        fn map_metadata(&self, len: usize, align: usize) -> Result<usize, ()>;
+        fn map_metadata(&self, len: usize, align: crate::base::units::Order) -> Result<usize, ()>;
         fn release_metadata(&self, runs: &[crate::base::run::Run]);
         fn release_unit(&self) -> usize;
         fn unmap(&self, run: crate::base::run::Run);
@@ -161,7 +161,7 @@ impl Platform for Cpu {
         true
     }
 
-    fn map_metadata(&self, _len: usize, _align: usize) -> Result<usize, ()> {
+    fn map_metadata(&self, _len: usize, _align: base::units::Order) -> Result<usize, ()> {
         let slab = Box::into_raw(Box::new(CpuSlab::new()));
         self.slabs.lock().unwrap().push(slab);
         Ok(slab as usize)
