@@ -15,6 +15,12 @@ use crate::base::cost::Cost;
 pub const PARTS: usize = 4;
 /// The price of a cache of which nothing is known.
 const UNKNOWN: u64 = u64::MAX;
+/// Bits of a price that count.
+const SIGNIFICANT: u32 = 11;
+/// Bits of the number that a price is compared by: above the significant ones, up to 53 bits below them are counted.
+const PRICE_BITS: u32 = SIGNIFICANT - 1 + 6;
+/// Bits of it that one look at all caches finds: its sums are half a KiB of the caller's stack.
+const DIGIT: u32 = 6;
 
 /// What the bytes of a cache cost: written by the thread that makes the curve, and by the one that evicts. A reader may find a
 /// mixture of two writes. Then one scan goes by it.
@@ -72,10 +78,13 @@ impl Default for Prices {
     }
 }
 
-/// A byte's price, of 2^20; `None`: there are no bytes.
+/// A byte's price, of 2^20, by which it is compared; `None`: there are no bytes. What differs by less than a thousandth has one
+/// number of [`PRICE_BITS`] bits: the significant bits, with the number of bits below them above.
 fn price_of(part: &Cost) -> Option<u64> {
     let price = (u128::from(part.ns()) << 20).checked_div(part.bytes.into())?;
-    Some(u64::try_from(price).unwrap_or(UNKNOWN).min(UNKNOWN - 1))
+    let price = u64::try_from(price).unwrap_or(u64::MAX);
+    let below = (u64::BITS - price.leading_zeros()).saturating_sub(SIGNIFICANT);
+    Some((u64::from(below) << (SIGNIFICANT - 1)) + (price >> below))
 }
 
 /// A cache in a scan: its prices, and the bytes that it could free now.
@@ -101,8 +110,18 @@ impl<'a> Priced<'a> {
         if self.prices.dearest() < price {
             return self.bytes;
         }
-        let cheaper = self.prices.0.iter().take_while(|part| part.price.load(Relaxed) < price);
-        cheaper.fold(0, |sum: u64, part| sum.saturating_add(part.bytes.load(Relaxed))).min(self.bytes)
+        self.parts().filter(|&(of_part, _)| of_part < price).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Its bytes by their prices: together all that it has.
+    fn parts(self) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+        let mut left = self.bytes;
+        self.prices.0.iter().enumerate().map(move |(at, part)| {
+            // What came since costs as much as the dearest.
+            let bytes = if at == PARTS - 1 { left } else { part.bytes.load(Relaxed).min(left) };
+            left -= bytes;
+            (part.price.load(Relaxed), bytes)
+        })
     }
 }
 
@@ -119,14 +138,23 @@ pub struct Bar {
 impl Bar {
     /// The bar at which these caches give so many bytes together, or all that they have.
     pub(crate) fn new<'a>(caches: impl Iterator<Item = Priced<'a>> + Clone, wanted: u64) -> Self {
-        let below = |price| caches.clone().fold(0u64, |sum, cache| sum.saturating_add(cache.below(price)));
-        // Each look is at all caches: none at bits that no price has.
-        let bits = u64::BITS - caches.clone().fold(0, |all, cache| all | cache.prices.dearest()).leading_zeros();
-        // The highest price below which there is too little.
-        let higher = |bar: u64, bit: u32| if below(bar | 1 << bit) < wanted { bar | 1 << bit } else { bar };
-        let price = (0..bits).rev().fold(0, higher);
-        let cheaper = below(price);
-        let alike = below(price.saturating_add(1)).saturating_sub(cheaper);
+        let (mut price, mut cheaper, mut alike) = (0u64, 0u64, 0u64);
+        for shift in (0..PRICE_BITS.div_ceil(DIGIT)).rev().map(|digit| digit * DIGIT) {
+            // One look at all caches, under a lock: the bytes by the next digit, where all digits before are the bar's.
+            let mut sums = [0u64; 1 << DIGIT];
+            for cache in caches.clone().filter(|cache| cache.prices.dearest() >> shift >> DIGIT >= price) {
+                for (of_part, bytes) in cache.parts().filter(|part| part.0 >> shift >> DIGIT == price) {
+                    let sum = &mut sums[(of_part >> shift) as usize % sums.len()];
+                    *sum = sum.saturating_add(bytes);
+                }
+            }
+            let mut digit = 0;
+            while digit + 1 < sums.len() && cheaper.saturating_add(sums[digit]) < wanted {
+                cheaper = cheaper.saturating_add(sums[digit]);
+                digit += 1;
+            }
+            (price, alike) = (price << DIGIT | digit as u64, sums[digit]);
+        }
         Self { price, left: wanted.saturating_sub(cheaper).min(alike), alike }
     }
 
