@@ -8,6 +8,8 @@ use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tables::{EvictableRow, ZoneRow};
 
+mod refills;
+
 const MIB: usize = 1 << 20;
 /// Bytes of each cache.
 const BYTES: usize = 64 * MIB;
@@ -20,6 +22,7 @@ const ALONE: usize = PAGEBLOCK;
 struct Process {
     heap: TheHeap,
     cache: Registered,
+    told: Arc<Told>,
     bytes: Arc<AtomicUsize>,
     price: u64,
 }
@@ -40,7 +43,7 @@ impl Process {
         });
         let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), BYTES, Some(evict));
         told.bytes.store(BYTES, SeqCst);
-        let process = Self { heap, cache, bytes, price };
+        let process = Self { heap, cache, told, bytes, price };
         process.publish();
         process
     }
@@ -57,6 +60,10 @@ impl Process {
             miss_ns: 1000,
             ..EvictableRow::default()
         };
+        self.publish_row(row);
+    }
+
+    fn publish_row(&self, row: EvictableRow) {
         let tell = |add: &mut dyn FnMut(&EvictableRow, &Prices)| {
             add(&row, &Prices::new());
             true
@@ -144,10 +151,49 @@ fn below_one_limit_the_cheapest_give_what_is_missing_and_the_dear_what_these_do_
     let lacks = is_short(&all[1], CAPACITY);
     assert_eq!(balances(&all[1], &mut dear), 0);
     assert!(balances(&all[0], &mut cheap) >= lacks);
-    // It is as short as before, whatever the other gave.
+    // It is as short as before, whatever the other gave. By then all have read that.
     all[1].heap.platform().pass_ms(20);
+    assert_eq!(balances(&all[1], &mut dear), 0);
+    all[1].heap.platform().pass_ms(100);
     assert!(balances(&all[1], &mut dear) >= lacks);
     end(all);
+}
+
+#[test]
+fn above_low_the_dear_wait_long_and_below_min_they_do_not() {
+    let marks = Marks::of(Pages::in_bytes(CAPACITY), 250);
+    for (left, waits_ms) in [(marks.low + Pages(1), 2_000), (Pages::ZERO, 20)] {
+        let all = below_one_limit([1, 2]);
+        let (dear, mut turn) = (&all[1], Turn::default());
+        is_short(dear, CAPACITY);
+        dear.heap.reclaim().read_room(Room::shared(CAPACITY as u64, (CAPACITY - left.bytes()) as u64));
+        for _ in (0..waits_ms).step_by(20) {
+            assert_eq!(balances(dear, &mut turn), 0, "others have it cheaper");
+            dear.heap.platform().pass_ms(20);
+        }
+        assert!(balances(dear, &mut turn) > 0, "and do not give it");
+        end(all);
+    }
+}
+
+/// A step of work takes a millisecond here.
+#[test]
+fn the_balancer_takes_no_more_of_a_cpu_than_it_may() {
+    let pause_at = |percent: u64| {
+        let process = Process::new(1);
+        let platform = process.heap.platform();
+        platform.tunables().reclaim_cpu_percent.set(percent);
+        is_short(&process, CAPACITY);
+        platform.clock_step.store(1_000_000, SeqCst);
+        let mut turn = Turn::default();
+        assert_eq!(process.heap.reclaim().balance_zones(&mut turn), Next::Again);
+        let next = process.heap.reclaim().balance_zones(&mut turn);
+        let now = platform.now();
+        process.cache.unregister(process.heap);
+        if let Next::At(until) = next { until.since(now).0 } else { 0 }
+    };
+    let [tenth, half] = [10, 50].map(pause_at);
+    assert!(tenth > 5 * half && pause_at(100) == 0, "{tenth} and {half} ns");
 }
 
 #[test]
