@@ -47,7 +47,7 @@ fn the_thread_takes_nothing_from_the_program(mode: Mode) {
         "limit-alone",
     ];
     let without_files = ["limit", "strict", "jail", "jail-at-once"].map(|how| format!("last-without-files-{how}"));
-    let others = ["urgent", "batch", "idle", "refused", "refused-rseq", "vfork", "handler"];
+    let others = ["urgent", "batch", "idle", "refused", "refused-rseq", "vfork", "handler", "start"];
     let without_files = without_files.each_ref().map(String::as_str);
     let all = [&ends[..], &without_files, &others].concat();
     all_pass(Kind::C, "thread_life.c", &all, mode);

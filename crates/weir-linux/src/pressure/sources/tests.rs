@@ -213,6 +213,21 @@ fn a_resting_heap_reads_what_does_not_notify() {
 }
 
 #[test]
+fn another_window_of_stalls_arms_all_anew() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        hear_nothing(sources);
+        let window = |sources: &Sources| sources.thresholds.map(|(some, full)| [some.window_us, full.window_us]);
+        assert_eq!(window(sources), Some([1_000_000; 2]));
+        let event = fd::eventfd().unwrap();
+        sources.set(Notifier::SystemStall, event, POLLPRI);
+        tunables.psi_window_us.set(2_000_000);
+        assert!(sources.wait(tunables, Heat::Empty, Some(MS)).timed_out);
+        assert_eq!(window(sources), Some([2_000_000; 2]));
+        assert_ne!(sources.slots[Notifier::SystemStall as usize].fd, event, "it has the former window");
+    });
+}
+
+#[test]
 fn an_empty_heap_hears_nothing_and_later_nothing_old() {
     with_sources(&Request::Unset, |sources, tunables, waker| {
         hear_nothing(sources);

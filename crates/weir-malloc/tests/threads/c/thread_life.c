@@ -41,6 +41,16 @@ static void start(void) {
     for (int round = 0; round < 10 && count() < 2; round++) usleep(10000);
 }
 
+/* The thread is made within the call that finds the heap grown to `background_start`. */
+static void at_size(void) {
+    CHECK(count() == 0);
+    set("background_start", 1ull << 50);
+    burst();
+    CHECK(count() == 0);
+    set("background_start", 4 << 20);
+    start();
+}
+
 /* Whether a thread of Weir's has no capability but CAP_SYS_RESOURCE and CAP_IPC_LOCK, or is not there any more. */
 static int gave_up_rights(int task) {
     char line[100];
@@ -676,6 +686,7 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "rights") == 0) rights(0);
     else if (strcmp(which, "rights-raw") == 0) rights(1);
     else if (strcmp(which, "handler") == 0) in_handler();
+    else if (strcmp(which, "start") == 0) at_size();
     else CHECK(!"known");
     return 0;
 }

@@ -206,6 +206,23 @@ fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
 }
 
 #[test]
+fn a_bucket_grows_after_as_many_visits_as_are_set() {
+    let grown_after = |visits: u64| {
+        let heap = heap();
+        heap.platform().tunables().bucket_visits.set(visits);
+        let id = heap.user_caches().make(&spec(128)).unwrap();
+        let stats = || heap.user_caches().stats(id);
+        let start = stats().bucket[0];
+        while stats().bucket[0] == start && stats().visits < 1000 {
+            demand(&heap, id, start * 2);
+        }
+        stats().visits
+    };
+    let [few, many] = [4, 100].map(grown_after);
+    assert!((4..16).contains(&few) && (100..150).contains(&many), "{few} and {many}");
+}
+
+#[test]
 fn pressure_in_quick_succession_halves_once() {
     let heap = heap();
     let id = heap.user_caches().make(&spec(128)).unwrap();
