@@ -27,8 +27,8 @@
 //! assert!(!shrinker.stats().is_disabled);
 //! ```
 //!
-//! A program that keeps the cache it has registers that. `tests/adapters.rs` of this crate does so for moka, quick_cache and
-//! lru, ten lines each.
+//! A program that keeps the cache it has registers that. `tests/adapters.rs` of this crate does so for moka, mini-moka, quick_cache
+//! and lru, ten lines each. `lab/weir-lab/tests/adapters.rs` in the repository does so for foyer.
 //!
 //! ## How much it is asked to free
 //!
