@@ -10,6 +10,7 @@
 //! what was written. `--limit SIZE` sets that limit, which is 8 MiB without it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::error::Error;
 use std::fs::{self, File};
 use std::io;
@@ -109,10 +110,10 @@ impl PagedFile {
         for (number, part) in self.pieces(at, bytes.len())? {
             // Held while a page is read: two that write it must have the same.
             let mut dirty = lock(&self.dirty);
-            if !dirty.contains_key(&number) {
-                dirty.insert(number, Dirty { page: self.clean(number)?, writes: 0 });
-            }
-            let now = dirty.get_mut(&number).expect("it was there, or was put in");
+            let now = match dirty.entry(number) {
+                Occupied(there) => there.into_mut(),
+                Vacant(place) => place.insert(Dirty { page: self.clean(number)?, writes: 0 }),
+            };
             let (these, others) = bytes.split_at(part.len());
             now.page.write().unwrap_or_else(PoisonError::into_inner)[part].copy_from_slice(these);
             now.writes += 1;
